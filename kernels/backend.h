@@ -1,0 +1,27 @@
+// Which implementation of the CPU's dense kernels runs: the Eigen reference (always there) or oneDNN.
+//
+// Kernels take the backend as an argument; both obey the same contract and pass the same tests.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace steelyard::kernels {
+
+enum class Backend { kEigen, kOneDnn };
+
+// The backend's name in messages and in STEELYARD_CPU_BACKEND: "eigen" or "onednn".
+std::string_view backend_name(Backend backend);
+
+// The backends this build holds, Eigen first.
+std::vector<Backend> available_backends();
+
+// The backend operations use: STEELYARD_CPU_BACKEND when set (an unknown or absent name throws
+// std::invalid_argument), otherwise the fastest that was built. Read once per process.
+Backend default_backend();
+
+// Number of threads the CPU kernels use. Results of Tier A kernels do not depend on it.
+int num_threads();
+void set_num_threads(int threads);
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,58 @@
+// 2-D convolution, activations NHWC, weights OIHW ([out, in / groups, kernel_h, kernel_w]).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace steelyard::kernels {
+
+struct Conv2dShape {
+  std::int64_t batch = 0;
+  std::int64_t in_h = 0;
+  std::int64_t in_w = 0;
+  std::int64_t in_channels = 0;
+  std::int64_t out_channels = 0;
+  std::int64_t kernel_h = 1;
+  std::int64_t kernel_w = 1;
+  std::int64_t stride_h = 1;
+  std::int64_t stride_w = 1;
+  std::int64_t pad_h = 0;
+  std::int64_t pad_w = 0;
+  std::int64_t dilation_h = 1;
+  std::int64_t dilation_w = 1;
+  std::int64_t groups = 1;
+
+  std::int64_t out_h() const {
+    return (in_h + 2 * pad_h - dilation_h * (kernel_h - 1) - 1) / stride_h + 1;
+  }
+  std::int64_t out_w() const {
+    return (in_w + 2 * pad_w - dilation_w * (kernel_w - 1) - 1) / stride_w + 1;
+  }
+  std::int64_t in_channels_per_group() const { return in_channels / groups; }
+  std::int64_t out_channels_per_group() const { return out_channels / groups; }
+  std::int64_t input_size() const { return batch * in_h * in_w * in_channels; }
+  std::int64_t output_size() const { return batch * out_h() * out_w() * out_channels; }
+  std::int64_t weight_size() const {
+    return out_channels * in_channels_per_group() * kernel_h * kernel_w;
+  }
+  bool operator==(const Conv2dShape&) const = default;
+};
+
+// y[N, OH, OW, O] = conv(x[N, H, W, C], w[O, C/groups, KH, KW]) + bias[O]; bias may be null.
+// T is float or double (double always runs on Eigen).
+template <typename T>
+void conv2d_forward(Backend backend, const Conv2dShape& shape, const T* x, const T* w,
+                    const T* bias, T* y);
+
+// grad_x[N, H, W, C] from grad_y[N, OH, OW, O].
+template <typename T>
+void conv2d_backward_input(Backend backend, const Conv2dShape& shape, const T* grad_y, const T* w,
+                           T* grad_x);
+
+// grad_w[O, C/groups, KH, KW] and, when not null, grad_bias[O]; both are overwritten.
+template <typename T>
+void conv2d_backward_weight(Backend backend, const Conv2dShape& shape, const T* x, const T* grad_y,
+                            T* grad_w, T* grad_bias);
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,68 @@
+#include "kernels/cpu/onednn/context.h"
+
+#include <new>
+
+#include "kernels/backend.h"
+
+namespace steelyard::kernels::onednn {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+struct AlignedBuffer {
+  AlignedBuffer() = default;
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+  ~AlignedBuffer() { release(); }
+
+  void release() {
+    if (data != nullptr) ::operator delete(data, kAlignment);
+    data = nullptr;
+    size = 0;
+  }
+  void grow(std::size_t bytes) {
+    if (bytes <= size) return;
+    release();
+    data = ::operator new(bytes, kAlignment);
+    size = bytes;
+  }
+
+  void* data = nullptr;
+  std::size_t size = 0;
+};
+
+}  // namespace
+
+const dnnl::engine& cpu_engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& cpu_stream() {
+  thread_local dnnl::stream stream(cpu_engine());
+  return stream;
+}
+
+void* scratch(Scratch slot, std::size_t bytes) {
+  thread_local std::array<AlignedBuffer, static_cast<std::size_t>(Scratch::kCount)> buffers;
+  AlignedBuffer& buffer = buffers[static_cast<std::size_t>(slot)];
+  buffer.grow(bytes);
+  return buffer.data;
+}
+
+dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+PrimitiveKey conv_key(const Conv2dShape& s, int kind) {
+  // oneDNN divides the work when it creates a primitive, so the thread count is part of the key.
+  const std::int64_t kind_and_threads = (std::int64_t{kind} << 32) | num_threads();
+  return {s.batch,        s.in_h,     s.in_w,           s.in_channels,
+          s.out_channels, s.kernel_h, s.kernel_w,       s.stride_h,
+          s.stride_w,     s.pad_h,    s.pad_w,          s.dilation_h,
+          s.dilation_w,   s.groups,   kind_and_threads, 0};
+}
+
+}  // namespace steelyard::kernels::onednn
