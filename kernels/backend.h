@@ -1,4 +1,5 @@
-// Which implementation of the CPU's dense kernels runs: the Eigen reference (always there) or oneDNN.
+// Which implementation of the CPU's dense kernels runs: the Eigen reference (always there) or
+// oneDNN.
 //
 // Kernels take the backend as an argument; both obey the same contract and pass the same tests.
 #pragma once

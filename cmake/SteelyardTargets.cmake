@@ -1,0 +1,36 @@
+# One static library per folder. Flags that define the arithmetic are part of every target: no
+# contraction of a*b+c (NUMERICS: no FMA in the quantization formulas) and no fast-math.
+add_library(steelyard_flags INTERFACE)
+target_compile_features(steelyard_flags INTERFACE cxx_std_20)
+target_compile_options(steelyard_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>)
+if(STEELYARD_NATIVE)
+  target_compile_options(steelyard_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+endif()
+if(STEELYARD_SANITIZE)
+  target_compile_options(steelyard_flags INTERFACE
+    -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  target_link_options(steelyard_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+add_library(steelyard_warnings INTERFACE)
+target_compile_options(steelyard_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${STEELYARD_WERROR}>>:-Werror>)
+
+# steelyard_add_library(NAME SOURCES... [DEPENDS targets...] [PRIVATE_DEPENDS targets...])
+function(steelyard_add_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  add_library(steelyard_${name} STATIC ${arg_SOURCES})
+  add_library(steelyard::${name} ALIAS steelyard_${name})
+  set_target_properties(steelyard_${name} PROPERTIES EXPORT_NAME ${name}
+                        POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(steelyard_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/steelyard>)
+  target_link_libraries(steelyard_${name} PUBLIC steelyard_flags ${arg_DEPENDS}
+                        PRIVATE ${arg_PRIVATE_DEPENDS} $<BUILD_INTERFACE:steelyard_warnings>)
+  set_property(GLOBAL APPEND PROPERTY STEELYARD_LIBRARIES steelyard_${name})
+endfunction()
+
+include(GNUInstallDirs)

@@ -1,0 +1,150 @@
+// Reverse-mode automatic differentiation: variables, recorded functions and the backward pass.
+//
+// Every operation that touches a variable requiring gradients leaves a Function on the tape, which
+// keeps only what its backward needs and describes itself (name, attributes). backward() never
+// changes the tape: it may be run again and gives the same gradients.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/tensor.h"
+
+namespace steelyard {
+
+class Function;
+
+// Something a plugin attaches to a variable's value (another representation of it); the engine
+// carries it and never looks inside.
+class Companion {
+ public:
+  virtual ~Companion() = default;
+};
+
+// A differentiable value: what the tape's edges point to. The value itself is not kept here.
+struct GradNode {
+  Shape shape;
+  DType dtype = DType::kF32;
+  bool requires_grad = false;
+  std::shared_ptr<Function> producer;  // null for a leaf
+  Tensor grad;                         // leaves only; undefined until the first backward
+};
+
+// A tensor on the tape. Copies are the same variable.
+class Variable {
+ public:
+  Variable() = default;
+  // A leaf.
+  explicit Variable(Tensor value, bool requires_grad = false);
+  // A value computed by `compute` when someone first asks for value(); `companion` may be null.
+  static Variable deferred(Shape shape, DType dtype, std::function<Tensor()> compute,
+                           std::shared_ptr<const Companion> companion);
+
+  bool defined() const { return impl_ != nullptr; }
+  const Tensor& value() const;
+  // Replaces a leaf's value (a parameter set by a checkpoint); shape and dtype may change.
+  void set_value(Tensor value);
+  const Shape& shape() const { return impl_->node->shape; }
+  std::int64_t dim(std::int64_t i) const;
+  DType dtype() const { return impl_->node->dtype; }
+  bool requires_grad() const { return impl_ && impl_->node->requires_grad; }
+  // Leaves only: whether gradients are wanted.
+  void set_requires_grad(bool requires_grad);
+  // The accumulated gradient of a leaf; undefined before the first backward.
+  const Tensor& grad() const { return impl_->node->grad; }
+  void set_grad(Tensor grad) { impl_->node->grad = std::move(grad); }
+  void clear_grad() { impl_->node->grad = Tensor(); }
+  const std::shared_ptr<GradNode>& node() const { return impl_->node; }
+
+  // The companion as type T, or null.
+  template <typename T>
+  std::shared_ptr<const T> companion() const {
+    return impl_ ? std::dynamic_pointer_cast<const T>(impl_->companion) : nullptr;
+  }
+
+  // Adds d this / d leaf to the gradient of every leaf that requires one. Without an argument this
+  // must hold one element (its gradient is 1). Throws when nothing here requires a gradient.
+  void backward() const;
+  void backward(const Tensor& grad_output) const;
+
+ private:
+  struct Impl {
+    Tensor value;
+    std::function<Tensor()> compute;
+    std::shared_ptr<const Companion> companion;
+    std::shared_ptr<GradNode> node;
+  };
+  std::shared_ptr<Impl> impl_;
+};
+
+// Name and value of one property of a recorded operation ("stride", "2,2").
+using Attributes = std::vector<std::pair<std::string, std::string>>;
+
+// One recorded operation with a single output.
+class Function {
+ public:
+  virtual ~Function() = default;
+
+  // The operation's name as in messages and traces: "conv2d".
+  virtual std::string name() const = 0;
+  virtual Attributes attributes() const { return {}; }
+
+  // Gradients with respect to every input, in the order of inputs(); undefined where
+  // needs_grad(i) is false. Must not modify grad_output or anything saved.
+  virtual std::vector<Tensor> backward(const Tensor& grad_output) const = 0;
+
+  const std::vector<std::shared_ptr<GradNode>>& inputs() const { return inputs_; }
+  bool needs_grad(std::size_t input) const { return inputs_.at(input)->requires_grad; }
+  // Tensors kept for backward.
+  const std::vector<Tensor>& saved() const { return saved_; }
+
+ protected:
+  // Keeps a tensor for backward and returns its index for saved(); counted by saved_bytes().
+  const Tensor& save(Tensor tensor) {
+    saved_.reserve(8);  // references stay valid: no operation saves more
+    return saved_.emplace_back(std::move(tensor));
+  }
+
+ private:
+  friend Variable record(Variable output, std::shared_ptr<Function> function,
+                         const std::vector<Variable>& inputs);
+  std::vector<std::shared_ptr<GradNode>> inputs_;
+  std::vector<Tensor> saved_;
+};
+
+// True when an operation on these inputs must be recorded: recording is on and one requires a
+// gradient. Undefined inputs (an absent bias) count as not requiring one.
+bool should_record(const std::vector<Variable>& inputs);
+
+// Makes `function` the producer of the result. Undefined inputs are left out of inputs().
+Variable record(Variable output, std::shared_ptr<Function> function,
+                const std::vector<Variable>& inputs);
+inline Variable record(Tensor output, std::shared_ptr<Function> function,
+                       const std::vector<Variable>& inputs) {
+  return record(Variable(std::move(output)), std::move(function), inputs);
+}
+
+// While one lives, operations on this thread are not recorded.
+class NoGradGuard {
+ public:
+  NoGradGuard();
+  ~NoGradGuard();
+  NoGradGuard(const NoGradGuard&) = delete;
+  NoGradGuard& operator=(const NoGradGuard&) = delete;
+
+ private:
+  bool previous_;
+};
+
+// The recorded operations behind `output`, inputs before outputs.
+std::vector<std::shared_ptr<Function>> tape_of(const Variable& output);
+
+// Bytes of distinct storage that the tape behind `output` keeps for backward, not counting storage
+// of `parameters` (which live anyway).
+std::int64_t saved_bytes(const Variable& output, const std::vector<Tensor>& parameters);
+
+}  // namespace steelyard

@@ -1,0 +1,22 @@
+// Errors whose cause is what the user gave: a file, a recipe, a device that is not there.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace steelyard {
+
+// A file, recipe, option or dataset is wrong; the message is one line that names the place, the
+// expected and the actual. The command line exits with 2.
+class InputError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The asked device does not exist or was not built; the command line exits with 4.
+class DeviceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace steelyard

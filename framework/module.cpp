@@ -1,0 +1,107 @@
+#include "framework/module.h"
+
+#include <stdexcept>
+
+namespace steelyard {
+
+Slot::Slot(std::string name, std::shared_ptr<Module> module) : name_(std::move(name)) {
+  replace(std::move(module));
+}
+
+void Slot::replace(std::shared_ptr<Module> module) {
+  if (!module) throw std::invalid_argument("[module] null child for slot '" + name_ + "'");
+  module_ = std::move(module);
+}
+
+Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
+  return module_->forward(x, context);
+}
+
+std::string join_path(const std::string& prefix, const std::string& name) {
+  if (prefix.empty()) return name;
+  return name.empty() ? prefix : prefix + "." + name;
+}
+
+Slot& Module::slot(std::string_view path) {
+  for (const auto& child : children_) {
+    const std::string& name = child->name();
+    if (path == name) return *child;
+    if (!name.empty() && path.starts_with(name) && path[name.size()] == '.') {
+      return (*child)->slot(path.substr(name.size() + 1));
+    }
+  }
+  for (const auto& child : children_) {
+    if (!child->name().empty()) continue;
+    try {
+      return (*child)->slot(path);
+    } catch (const std::out_of_range&) {
+      // Several unnamed slots may be there: the next may hold it.
+    }
+  }
+  throw std::out_of_range("[module] " + type_name() + " has no child '" + std::string(path) + "'");
+}
+
+std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) const {
+  std::vector<NamedParameter> all;
+  for (const auto& p : parameters_) all.push_back({join_path(prefix, p->name), p->variable});
+  for (const auto& child : children_) {
+    for (auto& p : (*child)->named_parameters(join_path(prefix, child->name()))) {
+      all.push_back(std::move(p));
+    }
+  }
+  return all;
+}
+
+std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const {
+  std::vector<NamedBuffer> all;
+  for (const auto& b : buffers_) all.push_back({join_path(prefix, b.name), b.tensor});
+  for (const auto& child : children_) {
+    for (auto& b : (*child)->named_buffers(join_path(prefix, child->name()))) {
+      all.push_back(std::move(b));
+    }
+  }
+  return all;
+}
+
+std::vector<NamedModule> Module::named_modules(const std::string& prefix) {
+  std::vector<NamedModule> all{{prefix, this}};
+  for (const auto& child : children_) {
+    for (auto& m : (*child)->named_modules(join_path(prefix, child->name()))) all.push_back(m);
+  }
+  return all;
+}
+
+Variable& Module::register_parameter(std::string name, Tensor value) {
+  require_free_name(name);
+  parameters_.push_back(std::make_unique<Parameter>(
+      Parameter{std::move(name), Variable(std::move(value), /*requires_grad=*/true)}));
+  return parameters_.back()->variable;
+}
+
+Tensor Module::register_buffer(std::string name, Tensor value) {
+  require_free_name(name);
+  buffers_.push_back({std::move(name), value});
+  return value;
+}
+
+Slot& Module::register_child(std::string name, std::shared_ptr<Module> module) {
+  if (!name.empty()) require_free_name(name);
+  children_.push_back(std::make_unique<Slot>(std::move(name), std::move(module)));
+  return *children_.back();
+}
+
+void Module::require_free_name(const std::string& name) const {
+  bool taken = name.empty() || name.find_first_of("./") != std::string::npos;
+  for (const auto& p : parameters_) taken = taken || p->name == name;
+  for (const auto& b : buffers_) taken = taken || b.name == name;
+  for (const auto& c : children_) taken = taken || c->name() == name;
+  if (taken) {
+    throw std::invalid_argument("[module] name '" + name + "' is empty, taken or holds '.' or '/'");
+  }
+}
+
+void clear_gradients(const Module& module) {
+  for (NamedParameter& p : module.named_parameters()) p.variable.clear_grad();
+}
+
+}  // namespace steelyard

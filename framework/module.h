@@ -1,0 +1,103 @@
+// Modules: parameters, buffers and named child slots.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/autograd.h"
+#include "framework/rng.h"
+
+namespace steelyard {
+
+// What a forward pass depends on besides its input: there is no hidden mode inside modules.
+struct ForwardContext {
+  bool training = false;  // batch statistics, dropout and observers are active
+  Rng* rng = nullptr;     // source of randomness; required by Dropout in training
+};
+
+class Module;
+
+// A named place for a child module. Parents call the slot, so a replaced child leaves nothing
+// dangling. A slot with an empty name adds nothing to the paths of what lies below.
+class Slot {
+ public:
+  Slot(std::string name, std::shared_ptr<Module> module);
+  const std::string& name() const { return name_; }
+  Module& operator*() const { return *module_; }
+  Module* operator->() const { return module_.get(); }
+  const std::shared_ptr<Module>& module() const { return module_; }
+  void replace(std::shared_ptr<Module> module);
+  Variable operator()(const Variable& x, ForwardContext& context) const;
+
+ private:
+  std::string name_;
+  std::shared_ptr<Module> module_;
+};
+
+struct NamedParameter {
+  std::string name;  // path joined by dots: "layer1.0.conv1.weight", as PyTorch writes it
+  Variable variable;
+};
+struct NamedBuffer {
+  std::string name;
+  Tensor tensor;
+};
+struct NamedModule {
+  std::string name;
+  Module* module;
+};
+
+// Base of every layer. A subclass registers parameters, buffers and children in its constructor and
+// computes forward(); it keeps no mode and no activations.
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  virtual Variable forward(const Variable& x, ForwardContext& context) = 0;
+  // The type's name in recipes and plans: "Conv2d".
+  virtual std::string type_name() const = 0;
+  // One line for people: "Conv2d(1, 32, kernel 3x3, stride 1x1, padding 1x1)".
+  virtual std::string description() const { return type_name(); }
+
+  // Own children, in order of registration.
+  const std::vector<std::unique_ptr<Slot>>& children() const { return children_; }
+  // Throws std::out_of_range naming the path's missing part. "layer1.0.conv1" descends.
+  Slot& slot(std::string_view path);
+
+  // Everything below, depth first, paths prefixed by `prefix`.
+  std::vector<NamedParameter> named_parameters(const std::string& prefix = "") const;
+  std::vector<NamedBuffer> named_buffers(const std::string& prefix = "") const;
+  // This module first (name: prefix), then its descendants.
+  std::vector<NamedModule> named_modules(const std::string& prefix = "");
+
+ protected:
+  // The returned reference stays valid for the module's life.
+  Variable& register_parameter(std::string name, Tensor value);
+  // The handle shares storage with the registered buffer: writes through it are the state.
+  Tensor register_buffer(std::string name, Tensor value);
+  Slot& register_child(std::string name, std::shared_ptr<Module> module);
+
+ private:
+  struct Parameter {
+    std::string name;
+    Variable variable;
+  };
+  void require_free_name(const std::string& name) const;
+
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<NamedBuffer> buffers_;
+  std::vector<std::unique_ptr<Slot>> children_;
+};
+
+// "a" + "b" -> "a.b"; an empty side adds no dot.
+std::string join_path(const std::string& prefix, const std::string& name);
+
+// Marks every gradient as absent.
+void clear_gradients(const Module& module);
+
+}  // namespace steelyard

@@ -1,0 +1,42 @@
+// Counter-based random numbers: Philox4x32-10.
+// Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace steelyard {
+
+// One Philox4x32-10 block: four 32-bit words from a 128-bit counter and a 64-bit key.
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
+                                    std::array<std::uint32_t, 2> key);
+
+// A stream of numbers that is a pure function of (seed, stream, position): equal state, equal
+// numbers, on every machine.
+class Rng {
+ public:
+  struct State {
+    std::uint64_t seed = 0;
+    std::uint64_t stream = 0;
+    std::uint64_t position = 0;  // 32-bit words drawn so far
+    bool operator==(const State&) const = default;
+  };
+
+  explicit Rng(std::uint64_t seed, std::uint64_t stream = 0) : state_{seed, stream, 0} {}
+  explicit Rng(const State& state) : state_(state) {}
+
+  std::uint32_t next_u32();
+  // Uniform in [0, 1), 24 random bits: exact in float.
+  double uniform();
+  // Uniform integer in [0, n), without bias; n > 0.
+  std::uint64_t below(std::uint64_t n);
+  // Standard normal (Box-Muller).
+  double normal();
+
+  const State& state() const { return state_; }
+
+ private:
+  State state_;
+};
+
+}  // namespace steelyard

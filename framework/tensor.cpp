@@ -1,0 +1,193 @@
+#include "framework/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+namespace steelyard {
+namespace {
+
+// Calls f with a null pointer to the dtype's C++ type.
+template <typename F>
+void visit_dtype(DType dtype, const char* op, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(static_cast<float*>(nullptr));
+    case DType::kF64:
+      return f(static_cast<double*>(nullptr));
+    case DType::kI64:
+      return f(static_cast<std::int64_t*>(nullptr));
+    case DType::kI32:
+      return f(static_cast<std::int32_t*>(nullptr));
+    case DType::kI8:
+      return f(static_cast<std::int8_t*>(nullptr));
+    case DType::kU8:
+      return f(static_cast<std::uint8_t*>(nullptr));
+    case DType::kBool:
+      return f(static_cast<bool*>(nullptr));
+    case DType::kF16:
+    case DType::kBF16:
+      break;
+  }
+  throw std::invalid_argument(std::string("[") + op + "] unsupported dtype " +
+                              std::string(dtype_name(dtype)));
+}
+
+}  // namespace
+
+std::string shape_string(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+std::int64_t shape_size(const Shape& shape) {
+  std::int64_t size = 1;
+  for (const std::int64_t d : shape) {
+    if (d < 0) {
+      throw std::invalid_argument("[tensor] negative dimension in " + shape_string(shape));
+    }
+    if (__builtin_mul_overflow(size, d, &size)) {
+      throw std::invalid_argument("[tensor] size of " + shape_string(shape) + " exceeds 64 bits");
+    }
+  }
+  return size;
+}
+
+Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
+  Tensor t;
+  t.size_ = shape_size(shape);
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(t.size_, static_cast<std::int64_t>(dtype_bytes(dtype)), &bytes)) {
+    throw std::invalid_argument("[tensor] bytes of " + shape_string(shape) + " exceed 64 bits");
+  }
+  t.shape_ = std::move(shape);
+  t.dtype_ = dtype;
+  t.device_ = device;
+  t.storage_ = std::make_shared<Storage>(static_cast<std::size_t>(bytes), device);
+  return t;
+}
+
+Tensor Tensor::zeros(Shape shape, DType dtype, Device device) {
+  Tensor t = empty(std::move(shape), dtype, device);
+  if (t.bytes() > 0) std::memset(t.raw(), 0, static_cast<std::size_t>(t.bytes()));
+  return t;
+}
+
+Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {
+  Tensor t = empty(std::move(shape), dtype, device);
+  t.fill(value);
+  return t;
+}
+
+template <typename T>
+Tensor Tensor::from(std::span<const T> values, Shape shape) {
+  Tensor t = empty(std::move(shape), DTypeOf<T>::value);
+  if (static_cast<std::int64_t>(values.size()) != t.size()) {
+    throw std::invalid_argument("[tensor] shape " + shape_string(t.shape()) + " needs " +
+                                std::to_string(t.size()) + " values, got " +
+                                std::to_string(values.size()));
+  }
+  std::copy(values.begin(), values.end(), t.data<T>());
+  return t;
+}
+template Tensor Tensor::from(std::span<const float>, Shape);
+template Tensor Tensor::from(std::span<const double>, Shape);
+template Tensor Tensor::from(std::span<const std::int64_t>, Shape);
+template Tensor Tensor::from(std::span<const std::int32_t>, Shape);
+template Tensor Tensor::from(std::span<const std::int8_t>, Shape);
+template Tensor Tensor::from(std::span<const std::uint8_t>, Shape);
+
+std::int64_t Tensor::dim(std::int64_t i) const {
+  const std::int64_t axis = i < 0 ? i + rank() : i;
+  if (axis < 0 || axis >= rank()) {
+    throw std::out_of_range("[tensor] dimension " + std::to_string(i) + " of " +
+                            shape_string(shape_));
+  }
+  return shape_[static_cast<std::size_t>(axis)];
+}
+
+std::int64_t Tensor::bytes() const {
+  return size_ * static_cast<std::int64_t>(dtype_bytes(dtype_));
+}
+
+double Tensor::item() const {
+  if (!defined() || size_ != 1) {
+    throw std::invalid_argument("[tensor] item() needs one element, shape is " +
+                                shape_string(shape_));
+  }
+  double value = 0;
+  visit_dtype(dtype_, "item", [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    value = static_cast<double>(*data<T>());
+  });
+  return value;
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  if (shape_size(shape) != size_) {
+    throw std::invalid_argument("[reshape] cannot view " + shape_string(shape_) + " as " +
+                                shape_string(shape));
+  }
+  Tensor t = *this;
+  t.shape_ = std::move(shape);
+  return t;
+}
+
+Tensor Tensor::clone() const {
+  if (!defined()) return {};
+  Tensor t = empty(shape_, dtype_, device_);
+  t.copy_from(*this);
+  return t;
+}
+
+Tensor Tensor::to(DType dtype) const {
+  if (dtype == dtype_) return clone();
+  Tensor t = empty(shape_, dtype, device_);
+  visit_dtype(dtype_, "to", [&](auto* from_tag) {
+    using From = std::remove_pointer_t<decltype(from_tag)>;
+    visit_dtype(dtype, "to", [&](auto* to_tag) {
+      using To = std::remove_pointer_t<decltype(to_tag)>;
+      const From* in = data<From>();
+      To* out = t.data<To>();
+      for (std::int64_t i = 0; i < size_; ++i) out[i] = static_cast<To>(in[i]);
+    });
+  });
+  return t;
+}
+
+void Tensor::copy_from(const Tensor& other) const {
+  if (!defined() || !other.defined() || shape_ != other.shape_ || dtype_ != other.dtype_) {
+    throw std::invalid_argument(
+        "[copy_from] expected " + shape_string(shape_) + " " + std::string(dtype_name(dtype_)) +
+        ", got " + shape_string(other.shape_) + " " + std::string(dtype_name(other.dtype_)));
+  }
+  if (bytes() > 0) std::memcpy(raw(), other.raw(), static_cast<std::size_t>(bytes()));
+}
+
+void Tensor::fill(double value) const {
+  visit_dtype(dtype_, "fill", [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    T* out = data<T>();
+    std::fill(out, out + size_, static_cast<T>(value));
+  });
+}
+
+void Tensor::require_dtype(DType dtype) const {
+  if (!defined()) throw std::invalid_argument("[tensor] data of an undefined tensor");
+  if (dtype != dtype_) {
+    throw std::invalid_argument("[tensor] expected dtype " + std::string(dtype_name(dtype)) +
+                                ", got " + std::string(dtype_name(dtype_)));
+  }
+}
+
+void throw_not_floating(const char* op, DType dtype) {
+  throw std::invalid_argument(std::string("[") + op + "] expected f32 or f64, got " +
+                              std::string(dtype_name(dtype)));
+}
+
+}  // namespace steelyard

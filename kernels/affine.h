@@ -1,0 +1,156 @@
+// The arithmetic of affine quantization, host and device. Nothing else in the tree rounds.
+//
+// A real x has the code  q = clamp(rint(x / s) + z, qmin, qmax)  and a code stands for  (q - z) * s.
+// Codes stay in floating point until they are clamped, because x / s may fit no integer and NaN must
+// survive. Everything is branch-free, so that compilers vectorise it. T is float or double. Callers
+// guarantee finite s > 0 and qmin <= z <= qmax, and compile without contraction of a*b + c.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define STEELYARD_HOST_DEVICE __host__ __device__
+#else
+#define STEELYARD_HOST_DEVICE
+#endif
+
+namespace steelyard::kernels {
+
+// The codes a quantizer may give, both ends included.
+struct CodeRange {
+  std::int32_t qmin = 0;
+  std::int32_t qmax = 255;
+  bool operator==(const CodeRange&) const = default;
+};
+
+// Scale, zero point and code range as values of T. The integers are exact: codes are small.
+template <typename T>
+struct Affine {
+  T scale;
+  T zero_point;
+  T qmin;
+  T qmax;
+};
+
+template <typename T>
+STEELYARD_HOST_DEVICE inline Affine<T> make_affine(CodeRange range, T scale,
+                                                   std::int32_t zero_point) {
+  return {scale, static_cast<T>(zero_point), static_cast<T>(range.qmin),
+          static_cast<T>(range.qmax)};
+}
+
+// The nearest integer, ties to even (the default rounding mode).
+template <typename T>
+STEELYARD_HOST_DEVICE inline T round_half_even(T value) {
+  return std::rint(value);
+}
+
+// value within [lo, hi]; NaN stays NaN.
+template <typename T>
+STEELYARD_HOST_DEVICE inline T clamp_keeping_nan(T value, T lo, T hi) {
+  const T raised = value < lo ? lo : value;
+  return raised > hi ? hi : raised;
+}
+
+// rint(x / s) + z, in floating point and not clamped.
+template <typename T>
+STEELYARD_HOST_DEVICE inline T unclamped_code(T x, const Affine<T>& p) {
+  return round_half_even(x / p.scale) + p.zero_point;
+}
+
+template <typename T>
+STEELYARD_HOST_DEVICE inline T clamp_code(T unclamped, const Affine<T>& p) {
+  return clamp_keeping_nan(unclamped, p.qmin, p.qmax);
+}
+
+// True where the straight-through gradient passes: an unclamped code within the range, or NaN.
+template <typename T>
+STEELYARD_HOST_DEVICE inline bool code_is_inside(T unclamped, const Affine<T>& p) {
+  return !(unclamped < p.qmin) & !(unclamped > p.qmax);
+}
+
+template <typename T>
+STEELYARD_HOST_DEVICE inline bool is_inside(T x, const Affine<T>& p) {
+  return code_is_inside(unclamped_code(x, p), p);
+}
+
+// The real value of a code held in floating point, rounded once. Never -0: code - z is an exact
+// difference of integers and so +0 when they are equal, and the product cannot underflow.
+template <typename T>
+STEELYARD_HOST_DEVICE inline T dequantize_code(T code, T zero_point, T scale) {
+  return (code - zero_point) * scale;
+}
+
+template <typename T>
+STEELYARD_HOST_DEVICE inline T fake_quantize_value(T x, const Affine<T>& p) {
+  return dequantize_code(clamp_code(unclamped_code(x, p), p), p.zero_point, p.scale);
+}
+
+// The integer of an unclamped code. NaN has the code z.
+template <typename T>
+STEELYARD_HOST_DEVICE inline std::int32_t to_integer_code(T unclamped, const Affine<T>& p) {
+  const T code = clamp_code(unclamped, p);
+  return static_cast<std::int32_t>(code == code ? code : p.zero_point);
+}
+
+template <typename T>
+STEELYARD_HOST_DEVICE inline std::int32_t quantize_value(T x, const Affine<T>& p) {
+  return to_integer_code(unclamped_code(x, p), p);
+}
+
+// A bias as int32 code of the scale float(s_x * s_w), zero point 0: rint(b / scale), saturated. NaN
+// has the code 0.
+template <typename T>
+STEELYARD_HOST_DEVICE inline std::int32_t quantize_bias(T bias, T scale) {
+  const T code = round_half_even(bias / scale);
+  constexpr T kTwoTo31 = static_cast<T>(2147483648.0);  // INT32_MAX is no float
+  if (code >= kTwoTo31) return INT32_MAX;
+  if (code <= -kTwoTo31) return INT32_MIN;
+  return code == code ? static_cast<std::int32_t>(code) : 0;
+}
+
+// The real value of an integer sum of products whose operands' scales multiply to product_scale.
+STEELYARD_HOST_DEVICE inline float dequantize_sum(std::int32_t sum, float product_scale) {
+  return static_cast<float>(sum) * product_scale;
+}
+
+// M of a requantization: product_scale = float(s_x * s_w), scale = s_y.
+STEELYARD_HOST_DEVICE inline float requantize_multiplier(float product_scale, float scale) {
+  return product_scale / scale;
+}
+
+// M of a global average of `count` values: s_x / (count * s_y).
+STEELYARD_HOST_DEVICE inline float average_multiplier(float in_scale, std::int64_t count,
+                                                      float scale) {
+  return requantize_multiplier(in_scale, static_cast<float>(count) * scale);
+}
+
+// rint(float(sum) * M) + z_y, not clamped. sum is the accumulator with its bias.
+STEELYARD_HOST_DEVICE inline float requantized_code(std::int32_t sum, float multiplier,
+                                                    float zero_point) {
+  return round_half_even(dequantize_sum(sum, multiplier)) + zero_point;
+}
+
+// The sum of two quantized tensors, as ONNX Runtime's QLinearAdd computes it.
+struct AddRequantizer {
+  float ratio_a;  // s_a / s_y
+  float ratio_b;
+  float base;  // z_y - (ratio_a * z_a + ratio_b * z_b)
+};
+
+STEELYARD_HOST_DEVICE inline AddRequantizer make_add_requantizer(float scale_a, float zero_point_a,
+                                                                 float scale_b, float zero_point_b,
+                                                                 float scale, float zero_point) {
+  const float ratio_a = scale_a / scale;
+  const float ratio_b = scale_b / scale;
+  return {ratio_a, ratio_b, zero_point - (ratio_a * zero_point_a + ratio_b * zero_point_b)};
+}
+
+// rint(base + a * ratio_a + b * ratio_b), summed from the left, not clamped.
+STEELYARD_HOST_DEVICE inline float requantized_add_code(float a, float b,
+                                                        const AddRequantizer& add) {
+  return round_half_even((add.base + a * add.ratio_a) + b * add.ratio_b);
+}
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,44 @@
+// Quantize, dequantize and fake-quantize, forward and straight-through backward, CPU.
+//
+// All arithmetic is kernels/affine.h. scale and zero_point hold one value per channel of the layout
+// (device-side values on a GPU later; validity is checked where they are set, not here). T is float
+// or double, Code is int8_t or uint8_t. Results do not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/affine.h"
+#include "kernels/layout.h"
+
+namespace steelyard::kernels {
+
+// y = (clamp(rint(x / s) + z) - z) * s; NaN stays NaN. y may alias x.
+template <typename T>
+void fake_quantize_forward(const ChannelLayout& layout, CodeRange range, const T* x, const T* scale,
+                           const std::int32_t* zero_point, T* y);
+
+// grad_x = inside(x) ? grad_y : 0. grad_x may alias grad_y.
+template <typename T>
+void fake_quantize_backward(const ChannelLayout& layout, CodeRange range, const T* x,
+                            const T* scale, const std::int32_t* zero_point, const T* grad_y,
+                            T* grad_x);
+
+// codes = quantize(x); mask (may be null): bit i % 8 of byte i / 8 is inside(x[i]), tail bits 0.
+// Returns how many elements were NaN (their code is z).
+template <typename T, typename Code>
+std::int64_t quantize(const ChannelLayout& layout, CodeRange range, const T* x, const T* scale,
+                      const std::int32_t* zero_point, Code* codes, std::uint8_t* mask);
+
+// y = (code - z) * s.
+template <typename T, typename Code>
+void dequantize(const ChannelLayout& layout, const Code* codes, const T* scale,
+                const std::int32_t* zero_point, T* y);
+
+// grad_x = bit ? grad_y : 0, from a mask of quantize(). grad_x may alias grad_y.
+template <typename T>
+void apply_mask(std::int64_t n, const std::uint8_t* mask, const T* grad_y, T* grad_x);
+
+// Bytes of the packed mask of n elements.
+constexpr std::int64_t mask_bytes(std::int64_t n) { return (n + 7) / 8; }
+
+}  // namespace steelyard::kernels
