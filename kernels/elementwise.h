@@ -17,7 +17,7 @@ void fill(std::int64_t n, T value, T* y);
 // y = max(x, 0), and with a finite ceiling min(max(x, 0), ceiling) (ReLU6: 6); NaN stays NaN.
 template <typename T>
 void relu_forward(std::int64_t n, const T* x, T ceiling, T* y);
-// grad_x = grad_y where 0 < y < ceiling, else 0; reads the output y, as PyTorch does.
+// grad_x = grad_y where 0 < y < ceiling or y is NaN, else 0; reads the output y, as PyTorch does.
 template <typename T>
 void relu_backward(std::int64_t n, const T* y, const T* grad_y, T ceiling, T* grad_x);
 

@@ -1,0 +1,47 @@
+#include "kernels/backend.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/cpu/onednn_kernels.h"
+
+namespace steelyard::kernels {
+namespace {
+
+Backend read_default_backend() {
+  const std::vector<Backend> available = available_backends();
+  const char* wanted = std::getenv("STEELYARD_CPU_BACKEND");
+  if (wanted == nullptr || *wanted == '\0') return available.back();
+  std::string expected;
+  for (const Backend backend : available) {
+    if (backend_name(backend) == wanted) return backend;
+    expected += (expected.empty() ? "" : " or ") + std::string(backend_name(backend));
+  }
+  throw std::invalid_argument("[backend] expected STEELYARD_CPU_BACKEND to be " + expected +
+                              ", got '" + wanted + "'");
+}
+
+}  // namespace
+
+std::string_view backend_name(Backend backend) {
+  return backend == Backend::kOneDnn ? "onednn" : "eigen";
+}
+
+std::vector<Backend> available_backends() {
+  if (onednn::built()) return {Backend::kEigen, Backend::kOneDnn};
+  return {Backend::kEigen};
+}
+
+Backend default_backend() {
+  static const Backend backend = read_default_backend();
+  return backend;
+}
+
+int num_threads() { return omp_get_max_threads(); }
+void set_num_threads(int threads) { omp_set_num_threads(std::max(1, threads)); }
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,176 @@
+#include "kernels/elementwise.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/row_sums.h"
+
+namespace steelyard::kernels {
+namespace {
+
+constexpr std::int64_t kGrain = 16384;  // elements per thread that pay for waking it
+
+// Calls body(i) for every i, in vectors.
+template <class Body>
+void map(std::int64_t n, Body&& body) {
+  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) body(i);
+  });
+}
+
+// Transposes `batch` matrices [rows, columns] in blocks that stay in the cache.
+template <typename T>
+void transpose_batch(std::int64_t batch, std::int64_t rows, std::int64_t columns, const T* x,
+                     T* y) {
+  constexpr std::int64_t kBlock = 16;
+  const std::int64_t bands = (rows + kBlock - 1) / kBlock;
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, kGrain / (kBlock * std::max<std::int64_t>(columns, 1)));
+  parallel_for(batch * bands, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t band = begin; band < end; ++band) {
+      const T* from = x + band / bands * rows * columns;
+      T* to = y + band / bands * rows * columns;
+      const std::int64_t r0 = band % bands * kBlock, r1 = std::min(rows, r0 + kBlock);
+      for (std::int64_t c0 = 0; c0 < columns; c0 += kBlock) {
+        const std::int64_t c1 = std::min(columns, c0 + kBlock);
+        for (std::int64_t c = c0; c < c1; ++c) {
+          for (std::int64_t r = r0; r < r1; ++r) to[c * rows + r] = from[r * columns + c];
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+template <typename T>
+void add(std::int64_t n, const T* a, const T* b, T* y) {
+  map(n, [a, b, y](std::int64_t i) { y[i] = a[i] + b[i]; });
+}
+
+template <typename T>
+void multiply(std::int64_t n, const T* a, const T* b, T* y) {
+  map(n, [a, b, y](std::int64_t i) { y[i] = a[i] * b[i]; });
+}
+
+template <typename T>
+void scale(std::int64_t n, const T* x, T factor, T* y) {
+  map(n, [x, factor, y](std::int64_t i) { y[i] = x[i] * factor; });
+}
+
+template <typename T>
+void fill(std::int64_t n, T value, T* y) {
+  map(n, [value, y](std::int64_t i) { y[i] = value; });
+}
+
+template <typename T>
+void relu_forward(std::int64_t n, const T* x, T ceiling, T* y) {
+  map(n, [x, ceiling, y](std::int64_t i) {
+    const T v = x[i];
+    const T floored = v <= T(0) ? T(0) : v;
+    y[i] = floored > ceiling ? ceiling : floored;
+  });
+}
+
+template <typename T>
+void relu_backward(std::int64_t n, const T* y, const T* grad_y, T ceiling, T* grad_x) {
+  map(n, [y, grad_y, ceiling, grad_x](std::int64_t i) {
+    const T g = grad_y[i];
+    const bool flat = (y[i] <= T(0)) | (y[i] >= ceiling);
+    grad_x[i] = flat ? T(0) : g;
+  });
+}
+
+template <typename T>
+void add_bias(std::int64_t rows, std::int64_t channels, const T* x, const T* bias, T* y) {
+  if (rows * channels == 0) return;
+  const RowChunks layout(rows, channels);
+  const std::vector<T> wide = widen<T>(layout, bias);
+  map_rows(layout, [x, y, b = wide.data()](std::int64_t i, std::int64_t c) { y[i] = x[i] + b[c]; });
+}
+
+template <typename T>
+void column_sums(std::int64_t rows, std::int64_t channels, const T* x, T* sums) {
+  if (channels == 0) return;
+  const std::vector<double> totals =
+      row_sums<1>(RowChunks(rows, channels),
+                  [x](std::int64_t i, std::int64_t) { return std::array<T, 1>{x[i]}; });
+  for (std::int64_t c = 0; c < channels; ++c) sums[c] = T(totals[c]);
+}
+
+template <typename T>
+double sum_of_squares(std::int64_t n, const T* x) {
+  return row_sums<1>(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
+    return std::array<double, 1>{double(x[i]) * double(x[i])};
+  })[0];
+}
+
+template <typename T>
+double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a) {
+  const double sum = row_sums<1>(RowChunks(n, 1), [a, b](std::int64_t i, std::int64_t) {
+    const double d = double(a[i]) - double(b[i]);
+    return std::array<double, 1>{d * d};
+  })[0];
+  if (grad_a != nullptr) {
+    const double factor = 2.0 / double(n);
+    map(n, [a, b, factor, grad_a](std::int64_t i) {
+      grad_a[i] = T((double(a[i]) - double(b[i])) * factor);
+    });
+  }
+  return sum / double(n);
+}
+
+template <typename T>
+std::int64_t count_non_finite(std::int64_t n, const T* x) {
+  // Counts up to 2^53 are exact in double.
+  return static_cast<std::int64_t>(row_sums<1>(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
+    const bool finite = std::abs(x[i]) <= std::numeric_limits<T>::max();
+    return std::array<T, 1>{finite ? T(0) : T(1)};
+  })[0]);
+}
+
+template <typename T>
+void nhwc_to_nchw(std::int64_t batch, std::int64_t pixels, std::int64_t channels, const T* x,
+                  T* y) {
+  transpose_batch(batch, pixels, channels, x, y);
+}
+
+template <typename T>
+void nchw_to_nhwc(std::int64_t batch, std::int64_t pixels, std::int64_t channels, const T* x,
+                  T* y) {
+  transpose_batch(batch, channels, pixels, x, y);
+}
+
+template void add(std::int64_t, const float*, const float*, float*);
+template void add(std::int64_t, const double*, const double*, double*);
+template void multiply(std::int64_t, const float*, const float*, float*);
+template void multiply(std::int64_t, const double*, const double*, double*);
+template void scale(std::int64_t, const float*, float, float*);
+template void scale(std::int64_t, const double*, double, double*);
+template void fill(std::int64_t, float, float*);
+template void fill(std::int64_t, double, double*);
+template void relu_forward(std::int64_t, const float*, float, float*);
+template void relu_forward(std::int64_t, const double*, double, double*);
+template void relu_backward(std::int64_t, const float*, const float*, float, float*);
+template void relu_backward(std::int64_t, const double*, const double*, double, double*);
+template void add_bias(std::int64_t, std::int64_t, const float*, const float*, float*);
+template void add_bias(std::int64_t, std::int64_t, const double*, const double*, double*);
+template void column_sums(std::int64_t, std::int64_t, const float*, float*);
+template void column_sums(std::int64_t, std::int64_t, const double*, double*);
+template double sum_of_squares(std::int64_t, const float*);
+template double sum_of_squares(std::int64_t, const double*);
+template double mean_squared_error(std::int64_t, const float*, const float*, float*);
+template double mean_squared_error(std::int64_t, const double*, const double*, double*);
+template std::int64_t count_non_finite(std::int64_t, const float*);
+template std::int64_t count_non_finite(std::int64_t, const double*);
+template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const float*, float*);
+template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const double*, double*);
+template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const std::int8_t*,
+                           std::int8_t*);
+template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const std::uint8_t*,
+                           std::uint8_t*);
+template void nchw_to_nhwc(std::int64_t, std::int64_t, std::int64_t, const float*, float*);
+template void nchw_to_nhwc(std::int64_t, std::int64_t, std::int64_t, const double*, double*);
+
+}  // namespace steelyard::kernels

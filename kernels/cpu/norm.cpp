@@ -1,0 +1,177 @@
+#include "kernels/norm.h"
+
+#include "kernels/cpu/row_sums.h"
+
+namespace steelyard::kernels {
+namespace {
+
+// Per channel: mean and sum of squared deviations over `count` rows.
+struct Moments {
+  explicit Moments(std::int64_t channels) : mean(channels), squares(channels) {}
+  double count = 0;
+  std::vector<double> mean, squares;
+};
+
+// Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+// Variances", 1979.
+void merge(Moments& total, double count, const double* mean, const double* squares) {
+  const double sum = total.count + count;
+  for (std::size_t c = 0; c < total.mean.size(); ++c) {
+    const double delta = mean[c] - total.mean[c];
+    total.mean[c] += delta * (count / sum);
+    total.squares[c] += squares[c] + delta * delta * (total.count * count / sum);
+  }
+  total.count = sum;
+}
+
+// One chunk, twice through the cache: deviations from a rounded mean cannot cancel, and their own
+// sum corrects the rounding.
+template <typename T>
+void chunk_moments(const RowChunks& layout, std::int64_t chunk, const T* x, double* mean,
+                   double* squares, std::vector<double>& wide) {
+  const std::int64_t begin = layout.begin(chunk), end = layout.end(chunk), width = layout.width();
+  const double count = double(end - begin) / double(layout.channels);
+  wide.assign(2 * width, 0.0);
+  add_terms<1>(begin, end, width, wide.data(),
+               [x](std::int64_t i, std::int64_t) { return std::array<T, 1>{x[i]}; });
+  std::vector<double> folded(2 * layout.channels);
+  fold_repeats(layout, 1, wide.data(), folded.data());
+  for (std::int64_t c = 0; c < layout.channels; ++c) folded[c] /= count;
+  const std::vector<T> shifts = widen<T>(layout, folded.data());
+  const T* shift = shifts.data();
+
+  wide.assign(2 * width, 0.0);
+  add_terms<2>(begin, end, width, wide.data(), [x, shift](std::int64_t i, std::int64_t c) {
+    const T d = x[i] - shift[c];
+    return std::array<T, 2>{d, d * d};
+  });
+  fold_repeats(layout, 2, wide.data(), folded.data());
+  for (std::int64_t c = 0; c < layout.channels; ++c) {
+    const double offset = folded[c] / count;
+    mean[c] = double(shift[c]) + offset;
+    squares[c] = std::max(0.0, folded[layout.channels + c] - folded[c] * offset);
+  }
+}
+
+// sums[c] = sum grad_y, sums[channels + c] = sum grad_y * (x - mean).
+template <typename T>
+std::vector<double> gradient_sums(const RowChunks& layout, const T* x, const T* grad_y,
+                                  const T* mean) {
+  const std::vector<T> wide_mean = widen<T>(layout, mean);
+  return row_sums<2>(layout, [x, grad_y, m = wide_mean.data()](std::int64_t i, std::int64_t c) {
+    const T g = grad_y[i];
+    return std::array<T, 2>{g, g * (x[i] - m[c])};
+  });
+}
+
+template <typename T>
+void write_parameter_gradients(std::int64_t channels, const std::vector<double>& sums,
+                               const T* inv_std, T* grad_gamma, T* grad_beta) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    grad_beta[c] = T(sums[c]);
+    grad_gamma[c] = T(sums[channels + c] * double(inv_std[c]));
+  }
+}
+
+template <typename T>
+std::vector<T> wide_slopes(const RowChunks& layout, const T* inv_std, const T* gamma) {
+  std::vector<T> slope(layout.channels);
+  for (std::int64_t c = 0; c < layout.channels; ++c) slope[c] = inv_std[c] * gamma[c];
+  return widen<T>(layout, slope.data());
+}
+
+}  // namespace
+
+template <typename T>
+void batch_moments(std::int64_t rows, std::int64_t channels, const T* x, T* mean, T* variance) {
+  if (channels == 0) return;
+  const RowChunks layout(rows, channels);
+  std::vector<double> means(layout.chunks() * channels), squares(means.size());
+  parallel_for(layout.chunks(), 2, [&](std::int64_t first, std::int64_t last) {
+    std::vector<double> wide;
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      chunk_moments(layout, chunk, x, means.data() + chunk * channels,
+                    squares.data() + chunk * channels, wide);
+    }
+  });
+  Moments total(channels);
+  for (std::int64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
+    const double count = double(layout.end(chunk) - layout.begin(chunk)) / double(layout.channels);
+    merge(total, count, means.data() + chunk * channels, squares.data() + chunk * channels);
+  }
+  for (std::int64_t c = 0; c < channels; ++c) {
+    mean[c] = T(total.mean[c]);
+    variance[c] = T(total.squares[c] / double(rows));
+  }
+}
+
+template <typename T>
+void batch_norm_forward(std::int64_t rows, std::int64_t channels, const T* x, const T* mean,
+                        const T* inv_std, const T* gamma, const T* beta, T* y) {
+  if (rows * channels == 0) return;
+  const RowChunks layout(rows, channels);
+  const std::vector<T> means = widen<T>(layout, mean), offsets = widen<T>(layout, beta);
+  const std::vector<T> slopes = wide_slopes(layout, inv_std, gamma);
+  map_rows(layout, [x, y, m = means.data(), s = slopes.data(), b = offsets.data()](
+                       std::int64_t i, std::int64_t c) { y[i] = (x[i] - m[c]) * s[c] + b[c]; });
+}
+
+template <typename T>
+void batch_norm_backward_training(std::int64_t rows, std::int64_t channels, const T* x,
+                                  const T* grad_y, const T* mean, const T* inv_std, const T* gamma,
+                                  T* grad_x, T* grad_gamma, T* grad_beta) {
+  if (channels == 0) return;
+  const RowChunks layout(rows, channels);
+  const std::vector<double> sums = gradient_sums(layout, x, grad_y, mean);
+  write_parameter_gradients(channels, sums, inv_std, grad_gamma, grad_beta);
+  if (grad_x == nullptr || rows == 0) return;
+  // grad_x = slope * (grad_y - mean(grad_y) - xhat * mean(grad_y * xhat))
+  std::vector<double> mean_grad(channels), projection(channels);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    mean_grad[c] = sums[c] / double(rows);
+    projection[c] = sums[channels + c] / double(rows) * double(inv_std[c]) * double(inv_std[c]);
+  }
+  const std::vector<T> means = widen<T>(layout, mean), slopes = wide_slopes(layout, inv_std, gamma);
+  const std::vector<T> shifts = widen<T>(layout, mean_grad.data());
+  const std::vector<T> factors = widen<T>(layout, projection.data());
+  map_rows(layout, [x, grad_y, grad_x, m = means.data(), s = slopes.data(), g = shifts.data(),
+                    p = factors.data()](std::int64_t i, std::int64_t c) {
+    grad_x[i] = s[c] * ((grad_y[i] - g[c]) - (x[i] - m[c]) * p[c]);
+  });
+}
+
+template <typename T>
+void batch_norm_backward_frozen(std::int64_t rows, std::int64_t channels, const T* x,
+                                const T* grad_y, const T* mean, const T* inv_std, const T* gamma,
+                                T* grad_x, T* grad_gamma, T* grad_beta) {
+  if (channels == 0) return;
+  const RowChunks layout(rows, channels);
+  const std::vector<double> sums = gradient_sums(layout, x, grad_y, mean);
+  write_parameter_gradients(channels, sums, inv_std, grad_gamma, grad_beta);
+  if (grad_x == nullptr || rows == 0) return;
+  const std::vector<T> slopes = wide_slopes(layout, inv_std, gamma);
+  map_rows(layout, [grad_y, grad_x, s = slopes.data()](std::int64_t i, std::int64_t c) {
+    grad_x[i] = grad_y[i] * s[c];
+  });
+}
+
+template void batch_moments(std::int64_t, std::int64_t, const float*, float*, float*);
+template void batch_moments(std::int64_t, std::int64_t, const double*, double*, double*);
+template void batch_norm_forward(std::int64_t, std::int64_t, const float*, const float*,
+                                 const float*, const float*, const float*, float*);
+template void batch_norm_forward(std::int64_t, std::int64_t, const double*, const double*,
+                                 const double*, const double*, const double*, double*);
+template void batch_norm_backward_training(std::int64_t, std::int64_t, const float*, const float*,
+                                           const float*, const float*, const float*, float*, float*,
+                                           float*);
+template void batch_norm_backward_training(std::int64_t, std::int64_t, const double*, const double*,
+                                           const double*, const double*, const double*, double*,
+                                           double*, double*);
+template void batch_norm_backward_frozen(std::int64_t, std::int64_t, const float*, const float*,
+                                         const float*, const float*, const float*, float*, float*,
+                                         float*);
+template void batch_norm_backward_frozen(std::int64_t, std::int64_t, const double*, const double*,
+                                         const double*, const double*, const double*, double*,
+                                         double*, double*);
+
+}  // namespace steelyard::kernels

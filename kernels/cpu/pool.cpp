@@ -1,0 +1,239 @@
+#include "kernels/pool.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/row_sums.h"
+
+namespace steelyard::kernels {
+namespace {
+
+constexpr std::int64_t kGrain = 16384;  // elements per thread that pay for waking it
+
+std::int64_t grain_of(std::int64_t elements) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, elements));
+}
+
+// The part of a window that lies inside the image, as input rows and columns [begin, end).
+struct Window {
+  std::int64_t top = 0, left = 0;  // may be negative
+  std::int64_t row_begin = 0, row_end = 0, column_begin = 0, column_end = 0;
+
+  std::int64_t pixels() const { return (row_end - row_begin) * (column_end - column_begin); }
+};
+
+Window window_of(const Pool2dShape& s, std::int64_t oh, std::int64_t ow) {
+  Window w;
+  w.top = oh * s.stride_h - s.pad_h;
+  w.left = ow * s.stride_w - s.pad_w;
+  w.row_begin = std::max<std::int64_t>(0, w.top);
+  w.row_end = std::min(s.in_h, w.top + s.kernel_h);
+  w.column_begin = std::max<std::int64_t>(0, w.left);
+  w.column_end = std::min(s.in_w, w.left + s.kernel_w);
+  return w;
+}
+
+// Calls visit(input pixel within the image, offset inside the window) over a window.
+template <class Visit>
+void for_each_pixel(const Pool2dShape& s, const Window& w, Visit&& visit) {
+  for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
+    for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
+      visit(row * s.in_w + column, (row - w.top) * s.kernel_w + column - w.left);
+    }
+  }
+}
+
+// Calls body(image, output pixel, window) for every window of the images [begin, end).
+template <class Body>
+void for_each_window(const Pool2dShape& s, std::int64_t begin, std::int64_t end, Body&& body) {
+  const std::int64_t out_h = s.out_h(), out_w = s.out_w();
+  for (std::int64_t image = begin; image < end; ++image) {
+    for (std::int64_t oh = 0; oh < out_h; ++oh) {
+      for (std::int64_t ow = 0; ow < out_w; ++ow) {
+        body(image, (image * out_h + oh) * out_w + ow, window_of(s, oh, ow));
+      }
+    }
+  }
+}
+
+// Shares output rows among threads: body(image, output pixel, window).
+template <class Body>
+void parallel_windows(const Pool2dShape& s, Body&& body) {
+  const std::int64_t out_h = s.out_h(), out_w = s.out_w();
+  parallel_for(s.batch * out_h, grain_of(out_w * s.channels),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row) {
+                   for (std::int64_t ow = 0; ow < out_w; ++ow) {
+                     body(row / out_h, row * out_w + ow, window_of(s, row % out_h, ow));
+                   }
+                 }
+               });
+}
+
+// A greater value, or the first NaN.
+template <typename T>
+bool wins(T value, T best) {
+  return (value > best) | ((value != value) & (best == best));
+}
+
+template <typename T>
+void max_values(std::int64_t channels, const T* x, T* best) {
+#pragma omp simd
+  for (std::int64_t c = 0; c < channels; ++c) best[c] = wins(x[c], best[c]) ? x[c] : best[c];
+}
+
+template <typename T>
+void max_winners(std::int64_t channels, const T* x, std::uint16_t offset, T* best,
+                 std::uint16_t* winner) {
+#pragma omp simd
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const bool take = wins(x[c], best[c]);
+    best[c] = take ? x[c] : best[c];
+    winner[c] = take ? offset : winner[c];
+  }
+}
+
+// Divisor of an average window.
+template <typename T>
+T average_factor(const Pool2dShape& s, const Window& w, bool count_include_pad) {
+  if (!count_include_pad) return T(1) / T(w.pixels());
+  // As PyTorch: padding counts, what lies beyond it does not.
+  const std::int64_t rows = std::min(s.in_h + s.pad_h, w.top + s.kernel_h) - w.top;
+  const std::int64_t columns = std::min(s.in_w + s.pad_w, w.left + s.kernel_w) - w.left;
+  return T(1) / T(rows * columns);
+}
+
+}  // namespace
+
+template <typename T>
+void max_pool2d_forward(const Pool2dShape& s, const T* x, T* y, std::uint16_t* argmax) {
+  const std::int64_t channels = s.channels;
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const Window& w) {
+    const T* source = x + image * s.in_h * s.in_w * channels;
+    T* best = y + output * channels;
+    std::uint16_t* winner = argmax == nullptr ? nullptr : argmax + output * channels;
+    bool first = true;
+    for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t offset) {
+      const T* values = source + pixel * channels;
+      const auto index = static_cast<std::uint16_t>(offset);
+      if (first) {
+        std::copy_n(values, channels, best);
+        if (winner != nullptr) std::fill_n(winner, channels, index);
+        first = false;
+      } else if (winner == nullptr) {
+        max_values(channels, values, best);
+      } else {
+        max_winners(channels, values, index, best, winner);
+      }
+    });
+  });
+}
+
+template <typename T>
+void max_pool2d_backward(const Pool2dShape& s, const T* grad_y, const std::uint16_t* argmax,
+                         T* grad_x) {
+  const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
+  parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
+    std::fill(grad_x + begin * image_size, grad_x + end * image_size, T(0));
+    for_each_window(s, begin, end, [&](std::int64_t image, std::int64_t output, const Window& w) {
+      const T* grad = grad_y + output * channels;
+      const std::uint16_t* winner = argmax + output * channels;
+      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t offset) {
+        T* target = grad_x + image * image_size + pixel * channels;
+        const auto index = static_cast<std::uint16_t>(offset);
+#pragma omp simd
+        for (std::int64_t c = 0; c < channels; ++c) {
+          target[c] += winner[c] == index ? grad[c] : T(0);
+        }
+      });
+    });
+  });
+}
+
+template <typename T>
+void avg_pool2d_forward(const Pool2dShape& s, bool count_include_pad, const T* x, T* y) {
+  const std::int64_t channels = s.channels;
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const Window& w) {
+    T* out = y + output * channels;
+    std::fill_n(out, channels, T(0));
+    for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
+      const T* values = x + (image * s.in_h * s.in_w + pixel) * channels;
+#pragma omp simd
+      for (std::int64_t c = 0; c < channels; ++c) out[c] += values[c];
+    });
+    const T factor = average_factor<T>(s, w, count_include_pad);
+#pragma omp simd
+    for (std::int64_t c = 0; c < channels; ++c) out[c] *= factor;
+  });
+}
+
+template <typename T>
+void avg_pool2d_backward(const Pool2dShape& s, bool count_include_pad, const T* grad_y, T* grad_x) {
+  const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
+  parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
+    std::fill(grad_x + begin * image_size, grad_x + end * image_size, T(0));
+    for_each_window(s, begin, end, [&](std::int64_t image, std::int64_t output, const Window& w) {
+      const T* grad = grad_y + output * channels;
+      const T factor = average_factor<T>(s, w, count_include_pad);
+      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
+        T* target = grad_x + image * image_size + pixel * channels;
+#pragma omp simd
+        for (std::int64_t c = 0; c < channels; ++c) target[c] += grad[c] * factor;
+      });
+    });
+  });
+}
+
+template <typename T>
+void global_avg_pool_forward(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
+                             const T* x, T* y) {
+  const std::int64_t image_size = pixels * channels;
+  parallel_for(batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
+    std::vector<double> sums(channels);
+    for (std::int64_t image = begin; image < end; ++image) {
+      std::fill(sums.begin(), sums.end(), 0.0);
+      add_terms<1>(image * image_size, (image + 1) * image_size, channels, sums.data(),
+                   [x](std::int64_t i, std::int64_t) { return std::array<T, 1>{x[i]}; });
+      for (std::int64_t c = 0; c < channels; ++c) {
+        y[image * channels + c] = T(sums[c] / double(pixels));
+      }
+    }
+  });
+}
+
+template <typename T>
+void global_avg_pool_backward(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
+                              const T* grad_y, T* grad_x) {
+  const T factor = T(1) / T(pixels);
+  parallel_for(batch * pixels, grain_of(channels), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+      const T* grad = grad_y + pixel / pixels * channels;
+      T* target = grad_x + pixel * channels;
+#pragma omp simd
+      for (std::int64_t c = 0; c < channels; ++c) target[c] = grad[c] * factor;
+    }
+  });
+}
+
+template void max_pool2d_forward(const Pool2dShape&, const float*, float*, std::uint16_t*);
+template void max_pool2d_forward(const Pool2dShape&, const double*, double*, std::uint16_t*);
+template void max_pool2d_forward(const Pool2dShape&, const std::int8_t*, std::int8_t*,
+                                 std::uint16_t*);
+template void max_pool2d_forward(const Pool2dShape&, const std::uint8_t*, std::uint8_t*,
+                                 std::uint16_t*);
+template void max_pool2d_backward(const Pool2dShape&, const float*, const std::uint16_t*, float*);
+template void max_pool2d_backward(const Pool2dShape&, const double*, const std::uint16_t*, double*);
+template void avg_pool2d_forward(const Pool2dShape&, bool, const float*, float*);
+template void avg_pool2d_forward(const Pool2dShape&, bool, const double*, double*);
+template void avg_pool2d_backward(const Pool2dShape&, bool, const float*, float*);
+template void avg_pool2d_backward(const Pool2dShape&, bool, const double*, double*);
+template void global_avg_pool_forward(std::int64_t, std::int64_t, std::int64_t, const float*,
+                                      float*);
+template void global_avg_pool_forward(std::int64_t, std::int64_t, std::int64_t, const double*,
+                                      double*);
+template void global_avg_pool_backward(std::int64_t, std::int64_t, std::int64_t, const float*,
+                                       float*);
+template void global_avg_pool_backward(std::int64_t, std::int64_t, std::int64_t, const double*,
+                                       double*);
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,84 @@
+#include "kernels/softmax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/parallel.h"
+
+namespace steelyard::kernels {
+namespace {
+
+constexpr std::int64_t kGrain = 2048;  // logits per thread that pay for waking it
+
+std::int64_t row_grain(std::int64_t classes) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, classes));
+}
+
+// -sum_c target[c] * log softmax(row)[c], with the gradient times `grad_scale` if grad is not null.
+template <typename T>
+double row_loss(std::int64_t classes, const T* row, std::int64_t label, double smoothing,
+                double grad_scale, T* grad) {
+  const T largest = *std::max_element(row, row + classes);
+  double sum = 0, shifted = 0;  // of exp(row - largest), of row - largest
+  for (std::int64_t c = 0; c < classes; ++c) {
+    const T d = row[c] - largest;
+    const T e = std::exp(d);
+    sum += double(e);
+    shifted += double(d);
+    if (grad != nullptr) grad[c] = e;
+  }
+  const double log_sum = std::log(sum);
+  const double uniform = smoothing / double(classes);
+  if (grad != nullptr) {
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double target = uniform + (c == label ? 1 - smoothing : 0.0);
+      grad[c] = T((double(grad[c]) / sum - target) * grad_scale);
+    }
+  }
+  double loss = (1 - smoothing) * (log_sum - (double(row[label]) - double(largest)));
+  if (smoothing > 0) loss += smoothing * (log_sum - shifted / double(classes));
+  return loss;
+}
+
+}  // namespace
+
+template <typename T>
+T softmax_cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
+                        const std::int64_t* labels, double label_smoothing, T* grad_logits) {
+  std::vector<double> losses(rows);
+  parallel_for(rows, row_grain(classes), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
+      losses[r] = row_loss(classes, logits + r * classes, labels[r], label_smoothing,
+                           1.0 / double(rows), grad);
+    }
+  });
+  double sum = 0;
+  for (const double loss : losses) sum += loss;
+  return T(sum / double(rows));
+}
+
+template <typename T>
+void argmax_rows(std::int64_t rows, std::int64_t classes, const T* logits,
+                 std::int64_t* predictions) {
+  parallel_for(rows, row_grain(classes), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* row = logits + r * classes;
+      std::int64_t best = 0;
+      for (std::int64_t c = 1; c < classes && !std::isnan(row[best]); ++c) {
+        if (row[c] > row[best] || std::isnan(row[c])) best = c;
+      }
+      predictions[r] = best;
+    }
+  });
+}
+
+template float softmax_cross_entropy(std::int64_t, std::int64_t, const float*, const std::int64_t*,
+                                     double, float*);
+template double softmax_cross_entropy(std::int64_t, std::int64_t, const double*,
+                                      const std::int64_t*, double, double*);
+template void argmax_rows(std::int64_t, std::int64_t, const float*, std::int64_t*);
+template void argmax_rows(std::int64_t, std::int64_t, const double*, std::int64_t*);
+
+}  // namespace steelyard::kernels
