@@ -1,0 +1,211 @@
+// oneDNN multiplies unsigned codes by signed weights into int32, and nothing else: zero points,
+// padding, signed codes and scales are handled here, where they are exact.
+#include "kernels/cpu/onednn/integer.h"
+
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/onednn/context.h"
+#include "kernels/cpu/parallel.h"
+
+namespace steelyard::kernels::onednn {
+namespace {
+
+using dnnl::memory;
+using Tag = memory::format_tag;
+using Type = memory::data_type;
+
+constexpr std::int64_t kGrain = 16384;
+
+// One product with the reorder that brings the weights into its layout.
+struct IntegerProduct {
+  dnnl::primitive product;
+  dnnl::reorder reorder;
+  memory::desc source;
+  memory::desc given_weights;
+  memory::desc weights;
+  memory::desc destination;
+  memory::desc scratchpad;
+};
+
+template <typename PrimitiveDesc>
+IntegerProduct make_product(const PrimitiveDesc& desc, const dnnl::primitive& product,
+                            const memory::desc& given_weights) {
+  const dnnl::reorder::primitive_desc reorder(cpu_engine(), given_weights, cpu_engine(),
+                                              desc.weights_desc());
+  return {
+      product,         dnnl::reorder(reorder), desc.src_desc(), given_weights, desc.weights_desc(),
+      desc.dst_desc(), desc.scratchpad_desc()};
+}
+
+void run(const IntegerProduct& op, const std::uint8_t* x, const std::int8_t* w, std::int32_t* acc) {
+  memory weights = scratch_memory(Scratch::kWeights, op.weights);
+  memory given = wrap(op.given_weights, w);
+  op.reorder.execute(cpu_stream(), given, weights);
+  op.product.execute(cpu_stream(),
+                     {{DNNL_ARG_SRC, wrap(op.source, x)},
+                      {DNNL_ARG_WEIGHTS, weights},
+                      {DNNL_ARG_DST, wrap(op.destination, acc)},
+                      {DNNL_ARG_SCRATCHPAD, scratch_memory(Scratch::kScratchpad, op.scratchpad)}});
+  cpu_stream().wait();
+}
+
+IntegerProduct make_matmul(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const memory::desc source({m, k}, Type::u8, Tag::ab);
+  const memory::desc weights({k, n}, Type::s8, Tag::any);
+  const memory::desc destination({m, n}, Type::s32, Tag::ab);
+  const dnnl::matmul::primitive_desc desc({source, weights, destination}, user_scratchpad(),
+                                          cpu_engine());
+  return make_product(desc, dnnl::matmul(desc), memory::desc({k, n}, Type::s8, Tag::ba));
+}
+
+IntegerProduct make_conv(const Conv2dShape& s) {
+  const bool grouped = s.groups > 1;
+  const memory::dims dims =
+      grouped ? memory::dims{s.groups, s.out_channels_per_group(), s.in_channels_per_group(),
+                             s.kernel_h, s.kernel_w}
+              : memory::dims{s.out_channels, s.in_channels, s.kernel_h, s.kernel_w};
+  const memory::desc source({s.batch, s.in_channels, s.in_h, s.in_w}, Type::u8, Tag::nhwc);
+  const memory::desc destination({s.batch, s.out_channels, s.out_h(), s.out_w()}, Type::s32,
+                                 Tag::nhwc);
+  const dnnl::convolution_forward::desc conv(
+      dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source,
+      memory::desc(dims, Type::s8, Tag::any), destination, {s.stride_h, s.stride_w},
+      {s.dilation_h - 1, s.dilation_w - 1}, {s.pad_h, s.pad_w}, {s.pad_h, s.pad_w});
+  const dnnl::convolution_forward::primitive_desc desc(conv, user_scratchpad(), cpu_engine());
+  return make_product(desc, dnnl::convolution_forward(desc),
+                      memory::desc(dims, Type::s8, grouped ? Tag::goihw : Tag::oihw));
+}
+
+// Unsigned code of the same value: int8 codes and their zero point both move by 128.
+template <typename Code>
+std::int32_t unsigned_zero_point(std::int32_t zero_point) {
+  return std::is_signed_v<Code> ? zero_point + 128 : zero_point;
+}
+
+template <typename Code>
+void copy_unsigned(std::int64_t n, const Code* from, std::uint8_t* to) {
+  if constexpr (std::is_signed_v<Code>) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = static_cast<std::uint8_t>(static_cast<std::uint8_t>(from[i]) ^ 0x80U);
+    }
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(n));
+  }
+}
+
+// x as unsigned codes; a copy in scratch memory when it was signed.
+template <typename Code>
+const std::uint8_t* as_unsigned(std::int64_t n, const Code* x) {
+  if constexpr (!std::is_signed_v<Code>) {
+    return x;
+  } else {
+    auto* const copy =
+        static_cast<std::uint8_t*>(scratch(Scratch::kSource, static_cast<std::size_t>(n)));
+    parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      copy_unsigned(end - begin, x + begin, copy + begin);
+    });
+    return copy;
+  }
+}
+
+// A copy of the images with a border of the code z, in scratch memory.
+template <typename Code>
+const std::uint8_t* pad_images(const Conv2dShape& s, const Code* x, std::int32_t zero_point) {
+  const std::int64_t rows = s.in_h + 2 * s.pad_h;
+  const std::int64_t border = s.pad_w * s.in_channels;
+  const std::int64_t inner = s.in_w * s.in_channels;
+  const std::int64_t row = inner + 2 * border;
+  auto* const out = static_cast<std::uint8_t*>(
+      scratch(Scratch::kSource, static_cast<std::size_t>(s.batch * rows * row)));
+  parallel_for(s.batch * rows, kGrain / row + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t h = i % rows - s.pad_h;
+      std::uint8_t* const to = out + i * row;
+      if (h < 0 || h >= s.in_h) {
+        std::memset(to, zero_point, static_cast<std::size_t>(row));
+        continue;
+      }
+      std::memset(to, zero_point, static_cast<std::size_t>(border));
+      copy_unsigned(inner, x + (i / rows * s.in_h + h) * inner, to + border);
+      std::memset(to + border + inner, zero_point, static_cast<std::size_t>(border));
+    }
+  });
+  return out;
+}
+
+Conv2dShape padded_shape(Conv2dShape s) {
+  s.in_h += 2 * s.pad_h;
+  s.in_w += 2 * s.pad_w;
+  s.pad_h = s.pad_w = 0;
+  return s;
+}
+
+// acc[row, o] -= z * sum_k w[o, k].
+void subtract_zero_point(std::int64_t rows, std::int64_t outputs, std::int64_t terms,
+                         std::int32_t zero_point, const std::int8_t* w, std::int32_t* acc) {
+  if (zero_point == 0) return;
+  std::vector<std::int32_t> shift(static_cast<std::size_t>(outputs), 0);
+  for (std::int64_t o = 0; o < outputs; ++o) {
+    std::int32_t sum = 0;
+    for (std::int64_t k = 0; k < terms; ++k) sum += w[o * terms + k];
+    shift[o] = sum * zero_point;
+  }
+  parallel_for(rows, kGrain / outputs + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      std::int32_t* const row = acc + r * outputs;
+#pragma omp simd
+      for (std::int64_t o = 0; o < outputs; ++o) row[o] -= shift[o];
+    }
+  });
+}
+
+}  // namespace
+
+bool has_exact_int8() {
+  static const bool exact = [] {
+    const unsigned isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    constexpr unsigned kVnni = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
+    return (isa & kVnni) == kVnni;
+  }();
+  return exact;
+}
+
+template <typename Code>
+void integer_matmul(std::int64_t m, std::int64_t n, std::int64_t k, const Code* x,
+                    std::int32_t x_zero_point, const std::int8_t* w, std::int32_t* acc) {
+  static PrimitiveCache<IntegerProduct> cache;
+  const auto op = cache.get({m, n, k, num_threads()}, [&] { return make_matmul(m, n, k); });
+  run(*op, as_unsigned(m * k, x), w, acc);
+  subtract_zero_point(m, n, k, unsigned_zero_point<Code>(x_zero_point), w, acc);
+}
+
+template <typename Code>
+void integer_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero_point,
+                    const std::int8_t* w, std::int32_t* acc) {
+  static PrimitiveCache<IntegerProduct> cache;
+  const std::int32_t zero_point = unsigned_zero_point<Code>(x_zero_point);
+  // oneDNN pads with the code 0, which is real zero only where z is 0.
+  const bool pad = zero_point != 0 && (shape.pad_h > 0 || shape.pad_w > 0);
+  const Conv2dShape used = pad ? padded_shape(shape) : shape;
+  const std::uint8_t* const source =
+      pad ? pad_images(shape, x, zero_point) : as_unsigned(shape.input_size(), x);
+  const auto op = cache.get(conv_key(used, 0), [&] { return make_conv(used); });
+  run(*op, source, w, acc);
+  subtract_zero_point(shape.batch * shape.out_h() * shape.out_w(), shape.out_channels,
+                      shape.in_channels_per_group() * shape.kernel_h * shape.kernel_w, zero_point,
+                      w, acc);
+}
+
+template void integer_matmul(std::int64_t, std::int64_t, std::int64_t, const std::int8_t*,
+                             std::int32_t, const std::int8_t*, std::int32_t*);
+template void integer_matmul(std::int64_t, std::int64_t, std::int64_t, const std::uint8_t*,
+                             std::int32_t, const std::int8_t*, std::int32_t*);
+template void integer_conv2d(const Conv2dShape&, const std::int8_t*, std::int32_t,
+                             const std::int8_t*, std::int32_t*);
+template void integer_conv2d(const Conv2dShape&, const std::uint8_t*, std::int32_t,
+                             const std::int8_t*, std::int32_t*);
+
+}  // namespace steelyard::kernels::onednn
