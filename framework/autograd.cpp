@@ -144,6 +144,19 @@ void Variable::backward(const Tensor& grad_output) const {
   }
 }
 
+// Releases the tape behind this function one by one: default destructors would recurse once per
+// recorded operation and exhaust the call stack of a long tape.
+Function::~Function() {
+  std::vector<std::shared_ptr<GradNode>> pending = std::move(inputs_);
+  while (!pending.empty()) {
+    const std::shared_ptr<GradNode> node = std::move(pending.back());
+    pending.pop_back();
+    if (node.use_count() != 1 || !node->producer || node->producer.use_count() != 1) continue;
+    for (auto& input : node->producer->inputs_) pending.push_back(std::move(input));
+    node->producer->inputs_.clear();
+  }
+}
+
 bool should_record(const std::vector<Variable>& inputs) {
   return recording_enabled && std::any_of(inputs.begin(), inputs.end(),
                                           [](const Variable& v) { return v.requires_grad(); });

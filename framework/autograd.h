@@ -87,7 +87,10 @@ using Attributes = std::vector<std::pair<std::string, std::string>>;
 // One recorded operation with a single output.
 class Function {
  public:
-  virtual ~Function() = default;
+  Function() = default;
+  Function(const Function&) = delete;
+  Function& operator=(const Function&) = delete;
+  virtual ~Function();
 
   // The operation's name as in messages and traces: "conv2d".
   virtual std::string name() const = 0;

@@ -20,12 +20,21 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
   return counter;
 }
 
-std::uint32_t Rng::next_u32() {
-  const std::uint64_t block = state_.position / 4;
-  const auto words = philox(
-      {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+std::array<std::uint32_t, 4> Rng::block(std::uint64_t index) const {
+  return philox(
+      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
        static_cast<std::uint32_t>(state_.stream), static_cast<std::uint32_t>(state_.stream >> 32)},
       {static_cast<std::uint32_t>(state_.seed), static_cast<std::uint32_t>(state_.seed >> 32)});
+}
+
+std::uint64_t Rng::skip_blocks(std::uint64_t count) {
+  const std::uint64_t first = (state_.position + 3) / 4;
+  state_.position = 4 * (first + count);
+  return first;
+}
+
+std::uint32_t Rng::next_u32() {
+  const auto words = block(state_.position / 4);
   return words[state_.position++ % 4];
 }
 

@@ -33,6 +33,12 @@ class Rng {
   // Standard normal (Box-Muller).
   double normal();
 
+  // The four words at positions 4 * index to 4 * index + 3 of this stream, wherever it stands: for
+  // drawing in parallel.
+  std::array<std::uint32_t, 4> block(std::uint64_t index) const;
+  // Sets `count` whole blocks aside: moves past them and returns the index of the first.
+  std::uint64_t skip_blocks(std::uint64_t count);
+
   const State& state() const { return state_; }
 
  private:

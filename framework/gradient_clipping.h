@@ -1,0 +1,20 @@
+// Checks and limits on gradients between backward and the optimizer's step.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/module.h"
+
+namespace steelyard {
+
+// Scales all gradients in place by max_norm / (norm + 1e-6) when their joint L2 norm exceeds that
+// (PyTorch's clip_grad_norm_) and returns the norm from before, accumulated in double. A norm that
+// is not finite leaves the gradients as they are.
+double clip_grad_norm(const std::vector<NamedParameter>& parameters, double max_norm);
+
+// The name of the first parameter whose gradient holds a NaN or an infinity, if any.
+std::optional<std::string> first_non_finite_gradient(const std::vector<NamedParameter>& parameters);
+
+}  // namespace steelyard

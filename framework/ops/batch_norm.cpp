@@ -1,0 +1,155 @@
+#include "framework/ops/batch_norm.h"
+
+#include <cmath>
+
+#include "framework/ops/op_support.h"
+#include "kernels/norm.h"
+
+namespace steelyard {
+namespace {
+
+struct Moments {
+  Tensor mean;
+  Tensor inv_std;
+};
+
+class BatchNormFunction : public Function {
+ public:
+  BatchNormFunction(const BatchNormState& state, const Tensor& x, const Tensor& gamma,
+                    const Moments& moments)
+      : eps_(state.eps), momentum_(state.momentum), batch_statistics_(state.batch_statistics) {
+    save(x);
+    save(gamma);
+    save(moments.mean);
+    save(moments.inv_std);
+  }
+
+  std::string name() const override { return "batch_norm"; }
+  Attributes attributes() const override {
+    return {{"eps", ops::number_text(eps_)},
+            {"momentum", ops::number_text(momentum_)},
+            {"batch_statistics", batch_statistics_ ? "true" : "false"}};
+  }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    return visit_floating(grad_output.dtype(), "batch_norm",
+                          [&](auto zero) { return gradients<decltype(zero)>(grad_output); });
+  }
+
+ private:
+  template <typename T>
+  std::vector<Tensor> gradients(const Tensor& grad_output) const {
+    const Tensor &x = saved()[0], &gamma = saved()[1], &mean = saved()[2], &inv_std = saved()[3];
+    const std::int64_t channels = gamma.size();
+    Tensor grad_x = needs_grad(0) ? Tensor::empty(x.shape(), x.dtype(), x.device()) : Tensor();
+    Tensor grad_gamma = Tensor::empty({channels}, x.dtype(), x.device());
+    Tensor grad_beta = Tensor::empty({channels}, x.dtype(), x.device());
+    const auto kernel = batch_statistics_ ? kernels::batch_norm_backward_training<T>
+                                          : kernels::batch_norm_backward_frozen<T>;
+    kernel(x.size() / channels, channels, x.data<T>(), grad_output.data<T>(), mean.data<T>(),
+           inv_std.data<T>(), gamma.data<T>(), grad_x.defined() ? grad_x.data<T>() : nullptr,
+           grad_gamma.data<T>(), grad_beta.data<T>());
+    return {grad_x, needs_grad(1) ? grad_gamma : Tensor(), needs_grad(2) ? grad_beta : Tensor()};
+  }
+
+  double eps_;
+  double momentum_;
+  bool batch_statistics_;
+};
+
+// PyTorch's update, in double: running = (1 - momentum) * running + momentum * batch.
+template <typename T>
+void update_running(const Tensor& running, double momentum, const Tensor& batch, double factor) {
+  visit_floating(running.dtype(), "batch_norm", [&](auto zero) {
+    using R = decltype(zero);
+    R* state = running.data<R>();
+    const T* value = batch.data<T>();
+    for (std::int64_t c = 0; c < running.size(); ++c) {
+      const double update = static_cast<double>(value[c]) * factor;
+      state[c] =
+          static_cast<R>((1.0 - momentum) * static_cast<double>(state[c]) + momentum * update);
+    }
+  });
+}
+
+template <typename T>
+Tensor inverse_std(const Tensor& variance, double eps) {
+  Tensor inv_std = Tensor::empty(variance.shape(), variance.dtype(), variance.device());
+  for (std::int64_t c = 0; c < variance.size(); ++c) {
+    const double v = static_cast<double>(variance.data<T>()[c]);
+    inv_std.data<T>()[c] = static_cast<T>(1.0 / std::sqrt(v + eps));
+  }
+  return inv_std;
+}
+
+template <typename T>
+Moments batch_moments(const Tensor& x, const BatchNormState& state) {
+  const std::int64_t channels = x.dim(-1);
+  const std::int64_t rows = x.size() / channels;
+  Tensor mean = Tensor::empty({channels}, x.dtype(), x.device());
+  Tensor variance = Tensor::empty({channels}, x.dtype(), x.device());
+  kernels::batch_moments<T>(rows, channels, x.data<T>(), mean.data<T>(), variance.data<T>());
+  const double n = static_cast<double>(rows);
+  update_running<T>(state.running_mean, state.momentum, mean, 1.0);
+  update_running<T>(state.running_var, state.momentum, variance, n / (n - 1.0));
+  return {mean, inverse_std<T>(variance, state.eps)};
+}
+
+// Copies: the running tensors change in place, and a recorded operation must not.
+template <typename T>
+Moments running_moments(const BatchNormState& state) {
+  return {state.running_mean.to(DTypeOf<T>::value),
+          inverse_std<T>(state.running_var.to(DTypeOf<T>::value), state.eps)};
+}
+
+void require_running(const char* what, const Tensor& running, std::int64_t channels) {
+  if (!running.defined() || running.shape() != Shape{channels} || !is_floating(running.dtype())) {
+    ops::fail("batch_norm", what + (" [" + std::to_string(channels) + "]"),
+              shape_string(running.shape()));
+  }
+}
+
+void require_arguments(const Variable& x, const Variable& gamma, const Variable& beta,
+                       const BatchNormState& state) {
+  ops::require_defined("batch_norm", "an input", x);
+  ops::require_defined("batch_norm", "gamma", gamma);
+  ops::require_defined("batch_norm", "beta", beta);
+  if (x.shape().size() < 2 || x.dim(-1) < 1) {
+    ops::fail("batch_norm", "input [..., C] of rank 2 or more", shape_string(x.shape()));
+  }
+  const std::int64_t channels = x.dim(-1);
+  ops::require_vector("batch_norm", "gamma", channels, gamma);
+  ops::require_vector("batch_norm", "beta", channels, beta);
+  ops::require_same_dtype("batch_norm", "gamma", x, gamma);
+  ops::require_same_dtype("batch_norm", "beta", x, beta);
+  require_running("running_mean", state.running_mean, channels);
+  require_running("running_var", state.running_var, channels);
+  if (state.batch_statistics && shape_size(x.shape()) / channels < 2) {
+    ops::fail("batch_norm", "more than one value per channel for batch statistics",
+              shape_string(x.shape()));
+  }
+}
+
+}  // namespace
+
+Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
+                    const BatchNormState& state) {
+  require_arguments(x, gamma, beta, state);
+  const Tensor& input = x.value();
+  const std::int64_t channels = input.dim(-1);
+  Tensor y = Tensor::empty(input.shape(), input.dtype(), input.device());
+  const Moments moments = visit_floating(x.dtype(), "batch_norm", [&](auto zero) {
+    using T = decltype(zero);
+    const Moments used =
+        state.batch_statistics ? batch_moments<T>(input, state) : running_moments<T>(state);
+    kernels::batch_norm_forward<T>(input.size() / channels, channels, input.data<T>(),
+                                   used.mean.template data<T>(), used.inv_std.template data<T>(),
+                                   gamma.value().data<T>(), beta.value().data<T>(), y.data<T>());
+    return used;
+  });
+  if (!should_record({x, gamma, beta})) return Variable(y);
+  return record(y, std::make_shared<BatchNormFunction>(state, input, gamma.value(), moments),
+                {x, gamma, beta});
+}
+
+}  // namespace steelyard

@@ -1,0 +1,25 @@
+// Batch normalisation over the last dimension's channels.
+// Source: Ioffe and Szegedy, "Batch Normalization", 2015.
+#pragma once
+
+#include "framework/autograd.h"
+
+namespace steelyard {
+
+// Running statistics and how they are used.
+struct BatchNormState {
+  Tensor running_mean;  // [C], f32 or f64
+  Tensor running_var;   // [C], the unbiased variance, as PyTorch keeps it
+  double eps = 1e-5;
+  double momentum = 0.1;  // the weight of the new batch
+  // True: normalise with the batch's statistics and update the running ones in place. False
+  // (evaluation, or frozen in training): normalise with the running statistics.
+  bool batch_statistics = false;
+};
+
+// y = (x - mean) / sqrt(variance + eps) * gamma + beta per channel of x[..., C]; gamma and beta are
+// [C]. Batch statistics need more than one value per channel.
+Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
+                    const BatchNormState& state);
+
+}  // namespace steelyard

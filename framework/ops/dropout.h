@@ -1,0 +1,15 @@
+// Random omission of activations.
+// Source: Srivastava et al., "Dropout", JMLR 2014.
+#pragma once
+
+#include "framework/autograd.h"
+#include "framework/rng.h"
+
+namespace steelyard {
+
+// Sets each element to zero with probability p in [0, 1) and divides the others by 1 - p. Which
+// elements fall depends only on the state of `rng` (not on threads); p = 0 returns x and draws
+// nothing. Keeps one bit per element for backward.
+Variable dropout(const Variable& x, double p, Rng& rng);
+
+}  // namespace steelyard

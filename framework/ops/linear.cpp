@@ -1,0 +1,97 @@
+#include "framework/ops/linear.h"
+
+#include "framework/ops/op_support.h"
+#include "kernels/backend.h"
+#include "kernels/elementwise.h"
+#include "kernels/matmul.h"
+
+namespace steelyard {
+namespace {
+
+struct LinearShape {
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+};
+
+class LinearFunction : public Function {
+ public:
+  LinearFunction(const LinearShape& shape, const Variable& x, const Variable& w)
+      : shape_(shape), x_shape_(x.shape()) {
+    save(w.requires_grad() ? x.value() : Tensor());
+    save(x.requires_grad() ? w.value() : Tensor());
+  }
+
+  std::string name() const override { return "linear"; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    return visit_floating(grad_output.dtype(), "linear",
+                          [&](auto zero) { return gradients<decltype(zero)>(grad_output); });
+  }
+
+ private:
+  template <typename T>
+  std::vector<Tensor> gradients(const Tensor& grad_output) const {
+    const auto [rows, in, out] = shape_;
+    const auto backend = kernels::default_backend();
+    const T* grad_y = grad_output.data<T>();
+    std::vector<Tensor> grads(inputs().size());
+    if (needs_grad(0)) {
+      grads[0] = Tensor::empty(x_shape_, grad_output.dtype(), grad_output.device());
+      kernels::matmul<T>(backend, {.m = rows, .n = in, .k = out}, grad_y, saved()[1].data<T>(),
+                         grads[0].data<T>());
+    }
+    if (needs_grad(1)) {
+      grads[1] = Tensor::empty({out, in}, grad_output.dtype(), grad_output.device());
+      kernels::matmul<T>(backend, {.m = out, .n = in, .k = rows, .transpose_a = true}, grad_y,
+                         saved()[0].data<T>(), grads[1].data<T>());
+    }
+    if (inputs().size() > 2 && needs_grad(2)) {
+      grads[2] = Tensor::empty({out}, grad_output.dtype(), grad_output.device());
+      kernels::column_sums<T>(rows, out, grad_y, grads[2].data<T>());
+    }
+    return grads;
+  }
+
+  LinearShape shape_;
+  Shape x_shape_;
+};
+
+LinearShape checked_shape(const Variable& x, const Variable& w, const Variable& bias) {
+  ops::require_defined("linear", "an input", x);
+  ops::require_defined("linear", "a weight", w);
+  if (x.shape().empty()) ops::fail("linear", "input [..., in]", "[]");
+  const std::int64_t in = x.shape().back();
+  if (w.shape().size() != 2 || w.dim(1) != in) {
+    ops::fail("linear", "weight [out, in] with in = " + std::to_string(in),
+              shape_string(w.shape()));
+  }
+  std::int64_t rows = 1;
+  for (std::size_t i = 0; i + 1 < x.shape().size(); ++i) rows *= x.shape()[i];
+  ops::require_vector("linear", "bias", w.dim(0), bias);
+  ops::require_same_dtype("linear", "weight", x, w);
+  ops::require_same_dtype("linear", "bias", x, bias);
+  return {rows, in, w.dim(0)};
+}
+
+}  // namespace
+
+Variable linear(const Variable& x, const Variable& w, const Variable& bias) {
+  const LinearShape shape = checked_shape(x, w, bias);
+  Shape y_shape = x.shape();
+  y_shape.back() = shape.out;
+  Tensor y = Tensor::empty(std::move(y_shape), x.dtype(), x.value().device());
+  visit_floating(x.dtype(), "linear", [&](auto zero) {
+    using T = decltype(zero);
+    kernels::matmul<T>(kernels::default_backend(),
+                       {.m = shape.rows, .n = shape.out, .k = shape.in, .transpose_b = true},
+                       x.value().data<T>(), w.value().data<T>(), y.data<T>());
+    if (bias.defined()) {
+      kernels::add_bias<T>(shape.rows, shape.out, y.data<T>(), bias.value().data<T>(), y.data<T>());
+    }
+  });
+  if (!should_record({x, w, bias})) return Variable(y);
+  return record(y, std::make_shared<LinearFunction>(shape, x, w), {x, w, bias});
+}
+
+}  // namespace steelyard

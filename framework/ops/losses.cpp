@@ -1,0 +1,102 @@
+#include "framework/ops/losses.h"
+
+#include "framework/ops/op_support.h"
+#include "kernels/elementwise.h"
+#include "kernels/softmax.h"
+
+namespace steelyard {
+namespace {
+
+// A scalar loss whose gradient with respect to its only input was computed with it.
+class LossFunction : public Function {
+ public:
+  LossFunction(std::string name, Attributes attributes, Tensor grad)
+      : name_(std::move(name)), attributes_(std::move(attributes)) {
+    save(std::move(grad));
+  }
+
+  std::string name() const override { return name_; }
+  Attributes attributes() const override { return attributes_; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor& grad = saved()[0];
+    Tensor grad_x = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
+    visit_floating(grad.dtype(), "loss", [&](auto zero) {
+      using T = decltype(zero);
+      kernels::scale<T>(grad.size(), grad.data<T>(), *grad_output.data<T>(), grad_x.data<T>());
+    });
+    return {grad_x};
+  }
+
+ private:
+  std::string name_;
+  Attributes attributes_;
+};
+
+Tensor gradient_buffer(const Variable& x) {
+  if (!should_record({x})) return {};
+  return Tensor::empty(x.shape(), x.dtype(), x.value().device());
+}
+
+void require_targets(const Variable& logits, const Tensor& targets) {
+  ops::require_defined("cross_entropy", "logits", logits);
+  if (logits.shape().size() != 2 || logits.dim(0) < 1 || logits.dim(1) < 1) {
+    ops::fail("cross_entropy", "logits [N, C], neither empty", shape_string(logits.shape()));
+  }
+  if (!targets.defined() || targets.dtype() != DType::kI64 ||
+      targets.shape() != Shape{logits.dim(0)}) {
+    ops::fail("cross_entropy", "i64 targets [" + std::to_string(logits.dim(0)) + "]",
+              std::string(dtype_name(targets.dtype())) + " " + shape_string(targets.shape()));
+  }
+  const std::int64_t* target = targets.data<std::int64_t>();
+  for (std::int64_t i = 0; i < targets.size(); ++i) {
+    if (target[i] < 0 || target[i] >= logits.dim(1)) {
+      throw std::out_of_range("[cross_entropy] expected targets in [0, " +
+                              std::to_string(logits.dim(1)) + "), got " +
+                              std::to_string(target[i]) + " at index " + std::to_string(i));
+    }
+  }
+}
+
+}  // namespace
+
+Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing) {
+  require_targets(logits, targets);
+  if (!(label_smoothing >= 0.0 && label_smoothing < 1.0)) {
+    ops::fail("cross_entropy", "label_smoothing in [0, 1)", ops::number_text(label_smoothing));
+  }
+  const Tensor grad = gradient_buffer(logits);
+  Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
+  visit_floating(logits.dtype(), "cross_entropy", [&](auto zero) {
+    using T = decltype(zero);
+    *loss.data<T>() = kernels::softmax_cross_entropy<T>(
+        logits.dim(0), logits.dim(1), logits.value().data<T>(), targets.data<std::int64_t>(),
+        label_smoothing, grad.defined() ? grad.data<T>() : nullptr);
+  });
+  if (!grad.defined()) return Variable(loss);
+  const Attributes attributes{{"label_smoothing", ops::number_text(label_smoothing)}};
+  return record(loss, std::make_shared<LossFunction>("cross_entropy", attributes, grad), {logits});
+}
+
+Variable mse_loss(const Variable& x, const Tensor& target) {
+  ops::require_defined("mse_loss", "an input", x);
+  if (!target.defined() || target.shape() != x.shape() || target.dtype() != x.dtype() ||
+      target.size() < 1) {
+    ops::fail("mse_loss",
+              "a target " + std::string(dtype_name(x.dtype())) + " " + shape_string(x.shape()) +
+                  ", not empty",
+              std::string(dtype_name(target.dtype())) + " " + shape_string(target.shape()));
+  }
+  const Tensor grad = gradient_buffer(x);
+  Tensor loss = Tensor::empty(Shape{}, x.dtype(), x.value().device());
+  visit_floating(x.dtype(), "mse_loss", [&](auto zero) {
+    using T = decltype(zero);
+    *loss.data<T>() = static_cast<T>(
+        kernels::mean_squared_error<T>(target.size(), x.value().data<T>(), target.data<T>(),
+                                       grad.defined() ? grad.data<T>() : nullptr));
+  });
+  if (!grad.defined()) return Variable(loss);
+  return record(loss, std::make_shared<LossFunction>("mse_loss", Attributes{}, grad), {x});
+}
+
+}  // namespace steelyard

@@ -1,0 +1,17 @@
+// Training losses: one number (rank 0), the mean over the batch.
+#pragma once
+
+#include "framework/autograd.h"
+
+namespace steelyard {
+
+// Mean cross-entropy of softmax(logits[N, C]) against class numbers targets[N] (i64); the target
+// distribution is (1 - label_smoothing) * onehot + label_smoothing / C, label_smoothing in [0, 1)
+// (Szegedy et al. 2016). Throws std::out_of_range naming a target outside [0, C). Keeps the
+// gradient, computed with the loss, instead of the logits.
+Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing = 0.0);
+
+// Mean of (x - target)^2 over all elements; equal shapes and dtypes.
+Variable mse_loss(const Variable& x, const Tensor& target);
+
+}  // namespace steelyard

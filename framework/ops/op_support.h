@@ -1,0 +1,51 @@
+// What the operations share: their error form, argument checks and attribute text.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "framework/autograd.h"
+
+namespace steelyard::ops {
+
+// Throws std::invalid_argument: "[conv2d] expected ..., got ...".
+[[noreturn]] inline void fail(const char* op, const std::string& expected, const std::string& got) {
+  throw std::invalid_argument("[" + std::string(op) + "] expected " + expected + ", got " + got);
+}
+
+inline void require_defined(const char* op, const char* what, const Variable& v) {
+  if (!v.defined()) fail(op, what, "an undefined variable");
+}
+
+// `v` must have the dtype of `x`; an undefined `v` (an absent bias) passes.
+inline void require_same_dtype(const char* op, const char* what, const Variable& x,
+                               const Variable& v) {
+  if (v.defined() && v.dtype() != x.dtype()) {
+    fail(op, std::string(what) + " of dtype " + std::string(dtype_name(x.dtype())),
+         std::string(dtype_name(v.dtype())));
+  }
+}
+
+// `v`, when defined, must be a vector of `size` elements.
+inline void require_vector(const char* op, const char* what, std::int64_t size, const Variable& v) {
+  if (v.defined() && v.shape() != Shape{size}) {
+    fail(op, what + (" [" + std::to_string(size) + "]"), shape_string(v.shape()));
+  }
+}
+
+// "2,2".
+inline std::string pair_text(const std::array<std::int64_t, 2>& pair) {
+  return std::to_string(pair[0]) + "," + std::to_string(pair[1]);
+}
+
+// The shortest text that reads back as the same double.
+inline std::string number_text(double value) {
+  std::array<char, 32> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+}  // namespace steelyard::ops

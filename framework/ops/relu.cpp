@@ -1,0 +1,53 @@
+#include "framework/ops/relu.h"
+
+#include <limits>
+
+#include "framework/ops/op_support.h"
+#include "kernels/elementwise.h"
+
+namespace steelyard {
+namespace {
+
+constexpr double kNoCeiling = std::numeric_limits<double>::infinity();
+constexpr double kRelu6Ceiling = 6.0;
+
+const char* op_name(double ceiling) { return ceiling == kRelu6Ceiling ? "relu6" : "relu"; }
+
+class ReluFunction : public Function {
+ public:
+  ReluFunction(double ceiling, Tensor y) : ceiling_(ceiling) { save(std::move(y)); }
+
+  std::string name() const override { return op_name(ceiling_); }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor& y = saved()[0];
+    Tensor grad_x = Tensor::empty(y.shape(), y.dtype(), y.device());
+    visit_floating(y.dtype(), op_name(ceiling_), [&](auto zero) {
+      using T = decltype(zero);
+      kernels::relu_backward<T>(y.size(), y.data<T>(), grad_output.data<T>(),
+                                static_cast<T>(ceiling_), grad_x.data<T>());
+    });
+    return {grad_x};
+  }
+
+ private:
+  double ceiling_;
+};
+
+Variable clamped_relu(const Variable& x, double ceiling) {
+  ops::require_defined(op_name(ceiling), "a tensor", x);
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.value().device());
+  visit_floating(x.dtype(), op_name(ceiling), [&](auto zero) {
+    using T = decltype(zero);
+    kernels::relu_forward<T>(y.size(), x.value().data<T>(), static_cast<T>(ceiling), y.data<T>());
+  });
+  if (!should_record({x})) return Variable(y);
+  return record(y, std::make_shared<ReluFunction>(ceiling, y), {x});
+}
+
+}  // namespace
+
+Variable relu(const Variable& x) { return clamped_relu(x, kNoCeiling); }
+Variable relu6(const Variable& x) { return clamped_relu(x, kRelu6Ceiling); }
+
+}  // namespace steelyard

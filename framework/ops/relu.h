@@ -1,0 +1,14 @@
+// Rectified linear units.
+#pragma once
+
+#include "framework/autograd.h"
+
+namespace steelyard {
+
+// max(x, 0); NaN stays NaN. Keeps its output for backward.
+Variable relu(const Variable& x);
+
+// min(max(x, 0), 6). Source: Krizhevsky, "Convolutional Deep Belief Networks on CIFAR-10", 2010.
+Variable relu6(const Variable& x);
+
+}  // namespace steelyard

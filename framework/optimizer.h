@@ -1,0 +1,103 @@
+// First-order optimizers over named parameters.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/module.h"
+
+namespace steelyard {
+
+// Says which parameters weight decay leaves alone.
+using NoDecay = std::function<bool(const NamedParameter&)>;
+
+// The default NoDecay: biases, and every parameter of rank 0 or 1 (the weights of norms).
+bool is_bias_or_norm(const NamedParameter& parameter);
+
+// Updates parameters from their gradients. Values are changed in place, in the tensors the
+// parameters hold; a parameter without a gradient is skipped, and so is its state.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // "sgd", "adamw": the name in recipes and checkpoints.
+  virtual std::string type_name() const = 0;
+
+  // One update with learning rate `lr`.
+  void step(double lr);
+
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+  // Everything that resuming needs, as "<parameter>/<state>". The tensors exist from construction
+  // and share storage with the optimizer: a checkpoint restores them with copy_from.
+  virtual std::vector<NamedBuffer> named_state() const = 0;
+
+ protected:
+  // Throws std::invalid_argument on parameters that are not f32 or f64, or on a negative decay.
+  Optimizer(std::vector<NamedParameter> parameters, double weight_decay, const NoDecay& no_decay);
+
+  // Updates parameter `i`, which has a gradient.
+  virtual void update(std::size_t i, double lr) = 0;
+
+  // The decay of parameter `i`: weight_decay, or 0 where excluded.
+  double weight_decay(std::size_t i) const { return weight_decays_[i]; }
+  // One zero tensor like each parameter.
+  std::vector<Tensor> zeros_like_parameters() const;
+
+ private:
+  std::vector<NamedParameter> parameters_;
+  std::vector<double> weight_decays_;
+};
+
+struct SgdOptions {
+  double momentum = 0.0;  // in [0, 1)
+  bool nesterov = false;  // needs momentum
+  double weight_decay = 0.0;
+  NoDecay no_decay = is_bias_or_norm;
+};
+
+// Stochastic gradient descent, PyTorch's formulas (dampening 0). State: "<parameter>/momentum".
+// Source: Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
+class Sgd : public Optimizer {
+ public:
+  Sgd(std::vector<NamedParameter> parameters, SgdOptions options);
+  std::string type_name() const override { return "sgd"; }
+  std::vector<NamedBuffer> named_state() const override;
+
+ private:
+  void update(std::size_t i, double lr) override;
+
+  SgdOptions options_;
+  std::vector<Tensor> momentum_;  // empty without momentum
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  NoDecay no_decay = is_bias_or_norm;
+};
+
+// Adam with decoupled weight decay. State: "<parameter>/exp_avg", "<parameter>/exp_avg_sq" and
+// "<parameter>/step" (i64, rank 0: updates done).
+// Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+class AdamW : public Optimizer {
+ public:
+  AdamW(std::vector<NamedParameter> parameters, AdamWOptions options);
+  std::string type_name() const override { return "adamw"; }
+  std::vector<NamedBuffer> named_state() const override;
+
+ private:
+  void update(std::size_t i, double lr) override;
+
+  AdamWOptions options_;
+  std::vector<Tensor> exp_avg_;
+  std::vector<Tensor> exp_avg_sq_;
+  std::vector<Tensor> steps_;
+};
+
+}  // namespace steelyard
