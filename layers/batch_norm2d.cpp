@@ -1,0 +1,47 @@
+#include "layers/batch_norm2d.h"
+
+#include <stdexcept>
+
+#include "framework/ops/batch_norm.h"
+
+namespace steelyard {
+namespace {
+
+const BatchNorm2dOptions& checked(const BatchNorm2dOptions& o) {
+  if (o.channels < 1 || !(o.eps > 0.0) || !(o.momentum >= 0.0 && o.momentum <= 1.0)) {
+    throw std::invalid_argument(
+        "[BatchNorm2d] expected channels >= 1, eps > 0 and momentum in [0, 1], got " +
+        std::to_string(o.channels) + ", " + std::to_string(o.eps) + " and " +
+        std::to_string(o.momentum));
+  }
+  return o;
+}
+
+}  // namespace
+
+BatchNorm2d::BatchNorm2d(const BatchNorm2dOptions& options)
+    : options_(checked(options)),
+      weight_(register_parameter("weight", Tensor::full({options.channels}, 1.0))),
+      bias_(register_parameter("bias", Tensor::zeros({options.channels}))),
+      running_mean_(register_buffer("running_mean", Tensor::zeros({options.channels}))),
+      running_var_(register_buffer("running_var", Tensor::full({options.channels}, 1.0))),
+      num_batches_tracked_(
+          register_buffer("num_batches_tracked", Tensor::zeros(Shape{}, DType::kI64))) {}
+
+Variable BatchNorm2d::forward(const Variable& x, ForwardContext& context) {
+  const bool batch_statistics = context.training && !frozen_;
+  Variable y = batch_norm(x, weight_, bias_,
+                          {.running_mean = running_mean_,
+                           .running_var = running_var_,
+                           .eps = options_.eps,
+                           .momentum = options_.momentum,
+                           .batch_statistics = batch_statistics});
+  if (batch_statistics) ++*num_batches_tracked_.data<std::int64_t>();
+  return y;
+}
+
+std::string BatchNorm2d::description() const {
+  return "BatchNorm2d(" + std::to_string(options_.channels) + (frozen_ ? ", frozen)" : ")");
+}
+
+}  // namespace steelyard

@@ -1,0 +1,48 @@
+// Batch normalisation layer.
+#pragma once
+
+#include "framework/module.h"
+
+namespace steelyard {
+
+struct BatchNorm2dOptions {
+  std::int64_t channels = 0;
+  double eps = 1e-5;
+  double momentum = 0.1;  // the weight of the new batch in the running statistics
+};
+
+// Normalises each channel of [N, H, W, C]: with the batch's statistics in training, with the
+// running ones in evaluation and when frozen. Parameters weight and bias [C], buffers running_mean,
+// running_var [C] and num_batches_tracked (i64), named as in PyTorch.
+class BatchNorm2d : public Module {
+ public:
+  // Throws std::invalid_argument on channels < 1, eps <= 0 or momentum outside [0, 1].
+  explicit BatchNorm2d(const BatchNorm2dOptions& options);
+
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "BatchNorm2d"; }
+  std::string description() const override;
+
+  // Frozen: running statistics are used, and not updated, in training too. Weight and bias still
+  // learn.
+  void set_frozen(bool frozen) { frozen_ = frozen; }
+  bool frozen() const { return frozen_; }
+
+  const BatchNorm2dOptions& options() const { return options_; }
+  const Variable& weight() const { return weight_; }
+  const Variable& bias() const { return bias_; }
+  const Tensor& running_mean() const { return running_mean_; }
+  const Tensor& running_var() const { return running_var_; }
+  const Tensor& num_batches_tracked() const { return num_batches_tracked_; }
+
+ private:
+  BatchNorm2dOptions options_;
+  bool frozen_ = false;
+  Variable weight_;
+  Variable bias_;
+  Tensor running_mean_;
+  Tensor running_var_;
+  Tensor num_batches_tracked_;
+};
+
+}  // namespace steelyard

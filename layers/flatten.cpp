@@ -1,0 +1,9 @@
+#include "layers/flatten.h"
+
+#include "framework/ops/flatten.h"
+
+namespace steelyard {
+
+Variable Flatten::forward(const Variable& x, ForwardContext&) { return flatten(x); }
+
+}  // namespace steelyard

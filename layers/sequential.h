@@ -1,0 +1,27 @@
+// Layers one after another.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/module.h"
+
+namespace steelyard {
+
+// Applies its children in order; without children it is the identity.
+class Sequential : public Module {
+ public:
+  using NamedChildren = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
+  using Children = std::vector<std::shared_ptr<Module>>;
+
+  explicit Sequential(const NamedChildren& modules);
+  // Children named "0", "1", ..., as PyTorch does.
+  explicit Sequential(const Children& modules);
+
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "Sequential"; }
+};
+
+}  // namespace steelyard
