@@ -5,19 +5,20 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/channel_runs.h"
 #include "kernels/cpu/mask.h"
+#include "kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels {
 namespace {
 
 template <typename T, typename Params>
 void forward_run(std::int64_t n, const Params& params, const T* x, T* y) {
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) y[i] = fake_quantize_value(x[i], params[i]);
 }
 
 template <typename T, typename Params>
 void backward_run(std::int64_t n, const Params& params, const T* x, const T* grad_y, T* grad_x) {
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
     grad_x[i] = is_inside(x[i], params[i]) ? grad : T(0);
@@ -29,7 +30,7 @@ template <typename T, typename Code, typename Params>
 std::int32_t quantize_run(std::int64_t n, const Params& params, const T* x, Code* codes,
                           std::uint8_t* inside) {
   std::int32_t nan = 0;
-#pragma omp simd reduction(+ : nan)
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
     const T code = unclamped_code(x[i], p);
@@ -42,7 +43,7 @@ std::int32_t quantize_run(std::int64_t n, const Params& params, const T* x, Code
 
 template <typename T, typename Code, typename Params>
 void dequantize_run(std::int64_t n, const Params& params, const Code* codes, T* y) {
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
     y[i] = dequantize_code(static_cast<T>(codes[i]), p.zero_point, p.scale);
@@ -54,7 +55,7 @@ template <typename T>
 void apply_mask_bytes(std::int64_t bytes, const std::uint8_t* mask, const T* grad_y, T* grad_x) {
   for (std::int64_t byte = 0; byte < bytes; ++byte) {
     const int bits = mask[byte];
-#pragma omp simd
+    STEELYARD_VECTORIZE
     for (int bit = 0; bit < 8; ++bit) {
       const T grad = grad_y[8 * byte + bit];
       grad_x[8 * byte + bit] = (bits & (1 << bit)) != 0 ? grad : T(0);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -26,7 +27,7 @@ void find_bins(const HistogramGrid& grid, T inverse_width, std::int64_t count, c
                std::int32_t* bin) {
   const std::int32_t bins = static_cast<std::int32_t>(grid.bins);
   const std::int32_t half = bins / 2;
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < count; ++i) {
     const T value = x[i];
     const bool finite = std::abs(value) <= std::numeric_limits<T>::max();

@@ -10,6 +10,7 @@
 #include "kernels/cpu/integer_reference.h"
 #include "kernels/cpu/onednn/integer.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vectorize.h"
 #include "kernels/matmul.h"
 
 namespace steelyard::kernels {
@@ -47,7 +48,7 @@ template <typename From>
 std::unique_ptr<float[]> to_float(std::int64_t n, const From* values, std::int32_t offset) {
   auto out = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n));
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
+    STEELYARD_VECTORIZE
     for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<float>(values[i] - offset);
   });
   return out;
@@ -55,7 +56,7 @@ std::unique_ptr<float[]> to_float(std::int64_t n, const From* values, std::int32
 
 void to_integer(std::int64_t n, const float* values, std::int32_t* out) {
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
+    STEELYARD_VECTORIZE
     for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<std::int32_t>(values[i]);
   });
 }

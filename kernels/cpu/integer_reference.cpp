@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels::reference {
 namespace {
@@ -61,7 +62,7 @@ void dot_rows(std::int64_t rows, std::int64_t columns, std::int64_t k, const Ope
 
 template <typename Code>
 void subtract_zero_point(std::int64_t n, const Code* x, std::int32_t zero_point, Operand* out) {
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<Operand>(x[i] - zero_point);
 }
 
@@ -156,7 +157,7 @@ void integer_depthwise_conv2d(const Conv2dShape& shape, const Code* x, std::int3
       std::fill(sums, sums + channels, 0);
       for_each_tap(shape, x, pixel, [&](std::int64_t tap, const Code* source) {
         const Operand* const weights = by_tap.data() + tap * channels;
-#pragma omp simd
+        STEELYARD_VECTORIZE
         for (std::int64_t c = 0; c < channels; ++c) {
           sums[c] += (source[c] - x_zero_point) * weights[c];
         }

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/channel_runs.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -40,7 +41,7 @@ struct Extremes {
 template <typename T, typename Count>
 void accumulate(std::int64_t count, const T* x, T* lo, T* hi, Count* skipped) {
   constexpr T kMax = std::numeric_limits<T>::max();
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < count; ++i) {
     const T value = x[i];
     const bool finite = (value <= kMax) & (value >= -kMax);

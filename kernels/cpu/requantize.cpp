@@ -6,6 +6,7 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/channel_runs.h"
 #include "kernels/cpu/mask.h"
+#include "kernels/cpu/vectorize.h"
 #include "kernels/integer.h"
 
 namespace steelyard::kernels {
@@ -71,7 +72,7 @@ struct TiledChannels {
 
 void dequantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
                     const float* product_scale, LinearPart linear, float* out) {
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     out[i] = linear.clamp(dequantize_sum(acc[i] + bias[i], product_scale[i]));
   }
@@ -82,7 +83,7 @@ void requantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t*
                     const float* product_scale, const float* multiplier, const OutputCodes& output,
                     Code* codes, std::uint8_t* passes) {
   const OutputCodes out = output;
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int32_t sum = acc[i] + bias[i];
     const float code = requantized_code(sum, multiplier[i], out.full.zero_point);
@@ -107,7 +108,7 @@ float real_sum(float a, const AddOperand& of_a, float b, const AddOperand& of_b)
 template <typename CodeA, typename CodeB, typename CodeY>
 void add_run(std::int64_t n, const CodeA* a, AddOperand of_a, const CodeB* b, AddOperand of_b,
              AddRequantizer add, OutputCodes out, CodeY* codes, std::uint8_t* passes) {
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const float code_a = static_cast<float>(a[i]);
     const float code_b = static_cast<float>(b[i]);
@@ -127,7 +128,7 @@ struct SumExtremes {
             const std::int32_t* above) {
     std::int32_t* const low = lo.data() + slot;
     std::int32_t* const high = hi.data() + slot;
-#pragma omp simd
+    STEELYARD_VECTORIZE
     for (std::int64_t i = 0; i < n; ++i) {
       low[i] = std::min(low[i], below[i]);
       high[i] = std::max(high[i], above[i]);
@@ -140,7 +141,7 @@ struct SumExtremes {
 
 template <typename Code>
 void add_pixel(std::int64_t channels, const Code* x, std::int32_t zero_point, std::int32_t* sums) {
-#pragma omp simd
+  STEELYARD_VECTORIZE
   for (std::int64_t c = 0; c < channels; ++c) sums[c] += x[c] - zero_point;
 }
 
@@ -228,7 +229,7 @@ void dequantize_add(std::int64_t n, Activation activation, const CodeA* a,
   const AddOperand of_b(b_params);
   const LinearPart linear = linear_part(activation);
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
+    STEELYARD_VECTORIZE
     for (std::int64_t i = begin; i < end; ++i) {
       out[i] =
           linear.clamp(real_sum(static_cast<float>(a[i]), of_a, static_cast<float>(b[i]), of_b));

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/onednn/context.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels::onednn {
 namespace {
@@ -156,7 +157,7 @@ void subtract_zero_point(std::int64_t rows, std::int64_t outputs, std::int64_t t
   parallel_for(rows, kGrain / outputs + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       std::int32_t* const row = acc + r * outputs;
-#pragma omp simd
+      STEELYARD_VECTORIZE
       for (std::int64_t o = 0; o < outputs; ++o) row[o] -= shift[o];
     }
   });

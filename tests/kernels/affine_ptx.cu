@@ -1,0 +1,37 @@
+// One kernel that uses every function of kernels/affine.h; only its PTX is looked at.
+#include "kernels/affine.h"
+
+namespace steelyard::kernels {
+
+template <typename T>
+__global__ void affine_values(const T* x, const T* scale, const std::int32_t* zero_point,
+                              CodeRange range, T* y, T* passed, std::int32_t* codes) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const Affine<T> p = make_affine(range, scale[i], zero_point[i]);
+  y[i] = fake_quantize_value(x[i], p);
+  passed[i] = is_inside(x[i], p) ? y[i] : T(0);
+  codes[2 * i] = quantize_value(x[i], p);
+  codes[2 * i + 1] = quantize_bias(x[i], p.scale);
+}
+
+__global__ void requantized_values(const std::int32_t* sums, const float* in_scale, float scale,
+                                   std::int64_t count, CodeRange range, std::int32_t* codes) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const Affine<float> out = make_affine(range, scale, 3);
+  const float multiplier = requantize_multiplier(in_scale[i], scale);
+  codes[3 * i] = to_integer_code(requantized_code(sums[i], multiplier, out.zero_point), out);
+  const float average = average_multiplier(in_scale[i], count, scale);
+  codes[3 * i + 1] = to_integer_code(requantized_code(sums[i], average, out.zero_point), out);
+  const AddRequantizer add =
+      make_add_requantizer(in_scale[i], 5, in_scale[i + 1], 7, scale, out.zero_point);
+  const float sum =
+      requantized_add_code(static_cast<float>(sums[i]), static_cast<float>(sums[i + 1]), add);
+  codes[3 * i + 2] = to_integer_code(sum, out);
+}
+
+template __global__ void affine_values(const float*, const float*, const std::int32_t*, CodeRange,
+                                       float*, float*, std::int32_t*);
+template __global__ void affine_values(const double*, const double*, const std::int32_t*, CodeRange,
+                                       double*, double*, std::int32_t*);
+
+}  // namespace steelyard::kernels

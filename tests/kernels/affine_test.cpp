@@ -1,0 +1,185 @@
+#include "kernels/affine.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace steelyard::kernels {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+Affine<float> u8(float scale, std::int32_t zero_point) {
+  return make_affine(CodeRange{0, 255}, scale, zero_point);
+}
+
+TEST(Affine, TiesRoundToEvenBeforeTheZeroPointIsAdded) {
+  const Affine<float> p = u8(1.0F, 7);  // with an odd z, rounding after adding would differ
+  EXPECT_EQ(quantize_value(0.5F, p), 7);
+  EXPECT_EQ(quantize_value(1.5F, p), 9);
+  EXPECT_EQ(quantize_value(2.5F, p), 9);
+  EXPECT_EQ(quantize_value(-0.5F, p), 7);
+  EXPECT_EQ(quantize_value(-1.5F, p), 5);
+}
+
+TEST(Affine, DividesInsteadOfMultiplyingByTheReciprocal) {
+  const float scale = 0.1F;
+  int differing = 0;
+  for (int k = 0; k < 200000; ++k) {
+    const float x = (static_cast<float>(k) + 0.5F) * scale;
+    const float quotient = static_cast<float>(static_cast<double>(x) / static_cast<double>(scale));
+    EXPECT_EQ(unclamped_code(x, u8(scale, 0)), std::rint(quotient));
+    differing += std::rint(quotient) != std::rint(x * (1.0F / scale)) ? 1 : 0;
+  }
+  EXPECT_GT(differing, 0) << "the data do not tell division from multiplication";
+}
+
+TEST(Affine, EndpointsAreInsideAndTheirNeighboursAreNot) {
+  const Affine<float> p = u8(1.0F, 3);
+  EXPECT_FALSE(is_inside(-3.5F, p));  // ties to -4, code -1
+  EXPECT_FALSE(is_inside(-3.6F, p));
+  EXPECT_TRUE(is_inside(-3.0F, p));
+  EXPECT_TRUE(is_inside(252.0F, p));
+  EXPECT_TRUE(is_inside(252.5F, p));  // ties to 252
+  EXPECT_FALSE(is_inside(252.6F, p));
+}
+
+TEST(Affine, InfinityAndOverflowSaturateBySign) {
+  for (const float scale : {0.1F, std::numeric_limits<float>::min()}) {
+    const Affine<float> p = u8(scale, 100);
+    for (const float x : {kInf, std::numeric_limits<float>::max()}) {
+      EXPECT_EQ(quantize_value(x, p), 255);
+      EXPECT_EQ(quantize_value(-x, p), 0);
+      EXPECT_FALSE(is_inside(x, p));
+      EXPECT_FALSE(is_inside(-x, p));
+      EXPECT_EQ(fake_quantize_value(x, p), 155 * scale);
+      EXPECT_EQ(fake_quantize_value(-x, p), -100 * scale);
+    }
+  }
+}
+
+TEST(Affine, NanStaysNanPassesItsGradientAndHasTheCodeOfZero) {
+  const Affine<float> p = u8(0.1F, 100);
+  EXPECT_TRUE(std::isnan(fake_quantize_value(kNan, p)));
+  EXPECT_TRUE(is_inside(kNan, p));
+  EXPECT_EQ(quantize_value(kNan, p), 100);
+}
+
+TEST(Affine, NeverGivesNegativeZero) {
+  for (const std::int32_t z : {0, 1, 100}) {
+    for (const float x : {-0.0F, -0.01F, -1e-40F, 0.0F}) {
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(fake_quantize_value(x, u8(0.1F, z))), 0U);
+    }
+  }
+}
+
+TEST(Affine, DenormalsAreKept) {
+  const Affine<float> p =
+      make_affine(CodeRange{-127, 127}, std::numeric_limits<float>::min(), std::int32_t{0});
+  const float most_of_a_step = std::numeric_limits<float>::min() * 0.75F;  // a denormal
+  EXPECT_EQ(quantize_value(most_of_a_step, p), 1);
+  EXPECT_EQ(quantize_value(most_of_a_step * 0.5F, p), 0);
+}
+
+TEST(Affine, DoubleIsGenuinelyDouble) {
+  const Affine<double> p = make_affine(CodeRange{0, 255}, 0.1, 0);
+  // 1 + 1e-12 is just above the tie; in float it is the tie.
+  EXPECT_EQ(quantize_value(1.0 + 1e-12, make_affine(CodeRange{0, 255}, 2.0, 0)), 1);
+  EXPECT_EQ(quantize_value(static_cast<float>(1.0 + 1e-12), u8(2.0F, 0)), 0);
+  EXPECT_EQ(fake_quantize_value(0.7, p), 7 * 0.1);
+}
+
+TEST(Affine, BiasRoundsAndSaturates) {
+  EXPECT_EQ(quantize_bias(2.5F, 1.0F), 2);
+  EXPECT_EQ(quantize_bias(-3.5F, 1.0F), -4);
+  EXPECT_EQ(quantize_bias(1e30F, 1.0F), INT32_MAX);
+  EXPECT_EQ(quantize_bias(-1e30F, 1.0F), INT32_MIN);
+  EXPECT_EQ(quantize_bias(2147483648.0F, 1.0F), INT32_MAX);
+  EXPECT_EQ(quantize_bias(-2147483648.0F, 1.0F), INT32_MIN);
+  EXPECT_EQ(quantize_bias(2147483520.0F, 1.0F), 2147483520);  // the largest float below 2^31
+  EXPECT_EQ(quantize_bias(2147483646.6, 1.0), INT32_MAX);
+  EXPECT_EQ(quantize_bias(kNan, 1.0F), 0);
+}
+
+// Uniform from the first run on: rapidcheck's ranges otherwise start at their lower end and widen.
+template <typename T>
+T uniform(T low, T end) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(low, end));
+}
+
+// A scale between 2^-20 and 2^4 with an arbitrary mantissa, and a zero point in the range.
+struct Case {
+  Affine<float> p;
+  CodeRange range;
+};
+
+Case arbitrary_case() {
+  const CodeRange range = *rc::gen::elementOf(
+      std::vector<CodeRange>{{0, 255}, {-128, 127}, {-127, 127}, {0, 15}, {-8, 7}, {-1, 1}});
+  const auto bits = uniform<std::uint32_t>(107U << 23, 131U << 23);
+  const auto zero_point = uniform<std::int32_t>(range.qmin, range.qmax + 1);
+  return {make_affine(range, std::bit_cast<float>(bits), zero_point), range};
+}
+
+// x within twice the representable range.
+float arbitrary_value(const Case& c) {
+  const auto numerator = uniform<std::int32_t>(-(1 << 23), 1 << 23);
+  const float width = static_cast<float>(c.range.qmax - c.range.qmin + 1) * c.p.scale;
+  return static_cast<float>(numerator) / static_cast<float>(1 << 22) * width;
+}
+
+void hold(const char* what, const std::function<void()>& property) {
+  EXPECT_TRUE(rc::check(what, property)) << what;
+}
+
+TEST(AffineProperties, FakeQuantizeIsIdempotent) {
+  hold("fake_quantize is idempotent", [] {
+    const Case c = arbitrary_case();
+    const float once = fake_quantize_value(arbitrary_value(c), c.p);
+    RC_ASSERT(fake_quantize_value(once, c.p) == once);
+  });
+}
+
+TEST(AffineProperties, FakeQuantizeIsMonotonic) {
+  hold("fake_quantize is monotonic", [] {
+    const Case c = arbitrary_case();
+    const float a = arbitrary_value(c);
+    const float b = arbitrary_value(c);
+    RC_ASSERT(fake_quantize_value(std::min(a, b), c.p) <= fake_quantize_value(std::max(a, b), c.p));
+  });
+}
+
+TEST(AffineProperties, ErrorInsideIsAtMostHalfAStep) {
+  hold("|x - fake_quantize(x)| <= s / 2 + 2 ulp(x)", [] {
+    const Case c = arbitrary_case();
+    const float x = arbitrary_value(c);
+    RC_PRE(is_inside(x, c.p));
+    const double ulp = static_cast<double>(std::nextafter(std::abs(x), kInf)) - std::abs(x);
+    const double error = std::abs(static_cast<double>(x) - fake_quantize_value(x, c.p));
+    RC_ASSERT(error <= 0.5 * c.p.scale + 2 * ulp);
+  });
+}
+
+TEST(AffineProperties, CodeAndMaskAgree) {
+  hold("the code is the unclamped one exactly where the mask is set", [] {
+    const Case c = arbitrary_case();
+    const float x = arbitrary_value(c);
+    const std::int32_t code = quantize_value(x, c.p);
+    const float unclamped = unclamped_code(x, c.p);
+    RC_ASSERT(is_inside(x, c.p) == (static_cast<float>(code) == unclamped));
+    RC_ASSERT(code >= c.range.qmin && code <= c.range.qmax);
+    const float y = dequantize_code(static_cast<float>(code), c.p.zero_point, c.p.scale);
+    RC_ASSERT(y == fake_quantize_value(x, c.p));
+  });
+}
+
+}  // namespace
+}  // namespace steelyard::kernels

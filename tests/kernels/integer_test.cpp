@@ -1,0 +1,205 @@
+#include "kernels/integer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace steelyard::kernels {
+namespace {
+
+template <typename Code>
+std::vector<Code> codes(std::int64_t n, int lowest, int highest, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> code(lowest, highest);
+  std::vector<Code> out(static_cast<std::size_t>(n));
+  for (Code& value : out) value = static_cast<Code>(code(random));
+  return out;
+}
+
+template <typename Code>
+std::vector<Code> any_codes(std::int64_t n, unsigned seed) {
+  return codes<Code>(n, std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max(), seed);
+}
+
+template <typename Code>
+std::vector<std::int64_t> naive_conv(const Conv2dShape& s, const std::vector<Code>& x,
+                                     std::int64_t z, const std::vector<std::int8_t>& w) {
+  const std::int64_t channels = s.in_channels_per_group();
+  std::vector<std::int64_t> acc;
+  for (std::int64_t n = 0; n < s.batch; ++n)
+    for (std::int64_t oh = 0; oh < s.out_h(); ++oh)
+      for (std::int64_t ow = 0; ow < s.out_w(); ++ow)
+        for (std::int64_t o = 0; o < s.out_channels; ++o) {
+          const std::int64_t group = o / s.out_channels_per_group();
+          std::int64_t sum = 0;
+          for (std::int64_t kh = 0; kh < s.kernel_h; ++kh)
+            for (std::int64_t kw = 0; kw < s.kernel_w; ++kw) {
+              const std::int64_t h = oh * s.stride_h - s.pad_h + kh * s.dilation_h;
+              const std::int64_t v = ow * s.stride_w - s.pad_w + kw * s.dilation_w;
+              if (h < 0 || h >= s.in_h || v < 0 || v >= s.in_w) continue;
+              for (std::int64_t c = 0; c < channels; ++c) {
+                const std::int64_t pixel = (n * s.in_h + h) * s.in_w + v;
+                sum += (x[pixel * s.in_channels + group * channels + c] - z) *
+                       w[((o * channels + c) * s.kernel_h + kh) * s.kernel_w + kw];
+              }
+            }
+          acc.push_back(sum);
+        }
+  return acc;
+}
+
+std::int64_t wrong_sums(const std::vector<std::int32_t>& acc,
+                        const std::vector<std::int64_t>& expected) {
+  std::int64_t wrong = acc.size() == expected.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(acc.size(), expected.size()); ++i) {
+    wrong += acc[i] == expected[i] ? 0 : 1;
+  }
+  return wrong;
+}
+
+template <typename Code>
+std::int64_t wrong_conv_sums(Backend backend, const Conv2dShape& s, const std::vector<Code>& x,
+                             std::int32_t z, const std::vector<std::int8_t>& w) {
+  std::vector<std::int32_t> acc(static_cast<std::size_t>(s.output_size()), -1);
+  integer_conv2d(backend, s, x.data(), z, w.data(), acc.data());
+  return wrong_sums(acc, naive_conv(s, x, z, w));
+}
+
+std::string backend_label(const testing::TestParamInfo<Backend>& test) {
+  return std::string(backend_name(test.param));
+}
+
+struct NamedShape {
+  std::string name;
+  Conv2dShape shape;
+};
+
+const NamedShape kShapes[] = {
+    {"k3_pad1", {2, 9, 11, 16, 24, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
+    {"one_channel", {3, 12, 12, 1, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
+    {"three_channels_k5", {1, 15, 13, 3, 16, 5, 5, 2, 2, 2, 2, 1, 1, 1}},
+    {"k1_stride2", {2, 8, 8, 32, 64, 1, 1, 2, 2, 0, 0, 1, 1, 1}},
+    {"dilation", {1, 14, 12, 5, 7, 3, 3, 1, 1, 2, 2, 2, 2, 1}},
+    {"rectangular", {2, 7, 10, 4, 6, 2, 3, 2, 1, 0, 1, 1, 2, 1}},
+    {"groups", {2, 8, 8, 12, 18, 3, 3, 1, 1, 1, 1, 1, 1, 3}},
+    {"groups_of_16", {2, 6, 6, 32, 32, 3, 3, 1, 1, 1, 1, 1, 1, 2}},
+    {"depthwise", {2, 10, 9, 19, 19, 3, 3, 1, 1, 1, 1, 1, 1, 19}},
+    {"depthwise_stride2", {2, 10, 9, 32, 32, 3, 3, 2, 2, 1, 1, 1, 1, 32}},
+    {"depth_multiplier", {1, 8, 8, 4, 8, 3, 3, 1, 1, 1, 1, 1, 1, 4}},
+    {"one_pixel", {1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1}},
+    {"only_padding", {1, 2, 2, 3, 5, 3, 3, 1, 1, 2, 2, 1, 1, 1}},
+    {"odd_everything", {3, 5, 7, 37, 41, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
+};
+
+class IntegerConv : public testing::TestWithParam<std::tuple<Backend, NamedShape>> {};
+
+std::string conv_label(const testing::TestParamInfo<std::tuple<Backend, NamedShape>>& test) {
+  return std::string(backend_name(std::get<0>(test.param))) + "_" + std::get<1>(test.param).name;
+}
+
+TEST_P(IntegerConv, NoSumIsWrong) {
+  const auto& [backend, named] = GetParam();
+  const Conv2dShape& s = named.shape;
+  const auto w = any_codes<std::int8_t>(s.weight_size(), 1);
+  const auto small_w = codes<std::int8_t>(s.weight_size(), -3, 3, 2);  // exact in float as well
+  const auto x = any_codes<std::uint8_t>(s.input_size(), 3);
+  const auto signed_x = any_codes<std::int8_t>(s.input_size(), 4);
+  for (const std::int32_t z : {0, 117, 255}) {
+    EXPECT_EQ(wrong_conv_sums(backend, s, x, z, w), 0) << "u8, zero point " << z;
+    EXPECT_EQ(wrong_conv_sums(backend, s, x, z, small_w), 0) << "u8, zero point " << z;
+  }
+  for (const std::int32_t z : {-128, -5, 0, 127}) {
+    EXPECT_EQ(wrong_conv_sums(backend, s, signed_x, z, w), 0) << "s8, zero point " << z;
+  }
+  const std::vector<std::uint8_t> high_x(x.size(), 255);
+  const std::vector<std::int8_t> high_w(w.size(), 127), low_w(w.size(), -128);
+  EXPECT_EQ(wrong_conv_sums(backend, s, high_x, 0, high_w), 0) << "all codes at the top";
+  EXPECT_EQ(wrong_conv_sums(backend, s, high_x, 0, low_w), 0) << "most negative weights";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, IntegerConv,
+                         testing::Combine(testing::ValuesIn(available_backends()),
+                                          testing::ValuesIn(kShapes)),
+                         conv_label);
+
+class IntegerProducts : public testing::TestWithParam<Backend> {
+ protected:
+  template <typename Code>
+  std::int64_t wrong_products(std::int64_t m, std::int64_t n, std::int64_t k,
+                              const std::vector<Code>& x, std::int32_t z,
+                              const std::vector<std::int8_t>& w) const {
+    std::vector<std::int32_t> acc(static_cast<std::size_t>(m * n), -1);
+    integer_matmul(GetParam(), m, n, k, x.data(), z, w.data(), acc.data());
+    Conv2dShape rows{m, 1, 1, k, n};
+    return wrong_sums(acc, naive_conv(rows, x, z, w));
+  }
+};
+
+TEST_P(IntegerProducts, NoSumIsWrong) {
+  const std::tuple<int, int, int> sizes[] = {{1, 1, 1},    {5, 7, 3},      {33, 10, 65},
+                                             {64, 64, 64}, {130, 31, 257}, {2, 300, 784}};
+  for (const auto& [m, n, k] : sizes) {
+    const auto w = any_codes<std::int8_t>(n * k, 1);
+    const auto small_w = codes<std::int8_t>(n * k, -2, 2, 2);
+    for (const std::int32_t z : {0, 101}) {
+      EXPECT_EQ(wrong_products(m, n, k, any_codes<std::uint8_t>(m * k, 3), z, w), 0);
+      EXPECT_EQ(wrong_products(m, n, k, any_codes<std::uint8_t>(m * k, 4), z, small_w), 0);
+      EXPECT_EQ(wrong_products(m, n, k, any_codes<std::int8_t>(m * k, 5), z - 100, w), 0);
+    }
+  }
+}
+
+// One-sided data: 3,780 of these 4,096 sums are wrong when added in float (NUMERICS).
+TEST_P(IntegerProducts, OneSidedDataAreExact) {
+  constexpr std::int64_t kSide = 64;
+  constexpr std::int64_t kTerms = 4608;
+  const auto x = codes<std::uint8_t>(kSide * kTerms, 224, 255, 1);
+  const auto w = codes<std::int8_t>(kSide * kTerms, 96, 127, 2);
+  EXPECT_EQ(wrong_products(kSide, kSide, kTerms, x, 0, w), 0);
+  const Conv2dShape as_conv{1, 8, 8, 512, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1};
+  const auto image = codes<std::uint8_t>(as_conv.input_size(), 224, 255, 3);
+  EXPECT_EQ(wrong_conv_sums(GetParam(), as_conv, image, 0, w), 0);
+}
+
+TEST_P(IntegerProducts, EmptySizesWriteNothingOrZeros) {
+  std::vector<std::int32_t> acc(6, 7);
+  const std::vector<std::uint8_t> x(6, 1);
+  const std::vector<std::int8_t> w(6, 1);
+  integer_matmul(GetParam(), 0, 3, 2, x.data(), 0, w.data(), acc.data());
+  integer_matmul(GetParam(), 3, 0, 2, x.data(), 0, w.data(), acc.data());
+  EXPECT_EQ(acc, std::vector<std::int32_t>(6, 7));
+  integer_matmul(GetParam(), 2, 3, 0, x.data(), 0, w.data(), acc.data());
+  EXPECT_EQ(acc, std::vector<std::int32_t>(6, 0));
+}
+
+TEST_P(IntegerProducts, SumsThatCouldOverflowAreRefused) {
+  const std::uint8_t x = 0;
+  const std::int8_t w = 0;
+  std::int32_t acc = 0;
+  EXPECT_THROW(integer_matmul(GetParam(), 1, 1, 65794, &x, 0, &w, &acc), std::invalid_argument);
+}
+
+TEST_P(IntegerProducts, AnyNumberOfThreadsGivesTheSameSums) {
+  const Conv2dShape& s = kShapes[0].shape;
+  const auto x = any_codes<std::uint8_t>(s.input_size(), 1);
+  const auto w = any_codes<std::int8_t>(s.weight_size(), 2);
+  const int threads = num_threads();
+  for (const int count : {1, 2, 3}) {
+    set_num_threads(count);
+    EXPECT_EQ(wrong_conv_sums(GetParam(), s, x, 9, w), 0) << count << " threads";
+  }
+  set_num_threads(threads);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, IntegerProducts, testing::ValuesIn(available_backends()),
+                         backend_label);
+
+}  // namespace
+}  // namespace steelyard::kernels

@@ -1,0 +1,209 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/histogram.h"
+#include "kernels/reduce.h"
+
+namespace steelyard::kernels {
+namespace {
+
+template <typename T>
+std::vector<T> values(std::int64_t n, unsigned seed, bool with_special) {
+  std::mt19937 random(seed);
+  std::normal_distribution<T> normal(T(0.5), T(3));
+  std::vector<T> x(static_cast<std::size_t>(n));
+  for (T& value : x) value = normal(random);
+  if (!with_special) return x;
+  constexpr T kInf = std::numeric_limits<T>::infinity();
+  const T special[] = {kInf,  -T(0),
+                       -kInf, std::numeric_limits<T>::quiet_NaN(),
+                       T(0),  std::numeric_limits<T>::denorm_min()};
+  for (std::size_t i = 0; i < x.size(); i += 29) x[i] = special[i / 29 % 6];
+  return x;
+}
+
+template <typename T>
+void check_min_max(const ChannelLayout& layout, const std::vector<T>& x) {
+  const auto channels = static_cast<std::size_t>(layout.channels);
+  std::vector<T> lo(channels), hi(channels);
+  std::vector<std::int64_t> skipped(channels, -1);
+  min_max(layout, x.data(), lo.data(), hi.data(), skipped.data());
+  std::vector<T> want_lo(channels, std::numeric_limits<T>::infinity());
+  std::vector<T> want_hi(channels, -std::numeric_limits<T>::infinity());
+  std::vector<std::int64_t> want_skipped(channels, 0);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto c =
+        static_cast<std::size_t>(static_cast<std::int64_t>(i) / layout.inner % layout.channels);
+    if (!std::isfinite(x[i])) {
+      ++want_skipped[c];
+    } else {
+      want_lo[c] = std::fmin(want_lo[c], x[i]);
+      want_hi[c] = std::fmax(want_hi[c], x[i]);
+    }
+  }
+  EXPECT_EQ(lo, want_lo);
+  EXPECT_EQ(hi, want_hi);
+  EXPECT_EQ(skipped, want_skipped);
+  for (std::size_t c = 0; c < channels; ++c) {
+    EXPECT_FALSE(lo[c] == 0 && std::signbit(lo[c]));
+    EXPECT_FALSE(hi[c] == 0 && std::signbit(hi[c]));
+  }
+}
+
+class MinMaxLayouts
+    : public testing::TestWithParam<std::tuple<std::int64_t, std::int64_t, std::int64_t>> {};
+
+using LayoutCase = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+std::string layout_label(const testing::TestParamInfo<LayoutCase>& test) {
+  const auto [outer, channels, inner] = test.param;
+  return std::to_string(outer) + "x" + std::to_string(channels) + "x" + std::to_string(inner);
+}
+
+TEST_P(MinMaxLayouts, AgreesWithPlainLoops) {
+  const auto [outer, channels, inner] = GetParam();
+  const ChannelLayout layout{outer, channels, inner};
+  const int threads = num_threads();
+  for (const int count : {1, 2, 3}) {
+    set_num_threads(count);
+    check_min_max(layout, values<float>(layout.size(), 1, false));
+    check_min_max(layout, values<float>(layout.size(), 2, true));
+    check_min_max(layout, values<double>(layout.size(), 3, true));
+  }
+  set_num_threads(threads);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, MinMaxLayouts,
+                         testing::Values(std::tuple{1, 1, 0}, std::tuple{1, 1, 1},
+                                         std::tuple{1, 1, 100003}, std::tuple{7, 3, 0},
+                                         std::tuple{30000, 3, 1}, std::tuple{900, 64, 1},
+                                         std::tuple{40, 9, 49}, std::tuple{3, 11, 1000},
+                                         std::tuple{2, 3, 30011}),
+                         layout_label);
+
+TEST(MinMax, ZerosOfEitherSignGivePositiveZero) {
+  for (const float first : {0.0F, -0.0F}) {
+    const std::vector<float> x{first, -first, first};
+    float lo = 1, hi = 1;
+    min_max(ChannelLayout::per_tensor(3), x.data(), &lo, &hi, nullptr);
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(lo), 0U);
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(hi), 0U);
+  }
+}
+
+TEST(MinMax, NothingFiniteGivesAnEmptyRange) {
+  const std::vector<float> x{NAN, INFINITY, -INFINITY};
+  float lo = 1, hi = 1;
+  std::int64_t skipped = 0;
+  min_max(ChannelLayout::per_tensor(3), x.data(), &lo, &hi, &skipped);
+  EXPECT_EQ(lo, INFINITY);
+  EXPECT_EQ(hi, -INFINITY);
+  EXPECT_EQ(skipped, 3);
+}
+
+// The bin by comparing against its edges, with no scaling.
+template <typename T>
+std::int64_t bin_of(const HistogramGrid& grid, T x) {
+  const long double width = std::ldexp(1.0L, grid.exponent);
+  std::int64_t low = 0;
+  std::int64_t high = grid.bins;
+  while (high - low > 1) {
+    const std::int64_t middle = (low + high) / 2;
+    (static_cast<long double>(x) >= static_cast<long double>(middle - grid.bins / 2) * width
+         ? low
+         : high) = middle;
+  }
+  return low;
+}
+
+template <typename T>
+void check_histogram(const std::vector<T>& x, std::int64_t bins) {
+  T amax = 0;
+  std::int64_t non_finite = 0;
+  for (const T value : x) {
+    if (std::isfinite(value))
+      amax = std::max(amax, std::abs(value));
+    else
+      ++non_finite;
+  }
+  const HistogramGrid grid{histogram_exponent(static_cast<double>(amax), bins), bins};
+  std::vector<std::uint64_t> want(static_cast<std::size_t>(bins), 0);
+  for (const T value : x) {
+    if (std::isfinite(value)) ++want[static_cast<std::size_t>(bin_of(grid, value))];
+  }
+  std::vector<std::uint64_t> counts(static_cast<std::size_t>(bins), 0);
+  EXPECT_EQ(
+      histogram_accumulate(grid, static_cast<std::int64_t>(x.size()), x.data(), counts.data()),
+      non_finite);
+  EXPECT_EQ(counts, want);
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}),
+            x.size() - static_cast<std::size_t>(non_finite));
+}
+
+TEST(Histogram, CountsEveryFiniteElementInItsBin) {
+  const int threads = num_threads();
+  for (const int count : {1, 2, 3}) {
+    set_num_threads(count);
+    for (const std::int64_t bins : {2, 6, 2048, 8192}) {
+      check_histogram(values<float>(200003, 1, true), bins);
+      check_histogram(values<double>(70001, 2, true), bins);
+    }
+  }
+  set_num_threads(threads);
+}
+
+TEST(Histogram, ConstantEmptyTinyAndHugeData) {
+  check_histogram(std::vector<float>(1000, 0.0F), 2048);
+  check_histogram(std::vector<float>(1000, -0.0F), 2048);
+  check_histogram(std::vector<float>(1000, 1.0F), 2048);
+  check_histogram(std::vector<float>(1000, -4.0F), 2048);
+  check_histogram(std::vector<float>{}, 2048);
+  const float most = std::numeric_limits<float>::max();
+  check_histogram(std::vector<float>{most, -most, 1e-45F, -1e-45F, 0.0F, -1.0F}, 2048);
+  check_histogram(std::vector<float>{most, -most, -1e-45F}, 2);
+  check_histogram(std::vector<float>{1e-45F, -1e-45F, 1e-39F, -1e-39F}, 2048);
+  const double huge = std::numeric_limits<double>::max();
+  check_histogram(std::vector<double>{huge, -huge, 1e-320, -1e-320}, 2048);
+}
+
+TEST(Histogram, ExponentIsTheSmallestThatCovers) {
+  for (const std::int64_t bins : {2, 6, 10, 2048}) {
+    for (const double amax : {1e-30, 0.3, 1.0, 3.999, 4.0, 4.001, 5.0, 1e30}) {
+      const int exponent = histogram_exponent(amax, bins);
+      const double half = static_cast<double>(bins / 2);
+      EXPECT_LT(amax, half * std::ldexp(1.0, exponent)) << amax << " in " << bins;
+      EXPECT_GE(amax, half * std::ldexp(1.0, exponent - 1)) << amax << " in " << bins;
+    }
+  }
+  EXPECT_EQ(histogram_exponent(0.0, 2048), -126);
+}
+
+TEST(Histogram, GrowingEqualsCountingInTheWiderGrid) {
+  for (const std::int64_t bins : {2, 6, 14, 2048}) {
+    const std::vector<float> x = values<float>(5000, 7, false);
+    float amax = 0;
+    for (const float value : x) amax = std::max(amax, std::abs(value));
+    HistogramGrid grid{histogram_exponent(amax, bins), bins};
+    for (const int doublings : {0, 1, 2, 5, 40}) {
+      std::vector<std::uint64_t> grown(static_cast<std::size_t>(bins), 0), direct = grown;
+      histogram_accumulate(grid, 5000, x.data(), grown.data());
+      histogram_grow(bins, doublings, grown.data());
+      histogram_accumulate({grid.exponent + doublings, bins}, 5000, x.data(), direct.data());
+      EXPECT_EQ(grown, direct) << bins << " bins, " << doublings << " doublings";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::kernels

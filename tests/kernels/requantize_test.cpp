@@ -1,0 +1,219 @@
+// Requantization against scalar formulas written out anew; std::fma-free by construction because
+// every product is stored in a volatile float.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/integer.h"
+
+namespace steelyard::kernels {
+namespace {
+
+float product(float a, float b) {
+  const volatile float rounded = a * b;
+  return rounded;
+}
+float sum(float a, float b) {
+  const volatile float rounded = a + b;
+  return rounded;
+}
+
+struct Expected {
+  int code;
+  bool passes;
+  float real;
+};
+
+// From the unclamped code and the real value before the activation.
+Expected finish(float unclamped, float real, Activation activation, float scale, int zero_point,
+                CodeRange range) {
+  const bool relu = activation != Activation::kNone;
+  const bool six = activation == Activation::kRelu6;
+  int low = range.qmin;
+  int high = range.qmax;
+  if (relu) low = std::max(low, zero_point);
+  if (six) high = std::min(high, static_cast<int>(std::nearbyint(6.0F / scale)) + zero_point);
+  const double clamped =
+      std::min<double>(high, std::max<double>(low, static_cast<double>(unclamped)));
+  const bool inside =
+      unclamped >= static_cast<float>(range.qmin) && unclamped <= static_cast<float>(range.qmax);
+  const bool linear = (!relu || real > 0) && (!six || real < 6);
+  if (relu) real = std::max(real, 0.0F);
+  if (six) real = std::min(real, 6.0F);
+  return {static_cast<int>(clamped), inside && linear, real};
+}
+
+struct Accumulators {
+  std::int64_t rows;
+  std::int64_t channels;
+  std::vector<std::int32_t> acc;
+  std::vector<std::int32_t> bias;
+  std::vector<float> product_scale;
+
+  Accumulators(std::int64_t r, std::int64_t c, unsigned seed) : rows(r), channels(c) {
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<std::int32_t> value(-40000, 40000);
+    std::uniform_real_distribution<float> scale(1e-5F, 9e-4F);
+    for (std::int64_t i = 0; i < rows * channels; ++i) acc.push_back(value(random));
+    for (std::int64_t i = 0; i < channels; ++i) bias.push_back(value(random) / 8);
+    for (std::int64_t i = 0; i < channels; ++i) product_scale.push_back(scale(random));
+    if (acc.size() > 2) acc[0] = 1 << 30, acc[1] = -(1 << 30), acc[2] = 16777217;
+    for (std::size_t i = 5; i < acc.size(); i += 41) {  // a sum of exactly zero
+      acc[i] = -bias[i % static_cast<std::size_t>(channels)];
+    }
+  }
+
+  Requantize op(Activation activation, bool with_bias) const {
+    return {rows, channels, with_bias ? bias.data() : nullptr, product_scale.data(), activation};
+  }
+};
+
+template <typename Code>
+void check_requantize(const Accumulators& a, Activation activation, bool with_bias, float scale,
+                      int zero_point, CodeRange range) {
+  const Requantize op = a.op(activation, with_bias);
+  const std::size_t n = a.acc.size();
+  std::vector<Code> codes(n), codes_alone(n);
+  std::vector<float> real(n);
+  std::vector<std::uint8_t> mask((n + 7) / 8, 0xFF);
+  requantize(op, a.acc.data(), scale, zero_point, range, codes.data(), mask.data());
+  requantize(op, a.acc.data(), scale, zero_point, range, codes_alone.data(), nullptr);
+  dequantize_accumulators(op, a.acc.data(), real.data());
+  float lo = 0, hi = 0;
+  accumulator_min_max(op, a.acc.data(), &lo, &hi);
+  float want_lo = std::numeric_limits<float>::infinity(), want_hi = -want_lo;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t c = i % static_cast<std::size_t>(a.channels);
+    const std::int32_t total = a.acc[i] + (with_bias ? a.bias[c] : 0);
+    const float multiplier = a.product_scale[c] / scale;
+    const float unclamped = std::nearbyint(product(static_cast<float>(total), multiplier)) +
+                            static_cast<float>(zero_point);
+    const float value = product(static_cast<float>(total), a.product_scale[c]);
+    const Expected want = finish(unclamped, value, activation, scale, zero_point, range);
+    ASSERT_EQ(static_cast<int>(codes[i]), want.code) << "element " << i;
+    ASSERT_EQ((mask[i / 8] >> (i % 8) & 1) != 0, want.passes) << "element " << i;
+    ASSERT_EQ(real[i], want.real) << "element " << i;
+    want_lo = std::min(want_lo, want.real);
+    want_hi = std::max(want_hi, want.real);
+  }
+  EXPECT_EQ(codes, codes_alone);
+  EXPECT_EQ(lo, want_lo);
+  EXPECT_EQ(hi, want_hi);
+  EXPECT_EQ(n % 8 == 0 ? 0 : mask.back() >> (n % 8), 0) << "tail bits";
+}
+
+class RequantizeActivations : public testing::TestWithParam<Activation> {};
+
+std::string activation_label(const testing::TestParamInfo<Activation>& test) {
+  return test.param == Activation::kNone   ? "none"
+         : test.param == Activation::kRelu ? "relu"
+                                           : "relu6";
+}
+
+TEST_P(RequantizeActivations, ProductsAgreeWithScalarLoops) {
+  for (const auto& [rows, channels] :
+       {std::pair<int, int>{0, 4}, {1, 1}, {1000, 1}, {301, 3}, {77, 64}, {40, 300}, {3, 5000}}) {
+    const Accumulators a(rows, channels, 1);
+    for (const bool with_bias : {false, true}) {
+      check_requantize<std::uint8_t>(a, GetParam(), with_bias, 0.05F, 0, {0, 255});
+      check_requantize<std::uint8_t>(a, GetParam(), with_bias, 0.03F, 77, {0, 255});
+      check_requantize<std::int8_t>(a, GetParam(), with_bias, 0.07F, -11, {-128, 127});
+      check_requantize<std::uint8_t>(a, GetParam(), with_bias, 1.1F, 3, {0, 15});
+    }
+  }
+}
+
+template <typename CodeA, typename CodeB, typename CodeY>
+void check_add(Activation activation, std::int64_t n, QuantizedOperand pa, QuantizedOperand pb,
+               float scale, int zero_point, CodeRange range) {
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> byte(0, 255);
+  std::vector<CodeA> a(static_cast<std::size_t>(n));
+  std::vector<CodeB> b(a.size());
+  for (CodeA& code : a) code = static_cast<CodeA>(byte(random));
+  for (CodeB& code : b) code = static_cast<CodeB>(byte(random));
+  for (std::size_t i = 0; i < a.size(); i += 17) {  // a real sum of exactly zero
+    a[i] = static_cast<CodeA>(pa.zero_point);
+    b[i] = static_cast<CodeB>(pb.zero_point);
+  }
+  std::vector<CodeY> codes(a.size());
+  std::vector<float> real(a.size());
+  std::vector<std::uint8_t> mask((a.size() + 7) / 8, 0xFF);
+  requantize_add(n, activation, a.data(), pa, b.data(), pb, scale, zero_point, range, codes.data(),
+                 mask.data());
+  dequantize_add(n, activation, a.data(), pa, b.data(), pb, real.data());
+  const float ra = pa.scale / scale;
+  const float rb = pb.scale / scale;
+  const float za = static_cast<float>(pa.zero_point);
+  const float zb = static_cast<float>(pb.zero_point);
+  const float fixed = static_cast<float>(zero_point) - sum(product(ra, za), product(rb, zb));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const float fa = static_cast<float>(a[i]);
+    const float fb = static_cast<float>(b[i]);
+    const float unclamped = std::nearbyint(sum(sum(fixed, product(fa, ra)), product(fb, rb)));
+    const float value = sum(product(pa.scale, fa - za), product(pb.scale, fb - zb));
+    const Expected want = finish(unclamped, value, activation, scale, zero_point, range);
+    ASSERT_EQ(static_cast<int>(codes[i]), want.code) << "element " << i;
+    ASSERT_EQ((mask[i / 8] >> (i % 8) & 1) != 0, want.passes) << "element " << i;
+    ASSERT_EQ(real[i], want.real) << "element " << i;
+  }
+}
+
+TEST_P(RequantizeActivations, SumsAgreeWithScalarLoops) {
+  for (const std::int64_t n : {0, 1, 7, 5003, 40000}) {
+    check_add<std::uint8_t, std::uint8_t, std::uint8_t>(GetParam(), n, {0.031F, 128}, {0.0155F, 90},
+                                                        0.04F, 101, {0, 255});
+    check_add<std::int8_t, std::int8_t, std::int8_t>(GetParam(), n, {0.1F, -3}, {0.05F, 7}, 0.1F, 0,
+                                                     {-128, 127});
+    check_add<std::int8_t, std::uint8_t, std::uint8_t>(GetParam(), n, {0.02F, 0}, {0.07F, 0}, 0.06F,
+                                                       0, {0, 255});
+    check_add<std::uint8_t, std::int8_t, std::int8_t>(GetParam(), n, {0.02F, 5}, {0.07F, -9}, 0.3F,
+                                                      -8, {-128, 127});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Activations, RequantizeActivations,
+                         testing::Values(Activation::kNone, Activation::kRelu, Activation::kRelu6),
+                         activation_label);
+
+TEST(Requantize, AnyNumberOfThreadsGivesTheSameCodes) {
+  const Accumulators a(1001, 37, 3);
+  const int threads = num_threads();
+  std::vector<std::vector<std::uint8_t>> codes;
+  for (const int count : {1, 2, 3}) {
+    set_num_threads(count);
+    codes.emplace_back(a.acc.size());
+    requantize(a.op(Activation::kRelu, true), a.acc.data(), 0.03F, 5, {0, 255}, codes.back().data(),
+               nullptr);
+  }
+  set_num_threads(threads);
+  EXPECT_EQ(codes[0], codes[1]);
+  EXPECT_EQ(codes[0], codes[2]);
+}
+
+TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
+  constexpr std::int64_t kBatch = 5, kPixels = 49, kChannels = 37;
+  std::mt19937 random(9);
+  std::uniform_int_distribution<int> byte(0, 255);
+  std::vector<std::uint8_t> x(kBatch * kPixels * kChannels);
+  for (auto& code : x) code = static_cast<std::uint8_t>(byte(random));
+  std::vector<std::int32_t> sums(kBatch * kChannels, -1);
+  integer_pixel_sums(kBatch, kPixels, kChannels, x.data(), 101, sums.data());
+  for (std::int64_t b = 0; b < kBatch; ++b) {
+    for (std::int64_t c = 0; c < kChannels; ++c) {
+      std::int32_t want = 0;
+      for (std::int64_t p = 0; p < kPixels; ++p) want += x[(b * kPixels + p) * kChannels + c] - 101;
+      EXPECT_EQ(sums[b * kChannels + c], want);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::kernels
