@@ -1,0 +1,148 @@
+#include "recipes/model_registry.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "framework/error.h"
+#include "layers/sequential.h"
+#include "recipes/scalar.h"
+
+namespace steelyard {
+namespace {
+
+// The shape after a module, without the batch, from a forward pass of one sample of zeros.
+Shape shape_after(Module& module, Shape input_shape) {
+  NoGradGuard no_grad;
+  ForwardContext context;
+  input_shape.insert(input_shape.begin(), 1);
+  const Variable output = module.forward(Variable(Tensor::zeros(input_shape)), context);
+  return {output.shape().begin() + 1, output.shape().end()};
+}
+
+// Builds one module; whatever its constructor or first forward refuses is an error of the recipe.
+BuiltModule build_one(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
+  try {
+    BuiltModule built{factory(spec, rng), {}};
+    built.output_shape = shape_after(*built.module, spec.input_shape());
+    return built;
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    spec.fail(spec.text("type") + " on an input of " + shape_string(spec.input_shape()) + ": " +
+              error.what());
+  }
+}
+
+}  // namespace
+
+std::int64_t LayerSpec::features() const {
+  if (input_shape_.size() != 1) {
+    fail(text("type") + " expected flat features, got an input of " + shape_string(input_shape_) +
+         " (put Flatten or GlobalAvgPool before it)");
+  }
+  return input_shape_[0];
+}
+
+std::int64_t LayerSpec::channels() const {
+  if (!is_image()) {
+    fail(text("type") + " expected an image [height, width, channels], got an input of " +
+         shape_string(input_shape_));
+  }
+  return input_shape_[2];
+}
+
+BuiltModule LayerSpec::build_layers(std::string_view key, const Shape& input_shape,
+                                    Rng& rng) const {
+  return build_layer_list(at(key), *registry_, input_shape, classes_, rng);
+}
+
+ModelRegistry::ModelRegistry()
+    : layers_(std::make_unique<Table>()), models_(std::make_unique<Table>()) {}
+
+void ModelRegistry::Table::add(const std::string& type, const std::string& help,
+                               std::vector<RecipeOption> options, ModuleFactory factory) {
+  for (const OptionCase& c : cases.cases) {
+    if (c.value == type) throw std::invalid_argument("[recipes] type '" + type + "' is taken");
+  }
+  cases.cases.push_back({type, help, std::move(options)});
+  factories.push_back(std::move(factory));
+}
+
+const ModuleFactory& ModelRegistry::Table::at(const std::string& type) const {
+  const auto found = std::find_if(cases.cases.begin(), cases.cases.end(),
+                                  [&](const OptionCase& c) { return c.value == type; });
+  if (found == cases.cases.end()) throw std::out_of_range("[recipes] no type '" + type + "'");
+  return factories[static_cast<std::size_t>(found - cases.cases.begin())];
+}
+
+void ModelRegistry::add_layer(const std::string& type, const std::string& help,
+                              std::vector<RecipeOption> options, ModuleFactory factory) {
+  layers_->add(type, help, std::move(options), std::move(factory));
+}
+
+void ModelRegistry::add_model(const std::string& type, const std::string& help,
+                              std::vector<RecipeOption> options, ModuleFactory factory) {
+  models_->add(type, help, std::move(options), std::move(factory));
+}
+
+RecipeOption ModelRegistry::layer_list(const std::string& name, const std::string& help) const {
+  RecipeOption type{.name = "type", .kind = OptionKind::kChoice, .required = true};
+  RecipeOption label{.name = "name",
+                     .help = "the layer's name in the model's paths; its index when absent",
+                     .pattern = "[A-Za-z0-9_]+",
+                     .pattern_help = "a name of letters, digits and _"};
+  RecipeOption layer{.kind = OptionKind::kTable,
+                     .help = "One module of a `layers` list; sizes of inputs are inferred.",
+                     .members = {type, label},
+                     .discriminator = "type",
+                     .cases = &layers_->cases,
+                     .definition = "layer"};
+  return {
+      .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {layer}};
+}
+
+RecipeOption ModelRegistry::model_option() const {
+  RecipeOption type{.name = "type",
+                    .kind = OptionKind::kChoice,
+                    .help = "a ready architecture; exactly one of `type` and `layers` is given"};
+  RecipeOption classes{.name = "classes",
+                       .kind = OptionKind::kInteger,
+                       .help = "outputs; must agree with the dataset, which gives it when absent",
+                       .min = 1,
+                       .max = 65536};
+  return {.name = "model",
+          .kind = OptionKind::kTable,
+          .help = "The network: a ready architecture, or a list of layers.",
+          .required = true,
+          .members = {type, classes, layer_list("layers", "the modules, first to last")},
+          .discriminator = "type",
+          .cases = &models_->cases};
+}
+
+const ModuleFactory& ModelRegistry::layer(const std::string& type) const {
+  return layers_->at(type);
+}
+
+const ModuleFactory& ModelRegistry::model(const std::string& type) const {
+  return models_->at(type);
+}
+
+BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
+                             const Shape& input_shape, std::int64_t classes, Rng& rng) {
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules;
+  std::set<std::string> names;
+  Shape shape = input_shape;
+  for (std::size_t i = 0; i < list.items.size(); ++i) {
+    const LayerSpec spec(list.items[i], registry, shape, classes);
+    const std::string name = spec.has("name") ? spec.text("name") : std::to_string(i);
+    if (!names.insert(name).second)
+      spec.fail("two layers have the name " + quote_for_message(name));
+    BuiltModule built = build_one(registry.layer(spec.text("type")), spec, rng);
+    modules.emplace_back(name, std::move(built.module));
+    shape = std::move(built.output_shape);
+  }
+  return {std::make_shared<Sequential>(std::move(modules)), shape};
+}
+
+}  // namespace steelyard

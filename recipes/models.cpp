@@ -1,0 +1,233 @@
+#include "recipes/models.h"
+
+#include <cmath>
+#include <string>
+
+#include "framework/error.h"
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/conv2d.h"
+#include "layers/dropout.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/linear.h"
+#include "layers/pooling.h"
+#include "layers/residual.h"
+#include "layers/sequential.h"
+
+namespace steelyard {
+namespace {
+
+using Modules = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
+
+std::string numbered(const char* word, std::size_t i) { return word + std::to_string(i); }
+
+std::shared_ptr<Linear> linear(const LayerSpec& spec, std::int64_t in, std::int64_t out, Rng& rng) {
+  if (in > kMaxLayerWeights / out) {
+    spec.fail("expected a layer of at most " + std::to_string(kMaxLayerWeights) + " weights, got " +
+              std::to_string(in) + " x " + std::to_string(out));
+  }
+  return std::make_shared<Linear>(LinearOptions{.in_features = in, .out_features = out}, rng);
+}
+
+std::shared_ptr<Conv2d> conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                             std::int64_t stride, Rng& rng) {
+  const std::int64_t padding = kernel / 2;
+  return std::make_shared<Conv2d>(Conv2dOptions{.in_channels = in,
+                                                .out_channels = out,
+                                                .kernel_size = {kernel, kernel},
+                                                .stride = {stride, stride},
+                                                .padding = {padding, padding},
+                                                .bias = false},
+                                  rng);
+}
+
+std::shared_ptr<BatchNorm2d> batch_norm(std::int64_t channels) {
+  return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
+}
+
+std::shared_ptr<Module> build_mlp(const LayerSpec& spec, Rng& rng) {
+  Modules modules{{"flatten", std::make_shared<Flatten>()}};
+  std::int64_t width = shape_size(spec.input_shape());
+  std::size_t i = 1;
+  for (std::int64_t hidden : spec.integers("hidden")) {
+    modules.emplace_back(numbered("fc", i), linear(spec, width, hidden, rng));
+    modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
+    if (spec.number("dropout") > 0) {
+      modules.emplace_back(numbered("dropout", i),
+                           std::make_shared<Dropout>(spec.number("dropout")));
+    }
+    width = hidden;
+    ++i;
+  }
+  modules.emplace_back(numbered("fc", i), linear(spec, width, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
+std::shared_ptr<Module> build_cnn(const LayerSpec& spec, Rng& rng) {
+  Modules modules;
+  std::int64_t in = spec.channels();
+  std::int64_t height = spec.input_shape()[0];
+  std::int64_t width = spec.input_shape()[1];
+  std::size_t i = 1;
+  for (std::int64_t out : spec.integers("channels")) {
+    if (height < 2 || width < 2) {
+      spec.fail("cnn halves the image " + std::to_string(spec.integers("channels").size()) +
+                " times, which is too often for an input of " + shape_string(spec.input_shape()));
+    }
+    modules.emplace_back(numbered("conv", i), conv(in, out, 3, 1, rng));
+    modules.emplace_back(numbered("bn", i), batch_norm(out));
+    modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
+    modules.emplace_back(numbered("pool", i), std::make_shared<MaxPool2d>(Pool2dGeometry{
+                                                  .kernel = {2, 2}, .stride = {2, 2}}));
+    height /= 2;
+    width /= 2;
+    in = out;
+    ++i;
+  }
+  const std::int64_t hidden = spec.integer("hidden");
+  modules.emplace_back("flatten", std::make_shared<Flatten>());
+  modules.emplace_back("fc1", linear(spec, height * width * in, hidden, rng));
+  modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
+  if (spec.number("dropout") > 0) {
+    modules.emplace_back("dropout", std::make_shared<Dropout>(spec.number("dropout")));
+  }
+  modules.emplace_back("fc2", linear(spec, hidden, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
+// He et al., "Delving Deep into Rectifiers", 2015: normal with variance 2 / fan_out.
+std::shared_ptr<Conv2d> kaiming_normal(std::shared_ptr<Conv2d> layer, Rng& rng) {
+  const Tensor& weight = layer->weight().value();
+  const auto fan_out = static_cast<double>(weight.size() / weight.dim(1));
+  const double deviation = std::sqrt(2.0 / fan_out);
+  for (float& w : weight.span<float>()) w = static_cast<float>(deviation * rng.normal());
+  return layer;
+}
+
+std::shared_ptr<Module> residual_block(std::int64_t in, std::int64_t out, std::int64_t stride,
+                                       Rng& rng) {
+  auto main = std::make_shared<Sequential>(
+      Modules{{"conv1", kaiming_normal(conv(in, out, 3, stride, rng), rng)},
+              {"bn1", batch_norm(out)},
+              {"relu1", std::make_shared<ReLU>()},
+              {"conv2", kaiming_normal(conv(out, out, 3, 1, rng), rng)},
+              {"bn2", batch_norm(out)}});
+  std::shared_ptr<Module> shortcut = std::make_shared<Identity>();
+  if (stride != 1 || in != out) {
+    shortcut = std::make_shared<Sequential>(
+        Modules{{"0", kaiming_normal(conv(in, out, 1, stride, rng), rng)}, {"1", batch_norm(out)}});
+  }
+  return std::make_shared<Residual>(std::move(main), std::move(shortcut), std::make_shared<ReLU>());
+}
+
+// He et al., "Deep Residual Learning for Image Recognition", 2015, section 4.2, with projection
+// shortcuts (option B).
+std::shared_ptr<Module> build_resnet(const LayerSpec& spec, Rng& rng) {
+  const std::int64_t depth = spec.integer("depth");
+  if (depth % 6 != 2) {
+    fail_at(spec.at("depth").place,
+            "expected a depth of 6n+2 (8, 14, 20, ...), got " + std::to_string(depth));
+  }
+  std::int64_t in = spec.integer("width");
+  Modules modules{{"conv1", kaiming_normal(conv(spec.channels(), in, 3, 1, rng), rng)},
+                  {"bn1", batch_norm(in)},
+                  {"relu", std::make_shared<ReLU>()}};
+  for (std::size_t stage = 1; stage <= 3; ++stage) {
+    const std::int64_t out = spec.integer("width") << (stage - 1);
+    Modules blocks;
+    for (std::int64_t block = 0; block < depth / 6; ++block) {
+      const std::int64_t stride = stage > 1 && block == 0 ? 2 : 1;
+      blocks.emplace_back(std::to_string(block), residual_block(in, out, stride, rng));
+      in = out;
+    }
+    modules.emplace_back(numbered("layer", stage), std::make_shared<Sequential>(std::move(blocks)));
+  }
+  modules.emplace_back("avgpool", std::make_shared<GlobalAvgPool>());
+  modules.emplace_back("fc", linear(spec, in, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
+RecipeOption dropout_option() {
+  return {.name = "dropout",
+          .kind = OptionKind::kNumber,
+          .help = "probability of dropping a hidden unit in training; 0: no such layer",
+          .default_yaml = "0",
+          .min = 0,
+          .max = 0.99};
+}
+
+RecipeOption size_list(const std::string& name, const std::string& help,
+                       const std::string& default_yaml) {
+  return {.name = name,
+          .kind = OptionKind::kList,
+          .help = help,
+          .default_yaml = default_yaml,
+          .min_items = 1,
+          .max_items = 64,
+          .members = {{.kind = OptionKind::kInteger, .min = 1, .max = 65536}}};
+}
+
+RecipeOption size_option(const std::string& name, const std::string& help,
+                         const std::string& default_yaml, double min, double max) {
+  return {.name = name,
+          .kind = OptionKind::kInteger,
+          .help = help,
+          .default_yaml = default_yaml,
+          .min = min,
+          .max = max};
+}
+
+// Outputs of the model: what the recipe and the dataset agree on.
+std::int64_t outputs_of(const ModelSpec& spec, std::int64_t classes) {
+  const std::int64_t asked = spec.classes.value_or(classes);
+  if (asked == 0) fail_at(spec.options.place, "missing key 'model.classes': the dataset has none");
+  if (classes != 0 && asked != classes) {
+    fail_at(spec.options.find("classes")->place, "expected the dataset's " +
+                                                     std::to_string(classes) + " classes, got " +
+                                                     std::to_string(asked));
+  }
+  return asked;
+}
+
+}  // namespace
+
+void add_models(ModelRegistry& registry) {
+  registry.add_model(
+      "mlp", "fully connected, for images and flat features",
+      {size_list("hidden", "widths of the hidden layers", "[256, 128]"), dropout_option()},
+      build_mlp);
+  registry.add_model("cnn", "3x3 convolutions with batch norm and 2x2 max pooling",
+                     {size_list("channels", "outputs of each convolution", "[32, 64]"),
+                      size_option("hidden", "width of the hidden linear layer", "128", 1, 65536),
+                      dropout_option()},
+                     build_cnn);
+  registry.add_model(
+      "resnet", "residual network for small images (He et al., 2015, section 4.2)",
+      {size_option("depth", "layers with weights: 6n+2", "8", 8, 1202),
+       size_option("width", "channels of the first stage, doubled by each next", "16", 1, 4096)},
+      build_resnet);
+}
+
+ModelRegistry builtin_models() {
+  ModelRegistry registry;
+  add_layers(registry);
+  add_models(registry);
+  return registry;
+}
+
+std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_shape,
+                                    std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
+  const std::int64_t outputs = outputs_of(spec, classes);
+  const LayerSpec layer(spec.options, registry, input_shape, outputs);
+  if (!spec.type.empty()) return registry.model(spec.type)(layer, rng);
+  BuiltModule built = layer.build_layers("layers", input_shape, rng);
+  if (built.output_shape != Shape{outputs}) {
+    fail_at(layer.at("layers").items.back().place, "expected the last layer to give " +
+                                                       std::to_string(outputs) + " outputs, got " +
+                                                       shape_string(built.output_shape));
+  }
+  return built.module;
+}
+
+}  // namespace steelyard

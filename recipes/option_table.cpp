@@ -1,0 +1,302 @@
+#include "recipes/option_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+#include <stdexcept>
+
+#include "recipes/scalar.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::size_t kLongestString = 4096;
+constexpr std::size_t kLongestPatternString = 200;  // std::regex recurses along its text
+
+[[noreturn]] void fail_value(const YamlNode& node, const RecipeOption& option,
+                             const std::string& hint = "") {
+  fail_at(node.place,
+          "expected " + describe_expectation(option) + ", got " + describe_value(node) + hint);
+}
+
+void require_scalar(const YamlNode& node, const RecipeOption& option, bool quotes_allowed) {
+  if (node.kind != YamlNode::Kind::kScalar || (node.quoted && !quotes_allowed)) {
+    fail_value(node, option);
+  }
+}
+
+template <typename T>
+bool in_range(T value, const RecipeOption& option) {
+  const auto x = static_cast<double>(value);
+  if (option.min && (option.above_min ? x <= *option.min : x < *option.min)) return false;
+  return !option.max || x <= *option.max;
+}
+
+YamlNode scalar(const YamlNode& from, std::string text) {
+  return {.kind = YamlNode::Kind::kScalar, .text = std::move(text), .place = from.place};
+}
+
+YamlNode resolve_integer(const YamlNode& node, const RecipeOption& option) {
+  require_scalar(node, option, false);
+  const std::optional<std::int64_t> value = parse_integer(node.text);
+  if (!value || !in_range(*value, option)) fail_value(node, option);
+  return scalar(node, std::to_string(*value));
+}
+
+YamlNode resolve_number(const YamlNode& node, const RecipeOption& option) {
+  require_scalar(node, option, false);
+  const std::optional<double> value = parse_number(node.text);
+  if (!value || !in_range(*value, option)) fail_value(node, option);
+  return scalar(node, format_number(*value));
+}
+
+YamlNode resolve_boolean(const YamlNode& node, const RecipeOption& option) {
+  require_scalar(node, option, false);
+  if (!parse_boolean(node.text)) fail_value(node, option);
+  return scalar(node, node.text);
+}
+
+YamlNode resolve_choice(const YamlNode& node, const RecipeOption& option) {
+  require_scalar(node, option, true);
+  if (std::find(option.choices.begin(), option.choices.end(), node.text) == option.choices.end()) {
+    fail_value(node, option, did_you_mean(node.text, option.choices));
+  }
+  return scalar(node, node.text);
+}
+
+YamlNode resolve_string(const YamlNode& node, const RecipeOption& option) {
+  require_scalar(node, option, true);
+  if (node.text.empty() || node.text.size() > kLongestString) fail_value(node, option);
+  if (!option.pattern.empty() && (node.text.size() > kLongestPatternString ||
+                                  !std::regex_match(node.text, std::regex(option.pattern)))) {
+    fail_value(node, option);
+  }
+  return scalar(node, node.text);
+}
+
+YamlNode resolve_pair(const YamlNode& node, const RecipeOption& option) {
+  YamlNode pair{.kind = YamlNode::Kind::kList, .place = node.place};
+  if (node.kind == YamlNode::Kind::kScalar) {
+    pair.items.assign(2, resolve_integer(node, option));
+    return pair;
+  }
+  if (node.kind != YamlNode::Kind::kList || node.items.size() != 2) fail_value(node, option);
+  for (const YamlNode& item : node.items) pair.items.push_back(resolve_integer(item, option));
+  return pair;
+}
+
+YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const std::string& path);
+
+YamlNode resolve_list(const YamlNode& node, const RecipeOption& option, const std::string& path) {
+  if (node.kind != YamlNode::Kind::kList) fail_value(node, option);
+  if (node.items.size() < option.min_items || node.items.size() > option.max_items) {
+    const bool few = node.items.size() < option.min_items;
+    fail_at(node.place, "expected at " + std::string(few ? "least " : "most ") +
+                            std::to_string(few ? option.min_items : option.max_items) +
+                            " in the list '" + path + "', got " +
+                            std::to_string(node.items.size()));
+  }
+  YamlNode list{.kind = YamlNode::Kind::kList, .place = node.place};
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    list.items.push_back(
+        resolve_value(node.items[i], option.members.at(0), path + "." + std::to_string(i)));
+  }
+  return list;
+}
+
+const OptionCase* find_case(const RecipeOption& table, const std::string& value) {
+  for (const OptionCase& c : table.cases->cases) {
+    if (c.value == value) return &c;
+  }
+  return nullptr;
+}
+
+std::string child_path(const std::string& path, const std::string& key) {
+  return path.empty() ? key : path + "." + key;
+}
+
+// The case that the table's discriminator chooses (its default counts), or null when the table has
+// no cases or the key is absent.
+const OptionCase* chosen_case(const YamlNode& node, const RecipeOption& table) {
+  if (!table.cases) return nullptr;
+  const auto key = std::find_if(table.members.begin(), table.members.end(),
+                                [&](const auto& m) { return m.name == table.discriminator; });
+  if (key == table.members.end()) throw std::logic_error("[options] no key chooses the case");
+  const YamlNode* given = node.find(key->name);
+  if (!given) return key->default_yaml ? find_case(table, *key->default_yaml) : nullptr;
+  RecipeOption choice = *key;
+  choice.choices = case_names(table);
+  return find_case(table, resolve_choice(*given, choice).text);
+}
+
+// Where a key that is not allowed here would be: the other cases that have it.
+std::vector<std::string> cases_with(const RecipeOption& table, const std::string& key) {
+  std::vector<std::string> names;
+  if (!table.cases) return names;
+  for (const OptionCase& c : table.cases->cases) {
+    for (const RecipeOption& option : c.options) {
+      if (option.name == key) names.push_back(c.value);
+    }
+  }
+  return names;
+}
+
+void require_known_keys(const YamlNode& node, const RecipeOption& table,
+                        const std::vector<const RecipeOption*>& options) {
+  std::vector<std::string> known;
+  for (const RecipeOption* option : options) known.push_back(option->name);
+  for (const YamlEntry& entry : node.entries) {
+    if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
+    const std::vector<std::string> others = cases_with(table, entry.key);
+    if (others.empty()) {
+      fail_at(entry.place,
+              "unknown key " + quote_for_message(entry.key) + did_you_mean(entry.key, known));
+    }
+    fail_at(entry.place, "key '" + entry.key + "' applies only to " + table.discriminator + " " +
+                             join(others, " or "));
+  }
+}
+
+YamlNode resolve_table(const YamlNode& node, const RecipeOption& table, const std::string& path) {
+  if (node.kind != YamlNode::Kind::kTable) fail_value(node, table);
+  std::vector<const RecipeOption*> options;
+  for (const RecipeOption& member : table.members) options.push_back(&member);
+  if (const OptionCase* chosen = chosen_case(node, table)) {
+    for (const RecipeOption& option : chosen->options) options.push_back(&option);
+  }
+  require_known_keys(node, table, options);
+
+  YamlNode resolved{.kind = YamlNode::Kind::kTable, .place = node.place};
+  for (const RecipeOption* option : options) {
+    const std::string full_name = child_path(path, option->name);
+    YamlNode value;
+    if (const YamlNode* given = node.find(option->name)) {
+      value = resolve_value(*given, *option, full_name);
+    } else if (option->default_yaml) {
+      value = resolve_value(parse_yaml_at(*option->default_yaml, node.place), *option, full_name);
+    } else if (option->required) {
+      fail_at(node.place, "missing key '" + full_name + "'");
+    } else {
+      continue;
+    }
+    resolved.entries.push_back({option->name, value.place, std::move(value)});
+  }
+  return resolved;
+}
+
+YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const std::string& path) {
+  switch (option.kind) {
+    case OptionKind::kString:
+      return resolve_string(node, option);
+    case OptionKind::kInteger:
+      return resolve_integer(node, option);
+    case OptionKind::kNumber:
+      return resolve_number(node, option);
+    case OptionKind::kBoolean:
+      return resolve_boolean(node, option);
+    case OptionKind::kChoice:
+      // A discriminator's choices are its table's cases, checked when the case was chosen.
+      return option.choices.empty() ? scalar(node, node.text) : resolve_choice(node, option);
+    case OptionKind::kPair:
+      return resolve_pair(node, option);
+    case OptionKind::kList:
+      return resolve_list(node, option, path);
+    case OptionKind::kTable:
+      return resolve_table(node, option, path);
+  }
+  throw std::logic_error("[options] unknown kind");
+}
+
+// Bounds as people write them: 1000000, not 1e+06.
+std::string bound_text(double bound) {
+  const auto whole = static_cast<std::int64_t>(bound);
+  const bool plain = std::abs(bound) < 1e12 && static_cast<double>(whole) == bound;
+  return plain ? std::to_string(whole) : format_number(bound);
+}
+
+// What follows "a number".
+std::string describe_range(const RecipeOption& option) {
+  if (!option.min && !option.max) return "";
+  if (!option.min) return " of at most " + bound_text(*option.max);
+  const std::string min = bound_text(*option.min);
+  if (option.above_min) {
+    return " above " + min + (option.max ? " and at most " + bound_text(*option.max) : "");
+  }
+  return option.max ? " from " + min + " to " + bound_text(*option.max) : " of at least " + min;
+}
+
+template <typename T>
+T converted(std::optional<T> value, std::string_view key) {
+  if (!value) throw std::logic_error("[options] '" + std::string(key) + "' has another type");
+  return *value;
+}
+
+}  // namespace
+
+YamlNode resolve_options(const YamlNode& node, const RecipeOption& table, const std::string& path) {
+  return resolve_table(node, table, path);
+}
+
+std::string describe_expectation(const RecipeOption& option) {
+  switch (option.kind) {
+    case OptionKind::kString:
+      return option.pattern.empty() ? "a text" : option.pattern_help;
+    case OptionKind::kInteger:
+      if (option.min && option.min == option.max) return bound_text(*option.min);
+      return "a whole number" + describe_range(option);
+    case OptionKind::kNumber:
+      return "a number" + describe_range(option);
+    case OptionKind::kBoolean:
+      return "true or false";
+    case OptionKind::kChoice:
+      return option.choices.size() == 1 ? "'" + option.choices[0] + "'"
+                                        : "one of " + join(option.choices);
+    case OptionKind::kPair:
+      return "a whole number" + describe_range(option) + " or a list of two";
+    case OptionKind::kList:
+      return "a list";
+    case OptionKind::kTable:
+      return "a table";
+  }
+  return "";
+}
+
+std::vector<std::string> case_names(const RecipeOption& table) {
+  std::vector<std::string> names;
+  for (const OptionCase& c : table.cases->cases) names.push_back(c.value);
+  return names;
+}
+
+const YamlNode& OptionReader::at(std::string_view key) const {
+  const YamlNode* value = node_->find(key);
+  if (!value) throw std::logic_error("[options] no key '" + std::string(key) + "'");
+  return *value;
+}
+
+std::int64_t OptionReader::integer(std::string_view key) const {
+  return converted(parse_integer(at(key).text), key);
+}
+
+double OptionReader::number(std::string_view key) const {
+  return converted(parse_number(at(key).text), key);
+}
+
+bool OptionReader::boolean(std::string_view key) const {
+  return converted(parse_boolean(at(key).text), key);
+}
+
+std::vector<std::int64_t> OptionReader::integers(std::string_view key) const {
+  std::vector<std::int64_t> values;
+  for (const YamlNode& item : at(key).items) {
+    values.push_back(converted(parse_integer(item.text), key));
+  }
+  return values;
+}
+
+std::vector<std::string> OptionReader::texts(std::string_view key) const {
+  std::vector<std::string> values;
+  for (const YamlNode& item : at(key).items) values.push_back(item.text);
+  return values;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,209 @@
+#include "recipes/recipe.h"
+
+#include <algorithm>
+
+#include "framework/error.h"
+#include "framework/files.h"
+#include "recipes/overrides.h"
+#include "recipes/recipe_options.h"
+#include "recipes/scalar.h"
+
+namespace steelyard {
+namespace {
+
+std::optional<std::int64_t> integer_of(const OptionReader& from, std::string_view table,
+                                       std::string_view key) {
+  if (!from.has(table)) return std::nullopt;
+  return from.table(table).integer(key);
+}
+
+DataSpec read_data(const OptionReader& from) {
+  const std::vector<std::string> augment = from.texts("augment");
+  const auto has = [&](const char* word) {
+    return std::find(augment.begin(), augment.end(), word) != augment.end();
+  };
+  DataSpec data{.dataset = from.text("dataset"),
+                .batch_size = from.integer("batch_size"),
+                .random_crop = has("random_crop"),
+                .flip = has("flip"),
+                .crop_padding = from.integer("crop_padding"),
+                .validation = from.integer("validation")};
+  if (from.has("path")) data.path = from.text("path");
+  return data;
+}
+
+ModelSpec read_model(const OptionReader& from) {
+  ModelSpec model{.options = from.node()};
+  if (from.has("type") == from.has("layers")) {
+    fail_at(from.place(), "expected exactly one of 'type' and 'layers' in the model");
+  }
+  if (from.has("type")) model.type = from.text("type");
+  if (from.has("classes")) model.classes = from.integer("classes");
+  return model;
+}
+
+OptimizerSpec read_optimizer(const OptionReader& from) {
+  OptimizerSpec optimizer{.type = from.text("type"),
+                          .lr = from.number("lr"),
+                          .weight_decay = from.number("weight_decay"),
+                          .decay_bias_and_norm = from.boolean("decay_bias_and_norm")};
+  if (optimizer.type == "sgd") {
+    optimizer.momentum = from.number("momentum");
+    optimizer.nesterov = from.boolean("nesterov");
+    if (optimizer.nesterov && optimizer.momentum == 0) {
+      fail_at(from.at("nesterov").place, "nesterov expected a momentum above 0, got 0");
+    }
+  } else {
+    optimizer.beta1 = from.number("beta1");
+    optimizer.beta2 = from.number("beta2");
+    optimizer.eps = from.number("eps");
+  }
+  return optimizer;
+}
+
+LrScheduleSpec read_lr_schedule(const OptionReader& from, std::int64_t epochs) {
+  LrScheduleSpec schedule{.type = from.text("type"), .warmup_epochs = from.number("warmup_epochs")};
+  if (schedule.warmup_epochs > static_cast<double>(epochs)) {
+    fail_at(from.at("warmup_epochs").place, "expected at most the " + std::to_string(epochs) +
+                                                " epochs of training, got " +
+                                                from.text("warmup_epochs"));
+  }
+  if (schedule.type == "step") {
+    schedule.every_epochs = from.integer("every_epochs");
+    schedule.gamma = from.number("gamma");
+  }
+  if (schedule.type == "cosine") schedule.final_lr = from.number("final_lr");
+  return schedule;
+}
+
+TrainSpec read_train(const OptionReader& from) {
+  TrainSpec train{
+      .epochs = from.integer("epochs"),
+      .optimizer = read_optimizer(from.table("optimizer")),
+      .lr_schedule = read_lr_schedule(from.table("lr_schedule"), from.integer("epochs")),
+      .loss = from.text("loss"),
+      .label_smoothing = from.number("label_smoothing"),
+      .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
+      .keep_step_checkpoints = from.boolean("keep_step_checkpoints")};
+  if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
+  if (train.label_smoothing > 0 && train.loss != "cross_entropy") {
+    fail_at(from.at("label_smoothing").place, "label_smoothing needs the loss cross_entropy");
+  }
+  return train;
+}
+
+std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::string_view key) {
+  if (!group.has(key)) return std::nullopt;
+  const OptionReader from = group.table(key);
+  QuantizerSpec quantizer{.num_bits = from.integer("num_bits"),
+                          .symmetric = from.boolean("symmetric"),
+                          .strategy = from.text("strategy"),
+                          .observer = from.text("observer"),
+                          .place = from.place()};
+  if (from.has("narrow_range")) quantizer.narrow_range = from.boolean("narrow_range");
+  if (from.has("averaging_constant")) {
+    quantizer.averaging_constant = from.number("averaging_constant");
+  }
+  return quantizer;
+}
+
+QuantizeSpec read_quantize(const OptionReader& from) {
+  QuantizeSpec quantize{.ignore = from.texts("ignore"),
+                        .bn_fold = from.text("bn_fold"),
+                        .algorithm_method = from.table("algorithm").text("method")};
+  for (const YamlNode& item : from.at("groups").items) {
+    const OptionReader group(item);
+    quantize.groups.push_back({.targets = group.texts("targets"),
+                               .weights = read_quantizer(group, "weights"),
+                               .activations = read_quantizer(group, "activations"),
+                               .place = group.place()});
+    if (!group.has("weights") && !group.has("activations")) {
+      fail_at(group.place(), "expected 'weights', 'activations' or both in the group");
+    }
+  }
+  return quantize;
+}
+
+// Something scheduled for an epoch that never comes would be ignored silently.
+void require_epoch(const OptionReader& schedule, std::string_view table, std::string_view key,
+                   std::int64_t first, std::int64_t epochs) {
+  if (!schedule.has(table)) return;
+  const YamlNode& node = schedule.table(table).at(key);
+  const std::int64_t epoch = schedule.table(table).integer(key);
+  if (epoch < first || epoch >= epochs) {
+    fail_at(node.place, "schedule." + std::string(table) + " expected an epoch from " +
+                            std::to_string(first) + " to " + std::to_string(epochs - 1) + ", got " +
+                            std::to_string(epoch));
+  }
+}
+
+ScheduleSpec read_schedule(const OptionReader& from, std::int64_t epochs) {
+  ScheduleSpec schedule{.observe_from = integer_of(from, "observe", "from").value_or(0),
+                        .fake_quant_from = integer_of(from, "fake_quant", "from").value_or(0),
+                        .freeze_observers = integer_of(from, "freeze_observers", "epoch"),
+                        .freeze_bn = integer_of(from, "freeze_bn", "epoch")};
+  require_epoch(from, "observe", "from", 0, epochs);
+  require_epoch(from, "fake_quant", "from", schedule.observe_from, epochs);
+  require_epoch(from, "freeze_observers", "epoch", schedule.observe_from + 1, epochs);
+  require_epoch(from, "freeze_bn", "epoch", 0, epochs);
+  return schedule;
+}
+
+Recipe read_recipe(const OptionReader& from) {
+  Recipe recipe{.name = from.text("name"),
+                .seed = from.integer("seed"),
+                .device = from.text("device"),
+                .data = read_data(from.table("data")),
+                .model = read_model(from.table("model")),
+                .train = read_train(from.table("train")),
+                .resolved = from.node()};
+  if (from.has("init")) recipe.init_checkpoint = from.table("init").text("checkpoint");
+  if (from.has("quantize")) recipe.quantize = read_quantize(from.table("quantize"));
+  if (from.has("schedule")) {
+    recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
+  }
+  return recipe;
+}
+
+void require_quantize_for_schedule(const YamlNode& document) {
+  const YamlNode* schedule = document.find("schedule");
+  if (!schedule || document.find("quantize")) return;
+  for (const YamlEntry& entry : schedule->entries) {
+    if (entry.key == "observe" || entry.key == "fake_quant" || entry.key == "freeze_observers") {
+      fail_at(entry.place, "schedule." + entry.key + " needs 'quantize'");
+    }
+  }
+}
+
+}  // namespace
+
+Recipe parse_recipe(std::string_view text, const std::string& source,
+                    const std::vector<std::string>& overrides, const ModelRegistry& registry) {
+  YamlNode document = parse_yaml(text, source);
+  for (const std::string& assignment : overrides) apply_override(document, assignment);
+  require_quantize_for_schedule(document);
+  const bool quantized = document.find("quantize") != nullptr;
+  const YamlNode resolved = resolve_options(document, recipe_options(registry, quantized), "");
+  return read_recipe(OptionReader(resolved));
+}
+
+Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
+                   const ModelRegistry& registry) {
+  std::vector<std::string> names;
+  for (const Preset& preset : list_presets()) {
+    if (preset.name == path_or_preset) {
+      return parse_recipe(preset.text, path_or_preset + ".yaml", overrides, registry);
+    }
+    names.emplace_back(preset.name);
+  }
+  if (!std::filesystem::exists(path_or_preset)) {
+    throw InputError("no recipe file and no preset " + quote_for_message(path_or_preset) +
+                     did_you_mean(path_or_preset, names) + "; presets: " + join(names));
+  }
+  return parse_recipe(read_file(path_or_preset, kMaxYamlBytes), path_or_preset, overrides,
+                      registry);
+}
+
+std::string resolved_yaml(const Recipe& recipe) { return to_yaml(recipe.resolved); }
+
+}  // namespace steelyard

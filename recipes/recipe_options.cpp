@@ -1,0 +1,270 @@
+#include "recipes/recipe_options.h"
+
+#include "recipes/option_docs.h"
+
+namespace steelyard {
+namespace {
+
+constexpr double kMaxCount = 1e9;
+
+RecipeOption integer(const std::string& name, const std::string& default_yaml,
+                     const std::string& help, double min, double max = kMaxCount) {
+  return {.name = name,
+          .kind = OptionKind::kInteger,
+          .help = help,
+          .default_yaml = default_yaml,
+          .min = min,
+          .max = max};
+}
+
+RecipeOption number(const std::string& name, const std::string& default_yaml,
+                    const std::string& help, double min, double max) {
+  return {.name = name,
+          .kind = OptionKind::kNumber,
+          .help = help,
+          .default_yaml = default_yaml,
+          .min = min,
+          .max = max};
+}
+
+RecipeOption boolean(const std::string& name, const std::string& default_yaml,
+                     const std::string& help) {
+  return {.name = name, .kind = OptionKind::kBoolean, .help = help, .default_yaml = default_yaml};
+}
+
+RecipeOption choice(const std::string& name, const std::string& default_yaml,
+                    const std::string& help, std::vector<std::string> choices) {
+  return {.name = name,
+          .kind = OptionKind::kChoice,
+          .help = help,
+          .default_yaml = default_yaml,
+          .choices = std::move(choices)};
+}
+
+RecipeOption table(const std::string& name, const std::string& help,
+                   std::vector<RecipeOption> members) {
+  return {.name = name, .kind = OptionKind::kTable, .help = help, .members = std::move(members)};
+}
+
+// A value that may be absent, or must be there: both have no default.
+RecipeOption optional(RecipeOption option) {
+  option.default_yaml.reset();
+  return option;
+}
+
+RecipeOption required(RecipeOption option) {
+  option.default_yaml.reset();
+  option.required = true;
+  return option;
+}
+
+RecipeOption with_default(RecipeOption option, const std::string& default_yaml) {
+  option.default_yaml = default_yaml;
+  return option;
+}
+
+RecipeOption above_min(RecipeOption option) {
+  option.above_min = true;
+  return option;
+}
+
+RecipeOption text(const std::string& name, const std::string& help) {
+  return {.name = name, .help = help};
+}
+
+RecipeOption text_list(const std::string& name, const std::string& help) {
+  return {.name = name,
+          .kind = OptionKind::kList,
+          .help = help,
+          .members = {{.kind = OptionKind::kString}}};
+}
+
+RecipeOption data_option() {
+  RecipeOption augment{.name = "augment",
+                       .kind = OptionKind::kList,
+                       .help = "random changes of training images, any of random_crop and flip",
+                       .default_yaml = "[]",
+                       .members = {choice("", "", "", {"random_crop", "flip"})}};
+  augment.members[0].default_yaml.reset();
+  return required(table(
+      "data", "What to train and test on.",
+      {required(text("dataset", "fashion_mnist, cifar10, safetensors or a registered one")),
+       text("path", "the dataset's folder; the dataset's usual place when absent"),
+       integer("batch_size", "128", "samples a step", 1, 65536), augment,
+       integer("crop_padding", "2", "pixels added on each side before random_crop", 1, 64),
+       integer("validation", "5000",
+               "training samples kept aside, on which the best epoch is chosen; 0: none", 0)}));
+}
+
+RecipeOption optimizer_option() {
+  static const OptionCases kOptimizers{
+      {{"sgd",
+        "stochastic gradient descent",
+        {number("momentum", "0.9", "", 0, 0.9999),
+         boolean("nesterov", "false", "Nesterov's momentum")}},
+       {"adamw",
+        "Adam with decoupled weight decay",
+        {number("beta1", "0.9", "decay of the mean", 0, 0.999999),
+         number("beta2", "0.999", "decay of the variance", 0, 0.999999),
+         above_min(number("eps", "1e-8", "added to the denominator", 0, 1))}}}};
+  RecipeOption optimizer = required(
+      table("optimizer", "The update rule.",
+            {required(choice("type", "", "the rule", {})),
+             required(above_min(number("lr", "", "learning rate, the schedule's largest", 0, 1e6))),
+             number("weight_decay", "0", "", 0, 1e3),
+             boolean("decay_bias_and_norm", "false",
+                     "whether biases and batch-norm weights decay too")}));
+  optimizer.discriminator = "type";
+  optimizer.cases = &kOptimizers;
+  return optimizer;
+}
+
+RecipeOption lr_schedule_option() {
+  static const OptionCases kSchedules{
+      {{"constant", "", {}},
+       {"step",
+        "",
+        {required(integer("every_epochs", "", "epochs between two changes", 1, 1e6)),
+         above_min(number("gamma", "0.1", "factor at each change", 0, 1))}},
+       {"cosine",
+        "half a cosine to the end of training",
+        {number("final_lr", "0", "learning rate at the end", 0, 1e6)}}}};
+  RecipeOption schedule = table(
+      "lr_schedule", "How the learning rate changes.",
+      {choice("type", "constant", "the curve", {}),
+       number("warmup_epochs", "0", "epochs of linear growth from 0, may be a fraction", 0, 1e6)});
+  schedule.discriminator = "type";
+  schedule.cases = &kSchedules;
+  return with_default(schedule, "{}");
+}
+
+RecipeOption train_option() {
+  return required(table(
+      "train", "How to train.",
+      {required(integer("epochs", "", "passes over the training set", 1, 1e6)), optimizer_option(),
+       lr_schedule_option(),
+       choice("loss", "cross_entropy", "what is minimised", {"cross_entropy", "mse"}),
+       number("label_smoothing", "0", "with cross_entropy", 0, 0.999),
+       optional(
+           above_min(number("clip_grad_norm", "",
+                            "largest norm of all gradients together; absent: no limit", 0, 1e30))),
+       integer("checkpoint_every_steps", "0",
+               "steps between checkpoints inside an epoch; 0: at its end only", 0),
+       boolean("keep_step_checkpoints", "false",
+               "whether checkpoints inside an epoch are kept when the next is written")}));
+}
+
+const OptionCases& observer_cases() {
+  static const OptionCases kObservers{
+      {{"min_max", "smallest and largest value seen", {}},
+       {"moving_average",
+        "exponential moving average of each batch's smallest and largest value",
+        {above_min(number("averaging_constant", "0.01", "weight of the newest batch", 0, 1))}},
+       {"histogram", "the range with the least squared error", {}}}};
+  return kObservers;
+}
+
+RecipeOption quantizer(RecipeOption option) {
+  option.kind = OptionKind::kTable;
+  option.discriminator = "observer";
+  option.cases = &observer_cases();
+  return option;
+}
+
+RecipeOption quantize_option() {
+  const RecipeOption num_bits = integer("num_bits", "8", "width of the codes", 2, 8);
+  RecipeOption weights =
+      quantizer(table("weights", "Quantization of weights.",
+                      {num_bits, boolean("symmetric", "true", "whether the zero point is fixed"),
+                       choice("strategy", "channel", "a scale for each output channel, or one",
+                              {"channel", "tensor"}),
+                       boolean("narrow_range", "true", "whether the lowest code stays unused"),
+                       choice("observer", "min_max", "how the range is found", {})}));
+  RecipeOption activations =
+      quantizer(table("activations", "Quantization of activations.",
+                      {num_bits, boolean("symmetric", "false", "whether the zero point is fixed"),
+                       choice("strategy", "tensor", "one scale", {"tensor"}),
+                       choice("observer", "moving_average", "how the range is found", {})}));
+  RecipeOption targets =
+      required(text_list("targets", "type names, or `re:` and a regular expression on the path"));
+  targets.min_items = 1;
+  RecipeOption groups{.name = "groups",
+                      .kind = OptionKind::kList,
+                      .help = "which modules are quantized how; the first match wins",
+                      .required = true,
+                      .min_items = 1,
+                      .members = {table("", "At least one of `weights` and `activations` is given.",
+                                        {targets, weights, activations})}};
+  return table(
+      "quantize", "Quantization-aware training; float training without it.",
+      {groups,
+       with_default(text_list("ignore", "modules left in float, written as targets are"), "[]"),
+       choice("bn_fold", "frozen", "how batch norm is folded into the weights before it",
+              {"frozen"}),
+       with_default(table("algorithm", "How gradients pass the quantizers.",
+                          {choice("method", "ste", "straight-through estimator", {"ste"})}),
+                    "{}")});
+}
+
+RecipeOption epoch_table(const std::string& name, const std::string& key, const std::string& help) {
+  return table(name, help, {required(integer(key, "", "epoch, from 0", 0, 1e6))});
+}
+
+RecipeOption from_table(const std::string& name, const std::string& help) {
+  return with_default(table(name, help, {integer("from", "0", "epoch, from 0", 0, 1e6)}), "{}");
+}
+
+RecipeOption schedule_option(bool quantized) {
+  const RecipeOption freeze_bn =
+      epoch_table("freeze_bn", "epoch", "when batch-norm statistics stop; absent: never");
+  RecipeOption schedule = table(
+      "schedule", "What changes at the start of which epoch. All but `freeze_bn` needs `quantize`.",
+      {freeze_bn});
+  if (!quantized) return schedule;
+  schedule.members = {
+      from_table("observe", "when observers start to follow ranges"),
+      from_table("fake_quant", "when tensors start to be quantized"),
+      epoch_table("freeze_observers", "epoch", "when ranges stop to move; absent: never"),
+      freeze_bn};
+  return with_default(schedule, "{}");
+}
+
+}  // namespace
+
+RecipeOption recipe_options(const ModelRegistry& registry, bool quantized) {
+  RecipeOption version = required(integer("version", "", "of this format: 1", 1, 1));
+  RecipeOption name = required(text("name", "names the run and its folder"));
+  name.pattern = "[A-Za-z0-9_][A-Za-z0-9._-]*";
+  name.pattern_help = "a name of letters, digits, '.', '_' and '-'";
+  RecipeOption device = with_default(text("device", "auto, cpu, cuda or cuda:N"), "auto");
+  device.pattern = "auto|cpu|cuda(:[0-9]{1,3})?";
+  device.pattern_help = "auto, cpu, cuda or cuda:N";
+  const RecipeOption seed{.name = "seed",
+                          .kind = OptionKind::kInteger,
+                          .help = "of initialisation, shuffling and augmentation",
+                          .default_yaml = "1",
+                          .min = 0};
+  const RecipeOption init =
+      table("init", "Where the weights come from; random when absent.",
+            {required(text("checkpoint", "a safetensors file with PyTorch's names"))});
+  return table("", "",
+               {version, name, seed, device, data_option(), registry.model_option(), init,
+                train_option(), quantize_option(), schedule_option(quantized)});
+}
+
+std::string recipe_schema(const ModelRegistry& registry) {
+  return json_schema(recipe_options(registry), "Steelyard recipe");
+}
+
+std::string recipe_markdown(const ModelRegistry& registry) {
+  return "# Recipes\n\n"
+         "One YAML file describes a training run. Every key is checked: an unknown key, a wrong\n"
+         "type or a value out of range is an error with its line and column. Whole numbers are\n"
+         "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"
+         "allowed. `--set key.path=value` replaces one value (`null` removes the key, a number in\n"
+         "the path is a list index). The resolved recipe, with every default, is saved with the\n"
+         "run. This page is generated from the option table in `recipes/recipe_options.cpp`.\n\n" +
+         markdown(recipe_options(registry));
+}
+
+}  // namespace steelyard

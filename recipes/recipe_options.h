@@ -1,0 +1,21 @@
+// The option table of recipes.
+#pragma once
+
+#include <string>
+
+#include "recipes/model_registry.h"
+#include "recipes/option_table.h"
+
+namespace steelyard {
+
+// The root table. `registry` gives the layers and models and must outlive the result. Without
+// quantization the schedule has fewer keys.
+RecipeOption recipe_options(const ModelRegistry& registry, bool quantized = true);
+
+// JSON Schema of recipes.
+std::string recipe_schema(const ModelRegistry& registry);
+
+// The page docs/recipes.md.
+std::string recipe_markdown(const ModelRegistry& registry);
+
+}  // namespace steelyard

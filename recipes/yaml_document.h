@@ -1,0 +1,60 @@
+// YAML text as a tree that remembers where everything stood.
+//
+// Recipes are untrusted input: the limits below are counted from the parser's events, before nodes
+// are built, and everything YAML has beyond tables, lists and scalars (anchors, aliases, tags,
+// merge keys, several documents) is an error.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace steelyard {
+
+inline constexpr std::size_t kMaxYamlBytes = 256 * 1024;
+inline constexpr int kMaxYamlDepth = 32;
+inline constexpr int kMaxYamlNodes = 10'000;
+
+struct YamlEntry;
+
+// One value. `place` is the start of messages about it: "recipe.yaml:12:7" or "--set train.epochs".
+struct YamlNode {
+  enum class Kind { kNull, kScalar, kList, kTable };
+
+  Kind kind = Kind::kNull;
+  std::string text = {};  // scalars
+  bool quoted = false;    // scalars: written in quotes, hence a string
+  std::string place = {};
+  std::vector<YamlNode> items = {};     // lists
+  std::vector<YamlEntry> entries = {};  // tables, in the order of the text
+
+  // The value of a table's key, or null.
+  const YamlNode* find(std::string_view key) const;
+  YamlNode* find(std::string_view key);
+
+  // The same values; places and quoting do not count.
+  bool operator==(const YamlNode& other) const;
+};
+
+struct YamlEntry {
+  std::string key;
+  std::string place;  // of the key
+  YamlNode value;
+};
+
+// Parses one document. `source` names it in messages: "recipe.yaml:12:7: ...". Throws InputError.
+YamlNode parse_yaml(std::string_view text, const std::string& source);
+
+// Parses a value that stood in one place, such as a command-line argument.
+YamlNode parse_yaml_at(std::string_view text, const std::string& place);
+
+// The tree as YAML text: tables in block style, lists of scalars on one line.
+std::string to_yaml(const YamlNode& node);
+
+// Throws InputError "place: message".
+[[noreturn]] void fail_at(const std::string& place, const std::string& message);
+
+// What stands there, for messages: 'abc', a list, a table, nothing.
+std::string describe_value(const YamlNode& node);
+
+}  // namespace steelyard

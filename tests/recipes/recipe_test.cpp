@@ -1,0 +1,283 @@
+#include "recipes/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/recipes/recipe_support.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+Recipe parsed(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  const ModelRegistry registry = builtin_models();
+  return parse_recipe(text, "r.yaml", overrides, registry);
+}
+
+TEST(Recipe, SmallRecipeHasTheDocumentedDefaults) {
+  const Recipe r = parsed(kSmallRecipe);
+  EXPECT_EQ(r.name, "small");
+  EXPECT_EQ(r.seed, 1);
+  EXPECT_EQ(r.device, "auto");
+  EXPECT_EQ(r.data.dataset, "fashion_mnist");
+  EXPECT_FALSE(r.data.path);
+  EXPECT_EQ(r.data.batch_size, 128);
+  EXPECT_FALSE(r.data.random_crop || r.data.flip);
+  EXPECT_EQ(r.data.crop_padding, 2);
+  EXPECT_EQ(r.data.validation, 5000);
+  EXPECT_EQ(r.model.type, "mlp");
+  EXPECT_FALSE(r.model.classes);
+  EXPECT_FALSE(r.init_checkpoint);
+  EXPECT_EQ(r.train.epochs, 3);
+  EXPECT_EQ(r.train.optimizer.type, "sgd");
+  EXPECT_EQ(r.train.optimizer.lr, 0.1);
+  EXPECT_EQ(r.train.optimizer.momentum, 0.9);
+  EXPECT_FALSE(r.train.optimizer.nesterov);
+  EXPECT_EQ(r.train.optimizer.weight_decay, 0);
+  EXPECT_FALSE(r.train.optimizer.decay_bias_and_norm);
+  EXPECT_EQ(r.train.lr_schedule.type, "constant");
+  EXPECT_EQ(r.train.lr_schedule.warmup_epochs, 0);
+  EXPECT_EQ(r.train.loss, "cross_entropy");
+  EXPECT_EQ(r.train.label_smoothing, 0);
+  EXPECT_FALSE(r.train.clip_grad_norm);
+  EXPECT_EQ(r.train.checkpoint_every_steps, 0);
+  EXPECT_FALSE(r.train.keep_step_checkpoints);
+  EXPECT_FALSE(r.quantize);
+  EXPECT_FALSE(r.schedule.freeze_bn);
+}
+
+TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
+  const Recipe r = parsed(kQuantizedRecipe);
+  EXPECT_EQ(r.train.optimizer.beta1, 0.9);
+  EXPECT_EQ(r.train.optimizer.beta2, 0.999);
+  EXPECT_EQ(r.train.optimizer.eps, 1e-8);
+  ASSERT_TRUE(r.quantize);
+  ASSERT_EQ(r.quantize->groups.size(), 2u);
+  const QuantizeGroupSpec& first = r.quantize->groups[0];
+  EXPECT_THAT(first.targets, ElementsAre("Conv2d"));
+  EXPECT_EQ(first.place, "r.yaml:10:7");
+  ASSERT_TRUE(first.weights && first.activations);
+  EXPECT_EQ(first.weights->num_bits, 8);
+  EXPECT_TRUE(first.weights->symmetric);
+  EXPECT_EQ(first.weights->strategy, "channel");
+  EXPECT_EQ(first.weights->observer, "min_max");
+  EXPECT_TRUE(first.weights->narrow_range);
+  EXPECT_EQ(first.activations->num_bits, 4);
+  EXPECT_FALSE(first.activations->symmetric);
+  EXPECT_EQ(first.activations->strategy, "tensor");
+  EXPECT_EQ(first.activations->observer, "moving_average");
+  EXPECT_EQ(first.activations->averaging_constant, 0.01);
+  const QuantizeGroupSpec& second = r.quantize->groups[1];
+  EXPECT_FALSE(second.activations);
+  EXPECT_EQ(second.weights->num_bits, 3);
+  EXPECT_EQ(second.weights->observer, "histogram");
+  EXPECT_THAT(r.quantize->ignore, IsEmpty());
+  EXPECT_EQ(r.quantize->bn_fold, "frozen");
+  EXPECT_EQ(r.quantize->algorithm_method, "ste");
+  EXPECT_EQ(r.schedule.observe_from, 0);
+  EXPECT_EQ(r.schedule.fake_quant_from, 0);
+  EXPECT_FALSE(r.schedule.freeze_observers);
+}
+
+TEST(Recipe, ResolvedTextParsesToTheSameRecipe) {
+  const std::string layers = with(kSmallRecipe, "{type: mlp, hidden: [8]}",
+                                  "{layers: [{type: Conv2d, out_channels: 4, kernel_size: 3}, "
+                                  "{type: Flatten, name: flat}, {type: Linear, out_features: 2}]}");
+  for (const std::string& text :
+       {std::string(kSmallRecipe), std::string(kQuantizedRecipe), layers}) {
+    const Recipe once = parsed(text);
+    const std::string resolved = resolved_yaml(once);
+    const Recipe twice = parsed(resolved);
+    EXPECT_EQ(once.resolved, twice.resolved);
+    EXPECT_EQ(resolved, resolved_yaml(twice));
+  }
+  EXPECT_THAT(resolved_yaml(parsed(kSmallRecipe)), HasSubstr("  batch_size: 128\n"));
+  EXPECT_THAT(resolved_yaml(parsed(layers)), HasSubstr("kernel_size: [3, 3]\n"));
+}
+
+struct BadRecipe {
+  const char* name;
+  const char* from;  // replaced in kQuantizedRecipe
+  const char* to;
+  const char* message;
+};
+
+class RecipeRejection : public ::testing::TestWithParam<BadRecipe> {};
+
+TEST_P(RecipeRejection, HasThisMessage) {
+  const BadRecipe& bad = GetParam();
+  EXPECT_EQ(recipe_rejection(with(kQuantizedRecipe, bad.from, bad.to)), bad.message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RecipeRejection,
+    ::testing::Values(
+        BadRecipe{"UnknownKey", "{num_bits: 4}", "{num_bit: 4}",
+                  "r.yaml:12:21: unknown key 'num_bit' (did you mean 'num_bits'?)"},
+        BadRecipe{"UnknownKeyFarFromAll", "name: quantized", "name: a\nzzzzzzzz: 1",
+                  "r.yaml:3:1: unknown key 'zzzzzzzz'"},
+        BadRecipe{"ExportIsNotThere", "name: quantized", "name: a\nexport: {}",
+                  "r.yaml:3:1: unknown key 'export'"},
+        BadRecipe{"MissingKey", "  epochs: 3\n", "", "r.yaml:6:3: missing key 'train.epochs'"},
+        BadRecipe{"MissingName", "name: quantized\n", "", "r.yaml:1:1: missing key 'name'"},
+        BadRecipe{"WordForInteger", "epochs: 3", "epochs: abc",
+                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got 'abc'"},
+        BadRecipe{"OctalInteger", "epochs: 3", "epochs: 010",
+                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got '010'"},
+        BadRecipe{"HexInteger", "epochs: 3", "epochs: 0x10",
+                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got '0x10'"},
+        BadRecipe{"FractionForInteger", "epochs: 3", "epochs: 3.0",
+                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got '3.0'"},
+        BadRecipe{"QuotedInteger", "epochs: 3", "epochs: '3'",
+                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got the string '3'"},
+        BadRecipe{"HugeInteger", "epochs: 3", "epochs: 99999999999999999999",
+                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got "
+                  "'99999999999999999999'"},
+        BadRecipe{"NoValue", "epochs: 3",
+                  "epochs:", "r.yaml:6:3: expected a whole number from 1 to 1000000, got nothing"},
+        BadRecipe{"ListForInteger", "epochs: 3", "epochs: [3]",
+                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got a list"},
+        BadRecipe{"NotANumber", "lr: 0.001", "lr: .nan",
+                  "r.yaml:7:32: expected a number above 0 and at most 1000000, got '.nan'"},
+        BadRecipe{"InfiniteNumber", "lr: 0.001", "lr: 1e999",
+                  "r.yaml:7:32: expected a number above 0 and at most 1000000, got '1e999'"},
+        BadRecipe{"ZeroLearningRate", "lr: 0.001", "lr: 0",
+                  "r.yaml:7:32: expected a number above 0 and at most 1000000, got '0'"},
+        BadRecipe{"BooleanSpelling", "weights: {}", "weights: {symmetric: yes}",
+                  "r.yaml:11:28: expected true or false, got 'yes'"},
+        BadRecipe{"BitsOutOfRange", "num_bits: 3", "num_bits: 9",
+                  "r.yaml:14:27: expected a whole number from 2 to 8, got '9'"},
+        BadRecipe{"Choice", "observer: histogram", "observer: histogran",
+                  "r.yaml:14:40: expected one of min_max, moving_average, histogram, got "
+                  "'histogran' (did you mean 'histogram'?)"},
+        BadRecipe{"ModelType", "type: cnn", "type: cnnn",
+                  "r.yaml:4:15: expected one of mlp, cnn, resnet, got 'cnnn' (did you mean "
+                  "'cnn'?)"},
+        BadRecipe{"KeyOfAnotherCase", "lr: 0.001", "lr: 0.001, momentum: 0.9",
+                  "r.yaml:7:39: key 'momentum' applies only to type sgd"},
+        BadRecipe{"ModelWithoutTypeAndLayers", "{type: cnn}", "{classes: 10}",
+                  "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
+        BadRecipe{"ModelWithTypeAndLayers", "{type: cnn}", "{type: cnn, layers: [{type: Flatten}]}",
+                  "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
+        BadRecipe{"UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
+                  "r.yaml:4:25: expected one of Linear, Conv2d, BatchNorm2d, ReLU, ReLU6, "
+                  "MaxPool2d, AvgPool2d, GlobalAvgPool, Flatten, Dropout, Residual, Sequential, "
+                  "got 'Relu' (did you mean 'ReLU'?)"},
+        BadRecipe{"EmptyTargets", "targets: [Conv2d]", "targets: []",
+                  "r.yaml:10:16: expected at least 1 in the list 'quantize.groups.0.targets', got "
+                  "0"},
+        BadRecipe{"GroupWithoutQuantizers", "      weights: {}\n      activations: {num_bits: 4}\n",
+                  "", "r.yaml:10:7: expected 'weights', 'activations' or both in the group"},
+        BadRecipe{"Name", "name: quantized", "name: ../x",
+                  "r.yaml:2:7: expected a name of letters, digits, '.', '_' and '-', got '../x'"},
+        BadRecipe{"Device", "name: quantized", "name: a\ndevice: gpu",
+                  "r.yaml:3:9: expected auto, cpu, cuda or cuda:N, got 'gpu'"},
+        BadRecipe{"NewlineInAValue", "type: cnn", "type: \"c\\nn\"",
+                  "r.yaml:4:15: expected one of mlp, cnn, resnet, got the string 'c\\x0an' (did "
+                  "you mean 'cnn'?)"},
+        BadRecipe{"ScheduleAfterTheEnd",
+                  "quantize:", "schedule: {freeze_observers: {epoch: 3}}\nquantize:",
+                  "r.yaml:8:38: schedule.freeze_observers expected an epoch from 1 to 2, got 3"},
+        BadRecipe{"FakeQuantBeforeObserve",
+                  "quantize:", "schedule: {observe: {from: 1}}\nquantize:",
+                  "r.yaml:8:11: schedule.fake_quant expected an epoch from 1 to 2, got 0"},
+        BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
+                  "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
+        BadRecipe{"StepWithoutEpochs", "epochs: 3", "epochs: 3\n  lr_schedule: {type: step}",
+                  "r.yaml:7:16: missing key 'train.lr_schedule.every_epochs'"}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(Recipe, AnEmptyFileOrAListIsNoRecipe) {
+  EXPECT_EQ(recipe_rejection(""), "r.yaml:1:1: expected a table, got nothing");
+  EXPECT_EQ(recipe_rejection("# nothing\n"), "r.yaml:1:1: expected a table, got nothing");
+  EXPECT_EQ(recipe_rejection("[1]\n"), "r.yaml:1:1: expected a table, got a list");
+}
+
+TEST(Recipe, QuantizationSchedulesNeedQuantize) {
+  const std::string text = kSmallRecipe;
+  EXPECT_EQ(recipe_rejection(text + "schedule: {observe: {from: 0}}\n"),
+            "r.yaml:8:12: schedule.observe needs 'quantize'");
+  EXPECT_EQ(parsed(text + "schedule: {freeze_bn: {epoch: 2}}\n").schedule.freeze_bn, 2);
+}
+
+TEST(Recipe, OverridesReplaceAddAndRemoveValues) {
+  const Recipe r =
+      parsed(kQuantizedRecipe,
+             {"train.epochs=7", "data.augment=[flip]", "quantize.groups.0.weights.num_bits=6",
+              "init.checkpoint=a/b=c.safetensors", "quantize.ignore=[fc2]", "train.epochs=8",
+              "quantize.groups.1.weights.observer=null"});
+  EXPECT_EQ(r.train.epochs, 8);
+  EXPECT_TRUE(r.data.flip);
+  EXPECT_FALSE(r.data.random_crop);
+  EXPECT_EQ(r.quantize->groups[0].weights->num_bits, 6);
+  EXPECT_EQ(r.quantize->groups[1].weights->observer, "min_max");
+  EXPECT_EQ(r.init_checkpoint, "a/b=c.safetensors");
+  EXPECT_THAT(r.quantize->ignore, ElementsAre("fc2"));
+  EXPECT_THAT(resolved_yaml(r), HasSubstr("epochs: 8\n"));
+}
+
+TEST(Recipe, OverridesAreCheckedLikeTheFile) {
+  const auto message = [](const std::string& assignment) {
+    return recipe_rejection(kQuantizedRecipe, {assignment});
+  };
+  EXPECT_EQ(message("train.epochs=abc"),
+            "--set train.epochs: expected a whole number from 1 to 1000000, got 'abc'");
+  EXPECT_EQ(message("train.epoch=3"),
+            "--set train.epoch: unknown key 'epoch' (did you mean 'epochs'?)");
+  EXPECT_EQ(message("train.epochs.x=3"),
+            "--set train.epochs.x: expected a table above 'x', got '3' at r.yaml:6:11");
+  EXPECT_EQ(message("quantize.groups.2.ignore=3"),
+            "--set quantize.groups.2.ignore: expected an index below 2, got '2'");
+  EXPECT_EQ(message("train.epochs"), "--set: expected KEY.PATH=VALUE, got 'train.epochs'");
+  EXPECT_EQ(message("=3"), "--set: expected KEY.PATH=VALUE, got '=3'");
+  EXPECT_EQ(message("a..b=3"), "--set: expected KEY.PATH=VALUE, got 'a..b=3'");
+  EXPECT_EQ(message("train.epochs="),
+            "--set train.epochs: expected a whole number from 1 to 1000000, got nothing");
+  EXPECT_EQ(message("name=*x"), "--set name: not valid YAML: the referenced anchor is not defined");
+  EXPECT_EQ(message("init=null"), "--set init: there is no such key to remove");
+  EXPECT_THAT(message("train.epochs=[1"), StartsWith("--set train.epochs: "));
+}
+
+TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
+  const ModelRegistry registry = builtin_models();
+  std::vector<std::string> names;
+  for (const Preset& preset : list_presets()) {
+    const Recipe recipe = load_recipe(std::string(preset.name), {}, registry);
+    EXPECT_EQ(recipe.name, preset.name);
+    EXPECT_FALSE(preset.description.empty());
+    EXPECT_EQ(recipe.quantize.has_value(), preset.name.ends_with("-w8a8"));
+    Rng rng(1);
+    EXPECT_TRUE(build_model(recipe.model, {28, 28, 1}, 10, rng, registry));
+    names.emplace_back(preset.name);
+  }
+  EXPECT_THAT(names, ElementsAre("fashion-mnist-cnn-float", "fashion-mnist-cnn-w8a8",
+                                 "fashion-mnist-mlp-float", "fashion-mnist-mlp-w8a8",
+                                 "fashion-mnist-resnet-float", "fashion-mnist-resnet-w8a8"));
+}
+
+TEST(Recipe, LoadsFilesAndNamesThemInMessages) {
+  const ModelRegistry registry = builtin_models();
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) / "steelyard_recipe_test.yaml";
+  std::ofstream(path) << kSmallRecipe;
+  EXPECT_EQ(load_recipe(path.string(), {}, registry).name, "small");
+  std::ofstream(path) << "version: 2\n";
+  EXPECT_EQ(rejection([&] { load_recipe(path.string(), {}, registry); }),
+            path.string() + ":1:10: expected 1, got '2'");
+  std::filesystem::resize_file(path, 300'000);
+  EXPECT_NE(rejection([&] { load_recipe(path.string(), {}, registry); }), "accepted");
+  std::filesystem::remove(path);
+  EXPECT_THAT(rejection([&] { load_recipe("fashion-mnist-cnn-floot", {}, registry); }),
+              StartsWith("no recipe file and no preset 'fashion-mnist-cnn-floot' (did you mean "
+                         "'fashion-mnist-cnn-float'?); presets: fashion-mnist-cnn-float, "));
+}
+
+}  // namespace
+}  // namespace steelyard
