@@ -21,7 +21,7 @@ class MaxPool2d : public Module {
 };
 
 struct AvgPool2dOptions {
-  Pool2dGeometry geometry;
+  Pool2dGeometry geometry{};
   bool count_include_pad = true;  // padded zeros count in the divisor
 };
 

@@ -1,0 +1,183 @@
+#include "framework/autograd.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "framework/ops/add.h"
+#include "framework/ops/flatten.h"
+#include "framework/ops/linear.h"
+#include "framework/ops/losses.h"
+#include "framework/ops/pool.h"
+#include "framework/ops/relu.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::leaf;
+using testing::message_of;
+using testing::random_leaf;
+using testing::random_tensor;
+using testing::values;
+
+TEST(Autograd, SharedVariablesAccumulate) {
+  const Variable x = leaf(Tensor::from<double>({1, -2}, {2}));
+  const Variable y = add(add(x, x), add(x, relu(x)));
+  y.backward(Tensor::full({2}, 1.0, DType::kF64));
+  EXPECT_THAT(values(x.grad()), ElementsAre(4, 3));
+}
+
+TEST(Autograd, ADiamondSumsBothBranchesBeforeGoingOn) {
+  const Variable x = leaf(Tensor::from<double>({3}, {1}));
+  const Variable middle = add(x, x);
+  const Variable y = add(relu(middle), add(middle, middle));
+  y.backward();
+  EXPECT_THAT(values(x.grad()), ElementsAre(6));
+  EXPECT_EQ(tape_of(y).size(), 4u);
+}
+
+TEST(Autograd, BackwardTwiceGivesTheSameAndMutatesNothing) {
+  const Variable x = random_leaf({2, 3, 3, 2}, 1);
+  const Variable w = random_leaf({4, 2}, 2);
+  const Variable loss = mse_loss(relu(linear(global_avg_pool(x), w, {})), random_tensor({2, 4}, 3));
+  std::vector<std::vector<double>> saved;
+  for (const auto& f : tape_of(loss)) {
+    for (const Tensor& t : f->saved())
+      saved.push_back(t.defined() ? values(t) : std::vector<double>{});
+  }
+  loss.backward();
+  const auto grad_x = values(x.grad());
+  const auto grad_w = values(w.grad());
+  const Tensor held = x.grad();
+  loss.backward();
+  for (std::size_t i = 0; i < grad_x.size(); ++i) EXPECT_EQ(values(x.grad())[i], 2 * grad_x[i]);
+  for (std::size_t i = 0; i < grad_w.size(); ++i) EXPECT_EQ(values(w.grad())[i], 2 * grad_w[i]);
+  EXPECT_EQ(values(held), grad_x);  // a handle to the first gradient keeps its values
+  std::size_t next = 0;
+  for (const auto& f : tape_of(loss)) {
+    for (const Tensor& t : f->saved()) {
+      EXPECT_EQ(t.defined() ? values(t) : std::vector<double>{}, saved[next++]);
+    }
+  }
+}
+
+TEST(Autograd, TheGradientGivenIsNotChangedAndNotAliased) {
+  const Variable x = leaf(Tensor::from<double>({1, 2}, {2}));
+  const Tensor seed = Tensor::full({2}, 1.0, DType::kF64);
+  add(x, x).backward(seed);
+  x.backward(seed);
+  EXPECT_THAT(values(seed), ElementsAre(1, 1));
+  EXPECT_FALSE(x.grad().shares_storage_with(seed));
+  EXPECT_THAT(values(x.grad()), ElementsAre(3, 3));
+}
+
+TEST(Autograd, NoGradRecordsNothing) {
+  const Variable x = random_leaf({3}, 1);
+  {
+    const NoGradGuard outer;
+    { const NoGradGuard inner; }
+    EXPECT_FALSE(should_record({x}));
+    EXPECT_FALSE(relu(x).requires_grad());
+  }
+  EXPECT_TRUE(relu(x).requires_grad());
+}
+
+TEST(Autograd, ConstantsGetNoGradient) {
+  const Variable x = random_leaf({2}, 1);
+  const Variable constant(random_tensor({2}, 2));
+  add(x, constant).backward(Tensor::full({2}, 1.0, DType::kF64));
+  EXPECT_FALSE(constant.grad().defined());
+  EXPECT_FALSE(add(constant, constant).requires_grad());
+}
+
+TEST(Autograd, Errors) {
+  const Variable constant(Tensor::zeros({2}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { constant.backward(Tensor::zeros({2})); }),
+            "[backward] nothing on this tape requires a gradient");
+  Variable x(Tensor::zeros({2}), true);
+  EXPECT_THROW(x.backward(), std::invalid_argument);
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { relu(x).backward(Tensor::zeros({3})); }),
+            "[backward] expected a gradient of shape [2], got [3]");
+  EXPECT_THROW(Variable().value(), std::logic_error);
+  EXPECT_THROW(Variable(Tensor::zeros({2}, DType::kI64), true), std::invalid_argument);
+  Variable y = relu(x);
+  EXPECT_THROW(y.set_value(Tensor::zeros({2})), std::logic_error);
+  EXPECT_THROW(y.set_requires_grad(false), std::logic_error);
+}
+
+TEST(Autograd, SavedBytesCountDistinctStorageOnce) {
+  const Variable x = Variable(Tensor::zeros({4, 8}), true);
+  const Variable w = Variable(Tensor::zeros({16, 8}), true);
+  const Variable h = linear(x, w, {});
+  EXPECT_EQ(saved_bytes(h, {}), 4 * 8 * 4 + 16 * 8 * 4);
+  EXPECT_EQ(saved_bytes(h, {w.value()}), 4 * 8 * 4);
+  // Both readers keep the same output of the first ReLU.
+  const Variable a = relu(h);
+  const Variable y = linear(a, Variable(Tensor::zeros({2, 16}), true), {});
+  EXPECT_EQ(saved_bytes(y, {w.value(), x.value()}), 4 * 16 * 4 + 2 * 16 * 4);
+}
+
+TEST(Autograd, SavesOnlyWhatBackwardNeeds) {
+  const Variable frozen_w(Tensor::zeros({16, 8}));
+  const Variable x(Tensor::zeros({4, 8}), true);
+  EXPECT_EQ(saved_bytes(linear(x, frozen_w, {}), {}), 16 * 8 * 4);
+  const Variable image(Tensor::zeros({2, 4, 4, 8}), true);
+  EXPECT_EQ(saved_bytes(max_pool2d(image, {}), {}), 2 * 2 * 2 * 8 * 2);
+  EXPECT_EQ(saved_bytes(avg_pool2d(image, {}), {}), 0);
+  EXPECT_EQ(saved_bytes(flatten(image), {}), 0);
+  EXPECT_EQ(saved_bytes(add(image, image), {}), 0);
+}
+
+TEST(Autograd, ALongTapeNeedsNoCallStack) {
+  const Variable x = leaf(Tensor::from<double>({1}, {1}));
+  {
+    Variable y = x;
+    for (int i = 0; i < 200000; ++i) y = relu(y);
+    y.backward();
+  }
+  EXPECT_THAT(values(x.grad()), ElementsAre(1));
+}
+
+TEST(Autograd, AReleasedTapeKeepsWhatOthersHold) {
+  const Variable x = leaf(Tensor::from<double>({1}, {1}));
+  const Variable middle = add(x, x);
+  { const Variable y = relu(middle); }
+  middle.backward();
+  EXPECT_THAT(values(x.grad()), ElementsAre(2));
+}
+
+TEST(Autograd, DeferredValuesAreComputedOnce) {
+  int computed = 0;
+  const Variable v = Variable::deferred(
+      {1}, DType::kF64,
+      [&] {
+        ++computed;
+        return Tensor::full({1}, 3.0, DType::kF64);
+      },
+      nullptr);
+  EXPECT_EQ(v.shape(), Shape{1});
+  EXPECT_EQ(computed, 0);
+  EXPECT_EQ(v.value().item(), 3.0);
+  EXPECT_EQ(v.value().item(), 3.0);
+  EXPECT_EQ(computed, 1);
+}
+
+TEST(Autograd, TheTapeDescribesItself) {
+  const Variable image = random_leaf({1, 4, 4, 2}, 1);
+  const Variable y = flatten(avg_pool2d(relu6(image), {{3, 2}, {1, 2}, {1, 0}}, false));
+  const auto tape = tape_of(y);
+  ASSERT_EQ(tape.size(), 3u);
+  EXPECT_EQ(tape[0]->name(), "relu6");
+  EXPECT_EQ(tape[1]->name(), "avg_pool2d");
+  EXPECT_EQ(tape[1]->attributes(), (Attributes{{"kernel", "3,2"},
+                                               {"stride", "1,2"},
+                                               {"padding", "1,0"},
+                                               {"count_include_pad", "false"}}));
+  EXPECT_EQ(tape[2]->name(), "flatten");
+}
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,145 @@
+#include "framework/module.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "framework/ops/add.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::message_of;
+
+// Adds its parameter.
+class Shift : public Module {
+ public:
+  explicit Shift(float by)
+      : shift_(register_parameter("shift", Tensor::full({1}, by))),
+        calls_(register_buffer("calls", Tensor::zeros(Shape{}, DType::kI64))) {}
+  Variable forward(const Variable& x, ForwardContext&) override {
+    ++*calls_.data<std::int64_t>();
+    return add(x, shift_);
+  }
+  std::string type_name() const override { return "Shift"; }
+
+ private:
+  Variable& shift_;
+  Tensor calls_;
+};
+
+// Children under the given names, one after another.
+class Chain : public Module {
+ public:
+  explicit Chain(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
+    for (const auto& [name, module] : modules) register_child(name, module);
+  }
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    Variable y = x;
+    for (const auto& child : children()) y = (*child)(y, context);
+    return y;
+  }
+  std::string type_name() const override { return "Chain"; }
+};
+
+template <typename Named>
+std::vector<std::string> names(const std::vector<Named>& all) {
+  std::vector<std::string> list;
+  for (const auto& one : all) list.push_back(one.name);
+  return list;
+}
+
+using Children = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
+
+// layer.a, layer.b (below an unnamed slot) and head.
+std::shared_ptr<Chain> nested() {
+  auto pair = std::make_shared<Chain>(
+      Children{{"a", std::make_shared<Shift>(1.0f)}, {"b", std::make_shared<Shift>(2.0f)}});
+  auto layer = std::make_shared<Chain>(Children{{"", pair}});
+  return std::make_shared<Chain>(
+      Children{{"layer", layer}, {"head", std::make_shared<Shift>(4.0f)}});
+}
+
+double run(Module& module, double x) {
+  ForwardContext context;
+  return module.forward(Variable(Tensor::full({1}, x)), context).value().item();
+}
+
+TEST(Module, PathsFollowSlotsAndSkipUnnamedOnes) {
+  const auto model = nested();
+  EXPECT_THAT(names(model->named_parameters()),
+              ElementsAre("layer.a.shift", "layer.b.shift", "head.shift"));
+  EXPECT_THAT(names(model->named_buffers("net")),
+              ElementsAre("net.layer.a.calls", "net.layer.b.calls", "net.head.calls"));
+  EXPECT_THAT(names(model->named_modules()),
+              ElementsAre("", "layer", "layer", "layer.a", "layer.b", "head"));
+}
+
+TEST(Module, AReplacedChildIsTheOneThatRuns) {
+  const auto model = nested();
+  EXPECT_EQ(run(*model, 0), 7);
+  model->slot("layer.b").replace(std::make_shared<Shift>(20.0f));
+  EXPECT_EQ(run(*model, 0), 25);
+  const auto parameters = model->named_parameters();
+  EXPECT_EQ(parameters[1].name, "layer.b.shift");
+  EXPECT_EQ(parameters[1].variable.value().item(), 20);
+}
+
+TEST(Module, ParametersAreHandles) {
+  const auto model = nested();
+  auto parameters = model->named_parameters();
+  parameters[0].variable.value().fill(10);
+  EXPECT_EQ(run(*model, 0), 16);
+  parameters[0].variable.set_value(Tensor::full({1}, -1.0));
+  EXPECT_EQ(run(*model, 0), 5);
+  EXPECT_TRUE(parameters[0].variable.requires_grad());
+}
+
+TEST(Module, BuffersShareStorageWithTheModule) {
+  const auto model = nested();
+  run(*model, 0);
+  run(*model, 0);
+  EXPECT_EQ(model->named_buffers()[0].tensor.item(), 2);
+}
+
+TEST(Module, ClearGradients) {
+  const auto model = nested();
+  ForwardContext context;
+  model->forward(Variable(Tensor::zeros({1})), context).backward();
+  EXPECT_TRUE(model->named_parameters()[0].variable.grad().defined());
+  clear_gradients(*model);
+  for (const auto& p : model->named_parameters()) EXPECT_FALSE(p.variable.grad().defined());
+}
+
+TEST(Module, SlotErrorsNameTheMissingPart) {
+  const auto model = nested();
+  EXPECT_EQ(message_of<std::out_of_range>([&] { model->slot("head.c"); }),
+            "[module] Shift has no child 'c'");
+  EXPECT_EQ(message_of<std::out_of_range>([&] { model->slot("layer.a.c"); }),
+            "[module] Chain has no child 'a.c'");
+  EXPECT_THROW(model->slot("lay"), std::out_of_range);
+  EXPECT_THROW(model->slot("layers.a"), std::out_of_range);
+  EXPECT_THROW(model->slot(""), std::out_of_range);
+  EXPECT_THROW(model->slot("head").replace(nullptr), std::invalid_argument);
+}
+
+TEST(Module, NamesAreUniqueAndWithoutDots) {
+  const auto shift = std::make_shared<Shift>(1.0f);
+  EXPECT_THROW(Chain(Children{{"a", shift}, {"a", shift}}), std::invalid_argument);
+  EXPECT_THROW(Chain(Children{{"a.b", shift}}), std::invalid_argument);
+  EXPECT_THROW(Chain(Children{{"a/b", shift}}), std::invalid_argument);
+  EXPECT_THROW(Chain(Children{{"a", nullptr}}), std::invalid_argument);
+}
+
+TEST(Module, JoinPath) {
+  EXPECT_EQ(join_path("a", "b"), "a.b");
+  EXPECT_EQ(join_path("", "b"), "b");
+  EXPECT_EQ(join_path("a", ""), "a");
+  EXPECT_EQ(join_path("", ""), "");
+}
+
+}  // namespace
+}  // namespace steelyard

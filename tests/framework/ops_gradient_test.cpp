@@ -1,0 +1,173 @@
+// Finite differences for the small operations, and properties every operation shares.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "framework/ops/add.h"
+#include "framework/ops/batch_norm.h"
+#include "framework/ops/conv2d.h"
+#include "framework/ops/dropout.h"
+#include "framework/ops/flatten.h"
+#include "framework/ops/linear.h"
+#include "framework/ops/losses.h"
+#include "framework/ops/pool.h"
+#include "framework/ops/relu.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using testing::gradcheck;
+using testing::leaf;
+using testing::random_leaf;
+using testing::random_tensor;
+using testing::spread_tensor;
+using testing::values;
+
+struct OpCase {
+  std::string name;  // Function::name()
+  std::vector<Tensor> inputs;
+  std::function<Variable(const std::vector<Variable>&)> op;
+};
+
+using Vs = std::vector<Variable>;
+
+const std::vector<OpCase>& op_cases() {
+  static const std::vector<OpCase> all{
+      {"linear",
+       {random_tensor({2, 3, 4}, 1), random_tensor({5, 4}, 2), random_tensor({5}, 3)},
+       [](const Vs& v) { return linear(v[0], v[1], v[2]); }},
+      {"linear",
+       {random_tensor({3, 4}, 1), random_tensor({5, 4}, 2)},
+       [](const Vs& v) { return linear(v[0], v[1], {}); }},
+      // spread_tensor stays 0.05 away from 0 and from 6.
+      {"relu", {spread_tensor({3, 5})}, [](const Vs& v) { return relu(v[0]); }},
+      {"relu6", {spread_tensor({10, 15})}, [](const Vs& v) { return relu6(v[0]); }},
+      {"add",
+       {random_tensor({2, 3}, 1), random_tensor({2, 3}, 2)},
+       [](const Vs& v) { return add(v[0], v[1]); }},
+      {"flatten", {random_tensor({2, 2, 3, 4}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
+      {"flatten", {random_tensor({2, 1, 1, 4}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
+      {"flatten", {random_tensor({2, 3, 2, 1}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
+      {"conv2d",
+       {random_tensor({1, 4, 4, 2}, 1), random_tensor({3, 2, 3, 3}, 2), random_tensor({3}, 3)},
+       [](const Vs& v) {
+         return conv2d(v[0], v[1], v[2], {.padding = {1, 1}});
+       }},
+      {"max_pool2d",
+       {spread_tensor({1, 4, 4, 2})},
+       [](const Vs& v) { return max_pool2d(v[0], {}); }},
+      {"avg_pool2d",
+       {random_tensor({1, 4, 4, 2}, 1)},
+       [](const Vs& v) { return avg_pool2d(v[0], {}); }},
+      {"global_avg_pool",
+       {random_tensor({2, 2, 3, 2}, 1)},
+       [](const Vs& v) { return global_avg_pool(v[0]); }},
+      {"batch_norm",
+       {random_tensor({4, 3}, 1), random_tensor({3}, 2), random_tensor({3}, 3)},
+       [](const Vs& v) {
+         return batch_norm(v[0], v[1], v[2],
+                           {.running_mean = Tensor::zeros({3}),
+                            .running_var = Tensor::full({3}, 1.0),
+                            .batch_statistics = true});
+       }},
+      {"dropout",
+       {random_tensor({3, 5}, 1)},
+       [](const Vs& v) {
+         Rng rng(1);
+         return dropout(v[0], 0.5, rng);
+       }},
+      {"cross_entropy",
+       {random_tensor({2, 3}, 1)},
+       [](const Vs& v) {
+         return cross_entropy(v[0], Tensor::from<std::int64_t>({2, 0}, {2}), 0.1);
+       }},
+      {"mse_loss",
+       {random_tensor({2, 3}, 1)},
+       [](const Vs& v) {
+         return mse_loss(v[0], random_tensor({2, 3}, 2));
+       }},
+  };
+  return all;
+}
+
+class EveryOp : public ::testing::TestWithParam<OpCase> {
+ protected:
+  Vs leaves() const {
+    Vs all;
+    for (const Tensor& input : GetParam().inputs) all.push_back(leaf(input.clone()));
+    return all;
+  }
+};
+
+TEST_P(EveryOp, MatchesFiniteDifferences) {
+  const Vs v = leaves();
+  EXPECT_TRUE(gradcheck([&] { return GetParam().op(v); }, v));
+}
+
+TEST_P(EveryOp, IsNamedOnTheTape) {
+  EXPECT_EQ(tape_of(GetParam().op(leaves())).back()->name(), GetParam().name);
+}
+
+TEST_P(EveryOp, BackwardRepeatsAndChangesNeitherInputsNorGradOutput) {
+  const Vs v = leaves();
+  const Variable y = GetParam().op(v);
+  const auto y_before = values(y.value());
+  const Tensor r = random_tensor(y.shape(), 7);
+  const Tensor r_before = r.clone();
+  const auto gradients = [&] {
+    std::vector<std::vector<double>> all;
+    for (Variable input : v) {
+      input.clear_grad();
+    }
+    y.backward(r);
+    for (const Variable& input : v) all.push_back(values(input.grad()));
+    return all;
+  };
+  const auto first = gradients();
+  EXPECT_EQ(gradients(), first);
+  EXPECT_EQ(values(r), values(r_before));
+  EXPECT_EQ(values(y.value()), y_before);
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    EXPECT_EQ(values(v[i].value()), values(GetParam().inputs[i]));
+  }
+}
+
+TEST_P(EveryOp, RecordsNothingWithoutNeed) {
+  Vs v = leaves();
+  {
+    const NoGradGuard guard;
+    EXPECT_FALSE(GetParam().op(v).requires_grad());
+  }
+  const auto expected = values(GetParam().op(v).value());
+  for (Variable& input : v) input.set_requires_grad(false);
+  const Variable y = GetParam().op(v);
+  EXPECT_FALSE(y.requires_grad());
+  EXPECT_EQ(values(y.value()), expected);
+}
+
+// Each input alone: the others' gradients must neither be needed nor made.
+TEST_P(EveryOp, EachInputAloneGetsItsGradient) {
+  for (std::size_t i = 0; i < GetParam().inputs.size(); ++i) {
+    Vs v = leaves();
+    for (std::size_t j = 0; j < v.size(); ++j) v[j].set_requires_grad(j == i);
+    EXPECT_TRUE(gradcheck([&] { return GetParam().op(v); }, {v[i]})) << "input " << i;
+    for (std::size_t j = 0; j < v.size(); ++j) {
+      EXPECT_EQ(v[j].grad().defined(), j == i) << j;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, ::testing::ValuesIn(op_cases()), [](const auto& param) {
+  return param.param.name + "_" + std::to_string(param.index);
+});
+
+TEST(Gradcheck, NoticesAWrongGradient) {
+  const Variable x = leaf(Tensor::zeros({2}, DType::kF64));  // on the kink of relu
+  EXPECT_FALSE(gradcheck([&] { return relu(x); }, {x}));
+}
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,117 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "framework/ops/losses.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using testing::gradcheck;
+using testing::message_of;
+using testing::random_leaf;
+using testing::random_tensor;
+using testing::values;
+
+Tensor labels(std::initializer_list<std::int64_t> list) {
+  return Tensor::from<std::int64_t>(list, {static_cast<std::int64_t>(list.size())});
+}
+
+// By the definition: mean over rows of -sum_c target_c log softmax_c.
+double reference(const Tensor& logits, const Tensor& targets, double smoothing) {
+  const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
+  double loss = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const double* row = logits.data<double>() + r * classes;
+    double sum = 0;
+    for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(row[c]);
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double hot = targets.data<std::int64_t>()[r] == c ? 1.0 : 0.0;
+      const double target = (1 - smoothing) * hot + smoothing / static_cast<double>(classes);
+      loss -= target * (row[c] - std::log(sum));
+    }
+  }
+  return loss / static_cast<double>(rows);
+}
+
+TEST(CrossEntropy, MatchesTheDefinition) {
+  const Tensor logits = random_tensor({4, 5}, 1);
+  const Tensor targets = labels({0, 4, 2, 2});
+  for (const double smoothing : {0.0, 0.1, 0.9}) {
+    const Variable loss = cross_entropy(Variable(logits), targets, smoothing);
+    EXPECT_EQ(loss.shape(), Shape{});
+    EXPECT_NEAR(loss.value().item(), reference(logits, targets, smoothing), 1e-13);
+  }
+}
+
+TEST(CrossEntropy, Gradients) {
+  const Variable logits = random_leaf({4, 5}, 1);
+  const Tensor targets = labels({0, 4, 2, 2});
+  for (const double smoothing : {0.0, 0.1}) {
+    EXPECT_TRUE(gradcheck([&] { return cross_entropy(logits, targets, smoothing); }, {logits}));
+  }
+}
+
+TEST(CrossEntropy, EqualLogitsGiveTheLogarithmOfTheClasses) {
+  const Variable logits(Tensor::full({2, 10}, 3.0), true);
+  EXPECT_NEAR(cross_entropy(logits, labels({1, 9})).value().item(), std::log(10.0), 1e-6);
+}
+
+TEST(CrossEntropy, LargeLogitsStayFiniteAndNaNShows) {
+  const Variable large(Tensor::from<float>({1e4f, -1e4f, 0}, {1, 3}), true);
+  const Variable loss = cross_entropy(large, labels({1}));
+  EXPECT_EQ(loss.value().item(), 2e4);
+  loss.backward();
+  EXPECT_THAT(values(large.grad()), ::testing::ElementsAre(1, -1, 0));
+  const Variable bad(Tensor::full({1, 3}, std::numeric_limits<double>::quiet_NaN()));
+  EXPECT_TRUE(std::isnan(cross_entropy(bad, labels({1})).value().item()));
+}
+
+TEST(CrossEntropy, Errors) {
+  const Variable logits(Tensor::zeros({2, 3}));
+  EXPECT_EQ(message_of<std::out_of_range>([&] {
+              cross_entropy(logits, labels({0, 3}));
+            }),
+            "[cross_entropy] expected targets in [0, 3), got 3 at index 1");
+  EXPECT_EQ(message_of<std::out_of_range>([&] {
+              cross_entropy(logits, labels({-1, 0}));
+            }),
+            "[cross_entropy] expected targets in [0, 3), got -1 at index 0");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { cross_entropy(logits, labels({0})); }),
+            "[cross_entropy] expected i64 targets [2], got i64 [1]");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              cross_entropy(logits, labels({0, 1}), 1.0);
+            }),
+            "[cross_entropy] expected label_smoothing in [0, 1), got 1");
+  EXPECT_THROW(cross_entropy(Variable(Tensor::zeros({0, 3})), labels({})), std::invalid_argument);
+  EXPECT_THROW(cross_entropy(Variable(Tensor::zeros({3})), labels({0})), std::invalid_argument);
+}
+
+TEST(MseLoss, ValueAndGradients) {
+  const Variable x = random_leaf({3, 4}, 1);
+  const Tensor target = random_tensor({3, 4}, 2);
+  double expected = 0;
+  for (std::size_t i = 0; i < 12; ++i) {
+    const double d = values(x.value())[i] - values(target)[i];
+    expected += d * d / 12;
+  }
+  EXPECT_NEAR(mse_loss(x, target).value().item(), expected, 1e-14);
+  EXPECT_TRUE(gradcheck([&] { return mse_loss(x, target); }, {x}));
+}
+
+TEST(MseLoss, Errors) {
+  const Variable x(Tensor::zeros({2, 3}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              mse_loss(x, Tensor::zeros({3, 2}));
+            }),
+            "[mse_loss] expected a target f32 [2, 3], not empty, got f32 [3, 2]");
+  EXPECT_THROW(mse_loss(x, Tensor::zeros({2, 3}, DType::kF64)), std::invalid_argument);
+  EXPECT_THROW(mse_loss(Variable(Tensor::zeros({0})), Tensor::zeros({0})), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,131 @@
+// Values and errors of the small operations: linear, relu, relu6, add, flatten.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "framework/ops/add.h"
+#include "framework/ops/flatten.h"
+#include "framework/ops/linear.h"
+#include "framework/ops/relu.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using testing::all_close;
+using ::testing::ElementsAre;
+using testing::message_of;
+using testing::random_leaf;
+using testing::random_tensor;
+using testing::values;
+
+TEST(Linear, MatchesTheDefinitionForAnyLeadingDimensions) {
+  const Tensor x = random_tensor({2, 3, 5}, 1), w = random_tensor({4, 5}, 2);
+  const Tensor bias = random_tensor({4}, 3);
+  Tensor expected = Tensor::empty({2, 3, 4}, DType::kF64);
+  for (std::int64_t r = 0; r < 6; ++r) {
+    for (std::int64_t o = 0; o < 4; ++o) {
+      double sum = bias.data<double>()[o];
+      for (std::int64_t i = 0; i < 5; ++i) {
+        sum += x.data<double>()[r * 5 + i] * w.data<double>()[o * 5 + i];
+      }
+      expected.data<double>()[r * 4 + o] = sum;
+    }
+  }
+  EXPECT_TRUE(
+      all_close(linear(Variable(x), Variable(w), Variable(bias)).value(), expected, 1e-13, 1e-13));
+  const Variable narrow = linear(Variable(x.to(DType::kF32)), Variable(w.to(DType::kF32)),
+                                 Variable(bias.to(DType::kF32)));
+  EXPECT_TRUE(all_close(narrow.value(), expected, 1e-5, 1e-6));
+}
+
+TEST(Linear, AVectorGivesAVector) {
+  const Variable y =
+      linear(Variable(random_tensor({5}, 1)), Variable(random_tensor({4, 5}, 2)), {});
+  EXPECT_EQ(y.shape(), Shape{4});
+}
+
+TEST(Linear, Errors) {
+  const Variable x(Tensor::zeros({2, 3}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              linear(x, Variable(Tensor::zeros({4, 5})), {});
+            }),
+            "[linear] expected weight [out, in] with in = 3, got [4, 5]");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              linear(x, Variable(Tensor::zeros({4, 3})), Variable(Tensor::zeros({3})));
+            }),
+            "[linear] expected bias [4], got [3]");
+  EXPECT_EQ(message_of<std::invalid_argument>([] {
+              linear(Variable(Tensor::zeros({2, 3}, DType::kI32)),
+                     Variable(Tensor::zeros({4, 3}, DType::kI32)), {});
+            }),
+            "[linear] expected f32 or f64, got i32");
+  EXPECT_THROW(linear(Variable(Tensor::zeros(Shape{})), x, {}), std::invalid_argument);
+  EXPECT_THROW(linear(x, {}, {}), std::invalid_argument);
+}
+
+TEST(Relu, ClampsAndKeepsNaN) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const Variable x(Tensor::from<float>({-1, 0, 2, 7, kInf, -kInf, kNaN}, {7}));
+  const auto plain = values(relu(x).value());
+  EXPECT_THAT(std::vector<double>(plain.begin(), plain.end() - 1),
+              ElementsAre(0, 0, 2, 7, kInf, 0));
+  EXPECT_TRUE(std::isnan(plain.back()));
+  const auto six = values(relu6(x).value());
+  EXPECT_THAT(std::vector<double>(six.begin(), six.end() - 1), ElementsAre(0, 0, 2, 6, 6, 0));
+  EXPECT_TRUE(std::isnan(six.back()));
+}
+
+TEST(Relu, TheGradientIsZeroAtTheKinks) {
+  const Variable x(Tensor::from<float>({-1, 0, 2, 6, 7}, {5}), true);
+  relu6(x).backward(Tensor::full({5}, 3.0));
+  EXPECT_THAT(values(x.grad()), ElementsAre(0, 0, 3, 0, 0));
+  const Variable z(x.value(), true);
+  relu(z).backward(Tensor::full({5}, 3.0));
+  EXPECT_THAT(values(z.grad()), ElementsAre(0, 0, 3, 3, 3));
+}
+
+TEST(Add, SumsAndChecksShapes) {
+  const Variable a(Tensor::from<float>({1, 2}, {2})), b(Tensor::from<float>({10, 20}, {2}));
+  EXPECT_THAT(values(add(a, b).value()), ElementsAre(11, 22));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              add(a, Variable(Tensor::zeros({1, 2})));
+            }),
+            "[add] expected equal shapes, got [2] and [1, 2]");
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([&] { add(a, Variable(Tensor::zeros({2}, DType::kF64))); }),
+      "[add] expected second operand of dtype f32, got f64");
+}
+
+TEST(Flatten, GivesChannelMajorRows) {
+  // Pixel p, channel c holds 10 p + c.
+  const Tensor x = Tensor::from<float>({0, 1, 10, 11, 20, 21}, {1, 1, 3, 2});
+  const Variable y = flatten(Variable(x));
+  EXPECT_EQ(y.shape(), (Shape{1, 6}));
+  EXPECT_THAT(values(y.value()), ElementsAre(0, 10, 20, 1, 11, 21));
+}
+
+TEST(Flatten, CopiesOnlyWhereTheOrderChanges) {
+  for (const Shape& shape : {Shape{2, 1, 1, 5}, Shape{2, 3, 4, 1}}) {
+    const Variable x = Variable(random_tensor(shape, 1));
+    EXPECT_TRUE(flatten(x).value().shares_storage_with(x.value()));
+  }
+  const Variable image(random_tensor({2, 3, 4, 2}, 1));
+  EXPECT_FALSE(flatten(image).value().shares_storage_with(image.value()));
+  const Variable rows = random_leaf({2, 3}, 1);
+  EXPECT_EQ(flatten(rows).node(), rows.node());
+}
+
+TEST(Flatten, Errors) {
+  EXPECT_EQ(message_of<std::invalid_argument>([] {
+              flatten(Variable(Tensor::zeros({2, 3, 4})));
+            }),
+            "[flatten] expected input [N, H, W, C] or [N, features], got [2, 3, 4]");
+}
+
+}  // namespace
+}  // namespace steelyard

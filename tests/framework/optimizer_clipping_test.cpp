@@ -1,0 +1,74 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "framework/gradient_clipping.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using testing::values;
+
+// Gradients 3 (f32), [0, 4] (f64) and none: the joint norm is 5.
+std::vector<NamedParameter> three_four() {
+  std::vector<NamedParameter> all{{"a", Variable(Tensor::zeros({1}), true)},
+                                  {"b", Variable(Tensor::zeros({2}, DType::kF64), true)},
+                                  {"c", Variable(Tensor::zeros({4}), true)}};
+  all[0].variable.set_grad(Tensor::from<float>({3}, {1}));
+  all[1].variable.set_grad(Tensor::from<double>({0, -4}, {2}));
+  return all;
+}
+
+TEST(ClipGradNorm, ScalesToTheLimit) {
+  const auto all = three_four();
+  EXPECT_DOUBLE_EQ(clip_grad_norm(all, 1.0), 5.0);
+  const double factor = 1.0 / (5.0 + 1e-6);
+  EXPECT_THAT(values(all[0].variable.grad()), ElementsAre(DoubleNear(3 * factor, 1e-7)));
+  EXPECT_THAT(values(all[1].variable.grad()), ElementsAre(0, DoubleNear(-4 * factor, 1e-15)));
+  EXPECT_FALSE(all[2].variable.grad().defined());
+}
+
+TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
+  const auto all = three_four();
+  EXPECT_DOUBLE_EQ(clip_grad_norm(all, 100.0), 5.0);
+  EXPECT_THAT(values(all[0].variable.grad()), ElementsAre(3));
+  EXPECT_THAT(values(all[1].variable.grad()), ElementsAre(0, -4));
+}
+
+TEST(ClipGradNorm, AccumulatesInDouble) {
+  std::vector<NamedParameter> all{{"w", Variable(Tensor::zeros({2}), true)}};
+  all[0].variable.set_grad(Tensor::from<float>({1e30f, 1e30f}, {2}));  // squares overflow float
+  EXPECT_NEAR(clip_grad_norm(all, 1.0) / (std::sqrt(2.0) * 1e30), 1.0, 1e-7);
+  EXPECT_NEAR(values(all[0].variable.grad())[0], std::sqrt(0.5), 1e-7);
+}
+
+TEST(ClipGradNorm, ReportsANormThatIsNotFiniteAndKeepsTheGradients) {
+  auto all = three_four();
+  all[1].variable.grad().data<double>()[0] = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(std::isinf(clip_grad_norm(all, 1.0)));
+  EXPECT_THAT(values(all[0].variable.grad()), ElementsAre(3));
+}
+
+TEST(ClipGradNorm, NeedsAPositiveLimit) {
+  EXPECT_THROW(clip_grad_norm({}, 0.0), std::invalid_argument);
+  EXPECT_THROW(clip_grad_norm({}, std::numeric_limits<double>::quiet_NaN()), std::invalid_argument);
+  EXPECT_EQ(clip_grad_norm({}, 1.0), 0.0);
+}
+
+TEST(FirstNonFiniteGradient, NamesTheParameter) {
+  const auto all = three_four();
+  EXPECT_EQ(first_non_finite_gradient(all), std::nullopt);
+  all[1].variable.grad().data<double>()[1] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(first_non_finite_gradient(all), "b");
+  all[0].variable.grad().data<float>()[0] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(first_non_finite_gradient(all), "a");
+}
+
+}  // namespace
+}  // namespace steelyard

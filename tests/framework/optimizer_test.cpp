@@ -1,0 +1,198 @@
+#include "framework/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "tests/support/tensors.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::random_tensor;
+using testing::values;
+
+NamedParameter parameter(const std::string& name, Shape shape, std::uint64_t seed) {
+  return {name, Variable(random_tensor(std::move(shape), seed), true)};
+}
+
+std::vector<std::string> state_names(const Optimizer& optimizer) {
+  std::vector<std::string> names;
+  for (const NamedBuffer& b : optimizer.named_state()) names.push_back(b.name);
+  return names;
+}
+
+// One scalar's trajectory by the published formulas.
+struct SgdReference {
+  double momentum, weight_decay;
+  bool nesterov;
+  double m = 0;
+  bool first = true;
+  double next(double p, double grad, double lr) {
+    const double g = grad + weight_decay * p;
+    m = first ? g : momentum * m + g;
+    first = false;
+    return p - lr * (momentum == 0 ? g : nesterov ? g + momentum * m : m);
+  }
+};
+
+struct AdamWReference {
+  double beta1, beta2, eps, weight_decay;
+  double m = 0, v = 0;
+  int t = 0;
+  double next(double p, double g, double lr) {
+    ++t;
+    m = beta1 * m + (1 - beta1) * g;
+    v = beta2 * v + (1 - beta2) * g * g;
+    const double m_hat = m / (1 - std::pow(beta1, t));
+    const double v_hat = v / (1 - std::pow(beta2, t));
+    return p * (1 - lr * weight_decay) - lr * m_hat / (std::sqrt(v_hat) + eps);
+  }
+};
+
+// Runs five steps with changing rates and gradients against one reference per element.
+template <typename Reference>
+void expect_follows(Optimizer& optimizer, Variable& p, const Reference& reference) {
+  std::vector<Reference> references(static_cast<std::size_t>(p.value().size()), reference);
+  std::vector<double> expected = values(p.value());
+  const Tensor storage = p.value();
+  for (int step = 0; step < 5; ++step) {
+    const Tensor grad = random_tensor(p.shape(), 50 + static_cast<std::uint64_t>(step));
+    const double lr = 0.1 / (step + 1);
+    p.set_grad(grad);
+    optimizer.step(lr);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = references[i].next(expected[i], values(grad)[i], lr);
+      EXPECT_NEAR(values(p.value())[i], expected[i], 1e-12);
+    }
+  }
+  EXPECT_TRUE(p.value().shares_storage_with(storage));
+}
+
+TEST(Sgd, FollowsTheFormulas) {
+  for (const double momentum : {0.0, 0.9}) {
+    for (const bool nesterov : {false, true}) {
+      if (nesterov && momentum == 0.0) continue;
+      NamedParameter p = parameter("w", {2, 3}, 1);
+      Sgd sgd({p}, {.momentum = momentum, .nesterov = nesterov, .weight_decay = 0.01});
+      expect_follows(sgd, p.variable, SgdReference{momentum, 0.01, nesterov});
+    }
+  }
+}
+
+TEST(AdamW, FollowsTheFormulas) {
+  NamedParameter p = parameter("w", {2, 3}, 1);
+  AdamW adamw({p}, {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1});
+  expect_follows(adamw, p.variable, AdamWReference{0.8, 0.95, 1e-6, 0.1});
+}
+
+TEST(Optimizer, BiasesAndNormsAreNotDecayed) {
+  const auto all = {parameter("fc.weight", {2, 2}, 1), parameter("fc.bias", {2}, 2),
+                    parameter("bn.weight", {2}, 3), parameter("odd.bias", {1, 2}, 4)};
+  Sgd sgd(all, {.weight_decay = 0.5});
+  for (const NamedParameter& p : all) {
+    const auto before = values(p.variable.value());
+    Variable v = p.variable;
+    v.set_grad(Tensor::zeros(v.shape(), DType::kF64));
+    sgd.step(0.1);
+    v.clear_grad();
+    const double factor = p.name == "fc.weight" ? 0.95 : 1.0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_NEAR(values(v.value())[i], factor * before[i], 1e-15) << p.name;
+    }
+  }
+}
+
+TEST(Optimizer, TheExclusionsCanBeChosen) {
+  NamedParameter w = parameter("w", {1, 1}, 1);
+  NamedParameter b = parameter("b", {1}, 2);
+  Sgd sgd({w, b},
+          {.weight_decay = 0.5, .no_decay = [](const NamedParameter& p) { return p.name == "w"; }});
+  const double w0 = w.variable.value().item();
+  const double b0 = b.variable.value().item();
+  w.variable.set_grad(Tensor::zeros({1, 1}, DType::kF64));
+  b.variable.set_grad(Tensor::zeros({1}, DType::kF64));
+  sgd.step(1.0);
+  EXPECT_EQ(w.variable.value().item(), w0);
+  EXPECT_EQ(b.variable.value().item(), 0.5 * b0);
+}
+
+TEST(Optimizer, SkipsParametersWithoutGradient) {
+  NamedParameter used = parameter("used", {2, 2}, 1);
+  NamedParameter idle = parameter("idle", {2, 2}, 2);
+  NamedParameter fixed = parameter("fixed", {2, 2}, 3);
+  AdamW adamw({used, idle, fixed}, {});
+  used.variable.set_grad(random_tensor({2, 2}, 4));
+  fixed.variable.set_grad(random_tensor({2, 2}, 5));
+  fixed.variable.set_requires_grad(false);
+  const auto idle_before = values(idle.variable.value());
+  const auto fixed_before = values(fixed.variable.value());
+  adamw.step(0.1);
+  EXPECT_EQ(values(idle.variable.value()), idle_before);
+  EXPECT_EQ(values(fixed.variable.value()), fixed_before);
+  for (const NamedBuffer& b : adamw.named_state()) {
+    if (b.name.ends_with("/step")) {
+      EXPECT_EQ(b.tensor.item(), b.name == "used/step" ? 1 : 0) << b.name;
+    }
+  }
+}
+
+TEST(Optimizer, StateHasPublishedNames) {
+  const std::vector<NamedParameter> all{parameter("a.w", {2}, 1), parameter("b.w", {3}, 2)};
+  EXPECT_THAT(state_names(Sgd(all, {.momentum = 0.9})),
+              ElementsAre("a.w/momentum", "b.w/momentum"));
+  EXPECT_THAT(state_names(Sgd(all, {})), ElementsAre());
+  EXPECT_THAT(state_names(AdamW(all, {})),
+              ElementsAre("a.w/exp_avg", "b.w/exp_avg", "a.w/exp_avg_sq", "b.w/exp_avg_sq",
+                          "a.w/step", "b.w/step"));
+}
+
+template <typename Make>
+void expect_resumes_to_the_same_bits(const Make& make) {
+  const auto run = [](Optimizer& optimizer, Variable& v, int from, int to) {
+    for (int i = from; i < to; ++i) {
+      v.set_grad(random_tensor(v.shape(), 70 + static_cast<std::uint64_t>(i)));
+      optimizer.step(0.05);
+    }
+  };
+  NamedParameter whole = parameter("w", {3, 3}, 1);
+  const auto straight = make(whole);
+  run(*straight, whole.variable, 0, 6);
+
+  NamedParameter half = parameter("w", {3, 3}, 1);
+  const auto first = make(half);
+  run(*first, half.variable, 0, 3);
+  NamedParameter rest{"w", Variable(half.variable.value().clone(), true)};
+  const auto second = make(rest);
+  for (std::size_t i = 0; i < first->named_state().size(); ++i) {
+    second->named_state()[i].tensor.copy_from(first->named_state()[i].tensor);
+  }
+  run(*second, rest.variable, 3, 6);
+  EXPECT_EQ(values(rest.variable.value()), values(whole.variable.value()));
+}
+
+TEST(Optimizer, RestoredStateContinuesToTheSameBits) {
+  expect_resumes_to_the_same_bits([](const NamedParameter& p) {
+    return std::make_unique<Sgd>(std::vector{p}, SgdOptions{.momentum = 0.9});
+  });
+  expect_resumes_to_the_same_bits([](const NamedParameter& p) {
+    return std::make_unique<AdamW>(std::vector{p}, AdamWOptions{});
+  });
+}
+
+TEST(Optimizer, Errors) {
+  const std::vector<NamedParameter> all{parameter("w", {2}, 1)};
+  EXPECT_THROW(Sgd(all, {.momentum = 1.0}), std::invalid_argument);
+  EXPECT_THROW(Sgd(all, {.nesterov = true}), std::invalid_argument);
+  EXPECT_THROW(Sgd(all, {.weight_decay = -0.1}), std::invalid_argument);
+  EXPECT_THROW(AdamW(all, {.beta2 = 1.0}), std::invalid_argument);
+  EXPECT_THROW(AdamW(all, {.eps = 0.0}), std::invalid_argument);
+  EXPECT_THROW(Sgd({{"half", Variable(Tensor::zeros({2}, DType::kF16))}}, {}),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,132 @@
+// Sequential and Residual: order, names and replaced children.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/conv2d.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/linear.h"
+#include "layers/residual.h"
+#include "layers/sequential.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::message_of;
+using testing::values;
+
+// y = x W^T with W = factor * identity, no bias.
+std::shared_ptr<Linear> times(float factor) {
+  Rng rng(1);
+  auto layer = std::make_shared<Linear>(
+      LinearOptions{.in_features = 2, .out_features = 2, .bias = false}, rng);
+  layer->weight().value().copy_from(Tensor::from<float>({factor, 0, 0, factor}, {2, 2}));
+  return layer;
+}
+
+Variable input() { return Variable(Tensor::from<float>({1, -2}, {1, 2})); }
+
+std::vector<double> run(Module& module) {
+  ForwardContext context;
+  return values(module.forward(input(), context).value());
+}
+
+template <typename Named>
+std::vector<std::string> names(const std::vector<Named>& all) {
+  std::vector<std::string> list;
+  for (const auto& one : all) list.push_back(one.name);
+  return list;
+}
+
+TEST(Sequential, AppliesChildrenInOrderAndNumbersThem) {
+  Sequential model(Sequential::Children{times(3), std::make_shared<ReLU>(), times(-2)});
+  EXPECT_THAT(run(model), ElementsAre(-6, 0));
+  EXPECT_THAT(names(model.named_parameters()), ElementsAre("0.weight", "2.weight"));
+}
+
+TEST(Sequential, TakesNames) {
+  Sequential model(Sequential::NamedChildren{{"fc1", times(2)}, {"fc2", times(5)}});
+  EXPECT_THAT(run(model), ElementsAre(10, -20));
+  EXPECT_THAT(names(model.named_parameters()), ElementsAre("fc1.weight", "fc2.weight"));
+}
+
+TEST(Sequential, WithoutChildrenIsTheIdentity) {
+  Sequential model(Sequential::Children{});
+  EXPECT_THAT(run(model), ElementsAre(1, -2));
+}
+
+TEST(Sequential, AReplacedChildIsUsed) {
+  Sequential model(Sequential::NamedChildren{{"fc", times(2)}});
+  model.slot("fc").replace(times(-1));
+  EXPECT_THAT(run(model), ElementsAre(-1, 2));
+}
+
+TEST(Residual, AddsTheShortcutThenActivates) {
+  Residual plain(times(2));
+  EXPECT_THAT(run(plain), ElementsAre(3, -6));
+  Residual activated(times(2), nullptr, std::make_shared<ReLU>());
+  EXPECT_THAT(run(activated), ElementsAre(3, 0));
+  Residual projected(times(2), times(10), std::make_shared<ReLU6>());
+  EXPECT_THAT(run(projected), ElementsAre(6, 0));
+}
+
+TEST(Residual, EverySlotCanBeReplaced) {
+  Residual block(times(2));
+  block.main().replace(times(1));
+  EXPECT_THAT(run(block), ElementsAre(2, -4));
+  block.slot("downsample").replace(times(-3));
+  EXPECT_THAT(run(block), ElementsAre(-2, 4));
+  block.slot("relu").replace(std::make_shared<ReLU>());
+  EXPECT_THAT(run(block), ElementsAre(0, 4));
+  EXPECT_EQ(block.shortcut()->type_name(), "Linear");
+  EXPECT_EQ(block.activation()->type_name(), "ReLU");
+}
+
+// The names of torchvision's resnet: layer1.0.conv1, layer1.0.downsample.0.
+TEST(Residual, NamesItsPartsAsTorchvisionDoes) {
+  Rng rng(1);
+  const auto conv = [&] {
+    return std::make_shared<Conv2d>(
+        Conv2dOptions{.in_channels = 2, .out_channels = 2, .bias = false}, rng);
+  };
+  const auto norm = [] { return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = 2}); };
+  const auto main =
+      std::make_shared<Sequential>(Sequential::NamedChildren{{"conv1", conv()}, {"bn1", norm()}});
+  const auto shortcut = std::make_shared<Sequential>(Sequential::Children{conv(), norm()});
+  const auto block = std::make_shared<Residual>(main, shortcut, std::make_shared<ReLU>());
+  const auto layer1 = std::make_shared<Sequential>(Sequential::Children{block});
+  Sequential model(Sequential::NamedChildren{{"layer1", layer1}});
+  EXPECT_THAT(names(model.named_parameters()),
+              ElementsAre("layer1.0.conv1.weight", "layer1.0.bn1.weight", "layer1.0.bn1.bias",
+                          "layer1.0.downsample.0.weight", "layer1.0.downsample.1.weight",
+                          "layer1.0.downsample.1.bias"));
+  EXPECT_EQ(model.slot("layer1.0.conv1")->type_name(), "Conv2d");
+  EXPECT_EQ(model.slot("layer1.0.downsample.1")->type_name(), "BatchNorm2d");
+  model.slot("layer1.0.conv1").replace(std::make_shared<Identity>());
+  EXPECT_EQ(model.slot("layer1.0.conv1")->type_name(), "Identity");
+}
+
+TEST(Residual, Errors) {
+  EXPECT_THROW(Residual(nullptr), std::invalid_argument);
+  const auto clash =
+      std::make_shared<Sequential>(Sequential::NamedChildren{{"relu", std::make_shared<ReLU>()}});
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { Residual block(clash); }),
+            "[Residual] expected main without a child 'relu': its children share their names with "
+            "the other slots");
+  Residual narrowing(std::make_shared<Flatten>());
+  ForwardContext context;
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              narrowing.forward(Variable(Tensor::zeros({1, 2, 2, 3})), context);
+            }),
+            "[add] expected equal shapes, got [1, 12] and [1, 2, 2, 3]");
+}
+
+}  // namespace
+}  // namespace steelyard

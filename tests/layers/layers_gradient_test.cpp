@@ -1,0 +1,172 @@
+// Finite differences through every layer, for its input and all its parameters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/conv2d.h"
+#include "layers/dropout.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/linear.h"
+#include "layers/pooling.h"
+#include "layers/residual.h"
+#include "layers/sequential.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using testing::gradcheck;
+using testing::leaf;
+using testing::random_tensor;
+using testing::spread_tensor;
+
+struct LayerCase {
+  std::string name;
+  Tensor x;
+  std::function<std::shared_ptr<Module>(Rng&)> make;
+};
+
+std::shared_ptr<Module> conv(Conv2dOptions options, Rng& rng) {
+  return std::make_shared<Conv2d>(options, rng);
+}
+std::shared_ptr<BatchNorm2d> norm(std::int64_t channels, bool frozen = false) {
+  auto layer = std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
+  layer->set_frozen(frozen);
+  layer->running_mean().fill(0.3);
+  layer->running_var().fill(0.6);
+  return layer;
+}
+std::shared_ptr<Module> block(std::int64_t in, std::int64_t out, bool frozen, Rng& rng) {
+  const auto main = std::make_shared<Sequential>(Sequential::NamedChildren{
+      {"conv1", conv({in, out, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1, false}, rng)},
+      {"bn1", norm(out, frozen)},
+      {"relu1", std::make_shared<ReLU>()},
+      {"conv2", conv({out, out, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1, false}, rng)},
+      {"bn2", norm(out, frozen)}});
+  const auto shortcut = std::make_shared<Sequential>(Sequential::Children{
+      conv({in, out, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1, false}, rng), norm(out, frozen)});
+  return std::make_shared<Residual>(main, shortcut, std::make_shared<ReLU>());
+}
+
+const std::vector<LayerCase>& layer_cases() {
+  static const Tensor image = random_tensor({2, 4, 4, 4}, 1);
+  static const std::vector<LayerCase> all{
+      {"Linear", random_tensor({3, 4}, 1),
+       [](Rng& rng) {
+         return std::make_shared<Linear>(LinearOptions{4, 3}, rng);
+       }},
+      {"LinearNoBias", random_tensor({3, 4}, 1),
+       [](Rng& rng) {
+         return std::make_shared<Linear>(LinearOptions{4, 3, false}, rng);
+       }},
+      {"Conv2d", image,
+       [](Rng& rng) {
+         return conv({4, 3, {3, 3}}, rng);
+       }},
+      {"Conv2dStridedPadded", image,
+       [](Rng& rng) {
+         return conv({4, 3, {3, 2}, {2, 1}, {1, 1}}, rng);
+       }},
+      {"Conv2dDilated", image,
+       [](Rng& rng) {
+         return conv({4, 2, {2, 2}, {1, 1}, {1, 0}, {3, 2}}, rng);
+       }},
+      {"Conv2dGrouped", image,
+       [](Rng& rng) {
+         return conv({4, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}, rng);
+       }},
+      {"Conv2dDepthwiseNoBias", image,
+       [](Rng& rng) {
+         return conv({4, 4, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 4, false}, rng);
+       }},
+      {"BatchNorm2d", image, [](Rng&) { return norm(4); }},
+      {"BatchNorm2dFrozen", image, [](Rng&) { return norm(4, true); }},
+      {"ReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<ReLU>(); }},
+      {"ReLU6", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<ReLU6>(); }},
+      {"MaxPool2d", spread_tensor({1, 5, 5, 2}),
+       [](Rng&) {
+         return std::make_shared<MaxPool2d>(Pool2dGeometry{{3, 3}, {2, 2}, {1, 1}});
+       }},
+      {"AvgPool2d", image,
+       [](Rng&) {
+         return std::make_shared<AvgPool2d>(AvgPool2dOptions{{{3, 3}, {2, 2}, {1, 1}}});
+       }},
+      {"AvgPool2dUncounted", image,
+       [](Rng&) {
+         return std::make_shared<AvgPool2d>(AvgPool2dOptions{{{3, 3}, {2, 2}, {1, 1}}, false});
+       }},
+      {"GlobalAvgPool", image, [](Rng&) { return std::make_shared<GlobalAvgPool>(); }},
+      {"Flatten", image, [](Rng&) { return std::make_shared<Flatten>(); }},
+      {"Dropout", image, [](Rng&) { return std::make_shared<Dropout>(0.3); }},
+      {"Identity", image, [](Rng&) { return std::make_shared<Identity>(); }},
+      {"Sequential", image,
+       [](Rng& rng) {
+         return std::make_shared<Sequential>(Sequential::Children{
+             conv({4, 3, {3, 3}}, rng), std::make_shared<ReLU>(), std::make_shared<Flatten>(),
+             std::make_shared<Linear>(LinearOptions{12, 2}, rng)});
+       }},
+      {"ResidualIdentity", image,
+       [](Rng& rng) {
+         return std::make_shared<Residual>(conv({4, 4, {3, 3}, {1, 1}, {1, 1}}, rng), nullptr,
+                                           std::make_shared<ReLU>());
+       }},
+      {"ResidualBlock", image, [](Rng& rng) { return block(4, 3, false, rng); }},
+      {"ResidualBlockFrozen", image, [](Rng& rng) { return block(4, 3, true, rng); }},
+  };
+  return all;
+}
+
+class EveryLayer : public ::testing::TestWithParam<LayerCase> {
+ protected:
+  // The layer's parameters in float64, then its input.
+  std::vector<Variable> leaves(Module& layer) const {
+    std::vector<Variable> all;
+    for (NamedParameter& p : layer.named_parameters()) {
+      p.variable.set_value(p.variable.value().to(DType::kF64));
+      all.push_back(p.variable);
+    }
+    all.push_back(leaf(GetParam().x.clone()));
+    return all;
+  }
+};
+
+TEST_P(EveryLayer, MatchesFiniteDifferencesInTrainingAndEvaluation) {
+  Rng init(3);
+  const auto layer = GetParam().make(init);
+  const std::vector<Variable> all = leaves(*layer);
+  for (const bool training : {true, false}) {
+    const auto forward = [&] {
+      Rng rng(4);
+      ForwardContext context{.training = training, .rng = &rng};
+      return layer->forward(all.back(), context);
+    };
+    // A layer that returns its input, the leaf itself, has nothing to differentiate.
+    if (forward().node() == all.back().node()) continue;
+    EXPECT_TRUE(gradcheck(forward, all)) << (training ? "training" : "evaluation");
+  }
+}
+
+TEST_P(EveryLayer, F32AgreesWithF64) {
+  const auto run = [&](DType dtype) {
+    Rng init(3), rng(4);
+    const auto layer = GetParam().make(init);
+    for (NamedParameter& p : layer->named_parameters()) {
+      p.variable.set_value(p.variable.value().to(dtype));
+    }
+    ForwardContext context{.training = true, .rng = &rng};
+    return layer->forward(Variable(GetParam().x.to(dtype)), context).value();
+  };
+  EXPECT_TRUE(testing::all_close(run(DType::kF32), run(DType::kF64), 1e-4, 1e-4));
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, EveryLayer, ::testing::ValuesIn(layer_cases()),
+                         [](const auto& param) { return param.param.name; });
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,183 @@
+// Parameters, initial values, modes and descriptions of the single layers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/conv2d.h"
+#include "layers/dropout.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/linear.h"
+#include "layers/pooling.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::message_of;
+using testing::random_tensor;
+using testing::values;
+
+template <typename Named>
+std::vector<std::string> names(const std::vector<Named>& all) {
+  std::vector<std::string> list;
+  for (const auto& one : all) list.push_back(one.name);
+  return list;
+}
+
+// Uniform in [-bound, bound): the extremes come close, and mean and variance fit.
+void expect_uniform(const Tensor& t, double bound) {
+  const auto v = values(t);
+  const double n = static_cast<double>(v.size());
+  double sum = 0, squares = 0;
+  for (const double value : v) {
+    sum += value;
+    squares += value * value;
+  }
+  EXPECT_LE(*std::max_element(v.begin(), v.end()), bound);
+  EXPECT_GE(*std::min_element(v.begin(), v.end()), -bound);
+  EXPECT_NEAR(sum / n / bound, 0.0, 5 / std::sqrt(3 * n));
+  EXPECT_NEAR(squares / n / (bound * bound), 1.0 / 3, 5 * std::sqrt(4.0 / 45 / n));
+}
+
+TEST(Linear, HasPyTorchsParametersAndInit) {
+  Rng rng(1);
+  const Linear layer({.in_features = 64, .out_features = 50}, rng);
+  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight", "bias"));
+  EXPECT_EQ(layer.weight().shape(), (Shape{50, 64}));
+  EXPECT_EQ(layer.bias().shape(), Shape{50});
+  expect_uniform(layer.weight().value(), 1.0 / 8);
+  expect_uniform(layer.bias().value(), 1.0 / 8);
+  EXPECT_EQ(layer.description(), "Linear(64, 50)");
+}
+
+TEST(Linear, MayLackABias) {
+  Rng rng(1);
+  const Linear layer({.in_features = 2, .out_features = 3, .bias = false}, rng);
+  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight"));
+  EXPECT_FALSE(layer.bias().defined());
+  EXPECT_EQ(layer.description(), "Linear(2, 3, no bias)");
+  EXPECT_THROW(Linear({.in_features = 0, .out_features = 3}, rng), std::invalid_argument);
+}
+
+TEST(Conv2d, HasPyTorchsParametersAndInit) {
+  Rng rng(1);
+  const Conv2d layer({.in_channels = 8,
+                      .out_channels = 16,
+                      .kernel_size = {3, 5},
+                      .stride = {2, 1},
+                      .padding = {1, 2},
+                      .groups = 2},
+                     rng);
+  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight", "bias"));
+  EXPECT_EQ(layer.weight().shape(), (Shape{16, 4, 3, 5}));
+  expect_uniform(layer.weight().value(), 1.0 / std::sqrt(60.0));
+  expect_uniform(layer.bias().value(), 1.0 / std::sqrt(60.0));
+  EXPECT_EQ(layer.description(), "Conv2d(8, 16, kernel 3x5, stride 2x1, padding 1x2, groups 2)");
+  EXPECT_EQ(layer.options().geometry(),
+            (Conv2dGeometry{.stride = {2, 1}, .padding = {1, 2}, .groups = 2}));
+}
+
+TEST(Conv2d, EqualSeedsGiveEqualValues) {
+  Rng a(7), b(7), c(8);
+  const Conv2dOptions options{.in_channels = 2, .out_channels = 3, .kernel_size = {3, 3}};
+  const Conv2d first(options, a), second(options, b), third(options, c);
+  EXPECT_EQ(values(first.weight().value()), values(second.weight().value()));
+  EXPECT_NE(values(first.weight().value()), values(third.weight().value()));
+}
+
+TEST(Conv2d, Errors) {
+  Rng rng(1);
+  EXPECT_EQ(message_of<std::invalid_argument>(
+                [&] { Conv2d({.in_channels = 3, .out_channels = 4, .groups = 2}, rng); }),
+            "[Conv2d] expected groups that divide in_channels = 3 and out_channels = 4, got 2");
+  EXPECT_THROW(Conv2d({.in_channels = 3}, rng), std::invalid_argument);
+  EXPECT_THROW(Conv2d({.in_channels = 3, .out_channels = 1, .kernel_size = {0, 1}}, rng),
+               std::invalid_argument);
+}
+
+TEST(BatchNorm2d, HasPyTorchsNamesAndInit) {
+  const BatchNorm2d layer({.channels = 2});
+  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight", "bias"));
+  EXPECT_THAT(names(layer.named_buffers()),
+              ElementsAre("running_mean", "running_var", "num_batches_tracked"));
+  EXPECT_THAT(values(layer.weight().value()), ElementsAre(1, 1));
+  EXPECT_THAT(values(layer.bias().value()), ElementsAre(0, 0));
+  EXPECT_THAT(values(layer.running_mean()), ElementsAre(0, 0));
+  EXPECT_THAT(values(layer.running_var()), ElementsAre(1, 1));
+  EXPECT_EQ(layer.num_batches_tracked().dtype(), DType::kI64);
+  EXPECT_EQ(layer.num_batches_tracked().item(), 0);
+}
+
+TEST(BatchNorm2d, OnlyUnfrozenTrainingMovesTheStatistics) {
+  BatchNorm2d layer({.channels = 2});
+  const Variable x(random_tensor({2, 3, 3, 2}, 1, DType::kF32));
+  ForwardContext evaluation, training{.training = true};
+  const auto y_evaluation = values(layer.forward(x, evaluation).value());
+  EXPECT_EQ(layer.num_batches_tracked().item(), 0);
+  layer.set_frozen(true);
+  EXPECT_EQ(values(layer.forward(x, training).value()), y_evaluation);
+  EXPECT_EQ(layer.num_batches_tracked().item(), 0);
+  EXPECT_THAT(values(layer.running_mean()), ElementsAre(0, 0));
+  EXPECT_EQ(layer.description(), "BatchNorm2d(2, frozen)");
+  layer.set_frozen(false);
+  EXPECT_NE(values(layer.forward(x, training).value()), y_evaluation);
+  EXPECT_EQ(layer.num_batches_tracked().item(), 1);
+  EXPECT_NE(values(layer.named_buffers()[0].tensor), (std::vector<double>{0, 0}));
+}
+
+TEST(BatchNorm2d, Errors) {
+  EXPECT_THROW(BatchNorm2d({.channels = 0}), std::invalid_argument);
+  EXPECT_THROW(BatchNorm2d({.channels = 1, .eps = 0}), std::invalid_argument);
+  EXPECT_THROW(BatchNorm2d({.channels = 1, .momentum = 1.5}), std::invalid_argument);
+}
+
+TEST(Dropout, IsTheIdentityInEvaluation) {
+  Dropout layer(0.5);
+  const Variable x(random_tensor({20}, 1));
+  ForwardContext evaluation;
+  EXPECT_EQ(layer.forward(x, evaluation).node(), x.node());
+  Rng rng(1);
+  ForwardContext training{.training = true, .rng = &rng};
+  EXPECT_NE(values(layer.forward(x, training).value()), values(x.value()));
+  EXPECT_GT(rng.state().position, 0u);
+}
+
+TEST(Dropout, Errors) {
+  EXPECT_THROW(Dropout(1.0), std::invalid_argument);
+  Dropout layer(0.5);
+  ForwardContext training{.training = true};
+  EXPECT_EQ(message_of<std::invalid_argument>(
+                [&] { layer.forward(Variable(Tensor::zeros({2})), training); }),
+            "[Dropout] expected a random generator in training, got none");
+}
+
+TEST(Layers, ShapesThroughTheImageLayers) {
+  ForwardContext context;
+  const Variable x(random_tensor({2, 6, 4, 3}, 1));
+  EXPECT_EQ(MaxPool2d({}).forward(x, context).shape(), (Shape{2, 3, 2, 3}));
+  EXPECT_EQ(AvgPool2d({{{3, 3}, {1, 1}, {1, 1}}}).forward(x, context).shape(), x.shape());
+  EXPECT_EQ(GlobalAvgPool().forward(x, context).shape(), (Shape{2, 3}));
+  EXPECT_EQ(Flatten().forward(x, context).shape(), (Shape{2, 72}));
+  EXPECT_EQ(Identity().forward(x, context).node(), x.node());
+}
+
+TEST(Layers, TypeNamesAndDescriptions) {
+  EXPECT_EQ(ReLU().type_name(), "ReLU");
+  EXPECT_EQ(ReLU6().type_name(), "ReLU6");
+  EXPECT_EQ(GlobalAvgPool().type_name(), "GlobalAvgPool");
+  EXPECT_EQ(Flatten().type_name(), "Flatten");
+  EXPECT_EQ(Identity().type_name(), "Identity");
+  EXPECT_EQ(MaxPool2d({}).description(), "MaxPool2d(kernel 2x2, stride 2x2, padding 0x0)");
+  EXPECT_EQ(AvgPool2d({.count_include_pad = false}).description(),
+            "AvgPool2d(kernel 2x2, stride 2x2, padding 0x0, padding not counted)");
+}
+
+}  // namespace
+}  // namespace steelyard
