@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "framework/ops/add.h"
+#include "framework/ops/conv2d.h"
 #include "framework/ops/flatten.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/losses.h"
@@ -67,8 +68,9 @@ TEST(Autograd, BackwardTwiceGivesTheSameAndMutatesNothing) {
 TEST(Autograd, TheGradientGivenIsNotChangedAndNotAliased) {
   const Variable x = leaf(Tensor::from<double>({1, 2}, {2}));
   const Tensor seed = Tensor::full({2}, 1.0, DType::kF64);
-  add(x, x).backward(seed);
   x.backward(seed);
+  EXPECT_FALSE(x.grad().shares_storage_with(seed));
+  add(x, x).backward(seed);
   EXPECT_THAT(values(seed), ElementsAre(1, 1));
   EXPECT_FALSE(x.grad().shares_storage_with(seed));
   EXPECT_THAT(values(x.grad()), ElementsAre(3, 3));
@@ -125,6 +127,8 @@ TEST(Autograd, SavesOnlyWhatBackwardNeeds) {
   const Variable x(Tensor::zeros({4, 8}), true);
   EXPECT_EQ(saved_bytes(linear(x, frozen_w, {}), {}), 16 * 8 * 4);
   const Variable image(Tensor::zeros({2, 4, 4, 8}), true);
+  const Variable fixed_kernel(Tensor::zeros({3, 8, 1, 1}));
+  EXPECT_EQ(saved_bytes(conv2d(image, fixed_kernel, {}), {}), 3 * 8 * 4);
   EXPECT_EQ(saved_bytes(max_pool2d(image, {}), {}), 2 * 2 * 2 * 8 * 2);
   EXPECT_EQ(saved_bytes(avg_pool2d(image, {}), {}), 0);
   EXPECT_EQ(saved_bytes(flatten(image), {}), 0);
