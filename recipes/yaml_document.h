@@ -15,7 +15,13 @@ inline constexpr std::size_t kMaxYamlBytes = 256 * 1024;
 inline constexpr int kMaxYamlDepth = 32;
 inline constexpr int kMaxYamlNodes = 10'000;
 
-struct YamlEntry;
+// A key and its value. A template, so that a node can hold entries of its own type.
+template <typename Node>
+struct BasicYamlEntry {
+  std::string key;
+  std::string place;  // of the key
+  Node value;
+};
 
 // One value. `place` is the start of messages about it: "recipe.yaml:12:7" or "--set train.epochs".
 struct YamlNode {
@@ -25,8 +31,8 @@ struct YamlNode {
   std::string text = {};  // scalars
   bool quoted = false;    // scalars: written in quotes, hence a string
   std::string place = {};
-  std::vector<YamlNode> items = {};     // lists
-  std::vector<YamlEntry> entries = {};  // tables, in the order of the text
+  std::vector<YamlNode> items = {};                    // lists
+  std::vector<BasicYamlEntry<YamlNode>> entries = {};  // tables, in the order of the text
 
   // The value of a table's key, or null.
   const YamlNode* find(std::string_view key) const;
@@ -36,11 +42,7 @@ struct YamlNode {
   bool operator==(const YamlNode& other) const;
 };
 
-struct YamlEntry {
-  std::string key;
-  std::string place;  // of the key
-  YamlNode value;
-};
+using YamlEntry = BasicYamlEntry<YamlNode>;
 
 // Parses one document. `source` names it in messages: "recipe.yaml:12:7: ...". Throws InputError.
 YamlNode parse_yaml(std::string_view text, const std::string& source);

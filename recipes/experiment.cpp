@@ -1,0 +1,181 @@
+#include "recipes/experiment.h"
+
+#include <cmath>
+
+#include "framework/device.h"
+#include "framework/error.h"
+#include "qat/prepare.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::uint64_t kInitStream = std::uint64_t{0x1A17} << 48;
+
+qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, bool weights) {
+  qat::QuantizerConfig config;
+  config.scheme.bits = static_cast<int>(spec.num_bits);
+  config.scheme.symmetric = spec.symmetric;
+  config.scheme.is_signed = weights || spec.symmetric;
+  config.scheme.narrow_range = spec.narrow_range && spec.symmetric;
+  config.scheme.strategy =
+      spec.strategy == "channel" ? observers::Strategy::kChannel : observers::Strategy::kTensor;
+  config.observer = {.type = spec.observer, .averaging_constant = spec.averaging_constant};
+  return config;
+}
+
+qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
+  qat::QuantizeConfig config;
+  config.ignore = spec.ignore;
+  for (const QuantizeGroupSpec& group : spec.groups) {
+    qat::QConfig q;
+    if (group.weights) q.weights = quantizer_config(*group.weights, /*weights=*/true);
+    if (group.activations) q.activations = quantizer_config(*group.activations, /*weights=*/false);
+    try {
+      qat::validate(q);
+    } catch (const std::invalid_argument& error) {
+      throw InputError(group.place + error.what());
+    }
+    config.groups.push_back({group.targets, q});
+  }
+  return config;
+}
+
+Shape sample_shape(const Dataset& dataset) {
+  return {dataset.inputs.shape().begin() + 1, dataset.inputs.shape().end()};
+}
+
+}  // namespace
+
+Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)
+    : recipe_(std::move(recipe)) {
+  resolve_device(recipe_.device);
+  load_data(registries);
+  build(registries, weights);
+}
+
+void Experiment::load_data(const Registries& registries) {
+  const DataSpec& data = recipe_.data;
+  DatasetSplits splits = registries.datasets.load(data.dataset, data.path.value_or(""));
+  loader_options_.batch_size = data.batch_size;
+  loader_options_.shuffle = true;
+  loader_options_.seed = static_cast<std::uint64_t>(recipe_.seed);
+  loader_options_.normalization = compute_normalization(splits.train);
+  loader_options_.augment = {
+      .random_crop = data.random_crop, .crop_padding = data.crop_padding, .flip = data.flip};
+  test_ = splits.test;
+  std::tie(train_, validation_) =
+      split_validation(splits.train, data.validation, loader_options_.seed);
+  validate_options(train_, loader_options_);
+}
+
+void Experiment::build(const Registries& registries, InitialWeights weights) {
+  Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
+  model_ = build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
+  if (weights == InitialWeights::kRecipe && recipe_.init_checkpoint) {
+    const std::string& path = *recipe_.init_checkpoint;
+    load_into(*model_, load_tensors(path).tensors, path);
+  }
+  if (recipe_.quantize) {
+    qat::PreparedModel prepared = qat::prepare(model_, quantize_config(*recipe_.quantize));
+    model_ = prepared.model;
+    plan_ = std::move(prepared.plan);
+  }
+}
+
+Loss Experiment::loss() const {
+  return {.type = recipe_.train.loss == "mse" ? Loss::Type::kMeanSquaredError
+                                              : Loss::Type::kCrossEntropy,
+          .label_smoothing = recipe_.train.label_smoothing};
+}
+
+std::unique_ptr<Optimizer> Experiment::make_optimizer() {
+  const OptimizerSpec& spec = recipe_.train.optimizer;
+  const NoDecay no_decay = spec.decay_bias_and_norm
+                               ? NoDecay([](const NamedParameter&) { return false; })
+                               : NoDecay(is_bias_or_norm);
+  if (spec.type == "adamw") {
+    return std::make_unique<AdamW>(model_->named_parameters(),
+                                   AdamWOptions{.beta1 = spec.beta1,
+                                                .beta2 = spec.beta2,
+                                                .eps = spec.eps,
+                                                .weight_decay = spec.weight_decay,
+                                                .no_decay = no_decay});
+  }
+  return std::make_unique<Sgd>(model_->named_parameters(),
+                               SgdOptions{.momentum = spec.momentum,
+                                          .nesterov = spec.nesterov,
+                                          .weight_decay = spec.weight_decay,
+                                          .no_decay = no_decay});
+}
+
+TrainerOptions Experiment::trainer_options() const {
+  const TrainSpec& train = recipe_.train;
+  const auto steps_per_epoch = batches_per_epoch(train_, loader_options_);
+  TrainerOptions options;
+  options.epochs = train.epochs;
+  options.seed = static_cast<std::uint64_t>(recipe_.seed);
+  options.loss = loss();
+  options.clip_grad_norm = train.clip_grad_norm;
+  options.checkpoint_every_steps = train.checkpoint_every_steps;
+  options.keep_step_checkpoints = train.keep_step_checkpoints;
+  LrSchedule& schedule = options.lr_schedule;
+  schedule.type = train.lr_schedule.type == "cosine" ? LrSchedule::Type::kCosine
+                  : train.lr_schedule.type == "step" ? LrSchedule::Type::kStep
+                                                     : LrSchedule::Type::kConstant;
+  schedule.base_lr = train.optimizer.lr;
+  schedule.warmup_steps =
+      std::llround(train.lr_schedule.warmup_epochs * static_cast<double>(steps_per_epoch));
+  schedule.total_steps = train.epochs * steps_per_epoch;
+  schedule.step_every_steps = train.lr_schedule.every_epochs * steps_per_epoch;
+  schedule.gamma = train.lr_schedule.gamma;
+  schedule.final_lr = train.lr_schedule.final_lr;
+  return options;
+}
+
+std::unique_ptr<TrainerCallback> Experiment::make_schedule() {
+  const ScheduleSpec& spec = recipe_.schedule;
+  if (!recipe_.quantize && !spec.freeze_bn) return nullptr;
+  return std::make_unique<qat::ScheduleCallback>(
+      *model_, qat::QatSchedule{.observe_from = spec.observe_from,
+                                .fake_quant_from = spec.fake_quant_from,
+                                .freeze_observers = spec.freeze_observers,
+                                .freeze_batch_norm = spec.freeze_bn});
+}
+
+Metrics Experiment::evaluate_test() {
+  return evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
+}
+
+MemoryEstimate estimate_memory(Experiment& experiment) {
+  MemoryEstimate estimate;
+  std::vector<Tensor> parameters;
+  for (const NamedParameter& p : experiment.model().named_parameters()) {
+    parameters.push_back(p.variable.value());
+    estimate.parameters_bytes += parameters.back().bytes();
+  }
+  estimate.gradients_bytes = estimate.parameters_bytes;
+  const auto optimizer = experiment.make_optimizer();
+  for (const NamedBuffer& state : optimizer->named_state()) {
+    estimate.optimizer_bytes += state.tensor.bytes();
+  }
+  const auto saved = [&](std::int64_t batch_size) {
+    LoaderOptions options = experiment.loader_options();
+    options.batch_size = batch_size;
+    const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+    Rng rng(0);
+    ForwardContext context{.training = true, .rng = &rng};
+    const Variable loss =
+        compute_loss(experiment.loss(), experiment.model().forward(Variable(batch.inputs), context),
+                     batch.targets);
+    return saved_bytes(loss, parameters);
+  };
+  // Linear in the batch: two points give the part that does not grow (weight codes, masks).
+  const std::int64_t batch =
+      std::min(experiment.loader_options().batch_size, experiment.train().size());
+  const std::int64_t four = saved(std::min<std::int64_t>(4, batch));
+  const std::int64_t eight = saved(std::min<std::int64_t>(8, batch));
+  estimate.saved_activations_bytes = batch <= 8 ? eight : four + (eight - four) * (batch - 4) / 4;
+  return estimate;
+}
+
+}  // namespace steelyard

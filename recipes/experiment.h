@@ -1,0 +1,75 @@
+// From a recipe to everything a run needs: data, model, quantization, optimizer, schedules.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "framework/data/dataset_registry.h"
+#include "framework/trainer.h"
+#include "qat/plan.h"
+#include "qat/schedule.h"
+#include "recipes/models.h"
+#include "recipes/recipe.h"
+
+namespace steelyard {
+
+// The names that recipes may use; a program adds its own before it reads recipes.
+struct Registries {
+  ModelRegistry models = builtin_models();
+  DatasetRegistry datasets = builtin_datasets();
+};
+
+// Where a model's first weights come from.
+enum class InitialWeights {
+  kRecipe,  // init.checkpoint where the recipe has it, else random from the seed
+  kLater    // the caller restores a checkpoint of this run
+};
+
+// A recipe made real. Throws InputError for whatever does not fit: dataset, model, checkpoint,
+// targets, schedule.
+class Experiment {
+ public:
+  Experiment(Recipe recipe, const Registries& registries, InitialWeights weights);
+
+  const Recipe& recipe() const { return recipe_; }
+  Module& model() { return *model_; }
+  // What is quantized; nothing for a float run.
+  const std::optional<qat::Plan>& plan() const { return plan_; }
+  const Dataset& train() const { return train_; }
+  const Dataset& validation() const { return validation_; }
+  const Dataset& test() const { return test_; }
+  const Normalization& normalization() const { return loader_options_.normalization; }
+  const LoaderOptions& loader_options() const { return loader_options_; }
+  Loss loss() const;
+
+  std::unique_ptr<Optimizer> make_optimizer();
+  // Everything but the run's folder.
+  TrainerOptions trainer_options() const;
+  // Null for a float run without a freeze_bn schedule.
+  std::unique_ptr<TrainerCallback> make_schedule();
+  // Loss and accuracy on the test set.
+  Metrics evaluate_test();
+
+ private:
+  void load_data(const Registries& registries);
+  void build(const Registries& registries, InitialWeights weights);
+
+  Recipe recipe_;
+  Dataset train_, validation_, test_;
+  LoaderOptions loader_options_;
+  std::shared_ptr<Module> model_;
+  std::optional<qat::Plan> plan_;
+};
+
+// Bytes that training with this recipe needs at its peak, by kind; activations are measured on
+// small batches and scaled. Runs forward passes: use an experiment that is not trained afterwards.
+struct MemoryEstimate {
+  std::int64_t parameters_bytes = 0;
+  std::int64_t gradients_bytes = 0;
+  std::int64_t optimizer_bytes = 0;
+  std::int64_t saved_activations_bytes = 0;  // kept for backward, one full batch
+};
+MemoryEstimate estimate_memory(Experiment& experiment);
+
+}  // namespace steelyard

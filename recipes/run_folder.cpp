@@ -1,0 +1,187 @@
+#include "recipes/run_folder.h"
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "framework/error.h"
+#include "framework/files.h"
+#include "framework/sha256.h"
+
+namespace steelyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRecipe = "recipe.yaml";
+constexpr const char* kPlan = "plan.txt";
+constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kSummary = "summary.json";
+constexpr const char* kLast = "last.safetensors";
+constexpr std::uint64_t kMaxRecipeBytes = 256 * 1024;
+constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
+constexpr std::int64_t kStepsPerLine = 10;
+
+Json to_json(const Metrics& metrics) {
+  Json json{{"loss", metrics.loss}};
+  if (metrics.top1) json["top1"] = *metrics.top1;
+  return json;
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+// metrics.jsonl: a line for every few steps, every epoch and the final test.
+class MetricsLog : public TrainerCallback {
+ public:
+  // Drops lines after `step`: a resumed run writes them again.
+  MetricsLog(const std::filesystem::path& path, std::int64_t step) : begin_(Clock::now()) {
+    const std::string kept = std::filesystem::exists(path) ? lines_until(path, step) : "";
+    write_text(path, kept);
+    file_.open(path, std::ios::app);
+    if (!file_) throw std::runtime_error(path.string() + ": cannot be written");
+  }
+
+  void on_step_end(const StepReport& report) override {
+    if (report.step % kStepsPerLine != 0) return;
+    line({{"type", "step"},
+          {"step", report.step},
+          {"epoch", report.epoch + 1},
+          {"loss", report.loss},
+          {"lr", report.lr}});
+  }
+
+  void on_epoch_end(const EpochReport& report) override {
+    Json json{{"type", "epoch"},
+              {"step", report.step},
+              {"epoch", report.epoch + 1},
+              {"train_loss", report.train_loss}};
+    if (report.validation) json["validation"] = to_json(*report.validation);
+    json["seconds"] = seconds();
+    line(json);
+  }
+
+  void final_test(std::int64_t step, const Metrics& metrics) {
+    Json json{{"type", "test"}, {"step", step}};
+    json.update(to_json(metrics));
+    json["seconds"] = seconds();
+    line(json);
+  }
+
+  // Of training, over all the processes that worked on the run.
+  double seconds() const {
+    return earlier_seconds_ + std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string lines_until(const std::filesystem::path& path, std::int64_t step) {
+    std::string kept;
+    const std::string text = read_file(path, kMaxMetricsBytes);
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin);
+      if (end == std::string::npos) break;  // cut off by a crash
+      const Json json = Json::parse(text.substr(begin, end - begin), nullptr, false);
+      if (json.is_object() && json.value("step", step + 1) <= step &&
+          json.value("type", "") != "test") {
+        kept += text.substr(begin, end + 1 - begin);
+        earlier_seconds_ = json.value("seconds", earlier_seconds_);
+      }
+      begin = end + 1;
+    }
+    return kept;
+  }
+
+  void line(const Json& json) { file_ << json.dump() << std::endl; }
+
+  Clock::time_point begin_;
+  double earlier_seconds_ = 0;
+  std::ofstream file_;
+};
+
+std::int64_t step_of(const Checkpoint& checkpoint) {
+  return std::stoll(checkpoint.metadata.at("step"));
+}
+
+void write_summary(const RunRequest& request, const Experiment& experiment,
+                   const TrainResult& result, const Metrics& final, double seconds) {
+  Json json{{"name", experiment.recipe().name},
+            {"device", "cpu"},
+            {"seed", experiment.recipe().seed},
+            {"epochs", experiment.recipe().train.epochs},
+            {"steps", result.step},
+            {"seconds", seconds},
+            {"final", to_json(final)},
+            {"best", nullptr}};
+  if (result.best) {
+    json["best"] = {{"epoch", result.best->epoch + 1}};
+    json["best"].update(to_json(result.best->metrics));
+  }
+  json["checkpoint_sha256"] = sha256_of_file(request.folder / kLast);
+  write_text(request.folder / kSummary, json.dump(2) + "\n");
+}
+
+}  // namespace
+
+void open_run(const RunRequest& request, const Experiment& experiment) {
+  const std::filesystem::path recipe_path = request.folder / kRecipe;
+  const std::string resolved = resolved_yaml(experiment.recipe());
+  if (request.resume) {
+    if (!std::filesystem::exists(recipe_path)) {
+      throw InputError(request.folder.string() + ": no run to resume, " + kRecipe + " is missing");
+    }
+    if (read_file(recipe_path, kMaxRecipeBytes) != resolved) {
+      throw InputError(recipe_path.string() +
+                       ": differs from the recipe given: resume with the recipe of the run");
+    }
+    return;
+  }
+  if (std::filesystem::exists(recipe_path)) {
+    throw InputError(request.folder.string() +
+                     ": holds a run already: pass --resume to continue it or another --run-dir");
+  }
+  std::error_code error;
+  std::filesystem::create_directories(request.folder, error);
+  if (error) throw InputError(request.folder.string() + ": " + error.message());
+  if (experiment.plan()) write_text(request.folder / kPlan, qat::to_string(*experiment.plan()));
+  write_text(recipe_path, resolved);
+}
+
+RunSummary train_run(const RunRequest& request, Experiment& experiment,
+                     const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop) {
+  const auto optimizer = experiment.make_optimizer();
+  const auto schedule = experiment.make_schedule();
+  TrainerOptions options = experiment.trainer_options();
+  options.run_dir = request.folder;
+
+  const std::filesystem::path last = request.folder / kLast;
+  std::optional<Checkpoint> resumed;
+  if (request.resume && std::filesystem::exists(last)) resumed = load_checkpoint(last);
+  MetricsLog log(request.folder / kMetrics, resumed ? step_of(*resumed) : 0);
+
+  std::vector<TrainerCallback*> callbacks;
+  if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
+  callbacks.push_back(&log);
+  callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
+  Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
+                  experiment.loader_options(), options, callbacks);
+  if (resumed) trainer.restore(*resumed, last.string());
+  const TrainResult result = trainer.run(stop);
+  if (result.interrupted) return {.interrupted = true, .final = {}};
+
+  const Metrics final = experiment.evaluate_test();
+  log.final_test(result.step, final);
+  write_summary(request, experiment, result, final, log.seconds());
+  return {.interrupted = false, .final = final};
+}
+
+Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry) {
+  const std::filesystem::path path = folder / kRecipe;
+  return parse_recipe(read_file(path, kMaxRecipeBytes), path.string(), {}, registry);
+}
+
+}  // namespace steelyard

@@ -1,0 +1,35 @@
+// A run's folder: recipe.yaml, plan.txt, metrics.jsonl, checkpoints, summary.json.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "recipes/experiment.h"
+
+namespace steelyard {
+
+struct RunRequest {
+  std::filesystem::path folder;
+  bool resume = false;
+};
+
+// Opens a run: a new folder gets its files; an existing run is continued only with `resume`, by the
+// same recipe. Throws InputError otherwise.
+void open_run(const RunRequest& request, const Experiment& experiment);
+
+struct RunSummary {
+  bool interrupted = false;  // no summary.json was written
+  Metrics final;             // on the test set, after the last epoch
+};
+
+// Trains in an opened folder (after restoring last.safetensors when resuming) and writes
+// metrics.jsonl and, at the end, summary.json. `watchers` see every step. Throws TrainingDiverged.
+RunSummary train_run(const RunRequest& request, Experiment& experiment,
+                     const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop);
+
+// The recipe that a run was made with.
+Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);
+
+}  // namespace steelyard
