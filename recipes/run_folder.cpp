@@ -38,7 +38,8 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 class MetricsLog : public TrainerCallback {
  public:
   // Drops lines after `step`: a resumed run writes them again.
-  MetricsLog(const std::filesystem::path& path, std::int64_t step) : begin_(Clock::now()) {
+  void open(const std::filesystem::path& path, std::int64_t step) {
+    begin_ = Clock::now();
     const std::string kept = std::filesystem::exists(path) ? lines_until(path, step) : "";
     write_text(path, kept);
     file_.open(path, std::ios::app);
@@ -103,10 +104,6 @@ class MetricsLog : public TrainerCallback {
   std::ofstream file_;
 };
 
-std::int64_t step_of(const Checkpoint& checkpoint) {
-  return std::stoll(checkpoint.metadata.at("step"));
-}
-
 void write_summary(const RunRequest& request, const Experiment& experiment,
                    const TrainResult& result, const Metrics& final, double seconds) {
   Json json{{"name", experiment.recipe().name},
@@ -159,17 +156,17 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   options.run_dir = request.folder;
 
   const std::filesystem::path last = request.folder / kLast;
-  std::optional<Checkpoint> resumed;
-  if (request.resume && std::filesystem::exists(last)) resumed = load_checkpoint(last);
-  MetricsLog log(request.folder / kMetrics, resumed ? step_of(*resumed) : 0);
-
+  MetricsLog log;
   std::vector<TrainerCallback*> callbacks;
   if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
   callbacks.push_back(&log);
   callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
   Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
                   experiment.loader_options(), options, callbacks);
-  if (resumed) trainer.restore(*resumed, last.string());
+  if (request.resume && std::filesystem::exists(last)) {
+    trainer.restore(load_checkpoint(last), last.string());
+  }
+  log.open(request.folder / kMetrics, trainer.step());
   const TrainResult result = trainer.run(stop);
   if (result.interrupted) return {.interrupted = true, .final = {}};
 

@@ -22,9 +22,26 @@ std::uint8_t keep_bits(const Rng& rng, std::uint64_t first_block, double p) {
   return static_cast<std::uint8_t>(bits);
 }
 
-Tensor draw_mask(std::int64_t n, double p, Rng& rng, Device device) {
+class DropoutFunction : public Function {
+ public:
+  DropoutFunction(double p, Tensor mask) : p_(p) { save(std::move(mask)); }
+
+  std::string name() const override { return "dropout"; }
+  Attributes attributes() const override { return {{"p", ops::number_text(p_)}}; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    return {apply_dropout(grad_output, saved()[0], p_)};
+  }
+
+ private:
+  double p_;
+};
+
+}  // namespace
+
+Tensor dropout_mask(std::int64_t n, double p, Rng& rng) {
   const std::int64_t bytes = mask_bytes(n);
-  Tensor mask = Tensor::empty({bytes}, DType::kU8, device);
+  Tensor mask = Tensor::empty({bytes}, DType::kU8);
   std::uint8_t* out = mask.data<std::uint8_t>();
   const std::uint64_t first = rng.skip_blocks(2 * static_cast<std::uint64_t>(bytes));
   const Rng& source = rng;
@@ -36,7 +53,7 @@ Tensor draw_mask(std::int64_t n, double p, Rng& rng, Device device) {
 }
 
 // The same map serves values and gradients.
-Tensor apply_mask(const Tensor& x, const Tensor& mask, double p) {
+Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   const std::uint8_t* bits = mask.data<std::uint8_t>();
   visit_floating(x.dtype(), "dropout", [&](auto zero) {
@@ -52,29 +69,12 @@ Tensor apply_mask(const Tensor& x, const Tensor& mask, double p) {
   return y;
 }
 
-class DropoutFunction : public Function {
- public:
-  DropoutFunction(double p, Tensor mask) : p_(p) { save(std::move(mask)); }
-
-  std::string name() const override { return "dropout"; }
-  Attributes attributes() const override { return {{"p", ops::number_text(p_)}}; }
-
-  std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    return {apply_mask(grad_output, saved()[0], p_)};
-  }
-
- private:
-  double p_;
-};
-
-}  // namespace
-
 Variable dropout(const Variable& x, double p, Rng& rng) {
   ops::require_defined("dropout", "a tensor", x);
   if (!(p >= 0.0 && p < 1.0)) ops::fail("dropout", "p in [0, 1)", ops::number_text(p));
   if (p == 0.0) return x;
-  const Tensor mask = draw_mask(x.value().size(), p, rng, x.value().device());
-  Tensor y = apply_mask(x.value(), mask, p);
+  const Tensor mask = dropout_mask(x.value().size(), p, rng);
+  Tensor y = apply_dropout(x.value(), mask, p);
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<DropoutFunction>(p, mask), {x});
 }

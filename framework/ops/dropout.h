@@ -12,4 +12,9 @@ namespace steelyard {
 // nothing. Keeps one bit per element for backward.
 Variable dropout(const Variable& x, double p, Rng& rng);
 
+// The parts dropout() is made of, for values that are not on the tape as floats. The packed mask
+// (bit i % 8 of byte i / 8: element i stays) of n elements, and the values or gradients under it.
+Tensor dropout_mask(std::int64_t n, double p, Rng& rng);
+Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p);
+
 }  // namespace steelyard

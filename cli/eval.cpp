@@ -1,0 +1,50 @@
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "cli/verbs.h"
+#include "kernels/backend.h"
+#include "recipes/run_folder.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string run;
+  std::string checkpoint = "last";
+  int threads = 0;
+};
+
+ExitCode evaluate_run(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const std::filesystem::path folder = options.run;
+  const bool in_folder = options.checkpoint == "last" || options.checkpoint == "best";
+  const std::filesystem::path checkpoint = in_folder
+                                               ? folder / (options.checkpoint + ".safetensors")
+                                               : std::filesystem::path(options.checkpoint);
+  const Registries registries;
+  Experiment experiment(recipe_of_run(folder, registries.models), registries,
+                        InitialWeights::kLater);
+  load_into(experiment.model(), load_checkpoint(checkpoint).tensors, checkpoint.string());
+  const Metrics metrics = experiment.evaluate_test();
+  fmt::print("{}: {} test samples, loss {:.4f}", checkpoint.string(), experiment.test().size(),
+             metrics.loss);
+  if (metrics.top1) fmt::print(", top-1 {:.2f} %", *metrics.top1);
+  fmt::print("\n");
+  return kDone;
+}
+
+}  // namespace
+
+Run add_eval(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("eval", "Loss and accuracy of a run on its test set");
+  verb->add_option("run", options->run, "The run's folder")->required();
+  verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
+  verb->add_option("--threads", options->threads, "CPU threads (default: all cores)")
+      ->check(CLI::Range(1, 4096));
+  return [options] { return evaluate_run(*options); };
+}
+
+}  // namespace steelyard::cli

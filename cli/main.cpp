@@ -1,0 +1,54 @@
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "cli/verbs.h"
+#include "framework/error.h"
+
+namespace steelyard::cli {
+namespace {
+
+ExitCode report(const char* kind, const std::exception& error, ExitCode code) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}: {}\n", kind, error.what());
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Steelyard: quantization-aware training from YAML recipes.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", STEELYARD_VERSION);
+  std::vector<std::pair<CLI::App*, Run>> verbs;
+  for (Run (*add)(CLI::App&) :
+       {add_train, add_eval, add_validate, add_inspect, add_recipes, add_schema}) {
+    Run verb = add(app);
+    const auto known = app.get_subcommands([](CLI::App*) { return true; });
+    verbs.emplace_back(known.back(), std::move(verb));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kDone : kUsage;
+  }
+  try {
+    for (const auto& [subcommand, verb] : verbs) {
+      if (subcommand->parsed()) return verb();
+    }
+  } catch (const InputError& error) {
+    return report("error", error, kUsage);
+  } catch (const DeviceError& error) {
+    return report("error", error, kDeviceNotAvailable);
+  } catch (const std::exception& error) {
+    return report("failed", error, kFailed);
+  }
+  return kUsage;
+}
+
+}  // namespace
+}  // namespace steelyard::cli
+
+int main(int argc, char** argv) { return steelyard::cli::run(argc, argv); }

@@ -1,0 +1,36 @@
+// What a training run shows while it runs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "framework/trainer.h"
+
+namespace steelyard::cli {
+
+// A bar with rate and remaining time, redrawn in place, on a terminal; plain lines otherwise. A
+// line remains for every epoch.
+class Progress : public TrainerCallback {
+ public:
+  // terminal: standard output is one.
+  Progress(std::int64_t epochs, std::int64_t batch_size, bool terminal);
+
+  void on_epoch_begin(std::int64_t epoch) override;
+  void on_step_end(const StepReport& report) override;
+  void on_epoch_end(const EpochReport& report) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void draw(const StepReport& report, double images_per_second);
+  void clear_bar() const;
+
+  std::int64_t epochs_;
+  std::int64_t batch_size_;
+  bool terminal_;
+  Clock::time_point begin_;
+  Clock::time_point epoch_begin_;
+  Clock::time_point last_drawn_;
+  std::int64_t first_step_ = -1;  // steps done before this process
+};
+
+}  // namespace steelyard::cli

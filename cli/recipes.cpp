@@ -1,0 +1,38 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/verbs.h"
+#include "framework/error.h"
+#include "recipes/recipe.h"
+
+namespace steelyard::cli {
+namespace {
+
+ExitCode print_recipes(const std::string& name) {
+  std::size_t width = 0;
+  for (const Preset& preset : list_presets()) {
+    if (preset.name == name) {
+      fmt::print("{}", preset.text);
+      return kDone;
+    }
+    width = std::max(width, preset.name.size());
+  }
+  if (!name.empty()) throw InputError("no preset '" + name + "': 'steelyard recipes' lists them");
+  for (const Preset& preset : list_presets()) {
+    fmt::print("{:<{}}  {}\n", preset.name, width, preset.description);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Run add_recipes(CLI::App& app) {
+  auto name = std::make_shared<std::string>();
+  CLI::App* verb = app.add_subcommand("recipes", "List the shipped recipes, or print one");
+  verb->add_option("name", *name, "The preset to print");
+  return [name] { return print_recipes(*name); };
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,113 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "framework/storage.h"
+#include "kernels/backend.h"
+#include "recipes/run_folder.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::string run_dir;
+  std::string device;
+  std::optional<std::int64_t> seed;
+  int threads = 0;
+  bool resume = false;
+  bool dry_run = false;
+};
+
+// What the signal handlers may touch: lock-free, so it is safe there.
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+extern "C" void request_stop(int signal) {
+  if (stop_requested.exchange(true)) std::signal(signal, SIG_DFL);  // a third one kills
+}
+
+void print_model(Experiment& experiment) {
+  std::int64_t parameters = 0;
+  for (const NamedParameter& p : experiment.model().named_parameters()) {
+    parameters += p.variable.value().size();
+  }
+  fmt::print("{}: {} training, {} validation, {} test samples; {} parameters; {} threads, {}\n",
+             experiment.recipe().name, experiment.train().size(), experiment.validation().size(),
+             experiment.test().size(), parameters, kernels::num_threads(),
+             kernels::backend_name(kernels::default_backend()));
+  if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
+  std::fflush(stdout);
+}
+
+ExitCode dry_run(Experiment& experiment) {
+  const MemoryEstimate memory = estimate_memory(experiment);
+  const auto mebibytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  fmt::print("memory for a step of {} samples, MiB:\n", experiment.loader_options().batch_size);
+  fmt::print("  parameters         {:9.2f}\n", mebibytes(memory.parameters_bytes));
+  fmt::print("  gradients          {:9.2f}\n", mebibytes(memory.gradients_bytes));
+  fmt::print("  optimizer state    {:9.2f}\n", mebibytes(memory.optimizer_bytes));
+  fmt::print("  saved activations  {:9.2f}\n", mebibytes(memory.saved_activations_bytes));
+  fmt::print("dry run: nothing was trained or written\n");
+  return kDone;
+}
+
+ExitCode train(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  std::vector<std::string> overrides = options.overrides;
+  if (!options.device.empty()) overrides.push_back("device=" + options.device);
+  if (options.seed) overrides.push_back("seed=" + std::to_string(*options.seed));
+
+  const Registries registries;
+  Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
+  const RunRequest request{
+      .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
+      .resume = options.resume};
+  Experiment experiment(std::move(recipe), registries,
+                        options.resume ? InitialWeights::kLater : InitialWeights::kRecipe);
+  print_model(experiment);
+  if (options.dry_run) return dry_run(experiment);
+
+  open_run(request, experiment);
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+  Progress progress(experiment.recipe().train.epochs, experiment.loader_options().batch_size,
+                    isatty(STDOUT_FILENO) != 0);
+  const RunSummary summary = train_run(request, experiment, {&progress}, stop_requested);
+  if (summary.interrupted) {
+    fmt::print("\ninterrupted: {} is saved; continue with --resume\n",
+               (request.folder / "last.safetensors").string());
+    return kInterrupted;
+  }
+  fmt::print("test loss {:.4f}", summary.final.loss);
+  if (summary.final.top1) fmt::print("  top-1 {:.2f} %", *summary.final.top1);
+  fmt::print("\nrun folder: {}\n", request.folder.string());
+  return kDone;
+}
+
+}  // namespace
+
+Run add_train(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("train", "Train, fine-tune or continue a run");
+  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
+  verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
+      ->allow_extra_args(false);
+  verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<name>)");
+  verb->add_flag("--resume", options->resume, "Continue the run in the folder");
+  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  verb->add_option("--threads", options->threads, "CPU threads (default: all cores)")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--seed", options->seed, "Override the recipe's seed");
+  verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
+  return [options] { return train(*options); };
+}
+
+}  // namespace steelyard::cli

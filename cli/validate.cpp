@@ -1,0 +1,51 @@
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "cli/verbs.h"
+#include "recipes/experiment.h"
+#include "recipes/option_docs.h"
+#include "recipes/recipe_options.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  bool print_resolved = false;
+};
+
+ExitCode validate(const Options& options) {
+  const Registries registries;
+  Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
+  if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
+  Experiment experiment(std::move(recipe), registries, InitialWeights::kLater);
+  experiment.make_schedule();
+  if (!options.print_resolved) fmt::print("{}: valid\n", options.recipe);
+  return kDone;
+}
+
+}  // namespace
+
+Run add_validate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "validate", "Check a recipe against its dataset, model and targets, without training");
+  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
+  verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
+      ->allow_extra_args(false);
+  verb->add_flag("--resolved", options->print_resolved, "Print the recipe with every default");
+  return [options] { return validate(*options); };
+}
+
+Run add_schema(CLI::App& app) {
+  app.add_subcommand("schema", "Print the JSON schema of recipes");
+  return [] {
+    const ModelRegistry registry = builtin_models();
+    fmt::print("{}\n", json_schema(recipe_options(registry), "Steelyard recipe"));
+    return kDone;
+  };
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,28 @@
+// The verbs of the command line, one file each. A verb adds its options to the parser and returns
+// what runs when it was chosen; the run's result is the exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace steelyard::cli {
+
+// The contract with scripts.
+enum ExitCode {
+  kDone = 0,
+  kFailed = 1,
+  kUsage = 2,  // wrong arguments, recipe, file or dataset
+  kDeviceNotAvailable = 4,
+  kInterrupted = 130
+};
+
+using Run = std::function<ExitCode()>;
+
+Run add_train(CLI::App& app);
+Run add_eval(CLI::App& app);
+Run add_validate(CLI::App& app);
+Run add_inspect(CLI::App& app);
+Run add_recipes(CLI::App& app);
+Run add_schema(CLI::App& app);
+
+}  // namespace steelyard::cli

@@ -1,0 +1,35 @@
+// Loss and accuracy of a model on a dataset.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "framework/data/data_loader.h"
+#include "framework/module.h"
+
+namespace steelyard {
+
+// The training objective.
+struct Loss {
+  enum class Type { kCrossEntropy, kMeanSquaredError };
+  Type type = Type::kCrossEntropy;
+  double label_smoothing = 0.0;  // cross-entropy only
+};
+
+// The loss of one batch of outputs as a recorded scalar. Throws InputError when targets are of the
+// wrong kind for the loss.
+Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets);
+
+struct Metrics {
+  double loss = 0;             // mean over samples, without label smoothing
+  std::optional<double> top1{};  // percent, for class targets
+};
+
+// Runs the model in evaluation mode, unrecorded, over the whole dataset.
+Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
+                 const Loss& loss, std::int64_t batch_size);
+
+// True when `a` is the better model: higher top1, or lower loss where there is none.
+bool is_better(const Metrics& a, const Metrics& b);
+
+}  // namespace steelyard

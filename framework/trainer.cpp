@@ -1,0 +1,262 @@
+#include "framework/trainer.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "framework/error.h"
+#include "framework/gradient_clipping.h"
+#include "kernels/elementwise.h"
+
+namespace steelyard {
+namespace {
+
+// Streams of one seed are told apart by their upper 16 bits (framework/data/streams.h); the lower
+// ones hold the step.
+constexpr std::uint64_t kForwardStream = std::uint64_t{0xF0} << 48;
+constexpr const char* kStateSeparator = "/";
+
+// Text that gives back the same double, bit for bit.
+std::string exact_text(double value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::hex).ptr;
+  return {buffer, end};
+}
+
+template <typename T>
+T parsed(const TensorFileMetadata& metadata, const std::string& key, const std::string& source) {
+  const auto found = metadata.find(key);
+  T value{};
+  if (found == metadata.end()) {
+    throw InputError(source + ": not a training checkpoint, '" + key + "' is missing");
+  }
+  const char* begin = found->second.data();
+  const char* end = begin + found->second.size();
+  std::from_chars_result result{};
+  if constexpr (std::is_floating_point_v<T>) {
+    result = std::from_chars(begin, end, value, std::chars_format::hex);
+  } else {
+    result = std::from_chars(begin, end, value);
+  }
+  if (result.ec != std::errc() || result.ptr != end) {
+    throw InputError(source + ": '" + key + "' is '" + found->second + "', expected a number");
+  }
+  return value;
+}
+
+bool has_non_finite(const Tensor& tensor) {
+  if (!tensor.defined() || !is_floating(tensor.dtype())) return false;
+  return visit_floating(tensor.dtype(), "finite", [&](auto zero) {
+    using T = decltype(zero);
+    return kernels::count_non_finite(tensor.size(), tensor.data<T>()) > 0;
+  });
+}
+
+void restore_optimizer(const Optimizer& optimizer, const std::vector<NamedTensor>& tensors,
+                       const std::string& source) {
+  std::map<std::string, Tensor> saved;
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.name.find(kStateSeparator) != std::string::npos) saved[tensor.name] = tensor.tensor;
+  }
+  const auto state = optimizer.named_state();
+  if (state.size() != saved.size()) {
+    throw InputError(source + ": holds " + std::to_string(saved.size()) +
+                     " optimizer tensors, this run's " + optimizer.type_name() + " has " +
+                     std::to_string(state.size()));
+  }
+  for (const NamedBuffer& buffer : state) {
+    const auto found = saved.find(buffer.name);
+    if (found == saved.end() || found->second.shape() != buffer.tensor.shape() ||
+        found->second.dtype() != buffer.tensor.dtype()) {
+      throw InputError(source + ": optimizer tensor " + buffer.name + " is missing or differs");
+    }
+    buffer.tensor.copy_from(found->second);
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
+                 const Dataset& validation, const LoaderOptions& loader_options,
+                 const TrainerOptions& options, std::vector<TrainerCallback*> callbacks)
+    : model_(model),
+      optimizer_(optimizer),
+      parameters_(model.named_parameters()),
+      validation_(validation),
+      loader_options_(loader_options),
+      loader_(train, loader_options),
+      options_(options),
+      callbacks_(std::move(callbacks)) {}
+
+TrainResult Trainer::run(const std::atomic<bool>& stop) {
+  while (position_.epoch < options_.epochs) {
+    if (!run_epoch(stop)) {
+      if (!options_.run_dir.empty()) save("last.safetensors");
+      return {.interrupted = true, .step = position_.step, .best = best_};
+    }
+  }
+  return {.interrupted = false, .step = position_.step, .best = best_};
+}
+
+bool Trainer::run_epoch(const std::atomic<bool>& stop) {
+  for (TrainerCallback* callback : callbacks_) callback->on_epoch_begin(position_.epoch);
+  loader_.start(position_.epoch, position_.batch);
+  while (!stop) {
+    const auto batch = loader_.next();
+    if (!batch) {
+      finish_epoch();
+      return true;
+    }
+    train_step(*batch);
+    const std::int64_t every = options_.checkpoint_every_steps;
+    if (!options_.run_dir.empty() && every > 0 && position_.step % every == 0) {
+      save("last.safetensors");
+      if (options_.keep_step_checkpoints) {
+        save("step-" + std::to_string(position_.step) + ".safetensors");
+      }
+    }
+  }
+  return false;
+}
+
+void Trainer::train_step(const Batch& batch) {
+  Rng rng(options_.seed, kForwardStream + static_cast<std::uint64_t>(position_.step));
+  ForwardContext context{.training = true, .rng = &rng};
+  for (NamedParameter& p : parameters_) p.variable.clear_grad();
+  double loss_value = 0;
+  {
+    const Variable loss =
+        compute_loss(options_.loss, model_.forward(Variable(batch.inputs), context), batch.targets);
+    loss_value = loss.value().item();
+    if (!std::isfinite(loss_value)) diverged("loss is " + std::to_string(loss_value), batch);
+    loss.backward();
+  }
+  if (options_.clip_grad_norm) {
+    const double norm = clip_grad_norm(parameters_, *options_.clip_grad_norm);
+    if (!std::isfinite(norm)) diverged("gradient norm is " + std::to_string(norm), batch);
+  }
+  const double lr = learning_rate(options_.lr_schedule, position_.step);
+  optimizer_.step(lr);
+
+  const std::int64_t rows = batch.inputs.dim(0);
+  position_.loss_sum += loss_value * static_cast<double>(rows);
+  position_.samples += rows;
+  position_.batch = batch.index + 1;
+  ++position_.step;
+  const StepReport report{.step = position_.step,
+                          .total_steps = total_steps(),
+                          .epoch = position_.epoch,
+                          .batch = batch.index,
+                          .loss = loss_value,
+                          .lr = lr};
+  for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
+}
+
+void Trainer::finish_epoch() {
+  EpochReport report{.epoch = position_.epoch, .step = position_.step};
+  report.train_loss = position_.loss_sum / static_cast<double>(position_.samples);
+  bool improved = false;
+  if (validation_.size() > 0) {
+    report.validation = evaluate(model_, validation_, loader_options_.normalization, options_.loss,
+                                 loader_options_.batch_size);
+    improved = !best_ || is_better(*report.validation, best_->metrics);
+    if (improved) best_ = {position_.epoch, *report.validation};
+  }
+  position_ = {.epoch = position_.epoch + 1, .batch = 0, .step = position_.step};
+  if (!options_.run_dir.empty()) {
+    if (improved) save("best.safetensors");
+    save("last.safetensors");
+  }
+  for (TrainerCallback* callback : callbacks_) callback->on_epoch_end(report);
+}
+
+Checkpoint Trainer::checkpoint() const {
+  Checkpoint result;
+  result.tensors = module_state(model_);
+  for (const NamedBuffer& buffer : optimizer_.named_state()) result.tensors.push_back(buffer);
+  auto& metadata = result.metadata;
+  metadata["optimizer"] = optimizer_.type_name();
+  metadata["seed"] = std::to_string(options_.seed);
+  metadata["epoch"] = std::to_string(position_.epoch);
+  metadata["batch"] = std::to_string(position_.batch);
+  metadata["step"] = std::to_string(position_.step);
+  metadata["epoch_loss_sum"] = exact_text(position_.loss_sum);
+  metadata["epoch_samples"] = std::to_string(position_.samples);
+  if (best_) {
+    metadata["best_epoch"] = std::to_string(best_->epoch);
+    metadata["best_loss"] = exact_text(best_->metrics.loss);
+    if (best_->metrics.top1) metadata["best_top1"] = exact_text(*best_->metrics.top1);
+  }
+  return result;
+}
+
+void Trainer::save(const std::string& file_name) const {
+  require_finite_state();
+  save_checkpoint(options_.run_dir / file_name, checkpoint());
+}
+
+void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
+  const auto& metadata = checkpoint.metadata;
+  const auto seed = parsed<std::uint64_t>(metadata, "seed", source);
+  if (seed != options_.seed) {
+    throw InputError(source + ": was trained with seed " + std::to_string(seed) +
+                     ", this run has seed " + std::to_string(options_.seed));
+  }
+  const auto optimizer = metadata.find("optimizer");
+  if (optimizer == metadata.end() || optimizer->second != optimizer_.type_name()) {
+    throw InputError(source + ": was trained with another optimizer than " +
+                     optimizer_.type_name());
+  }
+  Position position;
+  position.epoch = parsed<std::int64_t>(metadata, "epoch", source);
+  position.batch = parsed<std::int64_t>(metadata, "batch", source);
+  position.step = parsed<std::int64_t>(metadata, "step", source);
+  position.loss_sum = parsed<double>(metadata, "epoch_loss_sum", source);
+  position.samples = parsed<std::int64_t>(metadata, "epoch_samples", source);
+  const std::int64_t per_epoch = loader_.batches_per_epoch();
+  if (position.epoch < 0 || position.batch < 0 || position.batch > per_epoch ||
+      position.step != position.epoch * per_epoch + position.batch) {
+    throw InputError(source + ": epoch " + std::to_string(position.epoch) + ", batch " +
+                     std::to_string(position.batch) + ", step " + std::to_string(position.step) +
+                     " do not fit a run of " + std::to_string(per_epoch) + " steps an epoch");
+  }
+  load_into(model_, checkpoint.tensors, source);
+  restore_optimizer(optimizer_, checkpoint.tensors, source);
+  position_ = position;
+  best_.reset();
+  if (metadata.contains("best_epoch")) {
+    best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),
+             {.loss = parsed<double>(metadata, "best_loss", source), .top1 = std::nullopt}};
+    if (metadata.contains("best_top1")) {
+      best_->metrics.top1 = parsed<double>(metadata, "best_top1", source);
+    }
+  }
+}
+
+void Trainer::diverged(const std::string& what, const Batch& batch) const {
+  std::string name;
+  for (const NamedParameter& p : parameters_) {
+    if (name.empty() && has_non_finite(p.variable.value())) name = p.name;
+  }
+  if (name.empty() && has_non_finite(batch.inputs)) name = "the batch's inputs";
+  if (name.empty()) {
+    if (const auto gradient = first_non_finite_gradient(parameters_)) {
+      name = "the gradient of " + *gradient;
+    }
+  }
+  if (name.empty()) name = "the loss itself (weights and inputs are finite)";
+  throw TrainingDiverged("step " + std::to_string(position_.step + 1) + ": " + what +
+                         "; first non-finite tensor: " + name);
+}
+
+void Trainer::require_finite_state() const {
+  const auto require = [&](const std::string& name, const Tensor& tensor) {
+    if (!has_non_finite(tensor)) return;
+    throw TrainingDiverged("step " + std::to_string(position_.step) +
+                           ": first non-finite tensor: " + name);
+  };
+  for (const NamedParameter& p : parameters_) require(p.name, p.variable.value());
+  for (const NamedBuffer& buffer : optimizer_.named_state()) require(buffer.name, buffer.tensor);
+}
+
+}  // namespace steelyard

@@ -1,0 +1,127 @@
+// The training loop: epochs and steps, checkpoints, best-so-far, interruption and divergence.
+//
+// Everything a run depends on is a function of its options and the step, or lies in the checkpoint:
+// a run resumed from any checkpoint ends with the same bits as one that was never stopped.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint.h"
+#include "framework/data/data_loader.h"
+#include "framework/evaluate.h"
+#include "framework/lr_schedule.h"
+#include "framework/module.h"
+#include "framework/optimizer.h"
+
+namespace steelyard {
+
+// A loss, gradient or weight is no longer finite; the message names the step and the first bad
+// tensor. Nothing was saved.
+class TrainingDiverged : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct StepReport {
+  std::int64_t step = 0;  // steps done, this one included
+  std::int64_t total_steps = 0;
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t batch = 0;  // within the epoch, from 0
+  double loss = 0;
+  double lr = 0;
+};
+
+struct EpochReport {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  double train_loss = 0;                // mean over the epoch's samples, as trained
+  std::optional<Metrics> validation{};  // when there is a validation split
+};
+
+// What watches or steers a run from outside the engine.
+class TrainerCallback {
+ public:
+  virtual ~TrainerCallback() = default;
+  virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
+  // After the optimizer's step, before any checkpoint of it.
+  virtual void on_step_end(const StepReport& /*report*/) {}
+  virtual void on_epoch_end(const EpochReport& /*report*/) {}
+};
+
+struct TrainerOptions {
+  std::int64_t epochs = 1;
+  std::uint64_t seed = 0;
+  Loss loss;
+  LrSchedule lr_schedule;
+  std::optional<double> clip_grad_norm;
+  // Where last.safetensors and best.safetensors go; empty: nothing is written.
+  std::filesystem::path run_dir;
+  std::int64_t checkpoint_every_steps = 0;  // 0: at the ends of epochs only
+  bool keep_step_checkpoints = false;       // also as step-N.safetensors
+};
+
+struct TrainResult {
+  bool interrupted = false;
+  std::int64_t step = 0;
+  struct Best {
+    std::int64_t epoch = 0;
+    Metrics metrics;
+  };
+  std::optional<Best> best;  // on the validation split
+};
+
+class Trainer {
+ public:
+  // The model, optimizer and callbacks outlive the trainer; `validation` may be empty.
+  Trainer(Module& model, Optimizer& optimizer, const Dataset& train, const Dataset& validation,
+          const LoaderOptions& loader_options, const TrainerOptions& options,
+          std::vector<TrainerCallback*> callbacks);
+
+  // Continues from a checkpoint of this kind of run. Throws InputError when it does not fit.
+  void restore(const Checkpoint& checkpoint, const std::string& source_name);
+
+  // Trains to the end, or until `stop` becomes true: then saves last.safetensors and returns.
+  // Throws TrainingDiverged.
+  TrainResult run(const std::atomic<bool>& stop);
+
+  // Steps done.
+  std::int64_t step() const { return position_.step; }
+  std::int64_t total_steps() const { return options_.epochs * loader_.batches_per_epoch(); }
+
+ private:
+  // Where the run stands; all of it is in the checkpoint.
+  struct Position {
+    std::int64_t epoch = 0;
+    std::int64_t batch = 0;  // the next one
+    std::int64_t step = 0;   // steps done
+    double loss_sum = 0;     // over the epoch's samples so far
+    std::int64_t samples = 0;
+  };
+
+  bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
+  void train_step(const Batch& batch);
+  void finish_epoch();
+  Checkpoint checkpoint() const;
+  void save(const std::string& file_name) const;
+  [[noreturn]] void diverged(const std::string& what, const Batch& batch) const;
+  void require_finite_state() const;
+
+  Module& model_;
+  Optimizer& optimizer_;
+  std::vector<NamedParameter> parameters_;
+  Dataset validation_;
+  LoaderOptions loader_options_;
+  DataLoader loader_;
+  TrainerOptions options_;
+  std::vector<TrainerCallback*> callbacks_;
+  Position position_;
+  std::optional<TrainResult::Best> best_;
+};
+
+}  // namespace steelyard

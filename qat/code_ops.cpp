@@ -1,0 +1,289 @@
+#include "qat/code_ops.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "framework/ops/dropout.h"
+#include "kernels/elementwise.h"
+#include "kernels/fake_quantize.h"
+#include "kernels/integer_pool.h"
+
+namespace steelyard::qat {
+namespace {
+
+// A recorded operation on codes: its gradient is a function of the saved tensors alone.
+class CodeFunction : public Function {
+ public:
+  // grad of the output, the input's shape, saved tensors -> grad of each input.
+  using Gradient = std::function<Tensor(const Tensor&, const Shape&, const std::vector<Tensor>&)>;
+
+  CodeFunction(std::string name, Attributes attributes, Gradient gradient,
+               std::vector<Tensor> saved_tensors)
+      : name_(std::move(name)), attributes_(std::move(attributes)), gradient_(std::move(gradient)) {
+    for (Tensor& tensor : saved_tensors) save(std::move(tensor));
+  }
+  std::string name() const override { return name_; }
+  Attributes attributes() const override { return attributes_; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    // Every input of these operations has the same gradient: there is one, or the two of a sum.
+    const Tensor grad = gradient_(grad_output, inputs()[0]->shape, saved());
+    return std::vector<Tensor>(inputs().size(), grad);
+  }
+
+ private:
+  std::string name_;
+  Attributes attributes_;
+  Gradient gradient_;
+};
+
+Tensor empty_mask(std::int64_t n) { return Tensor::empty({kernels::mask_bytes(n)}, DType::kU8); }
+
+// Output codes of the quantizer's type and current parameters, to be filled.
+QuantizedValue empty_output(FakeQuantize& output, Shape shape) {
+  output.require_observed();
+  return {.codes = Tensor::empty(std::move(shape), output.config().scheme.code_dtype()),
+          .scale = output.scale()[0],
+          .zero_point = output.zero_point()[0],
+          .range = output.code_range()};
+}
+
+// The same parameters as `x` for codes of another shape.
+QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
+  return {
+      .codes = std::move(codes), .scale = x.scale, .zero_point = x.zero_point, .range = x.range};
+}
+
+Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Shape output_shape,
+                       FakeQuantize& output, ForwardContext& context, const char* name,
+                       Attributes attributes) {
+  const auto codes = quantized(x);
+  Tensor sums = Tensor::empty(output_shape, DType::kI32);
+  visit_codes(codes->codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::integer_window_sums(shape, codes->codes.data<Code>(), codes->zero_point,
+                                 sums.data<std::int32_t>());
+  });
+  const std::int64_t count = shape.kernel_h * shape.kernel_w;
+  if (context.training && output.observing()) {
+    Tensor values = Tensor::empty(output_shape);
+    kernels::dequantize_average(sums.size(), codes->scale, count, sums.data<std::int32_t>(),
+                                values.data<float>());
+    output.observe(values.span<float>());
+  }
+  QuantizedValue y = empty_output(output, std::move(output_shape));
+  const kernels::AverageRequantize op{codes->scale, count, y.scale, y.zero_point, y.range};
+  const bool recorded = should_record({x});
+  const Tensor mask = recorded ? empty_mask(sums.size()) : Tensor();
+  visit_codes(y.codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::requantize_average(sums.size(), op, sums.data<std::int32_t>(), y.codes.data<Code>(),
+                                recorded ? mask.data<std::uint8_t>() : nullptr);
+  });
+  Variable result = make_variable(std::move(y));
+  if (!recorded) return result;
+  const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
+                                const std::vector<Tensor>& saved) {
+    const Tensor inside = masked_gradient(grad_output, saved[0]);
+    Tensor grad = Tensor::empty(input);
+    kernels::avg_pool2d_backward(shape, /*count_include_pad=*/true, inside.data<float>(),
+                                 grad.data<float>());
+    return grad;
+  };
+  return record(std::move(result),
+                std::make_shared<CodeFunction>(name, std::move(attributes), gradient,
+                                               std::vector<Tensor>{mask}),
+                {x});
+}
+
+}  // namespace
+
+Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
+  const auto codes = quantized(x);
+  const kernels::Pool2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
+  const bool recorded = should_record({x});
+  Tensor winners;
+  if (recorded) winners = Tensor::empty({shape.output_size() * 2}, DType::kU8);
+  Tensor pooled = Tensor::empty({shape.batch, shape.out_h(), shape.out_w(), shape.channels},
+                                codes->codes.dtype());
+  visit_codes(pooled.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::max_pool2d_forward(shape, codes->codes.data<Code>(), pooled.data<Code>(),
+                                static_cast<std::uint16_t*>(winners.raw()));
+  });
+  Variable y = make_variable(with_codes(*codes, pooled));
+  if (!recorded) return y;
+  const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
+                                const std::vector<Tensor>& saved) {
+    Tensor grad = Tensor::empty(input);
+    kernels::max_pool2d_backward(shape, grad_output.data<float>(),
+                                 static_cast<const std::uint16_t*>(saved[0].raw()),
+                                 grad.data<float>());
+    return grad;
+  };
+  return record(std::move(y),
+                std::make_shared<CodeFunction>("quantized_max_pool2d", pool2d_attributes(geometry),
+                                               gradient, std::vector<Tensor>{winners}),
+                {x});
+}
+
+Variable flatten_codes(const Variable& x) {
+  if (x.shape().size() == 2) return x;
+  const auto codes = quantized(x);
+  const std::int64_t batch = x.dim(0);
+  const std::int64_t channels = x.dim(-1);
+  const std::int64_t pixels =
+      batch == 0 || channels == 0 ? 0 : codes->codes.size() / batch / channels;
+  Tensor flat = Tensor::empty({batch, pixels * channels}, codes->codes.dtype());
+  visit_codes(flat.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::nhwc_to_nchw(batch, pixels, channels, codes->codes.data<Code>(), flat.data<Code>());
+  });
+  Variable y = make_variable(with_codes(*codes, flat));
+  if (!should_record({x})) return y;
+  const auto gradient = [=](const Tensor& grad_output, const Shape& input,
+                            const std::vector<Tensor>&) {
+    Tensor grad = Tensor::empty(input);
+    kernels::nchw_to_nhwc(batch, pixels, channels, grad_output.data<float>(), grad.data<float>());
+    return grad;
+  };
+  return record(std::move(y),
+                std::make_shared<CodeFunction>("quantized_flatten", Attributes{}, gradient,
+                                               std::vector<Tensor>{}),
+                {x});
+}
+
+Variable activation_codes(const Variable& x, kernels::Activation activation) {
+  if (activation == kernels::Activation::kNone) return x;
+  const auto codes = quantized(x);
+  const std::int64_t n = codes->codes.size();
+  // The largest code of the linear part; ReLU6 ends at the code of 6.
+  const auto grid = kernels::make_affine(codes->range, codes->scale, codes->zero_point);
+  const std::int32_t top = activation == kernels::Activation::kRelu6
+                               ? kernels::quantize_value(6.0F, grid)
+                               : codes->range.qmax;
+  const std::int32_t zero = codes->zero_point;
+  const bool capped = activation == kernels::Activation::kRelu6;
+  const bool recorded = should_record({x});
+  const Tensor mask = recorded ? empty_mask(n) : Tensor();
+  if (recorded) mask.fill(0);
+  Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype());
+  visit_codes(rectified.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    const Code* in = codes->codes.template data<Code>();
+    Code* out = rectified.data<Code>();
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i] = static_cast<Code>(std::clamp<std::int32_t>(in[i], zero, top));
+    }
+    std::uint8_t* bits = recorded ? mask.data<std::uint8_t>() : nullptr;
+    for (std::int64_t i = 0; recorded && i < n; ++i) {
+      const bool linear = in[i] > zero && (!capped || in[i] < top);
+      bits[i / 8] =
+          static_cast<std::uint8_t>(bits[i / 8] | static_cast<unsigned>(linear) << (i % 8));
+    }
+  });
+  Variable y = make_variable(with_codes(*codes, rectified));
+  if (!recorded) return y;
+  const auto gradient = [](const Tensor& grad_output, const Shape&,
+                           const std::vector<Tensor>& saved) {
+    return masked_gradient(grad_output, saved[0]);
+  };
+  return record(std::move(y),
+                std::make_shared<CodeFunction>("quantized_relu", Attributes{}, gradient,
+                                               std::vector<Tensor>{mask}),
+                {x});
+}
+
+Variable dropout_codes(const Variable& x, double p, Rng& rng) {
+  if (p == 0) return x;
+  const auto codes = quantized(x);
+  const Tensor mask = dropout_mask(codes->codes.size(), p, rng);
+  Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype());
+  visit_codes(kept.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    const Code* in = codes->codes.template data<Code>();
+    const std::uint8_t* bits = mask.data<std::uint8_t>();
+    Code* out = kept.data<Code>();
+    for (std::int64_t i = 0; i < kept.size(); ++i) {
+      const bool keep = (bits[i / 8] >> (i % 8) & 1) != 0;
+      out[i] = keep ? in[i] : static_cast<Code>(codes->zero_point);
+    }
+  });
+  QuantizedValue value = with_codes(*codes, kept);
+  value.scale *= static_cast<float>(1.0 / (1.0 - p));
+  Variable y = make_variable(std::move(value));
+  if (!should_record({x})) return y;
+  const auto gradient = [p](const Tensor& grad_output, const Shape&,
+                            const std::vector<Tensor>& saved) {
+    return apply_dropout(grad_output, saved[0], p);
+  };
+  return record(std::move(y),
+                std::make_shared<CodeFunction>("quantized_dropout", Attributes{}, gradient,
+                                               std::vector<Tensor>{mask}),
+                {x});
+}
+
+Variable add_codes(const Variable& a, const Variable& b, kernels::Activation activation,
+                   FakeQuantize& output, ForwardContext& context) {
+  if (a.shape() != b.shape()) {
+    throw std::invalid_argument("[quantized_add] expected equal shapes, got " +
+                                shape_string(a.shape()) + " and " + shape_string(b.shape()));
+  }
+  const auto qa = quantized(a);
+  const auto qb = quantized(b);
+  const std::int64_t n = qa->codes.size();
+  const kernels::QuantizedOperand pa{qa->scale, qa->zero_point};
+  const kernels::QuantizedOperand pb{qb->scale, qb->zero_point};
+  const auto visit_operands = [&](auto&& f) {
+    visit_codes(qa->codes.dtype(), [&](auto* tag_a) {
+      visit_codes(qb->codes.dtype(), [&](auto* tag_b) {
+        f(qa->codes.template data<CodeOf<decltype(tag_a)>>(),
+          qb->codes.template data<CodeOf<decltype(tag_b)>>());
+      });
+    });
+  };
+  if (context.training && output.observing()) {
+    Tensor sum = Tensor::empty(a.shape());
+    visit_operands([&](auto* codes_a, auto* codes_b) {
+      kernels::dequantize_add(n, activation, codes_a, pa, codes_b, pb, sum.data<float>());
+    });
+    output.observe(sum.span<float>());
+  }
+  QuantizedValue y = empty_output(output, a.shape());
+  const bool recorded = should_record({a, b});
+  const Tensor mask = recorded ? empty_mask(n) : Tensor();
+  visit_operands([&](auto* codes_a, auto* codes_b) {
+    visit_codes(y.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      kernels::requantize_add(n, activation, codes_a, pa, codes_b, pb, y.scale, y.zero_point,
+                              y.range, y.codes.data<Code>(),
+                              recorded ? mask.data<std::uint8_t>() : nullptr);
+    });
+  });
+  Variable result = make_variable(std::move(y));
+  if (!recorded) return result;
+  const auto gradient = [](const Tensor& grad_output, const Shape&,
+                           const std::vector<Tensor>& saved) {
+    return masked_gradient(grad_output, saved[0]);
+  };
+  return record(std::move(result),
+                std::make_shared<CodeFunction>("quantized_add", Attributes{}, gradient,
+                                               std::vector<Tensor>{mask}),
+                {a, b});
+}
+
+Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, FakeQuantize& output,
+                          ForwardContext& context) {
+  const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
+  return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.channels},
+                       output, context, "quantized_avg_pool2d", pool2d_attributes(geometry));
+}
+
+Variable global_avg_pool_codes(const Variable& x, FakeQuantize& output, ForwardContext& context) {
+  const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
+  const kernels::Pool2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
+  return average_codes(x, shape, {shape.batch, shape.channels}, output, context,
+                       "quantized_global_avg_pool", {});
+}
+
+}  // namespace steelyard::qat

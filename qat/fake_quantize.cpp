@@ -1,0 +1,135 @@
+#include "qat/fake_quantize.h"
+
+#include <stdexcept>
+
+#include "kernels/fake_quantize.h"
+
+namespace steelyard::qat {
+namespace {
+
+class StraightThroughFunction : public Function {
+ public:
+  explicit StraightThroughFunction(Tensor mask) { save(std::move(mask)); }
+  std::string name() const override { return "fake_quantize"; }
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    return {masked_gradient(grad_output, saved()[0])};
+  }
+};
+
+}  // namespace
+
+FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, std::int64_t channels)
+    : config_(config),
+      role_(role),
+      observer_(observers::make_observer(config.observer, config.scheme, channels)),
+      scale_(register_buffer("scale", Tensor::full({channels}, 1.0))),
+      zero_point_(register_buffer("zero_point", Tensor::zeros({channels}, DType::kI32))),
+      switches_(register_buffer("switches", Tensor::zeros({kSwitches}, DType::kU8))),
+      zero_range_(static_cast<std::size_t>(channels), false) {
+  observers::validate(config.scheme);
+  set_observing(true);
+  set_quantizing(true);
+  for (const NamedBuffer& buffer : observer_->state()) {
+    register_buffer("observer_" + buffer.name, buffer.tensor);
+  }
+}
+
+std::string FakeQuantize::description() const {
+  return "FakeQuantize(" + observers::to_string(config_.scheme) + ", " + observer_->name() + ")";
+}
+
+Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
+  if (x.dtype() != DType::kF32) throw_not_floating("fake_quantize", x.dtype());
+  if (context.training && observing()) observe(x.value().span<float>());
+  if (!quantizing()) return x;
+  const bool recorded = should_record({x});
+  Tensor mask;
+  QuantizedValue value;
+  value.codes = quantize(x.value(), recorded ? &mask : nullptr);
+  if (scale_.size() > 1) {
+    // Codes of several scales are no operand of an integer product: hand out the float values.
+    Tensor y = Tensor::empty(x.shape());
+    visit_codes(value.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      kernels::dequantize(layout(y.size()), value.codes.data<Code>(), scale().data(),
+                          zero_point().data(), y.data<float>());
+    });
+    return recorded ? straight_through(Variable(y), mask, x) : Variable(y);
+  }
+  value.scale = scale()[0];
+  value.zero_point = zero_point()[0];
+  value.range = code_range();
+  Variable y = make_variable(std::move(value));
+  return recorded ? straight_through(y, mask, x) : y;
+}
+
+void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t zero_point) {
+  observers::validate({scale, zero_point}, config_.scheme, "fake_quantize");
+  scale_.span<float>()[static_cast<std::size_t>(channel)] = scale;
+  zero_point_.span<std::int32_t>()[static_cast<std::size_t>(channel)] = zero_point;
+  switches_.data<std::uint8_t>()[kObserved] = 1;
+}
+
+void FakeQuantize::observe(std::span<const float> values) {
+  if (role_ == QuantizerRole::kWeight && !observer_->forgets()) observer_->reset();
+  non_finite_ +=
+      observer_->observe(layout(static_cast<std::int64_t>(values.size())), values.data());
+  update_qparams();
+}
+
+void FakeQuantize::observe(const observers::Extremes& extremes) {
+  non_finite_ += extremes.non_finite;
+  observer_->observe_extremes(extremes);
+  update_qparams();
+}
+
+void FakeQuantize::update_qparams() {
+  const std::vector<observers::Range> ranges = observer_->ranges();
+  for (std::size_t c = 0; c < ranges.size(); ++c) {
+    const observers::QParams params = observers::choose_qparams(ranges[c], config_.scheme);
+    set_qparams(static_cast<std::int64_t>(c), params.scale, params.zero_point);
+    zero_range_[c] = params.zero_range;
+  }
+}
+
+Tensor FakeQuantize::quantize(const Tensor& x, Tensor* mask) {
+  require_observed();
+  Tensor codes = Tensor::empty(x.shape(), config_.scheme.code_dtype());
+  if (mask != nullptr) *mask = Tensor::empty({kernels::mask_bytes(x.size())}, DType::kU8);
+  std::uint8_t* bits = mask != nullptr ? mask->data<std::uint8_t>() : nullptr;
+  non_finite_ += visit_codes(codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    return kernels::quantize(layout(x.size()), code_range(), x.data<float>(), scale().data(),
+                             zero_point().data(), codes.data<Code>(), bits);
+  });
+  return codes;
+}
+
+kernels::ChannelLayout FakeQuantize::layout(std::int64_t size) const {
+  const std::int64_t channels = scale_.size();
+  return {1, channels, channels == 0 ? 0 : size / channels};
+}
+
+void FakeQuantize::require_observed() const {
+  if (switches_.data<std::uint8_t>()[kObserved] == 0) {
+    throw std::logic_error(
+        "[fake_quantize] asked to quantize before anything was observed: train with observers on "
+        "first");
+  }
+}
+
+std::int64_t FakeQuantize::take_non_finite_count() { return std::exchange(non_finite_, 0); }
+
+Variable straight_through(Variable output, Tensor mask, const Variable& input) {
+  return record(std::move(output), std::make_shared<StraightThroughFunction>(std::move(mask)),
+                {input});
+}
+
+Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask) {
+  Tensor grad = Tensor::empty(grad_output.shape());
+  kernels::apply_mask(grad.size(), mask.data<std::uint8_t>(), grad_output.data<float>(),
+                      grad.data<float>());
+  return grad;
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,85 @@
+// FakeQuantize: an observer, its scale and zero point, and the quantizer they define.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "framework/module.h"
+#include "kernels/layout.h"
+#include "observers/observer.h"
+#include "qat/qconfig.h"
+#include "qat/quantized_value.h"
+
+namespace steelyard::qat {
+
+// Weights are wholly visible in every step: an observer that never forgets starts anew each time,
+// since a running extreme would never follow weights that shrink.
+enum class QuantizerRole { kActivation, kWeight };
+
+// Quantizes one tensor. Observing and quantizing are separate switches; both, the scale, the zero
+// point and the observer's state are buffers, so that a checkpoint holds them.
+class FakeQuantize : public Module {
+ public:
+  // channels: number of scales (1 unless the scheme's strategy is kChannel, then dimension 0).
+  FakeQuantize(const QuantizerConfig& config, QuantizerRole role, std::int64_t channels = 1);
+
+  // Observes x in training, and gives its straight-through fake-quantization with codes attached
+  // (x itself while quantizing is off). x is f32. Throws std::logic_error when asked to quantize
+  // before anything was observed.
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "FakeQuantize"; }
+  std::string description() const override;
+
+  const QuantizerConfig& config() const { return config_; }
+  kernels::CodeRange code_range() const { return config_.scheme.code_range(); }
+  std::span<const float> scale() const { return scale_.span<float>(); }
+  std::span<const std::int32_t> zero_point() const { return zero_point_.span<std::int32_t>(); }
+  // Sets one channel's parameters; throws std::invalid_argument when they are not valid.
+  void set_qparams(std::int64_t channel, float scale, std::int32_t zero_point);
+
+  bool observing() const { return switches_.data<std::uint8_t>()[kObserving] != 0; }
+  bool quantizing() const { return switches_.data<std::uint8_t>()[kQuantizing] != 0; }
+  void set_observing(bool on) { switches_.data<std::uint8_t>()[kObserving] = on; }
+  void set_quantizing(bool on) { switches_.data<std::uint8_t>()[kQuantizing] = on; }
+
+  // Learns from values (or from their extremes, where the observer needs no more) and updates the
+  // scale and zero point. What producers call that quantize in their own epilogue.
+  void observe(std::span<const float> values);
+  void observe(const observers::Extremes& extremes);
+  bool needs_only_extremes() const { return observer_->needs_only_extremes(); }
+
+  // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask.
+  Tensor quantize(const Tensor& x, Tensor* mask);
+  kernels::ChannelLayout layout(std::int64_t size) const;
+  // Per channel: the range last observed was zero.
+  bool zero_range(std::int64_t channel) const {
+    return zero_range_[static_cast<std::size_t>(channel)];
+  }
+  void require_observed() const;
+
+  // NaN and infinite values met since the last call.
+  std::int64_t take_non_finite_count();
+
+ private:
+  enum Switch { kObserving, kQuantizing, kObserved, kSwitches };
+  void update_qparams();
+
+  QuantizerConfig config_;
+  QuantizerRole role_;
+  std::unique_ptr<observers::Observer> observer_;
+  Tensor scale_;       // f32 [channels]
+  Tensor zero_point_;  // i32 [channels]
+  Tensor switches_;    // u8 [kSwitches]
+  std::vector<bool> zero_range_;
+  std::int64_t non_finite_ = 0;
+};
+
+// The straight-through estimator: makes `output` the quantized form of `input`, whose gradient
+// passes where the packed mask has a one. Source: Bengio et al. 2013, arXiv:1308.3432.
+Variable straight_through(Variable output, Tensor mask, const Variable& input);
+
+// grad_output where the packed mask has a one, else 0.
+Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask);
+
+}  // namespace steelyard::qat

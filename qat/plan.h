@@ -1,0 +1,24 @@
+// What prepare() decided, for every module and tensor: printed before training starts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace steelyard::qat {
+
+struct PlanRow {
+  std::string module;     // path: "layer1.0.conv1"
+  std::string tensor;     // "weight", "bias", "output", "input" or "-"
+  std::string quantized;  // "int8 symmetric, per channel", "as conv1.output", "float", "-"
+  std::string observer;
+  std::string note;
+};
+
+struct Plan {
+  std::vector<PlanRow> rows;
+};
+
+// An aligned table, a line a row, with a header line.
+std::string to_string(const Plan& plan);
+
+}  // namespace steelyard::qat

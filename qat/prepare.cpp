@@ -1,0 +1,351 @@
+#include "qat/prepare.h"
+
+#include "framework/error.h"
+#include "layers/activations.h"
+#include "layers/dropout.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/pooling.h"
+#include "layers/residual.h"
+#include "layers/sequential.h"
+#include "qat/fold.h"
+#include "qat/pass_through.h"
+#include "qat/qat_conv2d.h"
+#include "qat/qat_linear.h"
+#include "qat/qat_pool.h"
+#include "qat/qat_residual.h"
+#include "qat/target_match.h"
+
+namespace steelyard::qat {
+namespace {
+
+constexpr const char* kInputName = "(input)";
+
+// The whole model with the quantizer of its input; the wrapped model's names are unchanged.
+class QatModel : public Module {
+ public:
+  explicit QatModel(std::shared_ptr<Module> model) : model_(register_child("", std::move(model))) {}
+
+  void quantize_input(const QuantizerConfig& config) {
+    input_ = &register_child("input_quantizer",
+                             std::make_shared<FakeQuantize>(config, QuantizerRole::kActivation));
+  }
+  Slot& model() { return model_; }
+
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    return model_(input_ != nullptr ? (*input_)(x, context) : x, context);
+  }
+  std::string type_name() const override { return "QatModel"; }
+
+ private:
+  Slot& model_;
+  Slot* input_ = nullptr;
+};
+
+// How the tensor between two modules is represented, and by whose quantizer.
+struct Flow {
+  enum class Kind { kModelInput, kQuantized, kFloat, kUnknown };
+  Kind kind = Kind::kModelInput;
+  std::string source = kInputName;  // the quantizer's owner
+};
+
+template <typename T>
+T* as(Module& module) {
+  return dynamic_cast<T*>(&module);
+}
+
+std::string scheme_text(const QuantizerConfig& config) {
+  return observers::to_string(config.scheme);
+}
+
+// A Linear or Conv2d with what follows it in its Sequential.
+struct Chain {
+  Slot* layer = nullptr;
+  Slot* norm = nullptr;
+  Slot* activation = nullptr;
+  std::string norm_path{};
+  std::string activation_path{};
+};
+
+kernels::Activation activation_of(Module& module) {
+  if (as<ReLU>(module)) return kernels::Activation::kRelu;
+  if (as<ReLU6>(module)) return kernels::Activation::kRelu6;
+  return kernels::Activation::kNone;
+}
+
+class Preparer {
+ public:
+  explicit Preparer(const QuantizeConfig& config) : targets_(config) {
+    for (const QuantizeGroup& group : config.groups) {
+      validate(group.config);
+      if (group.config.activations && !joins_) joins_ = group.config.activations;
+    }
+  }
+
+  PreparedModel run(std::shared_ptr<Module> model) {
+    auto root = std::make_shared<QatModel>(std::move(model));
+    walk(root->model(), "", Flow{});
+    targets_.finish();
+    if (input_) {
+      root->quantize_input(*input_);
+      plan_.rows.insert(plan_.rows.begin(), {kInputName, "output", scheme_text(*input_),
+                                             input_->observer.type, "the model's input"});
+    }
+    return {root, std::move(plan_)};
+  }
+
+ private:
+  Flow walk(Slot& slot, const std::string& path, const Flow& in) {
+    Module& module = *slot;
+    if (as<Linear>(module) || as<Conv2d>(module)) return swap_layer({.layer = &slot}, path, in);
+    targets_.note_unsupported(path, module.type_name());
+    if (auto* sequential = as<Sequential>(module)) return walk_sequential(*sequential, path, in);
+    if (as<Residual>(module)) return swap_residual(slot, path, in);
+    if (as<Identity>(module)) return in;
+    if (is_passive(module)) return swap_passive(slot, path, in);
+    if (as<GlobalAvgPool>(module) || as<AvgPool2d>(module)) return swap_average(slot, path, in);
+    return walk_unknown(module, path, in);
+  }
+
+  Flow walk_sequential(Sequential& sequential, const std::string& path, Flow flow) {
+    const auto& children = sequential.children();
+    for (std::size_t i = 0; i < children.size();) {
+      const std::string child_path = join_path(path, children[i]->name());
+      Module& child = **children[i];
+      if (!as<Linear>(child) && !as<Conv2d>(child)) {
+        flow = walk(*children[i], child_path, flow);
+        ++i;
+        continue;
+      }
+      Chain chain{.layer = children[i].get()};
+      ++i;
+      if (i < children.size() && as<BatchNorm2d>(**children[i])) {
+        chain.norm = children[i].get();
+        chain.norm_path = join_path(path, children[i]->name());
+        ++i;
+      }
+      if (i < children.size() && activation_of(**children[i]) != kernels::Activation::kNone) {
+        chain.activation = children[i].get();
+        chain.activation_path = join_path(path, children[i]->name());
+        ++i;
+      }
+      flow = swap_layer(chain, child_path, flow);
+    }
+    return flow;
+  }
+
+  Flow swap_layer(const Chain& chain, const std::string& path, const Flow& in) {
+    std::string reason;
+    const QConfig* config = targets_.config_for(path, (*chain.layer)->type_name(), reason);
+    if (config == nullptr) return keep_chain_in_float(chain, path, reason);
+    note_chain(chain);
+
+    FoldedWeights folded;
+    auto* norm = chain.norm != nullptr ? as<BatchNorm2d>(**chain.norm) : nullptr;
+    const auto activation = chain.activation != nullptr ? activation_of(**chain.activation)
+                                                        : kernels::Activation::kNone;
+    const std::shared_ptr<Module> original = chain.layer->module();
+    std::shared_ptr<QuantizedLayer> layer;
+    const auto build = [&]<typename Quantized>(auto& source, std::shared_ptr<Quantized>) {
+      const Tensor bias = source.bias().defined() ? source.bias().value() : Tensor();
+      if (norm != nullptr) {
+        folded = fold_batch_norm(source.weight().value(), bias, *norm);
+        return std::make_shared<Quantized>(source.options(), folded.weight, folded.bias, *config,
+                                           activation);
+      }
+      return std::make_shared<Quantized>(source, *config, activation);
+    };
+    if (auto* linear = as<Linear>(*original)) {
+      layer = build(*linear, std::shared_ptr<QatLinear>());
+    } else {
+      layer = build(*as<Conv2d>(*original), std::shared_ptr<QatConv2d>());
+    }
+    chain.layer->replace(layer);
+    if (chain.norm != nullptr) chain.norm->replace(std::make_shared<Identity>());
+    if (chain.activation != nullptr) chain.activation->replace(std::make_shared<Identity>());
+    wire_input(*layer, *config, path, in);
+    return describe_layer(chain, *layer, *config, path);
+  }
+
+  // The tensor the layer reads: quantized at its producer, else at this reader.
+  void wire_input(QuantizedLayer& layer, const QConfig& config, const std::string& path,
+                  const Flow& in) {
+    if (!config.weights || !config.activations) return;
+    switch (in.kind) {
+      case Flow::Kind::kQuantized:
+        return;
+      case Flow::Kind::kModelInput:
+        if (!input_) input_ = config.activations;
+        return;
+      case Flow::Kind::kFloat:
+      case Flow::Kind::kUnknown:
+        layer.add_input_quantizer(*config.activations);
+        row(path, "input", scheme_text(*config.activations), config.activations->observer.type,
+            in.kind == Flow::Kind::kFloat ? "its producer is in float"
+                                          : "where the input arrives in float");
+    }
+  }
+
+  Flow describe_layer(const Chain& chain, QuantizedLayer& layer, const QConfig& config,
+                      const std::string& path) {
+    if (config.weights) {
+      row(path, "weight", scheme_text(*config.weights), config.weights->observer.type,
+          chain.norm != nullptr ? chain.norm_path + " folded in" : "");
+    } else {
+      row(path, "weight", "float", "-", "no weights in its group");
+    }
+    const bool integers = config.weights && config.activations;
+    if (layer.bias().defined()) {
+      row(path, "bias", integers ? "int32, scale s_x * s_w" : "float", "-", "");
+    }
+    Flow out{Flow::Kind::kFloat, path};
+    std::string note = chain.activation != nullptr ? "after " + chain.activation_path : "";
+    if (config.activations) {
+      out.kind = Flow::Kind::kQuantized;
+      row(path, "output", scheme_text(*config.activations), config.activations->observer.type,
+          note);
+    } else {
+      row(path, "output", "float", "-", "no activations in its group");
+    }
+    if (chain.norm != nullptr) row(chain.norm_path, "-", "-", "-", "folded into " + path);
+    if (chain.activation != nullptr)
+      row(chain.activation_path, "-", "-", "-", "fused into " + path);
+    return out;
+  }
+
+  Flow keep_chain_in_float(const Chain& chain, const std::string& path, const std::string& reason) {
+    note_chain(chain);
+    row(path, "-", "float", "-", reason);
+    if (chain.norm != nullptr) row(chain.norm_path, "-", "float", "-", "follows " + path);
+    if (chain.activation != nullptr)
+      row(chain.activation_path, "-", "float", "-", "follows " + path);
+    return {Flow::Kind::kFloat, path};
+  }
+
+  void note_chain(const Chain& chain) {
+    if (chain.norm != nullptr) {
+      targets_.note_unsupported(chain.norm_path, (*chain.norm)->type_name());
+    }
+    if (chain.activation != nullptr) {
+      targets_.note_unsupported(chain.activation_path, (*chain.activation)->type_name());
+    }
+  }
+
+  static bool is_passive(Module& module) {
+    return as<MaxPool2d>(module) || as<Flatten>(module) || as<Dropout>(module) ||
+           activation_of(module) != kernels::Activation::kNone;
+  }
+
+  Flow swap_passive(Slot& slot, const std::string& path, const Flow& in) {
+    Module& module = *slot;
+    if (auto* pool = as<MaxPool2d>(module)) {
+      slot.replace(std::make_shared<QatMaxPool2d>(pool->options()));
+    } else if (as<Flatten>(module)) {
+      slot.replace(std::make_shared<QatFlatten>());
+    } else if (auto* dropout = as<Dropout>(module)) {
+      slot.replace(std::make_shared<QatDropout>(dropout->p()));
+    } else {
+      slot.replace(std::make_shared<QatActivation>(activation_of(module)));
+    }
+    const bool shared = in.kind == Flow::Kind::kQuantized || in.kind == Flow::Kind::kModelInput;
+    row(path, "output", shared ? "as " + in.source : "float", "-",
+        shared ? "" : "its input is in float");
+    return in;
+  }
+
+  Flow swap_average(Slot& slot, const std::string& path, const Flow& in) {
+    auto* windows = as<AvgPool2d>(*slot);
+    if (!joins_ || in.kind == Flow::Kind::kFloat ||
+        (windows != nullptr && !windows->options().count_include_pad)) {
+      row(path, "output", "float", "-",
+          !joins_ ? "no group has activations"
+                  : (in.kind == Flow::Kind::kFloat ? "its input is in float"
+                                                   : "windows of unequal counts"));
+      return {Flow::Kind::kFloat, path};
+    }
+    read_model_input(in);
+    if (windows != nullptr) {
+      slot.replace(std::make_shared<QatAvgPool2d>(windows->options().geometry, *joins_));
+    } else {
+      slot.replace(std::make_shared<QatGlobalAvgPool>(*joins_));
+    }
+    row(path, "output", scheme_text(*joins_), joins_->observer.type, "of the integer average");
+    return {Flow::Kind::kQuantized, path};
+  }
+
+  Flow swap_residual(Slot& slot, const std::string& path, const Flow& in) {
+    const std::shared_ptr<Module> residual = slot.module();  // keeps the slots below alive
+    const auto& children = residual->children();
+    Slot& main = *children[0];
+    Slot& shortcut = *children[1];
+    Slot& activation_slot = *children[2];
+    const Flow a = walk(main, join_path(path, main.name()), in);
+    const Flow b = walk(shortcut, join_path(path, shortcut.name()), in);
+    const std::string activation_path = join_path(path, activation_slot.name());
+    targets_.note_unsupported(activation_path, activation_slot->type_name());
+    const auto activation = activation_of(*activation_slot);
+    const bool known_activation =
+        activation != kernels::Activation::kNone || as<Identity>(*activation_slot);
+    const bool quantizable = a.kind != Flow::Kind::kFloat && b.kind != Flow::Kind::kFloat;
+    if (!joins_ || !known_activation || !quantizable) {
+      row(path, "output", "float", "-",
+          !joins_
+              ? "no group has activations"
+              : (quantizable ? "its activation has no quantized form" : "a branch is in float"));
+      return {Flow::Kind::kFloat, path};
+    }
+    read_model_input(a);
+    read_model_input(b);
+    slot.replace(
+        std::make_shared<QatResidual>(main.module(), shortcut.module(), activation, *joins_));
+    const bool fused = activation != kernels::Activation::kNone;
+    row(path, "output", scheme_text(*joins_), joins_->observer.type,
+        std::string("residual sum") + (fused ? " after " + activation_path : ""));
+    return {Flow::Kind::kQuantized, path};
+  }
+
+  // Containers and layers the walk does not know: children are swapped one by one.
+  Flow walk_unknown(Module& module, const std::string& path, const Flow&) {
+    if (module.children().empty()) {
+      row(path, "-", "float", "-", module.type_name() + " has no quantized form");
+      return {Flow::Kind::kFloat, path};
+    }
+    row(path, "-", "-", "-", module.type_name() + ": children swapped one by one");
+    for (const auto& child : module.children()) {
+      walk(*child, join_path(path, child->name()), {Flow::Kind::kUnknown, path});
+    }
+    return {Flow::Kind::kUnknown, path};
+  }
+
+  void read_model_input(const Flow& flow) {
+    if (flow.kind == Flow::Kind::kModelInput && !input_) input_ = joins_;
+  }
+
+  void row(const std::string& module, const std::string& tensor, const std::string& quantized,
+           const std::string& observer, const std::string& note) {
+    plan_.rows.push_back({module.empty() ? "(model)" : module, tensor, quantized, observer, note});
+  }
+
+  TargetMatcher targets_;
+  // The quantizer of sums and averages, which no target names: the first group's activations.
+  std::optional<QuantizerConfig> joins_;
+  std::optional<QuantizerConfig> input_;
+  Plan plan_;
+};
+
+}  // namespace
+
+PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config) {
+  if (!model) throw std::invalid_argument("[prepare] expected a model, got null");
+  return Preparer(config).run(std::move(model));
+}
+
+std::vector<NamedQuantizer> named_quantizers(Module& model) {
+  std::vector<NamedQuantizer> found;
+  for (const NamedModule& entry : model.named_modules()) {
+    if (auto* quantizer = as<FakeQuantize>(*entry.module)) found.push_back({entry.name, quantizer});
+  }
+  return found;
+}
+
+}  // namespace steelyard::qat

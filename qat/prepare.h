@@ -1,0 +1,37 @@
+// From a float model to a quantization-aware one.
+#pragma once
+
+#include <memory>
+
+#include "framework/module.h"
+#include "qat/fake_quantize.h"
+#include "qat/plan.h"
+#include "qat/qconfig.h"
+
+namespace steelyard::qat {
+
+struct PreparedModel {
+  std::shared_ptr<Module> model;
+  Plan plan;
+};
+
+// Swaps every chosen Linear and Conv2d inside `model` for its quantized form, folds batch norms
+// that follow them from their running statistics, fuses ReLU and ReLU6, lets pooling, flattening,
+// dropout and residual sums work on codes, and puts a quantizer on the model's input. Parameter
+// names stay; a folded batch norm's tensors disappear into the layer's weight and bias. `model` is
+// taken apart: use the result only.
+//
+// Sequential and Residual are understood; inside other containers each chosen child is swapped by
+// itself and quantizes inputs that arrive without codes. Throws InputError when a target or ignore
+// entry matches nothing, when a target names a type that has no quantized form, and
+// std::invalid_argument on a config that validate() refuses.
+PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config);
+
+// Every quantizer in the model with its path.
+struct NamedQuantizer {
+  std::string name;
+  FakeQuantize* quantizer;
+};
+std::vector<NamedQuantizer> named_quantizers(Module& model);
+
+}  // namespace steelyard::qat

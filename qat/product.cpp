@@ -1,0 +1,117 @@
+#include "qat/product.h"
+
+#include <stdexcept>
+
+#include "framework/ops/linear.h"
+#include "kernels/conv.h"
+#include "kernels/elementwise.h"
+#include "kernels/integer.h"
+#include "kernels/matmul.h"
+
+namespace steelyard::qat {
+namespace {
+
+class LinearProduct : public Product {
+ public:
+  std::string name() const override { return "quantized_linear"; }
+
+  Shape output_shape(const Shape& x, const Shape& weight) const override {
+    if (x.empty() || weight.size() != 2 || x.back() != weight[1]) {
+      throw std::invalid_argument("[quantized_linear] expected input [..., " +
+                                  std::to_string(weight.at(1)) + "], got " + shape_string(x));
+    }
+    Shape shape = x;
+    shape.back() = weight[0];
+    return shape;
+  }
+
+  void integer(const QuantizedValue& x, const Tensor& weight_codes,
+               const Tensor& acc) const override {
+    const std::int64_t out = weight_codes.dim(0);
+    const std::int64_t in = weight_codes.dim(1);
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      kernels::integer_matmul(kernels::default_backend(), x.codes.size() / in, out, in,
+                              x.codes.data<Code>(), x.zero_point, weight_codes.data<std::int8_t>(),
+                              acc.data<std::int32_t>());
+    });
+  }
+
+  void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const override {
+    const kernels::MatmulShape shape{.m = rows(grad), .n = weight.dim(1), .k = weight.dim(0)};
+    kernels::matmul(kernels::default_backend(), shape, grad.data<float>(), weight.data<float>(),
+                    grad_x.data<float>());
+  }
+
+  void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
+                   const Tensor& grad_bias) const override {
+    const kernels::MatmulShape shape{
+        .m = grad_weight.dim(0), .n = grad_weight.dim(1), .k = rows(grad), .transpose_a = true};
+    kernels::matmul(kernels::default_backend(), shape, grad.data<float>(), x.data<float>(),
+                    grad_weight.data<float>());
+    if (grad_bias.defined()) {
+      kernels::column_sums(rows(grad), grad.dim(-1), grad.data<float>(), grad_bias.data<float>());
+    }
+  }
+
+  Variable float_forward(const Variable& x, const Variable& weight,
+                         const Variable& bias) const override {
+    return linear(x, weight, bias);
+  }
+
+ private:
+  static std::int64_t rows(const Tensor& grad) { return grad.size() / grad.dim(-1); }
+};
+
+class Conv2dProduct : public Product {
+ public:
+  explicit Conv2dProduct(const Conv2dGeometry& geometry) : geometry_(geometry) {}
+  std::string name() const override { return "quantized_conv2d"; }
+
+  Shape output_shape(const Shape& x, const Shape& weight) const override {
+    const kernels::Conv2dShape shape = conv2d_shape(x, weight, geometry_);
+    return {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels};
+  }
+
+  void integer(const QuantizedValue& x, const Tensor& weight_codes,
+               const Tensor& acc) const override {
+    const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      kernels::integer_conv2d(kernels::default_backend(), shape, x.codes.data<Code>(), x.zero_point,
+                              weight_codes.data<std::int8_t>(), acc.data<std::int32_t>());
+    });
+  }
+
+  void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const override {
+    const auto shape = conv2d_shape(grad_x.shape(), weight.shape(), geometry_);
+    kernels::conv2d_backward_input(kernels::default_backend(), shape, grad.data<float>(),
+                                   weight.data<float>(), grad_x.data<float>());
+  }
+
+  void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
+                   const Tensor& grad_bias) const override {
+    const auto shape = conv2d_shape(x.shape(), grad_weight.shape(), geometry_);
+    kernels::conv2d_backward_weight(kernels::default_backend(), shape, x.data<float>(),
+                                    grad.data<float>(), grad_weight.data<float>(),
+                                    grad_bias.defined() ? grad_bias.data<float>() : nullptr);
+  }
+
+  Variable float_forward(const Variable& x, const Variable& weight,
+                         const Variable& bias) const override {
+    return conv2d(x, weight, bias, geometry_);
+  }
+
+ private:
+  Conv2dGeometry geometry_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Product> linear_product() { return std::make_shared<LinearProduct>(); }
+
+std::shared_ptr<const Product> conv2d_product(const Conv2dGeometry& geometry) {
+  return std::make_shared<Conv2dProduct>(geometry);
+}
+
+}  // namespace steelyard::qat

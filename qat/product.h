@@ -1,0 +1,36 @@
+// The two products that quantized layers are made of, in integers forward and in float backward.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "framework/autograd.h"
+#include "framework/ops/conv2d.h"
+#include "qat/quantized_value.h"
+
+namespace steelyard::qat {
+
+// A linear map of activations by weights [channels, ...]: what QatLinear and QatConv2d share.
+class Product {
+ public:
+  virtual ~Product() = default;
+  virtual std::string name() const = 0;
+  virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
+  // acc i32 of output_shape = exact sums of (x - zero_point) * w.
+  virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,
+                       const Tensor& acc) const = 0;
+  virtual void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const = 0;
+  // grad_bias may be undefined.
+  virtual void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
+                           const Tensor& grad_bias) const = 0;
+  // The same map as a float operation of the engine.
+  virtual Variable float_forward(const Variable& x, const Variable& weight,
+                                 const Variable& bias) const = 0;
+};
+
+// x [..., in] times weight [out, in].
+std::shared_ptr<const Product> linear_product();
+// x [N, H, W, C] with weight [O, C/groups, KH, KW].
+std::shared_ptr<const Product> conv2d_product(const Conv2dGeometry& geometry);
+
+}  // namespace steelyard::qat

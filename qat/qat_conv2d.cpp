@@ -1,0 +1,21 @@
+#include "qat/qat_conv2d.h"
+
+namespace steelyard::qat {
+
+QatConv2d::QatConv2d(const Conv2d& layer, const QConfig& config, kernels::Activation activation)
+    : QatConv2d(layer.options(), layer.weight().value(),
+                layer.bias().defined() ? layer.bias().value() : Tensor(), config, activation) {}
+
+QatConv2d::QatConv2d(const Conv2dOptions& options, const Tensor& weight, const Tensor& bias,
+                     const QConfig& config, kernels::Activation activation)
+    : QuantizedLayer(conv2d_product(options.geometry()), weight, bias, activation, config),
+      options_(options) {}
+
+std::string QatConv2d::description() const {
+  return "QatConv2d(" + std::to_string(options_.in_channels) + ", " +
+         std::to_string(options_.out_channels) + ", kernel " +
+         std::to_string(options_.kernel_size[0]) + "x" + std::to_string(options_.kernel_size[1]) +
+         ")";
+}
+
+}  // namespace steelyard::qat

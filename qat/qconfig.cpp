@@ -1,0 +1,38 @@
+#include "qat/qconfig.h"
+
+#include <stdexcept>
+
+namespace steelyard::qat {
+
+QConfig default_w8a8() {
+  QConfig config;
+  config.weights =
+      QuantizerConfig{{.bits = 8, .strategy = observers::Strategy::kChannel}, {.type = "min_max"}};
+  config.activations =
+      QuantizerConfig{{.bits = 8, .is_signed = false, .symmetric = false, .narrow_range = false},
+                      {.type = "moving_average"}};
+  return config;
+}
+
+void validate(const QConfig& config) {
+  if (config.weights) {
+    observers::validate(config.weights->scheme);
+    if (!config.weights->scheme.symmetric) {
+      throw std::invalid_argument(
+          "[qconfig] weights must be symmetric: integer layers have no weight zero point");
+    }
+    observers::make_observer(config.weights->observer, config.weights->scheme, 1);
+  }
+  if (config.activations) {
+    observers::validate(config.activations->scheme);
+    if (config.activations->scheme.strategy != observers::Strategy::kTensor) {
+      throw std::invalid_argument(
+          "[qconfig] activations need one scale per tensor: a sum over channels of different "
+          "scales "
+          "is no integer product");
+    }
+    observers::make_observer(config.activations->observer, config.activations->scheme, 1);
+  }
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,258 @@
+#include "qat/quantized_layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "framework/ops/relu.h"
+#include "kernels/fake_quantize.h"
+
+namespace steelyard::qat {
+namespace {
+
+// Weight codes with what straight-through backward and the product's scale need.
+struct WeightCodes {
+  Tensor codes;               // i8, the shape of the weight
+  Tensor mask;                // packed, undefined when not recorded
+  std::vector<float> scales;  // one per output channel
+};
+
+WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded) {
+  WeightCodes result;
+  result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
+  const auto scale = quantizer.scale();
+  result.scales.assign(static_cast<std::size_t>(weight.dim(0)), scale[0]);
+  if (scale.size() > 1) result.scales.assign(scale.begin(), scale.end());
+  return result;
+}
+
+Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales) {
+  Tensor weight = Tensor::empty(codes.shape());
+  const std::int64_t channels = codes.dim(0);
+  const std::vector<std::int32_t> zero_points(scales.size(), 0);
+  if (weight.size() == 0) return weight;
+  kernels::dequantize(kernels::ChannelLayout{1, channels, codes.size() / channels},
+                      codes.data<std::int8_t>(), scales.data(), zero_points.data(),
+                      weight.data<float>());
+  return weight;
+}
+
+// Backward of the integer product: codes and masks were saved, floats are made again from them.
+class IntegerProductFunction : public Function {
+ public:
+  IntegerProductFunction(std::shared_ptr<const Product> product, const QuantizedValue& x,
+                         const WeightCodes& weight, bool has_bias, Tensor output_mask)
+      : product_(std::move(product)), x_(x), weight_scales_(weight.scales), has_bias_(has_bias) {
+    save(x.codes);
+    save(weight.codes);
+    save(weight.mask);
+    save(std::move(output_mask));
+  }
+
+  std::string name() const override { return product_->name(); }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor& output_mask = saved()[3];
+    const Tensor grad =
+        output_mask.defined() ? masked_gradient(grad_output, output_mask) : grad_output;
+    std::vector<Tensor> grads(has_bias_ ? 3 : 2);
+    if (needs_grad(0)) {
+      grads[0] = Tensor::empty(inputs()[0]->shape);
+      product_->grad_input(grad, dequantize_weight(saved()[1], weight_scales_), grads[0]);
+    }
+    const bool bias_gradient = has_bias_ && needs_grad(2);
+    if (needs_grad(1) || bias_gradient) {
+      Tensor weight_gradient = Tensor::empty(inputs()[1]->shape);
+      if (bias_gradient) grads[2] = Tensor::empty(inputs()[2]->shape);
+      product_->grad_weight(dequantized(x_), grad, weight_gradient,
+                            grads.size() > 2 ? grads[2] : Tensor());
+      kernels::apply_mask(weight_gradient.size(), saved()[2].data<std::uint8_t>(),
+                          weight_gradient.data<float>(), weight_gradient.data<float>());
+      if (needs_grad(1)) grads[1] = weight_gradient;
+    }
+    return grads;
+  }
+
+ private:
+  std::shared_ptr<const Product> product_;
+  QuantizedValue x_;  // shares the saved codes
+  std::vector<float> weight_scales_;
+  bool has_bias_;
+};
+
+// Largest finite |bias| among the channels that share each of `scales` scales.
+std::vector<double> largest_biases(const Variable& bias, std::int64_t scales) {
+  std::vector<double> largest(static_cast<std::size_t>(scales), 0.0);
+  for (std::int64_t o = 0; bias.defined() && o < bias.dim(0); ++o) {
+    const double b = std::abs(static_cast<double>(bias.value().data<float>()[o]));
+    double& slot = largest[scales > 1 ? static_cast<std::size_t>(o) : 0];
+    if (std::isfinite(b)) slot = std::max(slot, b);
+  }
+  return largest;
+}
+
+// Lets the quantizer learn from the real values that the accumulators stand for.
+void observe_accumulators(FakeQuantize& quantizer, const kernels::Requantize& op,
+                          const Tensor& acc) {
+  if (acc.size() == 0) return;
+  if (quantizer.needs_only_extremes()) {
+    observers::Extremes extremes{{0}, {0}, 0};
+    kernels::accumulator_min_max(op, acc.data<std::int32_t>(), extremes.lo.data(),
+                                 extremes.hi.data());
+    quantizer.observe(extremes);
+    return;
+  }
+  Tensor values = Tensor::empty(acc.shape());
+  kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), values.data<float>());
+  quantizer.observe(values.span<float>());
+}
+
+}  // namespace
+
+Variable apply_activation(const Variable& x, kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kRelu:
+      return relu(x);
+    case kernels::Activation::kRelu6:
+      return relu6(x);
+    case kernels::Activation::kNone:
+      break;
+  }
+  return x;
+}
+
+QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Tensor& weight,
+                               const Tensor& bias, kernels::Activation activation,
+                               const QConfig& config)
+    : product_(std::move(product)), activation_(activation) {
+  validate(config);
+  weight_ = register_parameter("weight", weight);
+  if (bias.defined()) bias_ = register_parameter("bias", bias);
+  if (config.weights) {
+    const bool per_channel = config.weights->scheme.strategy == observers::Strategy::kChannel;
+    weight_slot_ = &register_child(
+        "weight_quantizer", std::make_shared<FakeQuantize>(*config.weights, QuantizerRole::kWeight,
+                                                           per_channel ? weight.dim(0) : 1));
+  }
+  if (config.activations) {
+    output_slot_ = &register_child(
+        "output_quantizer",
+        std::make_shared<FakeQuantize>(*config.activations, QuantizerRole::kActivation));
+  }
+}
+
+void QuantizedLayer::add_input_quantizer(const QuantizerConfig& config) {
+  input_slot_ = &register_child("input_quantizer",
+                                std::make_shared<FakeQuantize>(config, QuantizerRole::kActivation));
+}
+
+FakeQuantize* QuantizedLayer::quantizer(const Slot* slot) {
+  return slot == nullptr ? nullptr : static_cast<FakeQuantize*>(slot->module().get());
+}
+
+Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
+  const bool needs_codes = input_slot_ != nullptr && !quantized(x);
+  const Variable input = needs_codes ? (*input_slot_)(x, context) : x;
+  const auto codes = quantized(input);
+  const bool integers = codes && weight_slot_ != nullptr && weight_quantizer()->quantizing();
+  return integers ? integer_forward(input, *codes, context) : float_forward(input, context);
+}
+
+// NUMERICS: a channel without weights but with a bias takes its scale from the bias; every scale is
+// large enough that the bias fits int32 and that s_x * s_w is a normal float.
+void QuantizedLayer::update_weight_scale(float input_scale) {
+  FakeQuantize& quantizer = *weight_quantizer();
+  quantizer.observe(weight_.value().span<float>());
+  const auto channels = static_cast<std::int64_t>(quantizer.scale().size());
+  const std::vector<double> largest_bias = largest_biases(bias_, channels);
+  const double sx = input_scale;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const double bias = largest_bias[static_cast<std::size_t>(c)];
+    double scale = quantizer.scale()[static_cast<std::size_t>(c)];
+    if (quantizer.zero_range(c) && bias > 0) {
+      scale = std::exp2(std::ceil(std::log2(bias / (sx * 0x1p20))));
+    }
+    constexpr double kSmallestNormal = 0x1p-126;
+    scale = std::max({scale, bias / (sx * 0x1p30), kSmallestNormal / sx, kSmallestNormal});
+    float rounded = static_cast<float>(std::min(scale, 0x1p120));
+    if (static_cast<double>(rounded) < scale) rounded = std::nextafter(rounded, INFINITY);
+    quantizer.set_qparams(c, rounded, 0);
+  }
+}
+
+Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
+                                         ForwardContext& context) {
+  FakeQuantize& weight_quant = *weight_quantizer();
+  if (context.training && weight_quant.observing()) update_weight_scale(codes.scale);
+  const bool recorded = should_record({x, weight_, bias_});
+  const WeightCodes weight = quantize_weight(weight_quant, weight_.value(), recorded);
+
+  Tensor acc = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32);
+  product_->integer(codes, weight.codes, acc);
+
+  std::vector<float> product_scales;
+  for (const float s : weight.scales) product_scales.push_back(codes.scale * s);
+  std::vector<std::int32_t> bias_codes;
+  for (std::int64_t o = 0; bias_.defined() && o < bias_.dim(0); ++o) {
+    bias_codes.push_back(kernels::quantize_bias(bias_.value().data<float>()[o],
+                                                product_scales[static_cast<std::size_t>(o)]));
+  }
+  FakeQuantize* output = output_quantizer();
+  const bool quantizes_output = output != nullptr && output->quantizing();
+  kernels::Requantize op;
+  op.channels = weight_.dim(0);
+  op.rows = op.channels == 0 ? 0 : acc.size() / op.channels;
+  op.bias = bias_.defined() ? bias_codes.data() : nullptr;
+  op.product_scale = product_scales.data();
+  op.activation = quantizes_output ? activation_ : kernels::Activation::kNone;
+
+  const auto finish = [&](Variable y, Tensor mask) {
+    if (!recorded) return y;
+    return record(std::move(y),
+                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias_.defined(),
+                                                           std::move(mask)),
+                  {x, weight_, bias_});
+  };
+  if (!quantizes_output) {
+    Tensor y = Tensor::empty(acc.shape());
+    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), y.data<float>());
+    const Variable activated = apply_activation(finish(Variable(y), Tensor()), activation_);
+    return output != nullptr ? output->forward(activated, context) : activated;
+  }
+  if (context.training && output->observing()) observe_accumulators(*output, op, acc);
+  output->require_observed();
+  QuantizedValue y{.codes = Tensor::empty(acc.shape(), output->config().scheme.code_dtype()),
+                   .scale = output->scale()[0],
+                   .zero_point = output->zero_point()[0],
+                   .range = output->code_range()};
+  Tensor mask;
+  if (recorded) mask = Tensor::empty({kernels::mask_bytes(acc.size())}, DType::kU8);
+  visit_codes(y.codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::requantize(op, acc.data<std::int32_t>(), y.scale, y.zero_point, y.range,
+                        y.codes.data<Code>(), recorded ? mask.data<std::uint8_t>() : nullptr);
+  });
+  return finish(make_variable(std::move(y)), mask);
+}
+
+Variable QuantizedLayer::float_forward(const Variable& x, ForwardContext& context) {
+  Variable weight = weight_;
+  FakeQuantize* weight_quant = weight_quantizer();
+  if (weight_quant != nullptr) {
+    if (context.training && weight_quant->observing()) {
+      weight_quant->observe(weight_.value().span<float>());
+    }
+    if (weight_quant->quantizing()) {
+      const bool recorded = should_record({weight_});
+      const WeightCodes codes = quantize_weight(*weight_quant, weight_.value(), recorded);
+      Tensor values = dequantize_weight(codes.codes, codes.scales);
+      weight =
+          recorded ? straight_through(Variable(values), codes.mask, weight_) : Variable(values);
+    }
+  }
+  const Variable y = apply_activation(product_->float_forward(x, weight, bias_), activation_);
+  FakeQuantize* output = output_quantizer();
+  return output != nullptr ? output->forward(y, context) : y;
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,41 @@
+// The integer form of a tensor, carried beside its float value through the network.
+#pragma once
+
+#include "framework/autograd.h"
+#include "kernels/affine.h"
+
+namespace steelyard::qat {
+
+// Codes with the parameters they were made with: value = (code - zero_point) * scale.
+struct QuantizedValue {
+  Tensor codes;  // i8 or u8, the shape of the value
+  float scale = 1;
+  std::int32_t zero_point = 0;
+  kernels::CodeRange range;
+};
+
+// How a variable carries its codes.
+struct QuantizedCompanion : Companion {
+  explicit QuantizedCompanion(QuantizedValue v) : value(std::move(v)) {}
+  QuantizedValue value;
+};
+
+// The codes of `x`, or null when it has none.
+std::shared_ptr<const QuantizedValue> quantized(const Variable& x);
+
+// f32 values of the codes.
+Tensor dequantized(const QuantizedValue& value);
+
+// A variable that carries the codes; its float value is computed only if someone reads it.
+Variable make_variable(QuantizedValue value);
+
+// Calls f with a null pointer to the codes' C++ type (std::int8_t or std::uint8_t).
+template <typename F>
+decltype(auto) visit_codes(DType dtype, F&& f) {
+  if (dtype == DType::kI8) return f(static_cast<std::int8_t*>(nullptr));
+  return f(static_cast<std::uint8_t*>(nullptr));
+}
+template <typename Tag>
+using CodeOf = std::remove_pointer_t<std::remove_reference_t<Tag>>;
+
+}  // namespace steelyard::qat

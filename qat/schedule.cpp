@@ -1,0 +1,46 @@
+#include "qat/schedule.h"
+
+#include "framework/error.h"
+#include "layers/batch_norm2d.h"
+
+namespace steelyard::qat {
+
+ScheduleCallback::ScheduleCallback(Module& model, const QatSchedule& schedule)
+    : schedule_(schedule), model_(model), quantizers_(named_quantizers(model)) {
+  if (schedule.fake_quant_from < schedule.observe_from) {
+    throw InputError("schedule.fake_quant.from = " + std::to_string(schedule.fake_quant_from) +
+                     " is before schedule.observe.from = " + std::to_string(schedule.observe_from));
+  }
+  if (schedule.freeze_observers && *schedule.freeze_observers <= schedule.observe_from) {
+    throw InputError(
+        "schedule.freeze_observers.epoch = " + std::to_string(*schedule.freeze_observers) +
+        " leaves no epoch to observe: expected more than schedule.observe.from = " +
+        std::to_string(schedule.observe_from));
+  }
+}
+
+void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
+  const bool frozen = schedule_.freeze_observers && epoch >= *schedule_.freeze_observers;
+  for (const NamedQuantizer& entry : quantizers_) {
+    entry.quantizer->set_observing(epoch >= schedule_.observe_from && !frozen);
+    entry.quantizer->set_quantizing(epoch >= schedule_.fake_quant_from);
+  }
+  if (!schedule_.freeze_batch_norm) return;
+  for (const NamedModule& entry : model_.named_modules()) {
+    if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) {
+      norm->set_frozen(epoch >= *schedule_.freeze_batch_norm);
+    }
+  }
+}
+
+void ScheduleCallback::on_step_end(const StepReport& report) {
+  for (const NamedQuantizer& entry : quantizers_) {
+    const std::int64_t bad = entry.quantizer->take_non_finite_count();
+    if (bad > 0) {
+      throw TrainingDiverged("step " + std::to_string(report.step) + ": " + std::to_string(bad) +
+                             " non-finite values reached the quantizer " + entry.name);
+    }
+  }
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,37 @@
+// When quantizers observe, quantize and freeze: a plugin of the trainer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "framework/trainer.h"
+#include "qat/prepare.h"
+
+namespace steelyard::qat {
+
+// Epochs count from 0.
+struct QatSchedule {
+  std::int64_t observe_from = 0;
+  std::int64_t fake_quant_from = 0;  // not before observe_from
+  std::optional<std::int64_t> freeze_observers;
+  std::optional<std::int64_t> freeze_batch_norm;
+};
+
+// Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and
+// stops a run whose quantizers met NaN or infinite values (their codes would hide it).
+class ScheduleCallback : public TrainerCallback {
+ public:
+  // Throws InputError when fake_quant_from is before observe_from or observers freeze before
+  // either.
+  ScheduleCallback(Module& model, const QatSchedule& schedule);
+
+  void on_epoch_begin(std::int64_t epoch) override;
+  void on_step_end(const StepReport& report) override;
+
+ private:
+  QatSchedule schedule_;
+  Module& model_;
+  std::vector<NamedQuantizer> quantizers_;
+};
+
+}  // namespace steelyard::qat
