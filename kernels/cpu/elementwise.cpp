@@ -94,23 +94,21 @@ template <typename T>
 void column_sums(std::int64_t rows, std::int64_t channels, const T* x, T* sums) {
   if (channels == 0) return;
   const std::vector<double> totals =
-      row_sums<1>(RowChunks(rows, channels),
-                  [x](std::int64_t i, std::int64_t) { return std::array<T, 1>{x[i]}; });
+      row_sums(RowChunks(rows, channels), [x](std::int64_t i, std::int64_t) { return x[i]; });
   for (std::int64_t c = 0; c < channels; ++c) sums[c] = T(totals[c]);
 }
 
 template <typename T>
 double sum_of_squares(std::int64_t n, const T* x) {
-  return row_sums<1>(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
-    return std::array<double, 1>{double(x[i]) * double(x[i])};
-  })[0];
+  return row_sums(RowChunks(n, 1),
+                  [x](std::int64_t i, std::int64_t) { return double(x[i]) * double(x[i]); })[0];
 }
 
 template <typename T>
 double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a) {
-  const double sum = row_sums<1>(RowChunks(n, 1), [a, b](std::int64_t i, std::int64_t) {
+  const double sum = row_sums(RowChunks(n, 1), [a, b](std::int64_t i, std::int64_t) {
     const double d = double(a[i]) - double(b[i]);
-    return std::array<double, 1>{d * d};
+    return d * d;
   })[0];
   if (grad_a != nullptr) {
     const double factor = 2.0 / double(n);
@@ -124,9 +122,9 @@ double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a) {
 template <typename T>
 std::int64_t count_non_finite(std::int64_t n, const T* x) {
   // Counts up to 2^53 are exact in double.
-  return static_cast<std::int64_t>(row_sums<1>(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
+  return static_cast<std::int64_t>(row_sums(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
     const bool finite = std::abs(x[i]) <= std::numeric_limits<T>::max();
-    return std::array<T, 1>{finite ? T(0) : T(1)};
+    return finite ? T(0) : T(1);
   })[0]);
 }
 

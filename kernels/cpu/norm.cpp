@@ -32,8 +32,7 @@ void chunk_moments(const RowChunks& layout, std::int64_t chunk, const T* x, doub
   const std::int64_t begin = layout.begin(chunk), end = layout.end(chunk), width = layout.width();
   const double count = double(end - begin) / double(layout.channels);
   wide.assign(2 * width, 0.0);
-  add_terms<1>(begin, end, width, wide.data(),
-               [x](std::int64_t i, std::int64_t) { return std::array<T, 1>{x[i]}; });
+  add_terms(begin, end, width, wide.data(), [x](std::int64_t i, std::int64_t) { return x[i]; });
   std::vector<double> folded(2 * layout.channels);
   fold_repeats(layout, 1, wide.data(), folded.data());
   for (std::int64_t c = 0; c < layout.channels; ++c) folded[c] /= count;
@@ -41,10 +40,11 @@ void chunk_moments(const RowChunks& layout, std::int64_t chunk, const T* x, doub
   const T* shift = shifts.data();
 
   wide.assign(2 * width, 0.0);
-  add_terms<2>(begin, end, width, wide.data(), [x, shift](std::int64_t i, std::int64_t c) {
-    const T d = x[i] - shift[c];
-    return std::array<T, 2>{d, d * d};
-  });
+  const auto deviation = [x, shift](std::int64_t i, std::int64_t c) { return x[i] - shift[c]; };
+  const auto square = [deviation](std::int64_t i, std::int64_t c) {
+    return deviation(i, c) * deviation(i, c);
+  };
+  add_terms(begin, end, width, wide.data(), deviation, square);
   fold_repeats(layout, 2, wide.data(), folded.data());
   for (std::int64_t c = 0; c < layout.channels; ++c) {
     const double offset = folded[c] / count;
@@ -58,10 +58,11 @@ template <typename T>
 std::vector<double> gradient_sums(const RowChunks& layout, const T* x, const T* grad_y,
                                   const T* mean) {
   const std::vector<T> wide_mean = widen<T>(layout, mean);
-  return row_sums<2>(layout, [x, grad_y, m = wide_mean.data()](std::int64_t i, std::int64_t c) {
-    const T g = grad_y[i];
-    return std::array<T, 2>{g, g * (x[i] - m[c])};
-  });
+  const auto gradient = [grad_y](std::int64_t i, std::int64_t) { return grad_y[i]; };
+  const auto projected = [x, grad_y, m = wide_mean.data()](std::int64_t i, std::int64_t c) {
+    return grad_y[i] * (x[i] - m[c]);
+  };
+  return row_sums(layout, gradient, projected);
 }
 
 template <typename T>

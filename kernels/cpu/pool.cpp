@@ -192,8 +192,8 @@ void global_avg_pool_forward(std::int64_t batch, std::int64_t pixels, std::int64
     std::vector<double> sums(channels);
     for (std::int64_t image = begin; image < end; ++image) {
       std::fill(sums.begin(), sums.end(), 0.0);
-      add_terms<1>(image * image_size, (image + 1) * image_size, channels, sums.data(),
-                   [x](std::int64_t i, std::int64_t) { return std::array<T, 1>{x[i]}; });
+      add_terms(image * image_size, (image + 1) * image_size, channels, sums.data(),
+                [x](std::int64_t i, std::int64_t) { return x[i]; });
       for (std::int64_t c = 0; c < channels; ++c) {
         y[image * channels + c] = T(sums[c] / double(pixels));
       }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -45,31 +44,35 @@ std::vector<T> widen(const RowChunks& layout, const Value* values) {
   return wide;
 }
 
-// sums[n * width + c] += term(element, c)[n] over the elements [begin, end), c the column in the
+// term(i, c) over eight wide rows, added in the term's own type.
+template <class Term>
+double sum_of_eight(const Term& term, std::int64_t i, std::int64_t c, std::int64_t width) {
+  const auto low = (term(i + c, c) + term(i + width + c, c)) +
+                   (term(i + 2 * width + c, c) + term(i + 3 * width + c, c));
+  const auto high = (term(i + 4 * width + c, c) + term(i + 5 * width + c, c)) +
+                    (term(i + 6 * width + c, c) + term(i + 7 * width + c, c));
+  return double(low + high);
+}
+
+// sums[n * width + c] += terms[n](element, c) over the elements [begin, end), c the column in the
 // wide row. Eight rows are added in the term's own type before they reach the double.
-template <std::size_t N, class Term>
+template <class... Terms>
 void add_terms(std::int64_t begin, std::int64_t end, std::int64_t width, double* sums,
-               Term&& term) {
+               const Terms&... terms) {
   std::int64_t i = begin;
   for (; i + 8 * width <= end; i += 8 * width) {
 #pragma omp simd
     for (std::int64_t c = 0; c < width; ++c) {
-      const auto a = term(i + c, c), b = term(i + width + c, c);
-      const auto d = term(i + 2 * width + c, c), e = term(i + 3 * width + c, c);
-      const auto f = term(i + 4 * width + c, c), g = term(i + 5 * width + c, c);
-      const auto h = term(i + 6 * width + c, c), k = term(i + 7 * width + c, c);
-      for (std::size_t n = 0; n < N; ++n) {
-        sums[n * width + c] +=
-            double(((a[n] + b[n]) + (d[n] + e[n])) + ((f[n] + g[n]) + (h[n] + k[n])));
-      }
+      std::int64_t n = 0;
+      ((sums[n++ * width + c] += sum_of_eight(terms, i, c, width)), ...);
     }
   }
   for (; i < end; i += width) {
     const std::int64_t length = std::min(width, end - i);
 #pragma omp simd
     for (std::int64_t c = 0; c < length; ++c) {
-      const auto a = term(i + c, c);
-      for (std::size_t n = 0; n < N; ++n) sums[n * width + c] += double(a[n]);
+      std::int64_t n = 0;
+      ((sums[n++ * width + c] += double(terms(i + c, c))), ...);
     }
   }
 }
@@ -85,17 +88,19 @@ inline void fold_repeats(const RowChunks& layout, std::int64_t count, const doub
   }
 }
 
-// The N per-channel sums over all rows, [N * channels]: chunk by chunk, then in chunk order.
-template <std::size_t N, class Term>
-std::vector<double> row_sums(const RowChunks& layout, Term&& term) {
-  const std::int64_t size = N * layout.channels;
+// The per-channel sums of each term over all rows, [terms * channels]: chunk by chunk, then in
+// chunk order.
+template <class... Terms>
+std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
+  constexpr std::int64_t kTerms = sizeof...(Terms);
+  const std::int64_t size = kTerms * layout.channels;
   std::vector<double> partial(layout.chunks() * size);
   parallel_for(layout.chunks(), 2, [&](std::int64_t first, std::int64_t last) {
-    std::vector<double> wide(N * layout.width());
+    std::vector<double> wide(kTerms * layout.width());
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
       std::fill(wide.begin(), wide.end(), 0.0);
-      add_terms<N>(layout.begin(chunk), layout.end(chunk), layout.width(), wide.data(), term);
-      fold_repeats(layout, N, wide.data(), partial.data() + chunk * size);
+      add_terms(layout.begin(chunk), layout.end(chunk), layout.width(), wide.data(), terms...);
+      fold_repeats(layout, kTerms, wide.data(), partial.data() + chunk * size);
     }
   });
   std::vector<double> sums(size);

@@ -1,0 +1,242 @@
+#include "kernels/conv.h"
+
+#include <thread>
+#include <tuple>
+
+#include "tests/kernels/float_support.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::random_values;
+using test::ReferenceSum;
+
+struct Case {
+  const char* name;
+  Conv2dShape shape;
+};
+
+Conv2dShape image(std::int64_t batch, std::int64_t h, std::int64_t w, std::int64_t in,
+                  std::int64_t out) {
+  Conv2dShape s;
+  s.batch = batch;
+  s.in_h = h;
+  s.in_w = w;
+  s.in_channels = in;
+  s.out_channels = out;
+  return s;
+}
+
+Conv2dShape with(Conv2dShape s, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                 std::int64_t dilation = 1, std::int64_t groups = 1) {
+  s.kernel_h = s.kernel_w = kernel;
+  s.stride_h = s.stride_w = stride;
+  s.pad_h = s.pad_w = pad;
+  s.dilation_h = s.dilation_w = dilation;
+  s.groups = groups;
+  return s;
+}
+
+Conv2dShape asymmetric() {
+  Conv2dShape s = image(2, 9, 12, 5, 6);
+  s.kernel_h = 3;
+  s.kernel_w = 5;
+  s.stride_h = 2;
+  s.pad_w = 2;
+  s.dilation_h = 2;
+  return s;
+}
+
+std::vector<Case> cases() {
+  return {{"k3_pad1", with(image(3, 8, 8, 16, 16), 3, 1, 1)},
+          {"first_layer_gray", with(image(4, 14, 14, 1, 32), 3, 1, 1)},
+          {"first_layer_rgb", with(image(4, 12, 12, 3, 16), 3, 1, 1)},
+          {"one_pixel_output", with(image(2, 3, 3, 4, 8), 3, 1, 0)},
+          {"k1", with(image(2, 5, 7, 8, 12), 1, 1, 0)},
+          {"k1_stride2", with(image(3, 8, 8, 16, 32), 1, 2, 0)},
+          {"k3_stride2", with(image(2, 9, 9, 8, 16), 3, 2, 1)},
+          {"unread_border", with(image(2, 8, 8, 4, 4), 3, 3, 0)},
+          {"k5_pad2", with(image(1, 10, 6, 6, 7), 5, 1, 2)},
+          {"odd_channels", with(image(3, 7, 6, 5, 13), 3, 1, 1)},
+          {"dilation2", with(image(2, 11, 11, 4, 6), 3, 1, 2, 2)},
+          {"groups2", with(image(2, 8, 8, 6, 8), 3, 1, 1, 1, 2)},
+          {"groups4_stride2", with(image(3, 8, 8, 32, 64), 3, 2, 1, 1, 4)},
+          {"depthwise", with(image(3, 9, 8, 24, 24), 3, 1, 1, 1, 24)},
+          {"depthwise_stride2", with(image(2, 9, 9, 7, 7), 3, 2, 1, 1, 7)},
+          {"depthwise_multiplier", with(image(2, 6, 6, 4, 8), 3, 1, 1, 1, 4)},
+          {"asymmetric", asymmetric()},
+          {"several_bands", with(image(1, 40, 40, 48, 5), 3, 1, 1)}};
+}
+
+// The definition: calls visit(x index, weight index, y index) for every product.
+template <class Visit>
+void for_each_product(const Conv2dShape& s, Visit&& visit) {
+  const std::int64_t cg = s.in_channels / s.groups, og = s.out_channels / s.groups;
+  for (std::int64_t n = 0; n < s.batch; ++n)
+    for (std::int64_t oh = 0; oh < s.out_h(); ++oh)
+      for (std::int64_t ow = 0; ow < s.out_w(); ++ow)
+        for (std::int64_t o = 0; o < s.out_channels; ++o)
+          for (std::int64_t c = 0; c < cg; ++c)
+            for (std::int64_t kh = 0; kh < s.kernel_h; ++kh)
+              for (std::int64_t kw = 0; kw < s.kernel_w; ++kw) {
+                const std::int64_t ih = oh * s.stride_h + kh * s.dilation_h - s.pad_h;
+                const std::int64_t iw = ow * s.stride_w + kw * s.dilation_w - s.pad_w;
+                if (ih < 0 || ih >= s.in_h || iw < 0 || iw >= s.in_w) continue;
+                visit(((n * s.in_h + ih) * s.in_w + iw) * s.in_channels + o / og * cg + c,
+                      ((o * cg + c) * s.kernel_h + kh) * s.kernel_w + kw,
+                      ((n * s.out_h() + oh) * s.out_w() + ow) * s.out_channels + o);
+              }
+}
+
+class Conv : public testing::TestWithParam<std::tuple<Backend, Case>> {
+ protected:
+  Backend backend() const { return std::get<0>(GetParam()); }
+  Conv2dShape shape() const { return std::get<1>(GetParam()).shape; }
+
+  template <typename T>
+  void check_forward(bool has_bias) const {
+    const Conv2dShape s = shape();
+    const auto x = random_values<T>(s.input_size(), 1), w = random_values<T>(s.weight_size(), 2);
+    const auto bias = random_values<T>(s.out_channels, 3);
+    std::vector<T> y(s.output_size(), T(99));
+    conv2d_forward(backend(), s, x.data(), w.data(), has_bias ? bias.data() : nullptr, y.data());
+    std::vector<ReferenceSum> expected(y.size());
+    for (std::size_t i = 0; has_bias && i < y.size(); ++i) {
+      expected[i].add(double(bias[i % s.out_channels]));
+    }
+    for_each_product(
+        s, [&](auto xi, auto wi, auto yi) { expected[yi].add(double(x[xi]) * double(w[wi])); });
+    test::expect_sums(y, expected);
+  }
+
+  template <typename T>
+  void check_backward_input() const {
+    const Conv2dShape s = shape();
+    const auto g = random_values<T>(s.output_size(), 4), w = random_values<T>(s.weight_size(), 5);
+    std::vector<T> grad_x(s.input_size(), T(99));
+    conv2d_backward_input(backend(), s, g.data(), w.data(), grad_x.data());
+    std::vector<ReferenceSum> expected(grad_x.size());
+    for_each_product(
+        s, [&](auto xi, auto wi, auto yi) { expected[xi].add(double(g[yi]) * double(w[wi])); });
+    test::expect_sums(grad_x, expected);
+  }
+
+  template <typename T>
+  void check_backward_weight(bool has_bias) const {
+    const Conv2dShape s = shape();
+    const auto x = random_values<T>(s.input_size(), 6), g = random_values<T>(s.output_size(), 7);
+    std::vector<T> grad_w(s.weight_size(), T(99)), grad_bias(s.out_channels, T(99));
+    conv2d_backward_weight(backend(), s, x.data(), g.data(), grad_w.data(),
+                           has_bias ? grad_bias.data() : nullptr);
+    std::vector<ReferenceSum> expected(grad_w.size()), expected_bias(s.out_channels);
+    for_each_product(
+        s, [&](auto xi, auto wi, auto yi) { expected[wi].add(double(x[xi]) * double(g[yi])); });
+    test::expect_sums(grad_w, expected);
+    if (!has_bias) return;
+    for (std::size_t i = 0; i < g.size(); ++i) expected_bias[i % s.out_channels].add(double(g[i]));
+    test::expect_sums(grad_bias, expected_bias);
+  }
+};
+
+TEST_P(Conv, ForwardFloat) {
+  check_forward<float>(false);
+  check_forward<float>(true);
+}
+TEST_P(Conv, ForwardDouble) {
+  check_forward<double>(false);
+  check_forward<double>(true);
+}
+TEST_P(Conv, BackwardInputFloat) { check_backward_input<float>(); }
+TEST_P(Conv, BackwardInputDouble) { check_backward_input<double>(); }
+TEST_P(Conv, BackwardWeightFloat) {
+  check_backward_weight<float>(false);
+  check_backward_weight<float>(true);
+}
+TEST_P(Conv, BackwardWeightDouble) {
+  check_backward_weight<double>(false);
+  check_backward_weight<double>(true);
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// <conv(x, w), g> = <x, backward_input(g, w)> = <w, backward_weight(x, g)>.
+TEST_P(Conv, BackwardIsAdjoint) {
+  const Conv2dShape s = shape();
+  const auto x = random_values<double>(s.input_size(), 8);
+  const auto w = random_values<double>(s.weight_size(), 9);
+  const auto g = random_values<double>(s.output_size(), 10);
+  std::vector<double> y(s.output_size()), grad_x(s.input_size()), grad_w(s.weight_size());
+  conv2d_forward<double>(backend(), s, x.data(), w.data(), nullptr, y.data());
+  conv2d_backward_input(backend(), s, g.data(), w.data(), grad_x.data());
+  conv2d_backward_weight<double>(backend(), s, x.data(), g.data(), grad_w.data(), nullptr);
+  EXPECT_NEAR(dot(x, grad_x), dot(y, g), 1e-10);
+  EXPECT_NEAR(dot(w, grad_w), dot(y, g), 1e-10);
+}
+
+TEST_P(Conv, AgreesForAnyThreadCount) {
+  for (const int threads : {1, 3, 2}) {
+    const test::ThreadCount guard(threads);
+    check_forward<float>(true);
+    check_backward_input<float>();
+    check_backward_weight<float>(true);
+  }
+}
+
+TEST_P(Conv, RepeatsToTheSameBits) {
+  const Conv2dShape s = shape();
+  const auto x = random_values<float>(s.input_size(), 1),
+             g = random_values<float>(s.output_size(), 2);
+  std::vector<float> first(s.weight_size()), second(s.weight_size());
+  conv2d_backward_weight<float>(backend(), s, x.data(), g.data(), first.data(), nullptr);
+  conv2d_backward_weight<float>(backend(), s, x.data(), g.data(), second.data(), nullptr);
+  EXPECT_EQ(first, second);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Conv,
+                         testing::Combine(testing::ValuesIn(available_backends()),
+                                          testing::ValuesIn(cases())),
+                         [](const auto& param_info) {
+                           return std::string(backend_name(std::get<0>(param_info.param))) + "_" +
+                                  std::get<1>(param_info.param).name;
+                         });
+
+class ConvBackend : public testing::TestWithParam<Backend> {};
+
+TEST_P(ConvBackend, EmptyBatchGivesZeroWeightGradients) {
+  const Conv2dShape s = with(image(0, 8, 8, 3, 4), 3, 1, 1);
+  std::vector<float> w(s.weight_size(), 1), grad_w(s.weight_size(), 99), grad_bias(4, 99);
+  conv2d_forward<float>(GetParam(), s, nullptr, w.data(), nullptr, nullptr);
+  conv2d_backward_input<float>(GetParam(), s, nullptr, w.data(), nullptr);
+  conv2d_backward_weight<float>(GetParam(), s, nullptr, nullptr, grad_w.data(), grad_bias.data());
+  EXPECT_EQ(grad_w, std::vector<float>(s.weight_size(), 0.0F));
+  EXPECT_EQ(grad_bias, std::vector<float>(4, 0.0F));
+}
+
+TEST_P(ConvBackend, RunsOnSeveralThreadsAtOnce) {
+  const Conv2dShape s = with(image(4, 12, 12, 8, 16), 3, 1, 1);
+  const auto x = random_values<float>(s.input_size(), 1),
+             w = random_values<float>(s.weight_size(), 2);
+  std::vector<std::vector<float>> results(4, std::vector<float>(s.output_size()));
+  std::vector<std::thread> threads;
+  for (auto& y : results) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        conv2d_forward<float>(GetParam(), s, x.data(), w.data(), nullptr, y.data());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& y : results) EXPECT_EQ(y, results.front());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ConvBackend, testing::ValuesIn(available_backends()),
+                         [](const auto& param_info) {
+                           return std::string(backend_name(param_info.param));
+                         });
+
+}  // namespace
+}  // namespace steelyard::kernels

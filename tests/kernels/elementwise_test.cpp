@@ -1,0 +1,209 @@
+#include "kernels/elementwise.h"
+
+#include "tests/kernels/float_support.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::random_values;
+
+const std::vector<std::int64_t> kSizes = {0, 1, 3, 17, 1000, 70001};
+
+template <typename T>
+class Elementwise : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Elementwise, Types);
+
+TYPED_TEST(Elementwise, Arithmetic) {
+  using T = TypeParam;
+  for (const std::int64_t n : kSizes) {
+    const auto a = random_values<T>(n, 1), b = random_values<T>(n, 2);
+    std::vector<T> sum(n), product(n), scaled(n), constant(n), in_place = a;
+    add(n, a.data(), b.data(), sum.data());
+    multiply(n, a.data(), b.data(), product.data());
+    scale(n, a.data(), T(3), scaled.data());
+    fill(n, T(7), constant.data());
+    add(n, in_place.data(), b.data(), in_place.data());
+    for (std::int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(sum[i], a[i] + b[i]);
+      ASSERT_EQ(product[i], a[i] * b[i]);
+      ASSERT_EQ(scaled[i], a[i] * T(3));
+      ASSERT_EQ(constant[i], T(7));
+    }
+    EXPECT_EQ(in_place, sum);
+  }
+}
+
+TYPED_TEST(Elementwise, Relu) {
+  using T = TypeParam;
+  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> x = {-inf, -2, T(-0.0), 0, 1, 6, 7, inf, nan}, g(9, T(5));
+  std::vector<T> y(9), grad(9);
+  relu_forward<T>(9, x.data(), inf, y.data());
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], std::max(x[i], T(0))) << i;
+  EXPECT_FALSE(std::signbit(y[2]));
+  EXPECT_TRUE(std::isnan(y[8]));
+  relu_backward<T>(9, y.data(), g.data(), inf, grad.data());
+  EXPECT_EQ(grad, (std::vector<T>{0, 0, 0, 0, 5, 5, 5, 0, 5}));
+
+  relu_forward<T>(9, x.data(), T(6), y.data());
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], std::min(std::max(x[i], T(0)), T(6))) << i;
+  EXPECT_TRUE(std::isnan(y[8]));
+  relu_backward<T>(9, y.data(), g.data(), T(6), grad.data());
+  EXPECT_EQ(grad, (std::vector<T>{0, 0, 0, 0, 5, 0, 0, 0, 5}));
+}
+
+TYPED_TEST(Elementwise, BiasAndColumnSums) {
+  using T = TypeParam;
+  for (const auto& [rows, channels] : std::vector<std::pair<int, int>>{
+           {0, 4}, {1, 1}, {5, 3}, {1000, 1}, {4099, 10}, {300, 257}, {20000, 16}}) {
+    const auto x = random_values<T>(rows * channels, 1), bias = random_values<T>(channels, 2);
+    std::vector<T> y(x.size()), in_place = x, sums(channels, T(99));
+    add_bias(rows, channels, x.data(), bias.data(), y.data());
+    add_bias(rows, channels, in_place.data(), bias.data(), in_place.data());
+    column_sums(rows, channels, x.data(), sums.data());
+    std::vector<test::ReferenceSum> expected(channels);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(y[i], x[i] + bias[i % channels]);
+      expected[i % channels].add(double(x[i]));
+    }
+    EXPECT_EQ(in_place, y);
+    test::expect_sums(sums, expected);
+  }
+}
+
+TYPED_TEST(Elementwise, SumsInDouble) {
+  using T = TypeParam;
+  for (const std::int64_t n : kSizes) {
+    const auto a = random_values<T>(n, 1), b = random_values<T>(n, 2);
+    double squares = 0, errors = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      squares += double(a[i]) * double(a[i]);
+      errors += (double(a[i]) - double(b[i])) * (double(a[i]) - double(b[i]));
+    }
+    EXPECT_NEAR(sum_of_squares(n, a.data()), squares, 1e-12 * squares);
+    if (n == 0) continue;
+    std::vector<T> grad(n);
+    const double mean = errors / double(n);
+    EXPECT_NEAR(mean_squared_error(n, a.data(), b.data(), grad.data()), mean, 1e-12 * mean);
+    EXPECT_EQ(mean_squared_error<T>(n, a.data(), b.data(), nullptr),
+              mean_squared_error(n, a.data(), b.data(), grad.data()));
+    for (std::int64_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(double(grad[i]), 2 * (double(a[i]) - double(b[i])) / double(n),
+                  4 * std::numeric_limits<T>::epsilon() / double(n));
+    }
+  }
+}
+
+TEST(SumOfSquares, DoesNotOverflowInFloat) {
+  const std::vector<float> x(100, 1e30F);
+  EXPECT_NEAR(sum_of_squares(100, x.data()), 1e62, 1e56);
+}
+
+TYPED_TEST(Elementwise, CountNonFinite) {
+  using T = TypeParam;
+  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  for (const std::int64_t n : kSizes) {
+    std::vector<T> x(n, std::numeric_limits<T>::max());
+    EXPECT_EQ(count_non_finite(n, x.data()), 0);
+    if (n < 3) continue;
+    x[0] = nan;
+    x[n / 2] = -inf;
+    x[n - 1] = inf;
+    EXPECT_EQ(count_non_finite(n, x.data()), 3);
+    std::fill(x.begin(), x.end(), nan);
+    EXPECT_EQ(count_non_finite(n, x.data()), n);
+  }
+}
+
+TYPED_TEST(Elementwise, SumsDoNotDependOnTheThreadCount) {
+  using T = TypeParam;
+  const auto a = random_values<T>(200003, 1), b = random_values<T>(200003, 2);
+  test::expect_same_for_any_thread_count([&] {
+    std::vector<T> sums(13);
+    column_sums(15384, 13, a.data(), sums.data());
+    std::vector<double> all(sums.begin(), sums.end());
+    all.push_back(sum_of_squares(200003, a.data()));
+    all.push_back(mean_squared_error<T>(200003, a.data(), b.data(), nullptr));
+    return all;
+  });
+}
+
+template <typename T>
+void check_layout(std::int64_t batch, std::int64_t pixels, std::int64_t channels) {
+  std::vector<T> x(batch * pixels * channels), y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>(i % 251);
+  nhwc_to_nchw(batch, pixels, channels, x.data(), y.data());
+  for (std::int64_t n = 0; n < batch; ++n) {
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        ASSERT_EQ(y[(n * channels + c) * pixels + p], x[(n * pixels + p) * channels + c]);
+      }
+    }
+  }
+  if constexpr (sizeof(T) > 1) {
+    std::vector<T> back(x.size());
+    nchw_to_nhwc(batch, pixels, channels, y.data(), back.data());
+    EXPECT_EQ(back, x);
+  }
+}
+
+TEST(Layout, NhwcAndNchw) {
+  for (const auto& [pixels, channels] :
+       std::vector<std::pair<int, int>>{{1, 1}, {49, 3}, {16, 16}, {33, 65}, {784, 1}, {0, 4}}) {
+    check_layout<float>(3, pixels, channels);
+    check_layout<double>(3, pixels, channels);
+    check_layout<std::int8_t>(3, pixels, channels);
+    check_layout<std::uint8_t>(3, pixels, channels);
+  }
+}
+
+// PyTorch's documented update, by hand in double.
+TYPED_TEST(Elementwise, Sgd) {
+  using T = TypeParam;
+  const std::int64_t n = 40001;
+  for (const SgdStep step : {SgdStep{0.1, 0, 0, false}, SgdStep{0.1, 0, 0.01, false},
+                             SgdStep{0.05, 0.9, 0.01, false}, SgdStep{0.05, 0.9, 0.01, true}}) {
+    auto param = random_values<T>(n, 1);
+    std::vector<T> buffer(n, T(0));
+    std::vector<double> expected(param.begin(), param.end()), momentum(n);
+    for (int t = 0; t < 3; ++t) {
+      const auto grad = random_values<T>(n, 10 + t);
+      sgd_update(n, step, grad.data(), step.momentum == 0 ? nullptr : buffer.data(), param.data());
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double g = double(grad[i]) + step.weight_decay * expected[i];
+        momentum[i] = t == 0 ? g : step.momentum * momentum[i] + g;
+        expected[i] -= step.lr * (step.nesterov ? g + step.momentum * momentum[i] : momentum[i]);
+      }
+    }
+    const double tolerance = 16 * std::numeric_limits<T>::epsilon();
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_NEAR(double(param[i]), expected[i], tolerance);
+  }
+}
+
+TYPED_TEST(Elementwise, AdamW) {
+  using T = TypeParam;
+  const std::int64_t n = 40001;
+  AdamWStep step{0.01, 0.9, 0.999, 1e-8, 0.1, 1};
+  auto param = random_values<T>(n, 1);
+  std::vector<T> exp_avg(n, T(0)), exp_avg_sq(n, T(0));
+  std::vector<double> expected(param.begin(), param.end()), m(n), v(n);
+  for (; step.count <= 4; ++step.count) {
+    const auto grad = random_values<T>(n, static_cast<unsigned>(10 + step.count));
+    adamw_update(n, step, grad.data(), exp_avg.data(), exp_avg_sq.data(), param.data());
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double g = double(grad[i]);
+      expected[i] *= 1 - 0.01 * 0.1;
+      m[i] = 0.9 * m[i] + 0.1 * g;
+      v[i] = 0.999 * v[i] + 0.001 * g * g;
+      const double mhat = m[i] / (1 - std::pow(0.9, double(step.count)));
+      const double vhat = v[i] / (1 - std::pow(0.999, double(step.count)));
+      expected[i] -= 0.01 * mhat / (std::sqrt(vhat) + 1e-8);
+    }
+  }
+  const double tolerance = 64 * std::numeric_limits<T>::epsilon();
+  for (std::int64_t i = 0; i < n; ++i) ASSERT_NEAR(double(param[i]), expected[i], tolerance) << i;
+}
+
+}  // namespace
+}  // namespace steelyard::kernels

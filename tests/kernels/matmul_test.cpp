@@ -1,0 +1,90 @@
+#include "kernels/matmul.h"
+
+#include <cstdlib>
+#include <stdexcept>
+#include <tuple>
+
+#include "tests/kernels/float_support.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::random_values;
+using test::ReferenceSum;
+
+class Matmul : public testing::TestWithParam<std::tuple<Backend, MatmulShape>> {
+ protected:
+  template <typename T>
+  void check() const {
+    const auto& [backend, s] = GetParam();
+    const auto a = random_values<T>(s.m * s.k, 1), b = random_values<T>(s.k * s.n, 2);
+    std::vector<T> c(s.m * s.n, T(99));
+    matmul(backend, s, a.data(), b.data(), c.data());
+    std::vector<ReferenceSum> expected(c.size());
+    for (std::int64_t i = 0; i < s.m; ++i) {
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        for (std::int64_t k = 0; k < s.k; ++k) {
+          const double left = double(a[s.transpose_a ? k * s.m + i : i * s.k + k]);
+          const double right = double(b[s.transpose_b ? j * s.k + k : k * s.n + j]);
+          expected[i * s.n + j].add(left * right);
+        }
+      }
+    }
+    test::expect_sums(c, expected);
+  }
+};
+
+TEST_P(Matmul, Float) { check<float>(); }
+TEST_P(Matmul, Double) { check<double>(); }
+
+std::vector<MatmulShape> shapes() {
+  std::vector<MatmulShape> all;
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      for (const auto& [m, n, k] : std::vector<std::tuple<int, int, int>>{{1, 1, 1},
+                                                                          {3, 5, 7},
+                                                                          {1, 33, 20},
+                                                                          {17, 1, 64},
+                                                                          {64, 10, 300},
+                                                                          {130, 67, 129},
+                                                                          {4, 6, 0}}) {
+        all.push_back({m, n, k, ta, tb});
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Matmul,
+                         testing::Combine(testing::ValuesIn(available_backends()),
+                                          testing::ValuesIn(shapes())),
+                         [](const auto& param_info) {
+                           const MatmulShape s = std::get<1>(param_info.param);
+                           return std::string(backend_name(std::get<0>(param_info.param))) + "_" +
+                                  std::to_string(s.m) + "x" + std::to_string(s.n) + "x" +
+                                  std::to_string(s.k) + (s.transpose_a ? "_t" : "_n") +
+                                  (s.transpose_b ? "t" : "n");
+                         });
+
+TEST(MatmulEdge, NoRowsOrColumnsIsANoOp) {
+  for (const Backend backend : available_backends()) {
+    float untouched = 7;
+    matmul<float>(backend, {0, 3, 2}, nullptr, &untouched, &untouched);
+    matmul<float>(backend, {3, 0, 2}, &untouched, nullptr, &untouched);
+    EXPECT_EQ(untouched, 7);
+  }
+}
+
+TEST(Backends, TheEnvironmentChoosesOnce) {
+  EXPECT_EQ(available_backends().front(), Backend::kEigen);
+  setenv("STEELYARD_CPU_BACKEND", "fortran", 1);
+  EXPECT_THROW(default_backend(), std::invalid_argument);
+  setenv("STEELYARD_CPU_BACKEND", "eigen", 1);
+  EXPECT_EQ(default_backend(), Backend::kEigen);
+  setenv("STEELYARD_CPU_BACKEND", "fortran", 1);
+  EXPECT_EQ(default_backend(), Backend::kEigen);
+  unsetenv("STEELYARD_CPU_BACKEND");
+}
+
+}  // namespace
+}  // namespace steelyard::kernels
