@@ -50,16 +50,15 @@ void dequantize_run(std::int64_t n, const Params& params, const Code* codes, T* 
   }
 }
 
-// One mask byte decides eight elements.
+// n <= kBlock; `inside` is the block's mask as bytes.
 template <typename T>
-void apply_mask_bytes(std::int64_t bytes, const std::uint8_t* mask, const T* grad_y, T* grad_x) {
-  for (std::int64_t byte = 0; byte < bytes; ++byte) {
-    const int bits = mask[byte];
-    STEELYARD_VECTORIZE
-    for (int bit = 0; bit < 8; ++bit) {
-      const T grad = grad_y[8 * byte + bit];
-      grad_x[8 * byte + bit] = (bits & (1 << bit)) != 0 ? grad : T(0);
-    }
+void mask_block(std::int64_t n, const std::uint8_t* mask, const T* grad_y, T* grad_x) {
+  alignas(64) std::uint8_t inside[kBlock];
+  unpack_flags(mask, n, inside);
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T grad = grad_y[i];
+    grad_x[i] = inside[i] != 0 ? grad : T(0);
   }
 }
 
@@ -139,13 +138,8 @@ void apply_mask(std::int64_t n, const std::uint8_t* mask, const T* grad_y, T* gr
   const bool stream =
       grad_y != grad_x && exceeds_cache(n * 2 * static_cast<std::int64_t>(sizeof(T)));
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
-    write_block(grad_x + begin, end - begin, stream, [&](T* out) {
-      const std::int64_t bytes = (end - begin) / 8;
-      apply_mask_bytes(bytes, mask + begin / 8, grad_y + begin, out);
-      for (std::int64_t i = begin + 8 * bytes; i < end; ++i) {
-        out[i - begin] = (mask[i / 8] >> (i % 8) & 1) != 0 ? grad_y[i] : T(0);
-      }
-    });
+    write_block(grad_x + begin, end - begin, stream,
+                [&](T* out) { mask_block(end - begin, mask + begin / 8, grad_y + begin, out); });
   });
 }
 

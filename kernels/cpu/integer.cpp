@@ -107,10 +107,10 @@ void integer_conv2d(Backend backend, const Conv2dShape& shape, const Code* x,
   const std::int64_t terms = shape.in_channels_per_group() * shape.kernel_h * shape.kernel_w;
   check_terms("integer_conv2d", terms);
   if (shape.output_size() == 0) return;
-  if (reference::is_depthwise(shape)) {
-    reference::integer_depthwise_conv2d(shape, x, x_zero_point, w, acc);
-  } else if (backend == Backend::kOneDnn && onednn::has_exact_int8()) {
+  if (backend == Backend::kOneDnn && onednn::has_exact_int8()) {
     onednn::integer_conv2d(shape, x, x_zero_point, w, acc);
+  } else if (reference::is_depthwise(shape)) {
+    reference::integer_depthwise_conv2d(shape, x, x_zero_point, w, acc);
   } else if (backend == Backend::kOneDnn &&
              is_exact_in_float<Code>(shape.out_channels, terms, x_zero_point, w)) {
     float_conv2d(shape, x, x_zero_point, w, acc);

@@ -1,4 +1,4 @@
-// Packing of byte flags (0 or 1) into mask bits.
+// Mask bits from byte flags and back.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,15 @@ inline void pack_flags(const std::uint8_t* flags, std::int64_t n, std::uint8_t* 
   unsigned tail = 0;
   for (std::int64_t i = n / 8 * 8; i < n; ++i) tail |= static_cast<unsigned>(flags[i]) << (i % 8);
   mask[n / 8] = static_cast<std::uint8_t>(tail);
+}
+
+// flags[i] != 0 where bit i % 8 of mask[i / 8] is set, for i < n rounded up to a multiple of 8.
+inline void unpack_flags(const std::uint8_t* mask, std::int64_t n, std::uint8_t* flags) {
+  for (std::int64_t byte = 0; byte < (n + 7) / 8; ++byte) {
+    // Byte i of the word keeps bit i of the mask.
+    const std::uint64_t word = (mask[byte] * 0x0101010101010101ULL) & 0x8040201008040201ULL;
+    std::memcpy(flags + 8 * byte, &word, 8);
+  }
 }
 
 }  // namespace steelyard::kernels

@@ -31,10 +31,10 @@ TEST(Affine, TiesRoundToEvenBeforeTheZeroPointIsAdded) {
 }
 
 TEST(Affine, DividesInsteadOfMultiplyingByTheReciprocal) {
-  const float scale = 0.1F;
   int differing = 0;
-  for (int k = 0; k < 200000; ++k) {
-    const float x = (static_cast<float>(k) + 0.5F) * scale;
+  for (int i = 0; i < 200 * 200; ++i) {
+    const float scale = 0.001F * static_cast<float>(1 + i / 200);
+    const float x = (static_cast<float>(i % 200) + 0.5F) * scale;
     const float quotient = static_cast<float>(static_cast<double>(x) / static_cast<double>(scale));
     EXPECT_EQ(unclamped_code(x, u8(scale, 0)), std::rint(quotient));
     differing += std::rint(quotient) != std::rint(x * (1.0F / scale)) ? 1 : 0;

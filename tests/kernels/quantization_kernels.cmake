@@ -21,11 +21,12 @@ set_tests_properties(integer_kernels_without_vnni PROPERTIES ENVIRONMENT DNNL_MA
 if(STEELYARD_HAVE_CUDA)
   # The device code of the affine arithmetic keeps IEEE division, denormals and separate products
   # and sums. Needs the compiler, no GPU.
+  list(GET CMAKE_CUDA_ARCHITECTURES 0 ptx_architecture)
   add_test(NAME affine_ptx
     COMMAND ${CMAKE_COMMAND} -DNVCC=${CMAKE_CUDA_COMPILER}
       -DHOST_COMPILER=${CMAKE_CXX_COMPILER}
       -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR}/affine_ptx.cu
       -DINCLUDE=${PROJECT_SOURCE_DIR} -DPTX=${CMAKE_CURRENT_BINARY_DIR}/affine.ptx
-      -DARCHITECTURE=${CMAKE_CUDA_ARCHITECTURES}
+      -DARCHITECTURE=${ptx_architecture}
       -P ${CMAKE_CURRENT_SOURCE_DIR}/check_ptx.cmake)
 endif()
