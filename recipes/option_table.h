@@ -42,7 +42,7 @@ struct RecipeOption {
   std::size_t min_items = 0;
   std::size_t max_items = 1024;
   std::vector<std::string> choices = {};
-  std::string pattern = {};       // kString: a regular expression (ECMAScript) for the whole text
+  std::string pattern = {};       // kString: a regular expression (POSIX extended) for all of it
   std::string pattern_help = {};  // what the pattern means, for messages
   std::vector<RecipeOption> members = {};
   std::string discriminator = {};      // kTable: the key that chooses the case; it may be absent
