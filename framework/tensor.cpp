@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "framework/half.h"
+
 namespace steelyard {
 namespace {
 
@@ -32,6 +34,43 @@ void visit_dtype(DType dtype, const char* op, F&& f) {
   }
   throw std::invalid_argument(std::string("[") + op + "] unsupported dtype " +
                               std::string(dtype_name(dtype)));
+}
+
+bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
+// f16 and bf16 have no C++ type: their bits go through double, which holds both exactly, so that a
+// conversion rounds once.
+double decode_half(DType dtype, std::uint16_t bits) {
+  return dtype == DType::kF16 ? Half::decode(bits) : BFloat16::decode(bits);
+}
+std::uint16_t encode_half(DType dtype, double value) {
+  return dtype == DType::kF16 ? Half::encode(value) : BFloat16::encode(value);
+}
+
+void require_floating(DType dtype) {
+  if (!is_floating(dtype)) {
+    throw std::invalid_argument("[to] f16 and bf16 convert to and from floating dtypes, not " +
+                                std::string(dtype_name(dtype)));
+  }
+}
+
+Tensor from_half(const Tensor& half, DType dtype) {
+  require_floating(dtype);
+  Tensor t = Tensor::empty(half.shape(), DType::kF64, half.device());
+  const auto* in = static_cast<const std::uint16_t*>(half.raw());
+  double* out = t.data<double>();
+  for (std::int64_t i = 0; i < half.size(); ++i) out[i] = decode_half(half.dtype(), in[i]);
+  return dtype == DType::kF64 ? t : t.to(dtype);
+}
+
+Tensor to_half(const Tensor& tensor, DType dtype) {
+  require_floating(tensor.dtype());
+  const Tensor wide = tensor.dtype() == DType::kF64 ? tensor : tensor.to(DType::kF64);
+  Tensor t = Tensor::empty(tensor.shape(), dtype, tensor.device());
+  const double* in = wide.data<double>();
+  auto* out = static_cast<std::uint16_t*>(t.raw());
+  for (std::int64_t i = 0; i < t.size(); ++i) out[i] = encode_half(dtype, in[i]);
+  return t;
 }
 
 }  // namespace
@@ -147,6 +186,8 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return clone();
+  if (is_half(dtype_)) return from_half(*this, dtype);
+  if (is_half(dtype)) return to_half(*this, dtype);
   Tensor t = empty(shape_, dtype, device_);
   visit_dtype(dtype_, "to", [&](auto* from_tag) {
     using From = std::remove_pointer_t<decltype(from_tag)>;

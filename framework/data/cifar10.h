@@ -1,0 +1,16 @@
+// The binary version of CIFAR-10.
+// Source: https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
+#pragma once
+
+#include <filesystem>
+
+#include "framework/data/dataset.h"
+
+namespace steelyard {
+
+// data_batch_*.bin (in order of their names) and test_batch.bin of a folder: records of 3,073
+// bytes, a label and 32x32 red, green and blue planes. Inputs become u8 [N, 32, 32, 3], 10 classes.
+// Throws InputError for missing files, partial records and labels above 9.
+DatasetSplits load_cifar10(const std::filesystem::path& folder);
+
+}  // namespace steelyard

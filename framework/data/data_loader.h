@@ -1,0 +1,93 @@
+// Batches of a dataset: shuffled, augmented, normalised, prepared one step ahead of training.
+//
+// A batch is a pure function of (dataset, options, epoch, batch index): the same with and without
+// prefetch, and after resuming in the middle of an epoch.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "framework/data/dataset.h"
+
+namespace steelyard {
+
+struct Batch {
+  Tensor inputs;           // f32, normalised; [B, ...] as the dataset's
+  Tensor targets;          // i64 [B] or f32 [B, ...]
+  std::int64_t index = 0;  // within the epoch
+};
+
+// Random changes of images [N, H, W, C], keyed by (seed, epoch, sample).
+struct Augmentation {
+  bool random_crop = false;       // pad with zeros on every side, then crop at a random place
+  std::int64_t crop_padding = 2;  // pixels
+  bool flip = false;              // mirror left to right with probability 1/2
+};
+
+struct LoaderOptions {
+  std::int64_t batch_size = 1;
+  bool shuffle = false;
+  std::uint64_t seed = 0;
+  bool drop_last = false;  // leave out a last batch that is not full
+  Normalization normalization;
+  Augmentation augment;
+};
+
+std::int64_t batches_per_epoch(const Dataset& dataset, const LoaderOptions& options);
+
+// The dataset's indices in the order of an epoch.
+std::vector<std::int64_t> epoch_order(const Dataset& dataset, const LoaderOptions& options,
+                                      std::int64_t epoch);
+
+// Throws InputError unless the options fit the dataset: batch size above 0, one mean and stddev per
+// channel, augmentation of images only, padding smaller than the image.
+void validate_options(const Dataset& dataset, const LoaderOptions& options);
+
+// One batch; throws std::out_of_range for a batch that the epoch does not have, InputError for an
+// input that is not finite. The form with `order` = epoch_order(...) saves computing it again.
+Batch make_batch(const Dataset& dataset, const LoaderOptions& options, std::int64_t epoch,
+                 std::int64_t index);
+Batch make_batch(const Dataset& dataset, const LoaderOptions& options,
+                 const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t index);
+
+// Iterates over an epoch; a background thread keeps up to `prefetch` batches ready (0: none, every
+// batch is made by next()).
+class DataLoader {
+ public:
+  DataLoader(Dataset dataset, LoaderOptions options, std::int64_t prefetch = 2);
+  ~DataLoader();
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  std::int64_t batches_per_epoch() const;
+  // Begins `epoch` at batch `first_batch`; what was under way is dropped.
+  void start(std::int64_t epoch, std::int64_t first_batch = 0);
+  // The next batch, or nothing at the epoch's end. Rethrows what making the batch threw.
+  std::optional<Batch> next();
+
+ private:
+  void produce(std::int64_t first_batch);
+  void stop();
+
+  const Dataset dataset_;
+  const LoaderOptions options_;
+  const std::int64_t prefetch_;
+  std::int64_t epoch_ = 0;
+  std::int64_t next_ = 0;  // batch that next() returns
+  std::vector<std::int64_t> order_;
+
+  std::thread thread_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+};
+
+}  // namespace steelyard

@@ -1,0 +1,62 @@
+#include "framework/data/dataset_registry.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "framework/data/cifar10.h"
+#include "framework/data/idx.h"
+#include "framework/data/safetensors_dataset.h"
+#include "framework/error.h"
+#include "framework/files.h"
+#include "framework/suggest.h"
+
+namespace steelyard {
+namespace {
+
+std::string unknown_name(const std::string& name, const std::vector<std::string>& known) {
+  std::string text = "unknown dataset '" + printable(name) + "'";
+  if (const std::string nearest = nearest_word(name, known); !nearest.empty()) {
+    text += " (did you mean '" + nearest + "'?)";
+  }
+  text += "; known:";
+  for (const std::string& candidate : known) text += " " + candidate;
+  return text;
+}
+
+}  // namespace
+
+void DatasetRegistry::add(std::string name, std::filesystem::path default_path, Loader loader) {
+  const auto [row, added] =
+      rows_.try_emplace(std::move(name), Row{std::move(default_path), std::move(loader)});
+  if (!added) throw std::invalid_argument("[dataset_registry] '" + row->first + "' is taken");
+}
+
+DatasetSplits DatasetRegistry::load(const std::string& name,
+                                    const std::filesystem::path& path) const {
+  const auto row = rows_.find(name);
+  if (row == rows_.end()) throw InputError(unknown_name(name, names()));
+  const DatasetRequest request{name, path.empty() ? row->second.default_path : path};
+  if (request.path.empty()) throw InputError("dataset '" + name + "' needs data.path");
+  DatasetSplits splits = row->second.loader(request);
+  validate_dataset(splits.train, name + " (train)");
+  validate_dataset(splits.test, name + " (test)");
+  return splits;
+}
+
+std::vector<std::string> DatasetRegistry::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, row] : rows_) names.push_back(name);
+  return names;
+}
+
+DatasetRegistry builtin_datasets() {
+  DatasetRegistry registry;
+  registry.add("fashion_mnist", "/usr/share/datasets/fashion-mnist",
+               [](const DatasetRequest& r) { return load_fashion_mnist(r.path); });
+  registry.add("cifar10", "", [](const DatasetRequest& r) { return load_cifar10(r.path); });
+  registry.add("safetensors", "",
+               [](const DatasetRequest& r) { return load_safetensors_dataset(r.path); });
+  return registry;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,77 @@
+#include "framework/data/safetensors_dataset.h"
+
+#include <algorithm>
+#include <string>
+
+#include "framework/checkpoint.h"
+#include "framework/error.h"
+#include "framework/files.h"
+
+namespace steelyard {
+namespace {
+
+Tensor as_inputs(const Tensor& tensor) {
+  return is_floating(tensor.dtype()) ? tensor.to(DType::kF32) : tensor;
+}
+
+Tensor as_targets(const Tensor& tensor) {
+  if (is_floating(tensor.dtype())) return tensor.to(DType::kF32);
+  return tensor.dtype() == DType::kBool ? tensor : tensor.to(DType::kI64);
+}
+
+Dataset load_file(const std::filesystem::path& path) {
+  const std::string name = printable(path.string());
+  Dataset dataset;
+  for (const NamedTensor& t : load_tensors(path).tensors) {
+    if (t.name == "inputs") {
+      dataset.inputs = as_inputs(t.tensor);
+    } else if (t.name == "targets") {
+      dataset.targets = as_targets(t.tensor);
+    } else {
+      throw InputError(name + ": expected the tensors inputs and targets, got '" +
+                       printable(t.name) + "'");
+    }
+  }
+  if (!dataset.inputs.defined() || !dataset.targets.defined()) {
+    throw InputError(name + ": expected the tensors inputs and targets, '" +
+                     (dataset.inputs.defined() ? "targets" : "inputs") + "' is missing");
+  }
+  return dataset;
+}
+
+std::int64_t count_classes(const Tensor& targets) {
+  if (targets.dtype() != DType::kI64 || targets.size() == 0) return 0;
+  const auto labels = targets.span<std::int64_t>();
+  const std::int64_t largest = *std::max_element(labels.begin(), labels.end());
+  constexpr std::int64_t kMaxClasses = std::int64_t{1} << 31;
+  return std::clamp(largest, std::int64_t{0}, kMaxClasses - 1) + 1;
+}
+
+}  // namespace
+
+DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw InputError(printable(folder.string()) +
+                     ": expected a folder with train.safetensors and test.safetensors");
+  }
+  const auto train_path = folder / "train.safetensors";
+  const auto test_path = folder / "test.safetensors";
+  DatasetSplits splits{load_file(train_path), load_file(test_path)};
+  splits.train.classes = count_classes(splits.train.targets);
+  splits.test.classes = splits.train.classes;
+  validate_dataset(splits.train, printable(train_path.string()));
+  validate_dataset(splits.test, printable(test_path.string()));
+  const auto sample_shape = [](const Tensor& t) {
+    return Shape(t.shape().begin() + 1, t.shape().end());
+  };
+  if (sample_shape(splits.train.inputs) != sample_shape(splits.test.inputs) ||
+      sample_shape(splits.train.targets) != sample_shape(splits.test.targets) ||
+      splits.train.inputs.dtype() != splits.test.inputs.dtype()) {
+    throw InputError(printable(test_path.string()) +
+                     ": expected samples of the same shape and dtype as train.safetensors");
+  }
+  return splits;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,16 @@
+// Datasets of the user's own, in two safetensors files.
+#pragma once
+
+#include <filesystem>
+
+#include "framework/data/dataset.h"
+
+namespace steelyard {
+
+// Reads train.safetensors and test.safetensors of a folder. Each holds exactly two tensors:
+// `inputs`, u8 or floating, [N, features] or images [N, H, W, C]; and `targets`, integer labels [N]
+// or floating values [N, ...]. The number of classes is the largest label of the training set + 1.
+// Throws InputError that names the file and what it expected.
+DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder);
+
+}  // namespace steelyard

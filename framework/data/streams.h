@@ -1,0 +1,13 @@
+// The random streams of the data pipeline. The upper 16 bits tell uses of one seed apart; the lower
+// 48 hold an epoch.
+#pragma once
+
+#include <cstdint>
+
+namespace steelyard {
+
+constexpr std::uint64_t kValidationStream = std::uint64_t{0xDA01} << 48;
+constexpr std::uint64_t kShuffleStream = std::uint64_t{0xDA02} << 48;
+constexpr std::uint64_t kAugmentStream = std::uint64_t{0xDA03} << 48;
+
+}  // namespace steelyard
