@@ -32,7 +32,7 @@ void find_bins(const HistogramGrid& grid, T inverse_width, std::int64_t count, c
     const T value = x[i];
     const bool finite = std::abs(value) <= std::numeric_limits<T>::max();
     const T scaled = std::floor((finite ? value : T(0)) * inverse_width);
-    const T floor = (value < T(0)) & (scaled > T(-1)) ? T(-1) : scaled;
+    const T floor = value < T(0) && scaled > T(-1) ? T(-1) : scaled;
     bin[i] = finite ? static_cast<std::int32_t>(floor) + half : bins;
   }
 }

@@ -44,7 +44,7 @@ struct OutputCodes {
 
   std::int32_t code(float unclamped) const { return to_integer_code(unclamped, clamped); }
   std::uint8_t passes(float unclamped, float real) const {
-    return code_is_inside(unclamped, full) & linear.contains(real) ? 1 : 0;
+    return code_is_inside(unclamped, full) && linear.contains(real) ? 1 : 0;
   }
 };
 

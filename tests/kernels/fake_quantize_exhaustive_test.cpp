@@ -67,7 +67,7 @@ std::int64_t mismatches_in_chunk(std::uint64_t first, std::int64_t count, const 
   std::int32_t wrong = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const Expected expected = oracle(x[i], p);
-    const bool right = same_bits(y[i], expected.y) & (gradient[i] == expected.gradient);
+    const bool right = same_bits(y[i], expected.y) && gradient[i] == expected.gradient;
     wrong += right ? 0 : 1;
   }
   return wrong;
