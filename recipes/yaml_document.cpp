@@ -115,7 +115,10 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void add_key(const std::string& place, YamlNode::Kind kind, const std::string& key) {
-    if (kind != YamlNode::Kind::kScalar) fail_at(place, "expected a word as key");
+    if (kind == YamlNode::Kind::kNull) fail_at(place, "expected a word as key, got nothing");
+    if (kind != YamlNode::Kind::kScalar) {
+      fail_at(place, "expected a word as key, got a list or table (is a bracket not closed?)");
+    }
     if (key == "<<") fail_at(place, "merge keys ('<<') are not allowed in a recipe");
     Open& table = open_.back();
     for (const YamlEntry& entry : table.node->entries) {

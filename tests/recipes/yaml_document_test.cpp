@@ -75,8 +75,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "r.yaml:1:11: duplicate key 'a', first at r.yaml:1:5"},
         BadText{"MergeKey", "a: {<<: {b: 1}}\n",
                 "r.yaml:1:5: merge keys ('<<') are not allowed in a recipe"},
-        BadText{"ListAsKey", "? [a, b]\n: 1\n", "r.yaml:1:3: expected a word as key"},
-        BadText{"NullAsKey", "~: 1\n", "r.yaml:1:1: expected a word as key"},
+        BadText{
+            "ListAsKey", "? [a, b]\n: 1\n",
+            "r.yaml:1:3: expected a word as key, got a list or table (is a bracket not closed?)"},
+        BadText{
+            "OpenBracket", "a: 1\nb: [2, 3\n",
+            "r.yaml:2:4: expected a word as key, got a list or table (is a bracket not closed?)"},
+        BadText{"NullAsKey", "~: 1\n", "r.yaml:1:1: expected a word as key, got nothing"},
         BadText{"NulByte", std::string("a: \0b\n", 6),
                 "r.yaml:1:4: expected UTF-8 text without control characters"},
         BadText{"EndOfTransmission", "a: 1\nb\x04: 2\n",
