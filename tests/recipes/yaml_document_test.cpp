@@ -78,9 +78,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{
             "ListAsKey", "? [a, b]\n: 1\n",
             "r.yaml:1:3: expected a word as key, got a list or table (is a bracket not closed?)"},
-        BadText{
-            "OpenBracket", "a: 1\nb: [2, 3\n",
-            "r.yaml:2:4: expected a word as key, got a list or table (is a bracket not closed?)"},
+        BadText{"OpenBracket", "a: 1\nb: [2, 3\n",
+                "r.yaml:3:1: not valid YAML: end of sequence flow not found"},
+        BadText{"OpenBracketAtTheStart", "[1",
+                "r.yaml:1:1: expected a word as key, got a list or table (is a bracket not "
+                "closed?)"},
         BadText{"NullAsKey", "~: 1\n", "r.yaml:1:1: expected a word as key, got nothing"},
         BadText{"NulByte", std::string("a: \0b\n", 6),
                 "r.yaml:1:4: expected UTF-8 text without control characters"},
