@@ -271,7 +271,11 @@ void DataLoader::start(std::int64_t epoch, std::int64_t first_batch) {
 std::optional<Batch> DataLoader::next() {
   if (order_.empty()) throw std::logic_error("[data_loader] next() before start()");
   if (next_ >= batches_per_epoch()) return std::nullopt;
-  if (prefetch_ <= 0) return make_batch(dataset_, options_, order_, epoch_, next_++);
+  if (prefetch_ <= 0) {
+    Batch batch = make_batch(dataset_, options_, order_, epoch_, next_);
+    ++next_;
+    return batch;
+  }
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !ready_.empty() || error_; });
   if (ready_.empty()) std::rethrow_exception(error_);

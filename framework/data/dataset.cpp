@@ -57,6 +57,17 @@ std::vector<double> channel_sums(const Tensor& inputs, const std::vector<double>
   return sums;
 }
 
+// Whether a channel holds one value only: its computed deviation is rounding error, not zero.
+template <typename T>
+bool is_constant(const Tensor& inputs, std::size_t channel) {
+  const auto values = inputs.span<T>();
+  const auto channels = static_cast<std::size_t>(inputs.dim(-1));
+  for (std::size_t i = channel; i < values.size(); i += channels) {
+    if (values[i] != values[channel]) return false;
+  }
+  return true;
+}
+
 template <typename T>
 Normalization normalization_of(const Tensor& inputs, double scale) {
   const auto channels = static_cast<std::size_t>(inputs.dim(-1));
@@ -68,7 +79,7 @@ Normalization normalization_of(const Tensor& inputs, double scale) {
   for (std::size_t c = 0; c < channels; ++c) {
     const auto stddev = static_cast<float>(std::sqrt(squares[c] / count));
     result.mean.push_back(static_cast<float>(mean[c]));
-    result.stddev.push_back(stddev > 0 ? stddev : 1.0F);
+    result.stddev.push_back(stddev > 0 && !is_constant<T>(inputs, c) ? stddev : 1.0F);
   }
   return result;
 }

@@ -1,0 +1,187 @@
+#include "framework/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "framework/data/dataset_registry.h"
+#include "framework/error.h"
+#include "framework/safetensors.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard {
+namespace {
+
+using testing::message_of;
+using testing::TemporaryFolder;
+
+// Sample i is [i, i] with label i % 3.
+Dataset numbered(std::int64_t size) {
+  Dataset d{Tensor::zeros({size, 2}), Tensor::zeros({size}, DType::kI64), 3};
+  for (std::int64_t i = 0; i < size; ++i) {
+    d.inputs.data<float>()[2 * i] = d.inputs.data<float>()[2 * i + 1] = static_cast<float>(i);
+    d.targets.data<std::int64_t>()[i] = i % 3;
+  }
+  return d;
+}
+
+std::set<std::int64_t> numbers_of(const Dataset& d) {
+  std::set<std::int64_t> numbers;
+  for (std::int64_t i = 0; i < d.size(); ++i) {
+    const auto n = static_cast<std::int64_t>(d.inputs.data<float>()[2 * i]);
+    EXPECT_EQ(d.targets.data<std::int64_t>()[i], n % 3);
+    EXPECT_TRUE(numbers.insert(n).second) << n << " twice";
+  }
+  return numbers;
+}
+
+TEST(SplitValidation, PartsAreDisjointCompleteAndRepeatable) {
+  const Dataset d = numbered(100);
+  const auto [train, validation] = split_validation(d, 30, 7);
+  const auto first = numbers_of(train);
+  const auto second = numbers_of(validation);
+  EXPECT_EQ(first.size(), 70u);
+  EXPECT_EQ(second.size(), 30u);
+  for (const std::int64_t n : second) EXPECT_FALSE(first.contains(n));
+  EXPECT_EQ(numbers_of(split_validation(d, 30, 7).second), second);
+  EXPECT_NE(numbers_of(split_validation(d, 30, 8).second), second);
+  EXPECT_EQ(validation.classes, 3);
+}
+
+TEST(SplitValidation, RejectsImpossibleCounts) {
+  for (const std::int64_t count : {-1, 10, 11}) {
+    EXPECT_THROW(split_validation(numbered(10), count, 1), InputError);
+  }
+  EXPECT_EQ(split_validation(numbered(10), 0, 1).second.size(), 0);
+}
+
+TEST(RandomPermutation, IsUniform) {
+  // All 6 orders of 3 elements over 6000 seeds: 1000 each, within 5 standard deviations.
+  std::vector<int> counts(6);
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    const auto p = random_permutation(3, seed, 0);
+    ++counts[static_cast<std::size_t>(p[0] * 2 + (p[1] > p[2] ? 1 : 0))];
+  }
+  for (const int c : counts) EXPECT_NEAR(c, 1000, 5 * std::sqrt(6000.0 * 5 / 36));
+}
+
+TEST(Normalization, MatchesPlainLoopsInDouble) {
+  Dataset d{Tensor::empty({5, 2, 2, 2}, DType::kU8), Tensor::zeros({5}, DType::kI64), 1};
+  const auto pixels = d.inputs.span<std::uint8_t>();
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
+    pixels[i] = i % 2 == 0 ? static_cast<std::uint8_t>(i * i) : 51;
+  }
+  double sum = 0;
+  double squares = 0;
+  for (std::size_t i = 0; i < pixels.size(); i += 2) sum += pixels[i] / 255.0;
+  for (std::size_t i = 0; i < pixels.size(); i += 2) {
+    squares += std::pow(pixels[i] / 255.0 - sum / 20, 2);
+  }
+  const Normalization n = compute_normalization(d);
+  ASSERT_EQ(n.mean.size(), 2u);
+  EXPECT_NEAR(n.mean[0], sum / 20, 1e-7);
+  EXPECT_NEAR(n.stddev[0], std::sqrt(squares / 20), 1e-7);
+  EXPECT_FLOAT_EQ(n.mean[1], 0.2F);
+  EXPECT_EQ(n.stddev[1], 1.0F) << "a constant channel";
+}
+
+TEST(ValidateDataset, NamesWhatIsWrong) {
+  const auto error = [](const Dataset& d) {
+    return message_of<InputError>([&] { validate_dataset(d, "here"); });
+  };
+  validate_dataset(numbered(4), "here");
+  Dataset d = numbered(4);
+  d.classes = 2;
+  EXPECT_EQ(error(d), "here: expected labels in [0, 2), got 2 in sample 2");
+  d = numbered(4);
+  d.inputs.data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(error(d), "here: inputs: expected finite values, got nan in sample 2");
+  d = numbered(4);
+  d.targets = Tensor::zeros({3}, DType::kI64);
+  EXPECT_EQ(error(d), "here: expected targets for 4 samples, got shape [3]");
+  d = numbered(4);
+  d.inputs = Tensor::zeros({4, 2, 2});
+  EXPECT_NE(error(d).find("or [N, H, W, C], got [4, 2, 2]"), std::string::npos);
+  d = numbered(4);
+  d.classes = 0;
+  EXPECT_NE(error(d).find("expected targets f32 for regression, got i64"), std::string::npos);
+}
+
+class SafetensorsDataset : public ::testing::Test {
+ protected:
+  void write(const std::string& name, const Tensor& inputs, const Tensor& targets) {
+    write_safetensors(folder_ / name, {{{"inputs", inputs}, {"targets", targets}}, {}});
+  }
+  DatasetSplits load() { return builtin_datasets().load("safetensors", folder_.path()); }
+  std::string error() {
+    return message_of<InputError>([&] { load(); });
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(SafetensorsDataset, LoadsClassification) {
+  write("train.safetensors", Tensor::zeros({3, 4, 4, 1}, DType::kU8),
+        Tensor::from<std::int32_t>({0, 4, 2}, {3}));
+  write("test.safetensors", Tensor::zeros({2, 4, 4, 1}, DType::kU8),
+        Tensor::from<std::int32_t>({1, 0}, {2}));
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.classes, 5);
+  EXPECT_EQ(splits.test.classes, 5);
+  EXPECT_EQ(splits.train.targets.span<std::int64_t>()[1], 4);
+  write("test.safetensors", Tensor::zeros({1, 4, 4, 1}, DType::kU8),
+        Tensor::from<std::int64_t>({5}, {1}));
+  EXPECT_NE(error().find("test.safetensors: expected labels in [0, 5), got 5"), std::string::npos);
+}
+
+TEST_F(SafetensorsDataset, LoadsRegression) {
+  write("train.safetensors", Tensor::zeros({3, 7}, DType::kF64), Tensor::zeros({3, 2}));
+  write("test.safetensors", Tensor::zeros({2, 7}), Tensor::zeros({2, 2}, DType::kF64));
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.classes, 0);
+  EXPECT_EQ(splits.train.inputs.dtype(), DType::kF32);
+  EXPECT_EQ(splits.test.targets.shape(), (Shape{2, 2}));
+  write("test.safetensors", Tensor::zeros({2, 6}), Tensor::zeros({2, 2}));
+  EXPECT_NE(error().find("same shape and dtype"), std::string::npos);
+}
+
+TEST_F(SafetensorsDataset, SaysWhatItExpects) {
+  EXPECT_NE(error().find("train.safetensors: cannot open"), std::string::npos);
+  write_safetensors(folder_ / "train.safetensors", {{{"inputs", Tensor::zeros({1, 1})}}, {}});
+  write_safetensors(folder_ / "test.safetensors", {{{"x", Tensor::zeros({1, 1})}}, {}});
+  EXPECT_NE(error().find("'targets' is missing"), std::string::npos);
+  write("train.safetensors", Tensor::zeros({1, 1}), Tensor::zeros({1}));
+  EXPECT_NE(error().find("test.safetensors: expected the tensors inputs and targets, got 'x'"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] {
+              builtin_datasets().load("safetensors", folder_ / "train.safetensors");
+            }).find("expected a folder with train.safetensors and test.safetensors"),
+            std::string::npos);
+}
+
+TEST(DatasetRegistry, KnowsItsNames) {
+  const DatasetRegistry registry = builtin_datasets();
+  EXPECT_EQ(registry.names(),
+            (std::vector<std::string>{"cifar10", "fashion_mnist", "safetensors"}));
+  EXPECT_EQ(message_of<InputError>([&] { registry.load("fashion-mnist"); }),
+            "unknown dataset 'fashion-mnist' (did you mean 'fashion_mnist'?); "
+            "known: cifar10 fashion_mnist safetensors");
+  EXPECT_EQ(message_of<InputError>([&] { registry.load("cifar10"); }),
+            "dataset 'cifar10' needs data.path");
+}
+
+TEST(DatasetRegistry, TakesLoadersOfTheUser) {
+  DatasetRegistry registry;
+  const auto loader = [](const DatasetRequest& r) {
+    EXPECT_EQ(r.path, "default");
+    return DatasetSplits{numbered(4), numbered(2)};
+  };
+  registry.add("mine", "default", loader);
+  EXPECT_EQ(registry.load("mine").train.size(), 4);
+  EXPECT_THROW(registry.add("mine", "", loader), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace steelyard

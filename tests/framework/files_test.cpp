@@ -1,0 +1,120 @@
+#include "framework/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "framework/error.h"
+#include "framework/sha256.h"
+#include "framework/suggest.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard {
+namespace {
+
+using testing::message_of;
+using testing::read_bytes;
+using testing::TemporaryFolder;
+using testing::write_bytes;
+
+TEST(Files, ReadsWhatWasWritten) {
+  const TemporaryFolder folder;
+  const std::string bytes("a\0b\n\xFF", 5);
+  write_file_atomic(folder / "f", bytes);
+  EXPECT_EQ(read_file(folder / "f", 5), bytes);
+  write_file_atomic(folder / "f", "");
+  EXPECT_EQ(read_file(folder / "f", 0), "");
+}
+
+TEST(Files, RefusesLongerFiles) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "f", "123456");
+  EXPECT_NE(message_of<InputError>([&] {
+              read_file(folder / "f", 5);
+            }).find("f: expected at most 5 bytes, got 6"),
+            std::string::npos);
+}
+
+TEST(Files, RefusesWhatIsNoRegularFile) {
+  const TemporaryFolder folder;
+  EXPECT_NE(message_of<InputError>([&] { read_file(folder / "none", 9); }).find("No such file"),
+            std::string::npos);
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const char* name : {"pipe", "."}) {
+    EXPECT_NE(message_of<InputError>([&] {
+                read_file(folder / name, 9);
+              }).find("expected a regular file"),
+              std::string::npos);
+  }
+}
+
+TEST(Files, AtomicFileKeepsTheOldFileUntilCommit) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "f", "old");
+  write_bytes(folder / "f.tmp", "a longer leftover of a killed run");
+  {
+    AtomicFile file(folder / "f");
+    file.write("new");
+    EXPECT_EQ(read_bytes(folder / "f"), "old");
+  }
+  EXPECT_EQ(read_bytes(folder / "f"), "old");
+  EXPECT_FALSE(std::filesystem::exists(folder / "f.tmp"));
+  write_bytes(folder / "f.tmp", "a longer leftover of a killed run");
+  write_file_atomic(folder / "f", "new");
+  EXPECT_EQ(read_bytes(folder / "f"), "new");
+  EXPECT_FALSE(std::filesystem::exists(folder / "f.tmp"));
+}
+
+TEST(Files, WritingIntoNoFolderSaysSo) {
+  const TemporaryFolder folder;
+  EXPECT_NE(message_of<InputError>([&] {
+              write_file_atomic(folder / "no/f", "x");
+            }).find("no/f.tmp: cannot create: No such file"),
+            std::string::npos);
+}
+
+TEST(Files, FullDeviceIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  const TemporaryFolder folder;
+  // The temporary's name is refused when something else than a file of ours lies there.
+  std::filesystem::create_symlink("/dev/full", folder / "f.tmp");
+  message_of<InputError>([&] { write_file_atomic(folder / "f", "x"); });
+}
+
+TEST(Files, PrintableKeepsMessagesOnOneLine) {
+  EXPECT_EQ(printable("a\nb\x01\x7f"), "a\\x0ab\\x01\\x7f");
+  EXPECT_EQ(printable("\xC3\xA9t\xC3\xA9"), "\xC3\xA9t\xC3\xA9");
+  EXPECT_EQ(printable("abc\xC3\xA9", 4), "abc\xC3\xA9");  // a character is not cut
+  EXPECT_EQ(printable("abcdef", 4), "abcd...");
+}
+
+// FIPS 180-4's examples.
+TEST(Sha256, MatchesPublishedDigests) {
+  EXPECT_EQ(sha256_of(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const TemporaryFolder folder;
+  write_bytes(folder / "million", std::string(1'000'000, 'a'));
+  EXPECT_EQ(sha256_of_file(folder / "million"),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  write_bytes(folder / "empty", "");
+  EXPECT_EQ(sha256_of_file(folder / "empty"), sha256_of(""));
+}
+
+TEST(Sha256, StartsAnewAfterHex) {
+  Sha256 hash;
+  hash.update("xyz");
+  hash.hex();
+  hash.update("a");
+  hash.update("bc");
+  EXPECT_EQ(hash.hex(), sha256_of("abc"));
+}
+
+TEST(NearestWord, FindsTyposOnly) {
+  const std::vector<std::string> words = {"cifar10", "fashion_mnist", "safetensors"};
+  EXPECT_EQ(nearest_word("fashon_mnist", words), "fashion_mnist");
+  EXPECT_EQ(nearest_word("cifar", words), "cifar10");
+  EXPECT_EQ(nearest_word("imagenet", words), "");
+  EXPECT_EQ(nearest_word(std::string(1000, 'c'), words), "");
+}
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,176 @@
+#include "framework/data/idx.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <string>
+
+#include "framework/data/dataset_registry.h"
+#include "framework/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard {
+namespace {
+
+using testing::message_of;
+using testing::read_bytes;
+using testing::TemporaryFolder;
+using testing::write_bytes;
+
+std::string big_endian(std::uint32_t n) {
+  return {static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8),
+          static_cast<char>(n)};
+}
+
+std::string images_of(std::uint32_t count, std::uint32_t height, std::uint32_t width) {
+  std::string bytes =
+      big_endian(0x803) + big_endian(count) + big_endian(height) + big_endian(width);
+  for (std::uint32_t i = 0; i < count * height * width; ++i) bytes += static_cast<char>(i * 37);
+  return bytes;
+}
+
+std::string labels_of(const std::string& labels) {
+  return big_endian(0x801) + big_endian(static_cast<std::uint32_t>(labels.size())) + labels;
+}
+
+void write_gzip(const std::filesystem::path& path, const std::string& bytes) {
+  const gzFile file = gzopen(path.c_str(), "wb");
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())),
+            static_cast<int>(bytes.size()));
+  ASSERT_EQ(gzclose(file), Z_OK);
+}
+
+class IdxFile : public ::testing::Test {
+ protected:
+  std::string images_error(const std::string& bytes) {
+    write_bytes(path_, bytes);
+    return message_of<InputError>([&] { read_idx_images(path_); });
+  }
+  TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_ / "f";
+};
+
+TEST_F(IdxFile, ReadsPlainAndGzipAlike) {
+  const std::string bytes = images_of(2, 3, 4);
+  write_bytes(folder_ / "plain", bytes);
+  write_gzip(folder_ / "packed", bytes);
+  for (const char* name : {"plain", "packed"}) {
+    const Tensor images = read_idx_images(folder_ / name);
+    EXPECT_EQ(images.shape(), (Shape{2, 3, 4, 1}));
+    EXPECT_EQ(images.span<std::uint8_t>()[23], static_cast<std::uint8_t>(23 * 37));
+  }
+  write_gzip(path_, labels_of(std::string("\x05\x00\x09", 3)));
+  const Tensor labels = read_idx_labels(path_);
+  EXPECT_EQ(labels.shape(), (Shape{3}));
+  EXPECT_EQ(labels.span<std::int64_t>()[2], 9);
+}
+
+TEST_F(IdxFile, RejectsWrongMagicSizesAndTrailingBytes) {
+  EXPECT_NE(images_error(labels_of("ab")).find("expected magic 2051, got 2049"), std::string::npos);
+  EXPECT_NE(images_error(images_of(2, 3, 4) + "x").find("expected the end of the file"),
+            std::string::npos);
+  EXPECT_NE(images_error(images_of(0, 3, 4)).find("image count above 0"), std::string::npos);
+  const std::string claims = big_endian(0x803) + big_endian(~0u) + big_endian(~0u);
+  EXPECT_NE(images_error(claims + big_endian(~0u)).find("exceeds 63 bits"), std::string::npos);
+  const std::string petabytes = big_endian(0x803) + big_endian(~0u) + big_endian(1 << 20);
+  EXPECT_NE(images_error(petabytes + big_endian(1)).find("header asks for"), std::string::npos);
+}
+
+TEST_F(IdxFile, RejectsEveryTruncation) {
+  const std::string plain = images_of(2, 3, 4);
+  write_gzip(path_, plain);
+  const std::string packed = read_bytes(path_);
+  for (const std::string& whole : {plain, packed}) {
+    for (std::size_t n = 0; n < whole.size(); ++n) {
+      EXPECT_NE(images_error(whole.substr(0, n)), "") << n << " of " << whole.size();
+    }
+  }
+}
+
+// Unused bits of the last byte hold no data either: what is read there is the same.
+TEST_F(IdxFile, DamagedGzipIsRejectedOrHarmless) {
+  write_gzip(path_, images_of(2, 3, 4));
+  const std::string bytes = read_bytes(path_);
+  const Tensor images = read_idx_images(path_);
+  int accepted = 0;
+  for (std::size_t i = 10; i < bytes.size(); ++i) {  // ten bytes of header hold no data
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    write_bytes(path_, damaged);
+    try {
+      EXPECT_TRUE(std::ranges::equal(read_idx_images(path_).span<std::uint8_t>(),
+                                     images.span<std::uint8_t>()));
+      ++accepted;
+    } catch (const InputError&) {
+      continue;
+    }
+  }
+  EXPECT_LE(accepted, 1);
+}
+
+class FashionFolder : public ::testing::Test {
+ protected:
+  FashionFolder() {
+    write_gzip(folder_ / "train-images-idx3-ubyte.gz", images_of(3, 2, 2));
+    write_gzip(folder_ / "train-labels-idx1-ubyte.gz", labels_of(std::string("\x00\x01\x09", 3)));
+    write_bytes(folder_ / "t10k-images-idx3-ubyte", images_of(1, 2, 2));
+    write_bytes(folder_ / "t10k-labels-idx1-ubyte", labels_of("\x02"));
+  }
+  std::string error() {
+    return message_of<InputError>([&] { load_fashion_mnist(folder_.path()); });
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(FashionFolder, Loads) {
+  const DatasetSplits splits = load_fashion_mnist(folder_.path());
+  EXPECT_EQ(splits.train.size(), 3);
+  EXPECT_EQ(splits.test.size(), 1);
+  EXPECT_EQ(splits.train.classes, 10);
+  EXPECT_EQ(splits.train.targets.span<std::int64_t>()[2], 9);
+}
+
+TEST_F(FashionFolder, RejectsCountsThatDisagree) {
+  write_bytes(folder_ / "t10k-labels-idx1-ubyte", labels_of("\x02\x03"));
+  EXPECT_NE(error().find("expected targets for 1 samples, got shape [2]"), std::string::npos);
+}
+
+TEST_F(FashionFolder, RejectsLabelsAboveNine) {
+  write_bytes(folder_ / "t10k-labels-idx1-ubyte", labels_of("\x0A"));
+  EXPECT_NE(error().find("expected labels in [0, 10), got 10 in sample 0"), std::string::npos);
+}
+
+TEST_F(FashionFolder, RejectsImagesOfAnotherSize) {
+  write_bytes(folder_ / "t10k-images-idx3-ubyte", images_of(1, 2, 3));
+  EXPECT_NE(error().find("test images [1, 2, 3, 1]"), std::string::npos);
+}
+
+TEST_F(FashionFolder, MissingFilesNameThePackage) {
+  std::filesystem::remove(folder_ / "t10k-labels-idx1-ubyte");
+  EXPECT_NE(error().find("install the Debian package dataset-fashion-mnist or set data.path"),
+            std::string::npos);
+}
+
+// The real files: sizes, ten equal classes, and the published mean and deviation of the pixels.
+TEST(FashionMnist, IsTheKnownDataset) {
+  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
+    GTEST_SKIP() << "the package dataset-fashion-mnist is not installed";
+  }
+  const DatasetSplits splits = builtin_datasets().load("fashion_mnist");
+  EXPECT_EQ(splits.train.inputs.shape(), (Shape{60000, 28, 28, 1}));
+  EXPECT_EQ(splits.test.inputs.shape(), (Shape{10000, 28, 28, 1}));
+  std::vector<int> counts(10);
+  for (const std::int64_t label : splits.train.targets.span<std::int64_t>()) {
+    ++counts[static_cast<std::size_t>(label)];
+  }
+  EXPECT_EQ(counts, std::vector<int>(10, 6000));
+  const Normalization n = compute_normalization(splits.train);
+  ASSERT_EQ(n.mean.size(), 1u);
+  EXPECT_NEAR(n.mean[0], 0.2860, 5e-5);
+  EXPECT_NEAR(n.stddev[0], 0.3530, 5e-5);
+}
+
+}  // namespace
+}  // namespace steelyard
