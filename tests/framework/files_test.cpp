@@ -1,7 +1,11 @@
 #include "framework/files.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+
+#include <stdexcept>
 
 #include "framework/error.h"
 #include "framework/sha256.h"
@@ -72,12 +76,30 @@ TEST(Files, WritingIntoNoFolderSaysSo) {
             std::string::npos);
 }
 
-TEST(Files, FullDeviceIsAnError) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+TEST(Files, RefusesALinkInPlaceOfTheTemporary) {
   const TemporaryFolder folder;
-  // The temporary's name is refused when something else than a file of ours lies there.
-  std::filesystem::create_symlink("/dev/full", folder / "f.tmp");
+  write_bytes(folder / "elsewhere", "precious");
+  std::filesystem::create_symlink(folder / "elsewhere", folder / "f.tmp");
   message_of<InputError>([&] { write_file_atomic(folder / "f", "x"); });
+  EXPECT_EQ(read_bytes(folder / "elsewhere"), "precious");
+}
+
+// A limit on file sizes stands for a full disk.
+TEST(Files, FailedWritesKeepTheOldFile) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "f", "old");
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto previous = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {1000, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string message = message_of<std::runtime_error>(
+      [&] { write_file_atomic(folder / "f", std::string(5000, 'x')); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, previous);
+  EXPECT_NE(message.find("f.tmp: cannot write: File too large"), std::string::npos) << message;
+  EXPECT_EQ(read_bytes(folder / "f"), "old");
+  EXPECT_FALSE(std::filesystem::exists(folder / "f.tmp"));
 }
 
 TEST(Files, PrintableKeepsMessagesOnOneLine) {
