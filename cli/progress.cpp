@@ -74,7 +74,7 @@ void Progress::draw(const StepReport& report, double images_per_second) {
     const auto done =
         static_cast<std::size_t>(static_cast<double>(width) * static_cast<double>(report.step) /
                                  static_cast<double>(report.total_steps));
-    line = "[" + std::string(done, '=') + std::string(width - done, ' ') + "]  " + text;
+    line = fmt::format("[{:=<{}}{: <{}}]  {}", "", done, "", width - done, text);
   }
   fmt::print("\r\x1b[K{}", line);
   std::fflush(stdout);

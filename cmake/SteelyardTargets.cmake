@@ -5,7 +5,14 @@ target_compile_features(steelyard_flags INTERFACE cxx_std_20)
 target_compile_options(steelyard_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>)
 if(STEELYARD_NATIVE)
-  target_compile_options(steelyard_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+  target_compile_options(steelyard_flags INTERFACE
+    $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=native>>)
+endif()
+# gcc 12 with AVX-512 turns constant initialisers such as {a, a, a, 0} of 64-bit elements into
+# {a, a, a, a} in its SLP vectoriser (seen with 12.2 at -O2 and -O3; loops are not affected).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(steelyard_flags INTERFACE
+    $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>>)
 endif()
 if(STEELYARD_SANITIZE)
   target_compile_options(steelyard_flags INTERFACE

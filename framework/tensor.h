@@ -72,8 +72,8 @@ class Tensor {
   // The same storage under another shape of equal size.
   Tensor reshape(Shape shape) const;
   Tensor clone() const;
-  // Conversion by value; the same dtype gives a clone. f16 and bf16 convert to and from the floating
-  // dtypes only, rounded to nearest even.
+  // Conversion by value; the same dtype gives a clone. f16 and bf16 convert to and from the
+  // floating dtypes only, rounded to nearest even.
   Tensor to(DType dtype) const;
   // Copies the elements of a tensor of equal shape and dtype into this storage.
   void copy_from(const Tensor& other) const;
