@@ -24,17 +24,31 @@ void parallel_blocks(std::int64_t n, Body&& body) {
   });
 }
 
-// Lets `produce(out)` write a block's results: straight to `to`, or, when `stream` is set, to a
-// buffer in cache that is then copied with non-temporal stores.
+// Lets produce(first, count, out) write elements [first, first + count) of a block: all at once
+// straight to `to`, or, when `stream` is set, in chunks of a few cache lines that go through a
+// small buffer to non-temporal stores. Small chunks keep loads and stores of memory under way at
+// the same time: a buffer of a whole block reached 0.83 of copy, chunks of 256 bytes 0.98 (64 MiB);
+// where producing has a cost per call, larger chunks pay. chunk_bytes is a multiple of kCacheLine,
+// at most kMaxChunkBytes.
+constexpr std::int64_t kSmallChunkBytes = 256;
+constexpr std::int64_t kMaxChunkBytes = 2048;
 template <typename T, typename Produce>
-void write_block(T* to, std::int64_t count, bool stream, Produce&& produce) {
+void write_block(T* to, std::int64_t count, bool stream, std::int64_t chunk_bytes,
+                 Produce&& produce) {
   if (!stream) {
-    produce(to);
+    produce(std::int64_t{0}, count, to);
     return;
   }
-  alignas(64) T buffer[kBlock];
-  produce(buffer);
-  stream_copy(to, buffer, count * static_cast<std::int64_t>(sizeof(T)));
+  const std::int64_t chunk = chunk_bytes / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t head = std::min(count, elements_before_line(to));
+  if (head > 0) produce(std::int64_t{0}, head, to);
+  std::int64_t first = head;
+  for (; first + chunk <= count; first += chunk) {
+    alignas(kCacheLine) T buffer[kMaxChunkBytes / sizeof(T)];
+    produce(first, chunk, buffer);
+    stream_lines(to + first, buffer, chunk_bytes / kCacheLine);
+  }
+  if (first < count) produce(first, count - first, to + first);
 }
 
 }  // namespace steelyard::kernels

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/affine.h"
+#include "kernels/cpu/blocks.h"
 #include "kernels/layout.h"
 
 namespace steelyard::kernels {
@@ -24,17 +25,22 @@ class RunPlan {
   static RunPlan tiles_of_rows(std::int64_t rows, std::int64_t channels) {
     return RunPlan({rows, channels, 1}, true);
   }
+  bool single() const { return layout_.channels == 1 && !tiled_; }
   bool tiled() const { return tiled_; }
   std::int64_t tile() const { return tile_; }
   std::int64_t channel(std::int64_t index) const {
-    return (index / layout_.inner) % layout_.channels;
+    return layout_.channels == 1 ? 0 : (index / layout_.inner) % layout_.channels;
   }
 
   // Calls run(first, count) on consecutive parts of [begin, end): each lies in one channel, or in
   // one tile when tiled().
   template <typename Run>
   void for_each(std::int64_t begin, std::int64_t end, Run&& run) const {
-    const std::int64_t length = tiled_ ? tile_ : layout_.channels > 1 ? layout_.inner : end;
+    if (single()) {
+      if (begin < end) run(begin, end - begin);
+      return;
+    }
+    const std::int64_t length = tiled_ ? tile_ : layout_.inner;
     while (begin < end) {
       const std::int64_t stop = std::min(end, (begin / length + 1) * length);
       run(begin, stop - begin);
@@ -89,6 +95,10 @@ class ChannelParams {
     tiled_scale_ = tile_channels<T>(plan_, scale);
     tiled_zero_point_ = tile_channels<T>(plan_, zero_point);
   }
+
+  // How much write_block() should ask for at once: entering a run of several channels costs
+  // divisions.
+  std::int64_t chunk_bytes() const { return plan_.single() ? kSmallChunkBytes : kMaxChunkBytes; }
 
   // Calls run(first, count, params) over [begin, end); params[i] belongs to element first + i.
   template <typename Run>

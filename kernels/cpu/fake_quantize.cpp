@@ -50,11 +50,9 @@ void dequantize_run(std::int64_t n, const Params& params, const Code* codes, T* 
   }
 }
 
-// n <= kBlock; `inside` is the block's mask as bytes.
+// inside[i] != 0 where the gradient passes.
 template <typename T>
-void mask_block(std::int64_t n, const std::uint8_t* mask, const T* grad_y, T* grad_x) {
-  alignas(64) std::uint8_t inside[kBlock];
-  unpack_flags(mask, n, inside);
+void mask_run(std::int64_t n, const std::uint8_t* inside, const T* grad_y, T* grad_x) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
@@ -71,11 +69,14 @@ void fake_quantize_forward(const ChannelLayout& layout, CodeRange range, const T
   const std::int64_t n = layout.size();
   const bool stream = x != y && exceeds_cache(n * 2 * static_cast<std::int64_t>(sizeof(T)));
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
-    write_block(y + begin, end - begin, stream, [&](T* out) {
-      params.for_each_run(begin, end, [&](std::int64_t first, std::int64_t count, auto run) {
-        forward_run(count, run, x + first, out + (first - begin));
-      });
-    });
+    write_block(y + begin, end - begin, stream, params.chunk_bytes(),
+                [&](std::int64_t at, std::int64_t size, T* out) {
+                  params.for_each_run(begin + at, begin + at + size,
+                                      [&](std::int64_t first, std::int64_t count, auto run) {
+                                        forward_run(count, run, x + first,
+                                                    out + (first - begin - at));
+                                      });
+                });
   });
 }
 
@@ -88,11 +89,14 @@ void fake_quantize_backward(const ChannelLayout& layout, CodeRange range, const 
   const bool stream =
       grad_y != grad_x && exceeds_cache(n * 3 * static_cast<std::int64_t>(sizeof(T)));
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
-    write_block(grad_x + begin, end - begin, stream, [&](T* out) {
-      params.for_each_run(begin, end, [&](std::int64_t first, std::int64_t count, auto run) {
-        backward_run(count, run, x + first, grad_y + first, out + (first - begin));
-      });
-    });
+    write_block(grad_x + begin, end - begin, stream, params.chunk_bytes(),
+                [&](std::int64_t at, std::int64_t size, T* out) {
+                  params.for_each_run(begin + at, begin + at + size,
+                                      [&](std::int64_t first, std::int64_t count, auto run) {
+                                        backward_run(count, run, x + first, grad_y + first,
+                                                     out + (first - begin - at));
+                                      });
+                });
   });
 }
 
@@ -106,12 +110,15 @@ std::int64_t quantize(const ChannelLayout& layout, CodeRange range, const T* x, 
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t inside[kBlock];
     std::int64_t block_nan = 0;
-    write_block(codes + begin, end - begin, stream, [&](Code* out) {
-      params.for_each_run(begin, end, [&](std::int64_t first, std::int64_t count, auto run) {
-        const std::int64_t offset = first - begin;
-        block_nan += quantize_run(count, run, x + first, out + offset, inside + offset);
-      });
-    });
+    write_block(codes + begin, end - begin, stream, params.chunk_bytes(),
+                [&](std::int64_t at, std::int64_t size, Code* out) {
+                  params.for_each_run(begin + at, begin + at + size,
+                                      [&](std::int64_t first, std::int64_t count, auto run) {
+                                        block_nan += quantize_run(count, run, x + first,
+                                                                  out + (first - begin - at),
+                                                                  inside + (first - begin));
+                                      });
+                });
     if (mask != nullptr) pack_flags(inside, end - begin, mask + begin / 8);
     if (block_nan != 0) nan.fetch_add(block_nan, std::memory_order_relaxed);
   });
@@ -125,11 +132,14 @@ void dequantize(const ChannelLayout& layout, const Code* codes, const T* scale,
   const std::int64_t n = layout.size();
   const bool stream = exceeds_cache(n * static_cast<std::int64_t>(sizeof(T) + sizeof(Code)));
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
-    write_block(y + begin, end - begin, stream, [&](T* out) {
-      params.for_each_run(begin, end, [&](std::int64_t first, std::int64_t count, auto run) {
-        dequantize_run(count, run, codes + first, out + (first - begin));
-      });
-    });
+    write_block(y + begin, end - begin, stream, params.chunk_bytes(),
+                [&](std::int64_t at, std::int64_t size, T* out) {
+                  params.for_each_run(begin + at, begin + at + size,
+                                      [&](std::int64_t first, std::int64_t count, auto run) {
+                                        dequantize_run(count, run, codes + first,
+                                                       out + (first - begin - at));
+                                      });
+                });
   });
 }
 
@@ -138,8 +148,12 @@ void apply_mask(std::int64_t n, const std::uint8_t* mask, const T* grad_y, T* gr
   const bool stream =
       grad_y != grad_x && exceeds_cache(n * 2 * static_cast<std::int64_t>(sizeof(T)));
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
-    write_block(grad_x + begin, end - begin, stream,
-                [&](T* out) { mask_block(end - begin, mask + begin / 8, grad_y + begin, out); });
+    alignas(64) std::uint8_t inside[kBlock];
+    unpack_flags(mask + begin / 8, end - begin, inside);
+    write_block(grad_x + begin, end - begin, stream, kSmallChunkBytes,
+                [&](std::int64_t at, std::int64_t size, T* out) {
+                  mask_run(size, inside + at, grad_y + begin + at, out);
+                });
   });
 }
 

@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+"""Compares whole training steps: ours in float, ours quantized, and PyTorch's, in turn, in one run.
+
+usage: benchmarks/training_step.py PROGRAM [--models cnn,resnet20] [--rounds 15] [--threads 2] [--out FILE]
+PROGRAM is the built training_step_benchmark. Every figure is a median over all rounds; only the ratios mean
+something on another day.
+"""
+import argparse
+import datetime
+import glob
+import json
+import os
+import platform
+import statistics
+import subprocess
+
+
+class Stepper:
+    """One process that runs a few steps whenever asked."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.info = json.loads(self.process.stdout.readline())
+        self.times = []
+
+    def round(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.times += json.loads(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    @property
+    def median(self):
+        return statistics.median(self.times)
+
+
+def cpu_name():
+    with open("/proc/cpuinfo") as file:
+        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+
+
+def blas_in_use():
+    """The library behind libblas.so.3, which Debian's torch calls for its matrix products."""
+    return sorted({os.path.realpath(path) for path in glob.glob("/usr/lib/*/libblas.so.3")})
+
+
+def compare(program, model, threads, rounds, steps, with_torch):
+    here = os.path.dirname(os.path.abspath(__file__))
+    commands = {mode: [program, model, mode, "--threads", str(threads), "--steps", str(steps)]
+                for mode in ("float", "float_frozen_bn", "qat")}
+    if with_torch:
+        for layout in ("contiguous", "channels_last"):
+            commands["torch_" + layout] = ["/usr/bin/python3", os.path.join(here, "torch_step.py"), model, layout,
+                                           str(threads), str(steps)]
+    steppers = {name: Stepper(command) for name, command in commands.items()}
+    for _ in range(rounds):
+        for stepper in steppers.values():
+            stepper.round()
+    for stepper in steppers.values():
+        stepper.close()
+    median = {name: stepper.median for name, stepper in steppers.items()}
+    saved = {name: s.info["saved_activation_bytes"] for name, s in steppers.items() if not name.startswith("torch")}
+    result = {
+        "model": model,
+        "median_ms": {name: round(value, 3) for name, value in median.items()},
+        "saved_activation_bytes": saved,
+        "qat_over_float": round(median["qat"] / median["float"], 3),
+        "qat_over_float_frozen_bn": round(median["qat"] / median["float_frozen_bn"], 3),
+        "qat_saved_over_float_saved": round(saved["qat"] / saved["float"], 3),
+    }
+    if with_torch:
+        fastest = min(median["torch_contiguous"], median["torch_channels_last"])
+        result["float_over_torch"] = round(median["float"] / median["torch_contiguous"], 3)
+        result["float_over_torch_fastest_layout"] = round(median["float"] / fastest, 3)
+        result["torch"] = steppers["torch_contiguous"].info["torch"]
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--models", default="cnn,resnet20")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    results = {"machine": cpu_name(), "threads": args.threads, "date": datetime.date.today().isoformat(),
+               "blas": [] if args.no_torch else blas_in_use(), "rounds": args.rounds, "steps_per_round": args.steps,
+               "results": []}
+    for model in args.models.split(","):
+        result = compare(args.program, model, args.threads, args.rounds, args.steps, not args.no_torch)
+        print(json.dumps(result, indent=1), flush=True)
+        results["results"].append(result)
+    if args.out:
+        with open(args.out, "w") as file:
+            json.dump(results, file, indent=1)
+            file.write("\n")
+
+
+main()

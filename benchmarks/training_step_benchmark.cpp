@@ -1,0 +1,132 @@
+// Times whole training steps of one model in one mode, on demand.
+//
+// Prints one JSON line that describes the model, then, for every line read from standard input, the
+// milliseconds of each of --steps training steps as a JSON array. benchmarks/training_step.py runs
+// several of these programs, and PyTorch's twin, in turn.
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "framework/evaluate.h"
+#include "framework/optimizer.h"
+#include "kernels/backend.h"
+#include "layers/batch_norm2d.h"
+#include "qat/prepare.h"
+#include "recipes/models.h"
+#include "recipes/recipe.h"
+
+namespace steelyard {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* model;  // the recipe's `model`
+  Shape input;
+  std::int64_t batch;
+};
+
+const Case kCases[] = {
+    {"cnn", "{type: cnn, channels: [32, 64], hidden: 128, classes: 10}", {28, 28, 1}, 128},
+    {"resnet20", "{type: resnet, depth: 20, width: 16, classes: 10}", {32, 32, 3}, 64},
+    {"mlp", "{type: mlp, hidden: [1024, 1024], classes: 10}", {28, 28, 1}, 2048},
+};
+
+class StepTimer {
+ public:
+  StepTimer(const Case& c, const std::string& mode) {
+    const ModelRegistry registry = builtin_models();
+    const Recipe recipe =
+        parse_recipe(std::string("version: 1\nname: benchmark\ndata: {dataset: none}\nmodel: ") +
+                         c.model + "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n",
+                     "benchmark", {}, registry);
+    Rng rng(1);
+    model_ = build_model(recipe.model, c.input, 10, rng, registry);
+    if (mode == "qat") {
+      qat::QuantizeConfig config;
+      config.groups.push_back({{"re:.*"}, qat::default_w8a8()});
+      model_ = qat::prepare(model_, config).model;
+    } else if (mode == "float_frozen_bn") {
+      for (const NamedModule& entry : model_->named_modules()) {
+        if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) norm->set_frozen(true);
+      }
+    } else if (mode != "float") {
+      throw std::invalid_argument("unknown mode " + mode);
+    }
+    optimizer_ =
+        std::make_unique<Sgd>(model_->named_parameters(),
+                              SgdOptions{.momentum = 0.9, .nesterov = false, .weight_decay = 5e-4});
+    Shape shape = c.input;
+    shape.insert(shape.begin(), c.batch);
+    inputs_ = Tensor::empty(shape);
+    for (float& x : inputs_.span<float>()) x = static_cast<float>(rng.normal());
+    targets_ = Tensor::empty({c.batch}, DType::kI64);
+    for (std::int64_t& t : targets_.span<std::int64_t>())
+      t = static_cast<std::int64_t>(rng.below(10));
+  }
+
+  // One training step; returns milliseconds.
+  double step() {
+    const auto begin = std::chrono::steady_clock::now();
+    Rng rng(1);
+    ForwardContext context{.training = true, .rng = &rng};
+    clear_gradients(*model_);
+    const Variable loss = compute_loss({}, model_->forward(Variable(inputs_), context), targets_);
+    loss.backward();
+    optimizer_->step(1e-3);
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+        .count();
+  }
+
+  std::int64_t saved_activation_bytes() {
+    std::vector<Tensor> parameters;
+    for (const NamedParameter& p : model_->named_parameters()) {
+      parameters.push_back(p.variable.value());
+    }
+    Rng rng(1);
+    ForwardContext context{.training = true, .rng = &rng};
+    return saved_bytes(compute_loss({}, model_->forward(Variable(inputs_), context), targets_),
+                       parameters);
+  }
+
+ private:
+  std::shared_ptr<Module> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensor inputs_, targets_;
+};
+
+int run(int argc, char** argv) {
+  CLI::App app("Times training steps on demand; see benchmarks/training_step.py.");
+  std::string name, mode;
+  int threads = 0, steps = 5;
+  app.add_option("model", name, "cnn, resnet20 or mlp")->required();
+  app.add_option("mode", mode, "float, float_frozen_bn or qat")->required();
+  app.add_option("--threads", threads);
+  app.add_option("--steps", steps);
+  CLI11_PARSE(app, argc, argv);
+  if (threads > 0) kernels::set_num_threads(threads);
+  for (const Case& c : kCases) {
+    if (name != c.name) continue;
+    StepTimer timer(c, mode);
+    for (int i = 0; i < 3; ++i) timer.step();
+    std::cout << nlohmann::json{{"saved_activation_bytes", timer.saved_activation_bytes()},
+                                {"batch", c.batch},
+                                {"threads", kernels::num_threads()}}
+              << std::endl;
+    for (std::string line; std::getline(std::cin, line);) {
+      nlohmann::json times = nlohmann::json::array();
+      for (int i = 0; i < steps; ++i) times.push_back(timer.step());
+      std::cout << times << std::endl;
+    }
+    return 0;
+  }
+  std::cerr << "unknown model " << name << "\n";
+  return 2;
+}
+
+}  // namespace
+}  // namespace steelyard
+
+int main(int argc, char** argv) { return steelyard::run(argc, argv); }
