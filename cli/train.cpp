@@ -70,8 +70,9 @@ ExitCode train(const Options& options) {
   const RunRequest request{
       .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
       .resume = options.resume};
+  const bool continues = options.resume && has_checkpoint(request.folder);
   Experiment experiment(std::move(recipe), registries,
-                        options.resume ? InitialWeights::kLater : InitialWeights::kRecipe);
+                        continues ? InitialWeights::kLater : InitialWeights::kRecipe);
   print_model(experiment);
   if (options.dry_run) return dry_run(experiment);
 
@@ -101,7 +102,8 @@ Run add_train(CLI::App& app) {
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<name>)");
-  verb->add_flag("--resume", options->resume, "Continue the run in the folder");
+  verb->add_flag("--resume", options->resume,
+                 "Continue the run in the folder from its last checkpoint, if it has one");
   verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   verb->add_option("--threads", options->threads, "CPU threads (default: all cores)")
       ->check(CLI::Range(1, 4096));

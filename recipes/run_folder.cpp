@@ -124,22 +124,23 @@ void write_summary(const RunRequest& request, const Experiment& experiment,
 
 }  // namespace
 
+bool has_checkpoint(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / kLast);
+}
+
 void open_run(const RunRequest& request, const Experiment& experiment) {
   const std::filesystem::path recipe_path = request.folder / kRecipe;
   const std::string resolved = resolved_yaml(experiment.recipe());
-  if (request.resume) {
-    if (!std::filesystem::exists(recipe_path)) {
-      throw InputError(request.folder.string() + ": no run to resume, " + kRecipe + " is missing");
+  if (has_checkpoint(request.folder)) {
+    if (!request.resume) {
+      throw InputError(request.folder.string() +
+                       ": holds a run already: pass --resume to continue it or another --run-dir");
     }
     if (read_file(recipe_path, kMaxRecipeBytes) != resolved) {
       throw InputError(recipe_path.string() +
                        ": differs from the recipe given: resume with the recipe of the run");
     }
     return;
-  }
-  if (std::filesystem::exists(recipe_path)) {
-    throw InputError(request.folder.string() +
-                     ": holds a run already: pass --resume to continue it or another --run-dir");
   }
   std::error_code error;
   std::filesystem::create_directories(request.folder, error);
@@ -163,7 +164,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
   Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
                   experiment.loader_options(), options, callbacks);
-  if (request.resume && std::filesystem::exists(last)) {
+  if (has_checkpoint(request.folder)) {
     trainer.restore(load_checkpoint(last), last.string());
   }
   log.open(request.folder / kMetrics, trainer.step());

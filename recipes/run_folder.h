@@ -15,8 +15,12 @@ struct RunRequest {
   bool resume = false;
 };
 
-// Opens a run: a new folder gets its files; an existing run is continued only with `resume`, by the
-// same recipe. Throws InputError otherwise.
+// True when the folder holds a run that has saved something to continue from.
+bool has_checkpoint(const std::filesystem::path& folder);
+
+// Opens a run: a new folder gets its files (so does one whose run stopped before its first
+// checkpoint); a run with a checkpoint is continued only with `resume`, by the same recipe. Throws
+// InputError otherwise.
 void open_run(const RunRequest& request, const Experiment& experiment);
 
 struct RunSummary {
