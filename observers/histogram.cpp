@@ -32,8 +32,11 @@ class Moments {
     const double lo = edge(first);
     const double hi = edge(last);
     const std::size_t end = count_.size() - 1;
-    const double inside = count_[last] - count_[first] - at_zero(first, last);
-    return distance(0, first, lo) + distance(last, end, hi) +
+    // Bins whose centre rounds to code 0.
+    const std::size_t zero_first = std::clamp(bin_above(-scale / 2), first, last);
+    const std::size_t zero_last = std::clamp(bin_above(scale / 2), zero_first, last);
+    const double inside = count_[last] - count_[first] - (count_[zero_last] - count_[zero_first]);
+    return distance(0, first, lo) + distance(last, end, hi) + distance(zero_first, zero_last, 0) +
            std::max(inside, 0.0) * scale * scale / 12.0;
   }
 
@@ -50,11 +53,10 @@ class Moments {
     return std::max(squared, 0.0);  // cancellation must not reward a clipping
   }
 
-  double at_zero(std::size_t first, std::size_t last) const {
-    const auto zero = static_cast<std::size_t>(h_.bins / 2);
-    const std::size_t from = std::max(first, zero - 1);
-    const std::size_t to = std::min(last, zero + 1);
-    return from < to ? count_[to] - count_[from] : 0.0;
+  // The first bin whose centre is at or above x.
+  std::size_t bin_above(double x) const {
+    const double b = std::ceil(x / h_.bin_width - 0.5) + half();
+    return static_cast<std::size_t>(std::clamp(b, 0.0, static_cast<double>(h_.bins)));
   }
 
   const HistogramView& h_;
@@ -112,8 +114,8 @@ double histogram_error(const HistogramView& h, const Range& range, const QScheme
       error += n * (x - range.lo) * (x - range.lo);
     } else if (x > range.hi) {
       error += n * (x - range.hi) * (x - range.hi);
-    } else if (std::abs(x) > h.bin_width) {
-      error += n * scale * scale / 12.0;
+    } else {
+      error += n * (std::abs(x) < scale / 2 ? x * x : scale * scale / 12.0);
     }
   }
   return error;

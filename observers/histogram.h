@@ -13,9 +13,9 @@ struct HistogramView {
   Range extremes;
 };
 
-// Estimated sum of squared errors of clipping to [lo, hi] and quantizing with `scheme`: inside,
-// scale^2 / 12 for each value (none for the two bins at 0, which is always exact); outside, the
-// squared distance of the bin's centre from the clipped end.
+// Estimated sum of squared errors of clipping to [lo, hi] and quantizing with `scheme`, from the
+// centres of the bins: outside, the squared distance from the clipped end; within half a step of 0,
+// which is always exact, the squared value; elsewhere scale^2 / 12.
 double histogram_error(const HistogramView& histogram, const Range& range, const QScheme& scheme);
 
 // The range of least histogram_error() among ranges that end at bin edges inside the extremes.

@@ -13,8 +13,8 @@ namespace steelyard::qat {
 struct QatSchedule {
   std::int64_t observe_from = 0;
   std::int64_t fake_quant_from = 0;  // not before observe_from
-  std::optional<std::int64_t> freeze_observers;
-  std::optional<std::int64_t> freeze_batch_norm;
+  std::optional<std::int64_t> freeze_observers{};
+  std::optional<std::int64_t> freeze_batch_norm{};
 };
 
 // Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and

@@ -1,0 +1,231 @@
+// Observers against references written here in double.
+#include "observers/observer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "observers/histogram.h"
+#include "observers/min_max.h"
+#include "observers/moving_average.h"
+#include "observers/registry.h"
+
+namespace steelyard::observers {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+const QScheme kAffine8{.is_signed = false, .symmetric = false, .narrow_range = false};
+
+using Batches = std::vector<std::vector<float>>;
+
+std::int64_t feed(Observer& observer, const Batches& batches, std::int64_t channels = 1) {
+  std::int64_t skipped = 0;
+  for (const auto& batch : batches) {
+    const kernels::ChannelLayout layout{1, channels,
+                                        static_cast<std::int64_t>(batch.size()) / channels};
+    skipped += observer.observe(layout, batch.data());
+  }
+  return skipped;
+}
+
+std::optional<std::pair<double, double>> finite_extremes(const std::vector<float>& batch) {
+  std::optional<std::pair<double, double>> extremes;
+  for (const float x : batch) {
+    if (!std::isfinite(x)) continue;
+    if (!extremes) extremes = {x, x};
+    extremes->first = std::min<double>(extremes->first, x);
+    extremes->second = std::max<double>(extremes->second, x);
+  }
+  return extremes;
+}
+
+const std::vector<Batches> kStreams = {
+    {{1, -2, 3}, {0.5F, 4, -1}},
+    {{kNan, kNan}, {2, 3}, {kInf, -kInf}, {kNan, 7, -1}},
+    {{5, 5, 5}, {5, 5, 5}},
+    {{0, -0.0F, 0}},
+    {{-3, -3}},
+    {{1e-30F, 2e-30F}, {1, 2}, {1e30F, -1e30F}},
+    {{kNan}},
+};
+
+TEST(MinMax, AgreesWithTheReference) {
+  for (const Batches& stream : kStreams) {
+    MinMaxObserver observer(1);
+    std::int64_t non_finite = 0;
+    Range expected;
+    for (const auto& batch : stream) {
+      for (const float x : batch) non_finite += !std::isfinite(x);
+      if (const auto e = finite_extremes(batch)) {
+        expected.lo = std::min(expected.lo, e->first);
+        expected.hi = std::max(expected.hi, e->second);
+      }
+    }
+    EXPECT_EQ(feed(observer, stream), non_finite);
+    EXPECT_EQ(observer.ranges()[0], expected);
+  }
+}
+
+TEST(MovingAverage, AgreesWithTheReference) {
+  constexpr double kConstant = 0.25;  // exact in float
+  for (const Batches& stream : kStreams) {
+    MovingAverageObserver observer(1, kConstant);
+    std::optional<std::pair<double, double>> expected;
+    for (const auto& batch : stream) {
+      const auto e = finite_extremes(batch);
+      if (!e) continue;
+      if (!expected) {
+        expected = e;
+      } else {
+        expected->first += kConstant * (e->first - expected->first);
+        expected->second += kConstant * (e->second - expected->second);
+      }
+    }
+    feed(observer, stream);
+    const Range range = observer.ranges()[0];
+    ASSERT_EQ(range.empty(), !expected.has_value());
+    if (!expected) continue;
+    EXPECT_NEAR(range.lo, expected->first, 1e-6 * std::abs(expected->first));
+    EXPECT_NEAR(range.hi, expected->second, 1e-6 * std::abs(expected->second));
+  }
+}
+
+TEST(Observers, ChannelsAreIndependent) {
+  const std::vector<float> both{1, 2, 3, -5, kNan, 7};
+  for (const std::string& name : observer_names()) {
+    auto together = make_observer({.type = name}, kAffine8, 2);
+    EXPECT_EQ(feed(*together, {both}, 2), 1) << name;
+    for (std::size_t c = 0; c < 2; ++c) {
+      auto alone = make_observer({.type = name}, kAffine8, 1);
+      feed(*alone, {{both.begin() + 3 * static_cast<std::ptrdiff_t>(c),
+                     both.begin() + 3 * static_cast<std::ptrdiff_t>(c) + 3}});
+      EXPECT_EQ(together->ranges()[c], alone->ranges()[0]) << name;
+    }
+  }
+}
+
+TEST(Observers, StateTensorsAreTheWholeState) {
+  const Batches first{{1, -2, 3, 0.25F}}, second{{9, -4, kNan, 2}};
+  for (const std::string& name : observer_names()) {
+    auto original = make_observer({.type = name}, kAffine8, 1);
+    feed(*original, first);
+    auto copy = make_observer({.type = name}, kAffine8, 1);
+    const auto from = original->state();
+    const auto to = copy->state();
+    for (std::size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_from(from[i].tensor);
+    EXPECT_EQ(copy->ranges(), original->ranges()) << name;
+    feed(*original, second);
+    feed(*copy, second);
+    EXPECT_EQ(copy->ranges(), original->ranges()) << name;
+    original->reset();
+    EXPECT_TRUE(original->ranges()[0].empty()) << name;
+  }
+}
+
+std::int64_t counted(const Observer& observer) {
+  for (const NamedBuffer& buffer : observer.state()) {
+    if (buffer.name != "counts") continue;
+    const auto counts = buffer.tensor.span<std::int64_t>();
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  }
+  return -1;
+}
+
+TEST(Histogram, NothingIsDroppedWhileItGrows) {
+  for (const Batches& stream : kStreams) {
+    HistogramObserver observer(1, kAffine8);
+    std::int64_t finite = 0;
+    for (const auto& batch : stream) {
+      finite += std::count_if(batch.begin(), batch.end(), [](float x) { return std::isfinite(x); });
+    }
+    feed(observer, stream);
+    EXPECT_EQ(counted(observer), finite);
+  }
+}
+
+TEST(Histogram, ConstantsKeepTheirValueInRange) {
+  for (const float value : {5.0F, -3.0F, 1e-20F, 3e38F}) {
+    HistogramObserver observer(1, kAffine8);
+    feed(observer, {std::vector<float>(100, value)});
+    const Range range = observer.ranges()[0];
+    EXPECT_LE(range.lo, 0.99 * std::min(value, 0.0F));
+    EXPECT_GE(range.hi, 0.99 * std::max(value, 0.0F));
+  }
+  HistogramObserver zeros(1, kAffine8);
+  feed(zeros, {{0, 0, 0}});
+  EXPECT_EQ(zeros.ranges()[0], (Range{0, 0}));
+}
+
+struct Crafted {
+  const char* name;
+  std::function<double(double u, std::int64_t i)> sample;  // u uniform in (0, 1)
+};
+const Crafted kCrafted[] = {
+    {"uniform", [](double u, std::int64_t) { return 4 * u - 1; }},
+    {"heavy_tail", [](double u, std::int64_t) { return std::tan(3.0 * (u - 0.5)); }},
+    {"outlier", [](double u, std::int64_t i) { return i == 0 ? 10.0 : u - 0.5; }},
+    {"two_sided", [](double u, std::int64_t i) { return i % 2 == 0 ? 1 + u : -3 - u; }},
+    {"spike", [](double u, std::int64_t i) { return i % 10 == 0 ? 5 * u : 0.001 * u; }},
+};
+
+class LeastError : public ::testing::TestWithParam<std::tuple<std::size_t, int, bool>> {};
+
+// The search looks at coarse and then fine ends; no range of bin edges may be much better.
+TEST_P(LeastError, MatchesBruteForce) {
+  const auto [which, bits, symmetric] = GetParam();
+  const QScheme scheme{
+      .bits = bits, .is_signed = symmetric, .symmetric = symmetric, .narrow_range = symmetric};
+  std::vector<float> samples;
+  std::uint64_t state = 17;
+  for (std::int64_t i = 0; i < 4000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const double u = (static_cast<double>(state >> 11) + 0.5) * 0x1p-53;
+    samples.push_back(static_cast<float>(kCrafted[which].sample(u, i)));
+  }
+  const auto [lo, hi] = std::minmax_element(samples.begin(), samples.end());
+  constexpr std::int64_t kBins = 256;
+  const double amax = std::max(std::abs(*lo), std::abs(*hi));
+  const double width = std::exp2(std::ceil(std::log2(amax * 2 / kBins)));
+  std::vector<std::int64_t> counts(kBins, 0);
+  for (const float x : samples) {
+    ++counts[static_cast<std::size_t>(
+        std::clamp(std::floor(x / width) + kBins / 2, 0.0, kBins - 1.0))];
+  }
+  const HistogramView view{width, kBins, counts.data(), {*lo, *hi}};
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t first = 0; first <= kBins / 2; ++first) {
+    for (std::int64_t last = kBins / 2; last <= kBins; ++last) {
+      if (symmetric && last - kBins / 2 != kBins / 2 - first) continue;
+      if (first == last) continue;
+      const double a = static_cast<double>(first - kBins / 2) * width;
+      const double b = static_cast<double>(last - kBins / 2) * width;
+      best = std::min(best, histogram_error(view, {a, b}, scheme));
+    }
+  }
+  const Range chosen = least_error_range(view, scheme);
+  // The extremes lie up to half a bin from the centre of their bin.
+  EXPECT_LE(histogram_error(view, chosen, scheme), 1.05 * best + 0.26 * width * width)
+      << chosen.lo << " " << chosen.hi;
+  // An outlier must not decide the range of a 4-bit quantizer.
+  if (which == 2 && bits <= 4 && !symmetric) {
+    EXPECT_LT(chosen.hi, 10.0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Crafted, LeastError,
+                         ::testing::Combine(::testing::Range(std::size_t{0}, std::size(kCrafted)),
+                                            ::testing::Values(8, 4, 2), ::testing::Bool()),
+                         [](const auto& p) {
+                           return std::string(kCrafted[std::get<0>(p.param)].name) + "_" +
+                                  std::to_string(std::get<1>(p.param)) +
+                                  (std::get<2>(p.param) ? "_symmetric" : "_affine");
+                         });
+
+}  // namespace
+}  // namespace steelyard::observers

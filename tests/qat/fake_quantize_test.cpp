@@ -1,0 +1,106 @@
+#include "qat/fake_quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/tensors.h"
+
+namespace steelyard::qat {
+namespace {
+
+const QuantizerConfig kActivations = *default_w8a8().activations;
+const QuantizerConfig kWeights = *default_w8a8().weights;
+
+TEST(FakeQuantize, ValuesAndGradientsInClosedForm) {
+  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  quantizer.set_qparams(0, 0.5F, 10);
+  // u = rint(x / 0.5) + 10 must lie in [0, 255]: x in [-5.25, 122.75].
+  const Variable x(Tensor::from({-6.0F, -5.25F, -5.0F, 0.25F, 0.75F, 122.5F, 122.7F, 123.0F}, {8}),
+                   true);
+  ForwardContext evaluation;
+  const Variable y = quantizer.forward(x, evaluation);
+  EXPECT_EQ(testing::values(y.value()),
+            (std::vector<double>{-5, -5, -5, 0, 1, 122.5, 122.5, 122.5}));
+  const auto codes = quantized(y);
+  ASSERT_TRUE(codes);
+  EXPECT_EQ(testing::values(codes->codes), (std::vector<double>{0, 0, 0, 10, 12, 255, 255, 255}));
+  y.backward(Tensor::from({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F, 7.0F, 8.0F}, {8}));
+  EXPECT_EQ(testing::values(x.grad()), (std::vector<double>{0, 2, 3, 4, 5, 6, 7, 0}));
+}
+
+TEST(FakeQuantize, ObservesInTrainingOnly) {
+  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ForwardContext training{.training = true}, evaluation;
+  quantizer.forward(Variable(Tensor::from({0.0F, 2.55F}, {2})), training);
+  EXPECT_EQ(quantizer.scale()[0], static_cast<float>(static_cast<double>(2.55F) / 255));
+  const float scale = quantizer.scale()[0];
+  quantizer.forward(Variable(Tensor::from({0.0F, 100.0F}, {2})), evaluation);
+  EXPECT_EQ(quantizer.scale()[0], scale);
+  quantizer.set_observing(false);
+  quantizer.forward(Variable(Tensor::from({0.0F, 100.0F}, {2})), training);
+  EXPECT_EQ(quantizer.scale()[0], scale);
+}
+
+TEST(FakeQuantize, SwitchedOffItHandsOutItsInput) {
+  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  quantizer.set_quantizing(false);
+  ForwardContext training{.training = true};
+  const Variable x(Tensor::from({0.1F, 0.2F}, {2}));
+  EXPECT_EQ(quantizer.forward(x, training).node(), x.node());
+  EXPECT_NE(quantizer.scale()[0], 1.0F);  // it still observes
+}
+
+TEST(FakeQuantize, RefusesToQuantizeBeforeItObserved) {
+  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ForwardContext evaluation;
+  EXPECT_THROW(quantizer.forward(Variable(Tensor::zeros({2})), evaluation), std::logic_error);
+}
+
+TEST(FakeQuantize, CountsNonFiniteValues) {
+  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ForwardContext training{.training = true};
+  quantizer.forward(Variable(Tensor::from({1.0F, 2.0F}, {2})), training);
+  EXPECT_EQ(quantizer.take_non_finite_count(), 0);
+  quantizer.forward(Variable(Tensor::from({1.0F, std::nanf("")}, {2})), training);
+  EXPECT_GT(quantizer.take_non_finite_count(), 0);
+  EXPECT_EQ(quantizer.take_non_finite_count(), 0);
+}
+
+TEST(FakeQuantize, PerChannelScalesFollowEachChannel) {
+  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 2);
+  ForwardContext training{.training = true};
+  const Variable w(Tensor::from({1.27F, -0.5F, 0.0F, -25.4F}, {2, 2}), true);
+  const Variable y = quantizer.forward(w, training);
+  EXPECT_FLOAT_EQ(quantizer.scale()[0], 0.01F);
+  EXPECT_FLOAT_EQ(quantizer.scale()[1], 0.2F);
+  EXPECT_TRUE(testing::all_close(y.value(), w.value(), 1e-6, 1e-6));
+  y.backward(Tensor::full({2, 2}, 1.0));
+  EXPECT_EQ(testing::values(w.grad()), (std::vector<double>{1, 1, 1, 1}));
+}
+
+// A running extreme of weights would never follow them when they shrink.
+TEST(FakeQuantize, WeightRangesFollowTheCurrentWeights) {
+  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 1);
+  ForwardContext training{.training = true};
+  quantizer.forward(Variable(Tensor::from({12.7F}, {1, 1})), training);
+  quantizer.forward(Variable(Tensor::from({1.27F}, {1, 1})), training);
+  EXPECT_FLOAT_EQ(quantizer.scale()[0], 0.01F);
+}
+
+TEST(QConfig, RefusesWhatIntegersCannotDo) {
+  QConfig config = default_w8a8();
+  EXPECT_NO_THROW(validate(config));
+  config.weights->scheme.symmetric = false;
+  EXPECT_THROW(validate(config), std::invalid_argument);
+  config = default_w8a8();
+  config.activations->scheme.strategy = observers::Strategy::kChannel;
+  EXPECT_THROW(validate(config), std::invalid_argument);
+  config = default_w8a8();
+  config.activations->observer.type = "nonsense";
+  EXPECT_THROW(validate(config), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace steelyard::qat

@@ -1,0 +1,275 @@
+#include "qat/prepare.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "framework/checkpoint.h"
+#include "framework/error.h"
+#include "framework/ops/relu.h"
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/conv2d.h"
+#include "layers/dropout.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/linear.h"
+#include "layers/pooling.h"
+#include "layers/residual.h"
+#include "layers/sequential.h"
+#include "qat/fold.h"
+#include "qat/qat_conv2d.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::qat {
+namespace {
+
+using testing::all_close;
+using testing::message_of;
+using testing::random_tensor;
+
+QuantizeConfig config_for(std::vector<std::string> targets, std::vector<std::string> ignore = {}) {
+  QuantizeConfig config;
+  config.groups.push_back({std::move(targets), default_w8a8()});
+  config.ignore = std::move(ignore);
+  return config;
+}
+
+std::shared_ptr<Conv2d> conv3x3(std::int64_t in, std::int64_t out, Rng& rng) {
+  Conv2dOptions options;
+  options.in_channels = in;
+  options.out_channels = out;
+  options.kernel_size = {3, 3};
+  options.padding = {1, 1};
+  options.bias = false;
+  return std::make_shared<Conv2d>(options, rng);
+}
+
+std::shared_ptr<BatchNorm2d> norm(std::int64_t channels, std::uint64_t seed) {
+  auto bn = std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
+  const auto fill = [&](const Tensor& t, float lo, float hi, std::uint64_t s) {
+    const Tensor r = random_tensor(t.shape(), s, DType::kF32);
+    for (std::int64_t i = 0; i < t.size(); ++i) {
+      t.data<float>()[i] = lo + (hi - lo) * 0.5F * (r.data<float>()[i] + 1);
+    }
+  };
+  fill(bn->weight().value(), 0.5F, 1.5F, seed);
+  fill(bn->bias().value(), -0.5F, 0.5F, seed + 1);
+  fill(bn->running_mean(), -0.5F, 0.5F, seed + 2);
+  fill(bn->running_var(), 0.2F, 2.0F, seed + 3);
+  return bn;
+}
+
+// conv-bn-relu, residual block, pooling, dropout, linear on [N, 8, 8, 3].
+std::shared_ptr<Sequential> small_net(std::uint64_t seed = 1) {
+  Rng rng(seed);
+  auto main = std::make_shared<Sequential>(Sequential::NamedChildren{
+      {"conv1", conv3x3(6, 6, rng)},
+      {"bn1", norm(6, 11)},
+      {"relu1", std::make_shared<ReLU>()},
+      {"conv2", conv3x3(6, 6, rng)},
+      {"bn2", norm(6, 12)},
+  });
+  return std::make_shared<Sequential>(Sequential::NamedChildren{
+      {"conv", conv3x3(3, 6, rng)},
+      {"bn", norm(6, 10)},
+      {"relu", std::make_shared<ReLU>()},
+      {"block", std::make_shared<Residual>(main, nullptr, std::make_shared<ReLU>())},
+      {"pool", std::make_shared<MaxPool2d>(Pool2dGeometry{})},
+      {"drop", std::make_shared<Dropout>(0.1)},
+      {"gap", std::make_shared<GlobalAvgPool>()},
+      {"fc", std::make_shared<Linear>(LinearOptions{.in_features = 6, .out_features = 4}, rng)},
+  });
+}
+
+const PlanRow& find_row(const Plan& plan, const std::string& module, const std::string& tensor) {
+  const auto found = std::find_if(plan.rows.begin(), plan.rows.end(), [&](const PlanRow& row) {
+    return row.module == module && row.tensor == tensor;
+  });
+  if (found == plan.rows.end()) throw std::out_of_range(module + " " + tensor);
+  return *found;
+}
+
+TEST(Prepare, PlanNamesEveryModuleAndTensor) {
+  const auto model = small_net();
+  std::vector<std::string> paths;
+  for (const auto& m : model->named_modules()) {
+    if (m.module->children().empty() && m.name != "block.downsample") paths.push_back(m.name);
+  }
+  const PreparedModel prepared = prepare(model, config_for({"Linear", "Conv2d"}));
+  for (const std::string& path : paths) {
+    EXPECT_TRUE(std::any_of(prepared.plan.rows.begin(), prepared.plan.rows.end(),
+                            [&](const PlanRow& row) {
+                              return row.module == path || row.note.find(path) != std::string::npos;
+                            }))
+        << path;
+  }
+  EXPECT_EQ(find_row(prepared.plan, "(input)", "output").quantized, "uint8 affine, per tensor");
+  EXPECT_EQ(find_row(prepared.plan, "conv", "weight").note, "bn folded in");
+  EXPECT_EQ(find_row(prepared.plan, "pool", "output").quantized, "as block");
+  EXPECT_EQ(find_row(prepared.plan, "drop", "output").quantized, "as block");
+  EXPECT_EQ(find_row(prepared.plan, "block", "output").note, "residual sum after block.relu");
+  const std::string text = to_string(prepared.plan);
+  EXPECT_NE(text.find("block.conv2"), std::string::npos);
+}
+
+TEST(Prepare, NamesOfParametersStay) {
+  const auto model = small_net();
+  std::vector<std::string> before;
+  for (const auto& p : model->named_parameters()) {
+    if (p.name.find("bn") == std::string::npos) before.push_back(p.name);
+  }
+  const PreparedModel prepared = prepare(model, config_for({"Linear", "Conv2d"}));
+  std::vector<std::string> after;
+  for (const auto& p : prepared.model->named_parameters()) after.push_back(p.name);
+  for (const std::string& name : before) {
+    EXPECT_EQ(std::count(after.begin(), after.end(), name), 1) << name;
+  }
+}
+
+TEST(Prepare, FoldedFloatModelIsTheSameFunction) {
+  const Tensor x = random_tensor({4, 8, 8, 3}, 3, DType::kF32);
+  ForwardContext evaluation;
+  const Tensor expected = small_net()->forward(Variable(x), evaluation).value();
+  const PreparedModel prepared = prepare(small_net(), config_for({"Linear", "Conv2d"}));
+  for (const auto& q : named_quantizers(*prepared.model)) q.quantizer->set_quantizing(false);
+  EXPECT_TRUE(
+      all_close(prepared.model->forward(Variable(x), evaluation).value(), expected, 1e-4, 1e-5));
+}
+
+TEST(Prepare, QuantizedModelStaysCloseAndTrains) {
+  const Tensor x = random_tensor({16, 8, 8, 3}, 3, DType::kF32);
+  ForwardContext evaluation;
+  const Tensor expected = small_net()->forward(Variable(x), evaluation).value();
+  const PreparedModel prepared = prepare(small_net(), config_for({"Linear", "Conv2d"}));
+  Rng rng(1);
+  ForwardContext training{.training = true, .rng = &rng};
+  const Variable y = prepared.model->forward(Variable(x), training);
+  y.backward(Tensor::full(y.shape(), 1.0));
+  for (const auto& p : prepared.model->named_parameters()) {
+    EXPECT_TRUE(p.variable.grad().defined()) << p.name;
+  }
+  const Variable quantized_y = prepared.model->forward(Variable(x), evaluation);
+  ASSERT_TRUE(quantized(quantized_y));
+  double amax = 0;
+  for (const double v : testing::values(expected)) amax = std::max(amax, std::abs(v));
+  EXPECT_TRUE(all_close(quantized_y.value(), expected, 0, 0.1 * amax));
+}
+
+TEST(Prepare, EntriesThatNameNothingAreErrors) {
+  EXPECT_NE(message_of<InputError>([] {
+              prepare(small_net(), config_for({"Conv2d", "Convv2d"}));
+            }).find("'Convv2d' matches no module"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([] {
+              prepare(small_net(), config_for({"Linear"}, {"head"}));
+            }).find("quantize.ignore: 'head' matches no module"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([] {
+              prepare(small_net(), config_for({"BatchNorm2d"}));
+            }).find("bn (BatchNorm2d), which has no quantized form"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([] {
+              prepare(small_net(), config_for({"re:block[("}));
+            }).find("bad regular expression"),
+            std::string::npos);
+}
+
+TEST(Prepare, FirstMatchDecidesAndIgnoreWins) {
+  QuantizeConfig config = config_for({"re:block\\..*"}, {"fc"});
+  config.groups[0].config.weights->scheme.bits = 4;
+  config.groups.push_back({{"Conv2d", "Linear"}, default_w8a8()});
+  const PreparedModel prepared = prepare(small_net(), config);
+  EXPECT_EQ(find_row(prepared.plan, "block.conv1", "weight").quantized,
+            "int4 symmetric, per channel");
+  EXPECT_EQ(find_row(prepared.plan, "conv", "weight").quantized, "int8 symmetric, per channel");
+  EXPECT_EQ(find_row(prepared.plan, "fc", "-").quantized, "float");
+  EXPECT_NE(find_row(prepared.plan, "fc", "-").note.find("ignored"), std::string::npos);
+}
+
+TEST(Prepare, AFloatLayerInTheMiddleGetsAnInputQuantizerBehindIt) {
+  const PreparedModel prepared =
+      prepare(small_net(), config_for({"Linear", "Conv2d"}, {"block.conv1"}));
+  EXPECT_EQ(find_row(prepared.plan, "block.conv2", "input").note, "its producer is in float");
+  Rng rng(1);
+  ForwardContext training{.training = true, .rng = &rng};
+  const Variable x(random_tensor({2, 8, 8, 3}, 1, DType::kF32));
+  EXPECT_TRUE(quantized(prepared.model->forward(x, training)));
+}
+
+class OwnModule : public Module {
+ public:
+  explicit OwnModule(Rng& rng)
+      : a_(register_child("a", std::make_shared<Linear>(LinearOptions{6, 5}, rng))),
+        b_(register_child("b", std::make_shared<Linear>(LinearOptions{5, 4}, rng))) {}
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    return b_(relu(a_(x, context)), context);
+  }
+  std::string type_name() const override { return "OwnModule"; }
+
+ private:
+  Slot& a_;
+  Slot& b_;
+};
+
+TEST(Prepare, ChildrenOfOwnModulesAreSwappedInTheirSlots) {
+  Rng rng(4);
+  const PreparedModel prepared = prepare(std::make_shared<OwnModule>(rng), config_for({"Linear"}));
+  EXPECT_EQ(prepared.model->slot("a")->type_name(), "QatLinear");
+  ForwardContext training{.training = true};
+  const Variable y =
+      prepared.model->forward(Variable(random_tensor({3, 6}, 1, DType::kF32), true), training);
+  EXPECT_TRUE(quantized(y));  // the relu between them handed floats to b's own input quantizer
+}
+
+TEST(Prepare, ARootThatIsALayer) {
+  Rng rng(4);
+  const PreparedModel prepared =
+      prepare(std::make_shared<Linear>(LinearOptions{6, 5}, rng), config_for({"Linear"}));
+  ForwardContext training{.training = true};
+  EXPECT_TRUE(quantized(
+      prepared.model->forward(Variable(random_tensor({3, 6}, 1, DType::kF32)), training)));
+  EXPECT_EQ(prepared.model->named_parameters()[0].name, "weight");
+}
+
+// pytorch#50868, #38587: per-channel shapes and calibration state must survive a checkpoint.
+TEST(Prepare, SavedStateLoadsIntoAFreshlyPreparedModel) {
+  const auto make = [](std::uint64_t seed) {
+    return prepare(small_net(seed), config_for({"Linear", "Conv2d"})).model;
+  };
+  const auto trained = make(1);
+  Rng rng(1);
+  ForwardContext training{.training = true, .rng = &rng}, evaluation;
+  const Variable x(random_tensor({8, 8, 8, 3}, 3, DType::kF32));
+  trained->forward(x, training);
+  const auto fresh = make(2);
+  load_into(*fresh, module_state(*trained), "state");
+  EXPECT_EQ(testing::values(fresh->forward(x, evaluation).value()),
+            testing::values(trained->forward(x, evaluation).value()));
+}
+
+// pytorch#85744: gamma = 0 gave NaN.
+TEST(Fold, AZeroGammaGivesAZeroChannelWithBiasBeta) {
+  Rng rng(1);
+  const auto conv = conv3x3(2, 3, rng);
+  const auto bn = norm(3, 5);
+  bn->weight().value().data<float>()[1] = 0;
+  bn->running_var().data<float>()[2] = 1e-30F;
+  const FoldedWeights folded = fold_batch_norm(conv->weight().value(), Tensor(), *bn);
+  for (std::int64_t i = 18; i < 36; ++i) EXPECT_EQ(folded.weight.data<float>()[i], 0);
+  EXPECT_EQ(folded.bias.data<float>()[1], bn->bias().value().data<float>()[1]);
+  for (const double v : testing::values(folded.weight)) EXPECT_TRUE(std::isfinite(v));
+
+  const auto model = std::make_shared<Sequential>(Sequential::Children{conv, bn});
+  const PreparedModel prepared = prepare(model, config_for({"Conv2d"}));
+  ForwardContext training{.training = true};
+  const Variable x(random_tensor({2, 4, 4, 2}, 3, DType::kF32), true);
+  const Variable y = prepared.model->forward(x, training);
+  y.backward(Tensor::full(y.shape(), 1.0));
+  for (const auto& p : prepared.model->named_parameters()) {
+    for (const double g : testing::values(p.variable.grad())) EXPECT_TRUE(std::isfinite(g));
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::qat

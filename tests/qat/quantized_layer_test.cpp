@@ -1,0 +1,341 @@
+// Quantized layers: the integers against a loop written here, the gradients against the
+// straight-through estimator of the float graph, the whole against the float reference.
+#include "qat/quantized_layer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "framework/ops/linear.h"
+#include "layers/activations.h"
+#include "layers/sequential.h"
+#include "qat/prepare.h"
+#include "qat/qat_conv2d.h"
+#include "qat/qat_linear.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::qat {
+namespace {
+
+using kernels::Activation;
+using testing::all_close;
+using testing::random_tensor;
+
+struct Case {
+  const char* name;
+  Conv2dOptions conv;
+  Activation activation = Activation::kNone;
+  int bits = 8;
+  bool signed_activations = false;
+  bool per_channel = true;
+};
+
+Conv2dOptions conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
+                   std::int64_t padding, std::int64_t groups, bool bias) {
+  Conv2dOptions options;
+  options.in_channels = in;
+  options.out_channels = out;
+  options.kernel_size = {kernel, kernel};
+  options.stride = {stride, stride};
+  options.padding = {padding, padding};
+  options.groups = groups;
+  options.bias = bias;
+  return options;
+}
+
+const Case kCases[] = {
+    {"plain", conv(3, 5, 3, 1, 1, 1, true)},
+    {"relu", conv(3, 8, 3, 1, 1, 1, true), Activation::kRelu},
+    {"relu6", conv(4, 4, 3, 2, 1, 1, true), Activation::kRelu6},
+    {"no_bias", conv(2, 3, 1, 1, 0, 1, false), Activation::kRelu},
+    {"groups", conv(4, 8, 3, 1, 1, 2, true), Activation::kRelu},
+    {"depthwise", conv(6, 6, 3, 2, 1, 6, true)},
+    {"one_scale", conv(3, 5, 3, 1, 1, 1, true), Activation::kNone, 8, false, false},
+    {"signed", conv(3, 5, 3, 1, 1, 1, true), Activation::kRelu, 8, true},
+    {"int4", conv(3, 5, 3, 1, 1, 1, true), Activation::kRelu, 4},
+    {"int2", conv(3, 5, 3, 1, 1, 1, true), Activation::kNone, 2, true},
+};
+
+QConfig config_of(const Case& c) {
+  QConfig config = default_w8a8();
+  config.weights->scheme.bits = c.bits;
+  config.weights->scheme.strategy =
+      c.per_channel ? observers::Strategy::kChannel : observers::Strategy::kTensor;
+  config.activations->scheme.bits = c.bits;
+  config.activations->scheme.is_signed = c.signed_activations;
+  config.activations->scheme.symmetric = c.signed_activations;
+  return config;
+}
+
+// A layer, its float twin's parts, and an input with codes.
+struct Fixture {
+  explicit Fixture(const Case& c)
+      : options(c.conv),
+        config(config_of(c)),
+        rng(3),
+        source(options, rng),
+        layer(source, config, c.activation),
+        input_quantizer(*config.activations, QuantizerRole::kActivation),
+        x(random_tensor({2, 6, 5, options.in_channels}, 5, DType::kF32), true) {
+    for (float& v : x.value().span<float>()) v = 3 * v + 1;
+  }
+
+  Variable run(bool training) {
+    ForwardContext context{.training = training};
+    return layer.forward(input_quantizer.forward(x, context), context);
+  }
+
+  Conv2dOptions options;
+  QConfig config;
+  Rng rng;
+  Conv2d source;
+  QatConv2d layer;
+  FakeQuantize input_quantizer;
+  Variable x;
+};
+
+// Reads [n, h, w, c] or zero outside.
+double pixel(const Tensor& t, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c,
+             double zero) {
+  if (h < 0 || w < 0 || h >= t.dim(1) || w >= t.dim(2)) return zero;
+  return testing::values(
+      t)[static_cast<std::size_t>(((n * t.dim(1) + h) * t.dim(2) + w) * t.dim(3) + c)];
+}
+
+class QuantizedConv : public ::testing::TestWithParam<Case> {};
+
+TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
+  Fixture f(GetParam());
+  const Variable y = f.run(/*training=*/true);
+  ForwardContext evaluation;
+  const auto x = quantized(f.input_quantizer.forward(f.x, evaluation));
+  const auto out = quantized(y);
+  ASSERT_TRUE(x && out);
+  const std::vector<double> xq = testing::values(x->codes);
+  const auto weights = f.layer.weight().value().span<float>();
+  const auto scales = f.layer.weight_quantizer()->scale();
+  const auto range = f.layer.weight_quantizer()->code_range();
+  const auto codes = testing::values(out->codes);
+  const Conv2dOptions& o = f.options;
+  const std::int64_t per_group = o.in_channels / o.groups;
+  const std::int64_t out_per_group = o.out_channels / o.groups;
+  const Tensor& oc = out->codes;
+  std::size_t at = 0;
+  for (std::int64_t n = 0; n < oc.dim(0); ++n) {
+    for (std::int64_t h = 0; h < oc.dim(1); ++h) {
+      for (std::int64_t w = 0; w < oc.dim(2); ++w) {
+        for (std::int64_t k = 0; k < oc.dim(3); ++k, ++at) {
+          const float sw = scales[scales.size() > 1 ? static_cast<std::size_t>(k) : 0];
+          std::int64_t acc = 0;
+          for (std::int64_t c = 0; c < per_group; ++c) {
+            for (std::int64_t i = 0; i < o.kernel_size[0]; ++i) {
+              for (std::int64_t j = 0; j < o.kernel_size[1]; ++j) {
+                const double q = pixel(x->codes, n, h * o.stride[0] - o.padding[0] + i,
+                                       w * o.stride[1] - o.padding[1] + j,
+                                       k / out_per_group * per_group + c, x->zero_point);
+                const float weight = weights[static_cast<std::size_t>(
+                    ((k * per_group + c) * o.kernel_size[0] + i) * o.kernel_size[1] + j)];
+                const double wq =
+                    std::clamp<double>(std::nearbyint(weight / sw), range.qmin, range.qmax);
+                acc += static_cast<std::int64_t>((q - x->zero_point) * wq);
+              }
+            }
+          }
+          const float product_scale = x->scale * sw;
+          if (f.layer.bias().defined()) {
+            acc += static_cast<std::int64_t>(std::nearbyint(
+                f.layer.bias().value().span<float>()[static_cast<std::size_t>(k)] / product_scale));
+          }
+          const float multiplier = product_scale / out->scale;
+          double code = std::nearbyint(static_cast<float>(acc) * multiplier) + out->zero_point;
+          code = std::clamp<double>(code, out->range.qmin, out->range.qmax);
+          const float real = static_cast<float>(acc) * product_scale;
+          if (GetParam().activation != Activation::kNone && acc <= 0) {
+            code = std::clamp<double>(out->zero_point, out->range.qmin, out->range.qmax);
+          }
+          if (GetParam().activation == Activation::kRelu6 && real >= 6) {
+            code = std::min<double>(std::nearbyint(6.0F / out->scale) + out->zero_point,
+                                    out->range.qmax);
+          }
+          ASSERT_EQ(codes[at], code) << n << " " << h << " " << w << " " << k;
+        }
+      }
+    }
+  }
+}
+
+// The float graph: fake-quantized operands, a float convolution, the activation, the quantizer.
+TEST_P(QuantizedConv, GradientsAreStraightThrough) {
+  Fixture f(GetParam());
+  const Variable y = f.run(true);
+  const Tensor grad = random_tensor(y.shape(), 11, DType::kF32);
+  y.backward(grad);
+  const Tensor grad_x = f.x.grad().clone();
+  const Tensor grad_w = f.layer.weight().grad().clone();
+  const Tensor grad_b = f.layer.bias().defined() ? f.layer.bias().grad().clone() : Tensor();
+  y.backward(grad);  // backward does not mutate: everything doubles
+  Tensor twice = grad_w.clone();
+  for (float& v : twice.span<float>()) v *= 2;
+  EXPECT_TRUE(all_close(f.layer.weight().grad(), twice, 1e-6, 1e-6));
+
+  f.x.clear_grad();
+  ForwardContext evaluation;
+  FakeQuantize& wq = *f.layer.weight_quantizer();
+  const Variable w(f.layer.weight().value().clone(), true);
+  const Variable b =
+      f.layer.bias().defined() ? Variable(f.layer.bias().value().clone(), true) : Variable();
+  const Variable xq = f.input_quantizer.forward(f.x, evaluation);
+  const Variable z = apply_activation(
+      conv2d(xq, wq.forward(w, evaluation), b, f.options.geometry()), GetParam().activation);
+  const Variable reference = f.layer.output_quantizer()->forward(z, evaluation);
+  reference.backward(grad);
+  EXPECT_TRUE(all_close(f.layer.weight().value(), w.value(), 0, 0));
+  EXPECT_TRUE(all_close(grad_w, w.grad(), 1e-3, 2e-3));
+  EXPECT_TRUE(all_close(grad_x, f.x.grad(), 1e-3, 2e-3));
+  if (b.defined()) {
+    EXPECT_TRUE(all_close(grad_b, b.grad(), 1e-3, 2e-3));
+  }
+}
+
+TEST_P(QuantizedConv, StaysWithinOneStepOfTheFloatReference) {
+  Fixture f(GetParam());
+  const Variable y = f.run(true);
+  ForwardContext evaluation;
+  const Variable w = f.layer.weight_quantizer()->forward(f.layer.weight(), evaluation);
+  const Variable reference = apply_activation(
+      conv2d(f.input_quantizer.forward(f.x, evaluation), w, f.layer.bias(), f.options.geometry()),
+      GetParam().activation);
+  // Half a step of the output, and half a step of the int32 bias, which the float graph lacks.
+  double bias_step = 0;
+  for (const float s : f.layer.weight_quantizer()->scale()) {
+    bias_step = std::max<double>(bias_step, s * f.input_quantizer.scale()[0]);
+  }
+  const float step = f.layer.output_quantizer()->scale()[0];
+  EXPECT_TRUE(all_close(y.value(), reference.value(), 1e-5, 0.51 * (step + bias_step) + 1e-4));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConv, ::testing::ValuesIn(kCases),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+TEST(QuantizedLinear, EqualsAConvolutionOfOnePixel) {
+  Rng rng(1);
+  const Linear linear({.in_features = 20, .out_features = 7}, rng);
+  const QConfig config = default_w8a8();
+  QatLinear a(linear, config, Activation::kRelu);
+  QatConv2d b(conv(20, 7, 1, 1, 0, 1, true), linear.weight().value().reshape({7, 20, 1, 1}),
+              linear.bias().value(), config, Activation::kRelu);
+  FakeQuantize input(*config.activations, QuantizerRole::kActivation);
+  ForwardContext training{.training = true};
+  const Tensor values = random_tensor({9, 20}, 2, DType::kF32);
+  const Variable x = input.forward(Variable(values, true), training);
+  const Variable image = input.forward(Variable(values.reshape({9, 1, 1, 20}), true), training);
+  const Variable ya = a.forward(x, training);
+  const Variable yb = b.forward(image, training);
+  EXPECT_EQ(testing::values(quantized(ya)->codes), testing::values(quantized(yb)->codes));
+  ya.backward(Tensor::full(ya.shape(), 1.0));
+  yb.backward(Tensor::full(yb.shape(), 1.0));
+  EXPECT_TRUE(all_close(a.weight().grad(), b.weight().grad().reshape({7, 20}), 1e-5, 1e-5));
+}
+
+QatLinear linear_layer(const Tensor& weight, const Tensor& bias, const QConfig& config) {
+  return QatLinear(LinearOptions{.in_features = weight.dim(1), .out_features = weight.dim(0)},
+                   weight, bias, config, Activation::kNone);
+}
+
+// NUMERICS: s = 1 on a dead channel would round its bias to a step of s_x.
+TEST(QuantizedLinear, DeadChannelKeepsItsBias) {
+  QatLinear layer = linear_layer(Tensor::from({0.0F, 0.0F, 1.0F, -1.0F}, {2, 2}),
+                                 Tensor::from({0.0371F, 0.5F}, {2}), default_w8a8());
+  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ForwardContext training{.training = true};
+  layer.output_quantizer()->set_quantizing(false);
+  const Variable x = input.forward(Variable(Tensor::from({0.0F, 25.5F}, {1, 2})), training);
+  const Variable y = layer.forward(x, training);
+  EXPECT_NEAR(y.value().span<float>()[0], 0.0371, 1e-6);
+}
+
+TEST(QuantizedLinear, ABiasFarAboveTheWeightsStillFits) {
+  QatLinear layer = linear_layer(Tensor::from({1e-12F, -1e-12F}, {1, 2}),
+                                 Tensor::from({1000.0F}, {1}), default_w8a8());
+  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ForwardContext training{.training = true};
+  layer.output_quantizer()->set_quantizing(false);
+  const Variable y = layer.forward(
+      input.forward(Variable(Tensor::from({0.0F, 1e-3F}, {1, 2})), training), training);
+  EXPECT_NEAR(y.value().item(), 1000.0, 1e-3);
+}
+
+TEST(QuantizedLinear, OneSideAloneIsQuantizedInFloat) {
+  Rng rng(1);
+  const Linear linear({.in_features = 6, .out_features = 4}, rng);
+  const Variable x(random_tensor({3, 6}, 2, DType::kF32), true);
+  ForwardContext training{.training = true};
+  QConfig weights = default_w8a8();
+  weights.activations.reset();
+  QatLinear a(linear, weights);
+  const Variable ya = a.forward(x, training);
+  EXPECT_FALSE(quantized(ya));
+  const Variable w = a.weight_quantizer()->forward(linear.weight(), training);
+  EXPECT_TRUE(all_close(ya.value(), steelyard::linear(x, w, linear.bias()).value(), 1e-5, 1e-6));
+
+  QConfig activations = default_w8a8();
+  activations.weights.reset();
+  QatLinear b(linear, activations);
+  const Variable yb = b.forward(x, training);
+  ASSERT_TRUE(quantized(yb));
+  const Variable plain = steelyard::linear(x, linear.weight(), linear.bias());
+  EXPECT_TRUE(all_close(yb.value(), b.output_quantizer()->forward(plain, training).value(), 0, 0));
+}
+
+TEST(QuantizedLinear, FakeQuantOffIsTheFloatLayer) {
+  Rng rng(1);
+  const Linear linear({.in_features = 6, .out_features = 4}, rng);
+  QatLinear layer(linear, default_w8a8());
+  for (const auto& q : named_quantizers(layer)) q.quantizer->set_quantizing(false);
+  ForwardContext training{.training = true};
+  const Variable x(random_tensor({3, 6}, 2, DType::kF32));
+  EXPECT_TRUE(all_close(layer.forward(x, training).value(),
+                        steelyard::linear(x, linear.weight(), linear.bias()).value(), 0, 0));
+}
+
+TEST(QuantizedLayers, EvaluationChangesNoState) {
+  Fixture f(kCases[1]);
+  f.run(true);
+  std::vector<Tensor> before;
+  for (const auto& buffer : f.layer.named_buffers()) before.push_back(buffer.tensor.clone());
+  for (float& v : f.x.value().span<float>()) v *= 10;
+  f.run(false);
+  const auto after = f.layer.named_buffers();
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    EXPECT_EQ(testing::values(after[i].tensor), testing::values(before[i])) << after[i].name;
+  }
+}
+
+// Promise 2: saved activations at most 0.35x of the float step.
+TEST(QuantizedLayers, SaveAThirdOfTheFloatActivations) {
+  const auto chain = [] {
+    Rng rng(1);
+    Sequential::Children layers;
+    for (int i = 0; i < 4; ++i) {
+      layers.push_back(std::make_shared<Conv2d>(conv(16, 16, 3, 1, 1, 1, true), rng));
+      layers.push_back(std::make_shared<ReLU>());
+    }
+    return std::make_shared<Sequential>(layers);
+  };
+  const auto bytes = [](Module& model) {
+    ForwardContext training{.training = true};
+    const Variable x(random_tensor({8, 16, 16, 16}, 1, DType::kF32));
+    std::vector<Tensor> parameters;
+    for (const auto& p : model.named_parameters()) parameters.push_back(p.variable.value());
+    return saved_bytes(model.forward(x, training), parameters);
+  };
+  const auto in_float = chain();
+  QuantizeConfig config;
+  config.groups.push_back({{"Conv2d"}, default_w8a8()});
+  const auto prepared = prepare(chain(), config);
+  EXPECT_LE(static_cast<double>(bytes(*prepared.model)),
+            0.35 * static_cast<double>(bytes(*in_float)));
+}
+
+}  // namespace
+}  // namespace steelyard::qat

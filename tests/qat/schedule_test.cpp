@@ -1,0 +1,100 @@
+#include "qat/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "framework/error.h"
+#include "layers/batch_norm2d.h"
+#include "layers/linear.h"
+#include "layers/sequential.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::qat {
+namespace {
+
+std::shared_ptr<Module> prepared_model() {
+  Rng rng(1);
+  const auto linear = std::make_shared<Linear>(LinearOptions{4, 3}, rng);
+  QuantizeConfig config;
+  config.groups.push_back({{"Linear"}, default_w8a8()});
+  return prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"fc", linear}}), config)
+      .model;
+}
+
+TEST(Schedule, SwitchesFollowTheEpochs) {
+  const auto model = prepared_model();
+  ScheduleCallback schedule(*model,
+                            {.observe_from = 1, .fake_quant_from = 2, .freeze_observers = 4});
+  const bool observing[] = {false, true, true, true, false, false};
+  const bool quantizing[] = {false, false, true, true, true, true};
+  for (std::int64_t epoch = 0; epoch < 6; ++epoch) {
+    schedule.on_epoch_begin(epoch);
+    for (const auto& q : named_quantizers(*model)) {
+      EXPECT_EQ(q.quantizer->observing(), observing[epoch]) << q.name << " " << epoch;
+      EXPECT_EQ(q.quantizer->quantizing(), quantizing[epoch]) << q.name << " " << epoch;
+    }
+  }
+}
+
+TEST(Schedule, FreezesBatchNorms) {
+  Sequential model(Sequential::NamedChildren{
+      {"bn", std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = 2})}});
+  auto& bn = dynamic_cast<BatchNorm2d&>(*model.slot("bn"));
+  ScheduleCallback schedule(model, {.freeze_batch_norm = 1});
+  schedule.on_epoch_begin(0);
+  EXPECT_FALSE(bn.frozen());
+  schedule.on_epoch_begin(1);
+  EXPECT_TRUE(bn.frozen());
+}
+
+TEST(Schedule, RejectsAnOrderThatCannotWork) {
+  const auto model = prepared_model();
+  EXPECT_THROW(ScheduleCallback(*model, {.observe_from = 2, .fake_quant_from = 1}), InputError);
+  EXPECT_THROW(
+      ScheduleCallback(*model, {.observe_from = 1, .fake_quant_from = 1, .freeze_observers = 1}),
+      InputError);
+}
+
+// torch turns NaN into qmin with gradient 0, so that divergence hides.
+TEST(Schedule, NanInAWeightStopsTheRunAndNamesItsQuantizer) {
+  const auto model = prepared_model();
+  ScheduleCallback schedule(*model, {});
+  schedule.on_epoch_begin(0);
+  ForwardContext training{.training = true};
+  const Variable x(testing::random_tensor({2, 4}, 1, DType::kF32));
+  model->forward(x, training);
+  EXPECT_NO_THROW(schedule.on_step_end({.step = 1}));
+  model->named_parameters()[0].variable.value().data<float>()[5] =
+      std::numeric_limits<float>::quiet_NaN();
+  model->forward(x, training);
+  try {
+    schedule.on_step_end({.step = 2});
+    FAIL() << "NaN went unnoticed";
+  } catch (const TrainingDiverged& error) {
+    EXPECT_NE(std::string(error.what()).find("fc.weight_quantizer"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("step 2"), std::string::npos);
+  }
+}
+
+// ao#2138: observers that outlive fake-quant must not move a frozen scale.
+TEST(Schedule, FrozenScalesStay) {
+  const auto model = prepared_model();
+  ScheduleCallback schedule(*model, {.freeze_observers = 1});
+  ForwardContext training{.training = true};
+  Tensor values = testing::random_tensor({2, 4}, 1, DType::kF32);
+  schedule.on_epoch_begin(0);
+  model->forward(Variable(values), training);
+  std::vector<float> before, after;
+  for (const auto& q : named_quantizers(*model)) before.push_back(q.quantizer->scale()[0]);
+  schedule.on_epoch_begin(1);
+  for (float& v : values.span<float>()) v *= 100;
+  model->forward(Variable(values), training);
+  for (const auto& q : named_quantizers(*model)) after.push_back(q.quantizer->scale()[0]);
+  EXPECT_EQ(before, after);
+}
+
+}  // namespace
+}  // namespace steelyard::qat
