@@ -5,18 +5,19 @@
 
 #include "cli/verbs.h"
 #include "framework/checkpoint.h"
+#include "framework/safetensors.h"
 
 namespace steelyard::cli {
 namespace {
 
 ExitCode inspect(const std::string& path) {
   const TensorFile file = load_tensors(path);
-  const bool native = file.metadata.contains("format_version");
+  const bool native = SafetensorsReader(path).header().metadata.contains("format_version");
   fmt::print("{}: {}, {} tensors\n", path,
              native ? "Steelyard checkpoint, checksums verified" : "safetensors file",
              file.tensors.size());
   for (const auto& [key, value] : file.metadata) {
-    if (!key.starts_with("sha256")) fmt::print("  {} = {}\n", key, value);
+    fmt::print("  {} = {}\n", key, value);
   }
   std::size_t width = 0;
   for (const NamedTensor& t : file.tensors) width = std::max(width, t.name.size());

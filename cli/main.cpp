@@ -7,13 +7,15 @@
 
 #include "cli/verbs.h"
 #include "framework/error.h"
+#include "framework/files.h"
 
 namespace steelyard::cli {
 namespace {
 
 ExitCode report(const char* kind, const std::exception& error, ExitCode code) {
   std::fflush(stdout);
-  fmt::print(stderr, "{}: {}\n", kind, error.what());
+  constexpr std::size_t kMaxMessageBytes = 65536;
+  fmt::print(stderr, "{}: {}\n", kind, printable(error.what(), kMaxMessageBytes));
   return code;
 }
 

@@ -22,6 +22,22 @@ std::string problem(const std::filesystem::path& path, const std::string& what) 
   return printable(path.string()) + ": " + what;
 }
 
+// Bytes of the UTF-8 character that `text` starts with; 0 where there is none.
+std::size_t character_bytes(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xC2 ? 0
+                             : first < 0xE0 ? 2
+                             : first < 0xF0 ? 3
+                             : first < 0xF5 ? 4
+                                            : 0;
+  if (length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
 // File systems that cannot sync a folder say EINVAL or ENOTSUP: then there is nothing to wait for.
 void sync_folder_of(const std::filesystem::path& path) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
@@ -40,14 +56,16 @@ void sync_folder_of(const std::filesystem::path& path) {
 std::string printable(std::string_view text, std::size_t max_bytes) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  for (std::size_t i = 0; i < text.size();) {
+    if (out.size() >= max_bytes) return out + "...";
     const auto c = static_cast<unsigned char>(text[i]);
-    const bool starts_character = (c & 0xC0) != 0x80;
-    if (out.size() >= max_bytes && starts_character) return out + "...";
-    if (c >= 0x20 && c != 0x7F) {
-      out += text[i];
+    const std::size_t length = character_bytes(text.substr(i));
+    if (length > 0 && c >= 0x20 && c != 0x7F) {
+      out += text.substr(i, length);
+      i += length;
     } else {
       out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
+      ++i;
     }
   }
   return out;

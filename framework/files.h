@@ -8,7 +8,8 @@
 
 namespace steelyard {
 
-// `text` fit for a one-line message: control characters escaped, cut after about `max_bytes`.
+// `text` fit for a one-line message: control characters and bytes that are not UTF-8 escaped, cut
+// after about `max_bytes`.
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
 // A regular file opened for reading. Everything wrong with it is an InputError that starts with its

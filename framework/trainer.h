@@ -90,8 +90,9 @@ class Trainer {
   // Throws TrainingDiverged.
   TrainResult run(const std::atomic<bool>& stop);
 
-  // Steps done.
+  // Steps and whole epochs done.
   std::int64_t step() const { return position_.step; }
+  std::int64_t epochs_done() const { return position_.epoch; }
   std::int64_t total_steps() const { return options_.epochs * loader_.batches_per_epoch(); }
 
  private:

@@ -13,8 +13,12 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
 }
 
 void MovingAverageObserver::update(float& lo, float& hi, float step_lo, float step_hi) const {
-  lo = lo + averaging_constant_ * (step_lo - lo);
-  hi = hi + averaging_constant_ * (step_hi - hi);
+  // In double: the difference of two large floats may not be one.
+  const auto follow = [c = static_cast<double>(averaging_constant_)](double m, double x) {
+    return static_cast<float>(m + c * (x - m));
+  };
+  lo = follow(lo, step_lo);
+  hi = follow(hi, step_hi);
 }
 
 }  // namespace steelyard::observers

@@ -99,6 +99,9 @@ void observe_accumulators(FakeQuantize& quantizer, const kernels::Requantize& op
     observers::Extremes extremes{{0}, {0}, 0};
     kernels::accumulator_min_max(op, acc.data<std::int32_t>(), extremes.lo.data(),
                                  extremes.hi.data());
+    if (!std::isfinite(extremes.lo[0]) || !std::isfinite(extremes.hi[0])) {
+      extremes = observers::Extremes{{INFINITY}, {-INFINITY}, 1};  // nothing to learn from
+    }
     quantizer.observe(extremes);
     return;
   }

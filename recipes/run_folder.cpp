@@ -37,10 +37,11 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 // metrics.jsonl: a line for every few steps, every epoch and the final test.
 class MetricsLog : public TrainerCallback {
  public:
-  // Drops lines after `step`: a resumed run writes them again.
-  void open(const std::filesystem::path& path, std::int64_t step) {
+  // Keeps the lines of a run's first `step` steps and `epochs` complete epochs: a resumed run
+  // writes the others again.
+  void open(const std::filesystem::path& path, std::int64_t step, std::int64_t epochs) {
     begin_ = Clock::now();
-    const std::string kept = std::filesystem::exists(path) ? lines_until(path, step) : "";
+    const std::string kept = std::filesystem::exists(path) ? lines_until(path, step, epochs) : "";
     write_text(path, kept);
     file_.open(path, std::ios::app);
     if (!file_) throw std::runtime_error(path.string() + ": cannot be written");
@@ -80,15 +81,17 @@ class MetricsLog : public TrainerCallback {
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::string lines_until(const std::filesystem::path& path, std::int64_t step) {
+  std::string lines_until(const std::filesystem::path& path, std::int64_t step,
+                          std::int64_t epochs) {
     std::string kept;
     const std::string text = read_file(path, kMaxMetricsBytes);
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = text.find('\n', begin);
       if (end == std::string::npos) break;  // cut off by a crash
       const Json json = Json::parse(text.substr(begin, end - begin), nullptr, false);
-      if (json.is_object() && json.value("step", step + 1) <= step &&
-          json.value("type", "") != "test") {
+      const std::string type = json.is_object() ? json.value("type", "") : "";
+      if ((type == "step" && json.value("step", step + 1) <= step) ||
+          (type == "epoch" && json.value("epoch", epochs + 1) <= epochs)) {
         kept += text.substr(begin, end + 1 - begin);
         earlier_seconds_ = json.value("seconds", earlier_seconds_);
       }
@@ -167,7 +170,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   if (has_checkpoint(request.folder)) {
     trainer.restore(load_checkpoint(last), last.string());
   }
-  log.open(request.folder / kMetrics, trainer.step());
+  log.open(request.folder / kMetrics, trainer.step(), trainer.epochs_done());
   const TrainResult result = trainer.run(stop);
   if (result.interrupted) return {.interrupted = true, .final = {}};
 

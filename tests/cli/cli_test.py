@@ -1,0 +1,397 @@
+"""The command line as a user runs it: exit codes, messages, resuming, interruption, divergence."""
+import gzip
+import hashlib
+import json
+import os
+import pty
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.environ["STEELYARD"]
+
+
+def write_safetensors(path, tensors):
+    """tensors: {name: (dtype, shape, bytes)}, written by the format's description alone."""
+    header, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_dataset(folder, seed):
+    """8x8 images of four kinds of gradients with noise."""
+    os.makedirs(folder)
+    generator = random.Random(seed)
+    for split, count in (("train", 100), ("test", 40)):
+        pixels, labels = bytearray(), b""
+        for _ in range(count):
+            label = generator.randrange(4)
+            labels += struct.pack("<q", label)
+            for y in range(8):
+                for x in range(8):
+                    value = (x, y, 7 - x, 7 - y)[label]
+                    pixels.append(20 * value + generator.randrange(60))
+        write_safetensors(os.path.join(folder, split + ".safetensors"),
+                          {"inputs": ("U8", [count, 8, 8, 1], bytes(pixels)),
+                           "targets": ("I64", [count], labels)})
+
+
+LAYERS = """
+model:
+  classes: 4
+  layers:
+    - {type: Conv2d, name: conv, out_channels: 8, kernel_size: 3, padding: 1, bias: false}
+    - {type: BatchNorm2d, name: bn}
+    - {type: ReLU}
+    - {type: MaxPool2d, kernel_size: 2}
+    - {type: Residual, name: block, main: [{type: Conv2d, name: a, out_channels: 8, kernel_size: 3, padding: 1}], activation: relu}
+    - {type: Flatten}
+    - {type: Dropout, p: 0.1}
+    - {type: Linear, name: fc, out_features: 4}
+"""
+# 90 training samples, 9 steps an epoch.
+HEAD = """version: 1
+name: small
+seed: 3
+data: {{dataset: safetensors, path: {data}, batch_size: 10, validation: 10, augment: [random_crop, flip]}}
+"""
+QUANTIZE = """
+quantize:
+  groups:
+    - targets: [Linear, Conv2d]
+      weights: {num_bits: 8, symmetric: true, strategy: channel, observer: min_max}
+      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}
+"""
+SGD = "train: {epochs: 6, optimizer: {type: sgd, lr: 0.02, momentum: 0.9, weight_decay: 1.0e-4}, lr_schedule: {type: cosine}}\n"
+ADAMW = "train: {epochs: 6, optimizer: {type: adamw, lr: 0.002}, clip_grad_norm: 1.0, label_smoothing: 0.1}\n"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="steelyard-cli-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.data = self.path("data")
+        write_dataset(self.data, seed=1)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def recipe(self, body, name="recipe.yaml"):
+        with open(self.path(name), "w") as file:
+            file.write(HEAD.format(data=self.data) + body)
+        return self.path(name)
+
+    def run_program(self, *arguments, **environment):
+        return subprocess.run([PROGRAM, *arguments], cwd=self.folder, text=True, capture_output=True,
+                              env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment}, timeout=300)
+
+    def succeed(self, *arguments, **environment):
+        result = self.run_program(*arguments, **environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def fail_with(self, code, *fragments_after_arguments, arguments):
+        result = self.run_program(*arguments)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        for fragment in fragments_after_arguments:
+            self.assertIn(fragment, result.stderr)
+        return result
+
+    def train(self, recipe, run, *more):
+        return self.succeed("train", recipe, "--run-dir", self.path(run), *more)
+
+    def sha(self, *parts):
+        with open(self.path(*parts), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+
+    def summary(self, run):
+        with open(self.path(run, "summary.json")) as file:
+            return json.load(file)
+
+
+class Usage(Case):
+    def test_no_or_unknown_verb(self):
+        self.assertEqual(self.run_program().returncode, 2)
+        self.assertEqual(self.run_program("trian").returncode, 2)
+        self.assertEqual(self.run_program("train").returncode, 2)
+        self.assertEqual(self.run_program("train", "x", "--threads", "0").returncode, 2)
+
+    def test_help_and_version(self):
+        self.assertIn("train", self.succeed("--help"))
+        self.assertIn("--resume", self.succeed("train", "--help"))
+        self.assertRegex(self.succeed("--version"), r"^\d+\.\d+\.\d+")
+
+    def test_recipes_and_schema(self):
+        listing = self.succeed("recipes")
+        for model in ("mlp", "cnn", "resnet"):
+            for kind in ("float", "w8a8"):
+                self.assertIn(f"fashion-mnist-{model}-{kind}", listing)
+        self.assertIn("version: 1", self.succeed("recipes", "fashion-mnist-cnn-w8a8"))
+        self.fail_with(2, "no preset 'x'", arguments=["recipes", "x"])
+        self.assertIn("quantize", json.loads(self.succeed("schema"))["properties"])
+
+    def test_device(self):
+        recipe = self.recipe(LAYERS + SGD)
+        self.fail_with(4, "cuda", arguments=["train", recipe, "--device", "cuda"])
+        self.fail_with(2, "abacus", arguments=["train", recipe, "--device", "abacus"])
+
+
+class Recipes(Case):
+    def rejected(self, body, *fragments, more=()):
+        recipe = self.recipe(body)
+        self.fail_with(2, *fragments, arguments=["train", recipe, *more])
+
+    def test_wrong_recipes(self):
+        self.fail_with(2, "nowhere.yaml", arguments=["train", "nowhere.yaml"])
+        self.rejected(LAYERS + SGD.replace("epochs: 6", "epochs: many"), "recipe.yaml:", "many")
+        self.rejected(LAYERS + SGD + QUANTIZE.replace("num_bits: 8, symmetric: true", "num_bit: 8, symmetric: true"),
+                      "unknown key 'num_bit' (did you mean 'num_bits'?)")
+        self.rejected(LAYERS + SGD + SGD, "duplicate")
+        self.rejected(LAYERS + SGD + QUANTIZE.replace("Conv2d]", "Conv3d]"), "'Conv3d' matches no module")
+        self.rejected(LAYERS + SGD + QUANTIZE.replace("Conv2d]", "BatchNorm2d]"), "no quantized form")
+        self.rejected(LAYERS + SGD, "--set", more=["--set", "train.epoch=3"])
+
+    def test_bombs(self):
+        with open(self.path("brackets.yaml"), "w") as file:
+            file.write("[" * (2 << 20))
+        self.fail_with(2, "brackets.yaml", arguments=["train", self.path("brackets.yaml")])
+        with open(self.path("alias.yaml"), "w") as file:
+            file.write("a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+                f"{chr(c + 1)}: &{chr(c + 1)} [{', '.join(['*' + chr(c)] * 9)}]\n" for c in range(ord("a"), ord("j"))))
+        self.fail_with(2, "alias.yaml", arguments=["train", self.path("alias.yaml")])
+
+    def test_validate(self):
+        self.assertIn("valid", self.succeed("validate", self.recipe(LAYERS + SGD + QUANTIZE)))
+        resolved = self.succeed("validate", self.recipe(LAYERS + SGD), "--resolved", "--set", "train.epochs=2")
+        self.assertIn("epochs: 2", resolved)
+
+
+class Datasets(Case):
+    def idx(self, name, magic, shape, payload):
+        with gzip.open(self.path("idx", name), "wb") as file:
+            file.write(struct.pack(">" + "i" * (1 + len(shape)), magic, *shape) + payload)
+
+    def test_idx_with_wrong_counts(self):
+        os.makedirs(self.path("idx"))
+        for split, images, labels in (("train", 4, 4), ("t10k", 3, 2)):
+            self.idx(split + "-images-idx3-ubyte.gz", 0x803, (images, 2, 2), bytes(4 * images))
+            self.idx(split + "-labels-idx1-ubyte.gz", 0x801, (labels,), bytes(labels))
+        recipe = self.recipe(LAYERS + SGD)
+        more = ["--set", "data.dataset=fashion_mnist", "--set", "data.path=" + self.path("idx"), "--set", "data.validation=0"]
+        self.fail_with(2, "3", "2", arguments=["train", recipe, *more])
+        self.idx("train-images-idx3-ubyte.gz", 0x803, (5, 2, 2), bytes(4 * 4))
+        self.fail_with(2, "train-images", arguments=["train", recipe, *more])
+
+    def test_missing_dataset(self):
+        self.fail_with(2, "nothing-here", arguments=["train", self.recipe(LAYERS + SGD), "--set", "data.path=nothing-here"])
+
+
+class Checkpoints(Case):
+    def test_damage_is_found(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        self.train(recipe, "run", "--set", "train.epochs=1")
+        last = self.path("run", "last.safetensors")
+        self.assertIn("checksums verified", self.succeed("inspect", last))
+        self.assertIn("top-1", self.succeed("eval", self.path("run")))
+        self.assertIn("top-1", self.succeed("eval", self.path("run"), "--checkpoint", "best"))
+        self.fail_with(2, "--resume", arguments=["train", recipe, "--run-dir", self.path("run")])
+        self.fail_with(2, "differs", arguments=["train", recipe, "--run-dir", self.path("run"), "--resume", "--seed", "9"])
+        with open(last, "rb") as file:
+            good = file.read()
+        generator = random.Random(5)
+        for k in range(12):
+            bad = bytearray(good)
+            if k % 2 == 0:
+                bad[generator.randrange(len(bad))] ^= 1 << generator.randrange(8)
+            else:
+                del bad[generator.randrange(len(bad)):]
+            with open(last, "wb") as file:
+                file.write(bad)
+            self.fail_with(2, "last.safetensors", arguments=["inspect", last])
+            self.fail_with(2, "last.safetensors", arguments=["eval", self.path("run")])
+            self.fail_with(2, "last.safetensors", arguments=[
+                "train", recipe, "--run-dir", self.path("run"), "--resume", "--set", "train.epochs=1"])
+        self.fail_with(2, "no-such", arguments=["inspect", "no-such"])
+
+
+class InitialWeights(Case):
+    def test_every_disagreement_is_one_message(self):
+        zero = bytes(4 * 10)
+        write_safetensors(self.path("init.safetensors"), {
+            "conv.weight": ("F32", [8, 1, 3, 3], bytes(4 * 72)), "fc.bias": ("F32", [10], zero), "stranger": ("F32", [10], zero)})
+        recipe = self.recipe(LAYERS + SGD + "init: {checkpoint: init.safetensors}\n")
+        self.fail_with(2, "missing", "fc.weight", "block.a.weight", "stranger", "fc.bias", "[10]", "[4]",
+                       arguments=["train", recipe])
+        self.fail_with(2, "gone.safetensors", arguments=["train", recipe, "--set", "init.checkpoint=gone.safetensors"])
+
+    def test_a_float_run_starts_a_quantized_one(self):
+        self.train(self.recipe(LAYERS + SGD), "float")
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE + "init: {checkpoint: float/last.safetensors}\n", "w8a8.yaml")
+        out = self.train(recipe, "w8a8", "--set", "train.epochs=2")
+        self.assertIn("bn folded in", out)
+        self.assertGreater(self.summary("w8a8")["final"]["top1"], self.summary("float")["final"]["top1"] - 15)
+        with open(self.path("w8a8", "plan.txt")) as file:
+            self.assertIn("int8 symmetric, per channel", file.read())
+
+
+class DryRun(Case):
+    def test_writes_nothing(self):
+        before = sorted(os.listdir(self.folder)) + ["recipe.yaml"]
+        out = self.succeed("train", self.recipe(LAYERS + SGD + QUANTIZE), "--dry-run")
+        self.assertIn("saved activations", out)
+        self.assertIn("conv", out)
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(before))
+
+
+class Terminal(Case):
+    def test_plain_lines_without_a_terminal(self):
+        out = self.train(self.recipe(LAYERS + SGD), "run", "--threads", "1")
+        self.assertNotIn("\x1b", out)
+        self.assertNotIn("\r", out)
+        self.assertIn("epoch 6/6", out)
+
+    def test_a_bar_on_a_terminal(self):
+        recipe = self.recipe(LAYERS + SGD)
+        pid, descriptor = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.execv(PROGRAM, [PROGRAM, "train", recipe, "--set", "train.epochs=300", "--threads", "2"])
+        seen = b""
+        end = time.time() + 60
+        while time.time() < end and b"samples/s" not in seen:
+            try:
+                seen += os.read(descriptor, 4096)
+            except OSError:
+                break
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self.assertIn(b"\r\x1b[K", seen)
+        self.assertIn(b"left", seen)
+
+
+class Resume:
+    """From every step's checkpoint to the same bits."""
+    body = None
+
+    def test_every_step(self):
+        recipe = self.recipe(self.body)
+        more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
+        self.train(recipe, "whole", *more)
+        expected = self.sha("whole", "last.safetensors")
+        self.assertEqual(self.summary("whole")["checkpoint_sha256"], expected)
+        self.assertEqual(self.summary("whole")["steps"], 54)
+        self.train(recipe, "again", *more)
+        self.assertEqual(self.sha("again", "last.safetensors"), expected)
+        self.train(recipe, "other", *more, "--seed", "4")
+        self.assertNotEqual(self.sha("other", "last.safetensors"), expected)
+        for step in range(1, 55):
+            run = f"from-{step}"
+            os.makedirs(self.path(run))
+            shutil.copy(self.path("whole", "recipe.yaml"), self.path(run))
+            shutil.copy(self.path("whole", f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
+            shutil.copy(self.path("whole", "metrics.jsonl"), self.path(run))
+            self.train(recipe, run, *more, "--resume")
+            self.assertEqual(self.sha(run, "last.safetensors"), expected, f"resumed from step {step}")
+            self.assertEqual(self.metrics(run), self.metrics("whole"), f"resumed from step {step}")
+            self.assertEqual(self.summary(run)["best"], self.summary("whole")["best"])
+            shutil.rmtree(self.path(run))
+
+    def metrics(self, run):
+        with open(self.path(run, "metrics.jsonl")) as file:
+            lines = [json.loads(line) for line in file]
+        for line in lines:
+            line.pop("seconds", None)
+        return lines
+
+
+class ResumeFloat(Resume, Case):
+    body = LAYERS + ADAMW
+
+
+class ResumeQat(Resume, Case):
+    body = LAYERS + SGD + QUANTIZE + "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n"
+
+
+class Signals(Case):
+    def test_interrupted_runs_end_with_the_same_bits(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        more = ["--set", "train.epochs=60"]
+        self.train(recipe, "whole", *more)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            run = f"stopped-{number}"
+            process = subprocess.Popen([PROGRAM, "train", recipe, "--run-dir", self.path(run), *more], text=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder)
+            for line in process.stdout:
+                if line.startswith("epoch 2/"):
+                    break
+            process.send_signal(number)
+            out = process.stdout.read()
+            process.stdout.close()
+            self.assertEqual(process.wait(), 130, out)
+            self.assertIn("--resume", out)
+            self.assertFalse(os.path.exists(self.path(run, "summary.json")))
+            self.train(recipe, run, *more, "--resume")
+            self.assertEqual(self.sha(run, "last.safetensors"), self.sha("whole", "last.safetensors"))
+
+
+class Divergence(Case):
+    def test_stops_with_step_and_tensor(self):
+        for name, body in (("float", LAYERS + SGD), ("qat", LAYERS + SGD + QUANTIZE)):
+            recipe = self.recipe(body, name + ".yaml")
+            run = self.path(name)
+            self.succeed("train", recipe, "--run-dir", run, "--set", "train.epochs=1")
+            before = self.sha(name, "last.safetensors")
+            os.remove(os.path.join(run, "summary.json"))
+            result = self.fail_with(1, "step ", "non-finite", arguments=[
+                "train", recipe, "--run-dir", self.path(name + "-bad"), "--set", "train.optimizer.lr=1000000",
+                "--set", "train.checkpoint_every_steps=1"])
+            for saved in ("last", "best"):
+                path = self.path(name + "-bad", saved + ".safetensors")
+                if os.path.exists(path):
+                    self.succeed("inspect", path)
+            self.assertFalse(os.path.exists(self.path(name + "-bad", "summary.json")), result.stderr)
+            self.assertEqual(self.sha(name, "last.safetensors"), before)
+
+
+class KillDuringSaves(Case):
+    def test_200_kills_leave_no_damaged_checkpoint(self):
+        recipe = self.recipe(LAYERS + SGD)
+        more = ["--set", "train.epochs=100000", "--set", "train.checkpoint_every_steps=1", "--threads", "1"]
+        generator = random.Random(7)
+        run, loaded = self.path("run"), 0
+        for k in range(200):
+            process = subprocess.Popen([PROGRAM, "train", recipe, "--run-dir", run, "--resume", *more],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self.folder)
+            time.sleep(generator.uniform(0.03, 0.15))
+            process.kill()
+            _, errors = process.communicate()
+            self.assertEqual(process.returncode, -signal.SIGKILL, errors)
+            if os.path.exists(os.path.join(run, "last.safetensors")):
+                self.succeed("inspect", os.path.join(run, "last.safetensors"))
+                loaded += 1
+        self.assertGreater(loaded, 150)
+
+
+class Backends(Case):
+    def test_each_backend_trains(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        self.succeed("train", recipe, "--run-dir", self.path("eigen"), STEELYARD_CPU_BACKEND="eigen")
+        self.succeed("train", recipe, "--run-dir", self.path("avx2"), DNNL_MAX_CPU_ISA="AVX2")
+        result = self.run_program("train", recipe, "--dry-run", STEELYARD_CPU_BACKEND="abacus")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("abacus", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
