@@ -1,0 +1,100 @@
+// Our models with PyTorch's weights against PyTorch's logits and training steps.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "framework/checkpoint.h"
+#include "framework/ops/losses.h"
+#include "framework/optimizer.h"
+#include "recipes/models.h"
+#include "recipes/recipe.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard {
+namespace {
+
+std::filesystem::path folder;  // the program's argument
+
+struct Twin {
+  const char* name;
+  const char* model;
+};
+const Twin kTwins[] = {
+    {"mlp", "{type: mlp, hidden: [30, 20], classes: 5}"},
+    {"cnn", "{type: cnn, channels: [6, 8], hidden: 16, classes: 5}"},
+    {"resnet", "{type: resnet, depth: 14, width: 4, classes: 5}"},
+    {"layers",
+     "{classes: 5, layers: ["
+     "{type: Conv2d, name: a, out_channels: 6, kernel_size: 3, padding: 2, dilation: 2}, "
+     "{type: ReLU6}, "
+     "{type: Conv2d, name: b, out_channels: 9, kernel_size: [3, 2], stride: [1, 2], "
+     "padding: [1, 0], groups: 3}, "
+     "{type: AvgPool2d, kernel_size: 2}, {type: Flatten}, "
+     "{type: Linear, name: fc, out_features: 5}]}"},
+};
+
+class TorchTwin : public ::testing::TestWithParam<Twin> {
+ protected:
+  void SetUp() override {
+    const std::string name = GetParam().name;
+    if (!std::filesystem::exists(folder / (name + ".case.safetensors"))) {
+      GTEST_SKIP() << "no files: torch is not installed";
+    }
+    const ModelRegistry registry = builtin_models();
+    const Recipe recipe = parse_recipe(
+        std::string("version: 1\nname: twin\ndata: {dataset: none}\nmodel: ") + GetParam().model +
+            "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.1}}\n",
+        "twin", {}, registry);
+    Rng rng(1);
+    model_ = build_model(recipe.model, {10, 12, 2}, 5, rng, registry);
+    const auto weights = folder / (name + ".model.safetensors");
+    load_into(*model_, load_tensors(weights).tensors, weights.string());
+    for (const auto& t : load_tensors(folder / (name + ".case.safetensors")).tensors) {
+      case_[t.name] = t.tensor;
+    }
+  }
+
+  std::shared_ptr<Module> model_;
+  std::map<std::string, Tensor> case_;
+};
+
+TEST_P(TorchTwin, SameLogits) {
+  ForwardContext evaluation;
+  const Variable logits = model_->forward(Variable(case_.at("inputs")), evaluation);
+  EXPECT_TRUE(testing::all_close(logits.value(), case_.at("logits"), 1e-4, 1e-4));
+}
+
+TEST_P(TorchTwin, SameTrainingSteps) {
+  Rng rng(1);
+  ForwardContext training{.training = true, .rng = &rng};
+  Sgd optimizer(model_->named_parameters(),
+                {.momentum = 0.9,
+                 .nesterov = true,
+                 .weight_decay = 0.01,
+                 .no_decay = [](const NamedParameter&) { return false; }});
+  for (int step = 0; step < 2; ++step) {
+    clear_gradients(*model_);
+    const Variable loss = cross_entropy(model_->forward(Variable(case_.at("inputs")), training),
+                                        case_.at("labels"), 0.1);
+    loss.backward();
+    optimizer.step(0.05);
+    EXPECT_NEAR(loss.value().item(), case_.at("loss" + std::to_string(step)).item(), 1e-4);
+  }
+  for (const NamedTensor& t : module_state(*model_)) {
+    EXPECT_TRUE(testing::all_close(t.tensor, case_.at("after." + t.name), 1e-3, 1e-4)) << t.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TorchTwin, ::testing::ValuesIn(kTwins),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+}  // namespace
+}  // namespace steelyard
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (argc != 2) return 2;
+  steelyard::folder = argv[1];
+  return RUN_ALL_TESTS();
+}

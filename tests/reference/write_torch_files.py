@@ -1,0 +1,127 @@
+"""Writes, for twins of the preset models, PyTorch's weights, inputs, logits and one training step.
+
+usage: write_torch_files.py FOLDER; exit code 77 when torch is not installed.
+Each NAME.model.safetensors holds the weights by PyTorch's names; NAME.case.safetensors the inputs (NHWC), labels,
+logits in evaluation mode, and the loss and weights after one training step (batch statistics, momentum, decay).
+"""
+import json
+import os
+import struct
+import sys
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    print("torch is not installed: skipped")
+    sys.exit(77)
+
+
+def write_safetensors(path, tensors):
+    header, chunks, offset = {}, [], 0
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().contiguous()
+        raw = tensor.numpy().tobytes()
+        header[name] = {"dtype": {torch.float32: "F32", torch.int64: "I64"}[tensor.dtype], "shape": list(tensor.shape),
+                        "data_offsets": [offset, offset + len(raw)]}
+        offset += len(raw)
+        chunks.append(raw)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(chunks))
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = nn.Linear(10 * 12 * 2, 30), nn.Linear(30, 20), nn.Linear(20, 5)
+
+    def forward(self, x):
+        return self.fc3(torch.relu(self.fc2(torch.relu(self.fc1(x.flatten(1))))))
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(2, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.conv2, self.bn2 = nn.Conv2d(6, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.fc1, self.fc2 = nn.Linear(8 * 2 * 3, 16), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = torch.max_pool2d(torch.relu(self.bn1(self.conv1(x))), 2)
+        x = torch.max_pool2d(torch.relu(self.bn2(self.conv2(x))), 2)
+        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
+
+
+class Block(nn.Module):
+    def __init__(self, i, o, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv2, self.bn2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)
+        self.downsample = None
+        if stride != 1 or i != o:
+            self.downsample = nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Resnet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(2, 4, 3, 1, 1, bias=False), nn.BatchNorm2d(4)
+        self.layer1 = nn.Sequential(Block(4, 4, 1), Block(4, 4, 1))
+        self.layer2 = nn.Sequential(Block(4, 8, 2), Block(8, 8, 1))
+        self.layer3 = nn.Sequential(Block(8, 16, 2), Block(16, 16, 1))
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = self.layer3(self.layer2(self.layer1(torch.relu(self.bn1(self.conv1(x))))))
+        return self.fc(x.mean((2, 3)))
+
+
+class Layers(nn.Module):
+    """A `layers:` list with dilation, groups, ReLU6, average pooling and an uneven stride."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(2, 6, 3, padding=2, dilation=2)
+        self.b = nn.Conv2d(6, 9, (3, 2), stride=(1, 2), padding=(1, 0), groups=3)
+        self.fc = nn.Linear(9 * 5 * 3, 5)
+
+    def forward(self, x):
+        x = nn.functional.relu6(3 * self.a(x) / 3)
+        return self.fc(torch.nn.functional.avg_pool2d(self.b(x), 2).flatten(1))
+
+
+def main(folder):
+    os.makedirs(folder, exist_ok=True)
+    torch.set_num_threads(1)
+    for number, (name, twin) in enumerate({"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "layers": Layers}.items()):
+        torch.manual_seed(number)
+        model = twin()
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                nn.init.uniform_(module.weight, 0.5, 1.5)
+                nn.init.uniform_(module.bias, -0.5, 0.5)
+                nn.init.uniform_(module.running_mean, -0.5, 0.5)
+                nn.init.uniform_(module.running_var, 0.5, 2.0)
+        write_safetensors(os.path.join(folder, name + ".model.safetensors"), model.state_dict())
+        x, labels = torch.randn(7, 2, 10, 12), torch.randint(5, (7,))
+        case = {"inputs": x.permute(0, 2, 3, 1), "labels": labels, "logits": model.eval()(x)}
+        optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=0.01)
+        model.train()
+        for step in range(2):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), labels, label_smoothing=0.1)
+            loss.backward()
+            optimizer.step()
+            case[f"loss{step}"] = loss.reshape(1)
+        for key, value in model.state_dict().items():
+            case["after." + key] = value
+        write_safetensors(os.path.join(folder, name + ".case.safetensors"), case)
+
+
+main(sys.argv[1])
