@@ -21,7 +21,7 @@ struct Loss {
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets);
 
 struct Metrics {
-  double loss = 0;             // mean over samples, without label smoothing
+  double loss = 0;               // mean over samples, without label smoothing
   std::optional<double> top1{};  // percent, for class targets
 };
 
