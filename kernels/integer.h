@@ -67,9 +67,4 @@ void dequantize_add(std::int64_t n, Activation activation, const CodeA* a,
                     QuantizedOperand a_params, const CodeB* b, QuantizedOperand b_params,
                     float* out);
 
-// Average over `count` pixels: sums[batch, channels] of (q - z) from x[batch, pixels, channels].
-template <typename Code>
-void integer_pixel_sums(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
-                        const Code* x, std::int32_t zero_point, std::int32_t* sums);
-
 }  // namespace steelyard::kernels

@@ -237,25 +237,10 @@ void dequantize_add(std::int64_t n, Activation activation, const CodeA* a,
   });
 }
 
-template <typename Code>
-void integer_pixel_sums(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
-                        const Code* x, std::int32_t zero_point, std::int32_t* sums) {
-  parallel_for(batch, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::fill(sums + begin * channels, sums + end * channels, 0);
-    for (std::int64_t pixel = begin * pixels; pixel < end * pixels; ++pixel) {
-      add_pixel(channels, x + pixel * channels, zero_point, sums + pixel / pixels * channels);
-    }
-  });
-}
-
 template void requantize(const Requantize&, const std::int32_t*, float, std::int32_t, CodeRange,
                          std::int8_t*, std::uint8_t*);
 template void requantize(const Requantize&, const std::int32_t*, float, std::int32_t, CodeRange,
                          std::uint8_t*, std::uint8_t*);
-template void integer_pixel_sums(std::int64_t, std::int64_t, std::int64_t, const std::int8_t*,
-                                 std::int32_t, std::int32_t*);
-template void integer_pixel_sums(std::int64_t, std::int64_t, std::int64_t, const std::uint8_t*,
-                                 std::int32_t, std::int32_t*);
 
 template void dequantize_add(std::int64_t, Activation, const std::int8_t*, QuantizedOperand,
                              const std::int8_t*, QuantizedOperand, float*);

@@ -12,6 +12,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/integer.h"
+#include "kernels/integer_pool.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -205,7 +206,13 @@ TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
   std::vector<std::uint8_t> x(kBatch * kPixels * kChannels);
   for (auto& code : x) code = static_cast<std::uint8_t>(byte(random));
   std::vector<std::int32_t> sums(kBatch * kChannels, -1);
-  integer_pixel_sums(kBatch, kPixels, kChannels, x.data(), 101, sums.data());
+  const Pool2dShape whole{.batch = kBatch,
+                          .in_h = kPixels,
+                          .in_w = 1,
+                          .channels = kChannels,
+                          .kernel_h = kPixels,
+                          .kernel_w = 1};
+  integer_window_sums(whole, x.data(), 101, sums.data());
   for (std::int64_t b = 0; b < kBatch; ++b) {
     for (std::int64_t c = 0; c < kChannels; ++c) {
       std::int32_t want = 0;
