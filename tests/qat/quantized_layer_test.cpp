@@ -30,6 +30,8 @@ struct Case {
   bool per_channel = true;
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
 Conv2dOptions conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                    std::int64_t padding, std::int64_t groups, bool bias) {
   Conv2dOptions options;

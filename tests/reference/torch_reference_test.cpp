@@ -34,6 +34,8 @@ const Twin kTwins[] = {
      "{type: Linear, name: fc, out_features: 5}]}"},
 };
 
+void PrintTo(const Twin& twin, std::ostream* out) { *out << twin.name; }
+
 class TorchTwin : public ::testing::TestWithParam<Twin> {
  protected:
   void SetUp() override {
