@@ -58,8 +58,9 @@ class FakeQuantize : public Module {
   }
   void require_observed() const;
 
-  // NaN and infinite values met since the last call.
+  // NaN and infinite values met since the last call, here or by the layer that owns the quantizer.
   std::int64_t take_non_finite_count();
+  void add_non_finite(std::int64_t count) { non_finite_ += count; }
 
  private:
   enum Switch { kObserving, kQuantizing, kObserved, kSwitches };

@@ -91,6 +91,18 @@ std::vector<double> largest_biases(const Variable& bias, std::int64_t scales) {
   return largest;
 }
 
+// int32 codes of the bias; NaN and infinite ones are counted, since their codes would hide them.
+std::vector<std::int32_t> quantize_biases(const Variable& bias, const std::vector<float>& scales,
+                                          FakeQuantize& weight_quantizer) {
+  std::vector<std::int32_t> codes;
+  for (std::size_t o = 0; bias.defined() && o < scales.size(); ++o) {
+    const float b = bias.value().data<float>()[o];
+    if (!std::isfinite(b)) weight_quantizer.add_non_finite(1);
+    codes.push_back(kernels::quantize_bias(b, scales[o]));
+  }
+  return codes;
+}
+
 // Lets the quantizer learn from the real values that the accumulators stand for.
 void observe_accumulators(FakeQuantize& quantizer, const kernels::Requantize& op,
                           const Tensor& acc) {
@@ -195,11 +207,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
 
   std::vector<float> product_scales;
   for (const float s : weight.scales) product_scales.push_back(codes.scale * s);
-  std::vector<std::int32_t> bias_codes;
-  for (std::int64_t o = 0; bias_.defined() && o < bias_.dim(0); ++o) {
-    bias_codes.push_back(kernels::quantize_bias(bias_.value().data<float>()[o],
-                                                product_scales[static_cast<std::size_t>(o)]));
-  }
+  const std::vector<std::int32_t> bias_codes = quantize_biases(bias_, product_scales, weight_quant);
   FakeQuantize* output = output_quantizer();
   const bool quantizes_output = output != nullptr && output->quantizing();
   kernels::Requantize op;

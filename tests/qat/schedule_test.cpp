@@ -79,6 +79,17 @@ TEST(Schedule, NanInAWeightStopsTheRunAndNamesItsQuantizer) {
   }
 }
 
+TEST(Schedule, NanInABiasStopsTheRun) {
+  const auto model = prepared_model();
+  ScheduleCallback schedule(*model, {});
+  schedule.on_epoch_begin(0);
+  ForwardContext training{.training = true};
+  model->named_parameters()[1].variable.value().data<float>()[2] =
+      std::numeric_limits<float>::quiet_NaN();
+  model->forward(Variable(testing::random_tensor({2, 4}, 1, DType::kF32)), training);
+  EXPECT_THROW(schedule.on_step_end({.step = 1}), TrainingDiverged);
+}
+
 // ao#2138: observers that outlive fake-quant must not move a frozen scale.
 TEST(Schedule, FrozenScalesStay) {
   const auto model = prepared_model();
