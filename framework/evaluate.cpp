@@ -20,14 +20,19 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
 
 }  // namespace
 
-Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets) {
+void validate_loss(const Loss& loss, const Tensor& targets) {
   const bool classes = targets.dtype() == DType::kI64;
   if (classes != (loss.type == Loss::Type::kCrossEntropy)) {
     throw InputError(classes ? "the loss mse needs float targets, the dataset has class labels"
                              : "the loss cross_entropy needs class labels, the dataset has floats");
   }
-  return classes ? cross_entropy(outputs, targets, loss.label_smoothing)
-                 : mse_loss(outputs, targets);
+}
+
+Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets) {
+  validate_loss(loss, targets);
+  return loss.type == Loss::Type::kCrossEntropy
+             ? cross_entropy(outputs, targets, loss.label_smoothing)
+             : mse_loss(outputs, targets);
 }
 
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,

@@ -16,8 +16,10 @@ struct Loss {
   double label_smoothing = 0.0;  // cross-entropy only
 };
 
-// The loss of one batch of outputs as a recorded scalar. Throws InputError when targets are of the
-// wrong kind for the loss.
+// Throws InputError when targets are of the wrong kind for the loss.
+void validate_loss(const Loss& loss, const Tensor& targets);
+
+// The loss of one batch of outputs as a recorded scalar; validates the targets.
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets);
 
 struct Metrics {

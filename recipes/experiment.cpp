@@ -33,7 +33,7 @@ qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
     try {
       qat::validate(q);
     } catch (const std::invalid_argument& error) {
-      throw InputError(group.place + error.what());
+      throw InputError(group.place + ": " + error.what());
     }
     config.groups.push_back({group.targets, q});
   }
@@ -62,6 +62,12 @@ void Experiment::load_data(const Registries& registries) {
   loader_options_.normalization = compute_normalization(splits.train);
   loader_options_.augment = {
       .random_crop = data.random_crop, .crop_padding = data.crop_padding, .flip = data.flip};
+  validate_loss(loss(), splits.train.targets);
+  if (data.validation >= splits.train.size()) {
+    throw InputError("data.validation: expected fewer than the " +
+                     std::to_string(splits.train.size()) + " training samples, got " +
+                     std::to_string(data.validation));
+  }
   test_ = splits.test;
   std::tie(train_, validation_) =
       split_validation(splits.train, data.validation, loader_options_.seed);

@@ -161,6 +161,10 @@ class Recipes(Case):
         self.rejected(LAYERS + SGD + QUANTIZE.replace("Conv2d]", "Conv3d]"), "'Conv3d' matches no module")
         self.rejected(LAYERS + SGD + QUANTIZE.replace("Conv2d]", "BatchNorm2d]"), "no quantized form")
         self.rejected(LAYERS + SGD, "--set", more=["--set", "train.epoch=3"])
+        self.rejected(LAYERS + SGD, "mse needs float targets", more=["--set", "train.loss=mse"])
+        self.rejected(LAYERS + SGD, "data.validation", "100", more=["--set", "data.validation=100"])
+        self.rejected(LAYERS + SGD + QUANTIZE, "recipe.yaml:", ": [qconfig] weights must be symmetric",
+                      more=["--set", "quantize.groups.0.weights.symmetric=false"])
 
     def test_bombs(self):
         with open(self.path("brackets.yaml"), "w") as file:
