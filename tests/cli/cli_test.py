@@ -267,7 +267,10 @@ class Terminal(Case):
 
     def test_a_bar_on_a_terminal(self):
         recipe = self.recipe(LAYERS + SGD)
-        pid, descriptor = pty.fork()
+        try:
+            pid, descriptor = pty.fork()
+        except OSError as error:  # a container without pseudo-terminals
+            self.skipTest(str(error))
         if pid == 0:
             os.chdir(self.folder)
             os.execv(PROGRAM, [PROGRAM, "train", recipe, "--set", "train.epochs=300", "--threads", "2"])
