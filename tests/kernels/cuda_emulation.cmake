@@ -1,0 +1,20 @@
+# CUDA kernels compiled as C++ and run on the host: any target that links cuda_emulation gets
+# tests/support/cuda_emulation/kernels/cuda/launch.h for "kernels/cuda/launch.h".
+set(emulation_folder ${PROJECT_SOURCE_DIR}/tests/support/cuda_emulation)
+add_library(cuda_emulation STATIC
+  ${emulation_folder}/collective.cpp
+  ${emulation_folder}/emulation.cpp
+  ${emulation_folder}/fiber.cpp
+  ${emulation_folder}/scheduler.cpp
+  ${emulation_folder}/shared_memory.cpp
+  ${emulation_folder}/stuck.cpp)
+target_include_directories(cuda_emulation BEFORE PUBLIC ${emulation_folder} ${PROJECT_SOURCE_DIR})
+# A target's own include folders come before those of what it links; -iquote comes before them all.
+# The kernels' #pragma unroll means nothing to g++.
+target_compile_options(cuda_emulation PUBLIC
+  $<$<COMPILE_LANGUAGE:CXX>:-iquote${emulation_folder};-Wno-unknown-pragmas>)
+target_link_libraries(cuda_emulation PUBLIC steelyard_flags PRIVATE steelyard_warnings)
+
+steelyard_add_tests(cuda_emulation_test
+  SOURCES cuda_emulation_test.cpp
+  DEPENDS cuda_emulation)
