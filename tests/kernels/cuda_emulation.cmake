@@ -18,3 +18,19 @@ target_link_libraries(cuda_emulation PUBLIC steelyard_flags PRIVATE steelyard_wa
 steelyard_add_tests(cuda_emulation_test
   SOURCES cuda_emulation_test.cpp
   DEPENDS cuda_emulation)
+
+# Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
+set(emulated_kernels
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu)
+set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
+add_library(emulated_kernels OBJECT ${emulated_kernels})
+# Device code reads arrays of values as 16-byte vectors.
+target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
+target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)
+
+steelyard_add_tests(quant_plan_emulated_test
+  SOURCES ${quant_plan_tests} quant_device_emulated.cpp $<TARGET_OBJECTS:emulated_kernels>
+  DEPENDS steelyard::kernels cuda_emulation)

@@ -40,16 +40,16 @@ unsigned source_lane(const Request& request, unsigned lane) {
 }  // namespace
 
 bool same_block_call(const Request& a, const Request& b) {
-  return a.kind == b.kind && a.site.line() == b.site.line() && a.site.column() == b.site.column() &&
-         std::string_view(a.site.file_name()) == b.site.file_name();
+  return a.kind == b.kind && a.site.line == b.site.line &&
+         std::string_view(a.site.file) == b.site.file;
 }
 
 std::string describe(const Request& request) {
-  const std::string_view path = request.site.file_name();
+  const std::string_view path = request.site.file;
   std::string text = kNames[static_cast<std::size_t>(request.kind)];
   text += " at ";
   text += path.substr(path.rfind('/') + 1);
-  text += ':' + std::to_string(request.site.line());
+  text += ':' + std::to_string(request.site.line);
   if (!is_block_wide(request.kind)) text += " with mask " + hexadecimal(request.mask);
   return text;
 }

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <string>
 
 namespace steelyard::emulation {
@@ -30,6 +29,15 @@ enum class Collective : std::uint8_t {
 
 inline bool is_block_wide(Collective kind) { return kind <= Collective::kSyncThreadsCount; }
 
+// A place in the sources. (clang 14 has no std::source_location.)
+struct Site {
+  const char* file = "";
+  int line = 0;
+  static constexpr Site current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
 // What one thread asks for.
 struct Request {
   Collective kind = Collective::kSyncThreads;
@@ -38,7 +46,7 @@ struct Request {
   unsigned bytes = 0;         // of a shuffled value
   unsigned selector = 0;      // a shuffle's source lane, distance or lane mask
   unsigned width = kWarpSize;
-  std::source_location site;
+  Site site;
 };
 
 // Whether two lanes take part in the same call. Their places in the source may differ.

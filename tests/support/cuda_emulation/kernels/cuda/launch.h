@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -38,19 +37,17 @@ inline constexpr int warpSize = steelyard::emulation::kWarpSize;
 
 namespace steelyard::emulation {
 
-using Site = std::source_location;
-
-inline int barrier(Collective kind, int predicate, const Site& site) {
+inline int barrier(Collective kind, int predicate, Site site) {
   return static_cast<int>(collective({.kind = kind, .value = predicate != 0, .site = site}));
 }
 
-inline unsigned vote(Collective kind, unsigned mask, int predicate, const Site& site) {
+inline unsigned vote(Collective kind, unsigned mask, int predicate, Site site) {
   return static_cast<unsigned>(
       collective({.kind = kind, .mask = mask, .value = predicate != 0, .site = site}));
 }
 
 template <typename T>
-T shuffle(Collective kind, unsigned mask, T value, unsigned selector, int width, const Site& site) {
+T shuffle(Collective kind, unsigned mask, T value, unsigned selector, int width, Site site) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
   Request request{.kind = kind,
                   .mask = mask,
@@ -67,7 +64,7 @@ T shuffle(Collective kind, unsigned mask, T value, unsigned selector, int width,
 }  // namespace steelyard::emulation
 
 // The place of each call is for the messages about calls that not all threads reach.
-#define STEELYARD_SITE const std::source_location& site = std::source_location::current()
+#define STEELYARD_SITE steelyard::emulation::Site site = steelyard::emulation::Site::current()
 #define STEELYARD_COLLECTIVE steelyard::emulation::Collective
 
 inline void __syncthreads(STEELYARD_SITE) {
@@ -149,5 +146,11 @@ inline void check(cudaError_t error, const char* expression, const char* file, i
   if (error == cudaSuccess) return;
   throw std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + expression);
 }
+
+inline void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t /*stream*/) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+inline void require_device() {}
 
 }  // namespace steelyard::kernels::cuda
