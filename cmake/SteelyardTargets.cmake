@@ -3,7 +3,8 @@
 add_library(steelyard_flags INTERFACE)
 target_compile_features(steelyard_flags INTERFACE cxx_std_20)
 target_compile_options(steelyard_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>)
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
 if(STEELYARD_NATIVE)
   target_compile_options(steelyard_flags INTERFACE
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=native>>)
@@ -23,7 +24,9 @@ endif()
 add_library(steelyard_warnings INTERFACE)
 target_compile_options(steelyard_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${STEELYARD_WERROR}>>:-Werror>)
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${STEELYARD_WERROR}>>:-Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEELYARD_WERROR}>>:-Werror=all-warnings>)
 
 # steelyard_add_library(NAME SOURCES... [DEPENDS targets...] [PRIVATE_DEPENDS targets...])
 function(steelyard_add_library name)

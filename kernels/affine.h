@@ -99,6 +99,37 @@ STEELYARD_HOST_DEVICE inline std::int32_t quantize_value(T x, const Affine<T>& p
   return to_integer_code(unclamped_code(x, p), p);
 }
 
+// Gradients: of fake-quantize and quantize with respect to x, of dequantize with respect to the
+// code.
+template <typename T>
+STEELYARD_HOST_DEVICE inline T pass_inside(bool inside, T grad_y) {
+  return inside ? grad_y : T(0);
+}
+template <typename T>
+STEELYARD_HOST_DEVICE inline T quantize_gradient(bool inside, T grad_code, T scale) {
+  return inside ? grad_code / scale : T(0);
+}
+template <typename T>
+STEELYARD_HOST_DEVICE inline T dequantize_gradient(T grad_y, T scale) {
+  return grad_y * scale;
+}
+
+// One element's part of the gradients of scale and zero point, before the factor g (Esser et al.,
+// arXiv:1902.08153; Bhalgat et al., arXiv:2004.09576).
+template <typename T>
+STEELYARD_HOST_DEVICE inline T scale_gradient_term(T x, T grad_y, const Affine<T>& p) {
+  const T t = x / p.scale;
+  const T rounded = round_half_even(t);
+  const T unclamped = rounded + p.zero_point;
+  const T inside = rounded - t;
+  const T outside = clamp_code(unclamped, p) - p.zero_point;
+  return grad_y * (code_is_inside(unclamped, p) ? inside : outside);
+}
+template <typename T>
+STEELYARD_HOST_DEVICE inline T zero_point_gradient_term(T x, T grad_y, const Affine<T>& p) {
+  return is_inside(x, p) ? T(0) : -p.scale * grad_y;
+}
+
 // A bias as int32 code of the scale float(s_x * s_w), zero point 0: rint(b / scale), saturated. NaN
 // has the code 0.
 template <typename T>

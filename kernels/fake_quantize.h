@@ -1,13 +1,15 @@
-// Quantize, dequantize and fake-quantize, forward and straight-through backward, CPU.
+// The CPU's quantization kernels for dense arrays with a scale per channel, as typed functions:
+// what QuantPlan (kernels/quant_plan.h) runs for them, without a plan.
 //
 // All arithmetic is kernels/affine.h. scale and zero_point hold one value per channel of the layout
-// (device-side values on a GPU later; validity is checked where they are set, not here). T is float
-// or double, Code is int8_t or uint8_t. Results do not depend on the number of threads.
+// (validity is checked where they are set, not here). T is float or double, Code is int8_t or
+// uint8_t. Results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/affine.h"
+#include "kernels/code_type.h"
 #include "kernels/layout.h"
 
 namespace steelyard::kernels {
@@ -37,8 +39,5 @@ void dequantize(const ChannelLayout& layout, const Code* codes, const T* scale,
 // grad_x = bit ? grad_y : 0, from a mask of quantize(). grad_x may alias grad_y.
 template <typename T>
 void apply_mask(std::int64_t n, const std::uint8_t* mask, const T* grad_y, T* grad_x);
-
-// Bytes of the packed mask of n elements.
-constexpr std::int64_t mask_bytes(std::int64_t n) { return (n + 7) / 8; }
 
 }  // namespace steelyard::kernels

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "kernels/qparams.h"
+
 namespace steelyard::observers {
 
 MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double averaging_constant)
@@ -13,12 +15,8 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
 }
 
 void MovingAverageObserver::update(float& lo, float& hi, float step_lo, float step_hi) const {
-  // In double: the difference of two large floats may not be one.
-  const auto follow = [c = static_cast<double>(averaging_constant_)](double m, double x) {
-    return static_cast<float>(m + c * (x - m));
-  };
-  lo = follow(lo, step_lo);
-  hi = follow(hi, step_hi);
+  lo = kernels::moving_average(lo, step_lo, averaging_constant_);
+  hi = kernels::moving_average(hi, step_hi, averaging_constant_);
 }
 
 }  // namespace steelyard::observers

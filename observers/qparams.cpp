@@ -1,53 +1,19 @@
 #include "observers/qparams.h"
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
+#include "kernels/qparams.h"
+
 namespace steelyard::observers {
-namespace {
-
-// The largest |q - z| a code range can give.
-double largest_operand(const kernels::CodeRange& range, double zero_point) {
-  return std::max(zero_point - range.qmin, range.qmax - zero_point);
-}
-
-float bounded_scale(double scale, double largest) {
-  const double ceiling = std::numeric_limits<float>::max() / largest;
-  const double floor = std::numeric_limits<float>::min();
-  float rounded = static_cast<float>(std::clamp(scale, floor, ceiling));
-  // Rounding up to float must not carry the largest code past FLT_MAX.
-  while (static_cast<double>(rounded) > ceiling) rounded = std::nextafter(rounded, 0.0F);
-  return rounded;
-}
-
-}  // namespace
-
 QParams choose_qparams(const Range& range, const QScheme& scheme) {
   const kernels::CodeRange codes = scheme.code_range();
-  QParams params;
-  if (range.empty() || (range.lo == 0 && range.hi == 0)) {
-    params.zero_range = true;
-    params.zero_point = std::clamp(0, codes.qmin, codes.qmax);
-    return params;
-  }
-  if (!std::isfinite(range.lo) || !std::isfinite(range.hi)) {
+  if (!range.empty() && (!std::isfinite(range.lo) || !std::isfinite(range.hi))) {
     throw std::invalid_argument("[qparams] expected a finite range, got [" +
                                 std::to_string(range.lo) + ", " + std::to_string(range.hi) + "]");
   }
-  if (scheme.symmetric) {
-    const double amax = std::max(std::abs(range.lo), std::abs(range.hi));
-    params.scale = bounded_scale(amax / codes.qmax, largest_operand(codes, 0));
-    return params;
-  }
-  const double lo = std::min(range.lo, 0.0);
-  const double hi = std::max(range.hi, 0.0);
-  const double scale = (hi - lo) / (codes.qmax - codes.qmin);
-  const double zero_point = kernels::clamp_keeping_nan<double>(
-      kernels::round_half_even(codes.qmin - lo / scale), codes.qmin, codes.qmax);
-  params.zero_point = static_cast<std::int32_t>(zero_point);
-  params.scale = bounded_scale(scale, largest_operand(codes, zero_point));
-  return params;
+  const auto chosen = kernels::qparams_of_range<float>(range.lo, range.hi, codes, scheme.symmetric);
+  return {chosen.scale, chosen.zero_point, kernels::is_zero_range(range.lo, range.hi)};
 }
 
 void validate(const QParams& params, const QScheme& scheme, const std::string& quantizer) {

@@ -10,18 +10,19 @@
 namespace steelyard::kernels {
 
 // Elements per block: a multiple of 8, 8 KiB of float.
-constexpr std::int64_t kBlock = 2048;
+constexpr std::int64_t kBlockElements = 2048;
 
 // Calls body(begin, end) on the blocks of [0, n), over all threads, in order within a thread.
 template <typename Body>
 void parallel_blocks(std::int64_t n, Body&& body) {
   constexpr std::int64_t kGrain = 8;
-  parallel_for((n + kBlock - 1) / kBlock, kGrain, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      body(block * kBlock, std::min(n, (block + 1) * kBlock));
-    }
-    stream_fence();
-  });
+  parallel_for((n + kBlockElements - 1) / kBlockElements, kGrain,
+               [&](std::int64_t first, std::int64_t last) {
+                 for (std::int64_t block = first; block < last; ++block) {
+                   body(block * kBlockElements, std::min(n, (block + 1) * kBlockElements));
+                 }
+                 stream_fence();
+               });
 }
 
 // Lets produce(first, count, out) write elements [first, first + count) of a block: all at once

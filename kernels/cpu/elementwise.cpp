@@ -23,17 +23,18 @@ void map(std::int64_t n, Body&& body) {
 template <typename T>
 void transpose_batch(std::int64_t batch, std::int64_t rows, std::int64_t columns, const T* x,
                      T* y) {
-  constexpr std::int64_t kBlock = 16;
-  const std::int64_t bands = (rows + kBlock - 1) / kBlock;
+  constexpr std::int64_t kBlockElements = 16;
+  const std::int64_t bands = (rows + kBlockElements - 1) / kBlockElements;
   const std::int64_t grain =
-      std::max<std::int64_t>(1, kGrain / (kBlock * std::max<std::int64_t>(columns, 1)));
+      std::max<std::int64_t>(1, kGrain / (kBlockElements * std::max<std::int64_t>(columns, 1)));
   parallel_for(batch * bands, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t band = begin; band < end; ++band) {
       const T* from = x + band / bands * rows * columns;
       T* to = y + band / bands * rows * columns;
-      const std::int64_t r0 = band % bands * kBlock, r1 = std::min(rows, r0 + kBlock);
-      for (std::int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-        const std::int64_t c1 = std::min(columns, c0 + kBlock);
+      const std::int64_t r0 = band % bands * kBlockElements,
+                         r1 = std::min(rows, r0 + kBlockElements);
+      for (std::int64_t c0 = 0; c0 < columns; c0 += kBlockElements) {
+        const std::int64_t c1 = std::min(columns, c0 + kBlockElements);
         for (std::int64_t c = c0; c < c1; ++c) {
           for (std::int64_t r = r0; r < r1; ++r) to[c * rows + r] = from[r * columns + c];
         }

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "kernels/cpu/blocks.h"
-#include "kernels/cpu/channel_runs.h"
 #include "kernels/cpu/mask.h"
+#include "kernels/cpu/set_runs.h"
 #include "kernels/cpu/vectorize.h"
 #include "kernels/integer.h"
 
@@ -61,8 +61,8 @@ struct TiledChannels {
   explicit TiledChannels(const Requantize& op)
       : plan(RunPlan::tiles_of_rows(op.rows, op.channels)),
         bias(static_cast<std::size_t>(plan.tile()), 0),
-        product_scale(tile_channels<float>(plan, op.product_scale)) {
-    if (op.bias != nullptr) bias = tile_channels<std::int32_t>(plan, op.bias);
+        product_scale(tile_values<float>(plan, op.product_scale)) {
+    if (op.bias != nullptr) bias = tile_values<std::int32_t>(plan, op.bias);
   }
 
   RunPlan plan;
@@ -165,14 +165,15 @@ void accumulator_min_max(const Requantize& op, const std::int32_t* acc, float* l
   const RunPlan& plan = tiled.plan;
   SumExtremes total(plan.tile());
   std::mutex mutex;
-  parallel_for(op.rows * op.channels, 8 * kBlock, [&](std::int64_t begin, std::int64_t end) {
-    SumExtremes part(plan.tile());
-    plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
-      part.take(first % plan.tile(), count, acc + first, acc + first);
-    });
-    const std::lock_guard<std::mutex> lock(mutex);
-    total.take(0, plan.tile(), part.lo.data(), part.hi.data());
-  });
+  parallel_for(op.rows * op.channels, 8 * kBlockElements,
+               [&](std::int64_t begin, std::int64_t end) {
+                 SumExtremes part(plan.tile());
+                 plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
+                   part.take(first % plan.tile(), count, acc + first, acc + first);
+                 });
+                 const std::lock_guard<std::mutex> lock(mutex);
+                 total.take(0, plan.tile(), part.lo.data(), part.hi.data());
+               });
   *lo = kInfinity;
   *hi = -kInfinity;
   for (std::int64_t slot = 0; slot < plan.tile(); ++slot) {
@@ -193,7 +194,7 @@ void requantize(const Requantize& op, const std::int32_t* acc, float scale, std:
     multiplier[i] = requantize_multiplier(tiled.product_scale[i], scale);
   }
   parallel_blocks(op.rows * op.channels, [&](std::int64_t begin, std::int64_t end) {
-    alignas(64) std::uint8_t passes[kBlock];
+    alignas(64) std::uint8_t passes[kBlockElements];
     tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
       const std::int64_t slot = first % tiled.plan.tile();
       requantize_run(count, acc + first, tiled.bias.data() + slot,
@@ -215,7 +216,7 @@ void requantize_add(std::int64_t n, Activation activation, const CodeA* a,
   const AddRequantizer add = make_add_requantizer(of_a.scale, of_a.zero_point, of_b.scale,
                                                   of_b.zero_point, scale, output.full.zero_point);
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
-    alignas(64) std::uint8_t passes[kBlock];
+    alignas(64) std::uint8_t passes[kBlockElements];
     add_run(end - begin, a + begin, of_a, b + begin, of_b, add, output, codes + begin, passes);
     if (mask != nullptr) pack_flags(passes, end - begin, mask + begin / 8);
   });

@@ -3,12 +3,25 @@ if(NOT TARGET rapidcheck)
 endif()
 
 steelyard_add_tests(quantization_kernels_test
-  SOURCES affine_test.cpp fake_quantize_test.cpp range_test.cpp requantize_test.cpp
-  DEPENDS steelyard::kernels rapidcheck)
+  SOURCES
+    affine_test.cpp
+    fake_quantize_test.cpp
+    quantization_params_test.cpp
+    range_test.cpp
+    requantize_test.cpp
+    value_type_test.cpp
+  DEPENDS steelyard::kernels rapidcheck
+  ENVIRONMENT RC_PARAMS=max_success=100000)
+
+# QuantPlan against the plain definition; the same sources test other devices.
+set(quant_plan_tests quant_plan_test.cpp quant_statistics_test.cpp)
+steelyard_add_tests(quant_plan_test
+  SOURCES ${quant_plan_tests} quant_device_cpu.cpp
+  DEPENDS steelyard::kernels)
 
 # Every float pattern, one pair of parameters; STEELYARD_LONG_TESTS=1 in the environment takes more.
 steelyard_add_tests(fake_quantize_exhaustive_test
-  SOURCES fake_quantize_exhaustive_test.cpp
+  SOURCES fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp
   DEPENDS steelyard::kernels)
 
 steelyard_add_tests(integer_kernels_test

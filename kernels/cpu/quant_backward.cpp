@@ -1,0 +1,159 @@
+#include "kernels/cpu/mask.h"
+#include "kernels/cpu/quant_cpu.h"
+#include "kernels/cpu/set_runs.h"
+#include "kernels/cpu/value_io.h"
+
+namespace steelyard::kernels {
+namespace {
+
+// What becomes of one element's gradient.
+struct PassInside {  // fake-quantize
+  template <typename T>
+  static T gradient(bool inside, T grad_y, const Affine<T>&) {
+    return pass_inside(inside, grad_y);
+  }
+};
+struct DivideInside {  // quantize
+  template <typename T>
+  static T gradient(bool inside, T grad_y, const Affine<T>& p) {
+    return quantize_gradient(inside, grad_y, p.scale);
+  }
+};
+struct MultiplyAll {  // dequantize
+  template <typename T>
+  static T gradient(bool, T grad_y, const Affine<T>& p) {
+    return dequantize_gradient(grad_y, p.scale);
+  }
+};
+
+template <typename Rule, typename T, typename Params>
+void gradient_run(std::int64_t n, const Params& params, const T* x, const T* grad_y, T* grad_x) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T grad = grad_y[i];
+    grad_x[i] = Rule::gradient(is_inside(x[i], params[i]), grad, params[i]);
+  }
+}
+
+// inside[i] != 0 where the gradient passes.
+template <typename Rule, typename T, typename Params>
+void masked_run(std::int64_t n, const Params& params, const std::uint8_t* inside, const T* grad_y,
+                T* grad_x) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T grad = grad_y[i];
+    grad_x[i] = Rule::gradient(inside[i] != 0, grad, params[i]);
+  }
+}
+
+template <typename V, typename Rule>
+class Backward {
+ public:
+  using T = ComputeType<V>;
+
+  Backward(const QuantProblem& problem, const QuantArgs& args)
+      : problem_(problem),
+        args_(args),
+        params_(problem.map, problem.range, static_cast<const T*>(args.scale), args.zero_point),
+        stream_(args.grad_y != args.grad_x &&
+                exceeds_cache(problem.map.elements * 3 * static_cast<int>(sizeof(V)))) {}
+
+  void run() const {
+    parallel_blocks(problem_.map.elements, [&](std::int64_t begin, std::int64_t end) {
+      if (args_.x != nullptr) {
+        from_values(begin, end);
+      } else {
+        from_mask(begin, end);
+      }
+    });
+  }
+
+ private:
+  const V* x() const { return static_cast<const V*>(args_.x); }
+  const V* grad_y() const { return static_cast<const V*>(args_.grad_y); }
+  V* grad_x() const { return static_cast<V*>(args_.grad_x); }
+
+  void from_values(std::int64_t begin, std::int64_t end) const {
+    write_values(
+        problem_.strides, grad_x(), begin, end, stream_, params_.chunk_bytes(),
+        [&](std::int64_t first, std::int64_t count, T* out) {
+          T x_buffer[kBlockElements];
+          T grad_buffer[kBlockElements];
+          const T* in = load_values(problem_.strides, x(), first, count, x_buffer);
+          const T* grad = load_values(problem_.strides, grad_y(), first, count, grad_buffer);
+          params_.for_each_run(first, first + count,
+                               [&](std::int64_t start, std::int64_t length, auto params) {
+                                 const std::int64_t at = start - first;
+                                 gradient_run<Rule>(length, params, in + at, grad + at, out + at);
+                               });
+        });
+  }
+
+  // Every element is inside where there is no mask (dequantize).
+  void from_mask(std::int64_t begin, std::int64_t end) const {
+    alignas(kCacheLine) std::uint8_t inside[kBlockElements];
+    if (args_.mask != nullptr) {
+      unpack_flags(args_.mask + begin / 8, end - begin, inside);
+    } else {
+      std::fill_n(inside, end - begin, std::uint8_t{1});
+    }
+    write_values(
+        problem_.strides, grad_x(), begin, end, stream_, params_.chunk_bytes(),
+        [&](std::int64_t first, std::int64_t count, T* out) {
+          T grad_buffer[kBlockElements];
+          const T* grad = load_values(problem_.strides, grad_y(), first, count, grad_buffer);
+          params_.for_each_run(
+              first, first + count, [&](std::int64_t start, std::int64_t length, auto params) {
+                const std::int64_t at = start - first;
+                masked_run<Rule>(length, params, inside + (start - begin), grad + at, out + at);
+              });
+        });
+  }
+
+  const QuantProblem& problem_;
+  const QuantArgs& args_;
+  SetParams<T> params_;
+  bool stream_;
+};
+
+// The gradient itself: what a quantizer that is off gives.
+template <typename V>
+void pass_gradient(const QuantProblem& problem, const QuantArgs& args) {
+  using T = ComputeType<V>;
+  if (args.grad_x == args.grad_y) return;
+  parallel_blocks(problem.map.elements, [&](std::int64_t begin, std::int64_t end) {
+    T buffer[kBlockElements];
+    const T* grad = load_values(problem.strides, static_cast<const V*>(args.grad_y), begin,
+                                end - begin, buffer);
+    store_values(problem.strides, grad, begin, end - begin, static_cast<V*>(args.grad_x));
+  });
+}
+
+template <typename V>
+void run_backward(const QuantProblem& problem, const QuantArgs& args) {
+  if (args.quantizing != nullptr && *args.quantizing == 0) {
+    pass_gradient<V>(problem, args);
+    return;
+  }
+  switch (problem.operation) {
+    case QuantOperation::kQuantize:
+      Backward<V, DivideInside>(problem, args).run();
+      return;
+    case QuantOperation::kDequantize:
+      Backward<V, MultiplyAll>(problem, args).run();
+      return;
+    case QuantOperation::kFakeQuantize:
+      Backward<V, PassInside>(problem, args).run();
+      return;
+  }
+}
+
+}  // namespace
+
+void quant_backward_cpu(const QuantProblem& problem, const QuantArgs& args) {
+  visit_value_type(problem.value_type, [&](auto* tag) {
+    run_backward<std::remove_pointer_t<decltype(tag)>>(problem, args);
+  });
+}
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,137 @@
+// Walks a range of logical indices in runs whose quantization parameters vectorise.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/affine.h"
+#include "kernels/cpu/blocks.h"
+#include "kernels/quant_layout.h"
+
+namespace steelyard::kernels {
+
+// How a map is walked: in runs of one parameter set where these are long, otherwise, for channels,
+// in runs of a tile, which is a whole number of periods (channels * inner elements) and at least
+// kMinTile long.
+class RunPlan {
+ public:
+  static constexpr std::int64_t kMinTile = 256;
+  static constexpr std::int64_t kLongRun = 64;
+  static constexpr std::int64_t kSmallTile = 8192;
+
+  explicit RunPlan(const SetMap& map) : map_(map) {
+    const ChannelLayout layout = map.as_channels();
+    if (layout.channels <= 1 || layout.inner >= kLongRun) return;
+    // A tile costs as much memory as it has elements: worth it where it is small or used again.
+    const std::int64_t period = layout.channels * layout.inner;
+    if (period <= kSmallTile || (layout.inner < 8 && layout.outer > 1)) tile(period);
+  }
+
+  // Rows of channels, always in tiles.
+  static RunPlan tiles_of_rows(std::int64_t rows, std::int64_t channels) {
+    RunPlan plan(make_set_map(ChannelLayout{std::max<std::int64_t>(1, rows), channels, 1}));
+    plan.tile(channels);
+    return plan;
+  }
+  bool single() const { return map_.sets == 1 && !tiled(); }
+  bool tiled() const { return tile_ > 0; }
+  std::int64_t tile() const { return tile_; }
+  std::int64_t set(std::int64_t index) const { return map_.set_of(index); }
+  const SetMap& map() const { return map_; }
+
+  // Calls run(first, count) on consecutive parts of [begin, end): each lies in one set, or in one
+  // tile when tiled().
+  template <typename Run>
+  void for_each(std::int64_t begin, std::int64_t end, Run&& run) const {
+    if (single()) {
+      if (begin < end) run(begin, end - begin);
+      return;
+    }
+    const std::int64_t row = tiled() ? tile_ : map_.size[map_.rank - 1];
+    const std::int64_t block = tiled() ? tile_ : map_.block[map_.rank - 1];
+    while (begin < end) {
+      const std::int64_t at = begin % row;
+      const std::int64_t stop = std::min(end, begin - at + std::min(row, (at / block + 1) * block));
+      run(begin, stop - begin);
+      begin = stop;
+    }
+  }
+
+ private:
+  void tile(std::int64_t period) {
+    if (period > 0) tile_ = period * ((kMinTile + period - 1) / period);
+  }
+
+  SetMap map_;
+  std::int64_t tile_ = 0;
+};
+
+// values[set(i)] for every i of a tile.
+template <typename To, typename From>
+std::vector<To> tile_values(const RunPlan& plan, const From* values) {
+  std::vector<To> tiled(static_cast<std::size_t>(plan.tile()));
+  for (std::int64_t i = 0; i < plan.tile(); ++i) {
+    tiled[i] = static_cast<To>(values[plan.set(i)]);
+  }
+  return tiled;
+}
+
+// Parameters of a run: the same for every element, or one per element.
+template <typename T>
+struct UniformParams {
+  Affine<T> value;
+  const Affine<T>& operator[](std::int64_t) const { return value; }
+};
+template <typename T>
+struct ElementParams {
+  const T* scale;
+  const T* zero_point;
+  T qmin;
+  T qmax;
+  Affine<T> operator[](std::int64_t i) const { return {scale[i], zero_point[i], qmin, qmax}; }
+};
+
+// The quantization parameters of a map, arranged for its runs. A null zero_point means 0.
+template <typename T>
+class SetParams {
+ public:
+  SetParams(const SetMap& map, CodeRange range, const T* scale, const std::int32_t* zero_point)
+      : plan_(map), range_(range), scale_(scale), zero_point_(zero_point) {
+    if (!plan_.tiled()) return;
+    tiled_scale_ = tile_values<T>(plan_, scale);
+    tiled_zero_point_ = zero_point == nullptr ? std::vector<T>(tiled_scale_.size())
+                                              : tile_values<T>(plan_, zero_point);
+  }
+
+  // How much write_block() should ask for at once: entering a run of several sets costs
+  // divisions.
+  std::int64_t chunk_bytes() const { return plan_.single() ? kSmallChunkBytes : kMaxChunkBytes; }
+
+  // Calls run(first, count, params) over [begin, end); params[i] belongs to element first + i.
+  template <typename Run>
+  void for_each_run(std::int64_t begin, std::int64_t end, Run&& run) const {
+    plan_.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
+      if (plan_.tiled()) {
+        const std::int64_t offset = first % plan_.tile();
+        run(first, count,
+            ElementParams<T>{tiled_scale_.data() + offset, tiled_zero_point_.data() + offset,
+                             static_cast<T>(range_.qmin), static_cast<T>(range_.qmax)});
+      } else {
+        const std::int64_t set = plan_.set(first);
+        const std::int32_t zero_point = zero_point_ == nullptr ? 0 : zero_point_[set];
+        run(first, count, UniformParams<T>{make_affine(range_, scale_[set], zero_point)});
+      }
+    });
+  }
+
+ private:
+  RunPlan plan_;
+  CodeRange range_;
+  const T* scale_;
+  const std::int32_t* zero_point_;
+  std::vector<T> tiled_scale_;
+  std::vector<T> tiled_zero_point_;
+};
+
+}  // namespace steelyard::kernels

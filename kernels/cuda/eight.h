@@ -1,0 +1,155 @@
+// Eight consecutive elements at a time: what a thread of the elementwise kernels reads, writes and
+// looks up. Eight is a byte of mask, a 16-byte access of two-byte values, and two of floats.
+#pragma once
+
+#include "kernels/code_type.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/quant_layout.h"
+#include "kernels/value_type.h"
+
+namespace steelyard::kernels::cuda {
+
+inline constexpr int kEight = 8;
+inline constexpr int kThreads = 256;
+
+inline LaunchShape shape_for_eights(std::int64_t elements) {
+  constexpr std::int64_t kPerBlock = std::int64_t{kEight} * kThreads;
+  return {(elements + kPerBlock - 1) / kPerBlock, kThreads};
+}
+
+// The thread's elements: [first, first + count), count 0 past the end.
+struct Span {
+  std::int64_t first;
+  int count;
+};
+
+__device__ inline Span span_of(std::int64_t block, std::int64_t elements) {
+  const std::int64_t first = (block * kThreads + threadIdx.x) * kEight;
+  const std::int64_t left = elements - first;
+  return {first, left >= kEight ? kEight : left > 0 ? static_cast<int>(left) : 0};
+}
+
+// Division of sizes: 32 bits where they do, which costs a quarter.
+__device__ inline std::int64_t divide(std::int64_t value, std::int64_t by) {
+  if (((value | by) >> 32) == 0) {
+    return static_cast<std::uint32_t>(value) / static_cast<std::uint32_t>(by);
+  }
+  return value / by;
+}
+
+// Logical index -> parameter set, the common layouts by two divisions.
+struct Sets {
+  std::int64_t sets;
+  std::int64_t channels;  // 0: not that simple, ask the map
+  std::int64_t inner;
+  bool eight_share;  // every aligned eight lie in one set
+  SetMap map;
+
+  __device__ std::int64_t of(std::int64_t index) const {
+    if (sets == 1) return 0;
+    if (channels == 0) return map.set_of(index);
+    const std::int64_t plane = divide(index, inner);
+    return plane - divide(plane, channels) * channels;
+  }
+};
+
+inline Sets make_sets(const SetMap& map) {
+  const ChannelLayout layout = map.as_channels();
+  const bool simple = layout.channels > 0;
+  return {map.sets, simple ? layout.channels : 0, simple ? layout.inner : 1,
+          map.sets == 1 || (simple && layout.inner % kEight == 0), map};
+}
+
+inline bool is_aligned(const void* p, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
+}
+
+// An array of values with the way to reach it. `wide`: dense and aligned, 16 bytes at a time.
+template <typename V>
+struct ValueArray {
+  V* values;
+  bool wide;
+  StrideMap strides;
+
+  using T = ComputeType<V>;
+  static constexpr int kWords = kEight * static_cast<int>(sizeof(V)) / 16;
+
+  __device__ void load(const Span& span, T* out) const {
+    if (wide && span.count == kEight) {
+      alignas(16) V buffer[kEight];
+      const uint4* from = reinterpret_cast<const uint4*>(values + span.first);
+      uint4* to = reinterpret_cast<uint4*>(buffer);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) to[i] = from[i];
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) out[i] = widen(buffer[i]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      out[i] =
+          i < span.count ? static_cast<T>(widen(values[strides.offset_of(span.first + i)])) : T(0);
+    }
+  }
+
+  __device__ void store(const Span& span, const T* in) const {
+    if (wide && span.count == kEight) {
+      alignas(16) V buffer[kEight];
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) buffer[i] = narrow<V>(in[i]);
+      const uint4* from = reinterpret_cast<const uint4*>(buffer);
+      uint4* to = reinterpret_cast<uint4*>(values + span.first);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) to[i] = from[i];
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      if (i < span.count) values[strides.offset_of(span.first + i)] = narrow<V>(in[i]);
+    }
+  }
+};
+
+template <typename V>
+ValueArray<V> value_array(const void* values, const StrideMap& strides) {
+  return {static_cast<V*>(const_cast<void*>(values)), strides.dense && is_aligned(values, 16),
+          strides};
+}
+
+// Eight codes as the low bits of a word, element 0 lowest.
+__device__ inline std::uint64_t load_codes(const std::uint8_t* codes, int bits, const Span& span) {
+  const std::uint8_t* from = codes + span.first * bits / 8;
+  const int bytes = (span.count * bits + 7) / 8;
+  std::uint64_t word = 0;
+  for (int i = 0; i < bytes; ++i) word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+  return word;
+}
+
+__device__ inline void store_codes(std::uint64_t word, int bits, const Span& span,
+                                   std::uint8_t* codes) {
+  std::uint8_t* to = codes + span.first * bits / 8;
+  if (bits == 8 && span.count == kEight && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+    *reinterpret_cast<uint2*>(to) =
+        make_uint2(static_cast<unsigned>(word), static_cast<unsigned>(word >> 32));
+    return;
+  }
+  const int bytes = (span.count * bits + 7) / 8;
+  for (int i = 0; i < bytes; ++i) to[i] = static_cast<std::uint8_t>(word >> (8 * i));
+}
+
+// A switch in device memory; null means on.
+__device__ inline bool is_on(const std::uint8_t* flag) { return flag == nullptr || *flag != 0; }
+
+// Scale and zero point of each set.
+template <typename T>
+struct SetParameters {
+  const T* scale;
+  const std::int32_t* zero_point;  // null means 0
+  CodeRange range;
+
+  __device__ Affine<T> at(std::int64_t set) const {
+    return make_affine(range, scale[set], zero_point == nullptr ? 0 : zero_point[set]);
+  }
+};
+
+}  // namespace steelyard::kernels::cuda

@@ -1,0 +1,121 @@
+// Gradients of x, scale and zero point in one pass, summed in the order of kernels/quant_sums.h.
+#include <type_traits>
+
+#include "kernels/cuda/eight.h"
+#include "kernels/cuda/quant_cuda.h"
+#include "kernels/quant_sums.h"
+
+namespace steelyard::kernels {
+namespace cuda {
+namespace {
+
+static_assert(kSumLanes == 32, "a warp sums a chunk");
+static_assert(kTotalLanes == kThreads, "a block sums the chunks of a set");
+
+template <typename V>
+struct GradientCall {
+  using T = ComputeType<V>;
+
+  SetMap map;
+  std::int64_t chunks;  // of each set
+  StrideMap strides;
+  const V* x;
+  const V* grad_y;
+  V* grad_x;
+  SetParameters<T> parameters;
+  double* scale_sums;
+  double* zero_point_sums;
+  const std::uint8_t* quantizing;
+};
+
+// One warp, one chunk of a set.
+template <typename V>
+__global__ void __launch_bounds__(kThreads) chunk_kernel(GradientCall<V> call) {
+  using T = ComputeType<V>;
+  const std::int64_t warp = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (warp >= call.map.sets * call.chunks) return;
+  const std::int64_t set = divide(warp, call.chunks);
+  const std::int64_t begin = (warp - set * call.chunks) * kSumChunk;
+  const std::int64_t size = call.map.size_of(set);
+  const std::int64_t end = begin + kSumChunk < size ? begin + kSumChunk : size;
+  const Affine<T> p = call.parameters.at(set);
+  const bool on = is_on(call.quantizing);
+  T scale_sum = 0;
+  T zero_point_sum = 0;
+  for (std::int64_t k = begin + lane; k < end; k += kSumLanes) {
+    const std::int64_t at = call.strides.offset_of(call.map.element_of(set, k));
+    const T x = widen(call.x[at]);
+    const T grad = widen(call.grad_y[at]);
+    if (on) {
+      scale_sum += scale_gradient_term(x, grad, p);
+      zero_point_sum += zero_point_gradient_term(x, grad, p);
+    }
+    call.grad_x[at] = narrow<V>(on ? pass_inside(is_inside(x, p), grad) : grad);
+  }
+  for (int half = kSumLanes / 2; half > 0; half /= 2) {
+    scale_sum += __shfl_down_sync(0xFFFFFFFFU, scale_sum, half);
+    zero_point_sum += __shfl_down_sync(0xFFFFFFFFU, zero_point_sum, half);
+  }
+  if (lane == 0) {
+    call.scale_sums[warp] = static_cast<double>(scale_sum);
+    call.zero_point_sums[warp] = static_cast<double>(zero_point_sum);
+  }
+}
+
+// One block, one set: the sums of its chunks.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    total_kernel(const double* sums, std::int64_t chunks, double factor, T* totals) {
+  double* lanes = shared_memory<double>();
+  const int lane = static_cast<int>(threadIdx.x);
+  const double* mine = sums + blockIdx.x * chunks;
+  double sum = 0;
+  for (std::int64_t c = lane; c < chunks; c += kTotalLanes) sum += mine[c];
+  lanes[lane] = sum;
+  for (int half = kTotalLanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) lanes[lane] += lanes[lane + half];
+  }
+  if (lane == 0) totals[blockIdx.x] = static_cast<T>(factor * lanes[0]);
+}
+
+template <typename V>
+void parameter_gradients(const QuantProblem& problem, void* workspace, const QuantArgs& args,
+                         cudaStream_t stream) {
+  using T = ComputeType<V>;
+  const std::int64_t chunks = sum_chunks_per_set(problem.map);
+  const std::int64_t warps = problem.map.sets * chunks;
+  double* sums = static_cast<double*>(workspace);
+  const GradientCall<V> call{problem.map,
+                             chunks,
+                             problem.strides,
+                             static_cast<const V*>(args.x),
+                             static_cast<const V*>(args.grad_y),
+                             static_cast<V*>(args.grad_x),
+                             {static_cast<const T*>(args.scale), args.zero_point, problem.range},
+                             sums,
+                             sums + warps,
+                             args.quantizing};
+  constexpr std::int64_t kWarps = kThreads / 32;
+  launch(chunk_kernel<V>, {(warps + kWarps - 1) / kWarps, kThreads}, stream, call);
+  const LaunchShape per_set{problem.map.sets, kThreads, kTotalLanes * sizeof(double)};
+  launch(total_kernel<T>, per_set, stream, static_cast<const double*>(sums), chunks,
+         problem.gradient_factor, static_cast<T*>(args.grad_scale));
+  if (args.grad_zero_point == nullptr) return;
+  launch(total_kernel<T>, per_set, stream, static_cast<const double*>(sums + warps), chunks,
+         problem.gradient_factor, static_cast<T*>(args.grad_zero_point));
+}
+
+}  // namespace
+}  // namespace cuda
+
+void quant_parameter_gradients_cuda(const QuantProblem& problem, void* workspace,
+                                    const QuantArgs& args, void* stream) {
+  visit_value_type(problem.value_type, [&](auto* tag) {
+    cuda::parameter_gradients<std::remove_pointer_t<decltype(tag)>>(
+        problem, workspace, args, static_cast<cudaStream_t>(stream));
+  });
+}
+
+}  // namespace steelyard::kernels

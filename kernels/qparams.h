@@ -1,0 +1,108 @@
+// From a range of values to a scale and a zero point, host and device. The one place that does it.
+//
+// All in double, rounded at the end to the type of the scale; so is the moving average, since the
+// difference of two large floats may be no float.
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/affine.h"
+
+namespace steelyard::kernels {
+
+template <typename T>
+struct ScaleAndZeroPoint {
+  T scale = 1;
+  std::int32_t zero_point = 0;
+};
+
+// The smallest normal and the largest finite value of a scale's type.
+template <typename T>
+struct ScaleLimits {
+  static constexpr double kSmallest = FLT_MIN;
+  static constexpr double kLargest = FLT_MAX;
+};
+template <>
+struct ScaleLimits<double> {
+  static constexpr double kSmallest = DBL_MIN;
+  static constexpr double kLargest = DBL_MAX;
+};
+
+// The largest |q - z| of a code range.
+STEELYARD_HOST_DEVICE inline double largest_operand(CodeRange range, double zero_point) {
+  const double below = zero_point - range.qmin;
+  const double above = range.qmax - zero_point;
+  return below > above ? below : above;
+}
+
+// scale rounded to T, held between the smallest normal and what keeps scale * largest finite.
+template <typename T>
+STEELYARD_HOST_DEVICE inline T bounded_scale(double scale, double largest) {
+  const double ceiling = ScaleLimits<T>::kLargest / largest;
+  const double raised = scale < ScaleLimits<T>::kSmallest ? ScaleLimits<T>::kSmallest : scale;
+  T rounded = static_cast<T>(raised > ceiling ? ceiling : raised);
+  // Rounding up must not carry the largest code past the largest value.
+  while (static_cast<double>(rounded) > ceiling) rounded = std::nextafter(rounded, T(0));
+  return rounded;
+}
+
+// True where a range says nothing about a scale: [0, 0], or nothing seen (lo > hi).
+STEELYARD_HOST_DEVICE inline bool is_zero_range(double lo, double hi) {
+  return !(lo <= hi) || (lo == 0 && hi == 0);
+}
+
+// Symmetric: scale = max(|lo|, |hi|) / qmax, zero point 0. Affine: the range is extended to hold 0,
+// scale = (hi - lo) / (qmax - qmin), zero point = clamp(rint(qmin - lo / scale)). A zero range
+// gives scale 1 and the code nearest to 0. lo and hi are finite unless lo > hi.
+template <typename T>
+STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<T> qparams_of_range(double lo, double hi,
+                                                                   CodeRange range,
+                                                                   bool symmetric) {
+  if (is_zero_range(lo, hi)) {
+    const double zero = clamp_keeping_nan<double>(0, range.qmin, range.qmax);
+    return {T(1), static_cast<std::int32_t>(zero)};
+  }
+  if (symmetric) {
+    const double amax = -lo > hi ? -lo : hi;
+    return {bounded_scale<T>(amax / range.qmax, largest_operand(range, 0)), 0};
+  }
+  const double low = lo < 0 ? lo : 0;
+  const double high = hi > 0 ? hi : 0;
+  // Halves: the difference of two doubles may overflow where half of it does not.
+  const double scale = (high / 2 - low / 2) / (range.qmax - range.qmin) * 2;
+  const double zero_point =
+      clamp_keeping_nan<double>(round_half_even(range.qmin - low / scale), range.qmin, range.qmax);
+  return {bounded_scale<T>(scale, largest_operand(range, zero_point)),
+          static_cast<std::int32_t>(zero_point)};
+}
+
+// Finite scale > 0, zero point within the range, and 0 where symmetric.
+template <typename T>
+STEELYARD_HOST_DEVICE inline bool valid_qparams(T scale, std::int32_t zero_point, CodeRange range,
+                                                bool symmetric) {
+  const bool finite = static_cast<double>(scale) <= ScaleLimits<T>::kLargest;
+  return finite && scale > T(0) && zero_point >= range.qmin && zero_point <= range.qmax &&
+         (!symmetric || zero_point == 0);
+}
+
+// The exponential moving average m + c * (x - m).
+template <typename T>
+STEELYARD_HOST_DEVICE inline T moving_average(T average, T value, double constant) {
+  const double m = static_cast<double>(average);
+  return static_cast<T>(m + constant * (static_cast<double>(value) - m));
+}
+
+// One call's extremes enter an average of both ends; lo > hi says that none has yet, or that the
+// call saw no finite value. Extremes are +0 where they are zeros.
+template <typename T>
+STEELYARD_HOST_DEVICE inline void update_range(T& lo, T& hi, T call_lo, T call_hi,
+                                               double constant) {
+  if (!(call_lo <= call_hi)) return;
+  const bool first = !(lo <= hi);
+  lo = first ? call_lo : moving_average(lo, call_lo, constant);
+  hi = first ? call_hi : moving_average(hi, call_hi, constant);
+}
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,107 @@
+// One plan for every quantization: what to compute, for which tensor, on which device; then run it.
+//
+// A plan is chosen once (`select` throws where the description makes no sense or the device does
+// not do it) and run many times on raw pointers. `run` neither allocates device memory nor waits
+// for the device; scale and zero point are never looked at on the host. All arithmetic is
+// kernels/affine.h, so that CPU and GPU give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/quant_problem.h"
+
+namespace steelyard::kernels {
+
+enum class DeviceType { kCpu, kCuda };
+
+// A cudaStream_t, or null: the default stream, or the CPU.
+using Stream = void*;
+
+struct QuantDescriptor {
+  QuantOperation operation = QuantOperation::kFakeQuantize;
+  QuantDirection direction = QuantDirection::kForward;
+  Granularity granularity = Granularity::kTensor;
+  GranularityOptions options;
+  ValueType value_type = ValueType::kF32;
+  CodeType code_type = CodeType::kU8;
+  CodeRange range{0, 255};            // within the code type
+  std::vector<std::int64_t> shape;    // at most 8 axes; {} is one element
+  std::vector<std::int64_t> strides;  // of every array of values, in elements; {} is dense
+
+  Statistics statistics = Statistics::kGiven;  // forward of quantize and fake-quantize
+  bool symmetric = false;                      // scale from max |x|, zero point 0
+  double averaging_constant = 0.1;             // kCurrent, kDelayed: in (0, 1]
+
+  // Backward of fake-quantize: also the gradients of scale and zero point (LSQ, arXiv:1902.08153;
+  // LSQ+, arXiv:2004.09576), times gradient_factor.
+  bool parameter_gradients = false;
+  double gradient_factor = 1;
+};
+
+struct QuantPreference {
+  std::size_t workspace_limit_bytes = std::numeric_limits<std::size_t>::max();
+  bool deterministic = true;  // every plan is; kept so that callers can say that they need it
+};
+
+struct QuantPrecision {
+  ValueType math;         // f32 or f64
+  ValueType accumulator;  // of parameter gradients: sums of up to 32 in `math`, beyond in this
+  bool deterministic;     // same inputs, same bits, any number of threads
+  bool bit_stable;        // the same bits on CPU and GPU
+};
+
+class QuantPlan {
+ public:
+  // Throws std::invalid_argument (descriptor) or std::runtime_error (built without CUDA, workspace
+  // limit), saying what was expected and what was given.
+  static QuantPlan select(const QuantDescriptor& descriptor, DeviceType device,
+                          const QuantPreference& preference = {});
+
+  // Empty when run(args) would work; otherwise what is missing, misaligned or misused. With
+  // `check_parameters` scale and zero point are read too (which waits for the device): finite,
+  // scale > 0, qmin <= zero point <= qmax, and 0 where symmetric.
+  std::string can_implement(const QuantArgs& args, bool check_parameters = false) const;
+
+  std::size_t workspace_bytes() const { return workspace_bytes_; }
+  std::int64_t num_parameter_sets() const { return problem_.map.sets; }
+  std::int64_t elements() const { return problem_.map.elements; }
+  // "fake_quantize_backward_lsq_channel_f32_u8_cuda".
+  const std::string& identity() const { return identity_; }
+  QuantPrecision precision() const;
+  const QuantDescriptor& descriptor() const { return descriptor_; }
+  const QuantProblem& problem() const { return problem_; }
+  DeviceType device() const { return device_; }
+
+  // Computes. Throws std::invalid_argument with can_implement's words. `workspace`: at least
+  // workspace_bytes() on the device, 16-byte aligned, free again when the stream has passed; null
+  // where that is 0.
+  void run(Stream stream, void* workspace, const QuantArgs& args) const;
+
+ private:
+  QuantDescriptor descriptor_;
+  QuantProblem problem_;
+  DeviceType device_ = DeviceType::kCpu;
+  std::size_t workspace_bytes_ = 0;
+  std::string identity_;
+};
+
+// One tensor of a batch: a fake-quantize or quantize plan with given scales, and its arrays.
+struct QuantBatchItem {
+  const QuantPlan* plan;
+  QuantArgs args;
+};
+
+// Runs forward plans with given statistics together: all weights of a model in one launch (on a
+// GPU one for every kCudaBatchItems). The plans are of one device and value type; on a GPU dense
+// and not cut into ragged groups or blocks. Throws std::invalid_argument naming the item.
+void run_batch(Stream stream, const std::vector<QuantBatchItem>& items);
+
+// g = 1 / sqrt(elements * Q): elements that share a scale (the batch's axis not counted), Q = qmax
+// for symmetric codes, qmax - qmin for affine ones.
+double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric);
+
+}  // namespace steelyard::kernels

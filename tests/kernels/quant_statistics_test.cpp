@@ -1,0 +1,526 @@
+// Plans that choose their own scale, batches, switches, and what plans refuse, on the device of the
+// program this is linked into.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <ostream>
+#include <string>
+
+#include "kernels/qparams.h"
+#include "kernels/quant_plan.h"
+#include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_reference.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::OnDevice;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+QuantDescriptor fake_quantize(std::vector<std::int64_t> shape) {
+  QuantDescriptor d;
+  d.shape = std::move(shape);
+  return d;
+}
+
+std::vector<float> wave(std::int64_t n, float amplitude, float shift = 0) {
+  std::vector<float> x(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = amplitude * std::sin(static_cast<float>(i) * 0.7F) + shift;
+  }
+  return x;
+}
+
+// Extremes of the finite values of each set, straight from the definition.
+struct Range {
+  float lo = kInf;
+  float hi = -kInf;
+  int skipped = 0;
+};
+
+std::vector<Range> ranges_of(const QuantDescriptor& d, std::int64_t sets,
+                             const std::vector<float>& x) {
+  std::vector<Range> ranges(static_cast<std::size_t>(sets));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    Range& r = ranges[static_cast<std::size_t>(reference::set_of(d, static_cast<std::int64_t>(i)))];
+    if (std::isfinite(x[i])) {
+      r.lo = std::min(r.lo, x[i]);
+      r.hi = std::max(r.hi, x[i]);
+    } else {
+      ++r.skipped;
+    }
+  }
+  return ranges;
+}
+
+// Scale and zero point by the words of the numerics document, in long double.
+struct Chosen {
+  float scale;
+  std::int32_t zero_point;
+};
+
+Chosen choose(const Range& range, CodeRange codes, bool symmetric) {
+  if (!(range.lo <= range.hi) || (range.lo == 0 && range.hi == 0)) {
+    return {1.0F, std::clamp(0, codes.qmin, codes.qmax)};
+  }
+  const double lo = static_cast<double>(range.lo);
+  const double hi = static_cast<double>(range.hi);
+  if (symmetric) return {static_cast<float>(std::max(-lo, hi) / codes.qmax), 0};
+  const double low = std::min(lo, 0.0);
+  const double scale = (std::max(hi, 0.0) - low) / (codes.qmax - codes.qmin);
+  const double z = std::nearbyint(codes.qmin - low / scale);
+  return {static_cast<float>(scale),
+          static_cast<std::int32_t>(std::clamp<double>(z, codes.qmin, codes.qmax))};
+}
+
+float fake(float x, const Chosen& c, CodeRange codes) {
+  return static_cast<float>(reference::element<float>(static_cast<double>(x),
+                                                      static_cast<double>(c.scale), c.zero_point,
+                                                      codes)
+                                .y);
+}
+
+// A quantizer with its state on the device.
+class Quantizer {
+ public:
+  explicit Quantizer(const QuantDescriptor& d)
+      : plan_(QuantPlan::select(d, test::device())),
+        sets_(static_cast<std::size_t>(plan_.num_parameter_sets())),
+        scale_(OnDevice::of(std::vector<float>(sets_, -1.0F))),
+        zero_point_(OnDevice::of(std::vector<std::int32_t>(sets_, -9999))),
+        lo_(OnDevice::of(std::vector<float>(sets_, kInf))),
+        hi_(OnDevice::of(std::vector<float>(sets_, -kInf))),
+        flags_(OnDevice::of(std::vector<std::uint8_t>{1, 1, 0})),
+        count_(OnDevice::of(std::vector<std::int64_t>{0})),
+        workspace_(std::vector<std::uint8_t>(plan_.workspace_bytes(), 0x5A)) {}
+
+  // y of one call.
+  std::vector<float> operator()(const std::vector<float>& x,
+                                std::vector<std::uint8_t>* mask = nullptr) {
+    const OnDevice in = OnDevice::of(x);
+    const OnDevice out = OnDevice::of(std::vector<float>(x.size(), 77.0F));
+    const OnDevice bits(std::vector<std::uint8_t>((x.size() + 7) / 8, 0xEE));
+    QuantArgs args = state();
+    args.x = in.get();
+    args.y = out.get();
+    args.mask = bits.get<std::uint8_t>();
+    plan_.run(nullptr, workspace_.get(), args);
+    if (mask != nullptr) *mask = bits.host();
+    return out.host<float>();
+  }
+  QuantArgs state() const {
+    QuantArgs args;
+    args.scale = scale_.get();
+    args.zero_point = zero_point_.get<std::int32_t>();
+    args.range_lo = lo_.get();
+    args.range_hi = hi_.get();
+    args.observing = flags_.get<std::uint8_t>();
+    args.quantizing = flags_.get<std::uint8_t>() + 1;
+    args.initialised = flags_.get<std::uint8_t>() + 2;
+    args.non_finite_count = count_.get<std::int64_t>();
+    return args;
+  }
+  void set_switches(bool observing, bool quantizing) {
+    const std::uint8_t flags[] = {observing, quantizing};
+    copy_to_device(flags_.get(), flags, 2);
+  }
+  const QuantPlan& plan() const { return plan_; }
+  std::size_t sets() const { return sets_; }
+  std::vector<float> scale() const { return scale_.host<float>(); }
+  std::vector<std::int32_t> zero_point() const { return zero_point_.host<std::int32_t>(); }
+  std::vector<float> lo() const { return lo_.host<float>(); }
+  std::vector<float> hi() const { return hi_.host<float>(); }
+  std::int64_t non_finite() const { return count_.host<std::int64_t>()[0]; }
+  bool initialised() const { return flags_.host()[2] != 0; }
+
+ private:
+  static void copy_to_device(void* to, const void* from, std::size_t bytes) {
+    test::copy_to_device(to, from, bytes);
+  }
+
+  QuantPlan plan_;
+  std::size_t sets_;
+  OnDevice scale_, zero_point_, lo_, hi_, flags_, count_, workspace_;
+};
+
+struct StatisticsCase {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  Granularity granularity = Granularity::kTensor;
+  GranularityOptions options = {};
+};
+
+void PrintTo(const StatisticsCase& one, std::ostream* out) { *out << one.name; }
+
+std::vector<StatisticsCase> statistics_cases() {
+  using G = Granularity;
+  return {{"tensor", {3, 1009}},
+          {"channel", {4, 6, 35}, G::kChannel, {.axis = 1}},
+          {"channel_of_eights", {3, 5, 64}, G::kChannel, {.axis = 1}},
+          {"channel_last", {90, 12}, G::kChannel, {.axis = 1}},
+          {"channel_long", {3, 2, 5000}, G::kChannel, {.axis = 1}},
+          {"token", {50, 100}, G::kToken},
+          {"token_wide", {5, 3000}, G::kToken},
+          {"group", {40, 128}, G::kGroup, {.axis = 1, .group_size = 32}},
+          {"group_ragged", {11, 50}, G::kGroup, {.axis = 1, .group_size = 16}},
+          {"block", {20, 30}, G::kBlock, {.block_rows = 8, .block_columns = 8}}};
+}
+
+class QuantStatistics : public testing::TestWithParam<StatisticsCase> {
+ protected:
+  QuantDescriptor descriptor(Statistics statistics, bool symmetric) const {
+    QuantDescriptor d = fake_quantize(GetParam().shape);
+    d.granularity = GetParam().granularity;
+    d.options = GetParam().options;
+    d.statistics = statistics;
+    d.symmetric = symmetric;
+    d.averaging_constant = 0.25;
+    if (symmetric) {
+      d.code_type = CodeType::kS8;
+      d.range = {-127, 127};
+    }
+    return d;
+  }
+  std::int64_t elements() const {
+    return std::accumulate(GetParam().shape.begin(), GetParam().shape.end(), std::int64_t{1},
+                           std::multiplies<>());
+  }
+  // Some values non-finite, one set of zeros where there are several.
+  std::vector<float> values(const QuantDescriptor& d, float amplitude) const {
+    std::vector<float> x = wave(elements(), amplitude, 0.4F);
+    for (std::size_t i = 17; i < x.size(); i += 101) x[i] = i % 2 == 0 ? NAN : kInf;
+    const bool several = QuantPlan::select(d, DeviceType::kCpu).num_parameter_sets() > 2;
+    for (std::size_t i = 0; several && i < x.size(); ++i) {
+      if (reference::set_of(d, static_cast<std::int64_t>(i)) == 1) x[i] = i % 2 == 0 ? 0.0F : -0.0F;
+    }
+    return x;
+  }
+};
+
+void expect_quantized(const QuantDescriptor& d, const std::vector<float>& x,
+                      const std::vector<Chosen>& chosen, const std::vector<float>& y) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto set = static_cast<std::size_t>(reference::set_of(d, static_cast<std::int64_t>(i)));
+    const float want = fake(x[i], chosen[set], d.range);
+    ASSERT_TRUE(y[i] == want || (std::isnan(y[i]) && std::isnan(want)))
+        << "element " << i << ": " << y[i] << ", expected " << want;
+  }
+}
+
+TEST_P(QuantStatistics, DynamicTakesTheCallsOwnExtremes) {
+  for (const bool symmetric : {false, true}) {
+    const QuantDescriptor d = descriptor(Statistics::kDynamic, symmetric);
+    const std::vector<float> x = values(d, 3);
+    test::for_each_order([&] {
+      Quantizer quantizer(d);
+      const std::vector<float> y = quantizer(x);
+      std::vector<Chosen> chosen;
+      int skipped = 0;
+      for (const Range& range : ranges_of(d, quantizer.plan().num_parameter_sets(), x)) {
+        chosen.push_back(choose(range, d.range, symmetric));
+        skipped += range.skipped;
+      }
+      for (std::size_t set = 0; set < chosen.size(); ++set) {
+        ASSERT_EQ(quantizer.scale()[set], chosen[set].scale) << "set " << set;
+        ASSERT_EQ(quantizer.zero_point()[set], chosen[set].zero_point) << "set " << set;
+      }
+      EXPECT_EQ(quantizer.non_finite(), skipped);
+      expect_quantized(d, x, chosen, y);
+    });
+  }
+}
+
+// Three calls by hand: the average, then scale and zero point, before or after quantizing.
+void check_moving(const QuantDescriptor& d, const std::vector<std::vector<float>>& calls) {
+  Quantizer quantizer(d);
+  std::vector<Range> average(quantizer.sets());
+  std::vector<Chosen> chosen(quantizer.sets());
+  bool initialised = false;
+  int skipped = 0;
+  for (const std::vector<float>& x : calls) {
+    const std::vector<Chosen> before = chosen;
+    const bool was_initialised = initialised;
+    const auto seen = ranges_of(d, quantizer.plan().num_parameter_sets(), x);
+    for (std::size_t set = 0; set < seen.size(); ++set) {
+      skipped += seen[set].skipped;
+      if (seen[set].lo <= seen[set].hi) {
+        const bool first = !(average[set].lo <= average[set].hi);
+        const auto follow = [&](float m, float v) {
+          const double mean = static_cast<double>(m);
+          return first ? v : static_cast<float>(mean + 0.25 * (static_cast<double>(v) - mean));
+        };
+        average[set].lo = follow(average[set].lo, seen[set].lo);
+        average[set].hi = follow(average[set].hi, seen[set].hi);
+        initialised = true;
+      }
+      chosen[set] = choose(average[set], d.range, d.symmetric);
+    }
+    std::vector<std::uint8_t> mask;
+    const std::vector<float> y = quantizer(x, &mask);
+    for (std::size_t set = 0; set < chosen.size(); ++set) {
+      ASSERT_EQ(quantizer.lo()[set], average[set].lo);
+      ASSERT_EQ(quantizer.hi()[set], average[set].hi);
+      ASSERT_EQ(quantizer.scale()[set], chosen[set].scale);
+      ASSERT_EQ(quantizer.zero_point()[set], chosen[set].zero_point);
+    }
+    const bool delayed = d.statistics == Statistics::kDelayed;
+    if (delayed && !was_initialised) {
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        ASSERT_TRUE(y[i] == x[i] || std::isnan(x[i])) << "passes before the first average";
+        ASSERT_TRUE((mask[i / 8] >> (i % 8) & 1) != 0);
+      }
+    } else {
+      expect_quantized(d, x, delayed ? before : chosen, y);
+    }
+    EXPECT_EQ(quantizer.initialised(), initialised);
+    EXPECT_EQ(quantizer.non_finite(), skipped);
+  }
+}
+
+TEST_P(QuantStatistics, CurrentAndDelayedFollowTheMovingAverage) {
+  for (const Statistics statistics : {Statistics::kCurrent, Statistics::kDelayed}) {
+    for (const bool symmetric : {false, true}) {
+      const QuantDescriptor d = descriptor(statistics, symmetric);
+      const std::vector<std::vector<float>> calls{
+          std::vector<float>(static_cast<std::size_t>(elements()), NAN), values(d, 2),
+          values(d, 5)};
+      test::for_each_order([&] { check_moving(d, calls); });
+    }
+  }
+}
+
+TEST_P(QuantStatistics, SwitchesAreReadOnTheDevice) {
+  const QuantDescriptor d = descriptor(Statistics::kCurrent, false);
+  const std::vector<float> x = wave(elements(), 2);
+  Quantizer quantizer(d);
+  quantizer.set_switches(true, false);
+  EXPECT_EQ(quantizer(x), x) << "observes, passes";
+  const std::vector<float> scale = quantizer.scale();
+  EXPECT_GT(scale[0], 0);
+  quantizer.set_switches(false, true);
+  const std::vector<float> y = quantizer(wave(elements(), 50));
+  EXPECT_EQ(quantizer.scale(), scale) << "quantizes, does not observe";
+  EXPECT_NE(y, wave(elements(), 50));
+}
+
+std::string case_label(const testing::TestParamInfo<StatisticsCase>& test) {
+  return test.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantStatistics, testing::ValuesIn(statistics_cases()), case_label);
+
+TEST(QuantDynamic, QuantizesToCodesAndMask) {
+  QuantDescriptor d = fake_quantize({13, 40});
+  d.operation = QuantOperation::kQuantize;
+  d.granularity = Granularity::kToken;
+  d.statistics = Statistics::kDynamic;
+  d.symmetric = true;
+  d.code_type = CodeType::kS4;
+  d.range = {-7, 7};
+  const std::vector<float> x = wave(13 * 40, 3);
+  const auto ranges = ranges_of(d, 13, x);
+  test::for_each_order([&] {
+    Quantizer quantizer(d);
+    const OnDevice in = OnDevice::of(x);
+    const OnDevice codes(std::vector<std::uint8_t>(x.size() / 2, 0xEE));
+    const OnDevice workspace(std::vector<std::uint8_t>(quantizer.plan().workspace_bytes()));
+    QuantArgs args;
+    args.x = in.get();
+    args.codes = codes.get();
+    args.scale = quantizer.state().scale;
+    args.zero_point = quantizer.state().zero_point;
+    quantizer.plan().run(nullptr, workspace.get(), args);
+    const std::vector<std::uint8_t> packed = codes.host();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const Chosen chosen = choose(ranges[i / 40], d.range, true);
+      const auto e = reference::element<float>(static_cast<double>(x[i]),
+                                               static_cast<double>(chosen.scale), 0, d.range);
+      ASSERT_EQ(reference::code_at(d.code_type, packed, static_cast<std::int64_t>(i)),
+                static_cast<std::int32_t>(e.code));
+    }
+  });
+}
+
+TEST(QuantBatch, GivesWhatEachPlanGives) {
+  std::vector<QuantPlan> plans;
+  std::vector<OnDevice> x, y, mask, codes, scale, zero_point;
+  std::vector<QuantBatchItem> items;
+  const int count = 150;  // more than one launch carries
+  plans.reserve(count);
+  for (int i = 0; i < count; ++i) {
+    QuantDescriptor d = fake_quantize({1 + i % 7, 3 + i * 5 % 90});
+    if (i % 3 == 1) d.granularity = Granularity::kChannel, d.options.axis = 0;
+    if (i % 3 == 2) d.operation = QuantOperation::kQuantize;
+    plans.push_back(QuantPlan::select(d, test::device()));
+    const QuantPlan& plan = plans.back();
+    const auto n = static_cast<std::size_t>(plan.elements());
+    const auto sets = static_cast<std::size_t>(plan.num_parameter_sets());
+    x.push_back(OnDevice::of(wave(plan.elements(), 1.0F + static_cast<float>(i))));
+    y.push_back(OnDevice::of(std::vector<float>(n, 9)));
+    codes.push_back(OnDevice(std::vector<std::uint8_t>(n, 9)));
+    mask.push_back(OnDevice(std::vector<std::uint8_t>((n + 7) / 8, 9)));
+    scale.push_back(OnDevice::of(std::vector<float>(sets, 0.01F * static_cast<float>(1 + i))));
+    zero_point.push_back(OnDevice::of(std::vector<std::int32_t>(sets, 100)));
+    QuantArgs args;
+    args.x = x.back().get();
+    if (i % 3 == 2) {
+      args.codes = codes.back().get();
+    } else {
+      args.y = y.back().get();
+    }
+    args.mask = mask.back().get<std::uint8_t>();
+    args.scale = scale.back().get();
+    args.zero_point = zero_point.back().get<std::int32_t>();
+    items.push_back({&plan, args});
+  }
+  const auto results = [&] {
+    std::vector<std::vector<std::uint8_t>> all;
+    for (int i = 0; i < count; ++i) {
+      all.push_back(y[i].host());
+      all.push_back(codes[i].host());
+      all.push_back(mask[i].host());
+    }
+    return all;
+  };
+  for (const QuantBatchItem& item : items) item.plan->run(nullptr, nullptr, item.args);
+  const auto one_by_one = results();
+  test::for_each_order([&] {
+    for (int i = 0; i < count; ++i) {
+      const std::vector<std::uint8_t> blank(y[i].host().size(), 7);
+      test::copy_to_device(y[i].get(), blank.data(), i % 3 == 2 ? 0 : blank.size());
+    }
+    run_batch(nullptr, items);
+    EXPECT_EQ(results(), one_by_one);
+  });
+  items[40].args.x = nullptr;
+  try {
+    run_batch(nullptr, items);
+    FAIL() << "a null x was accepted";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find("item 40"), std::string::npos) << error.what();
+  }
+}
+
+TEST(QuantSwitch, OffPassesGradientsAndLeavesParametersWithout) {
+  QuantDescriptor d = fake_quantize({100});
+  d.direction = QuantDirection::kBackward;
+  d.parameter_gradients = true;
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  const std::vector<float> grad = wave(100, 4);
+  const OnDevice x = OnDevice::of(wave(100, 1000));
+  const OnDevice grad_y = OnDevice::of(grad);
+  const OnDevice grad_x = OnDevice::of(std::vector<float>(100, 9));
+  const OnDevice scale = OnDevice::of(std::vector<float>{0.1F});
+  const OnDevice grad_scale = OnDevice::of(std::vector<float>{9});
+  const OnDevice off(std::vector<std::uint8_t>{0});
+  const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
+  QuantArgs args;
+  args.x = x.get();
+  args.grad_y = grad_y.get();
+  args.grad_x = grad_x.get();
+  args.scale = scale.get();
+  args.grad_scale = grad_scale.get();
+  args.quantizing = off.get<std::uint8_t>();
+  plan.run(nullptr, workspace.get(), args);
+  EXPECT_EQ(grad_x.host<float>(), grad);
+  EXPECT_EQ(grad_scale.host<float>()[0], 0);
+}
+
+TEST(QuantCheck, NamesWhatIsWrongWithTheArguments) {
+  const OnDevice memory(std::vector<std::uint8_t>(4096, 0));
+  const OnDevice scale = OnDevice::of(std::vector<float>{0.1F, 0.2F, -0.3F});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{0, 300, 0});
+  QuantDescriptor d = fake_quantize({3, 5});
+  d.granularity = Granularity::kChannel;
+  d.options.axis = 0;
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  QuantArgs args;
+  const auto expect = [&](const char* part, bool values = false) {
+    EXPECT_NE(plan.can_implement(args, values).find(part), std::string::npos)
+        << plan.can_implement(args, values);
+  };
+  expect("needs x, got null");
+  args.x = memory.get<std::uint8_t>() + 2;
+  expect("expected x aligned to 4 bytes");
+  args.x = memory.get();
+  args.y = memory.get<std::uint8_t>() + 1024;
+  expect("needs scale");
+  args.scale = scale.get();
+  EXPECT_EQ(plan.can_implement(args), "");
+  expect("set 2 is not", true);
+  args.zero_point = zero_point.get<std::int32_t>();
+  expect("set 1 is not", true);
+  args.codes = memory.get();
+  expect("takes no codes");
+  EXPECT_THROW(plan.run(nullptr, nullptr, args), std::invalid_argument);
+}
+
+void expect_refused(const QuantDescriptor& d, const char* part) {
+  try {
+    QuantPlan::select(d, test::device());
+    FAIL() << "accepted, expected: " << part;
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(QuantCheck, RefusesDescriptorsThatMakeNoSense) {
+  QuantDescriptor d = fake_quantize({4, 6});
+  d.range = {0, 256};
+  expect_refused(d, "within [0, 255] for u8 codes, got [0, 256]");
+  d.range = {5, 5};
+  expect_refused(d, "qmin < qmax");
+  d = fake_quantize({4, 6});
+  d.symmetric = true;
+  d.range = {3, 200};
+  expect_refused(d, "symmetric range");
+  d = fake_quantize({4, 6});
+  d.granularity = Granularity::kChannel;
+  d.options.axis = 2;
+  expect_refused(d, "rank 2, got 2");
+  d.granularity = Granularity::kGroup;
+  d.options = {};
+  expect_refused(d, "a group size > 0, got 0");
+  d = fake_quantize({4});
+  d.granularity = Granularity::kBlock;
+  expect_refused(d, "at least 2 axes, got [4]");
+  d = fake_quantize({4, -1});
+  expect_refused(d, "sizes >= 0");
+  d = fake_quantize({1, 1, 1, 1, 1, 1, 1, 1, 1});
+  expect_refused(d, "at most 8 axes");
+  d = fake_quantize({4, 6});
+  d.strides = {6};
+  expect_refused(d, "one stride per axis");
+  d.strides = {0, 1};
+  expect_refused(d, "strides other than 0");
+  d = fake_quantize({4, 6});
+  d.direction = QuantDirection::kBackward;
+  d.statistics = Statistics::kDynamic;
+  expect_refused(d, "statistics belong to forward");
+  d = fake_quantize({4, 6});
+  d.parameter_gradients = true;
+  expect_refused(d, "belong to the backward of fake-quantize");
+  d = fake_quantize({4, 6});
+  d.statistics = Statistics::kCurrent;
+  d.averaging_constant = 0;
+  expect_refused(d, "averaging constant in (0, 1]");
+}
+
+TEST(QuantCheck, WorkspaceLimitAndIdentity) {
+  QuantDescriptor d = fake_quantize({5000});
+  d.direction = QuantDirection::kBackward;
+  d.parameter_gradients = true;
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  EXPECT_EQ(plan.workspace_bytes(), 5U * 2 * 8);
+  EXPECT_EQ(plan.identity().rfind("fake_quantize_backward_lsq_tensor_f32_u8_", 0), 0U);
+  EXPECT_TRUE(plan.precision().deterministic);
+  EXPECT_THROW(QuantPlan::select(d, test::device(), {.workspace_limit_bytes = 79}),
+               std::runtime_error);
+}
+
+}  // namespace
+}  // namespace steelyard::kernels

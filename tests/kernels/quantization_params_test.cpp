@@ -1,0 +1,158 @@
+#include "kernels/quantization_params.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace steelyard::kernels {
+namespace {
+
+using Params = QuantizationParams;
+const std::vector<std::int64_t> kShape{6, 40};
+
+TEST(QuantizationParams, PresetsHaveTheirRanges) {
+  EXPECT_EQ(Params::int8_symmetric().range, (CodeRange{-127, 127}));
+  EXPECT_EQ(Params::uint8_asymmetric().range, (CodeRange{0, 255}));
+  EXPECT_EQ(Params::int4_symmetric().range, (CodeRange{-7, 7}));
+  EXPECT_EQ(code_bits(Params::int4_symmetric().code_type), 4);
+  EXPECT_TRUE(Params::int8_symmetric().symmetric);
+  EXPECT_FALSE(Params::uint8_asymmetric().symmetric);
+}
+
+TEST(QuantizationParams, CountsParameterSetsOfEveryGranularity) {
+  const Params base = Params::int8_symmetric();
+  EXPECT_EQ(base.num_parameter_sets(kShape), 1);
+  EXPECT_EQ(base.channel_wise(0).num_parameter_sets(kShape), 6);
+  EXPECT_EQ(base.channel_wise(1).num_parameter_sets(kShape), 40);
+  EXPECT_TRUE(base.channel_wise(1).is_per_channel());
+  EXPECT_EQ(base.token_wise().num_parameter_sets(kShape), 6);
+  EXPECT_EQ(base.block_wise(16).num_parameter_sets(kShape), 6 * 3);
+  EXPECT_EQ(base.block_wise(4, 0).num_parameter_sets(kShape), 2 * 40);
+  EXPECT_EQ(base.block_wise_2d(4, 16).num_parameter_sets(kShape), 2 * 3);
+  EXPECT_FALSE(base.block_wise(16).is_per_channel());
+}
+
+TEST(QuantizationParams, FromStatisticsFollowsTheDefinition) {
+  const double lo[] = {-1.0, 0.5, 0.0, -3.0, 2.0, -4e-60};
+  const double hi[] = {2.0, 6.0, 0.0, -1.0, 1.0, 1e-60};
+  const Params affine = Params::uint8_asymmetric().channel_wise(0).from_statistics(kShape, lo, hi);
+  affine.validate(kShape);
+  EXPECT_EQ(affine.scale[0], static_cast<double>(static_cast<float>(3.0 / 255)));
+  EXPECT_EQ(affine.zero_point[0], 85);
+  EXPECT_EQ(affine.scale[1], static_cast<double>(static_cast<float>(6.0 / 255)));
+  EXPECT_EQ(affine.zero_point[1], 0);
+  EXPECT_EQ(affine.scale[2], 1);  // a zero range
+  EXPECT_EQ(affine.zero_point[3], 255);
+  EXPECT_EQ(affine.scale[4], 1);  // nothing seen
+  EXPECT_EQ(affine.scale[5], static_cast<double>(std::numeric_limits<float>::min()));
+  const Params symmetric = Params::int8_symmetric().channel_wise(0).from_statistics(kShape, lo, hi);
+  EXPECT_EQ(symmetric.scale[3], static_cast<double>(static_cast<float>(3.0 / 127)));
+  EXPECT_EQ(symmetric.zero_point[3], 0);
+}
+
+TEST(QuantizationParams, ScalesAreRoundedToTheirStoredType) {
+  Params params = Params::int4_symmetric();
+  const double lo[] = {-1.0};
+  for (const double amax : {0.1, 3.7, 1e-12, 1e9}) {
+    const double hi[] = {amax};
+    const double negative[] = {-amax};
+    params.scale_type = ValueType::kF16;
+    const double half = params.from_statistics(kShape, negative, hi).scale[0];
+    EXPECT_EQ(half, static_cast<double>(widen(narrow<Half>(static_cast<float>(half)))));
+    EXPECT_GE(half, 0x1p-24);
+    EXPECT_LE(half, 65504);
+    params.scale_type = ValueType::kBF16;
+    const double brain = params.from_statistics(kShape, negative, hi).scale[0];
+    EXPECT_NEAR(brain, amax / 7, amax / 7 / 256);
+  }
+  params.scale_type = ValueType::kF64;
+  const double hi[] = {0.1};
+  EXPECT_EQ(params.from_statistics(kShape, lo, hi).scale[0], 1.0 / 7);
+}
+
+TEST(QuantizationParams, ErrorBoundHoldsForEveryGranularity) {
+  std::vector<float> x(240);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 5.0F * std::sin(static_cast<float>(i * i));
+  for (const Params& preset :
+       {Params::int8_symmetric(), Params::uint8_asymmetric(), Params::int4_symmetric()}) {
+    for (const Params& shared : {preset, preset.channel_wise(1), preset.token_wise(),
+                                 preset.block_wise(16), preset.block_wise_2d(4, 7)}) {
+      const SetMap map = make_set_map(kShape, shared.granularity, shared.options);
+      const auto sets = static_cast<std::size_t>(map.sets);
+      const double inf = std::numeric_limits<double>::infinity();
+      std::vector<double> lo(sets, inf), hi(sets, -inf);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto set = static_cast<std::size_t>(map.set_of(static_cast<std::int64_t>(i)));
+        lo[set] = std::min(lo[set], static_cast<double>(x[i]));
+        hi[set] = std::max(hi[set], static_cast<double>(x[i]));
+      }
+      const Params params = shared.from_statistics(kShape, lo, hi);
+      params.validate(kShape);
+      const QuantPlan plan = QuantPlan::select(
+          params.descriptor(QuantOperation::kFakeQuantize, QuantDirection::kForward, kShape),
+          DeviceType::kCpu);
+      std::vector<float> scale(params.scale.begin(), params.scale.end());
+      std::vector<std::int32_t> zero_point = params.zero_point;
+      std::vector<float> y(x.size());
+      QuantArgs args;
+      args.x = x.data();
+      args.y = y.data();
+      args.scale = scale.data();
+      args.zero_point = zero_point.data();
+      plan.run(nullptr, nullptr, args);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const std::int64_t set = map.set_of(static_cast<std::int64_t>(i));
+        // Where rounding the zero point moved the range, values at its end lose up to a step.
+        const double bound = params.quantization_error_bound(set) * (params.symmetric ? 1 : 2);
+        EXPECT_LE(std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])), bound + 1e-5);
+        EXPECT_GE(static_cast<double>(y[i]), params.smallest_value(set) - 1e-5);
+        EXPECT_LE(static_cast<double>(y[i]), params.largest_value(set) + 1e-5);
+      }
+    }
+  }
+}
+
+TEST(QuantizationParams, CompressionCountsTheParametersToo) {
+  EXPECT_DOUBLE_EQ(Params::int8_symmetric().compression_ratio(kShape), 960.0 / (240 + 4));
+  EXPECT_DOUBLE_EQ(Params::uint8_asymmetric().compression_ratio(kShape), 960.0 / (240 + 4 + 1));
+  EXPECT_DOUBLE_EQ(Params::int4_symmetric().block_wise(16).compression_ratio(kShape),
+                   960.0 / (120 + 18 * 4));
+  Params half = Params::int4_symmetric().block_wise(16);
+  half.scale_type = ValueType::kF16;
+  EXPECT_DOUBLE_EQ(half.compression_ratio(kShape, ValueType::kBF16), 480.0 / (120 + 18 * 2));
+}
+
+void expect_invalid(const Params& params, const char* part) {
+  try {
+    params.validate(kShape);
+    FAIL() << "accepted, expected: " << part;
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(QuantizationParams, ValidateNamesWhatIsWrong) {
+  Params params = Params::uint8_asymmetric();
+  expect_invalid(params, "expected 1 scales");
+  params.scale = {0.1};
+  params.zero_point = {256};
+  expect_invalid(params, "set 0");
+  params.zero_point = {255};
+  params.validate(kShape);
+  params.scale = {std::nan("")};
+  expect_invalid(params, "finite scale");
+  params.scale = {0.0};
+  expect_invalid(params, "finite scale");
+  params.scale = {0.1};
+  params.range = {0, 300};
+  expect_invalid(params, "within [0, 255]");
+  params = Params::int8_symmetric();
+  params.scale = {0.1};
+  params.zero_point = {1};
+  expect_invalid(params, "of 0");
+}
+
+}  // namespace
+}  // namespace steelyard::kernels

@@ -1,0 +1,74 @@
+#include "kernels/value_type.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <random>
+
+#include "tests/kernels/quant_reference.h"
+
+namespace steelyard::kernels {
+namespace {
+
+TEST(NarrowFloats, EveryPatternWidensExactly) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto pattern = static_cast<std::uint16_t>(bits);
+    const double half = reference::half_value(pattern);
+    const double brain = reference::bfloat16_value(pattern);
+    const float wide_half = widen(Half{pattern});
+    const float wide_brain = widen(BFloat16{pattern});
+    if (std::isnan(half)) {
+      ASSERT_TRUE(std::isnan(wide_half)) << bits;
+    } else {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(wide_half),
+                std::bit_cast<std::uint32_t>(static_cast<float>(half)))
+          << bits;
+    }
+    if (std::isnan(brain)) {
+      ASSERT_TRUE(std::isnan(wide_brain)) << bits;
+    } else {
+      ASSERT_EQ(static_cast<double>(wide_brain), brain) << bits;
+    }
+  }
+}
+
+template <typename V>
+void check_narrow(float value, std::uint16_t infinity, double (*value_of)(std::uint16_t)) {
+  const std::uint16_t want = reference::nearest(static_cast<double>(value), infinity, value_of);
+  ASSERT_EQ(narrow<V>(value).bits, want) << value;
+}
+
+// Every value of a format, the ties between neighbours and their neighbours among the floats.
+TEST(NarrowFloats, RoundToTheNearestEven) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto pattern = static_cast<std::uint16_t>(bits);
+    for (const bool is_half : {true, false}) {
+      const float value = is_half ? widen(Half{pattern}) : widen(BFloat16{pattern});
+      if (std::isnan(value)) continue;
+      const auto next = static_cast<std::uint16_t>(pattern + 1);
+      const float above = is_half ? widen(Half{next}) : widen(BFloat16{next});
+      const float tie = value / 2 + above / 2;
+      for (const float each : {value, tie, std::nextafter(tie, 0.0F), std::nextafter(tie, 1e38F)}) {
+        if (is_half) {
+          check_narrow<Half>(each, 0x7C00, reference::half_value);
+        } else {
+          check_narrow<BFloat16>(each, 0x7F80, reference::bfloat16_value);
+        }
+      }
+    }
+  }
+}
+
+TEST(NarrowFloats, AnyFloat) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 200000; ++i) {
+    const float value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    check_narrow<Half>(value, 0x7C00, reference::half_value);
+    check_narrow<BFloat16>(value, 0x7F80, reference::bfloat16_value);
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::kernels
