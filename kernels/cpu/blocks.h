@@ -31,7 +31,7 @@ void parallel_blocks(std::int64_t n, Body&& body) {
 // the same time: a buffer of a whole block reached 0.83 of copy, chunks of 256 bytes 0.98 (64 MiB);
 // where producing has a cost per call, larger chunks pay. chunk_bytes is a multiple of kCacheLine,
 // at most kMaxChunkBytes.
-constexpr std::int64_t kSmallChunkBytes = 256;
+constexpr std::int64_t kSmallChunkBytes = 512;
 constexpr std::int64_t kMaxChunkBytes = 2048;
 template <typename T, typename Produce>
 void write_block(T* to, std::int64_t count, bool stream, std::int64_t chunk_bytes,

@@ -27,7 +27,7 @@ struct MultiplyAll {  // dequantize
 };
 
 template <typename Rule, typename T, typename Params>
-void gradient_run(std::int64_t n, const Params& params, const T* x, const T* grad_y, T* grad_x) {
+void gradient_run(std::int64_t n, Params params, const T* x, const T* grad_y, T* grad_x) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
@@ -37,7 +37,7 @@ void gradient_run(std::int64_t n, const Params& params, const T* x, const T* gra
 
 // inside[i] != 0 where the gradient passes.
 template <typename Rule, typename T, typename Params>
-void masked_run(std::int64_t n, const Params& params, const std::uint8_t* inside, const T* grad_y,
+void masked_run(std::int64_t n, Params params, const std::uint8_t* inside, const T* grad_y,
                 T* grad_x) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {

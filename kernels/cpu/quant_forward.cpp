@@ -15,16 +15,25 @@
 namespace steelyard::kernels {
 namespace {
 
+// Runs take their parameters by value: codes and masks are bytes, which might alias anything else.
 template <typename T, typename Params>
-void fake_quantize_run(std::int64_t n, const Params& params, const T* x, T* y) {
+void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) y[i] = fake_quantize_value(x[i], params[i]);
 }
 
+// The same, and the extremes of x, which y does not alias.
+template <typename T>
+RunExtremes<T> fake_quantize_and_measure(std::int64_t n, Affine<T> p, const T* x, T* y) {
+  if (n == 0) return {};
+  const BitExtremes<T> seen = visit_with_extremes(
+      n, x, [=](std::int64_t i, T value) { y[i] = fake_quantize_value(value, p); });
+  return seen.all_finite() ? seen.values() : finite_extremes(n, x);
+}
+
 // The same, with a byte for each element: whether it is inside.
 template <typename T, typename Params>
-void fake_quantize_run(std::int64_t n, const Params& params, const T* x, T* y,
-                       std::uint8_t* inside) {
+void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y, std::uint8_t* inside) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
@@ -36,7 +45,7 @@ void fake_quantize_run(std::int64_t n, const Params& params, const T* x, T* y,
 
 // Writes the low byte of each code and whether it is inside. Returns the number of NaN.
 template <typename T, typename Params>
-std::int32_t quantize_run(std::int64_t n, const Params& params, const T* x, std::uint8_t* codes,
+std::int32_t quantize_run(std::int64_t n, Params params, const T* x, std::uint8_t* codes,
                           std::uint8_t* inside) {
   std::int32_t nan = 0;
   STEELYARD_VECTORIZE
@@ -51,7 +60,7 @@ std::int32_t quantize_run(std::int64_t n, const Params& params, const T* x, std:
 }
 
 template <typename T, typename Code, typename Params>
-void dequantize_run(std::int64_t n, const Params& params, const Code* codes, T* y) {
+void dequantize_run(std::int64_t n, Params params, const Code* codes, T* y) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
@@ -90,6 +99,21 @@ class Forward {
         return 0;
     }
     return 0;
+  }
+
+  // Fake-quantizes elements [begin, end) without a mask and measures them, in one pass. Only where
+  // runs lie in one set.
+  void measured_block(std::int64_t begin, std::int64_t end, RangeSlots<T>& slots) const {
+    write_values(
+        problem_.strides, y(), begin, end, stream_, kMaxChunkBytes,
+        [&](std::int64_t first, std::int64_t count, T* out) {
+          for_each_run(
+              first, count,
+              [&](std::int64_t length, const auto& params, const T* in, std::int64_t offset) {
+                slots.add_run(first + offset,
+                              fake_quantize_and_measure<T>(length, params[0], in, out + offset));
+              });
+        });
   }
 
   // The values themselves, every one inside: what a quantizer that is off gives.
@@ -265,7 +289,13 @@ class StatisticsPass {
   // Quantizes (or passes) every block and, where asked, measures it while it is in the cache.
   void forward(bool quantizing, bool observing) {
     const Forward<V> forward(problem_, args_);
+    const bool together =
+        observing && quantizing && args_.mask == nullptr && args_.x != args_.y && !plan_.tiled();
     each_block(observing, [&](RangeSlots<T>& slots, std::int64_t begin, std::int64_t end) {
+      if (together) {
+        forward.measured_block(begin, end, slots);
+        return;
+      }
       if (observing) add(slots, begin, end);  // before y is written: it may be x
       if (quantizing) {
         forward.block(begin, end);

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/set_runs.h"
 #include "kernels/cpu/vectorize.h"
+#include "kernels/value_type.h"
 
 namespace steelyard::kernels {
 
@@ -37,35 +37,64 @@ void take_values(std::int64_t count, const T* x, T* lo, T* hi, Count* skipped) {
   }
 }
 
-// The extremes of `count` values, gathered in parallel slots (counters as wide as T vectorise best,
-// and are emptied before they can overflow).
+// The extremes of finite values from three reductions of their bits: integers' minima and maxima
+// vectorise, those of floats do not while NaN and signed zeros count. The largest signed pattern is
+// the largest value unless all are negative, the largest unsigned one is the smallest value unless
+// none is; the smallest unsigned pattern serves where either fails.
+template <typename T>
+struct BitExtremes {
+  using Signed = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  using Unsigned = std::make_unsigned_t<Signed>;
+
+  Signed largest = std::numeric_limits<Signed>::min();
+  Unsigned largest_unsigned = 0;
+  Unsigned smallest_unsigned = std::numeric_limits<Unsigned>::max();
+
+  bool all_finite() const {
+    constexpr T kInfinity = std::numeric_limits<T>::infinity();
+    return largest < bits_as<Signed>(kInfinity) && largest_unsigned < bits_as<Unsigned>(-kInfinity);
+  }
+  // Of at least one value, all finite.
+  RunExtremes<T> values() const {
+    const bool none_negative = static_cast<Signed>(largest_unsigned) >= 0;
+    return {bits_as<T>(none_negative ? smallest_unsigned : largest_unsigned),
+            largest < 0 ? bits_as<T>(smallest_unsigned) : bits_as<T>(largest)};
+  }
+};
+
+// Calls visit(i, x[i]) for every i in order and gathers the patterns of x, in one loop.
+template <typename T, typename Visit>
+BitExtremes<T> visit_with_extremes(std::int64_t count, const T* x, Visit&& visit) {
+  using Signed = typename BitExtremes<T>::Signed;
+  using Unsigned = typename BitExtremes<T>::Unsigned;
+  BitExtremes<T> seen;
+  Signed largest = seen.largest;
+  Unsigned largest_unsigned = seen.largest_unsigned;
+  Unsigned smallest_unsigned = seen.smallest_unsigned;
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T value = x[i];
+    largest = std::max(largest, bits_as<Signed>(value));
+    largest_unsigned = std::max(largest_unsigned, bits_as<Unsigned>(value));
+    smallest_unsigned = std::min(smallest_unsigned, bits_as<Unsigned>(value));
+    visit(i, value);
+  }
+  return {largest, largest_unsigned, smallest_unsigned};
+}
+
+// The same where some values may not be finite: one by one, since it is rare.
+template <typename T>
+RunExtremes<T> finite_extremes(std::int64_t count, const T* x) {
+  RunExtremes<T> run;
+  for (std::int64_t i = 0; i < count; ++i) take_values(1, x + i, &run.lo, &run.hi, &run.skipped);
+  return run;
+}
+
 template <typename T>
 RunExtremes<T> extremes_of_run(std::int64_t count, const T* x) {
-  constexpr std::int64_t kLanes = 64;
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  using Narrow = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
-  RunExtremes<T> run;
-  while (count > 0) {
-    const std::int64_t part = std::min(kMost, count);
-    std::array<T, kLanes> lo;
-    std::array<T, kLanes> hi;
-    std::array<Narrow, kLanes> skipped{};
-    lo.fill(std::numeric_limits<T>::infinity());
-    hi.fill(-std::numeric_limits<T>::infinity());
-    std::int64_t i = 0;
-    for (; i + kLanes <= part; i += kLanes) {
-      take_values(kLanes, x + i, lo.data(), hi.data(), skipped.data());
-    }
-    take_values(part - i, x + i, lo.data(), hi.data(), skipped.data());
-    for (std::int64_t lane = 0; lane < std::min(kLanes, part); ++lane) {
-      run.lo = lo[lane] < run.lo ? lo[lane] : run.lo;
-      run.hi = hi[lane] > run.hi ? hi[lane] : run.hi;
-      run.skipped += skipped[lane];
-    }
-    x += part;
-    count -= part;
-  }
-  return run;
+  if (count == 0) return {};
+  const BitExtremes<T> seen = visit_with_extremes(count, x, [](std::int64_t, T) {});
+  return seen.all_finite() ? seen.values() : finite_extremes(count, x);
 }
 
 // Extremes and skipped elements of `size` independent slots.
@@ -102,9 +131,14 @@ class RangeSlots {
         take_values(length, x + (first - begin), slots_.lo.data() + offset,
                     slots_.hi.data() + offset, slots_.skipped.data() + offset);
       } else {
-        slots_.fold(plan_->set(first), extremes_of_run(length, x + (first - begin)));
+        add_run(first, extremes_of_run(length, x + (first - begin)));
       }
     });
+  }
+
+  // The extremes of a run that lies in the set of logical index `first`. Not for tiles.
+  void add_run(std::int64_t first, const RunExtremes<T>& run) {
+    slots_.fold(plan_->set(first), run);
   }
 
   void fold_into(Extremes<T>& total) const {

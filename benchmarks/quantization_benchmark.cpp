@@ -1,0 +1,401 @@
+// Bandwidth of the quantization kernels against the fastest copy with the same threads.
+//
+// Every round runs each kernel and both copies once, one after the other, so that a drift of the
+// machine meets all of them; a row is the median over rounds. Copy = the faster of memcpy and a
+// copy with non-temporal stores.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/stream.h"
+#include "kernels/histogram.h"
+#include "kernels/quant_plan.h"
+#include "kernels/reduce.h"
+
+namespace {
+
+using namespace steelyard::kernels;
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+struct Case {
+  std::string name;
+  double bytes_per_element;
+  std::function<void()> run;
+  std::vector<double> seconds = {};
+};
+
+// Memory that starts on a cache line, as the engine's tensors do.
+struct AlignedDelete {
+  void operator()(void* p) const { ::operator delete[](p, std::align_val_t(kCacheLine)); }
+};
+template <typename T>
+using AlignedArray = std::unique_ptr<T[], AlignedDelete>;
+template <typename T>
+AlignedArray<T> aligned_array(std::int64_t n) {
+  return AlignedArray<T>(static_cast<T*>(
+      ::operator new[](static_cast<std::size_t>(n) * sizeof(T), std::align_val_t(kCacheLine))));
+}
+
+// Arrays of n values and their codes, touched by the threads that will use them. Values are the
+// same in every format: half-steps of the scale around the code range, so that some are clamped.
+struct Arrays {
+  Arrays(ValueType value_type, std::int64_t bytes)
+      : type(value_type),
+        n(bytes / value_bytes(value_type)),
+        x(aligned_array<std::uint8_t>(bytes)),
+        grad(aligned_array<std::uint8_t>(bytes)),
+        y(aligned_array<std::uint8_t>(bytes)),
+        codes(aligned_array<std::uint8_t>(n)),
+        mask(aligned_array<std::uint8_t>(mask_bytes(n))),
+        counts(2048, 0) {
+    visit_value_type(type, [&](auto* tag) {
+      using V = std::remove_pointer_t<decltype(tag)>;
+      V* values = reinterpret_cast<V*>(x.get());
+      V* gradients = reinterpret_cast<V*>(grad.get());
+      parallel_for(n, 1, [&](std::int64_t begin, std::int64_t end) {
+        std::uint32_t state = 12345U + static_cast<std::uint32_t>(begin);
+        for (std::int64_t i = begin; i < end; ++i) {
+          state = state * 1664525U + 1013904223U;
+          const float value = static_cast<float>(state >> 8) / 8388608.0F * 8.0F - 8.0F;
+          values[i] = narrow<V>(static_cast<ComputeType<V>>(value));
+          gradients[i] = values[i];
+        }
+      });
+    });
+    std::memset(y.get(), 0, static_cast<std::size_t>(bytes));
+    std::memset(codes.get(), 0x5A, static_cast<std::size_t>(n));
+    std::memset(mask.get(), 0xA5, static_cast<std::size_t>(mask_bytes(n)));
+  }
+
+  ValueType type;
+  std::int64_t n;
+  AlignedArray<std::uint8_t> x, grad, y, codes, mask;
+  std::vector<std::uint64_t> counts;
+};
+
+void plain_copy(const Arrays& a) {
+  parallel_for(a.n * value_bytes(a.type), 1, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(a.y.get() + begin, a.x.get() + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+void non_temporal_copy(const Arrays& a) {
+  // Sizes are whole MiB and the arrays are aligned: all of it is whole cache lines.
+  parallel_for(
+      a.n * value_bytes(a.type) / kCacheLine, 1, [&](std::int64_t begin, std::int64_t end) {
+        stream_lines(a.y.get() + begin * kCacheLine, a.x.get() + begin * kCacheLine, end - begin);
+        stream_fence();
+      });
+}
+
+// A tensor of n elements, by the granularity that is measured.
+struct Sharing {
+  const char* name;
+  Granularity granularity;
+  GranularityOptions options;
+  std::vector<std::int64_t> (*shape)(std::int64_t n);
+};
+
+const std::vector<Sharing>& sharings() {
+  using G = Granularity;
+  using Shape = std::vector<std::int64_t>;
+  static const std::vector<Sharing> all{
+      {"tensor", G::kTensor, {}, [](std::int64_t n) { return Shape{n}; }},
+      {"channel of 3x3x64",
+       G::kChannel,
+       {.axis = 0},
+       [](std::int64_t n) {
+         return Shape{n / 576, 64, 3, 3};
+       }},
+      {"channel of 7x7 planes",
+       G::kChannel,
+       {.axis = 1},
+       [](std::int64_t n) {
+         return Shape{n / 3136, 64, 7, 7};
+       }},
+      {"channel last of 64",
+       G::kChannel,
+       {.axis = 1},
+       [](std::int64_t n) {
+         return Shape{n / 64, 64};
+       }},
+      {"token of 1024",
+       G::kToken,
+       {},
+       [](std::int64_t n) {
+         return Shape{n / 1024, 1024};
+       }},
+      {"group of 32",
+       G::kGroup,
+       {.axis = 1, .group_size = 32},
+       [](std::int64_t n) {
+         return Shape{n / 1024, 1024};
+       }},
+      {"group of 128",
+       G::kGroup,
+       {.axis = 1, .group_size = 128},
+       [](std::int64_t n) {
+         return Shape{n / 1024, 1024};
+       }},
+      {"block of 16x16",
+       G::kBlock,
+       {.block_rows = 16, .block_columns = 16},
+       [](std::int64_t n) {
+         return Shape{n / 1024, 1024};
+       }},
+  };
+  return all;
+}
+
+// What is measured: a plan with its arguments, and the bytes that it has to move.
+struct Work {
+  const char* name;
+  QuantOperation operation;
+  QuantDirection direction;
+  CodeType code_type;
+  Statistics statistics;
+  bool mask;        // written forward, read backward
+  bool parameters;  // gradients of scale and zero point
+  double values;    // arrays of values read and written; codes and mask come on top
+};
+
+const std::vector<Work>& works() {
+  using O = QuantOperation;
+  using D = QuantDirection;
+  using C = CodeType;
+  using S = Statistics;
+  static const std::vector<Work> all{
+      {"fake_quantize forward", O::kFakeQuantize, D::kForward, C::kU8, S::kGiven, false, false, 2},
+      {"fake_quantize forward + mask", O::kFakeQuantize, D::kForward, C::kU8, S::kGiven, true,
+       false, 2},
+      {"observe + fake_quantize, delayed", O::kFakeQuantize, D::kForward, C::kU8, S::kDelayed,
+       false, false, 2},
+      {"observe + fake_quantize, current", O::kFakeQuantize, D::kForward, C::kU8, S::kCurrent,
+       false, false, 2},
+      {"fake_quantize backward", O::kFakeQuantize, D::kBackward, C::kU8, S::kGiven, false, false,
+       3},
+      {"fake_quantize backward from mask", O::kFakeQuantize, D::kBackward, C::kU8, S::kGiven, true,
+       false, 2},
+      {"fake_quantize backward, LSQ", O::kFakeQuantize, D::kBackward, C::kU8, S::kGiven, false,
+       true, 3},
+      {"quantize u8", O::kQuantize, D::kForward, C::kU8, S::kGiven, false, false, 1},
+      {"quantize u8 + mask", O::kQuantize, D::kForward, C::kU8, S::kGiven, true, false, 1},
+      {"quantize s4", O::kQuantize, D::kForward, C::kS4, S::kGiven, false, false, 1},
+      {"quantize s2", O::kQuantize, D::kForward, C::kS2, S::kGiven, false, false, 1},
+      {"quantize u8, dynamic", O::kQuantize, D::kForward, C::kU8, S::kDynamic, false, false, 1},
+      {"quantize backward", O::kQuantize, D::kBackward, C::kU8, S::kGiven, false, false, 3},
+      {"dequantize u8", O::kDequantize, D::kForward, C::kU8, S::kGiven, false, false, 1},
+      {"dequantize s4", O::kDequantize, D::kForward, C::kS4, S::kGiven, false, false, 1},
+      {"dequantize backward", O::kDequantize, D::kBackward, C::kU8, S::kGiven, false, false, 2},
+  };
+  return all;
+}
+
+// A plan with the memory that its parameters live in.
+struct Runner {
+  Runner(const Work& work, const Sharing& sharing, Arrays& a) {
+    QuantDescriptor d;
+    d.operation = work.operation;
+    d.direction = work.direction;
+    d.granularity = sharing.granularity;
+    d.options = sharing.options;
+    d.shape = sharing.shape(a.n);
+    d.value_type = a.type;
+    d.code_type = work.code_type;
+    d.range = whole_range(work.code_type);
+    d.statistics = work.statistics;
+    d.parameter_gradients = work.parameters;
+    plan = QuantPlan::select(d, DeviceType::kCpu);
+    const auto sets = static_cast<std::size_t>(plan.num_parameter_sets());
+    scale.assign(sets, 0.05);
+    scale_f32.assign(sets, 0.05F);
+    zero_point.assign(sets, d.range.qmax / 2);
+    lo.assign(sets, 1);
+    hi.assign(sets, -1);
+    grads.assign(2 * sets, 0);
+    workspace.resize(plan.workspace_bytes());
+    const bool forward = work.direction == QuantDirection::kForward;
+    const bool wide = a.type == ValueType::kF64;
+    if (work.operation != QuantOperation::kDequantize && (forward || !work.mask))
+      args.x = a.x.get();
+    if (forward && work.operation != QuantOperation::kQuantize) args.y = a.y.get();
+    if (forward && work.operation != QuantOperation::kFakeQuantize) args.codes = a.codes.get();
+    if (!forward) {
+      args.grad_y = a.grad.get();
+      args.grad_x = a.y.get();
+    }
+    if (work.mask) args.mask = a.mask.get();
+    args.scale = wide ? static_cast<void*>(scale.data()) : scale_f32.data();
+    args.zero_point = zero_point.data();
+    if (work.parameters) {
+      args.grad_scale = grads.data();
+      args.grad_zero_point = grads.data() + sets;
+    }
+    args.range_lo = lo.data();
+    args.range_hi = hi.data();
+    args.initialised = &initialised;
+    if (work.statistics == Statistics::kDelayed) plan.run(nullptr, workspace.data(), args);
+  }
+
+  QuantPlan plan;
+  QuantArgs args;
+  std::vector<double> scale, lo, hi, grads;
+  std::vector<float> scale_f32;
+  std::vector<std::int32_t> zero_point;
+  std::vector<std::uint8_t> workspace;
+  std::uint8_t initialised = 0;
+};
+
+double bytes_per_element(const Work& work, ValueType type) {
+  const double codes =
+      work.operation == QuantOperation::kFakeQuantize || work.direction == QuantDirection::kBackward
+          ? 0
+          : code_bits(work.code_type) / 8.0;
+  return work.values * static_cast<double>(value_bytes(type)) + codes + (work.mask ? 0.125 : 0);
+}
+
+bool makes_sense(const Work& work, const Sharing& sharing) {
+  // With a mask the gradient has no scale: one sharing stands for all.
+  return sharing.granularity == Granularity::kTensor || !work.mask ||
+         work.direction == QuantDirection::kForward;
+}
+
+// The two copies first.
+std::vector<Case> cases(Arrays& a, const std::regex& filter) {
+  const double value = static_cast<double>(value_bytes(a.type));
+  std::vector<Case> all{{"copy: memcpy", 2 * value, [&a] { plain_copy(a); }},
+                        {"copy: non-temporal", 2 * value, [&a] { non_temporal_copy(a); }}};
+  for (const Work& work : works()) {
+    for (const Sharing& sharing : sharings()) {
+      const std::string name = std::string(work.name) + ", " + sharing.name;
+      if (!makes_sense(work, sharing) || !std::regex_search(name, filter)) continue;
+      auto runner = std::make_shared<Runner>(work, sharing, a);
+      all.push_back({name, bytes_per_element(work, a.type), [runner] {
+                       runner->plan.run(nullptr, runner->workspace.data(), runner->args);
+                     }});
+    }
+  }
+  if (a.type != ValueType::kF32) return all;
+  const float* x = reinterpret_cast<const float*>(a.x.get());
+  if (std::regex_search("min_max", filter)) {
+    all.push_back({"min_max", 4, [&a, x] {
+                     float lo, hi;
+                     min_max(ChannelLayout::per_tensor(a.n), x, &lo, &hi, nullptr);
+                   }});
+  }
+  if (std::regex_search("histogram", filter)) {
+    all.push_back(
+        {"histogram, 2048 bins", 4, [&a, x] {
+           histogram_accumulate({histogram_exponent(8.0, 2048), 2048}, a.n, x, a.counts.data());
+         }});
+  }
+  return all;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double seconds_of(const std::function<void()>& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+const char* name_of(ValueType type) {
+  constexpr const char* kNames[] = {"f32", "f64", "f16", "bf16"};
+  return kNames[static_cast<int>(type)];
+}
+
+nlohmann::json measure(ValueType type, std::int64_t mib, int rounds, const std::regex& filter) {
+  Arrays arrays(type, mib * kMiB);
+  std::vector<Case> all = cases(arrays, filter);
+  for (const Case& one : all) one.run();
+  for (int round = 0; round < rounds; ++round) {
+    for (Case& one : all) one.seconds.push_back(seconds_of(one.run));
+  }
+  const auto bandwidth = [&](const Case& one) {
+    return one.bytes_per_element * static_cast<double>(arrays.n) / median(one.seconds) * 1e-9;
+  };
+  const double copy = std::max(bandwidth(all[0]), bandwidth(all[1]));
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Case& one : all) {
+    const double speed = bandwidth(one);
+    fmt::print("{:4} MiB {:4}  {:56} {:7.1f} GB/s  {:5.2f} of copy\n", mib, name_of(type), one.name,
+               speed, speed / copy);
+    std::fflush(stdout);
+    rows.push_back({{"mib", mib},
+                    {"type", name_of(type)},
+                    {"name", one.name},
+                    {"milliseconds", median(one.seconds) * 1e3},
+                    {"gb_per_s", speed},
+                    {"ratio_to_copy", speed / copy}});
+  }
+  return rows;
+}
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Bandwidth of the quantization kernels against copy");
+  std::vector<std::int64_t> sizes{64, 256};
+  int rounds = 15;
+  int threads = num_threads();
+  std::string out;
+  std::vector<std::string> types{"f32", "f64", "f16", "bf16"};
+  std::string filter = ".";
+  app.add_option("--mib", sizes, "Sizes of an array of values in MiB");
+  app.add_option("--types", types, "Of f32, f64, f16, bf16");
+  app.add_option("--filter", filter, "Only what this regular expression finds in its name");
+  app.add_option("--rounds", rounds, "Interleaved rounds");
+  app.add_option("--threads", threads, "CPU threads");
+  app.add_option("--out", out, "JSON file to write");
+  CLI11_PARSE(app, argc, argv);
+  set_num_threads(threads);
+
+  nlohmann::json rows = nlohmann::json::array();
+  for (const ValueType type :
+       {ValueType::kF32, ValueType::kF64, ValueType::kF16, ValueType::kBF16}) {
+    if (std::find(types.begin(), types.end(), name_of(type)) == types.end()) continue;
+    for (const std::int64_t mib : sizes) {
+      for (auto& row : measure(type, mib, rounds, std::regex(filter)))
+        rows.push_back(std::move(row));
+    }
+  }
+  if (out.empty()) return 0;
+  std::ofstream(out) << nlohmann::json{{"benchmark", "quantization"},
+                                       {"cpu", cpu_name()},
+                                       {"threads", threads},
+                                       {"unix_time", std::time(nullptr)},
+                                       {"rounds", rounds},
+                                       {"rows", rows}}
+                            .dump(2)
+                     << '\n';
+  return 0;
+}
