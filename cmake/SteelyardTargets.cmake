@@ -4,7 +4,7 @@ add_library(steelyard_flags INTERFACE)
 target_compile_features(steelyard_flags INTERFACE cxx_std_20)
 target_compile_options(steelyard_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>
-  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -std=c++20>)  # CMake 3.25 does not know nvcc 13's C++20
 if(STEELYARD_NATIVE)
   target_compile_options(steelyard_flags INTERFACE
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=native>>)

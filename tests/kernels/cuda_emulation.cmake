@@ -17,7 +17,8 @@ target_link_libraries(cuda_emulation PUBLIC steelyard_flags PRIVATE steelyard_wa
 
 steelyard_add_tests(cuda_emulation_test
   SOURCES cuda_emulation_test.cpp
-  DEPENDS cuda_emulation)
+  DEPENDS cuda_emulation
+  LABELS once)
 
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
@@ -33,4 +34,5 @@ target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_w
 
 steelyard_add_tests(quant_plan_emulated_test
   SOURCES ${quant_plan_tests} quant_device_emulated.cpp $<TARGET_OBJECTS:emulated_kernels>
-  DEPENDS steelyard::kernels cuda_emulation)
+  DEPENDS steelyard::kernels cuda_emulation
+  LABELS once)

@@ -11,18 +11,21 @@ steelyard_add_tests(quantization_kernels_test
     requantize_test.cpp
     value_type_test.cpp
   DEPENDS steelyard::kernels rapidcheck
+  LABELS once
   ENVIRONMENT RC_PARAMS=max_success=100000)
 
 # QuantPlan against the plain definition; the same sources test other devices.
 set(quant_plan_tests quant_plan_test.cpp quant_statistics_test.cpp)
 steelyard_add_tests(quant_plan_test
   SOURCES ${quant_plan_tests} quant_device_cpu.cpp
-  DEPENDS steelyard::kernels)
+  DEPENDS steelyard::kernels
+  LABELS once)
 
 # Every float pattern, one pair of parameters; STEELYARD_LONG_TESTS=1 in the environment takes more.
 steelyard_add_tests(fake_quantize_exhaustive_test
   SOURCES fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp
-  DEPENDS steelyard::kernels)
+  DEPENDS steelyard::kernels
+  LABELS once)
 
 steelyard_add_tests(integer_kernels_test
   SOURCES integer_test.cpp
@@ -31,15 +34,32 @@ steelyard_add_tests(integer_kernels_test
 add_test(NAME integer_kernels_without_vnni COMMAND integer_kernels_test)
 set_tests_properties(integer_kernels_without_vnni PROPERTIES ENVIRONMENT DNNL_MAX_CPU_ISA=AVX2)
 
+# Device code keeps IEEE division, denormals and separate products and sums: looked up in its PTX.
+# Needs the compiler, no GPU and no CUDA build.
+find_program(STEELYARD_NVCC nvcc HINTS /usr/local/cuda/bin)
+if(STEELYARD_NVCC)
+  foreach(source
+      tests/kernels/affine_ptx.cu
+      kernels/cuda/quant_backward.cu
+      kernels/cuda/quant_forward.cu
+      kernels/cuda/quant_parameter_gradients.cu
+      kernels/cuda/quant_statistics.cu)
+    cmake_path(GET source STEM stem)
+    add_test(NAME ptx.${stem}
+      COMMAND ${CMAKE_COMMAND} -DNVCC=${STEELYARD_NVCC} -DHOST_COMPILER=${CMAKE_CXX_COMPILER}
+        -DSOURCE=${PROJECT_SOURCE_DIR}/${source} -DINCLUDE=${PROJECT_SOURCE_DIR}
+        -DPTX=${CMAKE_CURRENT_BINARY_DIR}/${stem}.ptx -DARCHITECTURE=90
+        -P ${CMAKE_CURRENT_SOURCE_DIR}/check_ptx.cmake)
+  endforeach()
+endif()
+
+# The same tests on a GPU, where the build has CUDA; without a device they are skipped.
 if(STEELYARD_HAVE_CUDA)
-  # The device code of the affine arithmetic keeps IEEE division, denormals and separate products
-  # and sums. Needs the compiler, no GPU.
-  list(GET CMAKE_CUDA_ARCHITECTURES 0 ptx_architecture)
-  add_test(NAME affine_ptx
-    COMMAND ${CMAKE_COMMAND} -DNVCC=${CMAKE_CUDA_COMPILER}
-      -DHOST_COMPILER=${CMAKE_CXX_COMPILER}
-      -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR}/affine_ptx.cu
-      -DINCLUDE=${PROJECT_SOURCE_DIR} -DPTX=${CMAKE_CURRENT_BINARY_DIR}/affine.ptx
-      -DARCHITECTURE=${ptx_architecture}
-      -P ${CMAKE_CURRENT_SOURCE_DIR}/check_ptx.cmake)
+  add_executable(quant_plan_cuda_test ${quant_plan_tests} quant_cpu_gpu_test.cpp
+    quant_device_cuda.cpp)
+  target_link_libraries(quant_plan_cuda_test PRIVATE
+    steelyard::kernels GTest::gmock steelyard_warnings)
+  target_include_directories(quant_plan_cuda_test PRIVATE ${PROJECT_SOURCE_DIR})
+  add_test(NAME gpu.quant_plan COMMAND quant_plan_cuda_test)
+  set_tests_properties(gpu.quant_plan PROPERTIES SKIP_RETURN_CODE 77)
 endif()

@@ -1,0 +1,95 @@
+// The kernels without the engine: quantize an array of weights to 4 bits, one scale for each row,
+// on the CPU and, where there is one, on a GPU, from raw pointers. Both give the same bytes.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/device_memory.h"
+#include "kernels/quant_plan.h"
+
+using namespace steelyard::kernels;
+
+namespace {
+
+constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kColumns = 1000;
+
+struct Quantized {
+  std::vector<std::uint8_t> codes;  // two to a byte
+  std::vector<float> scale;         // one per row
+  std::vector<float> restored;
+};
+
+QuantDescriptor int4_rows(QuantOperation operation) {
+  QuantDescriptor d;
+  d.operation = operation;
+  d.granularity = Granularity::kToken;
+  d.code_type = CodeType::kS4;
+  d.range = {-7, 7};
+  d.symmetric = true;
+  d.shape = {kRows, kColumns};
+  return d;
+}
+
+Quantized quantize_on(DeviceType device, const std::vector<float>& weights) {
+  QuantDescriptor d = int4_rows(QuantOperation::kQuantize);
+  d.statistics = Statistics::kDynamic;  // each row's own extremes choose its scale
+  const QuantPlan quantize = QuantPlan::select(d, device);
+  const QuantPlan dequantize = QuantPlan::select(int4_rows(QuantOperation::kDequantize), device);
+
+  const std::size_t value_bytes = weights.size() * sizeof(float);
+  DeviceBuffer x(device, value_bytes), y(device, value_bytes), codes(device, weights.size() / 2);
+  DeviceBuffer scale(device, kRows * sizeof(float)), zero_point(device, kRows * sizeof(int));
+  DeviceBuffer workspace(device, quantize.workspace_bytes());
+  x.copy_from_host(weights.data(), value_bytes);
+
+  QuantArgs args;
+  args.x = x.data();
+  args.codes = codes.data();
+  args.scale = scale.data();
+  args.zero_point = zero_point.data<std::int32_t>();
+  quantize.run(/*stream=*/nullptr, workspace.data(), args);
+  args.x = nullptr;
+  args.y = y.data();
+  dequantize.run(/*stream=*/nullptr, /*workspace=*/nullptr, args);
+
+  Quantized result{std::vector<std::uint8_t>(codes.bytes()), std::vector<float>(kRows),
+                   std::vector<float>(weights.size())};
+  codes.copy_to_host(result.codes.data(), codes.bytes());
+  scale.copy_to_host(result.scale.data(), scale.bytes());
+  y.copy_to_host(result.restored.data(), value_bytes);
+  fmt::print("{}: {} bytes of values became {} bytes of codes and {} scales\n", quantize.identity(),
+             value_bytes, codes.bytes(), kRows);
+  return result;
+}
+
+}  // namespace
+
+int main() {
+  std::vector<float> weights(kRows * kColumns);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    weights[i] = std::sin(static_cast<float>(i)) * static_cast<float>(1 + i / kColumns);
+  }
+  const Quantized cpu = quantize_on(DeviceType::kCpu, weights);
+
+  // No value may be further from its own than half a step of its row.
+  float worst = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const float steps = std::fabs(weights[i] - cpu.restored[i]) / cpu.scale[i / kColumns];
+    worst = std::max(worst, steps);
+  }
+  fmt::print("largest error: {:.3f} steps\n", worst);
+  if (worst > 0.5001F) return 1;
+
+  if (!device_is_available(DeviceType::kCuda)) {
+    fmt::print("no GPU: the CPU's result stands alone\n");
+    return 0;
+  }
+  const Quantized gpu = quantize_on(DeviceType::kCuda, weights);
+  const bool same = gpu.codes == cpu.codes && gpu.scale == cpu.scale;
+  fmt::print("CPU and GPU agree: {}\n", same ? "yes" : "NO");
+  return same ? 0 : 1;
+}

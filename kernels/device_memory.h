@@ -1,0 +1,38 @@
+// Memory on the CPU or a GPU, for programs that use the kernels alone.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/quant_plan.h"
+
+namespace steelyard::kernels {
+
+// True for the CPU; for CUDA where it was built in and a device answers.
+bool device_is_available(DeviceType device);
+
+// Owns `bytes` of a device's memory, aligned to 64 bytes at least. Throws std::runtime_error where
+// the device is not available, std::bad_alloc or std::runtime_error where memory runs out.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(DeviceType device, std::size_t bytes);
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  ~DeviceBuffer();
+
+  // The default stream's work is done before either returns.
+  void copy_from_host(const void* host, std::size_t bytes);
+  void copy_to_host(void* host, std::size_t bytes) const;
+
+  template <typename T = void>
+  T* data() const {
+    return static_cast<T*>(memory_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  DeviceType device_;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,131 @@
+// The same calls on CPU and GPU: 10^8 values for each operation and format, no bit different.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "kernels/device_memory.h"
+#include "kernels/quant_plan.h"
+
+namespace steelyard::kernels {
+namespace {
+
+constexpr std::int64_t kRows = 25000;
+constexpr std::int64_t kColumns = 4000;
+
+// Patterns of any kind, mostly near the range; every NaN is the one that devices agree on.
+std::vector<std::uint8_t> patterns(ValueType type) {
+  const std::int64_t n = kRows * kColumns;
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(n * value_bytes(type)));
+  std::mt19937_64 random(3);
+  visit_value_type(type, [&](auto* tag) {
+    using V = std::remove_pointer_t<decltype(tag)>;
+    using T = ComputeType<V>;
+    V* values = reinterpret_cast<V*>(bytes.data());
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint64_t bits = random();
+      const T near = static_cast<T>(static_cast<std::int32_t>(bits)) / T(1 << 27);
+      V value = narrow<V>(near);
+      if (bits >> 60 == 0) std::memcpy(&value, &bits, sizeof(V));
+      const T wide = widen(value);
+      values[i] = wide == wide ? value : narrow<V>(T(1));
+    }
+  });
+  return bytes;
+}
+
+struct Outcome {
+  std::vector<std::uint8_t> out, mask, parameters;
+};
+
+Outcome run(const QuantDescriptor& d, DeviceType device, const std::vector<std::uint8_t>& x) {
+  const QuantPlan plan = QuantPlan::select(d, device);
+  const auto sets = static_cast<std::size_t>(plan.num_parameter_sets());
+  const std::size_t real = d.value_type == ValueType::kF64 ? 8 : 4;
+  std::vector<double> wide(sets, 0.031);
+  std::vector<float> narrow_scale(sets, 0.031F);
+  std::vector<std::int32_t> zero_point(sets, 3);
+  const std::size_t n = static_cast<std::size_t>(plan.elements());
+  DeviceBuffer in(device, x.size()), grad(device, x.size()), out(device, x.size());
+  DeviceBuffer mask(device, (n + 7) / 8), scale(device, sets * real), z(device, sets * 4);
+  DeviceBuffer parameters(device, 2 * sets * real);
+  DeviceBuffer workspace(device, std::max<std::size_t>(16, plan.workspace_bytes()));
+  in.copy_from_host(x.data(), x.size());
+  grad.copy_from_host(x.data(), x.size());
+  out.copy_from_host(std::vector<std::uint8_t>(x.size(), 0).data(), x.size());
+  mask.copy_from_host(std::vector<std::uint8_t>(mask.bytes(), 0).data(), mask.bytes());
+  parameters.copy_from_host(std::vector<std::uint8_t>(parameters.bytes(), 0).data(),
+                            parameters.bytes());
+  scale.copy_from_host(real == 8 ? static_cast<const void*>(wide.data()) : narrow_scale.data(),
+                       scale.bytes());
+  z.copy_from_host(zero_point.data(), z.bytes());
+  QuantArgs args;
+  const bool forward = d.direction == QuantDirection::kForward;
+  if (d.operation != QuantOperation::kDequantize) args.x = in.data();
+  if (forward) {
+    if (d.operation == QuantOperation::kFakeQuantize) args.y = out.data();
+    if (d.operation == QuantOperation::kDequantize) args.y = out.data();
+    if (d.operation != QuantOperation::kFakeQuantize) {
+      args.codes = d.operation == QuantOperation::kDequantize ? in.data() : out.data();
+    }
+    if (d.operation != QuantOperation::kDequantize) args.mask = mask.data<std::uint8_t>();
+  } else {
+    args.grad_y = grad.data();
+    args.grad_x = out.data();
+  }
+  args.scale = scale.data();
+  args.zero_point = z.data<std::int32_t>();
+  if (d.parameter_gradients) {
+    args.grad_scale = parameters.data();
+    args.grad_zero_point = parameters.data<std::uint8_t>() + sets * real;
+  }
+  plan.run(nullptr, workspace.data(), args);
+  Outcome outcome{std::vector<std::uint8_t>(out.bytes()), std::vector<std::uint8_t>(mask.bytes()),
+                  std::vector<std::uint8_t>(parameters.bytes())};
+  out.copy_to_host(outcome.out.data(), out.bytes());
+  mask.copy_to_host(outcome.mask.data(), mask.bytes());
+  parameters.copy_to_host(outcome.parameters.data(), parameters.bytes());
+  return outcome;
+}
+
+class CpuAndGpu : public testing::TestWithParam<ValueType> {};
+
+TEST_P(CpuAndGpu, GiveTheSameBits) {
+  const std::vector<std::uint8_t> x = patterns(GetParam());
+  for (const Granularity granularity :
+       {Granularity::kTensor, Granularity::kChannel, Granularity::kGroup}) {
+    for (const auto operation :
+         {QuantOperation::kQuantize, QuantOperation::kDequantize, QuantOperation::kFakeQuantize}) {
+      for (const auto direction : {QuantDirection::kForward, QuantDirection::kBackward}) {
+        for (const bool gradients : {false, true}) {
+          QuantDescriptor d;
+          d.operation = operation;
+          d.direction = direction;
+          d.granularity = granularity;
+          d.options = {.axis = 1, .group_size = 128};
+          d.value_type = GetParam();
+          d.shape = {kRows, kColumns};
+          d.parameter_gradients = gradients;
+          if (gradients && (operation != QuantOperation::kFakeQuantize ||
+                            direction != QuantDirection::kBackward)) {
+            continue;
+          }
+          SCOPED_TRACE(QuantPlan::select(d, DeviceType::kCuda).identity());
+          const Outcome cpu = run(d, DeviceType::kCpu, x);
+          const Outcome gpu = run(d, DeviceType::kCuda, x);
+          EXPECT_TRUE(cpu.out == gpu.out);
+          EXPECT_TRUE(cpu.mask == gpu.mask);
+          EXPECT_TRUE(cpu.parameters == gpu.parameters);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, CpuAndGpu,
+                         testing::Values(ValueType::kF32, ValueType::kF64, ValueType::kF16,
+                                         ValueType::kBF16));
+
+}  // namespace
+}  // namespace steelyard::kernels
