@@ -7,12 +7,12 @@ something on another day.
 """
 import argparse
 import datetime
-import glob
 import json
 import os
-import platform
 import statistics
 import subprocess
+
+from machine import blas_in_use, cpu_name
 
 
 class Stepper:
@@ -35,16 +35,6 @@ class Stepper:
     @property
     def median(self):
         return statistics.median(self.times)
-
-
-def cpu_name():
-    with open("/proc/cpuinfo") as file:
-        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
-
-
-def blas_in_use():
-    """The library behind libblas.so.3, which Debian's torch calls for its matrix products."""
-    return sorted({os.path.realpath(path) for path in glob.glob("/usr/lib/*/libblas.so.3")})
 
 
 def compare(program, model, threads, rounds, steps, with_torch):
