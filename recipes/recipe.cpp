@@ -144,7 +144,7 @@ ScheduleSpec read_schedule(const OptionReader& from, std::int64_t epochs) {
                         .freeze_bn = integer_of(from, "freeze_bn", "epoch")};
   require_epoch(from, "observe", "from", 0, epochs);
   require_epoch(from, "fake_quant", "from", schedule.observe_from, epochs);
-  require_epoch(from, "freeze_observers", "epoch", schedule.observe_from + 1, epochs);
+  require_epoch(from, "freeze_observers", "epoch", schedule.fake_quant_from + 1, epochs);
   require_epoch(from, "freeze_bn", "epoch", 0, epochs);
   return schedule;
 }

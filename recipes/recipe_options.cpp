@@ -224,7 +224,8 @@ RecipeOption schedule_option(bool quantized) {
   schedule.members = {
       from_table("observe", "when observers start to follow ranges"),
       from_table("fake_quant", "when tensors start to be quantized"),
-      epoch_table("freeze_observers", "epoch", "when ranges stop to move; absent: never"),
+      epoch_table("freeze_observers", "epoch",
+                  "when ranges stop to move, after `fake_quant.from`; absent: never"),
       freeze_bn};
   return with_default(schedule, "{}");
 }
