@@ -26,6 +26,7 @@ qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, bool weights) {
 qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
   qat::QuantizeConfig config;
   config.ignore = spec.ignore;
+  config.ignore_places = spec.ignore_places;
   for (const QuantizeGroupSpec& group : spec.groups) {
     qat::QConfig q;
     if (group.weights) q.weights = quantizer_config(*group.weights, /*weights=*/true);
@@ -35,7 +36,7 @@ qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
     } catch (const std::invalid_argument& error) {
       throw InputError(group.place + ": " + error.what());
     }
-    config.groups.push_back({group.targets, q});
+    config.groups.push_back({group.targets, q, group.target_places});
   }
   return config;
 }

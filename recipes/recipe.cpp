@@ -107,13 +107,21 @@ std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::stri
   return quantizer;
 }
 
+std::vector<std::string> places_of(const YamlNode& list) {
+  std::vector<std::string> places;
+  for (const YamlNode& item : list.items) places.push_back(item.place);
+  return places;
+}
+
 QuantizeSpec read_quantize(const OptionReader& from) {
   QuantizeSpec quantize{.ignore = from.texts("ignore"),
+                        .ignore_places = places_of(from.at("ignore")),
                         .bn_fold = from.text("bn_fold"),
                         .algorithm_method = from.table("algorithm").text("method")};
   for (const YamlNode& item : from.at("groups").items) {
     const OptionReader group(item);
     quantize.groups.push_back({.targets = group.texts("targets"),
+                               .target_places = places_of(group.at("targets")),
                                .weights = read_quantizer(group, "weights"),
                                .activations = read_quantizer(group, "activations"),
                                .place = group.place()});

@@ -185,8 +185,8 @@ RecipeOption quantize_option() {
                       {num_bits, boolean("symmetric", "false", "whether the zero point is fixed"),
                        choice("strategy", "tensor", "one scale", {"tensor"}),
                        choice("observer", "moving_average", "how the range is found", {})}));
-  RecipeOption targets =
-      required(text_list("targets", "type names, or `re:` and a regular expression on the path"));
+  RecipeOption targets = required(text_list(
+      "targets", "type names, exact paths, or `re:` and a regular expression on the path"));
   targets.min_items = 1;
   RecipeOption groups{.name = "groups",
                       .kind = OptionKind::kList,
@@ -198,7 +198,10 @@ RecipeOption quantize_option() {
   return table(
       "quantize", "Quantization-aware training; float training without it.",
       {groups,
-       with_default(text_list("ignore", "modules left in float, written as targets are"), "[]"),
+       with_default(
+           text_list("ignore",
+                     "modules left in float, written as targets are; a container is ignored whole"),
+           "[]"),
        choice("bn_fold", "frozen", "how batch norm is folded into the weights before it",
               {"frozen"}),
        with_default(table("algorithm", "How gradients pass the quantizers.",
