@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <stdexcept>
 
 #include "cli/verbs.h"
 #include "kernels/backend.h"
@@ -32,6 +34,9 @@ ExitCode evaluate_run(const Options& options) {
              metrics.loss);
   if (metrics.top1) fmt::print(", top-1 {:.2f} %", *metrics.top1);
   fmt::print("\n");
+  if (!std::isfinite(metrics.loss)) {
+    throw std::runtime_error(checkpoint.string() + ": the test loss is not finite");
+  }
   return kDone;
 }
 

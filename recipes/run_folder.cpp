@@ -1,6 +1,7 @@
 #include "recipes/run_folder.h"
 
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -175,6 +176,10 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   if (result.interrupted) return {.interrupted = true, .final = {}};
 
   const Metrics final = experiment.evaluate_test();
+  if (!std::isfinite(final.loss)) {
+    throw TrainingDiverged("step " + std::to_string(result.step) + ": test loss is " +
+                           std::to_string(final.loss));
+  }
   log.final_test(result.step, final);
   write_summary(request, experiment, result, final, log.seconds());
   return {.interrupted = false, .final = final};
