@@ -4,6 +4,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "framework/data/dataset.h"
 #include "framework/error.h"
 #include "layers/sequential.h"
 #include "recipes/scalar.h"
@@ -110,7 +111,7 @@ RecipeOption ModelRegistry::model_option() const {
                        .kind = OptionKind::kInteger,
                        .help = "outputs; must agree with the dataset, which gives it when absent",
                        .min = 1,
-                       .max = 65536};
+                       .max = static_cast<double>(kMaxClasses)};
   return {.name = "model",
           .kind = OptionKind::kTable,
           .help = "The network: a ready architecture, or a list of layers.",
