@@ -129,6 +129,26 @@ const ModuleFactory& ModelRegistry::model(const std::string& type) const {
   return models_->at(type);
 }
 
+void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input) {
+  if (in > kMaxLayerWeights / per_input) {
+    spec.fail("expected a layer of at most " + std::to_string(kMaxLayerWeights) + " weights, got " +
+              std::to_string(in) + " x " + std::to_string(per_input));
+  }
+}
+
+BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
+  try {
+    BuiltModule built{factory(spec, rng), {}};
+    built.output_shape = shape_after(*built.module, spec.input_shape());
+    return built;
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    spec.fail(spec.text("type") + " on an input of " + shape_string(spec.input_shape()) + ": " +
+              error.what());
+  }
+}
+
 BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
                              const Shape& input_shape, std::int64_t classes, Rng& rng) {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules;

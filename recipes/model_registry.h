@@ -102,4 +102,7 @@ BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry
 // The most weights that one layer of a recipe may have.
 inline constexpr std::int64_t kMaxLayerWeights = std::int64_t{1} << 28;
 
+// Throws InputError for a layer of more weights than that.
+void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input);
+
 }  // namespace steelyard
