@@ -47,8 +47,7 @@ Run add_eval(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("eval", "Loss and accuracy of a run on its test set");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
-  verb->add_option("--threads", options->threads, "CPU threads (default: all cores)")
-      ->check(CLI::Range(1, 4096));
+  add_threads(*verb, options->threads);
   return [options] { return evaluate_run(*options); };
 }
 

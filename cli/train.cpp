@@ -20,7 +20,7 @@ struct Options {
   std::vector<std::string> overrides;
   std::string run_dir;
   std::string device;
-  std::optional<std::int64_t> seed;
+  std::optional<std::string> seed;
   int threads = 0;
   bool resume = false;
   bool dry_run = false;
@@ -62,8 +62,8 @@ ExitCode dry_run(Experiment& experiment) {
 ExitCode train(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   std::vector<std::string> overrides = options.overrides;
-  if (!options.device.empty()) overrides.push_back("device=" + options.device);
-  if (options.seed) overrides.push_back("seed=" + std::to_string(*options.seed));
+  if (!options.device.empty()) overrides.push_back("--device=" + options.device);
+  if (options.seed) overrides.push_back("--seed=" + *options.seed);
 
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
@@ -105,8 +105,7 @@ Run add_train(CLI::App& app) {
   verb->add_flag("--resume", options->resume,
                  "Continue the run in the folder from its last checkpoint, if it has one");
   verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  verb->add_option("--threads", options->threads, "CPU threads (default: all cores)")
-      ->check(CLI::Range(1, 4096));
+  add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "Override the recipe's seed");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
   return [options] { return train(*options); };

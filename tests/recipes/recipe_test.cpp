@@ -246,6 +246,12 @@ TEST(Recipe, OverridesAreCheckedLikeTheFile) {
   EXPECT_EQ(message("name=*x"), "--set name: not valid YAML: the referenced anchor is not defined");
   EXPECT_EQ(message("init=null"), "--set init: there is no such key to remove");
   EXPECT_THAT(message("train.epochs=[1"), StartsWith("--set train.epochs: "));
+  for (const char* bad : {"010", "0x10", "-1", "99999999999999999999", "1.5"}) {
+    EXPECT_EQ(message(std::string("--seed=") + bad),
+              std::string("--seed: expected a whole number of at least 0, got '") + bad + "'");
+  }
+  EXPECT_EQ(message("--seed="), "--seed: expected a whole number of at least 0, got nothing");
+  EXPECT_EQ(message("--seed=null"), "--seed: expected a whole number of at least 0, got nothing");
 }
 
 TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
