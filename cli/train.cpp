@@ -76,9 +76,8 @@ ExitCode train(const Options& options) {
   print_model(experiment);
   if (options.dry_run) return dry_run(experiment);
 
-  open_run(request, experiment);
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
+  const RunLock lock = open_run(request, experiment);
+  handle_signals();
   Progress progress(experiment.recipe().train.epochs, experiment.loader_options().batch_size,
                     isatty(STDOUT_FILENO) != 0);
   const RunSummary summary = train_run(request, experiment, {&progress}, stop_requested);

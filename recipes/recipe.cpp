@@ -204,7 +204,10 @@ Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::str
     }
     names.emplace_back(preset.name);
   }
-  if (!std::filesystem::exists(path_or_preset)) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path_or_preset, error);
+  if (error) throw InputError(printable(path_or_preset) + ": " + error.message());
+  if (!exists) {
     throw InputError("no recipe file and no preset " + quote_for_message(path_or_preset) +
                      did_you_mean(path_or_preset, names) + "; presets: " + join(names));
   }

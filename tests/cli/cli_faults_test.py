@@ -35,5 +35,43 @@ class NotFinite(Case):
         self.fail_with(1, "the test loss is not finite", arguments=["eval", self.path("run")])
 
 
+class Folders(Case):
+    def endless(self, recipe, *more):
+        process = subprocess.Popen([PROGRAM, "train", recipe, "--run-dir", self.path("run"), "--set", "train.epochs=100000", *more],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if line.startswith("epoch "):
+                return process
+        self.fail("no epoch ended")
+
+    def test_one_run_at_a_time(self):
+        recipe = self.recipe(LAYERS + SGD)
+        first = self.endless(recipe)
+        again = ["train", recipe, "--run-dir", self.path("run"), "--set", "train.epochs=100000", "--resume"]
+        self.fail_with(2, "is in use by another process", arguments=again)
+        self.assertIsNone(first.poll())
+        first.kill()
+        first.wait()
+        second = self.endless(recipe, "--resume")
+        second.send_signal(signal.SIGTERM)
+        self.assertEqual(second.wait(), 130)
+
+    def test_leftovers_are_not_taken_for_results(self):
+        recipe = self.recipe(LAYERS + SGD)
+        os.makedirs(self.path("run"))
+        for name in ("best.safetensors", "plan.txt", "metrics.jsonl"):
+            with open(self.path("run", name), "w") as file:
+                file.write("of a run that was killed\n")
+        self.train(recipe, "run", "--set", "data.validation=0")
+        self.assertEqual(sorted(os.listdir(self.path("run"))),
+                         ["last.safetensors", "metrics.jsonl", "recipe.yaml", "summary.json"])
+        os.remove(self.path("run", "last.safetensors"))
+        self.fail_with(2, "holds the results of a run but no last.safetensors",
+                       arguments=["train", recipe, "--run-dir", self.path("run"), "--set", "data.validation=0"])
+        self.assertTrue(os.path.exists(self.path("run", "summary.json")))
+
+
 if __name__ == "__main__":
     unittest.main()
