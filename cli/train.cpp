@@ -34,6 +34,15 @@ extern "C" void request_stop(int signal) {
   if (stop_requested.exchange(true)) std::signal(signal, SIG_DFL);  // a third one kills
 }
 
+// Interrupts and lost terminals stop the run after saving, but not under nohup; a closed pipe at
+// standard output does not stop it.
+void handle_signals() {
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+  if (std::signal(SIGHUP, request_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
 void print_model(Experiment& experiment) {
   std::int64_t parameters = 0;
   for (const NamedParameter& p : experiment.model().named_parameters()) {
@@ -44,7 +53,7 @@ void print_model(Experiment& experiment) {
              experiment.test().size(), parameters, kernels::num_threads(),
              kernels::backend_name(kernels::default_backend()));
   if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
-  std::fflush(stdout);
+  flush_progress();
 }
 
 ExitCode dry_run(Experiment& experiment) {
@@ -84,11 +93,13 @@ ExitCode train(const Options& options) {
   if (summary.interrupted) {
     fmt::print("\ninterrupted: {} is saved; continue with --resume\n",
                (request.folder / "last.safetensors").string());
+    flush_progress();
     return kInterrupted;
   }
   fmt::print("test loss {:.4f}", summary.final.loss);
   if (summary.final.top1) fmt::print("  top-1 {:.2f} %", *summary.final.top1);
   fmt::print("\nrun folder: {}\n", request.folder.string());
+  flush_progress();
   return kDone;
 }
 

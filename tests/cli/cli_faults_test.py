@@ -73,5 +73,40 @@ class Folders(Case):
         self.assertTrue(os.path.exists(self.path("run", "summary.json")))
 
 
+class Outputs(Case):
+    def shell(self, command):
+        return subprocess.run(["sh", "-c", command], cwd=self.folder, text=True, capture_output=True, timeout=300,
+                              env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+
+    def test_closed_output_does_not_end_up_in_files(self):
+        recipe = self.recipe(LAYERS + SGD)
+        self.assertEqual(self.shell(f"{PROGRAM} train {recipe} --run-dir run >&- 2>&- <&-").returncode, 0)
+        with open(self.path("run", "metrics.jsonl")) as file:
+            self.assertEqual([json.loads(line)["type"] for line in file][-1], "test")
+
+    def test_a_full_disk_is_a_failure_of_what_prints(self):
+        recipe = self.recipe(LAYERS + SGD)
+        for arguments in (f"validate {recipe} --resolved", "recipes", "recipes fashion-mnist-cnn-float", "schema"):
+            result = self.shell(f"{PROGRAM} {arguments} > /dev/full")
+            self.assertEqual(result.returncode, 1, arguments)
+            self.assertIn("cannot write", result.stderr)
+
+    def test_training_goes_on_without_readers(self):
+        recipe = self.recipe(LAYERS + SGD)
+        self.shell(f"{PROGRAM} train {recipe} --run-dir piped --set train.epochs=40 | head -1")
+        self.assertIn("final", self.summary("piped"))
+        self.assertEqual(self.shell(f"{PROGRAM} train {recipe} --run-dir full > /dev/full").returncode, 0)
+        self.assertIn("final", self.summary("full"))
+
+    def test_nohup(self):
+        recipe = self.recipe(LAYERS + SGD)
+        process = subprocess.Popen(["nohup", PROGRAM, "train", recipe, "--run-dir", "run", "--set", "train.epochs=40"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=self.folder)
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        process.communicate()
+        self.assertEqual(process.returncode, 0)
+
+
 if __name__ == "__main__":
     unittest.main()
