@@ -86,6 +86,10 @@ TrainSpec read_train(const OptionReader& from) {
       .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
       .keep_step_checkpoints = from.boolean("keep_step_checkpoints")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
+  if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
+    fail_at(from.at("keep_step_checkpoints").place,
+            "keep_step_checkpoints needs checkpoint_every_steps above 0");
+  }
   if (train.label_smoothing > 0 && train.loss != "cross_entropy") {
     fail_at(from.at("label_smoothing").place, "label_smoothing needs the loss cross_entropy");
   }

@@ -193,6 +193,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:8:61: schedule.freeze_observers expected an epoch from 2 to 2, got 1"},
         BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
                   "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
+        BadRecipe{"KeptStepsWithoutSteps", "epochs: 3", "epochs: 3\n  keep_step_checkpoints: true",
+                  "r.yaml:7:26: keep_step_checkpoints needs checkpoint_every_steps above 0"},
+        BadRecipe{"ColumnsCountCharacters", "{dataset: fashion_mnist}",
+                  "{path: \"\xC3\xA9\xE2\x82\xAC\", dataset: fashion_mnist, batch: 1}",
+                  "r.yaml:3:44: unknown key 'batch' (did you mean 'path'?)"},
         BadRecipe{"StepWithoutEpochs", "epochs: 3", "epochs: 3\n  lr_schedule: {type: step}",
                   "r.yaml:7:16: missing key 'train.lr_schedule.every_epochs'"}),
     [](const auto& test) { return test.param.name; });
