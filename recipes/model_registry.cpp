@@ -21,20 +21,6 @@ Shape shape_after(Module& module, Shape input_shape) {
   return {output.shape().begin() + 1, output.shape().end()};
 }
 
-// Builds one module; whatever its constructor or first forward refuses is an error of the recipe.
-BuiltModule build_one(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
-  try {
-    BuiltModule built{factory(spec, rng), {}};
-    built.output_shape = shape_after(*built.module, spec.input_shape());
-    return built;
-  } catch (const InputError&) {
-    throw;
-  } catch (const std::exception& error) {
-    spec.fail(spec.text("type") + " on an input of " + shape_string(spec.input_shape()) + ": " +
-              error.what());
-  }
-}
-
 }  // namespace
 
 std::int64_t LayerSpec::features() const {
@@ -159,7 +145,7 @@ BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry
     const std::string name = spec.has("name") ? spec.text("name") : std::to_string(i);
     if (!names.insert(name).second)
       spec.fail("two layers have the name " + quote_for_message(name));
-    BuiltModule built = build_one(registry.layer(spec.text("type")), spec, rng);
+    BuiltModule built = build_module(registry.layer(spec.text("type")), spec, rng);
     modules.emplace_back(name, std::move(built.module));
     shape = std::move(built.output_shape);
   }

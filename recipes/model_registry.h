@@ -95,6 +95,10 @@ class ModelRegistry {
   std::unique_ptr<Table> models_;
 };
 
+// Builds one module; whatever its constructor or first forward refuses is an InputError with the
+// place of `spec`.
+BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng);
+
 // A resolved list of layers as one Sequential with the names "0", "1", ... or those given.
 BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
                              const Shape& input_shape, std::int64_t classes, Rng& rng);

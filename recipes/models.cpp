@@ -218,12 +218,13 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_sh
                                     std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
   const std::int64_t outputs = outputs_of(spec, classes);
   const LayerSpec layer(spec.options, registry, input_shape, outputs);
-  if (!spec.type.empty()) return registry.model(spec.type)(layer, rng);
-  BuiltModule built = layer.build_layers("layers", input_shape, rng);
+  const bool ready = !spec.type.empty();
+  BuiltModule built = ready ? build_module(registry.model(spec.type), layer, rng)
+                            : layer.build_layers("layers", input_shape, rng);
   if (built.output_shape != Shape{outputs}) {
-    fail_at(layer.at("layers").items.back().place, "expected the last layer to give " +
-                                                       std::to_string(outputs) + " outputs, got " +
-                                                       shape_string(built.output_shape));
+    fail_at(ready ? layer.at("type").place : layer.at("layers").items.back().place,
+            std::string("expected the ") + (ready ? "model" : "last layer") + " to give " +
+                std::to_string(outputs) + " outputs, got " + shape_string(built.output_shape));
   }
   return built.module;
 }

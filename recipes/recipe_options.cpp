@@ -89,7 +89,8 @@ RecipeOption data_option() {
   return required(table(
       "data", "What to train and test on.",
       {required(text("dataset", "fashion_mnist, cifar10, safetensors or a registered one")),
-       text("path", "the dataset's folder; the dataset's usual place when absent"),
+       text("path",
+            "the dataset's folder, from the current folder on; its usual place when absent"),
        integer("batch_size", "128", "samples a step", 1, 65536), augment,
        integer("crop_padding", "2", "pixels added on each side before random_crop", 1, 64),
        integer("validation", "5000",

@@ -34,6 +34,57 @@ class NotFinite(Case):
         self.assertFalse(os.path.exists(self.path("run", "summary.json")))
         self.fail_with(1, "the test loss is not finite", arguments=["eval", self.path("run")])
 
+    def test_regression_needs_targets_of_the_models_outputs(self):
+        data = self.path("floats")
+        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], ("f", [], [float(i % 2) for i in range(40)]))
+        recipe = self.recipe(self.body.replace("hidden: [4]", "hidden: [4], classes: 1").replace("epochs: 1,", "epochs: 1, loss: mse,"))
+        more = ["--set", "data.path=" + data, "--set", "data.augment=[]"]
+        self.fail_with(2, "--set model.classes: the loss mse needs targets", "[30, 3]", "[30, 1]",
+                       arguments=["validate", recipe, *more, "--set", "model.classes=3"])
+        self.assertIn("test loss", self.train(recipe, "run", *more))
+
+
+class Messages(Case):
+    def test_places(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        def rejected(setting, *fragments):
+            self.fail_with(2, *fragments, arguments=["validate", recipe, "--set", setting])
+        rejected("data.dataset=safetensor", "--set data.dataset: unknown dataset 'safetensor' (did you mean 'safetensors'?)")
+        rejected("data.path=elsewhere", "--set data.path: " + os.path.realpath(self.path("elsewhere")) + ": expected a folder")
+        rejected("data.validation=100", "--set data.validation: data.validation: expected fewer")
+        rejected("train.loss=mse", "--set train.loss: the loss mse needs float targets")
+        rejected("quantize.groups.0.targets=[Conv2D]", "--set quantize.groups.0.targets: ", "(did you mean 'Conv2d'?)")
+        rejected("quantize.ignore=['re:(']", "--set quantize.ignore: ", "bad regular expression")
+        rejected("data.crop_padding=8", "recipe.yaml:4:", "expected crop_padding from 0 to below the image's size")
+
+    def test_numbers_of_the_command_line_are_decimal(self):
+        recipe = self.recipe(LAYERS + SGD)
+        for seed in ("010", "0x10", "", "-1", "99999999999999999999", "null"):
+            self.fail_with(2, "--seed: expected a whole number", arguments=["train", recipe, "--dry-run", "--seed=" + seed if seed else "--seed", *([] if seed else [""])])
+        for threads in ("010", "0x2", "1e1", "0", "4097"):
+            result = self.run_program("train", recipe, "--dry-run", "--threads", threads)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("expected a whole number from 1 to 4096", result.stderr)
+
+    def test_paths_that_cannot_be(self):
+        recipe, long = self.recipe(LAYERS + SGD), "x" * 300
+        self.fail_with(2, "File name too long", arguments=["validate", long])
+        self.fail_with(2, "File name too long", arguments=["train", recipe, "--run-dir", long])
+        self.fail_with(2, "File name too long", arguments=["train", recipe, "--run-dir", long, "--resume"])
+
+    def test_a_last_batch_that_batch_norm_cannot_train_on(self):
+        body = """
+model:
+  classes: 4
+  layers: [{type: Conv2d, out_channels: 8, kernel_size: 8}, {type: BatchNorm2d}, {type: Flatten}, {type: Linear, out_features: 4}]
+""" + SGD
+        more = ["--set", "data.validation=9"]
+        self.fail_with(2, "recipe.yaml:4:", "data.batch_size: 10 leaves 1 of 91 training samples",
+                       arguments=["validate", self.recipe(body), *more])
+        self.succeed("validate", self.recipe(body), "--set", "data.validation=8")
+        self.succeed("validate", self.recipe(body + QUANTIZE), *more)  # the batch norm is folded
+        self.succeed("validate", self.recipe(LAYERS + SGD), *more)  # several pixels
+
 
 class Folders(Case):
     def endless(self, recipe, *more):
