@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <stdexcept>
 
 #include "cli/verbs.h"
 #include "kernels/backend.h"
@@ -32,6 +34,9 @@ ExitCode evaluate_run(const Options& options) {
              metrics.loss);
   if (metrics.top1) fmt::print(", top-1 {:.2f} %", *metrics.top1);
   fmt::print("\n");
+  if (!std::isfinite(metrics.loss)) {
+    throw std::runtime_error(checkpoint.string() + ": the test loss is not finite");
+  }
   return kDone;
 }
 
@@ -42,8 +47,7 @@ Run add_eval(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("eval", "Loss and accuracy of a run on its test set");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
-  verb->add_option("--threads", options->threads, "CPU threads (default: all cores)")
-      ->check(CLI::Range(1, 4096));
+  add_threads(*verb, options->threads);
   return [options] { return evaluate_run(*options); };
 }
 

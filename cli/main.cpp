@@ -1,7 +1,10 @@
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,22 @@ ExitCode report(const char* kind, const std::exception& error, ExitCode code) {
   std::fflush(stdout);
   constexpr std::size_t kMaxMessageBytes = 65536;
   fmt::print(stderr, "{}: {}\n", kind, printable(error.what(), kMaxMessageBytes));
+  return code;
+}
+
+// A closed descriptor would be given to the next file that is opened, and what is printed would end
+// up in it.
+void open_standard_descriptors() {
+  for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) == -1) open("/dev/null", O_RDWR);  // takes the lowest free one
+  }
+}
+
+// What was printed is the result of most verbs: a full disk must not look like success.
+ExitCode finish(ExitCode code) {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw std::runtime_error("standard output: cannot write");
+  }
   return code;
 }
 
@@ -38,7 +57,7 @@ int run(int argc, char** argv) {
   }
   try {
     for (const auto& [subcommand, verb] : verbs) {
-      if (subcommand->parsed()) return verb();
+      if (subcommand->parsed()) return finish(verb());
     }
   } catch (const InputError& error) {
     return report("error", error, kUsage);
@@ -53,4 +72,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace steelyard::cli
 
-int main(int argc, char** argv) { return steelyard::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  steelyard::cli::open_standard_descriptors();
+  return steelyard::cli::run(argc, argv);
+}

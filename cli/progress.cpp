@@ -32,6 +32,11 @@ std::size_t terminal_columns() {
 
 }  // namespace
 
+void flush_progress() {
+  if (std::fflush(stdout) == 0) return;
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) std::clearerr(stdout);
+}
+
 Progress::Progress(std::int64_t epochs, std::int64_t batch_size, bool terminal)
     : epochs_(epochs),
       batch_size_(batch_size),
@@ -64,7 +69,7 @@ void Progress::draw(const StepReport& report, double images_per_second) {
                   report.lr, images_per_second, clock_text(remaining));
   if (!terminal_) {
     fmt::print("{}\n", text);
-    std::fflush(stdout);
+    flush_progress();
     return;
   }
   const std::size_t columns = terminal_columns();
@@ -77,7 +82,7 @@ void Progress::draw(const StepReport& report, double images_per_second) {
     line = fmt::format("[{:=<{}}{: <{}}]  {}", "", done, "", width - done, text);
   }
   fmt::print("\r\x1b[K{}", line);
-  std::fflush(stdout);
+  flush_progress();
 }
 
 void Progress::clear_bar() const {
@@ -93,7 +98,7 @@ void Progress::on_epoch_end(const EpochReport& report) {
     if (report.validation->top1) line += fmt::format("  top-1 {:.2f} %", *report.validation->top1);
   }
   fmt::print("{}  ({})\n", line, clock_text(seconds_since(epoch_begin_)));
-  std::fflush(stdout);
+  flush_progress();
 }
 
 }  // namespace steelyard::cli

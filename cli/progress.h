@@ -8,6 +8,10 @@
 
 namespace steelyard::cli {
 
+// Writes out what was printed. When nobody can read it any more (a closed pipe, a full disk),
+// training goes on without output.
+void flush_progress();
+
 // A bar with rate and remaining time, redrawn in place, on a terminal; plain lines otherwise. A
 // line remains for every epoch.
 class Progress : public TrainerCallback {

@@ -20,7 +20,7 @@ struct Options {
   std::vector<std::string> overrides;
   std::string run_dir;
   std::string device;
-  std::optional<std::int64_t> seed;
+  std::optional<std::string> seed;
   int threads = 0;
   bool resume = false;
   bool dry_run = false;
@@ -34,6 +34,15 @@ extern "C" void request_stop(int signal) {
   if (stop_requested.exchange(true)) std::signal(signal, SIG_DFL);  // a third one kills
 }
 
+// Interrupts and lost terminals stop the run after saving, but not under nohup; a closed pipe at
+// standard output does not stop it.
+void handle_signals() {
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+  if (std::signal(SIGHUP, request_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
 void print_model(Experiment& experiment) {
   std::int64_t parameters = 0;
   for (const NamedParameter& p : experiment.model().named_parameters()) {
@@ -44,7 +53,7 @@ void print_model(Experiment& experiment) {
              experiment.test().size(), parameters, kernels::num_threads(),
              kernels::backend_name(kernels::default_backend()));
   if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
-  std::fflush(stdout);
+  flush_progress();
 }
 
 ExitCode dry_run(Experiment& experiment) {
@@ -62,8 +71,8 @@ ExitCode dry_run(Experiment& experiment) {
 ExitCode train(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   std::vector<std::string> overrides = options.overrides;
-  if (!options.device.empty()) overrides.push_back("device=" + options.device);
-  if (options.seed) overrides.push_back("seed=" + std::to_string(*options.seed));
+  if (!options.device.empty()) overrides.push_back("--device=" + options.device);
+  if (options.seed) overrides.push_back("--seed=" + *options.seed);
 
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
@@ -76,20 +85,21 @@ ExitCode train(const Options& options) {
   print_model(experiment);
   if (options.dry_run) return dry_run(experiment);
 
-  open_run(request, experiment);
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
+  const RunLock lock = open_run(request, experiment);
+  handle_signals();
   Progress progress(experiment.recipe().train.epochs, experiment.loader_options().batch_size,
                     isatty(STDOUT_FILENO) != 0);
   const RunSummary summary = train_run(request, experiment, {&progress}, stop_requested);
   if (summary.interrupted) {
     fmt::print("\ninterrupted: {} is saved; continue with --resume\n",
                (request.folder / "last.safetensors").string());
+    flush_progress();
     return kInterrupted;
   }
   fmt::print("test loss {:.4f}", summary.final.loss);
   if (summary.final.top1) fmt::print("  top-1 {:.2f} %", *summary.final.top1);
   fmt::print("\nrun folder: {}\n", request.folder.string());
+  flush_progress();
   return kDone;
 }
 
@@ -105,8 +115,7 @@ Run add_train(CLI::App& app) {
   verb->add_flag("--resume", options->resume,
                  "Continue the run in the folder from its last checkpoint, if it has one");
   verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  verb->add_option("--threads", options->threads, "CPU threads (default: all cores)")
-      ->check(CLI::Range(1, 4096));
+  add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "Override the recipe's seed");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
   return [options] { return train(*options); };

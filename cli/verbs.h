@@ -18,6 +18,9 @@ enum ExitCode {
 
 using Run = std::function<ExitCode()>;
 
+// Adds --threads, a decimal number from 1 to 4096.
+void add_threads(CLI::App& verb, int& threads);
+
 Run add_train(CLI::App& app);
 Run add_eval(CLI::App& app);
 Run add_validate(CLI::App& app);

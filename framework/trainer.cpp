@@ -159,15 +159,21 @@ void Trainer::finish_epoch() {
   if (validation_.size() > 0) {
     report.validation = evaluate(model_, validation_, loader_options_.normalization, options_.loss,
                                  loader_options_.batch_size);
+    if (!std::isfinite(report.validation->loss)) {
+      throw TrainingDiverged("step " + std::to_string(position_.step) + ": validation loss is " +
+                             std::to_string(report.validation->loss));
+    }
     improved = !best_ || is_better(*report.validation, best_->metrics);
     if (improved) best_ = {position_.epoch, *report.validation};
   }
+  // Before the checkpoint: a run that is killed in between repeats the epoch and its report, the
+  // other way round the report would be lost.
+  for (TrainerCallback* callback : callbacks_) callback->on_epoch_end(report);
   position_ = {.epoch = position_.epoch + 1, .batch = 0, .step = position_.step};
   if (!options_.run_dir.empty()) {
     if (improved) save("best.safetensors");
     save("last.safetensors");
   }
-  for (TrainerCallback* callback : callbacks_) callback->on_epoch_end(report);
 }
 
 Checkpoint Trainer::checkpoint() const {

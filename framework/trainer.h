@@ -51,6 +51,7 @@ class TrainerCallback {
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
   // After the optimizer's step, before any checkpoint of it.
   virtual void on_step_end(const StepReport& /*report*/) {}
+  // Before the epoch's checkpoint.
   virtual void on_epoch_end(const EpochReport& /*report*/) {}
 };
 

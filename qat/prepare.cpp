@@ -98,7 +98,14 @@ class Preparer {
   Flow walk(Slot& slot, const std::string& path, const Flow& in) {
     Module& module = *slot;
     if (as<Linear>(module) || as<Conv2d>(module)) return swap_layer({.layer = &slot}, path, in);
-    targets_.note_unsupported(path, module.type_name());
+    targets_.enter(path, module.type_name());
+    const Flow out = walk_entered(slot, path, in);
+    targets_.leave();
+    return out;
+  }
+
+  Flow walk_entered(Slot& slot, const std::string& path, const Flow& in) {
+    Module& module = *slot;
     if (auto* sequential = as<Sequential>(module)) return walk_sequential(*sequential, path, in);
     if (as<Residual>(module)) return swap_residual(slot, path, in);
     if (as<Identity>(module)) return in;
@@ -223,12 +230,14 @@ class Preparer {
   }
 
   void note_chain(const Chain& chain) {
-    if (chain.norm != nullptr) {
-      targets_.note_unsupported(chain.norm_path, (*chain.norm)->type_name());
-    }
-    if (chain.activation != nullptr) {
-      targets_.note_unsupported(chain.activation_path, (*chain.activation)->type_name());
-    }
+    if (chain.norm != nullptr) note(*chain.norm, chain.norm_path);
+    if (chain.activation != nullptr) note(*chain.activation, chain.activation_path);
+  }
+
+  // A module that its neighbour takes along.
+  void note(const Slot& slot, const std::string& path) {
+    targets_.enter(path, slot->type_name());
+    targets_.leave();
   }
 
   static bool is_passive(Module& module) {
@@ -255,13 +264,12 @@ class Preparer {
 
   Flow swap_average(Slot& slot, const std::string& path, const Flow& in) {
     auto* windows = as<AvgPool2d>(*slot);
+    if (std::string reason; targets_.ignored(reason)) return keep_in_float(path, reason);
     if (!joins_ || in.kind == Flow::Kind::kFloat ||
         (windows != nullptr && !windows->options().count_include_pad)) {
-      row(path, "output", "float", "-",
-          !joins_ ? "no group has activations"
-                  : (in.kind == Flow::Kind::kFloat ? "its input is in float"
-                                                   : "windows of unequal counts"));
-      return {Flow::Kind::kFloat, path};
+      return keep_in_float(path, !joins_                         ? "no group has activations"
+                                 : in.kind == Flow::Kind::kFloat ? "its input is in float"
+                                                                 : "windows of unequal counts");
     }
     read_model_input(in);
     if (windows != nullptr) {
@@ -282,17 +290,16 @@ class Preparer {
     const Flow a = walk(main, join_path(path, main.name()), in);
     const Flow b = walk(shortcut, join_path(path, shortcut.name()), in);
     const std::string activation_path = join_path(path, activation_slot.name());
-    targets_.note_unsupported(activation_path, activation_slot->type_name());
+    note(activation_slot, activation_path);
     const auto activation = activation_of(*activation_slot);
     const bool known_activation =
         activation != kernels::Activation::kNone || as<Identity>(*activation_slot);
     const bool quantizable = a.kind != Flow::Kind::kFloat && b.kind != Flow::Kind::kFloat;
+    if (std::string reason; targets_.ignored(reason)) return keep_in_float(path, reason);
     if (!joins_ || !known_activation || !quantizable) {
-      row(path, "output", "float", "-",
-          !joins_
-              ? "no group has activations"
-              : (quantizable ? "its activation has no quantized form" : "a branch is in float"));
-      return {Flow::Kind::kFloat, path};
+      return keep_in_float(path, !joins_       ? "no group has activations"
+                                 : quantizable ? "its activation has no quantized form"
+                                               : "a branch is in float");
     }
     read_model_input(a);
     read_model_input(b);
@@ -315,6 +322,12 @@ class Preparer {
       walk(*child, join_path(path, child->name()), {Flow::Kind::kUnknown, path});
     }
     return {Flow::Kind::kUnknown, path};
+  }
+
+  // A sum or an average.
+  Flow keep_in_float(const std::string& path, const std::string& reason) {
+    row(path, "output", "float", "-", reason);
+    return {Flow::Kind::kFloat, path};
   }
 
   void read_model_input(const Flow& flow) {

@@ -23,8 +23,8 @@ struct PreparedModel {
 //
 // Sequential and Residual are understood; inside other containers each chosen child is swapped by
 // itself and quantizes inputs that arrive without codes. Throws InputError when a target or ignore
-// entry matches nothing, when a target names a type that has no quantized form, and
-// std::invalid_argument on a config that validate() refuses.
+// entry matches nothing or only what has no quantized form, or when groups before it take all
+// layers of a group; std::invalid_argument on a config that validate() refuses.
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config);
 
 // Every quantizer in the model with its path.

@@ -22,16 +22,19 @@ struct QConfig {
   std::optional<QuantizerConfig> activations;
 };
 
-// Layers chosen by type name ("Conv2d") or by "re:" and a regular expression that must match the
-// whole module path.
+// Layers chosen by type name ("Conv2d"), by exact module path or by "re:" and a regular expression
+// that must match the whole path.
 struct QuantizeGroup {
   std::vector<std::string> targets;
   QConfig config;
+  std::vector<std::string> target_places{};  // where each was written, for messages; may be empty
 };
 
 struct QuantizeConfig {
   std::vector<QuantizeGroup> groups;  // the first group that matches a layer decides
-  std::vector<std::string> ignore;    // type names or "re:" patterns or exact paths, left in float
+  // Written as targets are: left in float, a container with everything beneath it.
+  std::vector<std::string> ignore;
+  std::vector<std::string> ignore_places{};  // as target_places
 };
 
 // int8 symmetric narrow weights per channel (min_max), uint8 affine activations (moving_average).

@@ -11,11 +11,14 @@ ScheduleCallback::ScheduleCallback(Module& model, const QatSchedule& schedule)
     throw InputError("schedule.fake_quant.from = " + std::to_string(schedule.fake_quant_from) +
                      " is before schedule.observe.from = " + std::to_string(schedule.observe_from));
   }
-  if (schedule.freeze_observers && *schedule.freeze_observers <= schedule.observe_from) {
+  // The rules for bias scales need the input's scale, so a layer's weight scales are final only
+  // once it has observed while quantizing: frozen earlier, the bias of a dead channel would vanish.
+  if (schedule.freeze_observers && *schedule.freeze_observers <= schedule.fake_quant_from) {
     throw InputError(
         "schedule.freeze_observers.epoch = " + std::to_string(*schedule.freeze_observers) +
-        " leaves no epoch to observe: expected more than schedule.observe.from = " +
-        std::to_string(schedule.observe_from));
+        " leaves no epoch that observes and quantizes: expected more than "
+        "schedule.fake_quant.from = " +
+        std::to_string(schedule.fake_quant_from));
   }
 }
 

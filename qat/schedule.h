@@ -21,8 +21,8 @@ struct QatSchedule {
 // stops a run whose quantizers met NaN or infinite values (their codes would hide it).
 class ScheduleCallback : public TrainerCallback {
  public:
-  // Throws InputError when fake_quant_from is before observe_from or observers freeze before
-  // either.
+  // Throws InputError when fake_quant_from is before observe_from, or when observers freeze before
+  // an epoch that observes and quantizes.
   ScheduleCallback(Module& model, const QatSchedule& schedule);
 
   void on_epoch_begin(std::int64_t epoch) override;

@@ -1,67 +1,114 @@
 #include "qat/target_match.h"
 
-#include <regex>
-
 #include "framework/error.h"
+#include "framework/suggest.h"
 
 namespace steelyard::qat {
 
-bool matches(const std::string& entry, const std::string& path, const std::string& type) {
-  if (!entry.starts_with("re:")) return entry == type || entry == path;
-  try {
-    return std::regex_match(path, std::regex(entry.substr(3)));
-  } catch (const std::regex_error& error) {
-    throw InputError("target '" + entry + "': bad regular expression: " + error.what());
-  }
+bool TargetMatcher::Entry::matches(const std::string& path, const std::string& type) const {
+  return pattern ? std::regex_match(path, *pattern) : text == type || text == path;
 }
 
 TargetMatcher::TargetMatcher(const QuantizeConfig& config) {
-  for (const std::string& text : config.ignore) entries_.push_back({"quantize.ignore", text});
+  add(config.ignore, config.ignore_places, "quantize.ignore", nullptr);
   for (std::size_t g = 0; g < config.groups.size(); ++g) {
-    for (const std::string& text : config.groups[g].targets) {
-      entries_.push_back(
-          {"quantize.groups." + std::to_string(g) + ".targets", text, &config.groups[g].config});
-    }
+    const QuantizeGroup& group = config.groups[g];
+    add(group.targets, group.target_places, "quantize.groups." + std::to_string(g) + ".targets",
+        &group.config);
   }
+}
+
+void TargetMatcher::add(const std::vector<std::string>& texts,
+                        const std::vector<std::string>& places, const std::string& name,
+                        const QConfig* config) {
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    Entry entry{.where = i < places.size() ? places[i] + ": " + name : name,
+                .text = texts[i],
+                .config = config};
+    if (entry.text.starts_with("re:")) {
+      try {
+        entry.pattern = std::regex(entry.text.substr(3));
+      } catch (const std::regex_error& error) {
+        throw InputError(entry.where + ": '" + entry.text +
+                         "': bad regular expression: " + error.what());
+      }
+    }
+    entries_.push_back(std::move(entry));
+  }
+}
+
+void TargetMatcher::note_name(const std::string& path, const std::string& type) {
+  names_.insert(type);
+  if (!path.empty()) names_.insert(path);
 }
 
 const QConfig* TargetMatcher::config_for(const std::string& path, const std::string& type,
                                          std::string& reason) {
+  note_name(path, type);
   const QConfig* config = nullptr;
-  bool ignored = false;
+  bool is_ignored = ignored(reason);
   for (Entry& entry : entries_) {
-    if (!matches(entry.text, path, type)) continue;
+    if (!entry.matches(path, type)) continue;
     entry.used = true;
     if (entry.config == nullptr) {
-      ignored = true;
-      reason = "ignored by '" + entry.text + "'";
-    } else if (config == nullptr) {
-      config = entry.config;
+      if (!is_ignored) reason = "ignored by '" + entry.text + "'";
+      is_ignored = true;
+    } else if (is_ignored || config == nullptr || config == entry.config) {
+      entry.taken = false;
+      if (config == nullptr) config = entry.config;
     }
   }
-  if (ignored) return nullptr;
+  if (is_ignored) return nullptr;
   if (config == nullptr) reason = "no target matches it";
   return config;
 }
 
-void TargetMatcher::note_unsupported(const std::string& path, const std::string& type) {
-  for (Entry& entry : entries_) {
-    if (!matches(entry.text, path, type)) continue;
-    if (entry.config == nullptr) entry.used = true;  // left in float, as asked
-    if (entry.unsupported.empty()) entry.unsupported = path + " (" + type + ")";
+void TargetMatcher::enter(const std::string& path, const std::string& type) {
+  note_name(path, type);
+  std::vector<std::size_t> ignoring;
+  if (!ignoring_.empty()) ignoring = ignoring_.back();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    if (!entry.matches(path, type)) continue;
+    if (entry.config == nullptr) ignoring.push_back(i);
+    if (entry.unsupported.empty()) {
+      entry.unsupported = (path.empty() ? "the model" : path) + " (" + type + ")";
+    }
   }
+  ignoring_.push_back(std::move(ignoring));
+}
+
+bool TargetMatcher::ignored(std::string& reason) {
+  if (ignoring_.empty() || ignoring_.back().empty()) return false;
+  for (const std::size_t i : ignoring_.back()) entries_[i].used = true;
+  reason = "ignored by '" + entries_[ignoring_.back().front()].text + "'";
+  return true;
+}
+
+// What is wrong with an entry, "" when nothing is.
+std::string TargetMatcher::problem(const Entry& entry) const {
+  if (!entry.used && entry.unsupported.empty()) {
+    const std::string nearest = nearest_word(entry.text, {names_.begin(), names_.end()});
+    return "matches no module" + (nearest.empty() ? "" : " (did you mean '" + nearest + "'?)");
+  }
+  if (!entry.used) {
+    return "names " + entry.unsupported + ", which has no quantized form" +
+           (entry.config == nullptr ? "" : " (Linear and Conv2d have)");
+  }
+  if (entry.config == nullptr || !entry.taken) return "";
+  for (const Entry& other : entries_) {
+    if (other.config == entry.config && !other.taken) return "";
+  }
+  return "names only layers that a group before it quantizes";
 }
 
 void TargetMatcher::finish() const {
   std::string problems;
   for (const Entry& entry : entries_) {
-    if (entry.used) continue;
+    const std::string text = problem(entry);
+    if (text.empty()) continue;
     if (!problems.empty()) problems += "; ";
-    problems += entry.where + ": '" + entry.text + "' ";
-    problems += entry.unsupported.empty()
-                    ? "matches no module"
-                    : "names " + entry.unsupported +
-                          ", which has no quantized form (Linear and Conv2d have)";
+    problems += entry.where + ": '" + entry.text + "' " + text;
   }
   if (!problems.empty()) throw InputError(problems);
 }

@@ -1,8 +1,10 @@
-// Which layers a list of targets names.
+// Which modules the lists of targets and of what to ignore name.
 #pragma once
 
 #include <cstddef>
 #include <optional>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,32 +12,50 @@
 
 namespace steelyard::qat {
 
-// One entry of `targets` or `ignore`: a type name, an exact module path, or "re:" and a regular
-// expression (ECMAScript) that must match the whole path. Throws InputError on a bad expression.
-bool matches(const std::string& entry, const std::string& path, const std::string& type);
-
-// The groups and the ignore list, remembering which entries were of use.
+// The groups and the ignore list, remembering which entries were of use. An entry is a type name,
+// an exact module path, or "re:" and a regular expression (ECMAScript) that must match the whole
+// path; an ignored container is ignored with everything beneath it.
 class TargetMatcher {
  public:
+  // Throws InputError on a bad regular expression.
   explicit TargetMatcher(const QuantizeConfig& config);
 
-  // The config of a layer that can be quantized, or null when it stays in float (`reason` says
-  // why).
+  // The config of a Linear or Conv2d, or null when it stays in float (`reason` says why).
   const QConfig* config_for(const std::string& path, const std::string& type, std::string& reason);
-  // Any other module: entries that name it are errors, collected for finish().
-  void note_unsupported(const std::string& path, const std::string& type);
-  // Throws InputError listing the entries that matched nothing or only what cannot be quantized.
+
+  // Any other module: entries that name it are errors, collected for finish(), unless they ignore
+  // something that is quantized between here and leave().
+  void enter(const std::string& path, const std::string& type);
+  void leave() { ignoring_.pop_back(); }
+  // Whether the entered module's own quantizer (of a sum or an average) is ignored.
+  bool ignored(std::string& reason);
+
+  // Throws InputError listing the entries that matched nothing or only what cannot be quantized,
+  // and the groups whose layers were all taken by groups before them.
   void finish() const;
 
  private:
   struct Entry {
-    std::string where;  // "quantize.groups.0.targets"
+    std::string where;  // "recipe.yaml:12:9: quantize.groups.0.targets"
     std::string text;
+    std::optional<std::regex> pattern{};
     const QConfig* config = nullptr;  // null: an ignore entry
     bool used = false;
+    bool taken = true;          // every layer that it names belongs to another group
     std::string unsupported{};  // "bn1 (BatchNorm2d)"
+
+    bool matches(const std::string& path, const std::string& type) const;
   };
-  std::vector<Entry> entries_;
+
+  void add(const std::vector<std::string>& texts, const std::vector<std::string>& places,
+           const std::string& name, const QConfig* config);
+  void note_name(const std::string& path, const std::string& type);
+  std::string problem(const Entry& entry) const;
+
+  std::vector<Entry> entries_;  // the ignore list first
+  // For every module entered: the indices of the entries that ignore it or a container around it.
+  std::vector<std::vector<std::size_t>> ignoring_;
+  std::set<std::string> names_;  // types and paths seen
 };
 
 }  // namespace steelyard::qat

@@ -1,6 +1,8 @@
 #include "recipes/experiment.h"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "framework/device.h"
 #include "framework/error.h"
@@ -26,6 +28,7 @@ qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, bool weights) {
 qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
   qat::QuantizeConfig config;
   config.ignore = spec.ignore;
+  config.ignore_places = spec.ignore_places;
   for (const QuantizeGroupSpec& group : spec.groups) {
     qat::QConfig q;
     if (group.weights) q.weights = quantizer_config(*group.weights, /*weights=*/true);
@@ -35,9 +38,19 @@ qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
     } catch (const std::invalid_argument& error) {
       throw InputError(group.place + ": " + error.what());
     }
-    config.groups.push_back({group.targets, q});
+    config.groups.push_back({group.targets, q, group.target_places});
   }
   return config;
+}
+
+// Runs `f`; what it finds wrong is at `place` of the recipe.
+template <typename F>
+auto at_place(const std::string& place, const F& f) {
+  try {
+    return f();
+  } catch (const InputError& error) {
+    fail_at(place, error.what());
+  }
 }
 
 Shape sample_shape(const Dataset& dataset) {
@@ -53,38 +66,89 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
   build(registries, weights);
 }
 
+std::string Experiment::place(std::string_view table, std::string_view key) const {
+  const YamlNode* node = recipe_.resolved.find(table);
+  if (node == nullptr) return recipe_.resolved.place;
+  const YamlNode* value = node->find(key);
+  return value != nullptr ? value->place : node->place;
+}
+
 void Experiment::load_data(const Registries& registries) {
   const DataSpec& data = recipe_.data;
-  DatasetSplits splits = registries.datasets.load(data.dataset, data.path.value_or(""));
+  // Absolute, so that a message says where the dataset was looked for.
+  const auto path = data.path ? std::filesystem::absolute(*data.path) : std::filesystem::path();
+  const std::vector<std::string> names = registries.datasets.names();
+  const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
+  DatasetSplits splits = at_place(place("data", known && data.path ? "path" : "dataset"),
+                                  [&] { return registries.datasets.load(data.dataset, path); });
   loader_options_.batch_size = data.batch_size;
   loader_options_.shuffle = true;
   loader_options_.seed = static_cast<std::uint64_t>(recipe_.seed);
   loader_options_.normalization = compute_normalization(splits.train);
   loader_options_.augment = {
       .random_crop = data.random_crop, .crop_padding = data.crop_padding, .flip = data.flip};
-  validate_loss(loss(), splits.train.targets);
+  at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train.targets); });
   if (data.validation >= splits.train.size()) {
-    throw InputError("data.validation: expected fewer than the " +
-                     std::to_string(splits.train.size()) + " training samples, got " +
-                     std::to_string(data.validation));
+    fail_at(place("data", "validation"),
+            "data.validation: expected fewer than the " + std::to_string(splits.train.size()) +
+                " training samples, got " + std::to_string(data.validation));
   }
   test_ = splits.test;
   std::tie(train_, validation_) =
       split_validation(splits.train, data.validation, loader_options_.seed);
-  validate_options(train_, loader_options_);
+  at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
 }
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {
+  require_outputs_for_targets();
+  require_trainable_last_batch(registries);
+  const bool loads = weights == InitialWeights::kRecipe;
+  model_ = make_model(registries, loads ? recipe_.init_checkpoint : std::nullopt, plan_);
+}
+
+std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
+                                               const std::optional<std::string>& checkpoint,
+                                               std::optional<qat::Plan>& plan) const {
   Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
-  model_ = build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
-  if (weights == InitialWeights::kRecipe && recipe_.init_checkpoint) {
-    const std::string& path = *recipe_.init_checkpoint;
-    load_into(*model_, load_tensors(path).tensors, path);
+  std::shared_ptr<Module> model =
+      build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
+  if (checkpoint) load_into(*model, load_tensors(*checkpoint).tensors, *checkpoint);
+  if (!recipe_.quantize) return model;
+  qat::PreparedModel prepared = qat::prepare(model, quantize_config(*recipe_.quantize));
+  plan = std::move(prepared.plan);
+  return prepared.model;
+}
+
+// Regression: the model gives [N, model.classes] (classes are checked by build_model()).
+void Experiment::require_outputs_for_targets() const {
+  if (train_.classes != 0 || !recipe_.model.classes) return;
+  const Shape expected{train_.size(), *recipe_.model.classes};
+  if (train_.targets.shape() != expected) {
+    fail_at(place("model", "classes"), "the loss mse needs targets of the model's outputs " +
+                                           shape_string(expected) + ", the dataset has " +
+                                           shape_string(train_.targets.shape()));
   }
-  if (recipe_.quantize) {
-    qat::PreparedModel prepared = qat::prepare(model_, quantize_config(*recipe_.quantize));
-    model_ = prepared.model;
-    plan_ = std::move(prepared.plan);
+}
+
+// A batch norm that sees one value per channel has no variance. Tried on a model that is thrown
+// away: forward passes in training move batch statistics and observers.
+void Experiment::require_trainable_last_batch(const Registries& registries) {
+  if (train_.size() % recipe_.data.batch_size != 1 && recipe_.data.batch_size != 1) return;
+  const NoGradGuard no_grad;
+  std::optional<qat::Plan> plan;
+  const std::shared_ptr<Module> model = make_model(registries, std::nullopt, plan);
+  if (const auto schedule = make_schedule(*model)) schedule->on_epoch_begin(0);
+  Shape one = sample_shape(train_);
+  one.insert(one.begin(), 1);
+  Rng rng(0);
+  ForwardContext context{.training = true, .rng = &rng};
+  try {
+    model->forward(Variable(Tensor::zeros(one)), context);
+  } catch (const std::invalid_argument& error) {
+    fail_at(place("data", "batch_size"),
+            "data.batch_size: " + std::to_string(recipe_.data.batch_size) + " leaves 1 of " +
+                std::to_string(train_.size()) + " training samples for the last batch, on which " +
+                "the model cannot train: " + error.what());
   }
 }
 
@@ -138,14 +202,14 @@ TrainerOptions Experiment::trainer_options() const {
   return options;
 }
 
-std::unique_ptr<TrainerCallback> Experiment::make_schedule() {
+std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const {
   const ScheduleSpec& spec = recipe_.schedule;
   if (!recipe_.quantize && !spec.freeze_bn) return nullptr;
   return std::make_unique<qat::ScheduleCallback>(
-      *model_, qat::QatSchedule{.observe_from = spec.observe_from,
-                                .fake_quant_from = spec.fake_quant_from,
-                                .freeze_observers = spec.freeze_observers,
-                                .freeze_batch_norm = spec.freeze_bn});
+      model, qat::QatSchedule{.observe_from = spec.observe_from,
+                              .fake_quant_from = spec.fake_quant_from,
+                              .freeze_observers = spec.freeze_observers,
+                              .freeze_batch_norm = spec.freeze_bn});
 }
 
 Metrics Experiment::evaluate_test() {

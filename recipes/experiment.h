@@ -47,13 +47,22 @@ class Experiment {
   // Everything but the run's folder.
   TrainerOptions trainer_options() const;
   // Null for a float run without a freeze_bn schedule.
-  std::unique_ptr<TrainerCallback> make_schedule();
+  std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
   // Loss and accuracy on the test set.
   Metrics evaluate_test();
 
  private:
   void load_data(const Registries& registries);
   void build(const Registries& registries, InitialWeights weights);
+  void require_outputs_for_targets() const;
+  void require_trainable_last_batch(const Registries& registries);
+  // A model with random weights, prepared for quantization after those of `checkpoint` are loaded.
+  std::shared_ptr<Module> make_model(const Registries& registries,
+                                     const std::optional<std::string>& checkpoint,
+                                     std::optional<qat::Plan>& plan) const;
+  std::unique_ptr<TrainerCallback> make_schedule(Module& model) const;
+  // Where the recipe has the key, else where its table is.
+  std::string place(std::string_view table, std::string_view key) const;
 
   Recipe recipe_;
   Dataset train_, validation_, test_;

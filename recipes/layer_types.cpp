@@ -50,13 +50,6 @@ RecipeOption bias_option() {
   return {.name = "bias", .kind = OptionKind::kBoolean, .default_yaml = "true"};
 }
 
-void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input) {
-  if (in > kMaxLayerWeights / per_input) {
-    spec.fail("expected a layer of at most " + std::to_string(kMaxLayerWeights) + " weights, got " +
-              std::to_string(in) + " x " + std::to_string(per_input));
-  }
-}
-
 std::shared_ptr<Module> make_linear(const LayerSpec& spec, Rng& rng) {
   const LinearOptions options{.in_features = spec.features(),
                               .out_features = spec.integer("out_features"),

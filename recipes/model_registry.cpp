@@ -4,6 +4,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "framework/data/dataset.h"
 #include "framework/error.h"
 #include "layers/sequential.h"
 #include "recipes/scalar.h"
@@ -18,20 +19,6 @@ Shape shape_after(Module& module, Shape input_shape) {
   input_shape.insert(input_shape.begin(), 1);
   const Variable output = module.forward(Variable(Tensor::zeros(input_shape)), context);
   return {output.shape().begin() + 1, output.shape().end()};
-}
-
-// Builds one module; whatever its constructor or first forward refuses is an error of the recipe.
-BuiltModule build_one(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
-  try {
-    BuiltModule built{factory(spec, rng), {}};
-    built.output_shape = shape_after(*built.module, spec.input_shape());
-    return built;
-  } catch (const InputError&) {
-    throw;
-  } catch (const std::exception& error) {
-    spec.fail(spec.text("type") + " on an input of " + shape_string(spec.input_shape()) + ": " +
-              error.what());
-  }
 }
 
 }  // namespace
@@ -110,7 +97,7 @@ RecipeOption ModelRegistry::model_option() const {
                        .kind = OptionKind::kInteger,
                        .help = "outputs; must agree with the dataset, which gives it when absent",
                        .min = 1,
-                       .max = 65536};
+                       .max = static_cast<double>(kMaxClasses)};
   return {.name = "model",
           .kind = OptionKind::kTable,
           .help = "The network: a ready architecture, or a list of layers.",
@@ -128,6 +115,26 @@ const ModuleFactory& ModelRegistry::model(const std::string& type) const {
   return models_->at(type);
 }
 
+void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input) {
+  if (in > kMaxLayerWeights / per_input) {
+    spec.fail("expected a layer of at most " + std::to_string(kMaxLayerWeights) + " weights, got " +
+              std::to_string(in) + " x " + std::to_string(per_input));
+  }
+}
+
+BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
+  try {
+    BuiltModule built{factory(spec, rng), {}};
+    built.output_shape = shape_after(*built.module, spec.input_shape());
+    return built;
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    spec.fail(spec.text("type") + " on an input of " + shape_string(spec.input_shape()) + ": " +
+              error.what());
+  }
+}
+
 BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
                              const Shape& input_shape, std::int64_t classes, Rng& rng) {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules;
@@ -138,7 +145,7 @@ BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry
     const std::string name = spec.has("name") ? spec.text("name") : std::to_string(i);
     if (!names.insert(name).second)
       spec.fail("two layers have the name " + quote_for_message(name));
-    BuiltModule built = build_one(registry.layer(spec.text("type")), spec, rng);
+    BuiltModule built = build_module(registry.layer(spec.text("type")), spec, rng);
     modules.emplace_back(name, std::move(built.module));
     shape = std::move(built.output_shape);
   }

@@ -95,11 +95,18 @@ class ModelRegistry {
   std::unique_ptr<Table> models_;
 };
 
+// Builds one module; whatever its constructor or first forward refuses is an InputError with the
+// place of `spec`.
+BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng);
+
 // A resolved list of layers as one Sequential with the names "0", "1", ... or those given.
 BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
                              const Shape& input_shape, std::int64_t classes, Rng& rng);
 
 // The most weights that one layer of a recipe may have.
 inline constexpr std::int64_t kMaxLayerWeights = std::int64_t{1} << 28;
+
+// Throws InputError for a layer of more weights than that.
+void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input);
 
 }  // namespace steelyard

@@ -23,15 +23,13 @@ using Modules = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
 std::string numbered(const char* word, std::size_t i) { return word + std::to_string(i); }
 
 std::shared_ptr<Linear> linear(const LayerSpec& spec, std::int64_t in, std::int64_t out, Rng& rng) {
-  if (in > kMaxLayerWeights / out) {
-    spec.fail("expected a layer of at most " + std::to_string(kMaxLayerWeights) + " weights, got " +
-              std::to_string(in) + " x " + std::to_string(out));
-  }
+  require_weights(spec, in, out);
   return std::make_shared<Linear>(LinearOptions{.in_features = in, .out_features = out}, rng);
 }
 
-std::shared_ptr<Conv2d> conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
-                             std::int64_t stride, Rng& rng) {
+std::shared_ptr<Conv2d> conv(const LayerSpec& spec, std::int64_t in, std::int64_t out,
+                             std::int64_t kernel, std::int64_t stride, Rng& rng) {
+  require_weights(spec, in * kernel * kernel, out);
   const std::int64_t padding = kernel / 2;
   return std::make_shared<Conv2d>(Conv2dOptions{.in_channels = in,
                                                 .out_channels = out,
@@ -75,7 +73,7 @@ std::shared_ptr<Module> build_cnn(const LayerSpec& spec, Rng& rng) {
       spec.fail("cnn halves the image " + std::to_string(spec.integers("channels").size()) +
                 " times, which is too often for an input of " + shape_string(spec.input_shape()));
     }
-    modules.emplace_back(numbered("conv", i), conv(in, out, 3, 1, rng));
+    modules.emplace_back(numbered("conv", i), conv(spec, in, out, 3, 1, rng));
     modules.emplace_back(numbered("bn", i), batch_norm(out));
     modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
     modules.emplace_back(numbered("pool", i), std::make_shared<MaxPool2d>(Pool2dGeometry{
@@ -105,18 +103,18 @@ std::shared_ptr<Conv2d> kaiming_normal(std::shared_ptr<Conv2d> layer, Rng& rng) 
   return layer;
 }
 
-std::shared_ptr<Module> residual_block(std::int64_t in, std::int64_t out, std::int64_t stride,
-                                       Rng& rng) {
+std::shared_ptr<Module> residual_block(const LayerSpec& spec, std::int64_t in, std::int64_t out,
+                                       std::int64_t stride, Rng& rng) {
   auto main = std::make_shared<Sequential>(
-      Modules{{"conv1", kaiming_normal(conv(in, out, 3, stride, rng), rng)},
+      Modules{{"conv1", kaiming_normal(conv(spec, in, out, 3, stride, rng), rng)},
               {"bn1", batch_norm(out)},
               {"relu1", std::make_shared<ReLU>()},
-              {"conv2", kaiming_normal(conv(out, out, 3, 1, rng), rng)},
+              {"conv2", kaiming_normal(conv(spec, out, out, 3, 1, rng), rng)},
               {"bn2", batch_norm(out)}});
   std::shared_ptr<Module> shortcut = std::make_shared<Identity>();
   if (stride != 1 || in != out) {
-    shortcut = std::make_shared<Sequential>(
-        Modules{{"0", kaiming_normal(conv(in, out, 1, stride, rng), rng)}, {"1", batch_norm(out)}});
+    shortcut = std::make_shared<Sequential>(Modules{
+        {"0", kaiming_normal(conv(spec, in, out, 1, stride, rng), rng)}, {"1", batch_norm(out)}});
   }
   return std::make_shared<Residual>(std::move(main), std::move(shortcut), std::make_shared<ReLU>());
 }
@@ -130,7 +128,7 @@ std::shared_ptr<Module> build_resnet(const LayerSpec& spec, Rng& rng) {
             "expected a depth of 6n+2 (8, 14, 20, ...), got " + std::to_string(depth));
   }
   std::int64_t in = spec.integer("width");
-  Modules modules{{"conv1", kaiming_normal(conv(spec.channels(), in, 3, 1, rng), rng)},
+  Modules modules{{"conv1", kaiming_normal(conv(spec, spec.channels(), in, 3, 1, rng), rng)},
                   {"bn1", batch_norm(in)},
                   {"relu", std::make_shared<ReLU>()}};
   for (std::size_t stage = 1; stage <= 3; ++stage) {
@@ -138,7 +136,7 @@ std::shared_ptr<Module> build_resnet(const LayerSpec& spec, Rng& rng) {
     Modules blocks;
     for (std::int64_t block = 0; block < depth / 6; ++block) {
       const std::int64_t stride = stage > 1 && block == 0 ? 2 : 1;
-      blocks.emplace_back(std::to_string(block), residual_block(in, out, stride, rng));
+      blocks.emplace_back(std::to_string(block), residual_block(spec, in, out, stride, rng));
       in = out;
     }
     modules.emplace_back(numbered("layer", stage), std::make_shared<Sequential>(std::move(blocks)));
@@ -220,12 +218,13 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_sh
                                     std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
   const std::int64_t outputs = outputs_of(spec, classes);
   const LayerSpec layer(spec.options, registry, input_shape, outputs);
-  if (!spec.type.empty()) return registry.model(spec.type)(layer, rng);
-  BuiltModule built = layer.build_layers("layers", input_shape, rng);
+  const bool ready = !spec.type.empty();
+  BuiltModule built = ready ? build_module(registry.model(spec.type), layer, rng)
+                            : layer.build_layers("layers", input_shape, rng);
   if (built.output_shape != Shape{outputs}) {
-    fail_at(layer.at("layers").items.back().place, "expected the last layer to give " +
-                                                       std::to_string(outputs) + " outputs, got " +
-                                                       shape_string(built.output_shape));
+    fail_at(ready ? layer.at("type").place : layer.at("layers").items.back().place,
+            std::string("expected the ") + (ready ? "model" : "last layer") + " to give " +
+                std::to_string(outputs) + " outputs, got " + shape_string(built.output_shape));
   }
   return built.module;
 }

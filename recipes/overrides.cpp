@@ -55,19 +55,20 @@ void erase(YamlNode& parent, const std::string& key, const std::string& place) {
 
 void apply_override(YamlNode& document, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
-  const std::string path = assignment.substr(0, equals);
+  const bool is_option = assignment.starts_with("--");
+  const std::string path = assignment.substr(0, equals).substr(is_option ? 2 : 0);
   const std::vector<std::string> keys = split_path(path);
   const bool empty_key = std::find(keys.begin(), keys.end(), "") != keys.end();
   if (equals == std::string::npos || empty_key || keys.size() > kMaxYamlDepth) {
     fail_at("--set", "expected KEY.PATH=VALUE, got " + quote_for_message(assignment));
   }
   const std::string quoted = quote_for_message(path);  // on one line and of bounded length
-  const std::string place = "--set " + quoted.substr(1, quoted.size() - 2);
+  const std::string place = (is_option ? "--" : "--set ") + quoted.substr(1, quoted.size() - 2);
   const std::string text = assignment.substr(equals + 1);
   YamlNode value = parse_yaml_at(text, place);
   YamlNode* parent = &document;
   for (std::size_t i = 0; i + 1 < keys.size(); ++i) parent = &child(*parent, keys[i], place);
-  if (text == "null") {
+  if (text == "null" && !is_option) {
     erase(*parent, keys.back(), place);
   } else {
     child(*parent, keys.back(), place) = std::move(value);

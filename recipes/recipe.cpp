@@ -86,6 +86,10 @@ TrainSpec read_train(const OptionReader& from) {
       .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
       .keep_step_checkpoints = from.boolean("keep_step_checkpoints")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
+  if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
+    fail_at(from.at("keep_step_checkpoints").place,
+            "keep_step_checkpoints needs checkpoint_every_steps above 0");
+  }
   if (train.label_smoothing > 0 && train.loss != "cross_entropy") {
     fail_at(from.at("label_smoothing").place, "label_smoothing needs the loss cross_entropy");
   }
@@ -107,13 +111,21 @@ std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::stri
   return quantizer;
 }
 
+std::vector<std::string> places_of(const YamlNode& list) {
+  std::vector<std::string> places;
+  for (const YamlNode& item : list.items) places.push_back(item.place);
+  return places;
+}
+
 QuantizeSpec read_quantize(const OptionReader& from) {
   QuantizeSpec quantize{.ignore = from.texts("ignore"),
+                        .ignore_places = places_of(from.at("ignore")),
                         .bn_fold = from.text("bn_fold"),
                         .algorithm_method = from.table("algorithm").text("method")};
   for (const YamlNode& item : from.at("groups").items) {
     const OptionReader group(item);
     quantize.groups.push_back({.targets = group.texts("targets"),
+                               .target_places = places_of(group.at("targets")),
                                .weights = read_quantizer(group, "weights"),
                                .activations = read_quantizer(group, "activations"),
                                .place = group.place()});
@@ -144,7 +156,7 @@ ScheduleSpec read_schedule(const OptionReader& from, std::int64_t epochs) {
                         .freeze_bn = integer_of(from, "freeze_bn", "epoch")};
   require_epoch(from, "observe", "from", 0, epochs);
   require_epoch(from, "fake_quant", "from", schedule.observe_from, epochs);
-  require_epoch(from, "freeze_observers", "epoch", schedule.observe_from + 1, epochs);
+  require_epoch(from, "freeze_observers", "epoch", schedule.fake_quant_from + 1, epochs);
   require_epoch(from, "freeze_bn", "epoch", 0, epochs);
   return schedule;
 }
@@ -196,7 +208,10 @@ Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::str
     }
     names.emplace_back(preset.name);
   }
-  if (!std::filesystem::exists(path_or_preset)) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path_or_preset, error);
+  if (error) throw InputError(printable(path_or_preset) + ": " + error.message());
+  if (!exists) {
     throw InputError("no recipe file and no preset " + quote_for_message(path_or_preset) +
                      did_you_mean(path_or_preset, names) + "; presets: " + join(names));
   }

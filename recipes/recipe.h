@@ -71,6 +71,7 @@ struct QuantizerSpec {
 
 struct QuantizeGroupSpec {
   std::vector<std::string> targets = {};  // checked against the model by prepare()
+  std::vector<std::string> target_places = {};
   std::optional<QuantizerSpec> weights = {};
   std::optional<QuantizerSpec> activations = {};
   std::string place = {};
@@ -79,6 +80,7 @@ struct QuantizeGroupSpec {
 struct QuantizeSpec {
   std::vector<QuantizeGroupSpec> groups = {};  // the first match wins
   std::vector<std::string> ignore = {};
+  std::vector<std::string> ignore_places = {};
   std::string bn_fold = {};           // frozen
   std::string algorithm_method = {};  // ste
 };

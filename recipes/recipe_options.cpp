@@ -89,7 +89,8 @@ RecipeOption data_option() {
   return required(table(
       "data", "What to train and test on.",
       {required(text("dataset", "fashion_mnist, cifar10, safetensors or a registered one")),
-       text("path", "the dataset's folder; the dataset's usual place when absent"),
+       text("path",
+            "the dataset's folder, from the current folder on; its usual place when absent"),
        integer("batch_size", "128", "samples a step", 1, 65536), augment,
        integer("crop_padding", "2", "pixels added on each side before random_crop", 1, 64),
        integer("validation", "5000",
@@ -185,8 +186,8 @@ RecipeOption quantize_option() {
                       {num_bits, boolean("symmetric", "false", "whether the zero point is fixed"),
                        choice("strategy", "tensor", "one scale", {"tensor"}),
                        choice("observer", "moving_average", "how the range is found", {})}));
-  RecipeOption targets =
-      required(text_list("targets", "type names, or `re:` and a regular expression on the path"));
+  RecipeOption targets = required(text_list(
+      "targets", "type names, exact paths, or `re:` and a regular expression on the path"));
   targets.min_items = 1;
   RecipeOption groups{.name = "groups",
                       .kind = OptionKind::kList,
@@ -198,7 +199,10 @@ RecipeOption quantize_option() {
   return table(
       "quantize", "Quantization-aware training; float training without it.",
       {groups,
-       with_default(text_list("ignore", "modules left in float, written as targets are"), "[]"),
+       with_default(
+           text_list("ignore",
+                     "modules left in float, written as targets are; a container is ignored whole"),
+           "[]"),
        choice("bn_fold", "frozen", "how batch norm is folded into the weights before it",
               {"frozen"}),
        with_default(table("algorithm", "How gradients pass the quantizers.",
@@ -224,7 +228,8 @@ RecipeOption schedule_option(bool quantized) {
   schedule.members = {
       from_table("observe", "when observers start to follow ranges"),
       from_table("fake_quant", "when tensors start to be quantized"),
-      epoch_table("freeze_observers", "epoch", "when ranges stop to move; absent: never"),
+      epoch_table("freeze_observers", "epoch",
+                  "when ranges stop to move, after `fake_quant.from`; absent: never"),
       freeze_bn};
   return with_default(schedule, "{}");
 }

@@ -1,6 +1,12 @@
 #include "recipes/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -18,9 +24,17 @@ constexpr const char* kPlan = "plan.txt";
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kSummary = "summary.json";
 constexpr const char* kLast = "last.safetensors";
+constexpr const char* kBest = "best.safetensors";
 constexpr std::uint64_t kMaxRecipeBytes = 256 * 1024;
 constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
 constexpr std::int64_t kStepsPerLine = 10;
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool found = std::filesystem::exists(path, error);
+  if (error) throw InputError(printable(path.string()) + ": " + error.message());
+  return found;
+}
 
 Json to_json(const Metrics& metrics) {
   Json json{{"loss", metrics.loss}};
@@ -41,7 +55,8 @@ class MetricsLog : public TrainerCallback {
   // writes the others again.
   void open(const std::filesystem::path& path, std::int64_t step, std::int64_t epochs) {
     begin_ = Clock::now();
-    const std::string kept = std::filesystem::exists(path) ? lines_until(path, step, epochs) : "";
+    path_ = path;
+    const std::string kept = is_there(path) ? lines_until(path, step, epochs) : "";
     write_text(path, kept);
     file_.open(path, std::ios::app);
     if (!file_) throw std::runtime_error(path.string() + ": cannot be written");
@@ -100,8 +115,12 @@ class MetricsLog : public TrainerCallback {
     return kept;
   }
 
-  void line(const Json& json) { file_ << json.dump() << std::endl; }
+  void line(const Json& json) {
+    file_ << json.dump() << std::endl;
+    if (!file_) throw std::runtime_error(path_.string() + ": cannot be written");
+  }
 
+  std::filesystem::path path_;
   Clock::time_point begin_;
   double earlier_seconds_ = 0;
   std::ofstream file_;
@@ -125,13 +144,40 @@ void write_summary(const RunRequest& request, const Experiment& experiment,
   write_text(request.folder / kSummary, json.dump(2) + "\n");
 }
 
-}  // namespace
-
-bool has_checkpoint(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / kLast);
+// Whether a run that lost its last checkpoint has something that only its owner may remove.
+bool has_results(const std::filesystem::path& folder) {
+  if (is_there(folder / kSummary)) return true;
+  std::error_code error;
+  const std::filesystem::directory_iterator files(folder, error);
+  if (error) throw InputError(printable(folder.string()) + ": " + error.message());
+  for (const auto& entry : files) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") && name.ends_with(".safetensors")) return true;
+  }
+  return false;
 }
 
-void open_run(const RunRequest& request, const Experiment& experiment) {
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& folder)
+    : descriptor_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ >= 0 && flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(descriptor_);
+    throw InputError("run folder " + printable(folder.string()) + " is in use by another process");
+  }
+}
+
+RunLock::~RunLock() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool has_checkpoint(const std::filesystem::path& folder) { return is_there(folder / kLast); }
+
+RunLock open_run(const RunRequest& request, const Experiment& experiment) {
+  std::error_code error;
+  std::filesystem::create_directories(request.folder, error);
+  if (error) throw InputError(printable(request.folder.string()) + ": " + error.message());
+  RunLock lock(request.folder);
   const std::filesystem::path recipe_path = request.folder / kRecipe;
   const std::string resolved = resolved_yaml(experiment.recipe());
   if (has_checkpoint(request.folder)) {
@@ -143,13 +189,20 @@ void open_run(const RunRequest& request, const Experiment& experiment) {
       throw InputError(recipe_path.string() +
                        ": differs from the recipe given: resume with the recipe of the run");
     }
-    return;
+    return lock;
   }
-  std::error_code error;
-  std::filesystem::create_directories(request.folder, error);
-  if (error) throw InputError(request.folder.string() + ": " + error.message());
+  if (has_results(request.folder)) {
+    throw InputError(request.folder.string() + ": holds the results of a run but no " + kLast +
+                     ": copy one of its checkpoints there, or pass another --run-dir");
+  }
+  // What a run left that was killed before its first checkpoint would be taken for this one's.
+  for (const char* stale : {kBest, kMetrics, kPlan}) {
+    std::filesystem::remove(request.folder / stale, error);
+    if (error) throw InputError((request.folder / stale).string() + ": " + error.message());
+  }
   if (experiment.plan()) write_text(request.folder / kPlan, qat::to_string(*experiment.plan()));
   write_text(recipe_path, resolved);
+  return lock;
 }
 
 RunSummary train_run(const RunRequest& request, Experiment& experiment,
@@ -175,6 +228,10 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   if (result.interrupted) return {.interrupted = true, .final = {}};
 
   const Metrics final = experiment.evaluate_test();
+  if (!std::isfinite(final.loss)) {
+    throw TrainingDiverged("step " + std::to_string(result.step) + ": test loss is " +
+                           std::to_string(final.loss));
+  }
   log.final_test(result.step, final);
   write_summary(request, experiment, result, final, log.seconds());
   return {.interrupted = false, .final = final};

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "recipes/experiment.h"
@@ -18,10 +19,26 @@ struct RunRequest {
 // True when the folder holds a run that has saved something to continue from.
 bool has_checkpoint(const std::filesystem::path& folder);
 
-// Opens a run: a new folder gets its files (so does one whose run stopped before its first
-// checkpoint); a run with a checkpoint is continued only with `resume`, by the same recipe. Throws
-// InputError otherwise.
-void open_run(const RunRequest& request, const Experiment& experiment);
+// A run's folder, locked against other processes; the system lets go of a killed process's lock.
+// (Where the file system knows no locks, nothing is locked.)
+class RunLock {
+ public:
+  // Throws InputError when another process holds the folder.
+  explicit RunLock(const std::filesystem::path& folder);
+  RunLock(RunLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  RunLock& operator=(RunLock&&) = delete;
+  ~RunLock();
+
+ private:
+  int descriptor_ = -1;
+};
+
+// Opens a run and keeps other processes out of its folder while the result lives. A new folder gets
+// its files; so does one whose run stopped before its first checkpoint, after what that run left
+// was removed. A run with a checkpoint is continued only with `resume`, by the same recipe. Throws
+// InputError otherwise, also for a run that finished or kept checkpoints and whose last one is
+// gone.
+[[nodiscard]] RunLock open_run(const RunRequest& request, const Experiment& experiment);
 
 struct RunSummary {
   bool interrupted = false;  // no summary.json was written

@@ -294,8 +294,14 @@ bool YamlNode::operator==(const YamlNode& other) const {
 }
 
 YamlNode parse_yaml(std::string_view text, const std::string& source) {
-  return parse(text, [&source](const YAML::Mark& mark) {
-    return source + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+  return parse(text, [text, &source](const YAML::Mark& mark) {
+    // yaml-cpp counts bytes, editors count characters.
+    int column = mark.column;
+    for (int i = std::max(0, mark.pos - mark.column); i < mark.pos; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      if (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --column;
+    }
+    return source + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(column + 1);
   });
 }
 

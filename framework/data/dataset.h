@@ -11,6 +11,9 @@
 
 namespace steelyard {
 
+// The most classes that a dataset or a model may have.
+inline constexpr std::int64_t kMaxClasses = 65536;
+
 // Samples and what they should give. Copies share storage.
 struct Dataset {
   Tensor inputs;             // u8 or f32; [N, H, W, C] or [N, features]

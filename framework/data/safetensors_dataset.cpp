@@ -15,7 +15,10 @@ Tensor as_inputs(const Tensor& tensor) {
 }
 
 Tensor as_targets(const Tensor& tensor) {
-  if (is_floating(tensor.dtype())) return tensor.to(DType::kF32);
+  if (is_floating(tensor.dtype())) {
+    const Tensor values = tensor.to(DType::kF32);
+    return values.rank() == 1 ? values.reshape({values.dim(0), 1}) : values;
+  }
   return tensor.dtype() == DType::kBool ? tensor : tensor.to(DType::kI64);
 }
 
@@ -39,12 +42,17 @@ Dataset load_file(const std::filesystem::path& path) {
   return dataset;
 }
 
-std::int64_t count_classes(const Tensor& targets) {
+// A stray label must not become a model of a million outputs.
+std::int64_t count_classes(const Tensor& targets, const std::string& source) {
   if (targets.dtype() != DType::kI64 || targets.size() == 0) return 0;
   const auto labels = targets.span<std::int64_t>();
-  const std::int64_t largest = *std::max_element(labels.begin(), labels.end());
-  constexpr std::int64_t kMaxClasses = std::int64_t{1} << 31;
-  return std::clamp(largest, std::int64_t{0}, kMaxClasses - 1) + 1;
+  const auto largest = std::max_element(labels.begin(), labels.end());
+  if (*largest >= kMaxClasses) {
+    throw InputError(source + ": expected labels below " + std::to_string(kMaxClasses) + ", got " +
+                     std::to_string(*largest) + " in sample " +
+                     std::to_string(largest - labels.begin()));
+  }
+  return std::max(*largest, std::int64_t{0}) + 1;
 }
 
 }  // namespace
@@ -58,7 +66,7 @@ DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder) {
   const auto train_path = folder / "train.safetensors";
   const auto test_path = folder / "test.safetensors";
   DatasetSplits splits{load_file(train_path), load_file(test_path)};
-  splits.train.classes = count_classes(splits.train.targets);
+  splits.train.classes = count_classes(splits.train.targets, printable(train_path.string()));
   splits.test.classes = splits.train.classes;
   validate_dataset(splits.train, printable(train_path.string()));
   validate_dataset(splits.test, printable(test_path.string()));

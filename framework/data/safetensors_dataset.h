@@ -9,7 +9,8 @@ namespace steelyard {
 
 // Reads train.safetensors and test.safetensors of a folder. Each holds exactly two tensors:
 // `inputs`, u8 or floating, [N, features] or images [N, H, W, C]; and `targets`, integer labels [N]
-// or floating values [N, ...]. The number of classes is the largest label of the training set + 1.
+// below kMaxClasses or floating values [N, ...], where [N] is read as [N, 1]. The number of classes
+// is the largest label of the training set + 1.
 // Throws InputError that names the file and what it expected.
 DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder);
 

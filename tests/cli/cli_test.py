@@ -335,7 +335,7 @@ class Signals(Case):
         recipe = self.recipe(LAYERS + SGD + QUANTIZE)
         more = ["--set", "train.epochs=60"]
         self.train(recipe, "whole", *more)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             run = f"stopped-{number}"
             process = subprocess.Popen([PROGRAM, "train", recipe, "--run-dir", self.path(run), *more], text=True,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder)

@@ -134,6 +134,10 @@ TEST_F(SafetensorsDataset, LoadsClassification) {
   write("test.safetensors", Tensor::zeros({1, 4, 4, 1}, DType::kU8),
         Tensor::from<std::int64_t>({5}, {1}));
   EXPECT_NE(error().find("test.safetensors: expected labels in [0, 5), got 5"), std::string::npos);
+  write("train.safetensors", Tensor::zeros({3, 4, 4, 1}, DType::kU8),
+        Tensor::from<std::int32_t>({0, 1'000'000, 2}, {3}));
+  EXPECT_NE(error().find("train.safetensors: expected labels below 65536, got 1000000 in sample 1"),
+            std::string::npos);
 }
 
 TEST_F(SafetensorsDataset, LoadsRegression) {
@@ -143,6 +147,9 @@ TEST_F(SafetensorsDataset, LoadsRegression) {
   EXPECT_EQ(splits.train.classes, 0);
   EXPECT_EQ(splits.train.inputs.dtype(), DType::kF32);
   EXPECT_EQ(splits.test.targets.shape(), (Shape{2, 2}));
+  write("train.safetensors", Tensor::zeros({3, 7}), Tensor::zeros({3}));
+  write("test.safetensors", Tensor::zeros({2, 7}), Tensor::zeros({2}));
+  EXPECT_EQ(load().train.targets.shape(), (Shape{3, 1}));
   write("test.safetensors", Tensor::zeros({2, 6}), Tensor::zeros({2, 2}));
   EXPECT_NE(error().find("same shape and dtype"), std::string::npos);
 }

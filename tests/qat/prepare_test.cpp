@@ -175,6 +175,61 @@ TEST(Prepare, EntriesThatNameNothingAreErrors) {
             std::string::npos);
 }
 
+TEST(Prepare, EntriesThatCouldNotHaveAnEffectAreErrors) {
+  const auto rejection = [](const QuantizeConfig& config) {
+    return message_of<InputError>([&] { prepare(small_net(), config); });
+  };
+  EXPECT_EQ(rejection(config_for({"Linear"}, {"relu"})),
+            "quantize.ignore: 'relu' names relu (ReLU), which has no quantized form");
+  EXPECT_EQ(rejection(config_for({"Linear"}, {"MaxPool2d"})),
+            "quantize.ignore: 'MaxPool2d' names pool (MaxPool2d), which has no quantized form");
+  EXPECT_EQ(rejection(config_for({"re:"})),
+            "quantize.groups.0.targets: 're:' names the model (Sequential), which has no quantized "
+            "form (Linear and Conv2d have)");
+  QuantizeConfig shadowed = config_for({"Conv2d", "Linear"});
+  shadowed.groups.push_back({{"fc"}, default_w8a8()});
+  EXPECT_EQ(rejection(shadowed),
+            "quantize.groups.1.targets: 'fc' names only layers that a group before it quantizes");
+}
+
+TEST(Prepare, MessagesAboutEntriesNameTheirPlaceAndANearName) {
+  QuantizeConfig config = config_for({"Conv2D"}, {"blok"});
+  config.groups[0].target_places = {"r.yaml:3:9"};
+  config.ignore_places = {"r.yaml:4:9"};
+  EXPECT_EQ(message_of<InputError>([&] { prepare(small_net(), config); }),
+            "r.yaml:4:9: quantize.ignore: 'blok' matches no module (did you mean 'block'?); "
+            "r.yaml:3:9: quantize.groups.0.targets: 'Conv2D' matches no module (did you mean "
+            "'Conv2d'?)");
+  config.groups[0].targets = {"re:("};
+  EXPECT_EQ(message_of<InputError>([&] {
+              prepare(small_net(), config);
+            }).find("r.yaml:3:9: quantize.groups.0.targets: 're:(': bad regular expression"),
+            0u);
+}
+
+TEST(Prepare, AnIgnoredContainerStaysInFloatWithAllBeneathIt) {
+  for (const std::string entry : {"block", "Residual", "re:bl.*k"}) {
+    const PreparedModel prepared =
+        prepare(small_net(), config_for({"Linear", "Conv2d"}, {entry, "re:block.*"}));
+    for (const char* conv : {"block.conv1", "block.conv2"}) {
+      EXPECT_EQ(find_row(prepared.plan, conv, "-").note, "ignored by '" + entry + "'");
+    }
+    EXPECT_EQ(find_row(prepared.plan, "block", "output").quantized, "float");
+    EXPECT_EQ(find_row(prepared.plan, "block", "output").note, "ignored by '" + entry + "'");
+    for (const auto& q : named_quantizers(*prepared.model)) {
+      EXPECT_NE(q.name.find("block"), 0u) << q.name;
+    }
+  }
+  const PreparedModel all = prepare(small_net(), config_for({"Linear", "Conv2d"}, {"Sequential"}));
+  EXPECT_TRUE(named_quantizers(*all.model).empty());
+}
+
+TEST(Prepare, AnIgnoredAverageStaysInFloat) {
+  const PreparedModel prepared =
+      prepare(small_net(), config_for({"Linear", "Conv2d"}, {"GlobalAvgPool"}));
+  EXPECT_EQ(find_row(prepared.plan, "gap", "output").note, "ignored by 'GlobalAvgPool'");
+}
+
 TEST(Prepare, FirstMatchDecidesAndIgnoreWins) {
   QuantizeConfig config = config_for({"re:block\\..*"}, {"fc"});
   config.groups[0].config.weights->scheme.bits = 4;

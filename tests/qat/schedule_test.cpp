@@ -55,6 +55,9 @@ TEST(Schedule, RejectsAnOrderThatCannotWork) {
   EXPECT_THROW(
       ScheduleCallback(*model, {.observe_from = 1, .fake_quant_from = 1, .freeze_observers = 1}),
       InputError);
+  // Weight scales that were never chosen beside an input scale would lose biases of dead channels.
+  EXPECT_THROW(ScheduleCallback(*model, {.fake_quant_from = 2, .freeze_observers = 2}), InputError);
+  EXPECT_NO_THROW(ScheduleCallback(*model, {.fake_quant_from = 2, .freeze_observers = 3}));
 }
 
 // torch turns NaN into qmin with gradient 0, so that divergence hides.

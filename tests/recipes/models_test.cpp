@@ -173,6 +173,8 @@ TEST(Models, ALayerOfTooManyWeightsIsRefusedBeforeItIsMade) {
   EXPECT_THAT(build_rejection("{layers: [{type: Conv2d, out_channels: 65536, kernel_size: 1000}]}",
                               {4, 4, 1}),
               HasSubstr("expected a layer of at most 268435456 weights"));
+  EXPECT_THAT(build_rejection("{type: cnn, channels: [65536, 65536]}", {8, 8, 1}),
+              HasSubstr("expected a layer of at most 268435456 weights, got 589824 x 65536"));
 }
 
 TEST(LayerList, InfersSizesAndNamesByIndexOrName) {

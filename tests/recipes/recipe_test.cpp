@@ -188,8 +188,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"FakeQuantBeforeObserve",
                   "quantize:", "schedule: {observe: {from: 1}}\nquantize:",
                   "r.yaml:8:11: schedule.fake_quant expected an epoch from 1 to 2, got 0"},
+        BadRecipe{"ObserversFreezeBeforeFakeQuant", "quantize:",
+                  "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 1}}\nquantize:",
+                  "r.yaml:8:61: schedule.freeze_observers expected an epoch from 2 to 2, got 1"},
         BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
                   "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
+        BadRecipe{"KeptStepsWithoutSteps", "epochs: 3", "epochs: 3\n  keep_step_checkpoints: true",
+                  "r.yaml:7:26: keep_step_checkpoints needs checkpoint_every_steps above 0"},
+        BadRecipe{"ColumnsCountCharacters", "{dataset: fashion_mnist}",
+                  "{path: \"\xC3\xA9\xE2\x82\xAC\", dataset: fashion_mnist, batch: 1}",
+                  "r.yaml:3:44: unknown key 'batch' (did you mean 'path'?)"},
         BadRecipe{"StepWithoutEpochs", "epochs: 3", "epochs: 3\n  lr_schedule: {type: step}",
                   "r.yaml:7:16: missing key 'train.lr_schedule.every_epochs'"}),
     [](const auto& test) { return test.param.name; });
@@ -243,6 +251,12 @@ TEST(Recipe, OverridesAreCheckedLikeTheFile) {
   EXPECT_EQ(message("name=*x"), "--set name: not valid YAML: the referenced anchor is not defined");
   EXPECT_EQ(message("init=null"), "--set init: there is no such key to remove");
   EXPECT_THAT(message("train.epochs=[1"), StartsWith("--set train.epochs: "));
+  for (const char* bad : {"010", "0x10", "-1", "99999999999999999999", "1.5"}) {
+    EXPECT_EQ(message(std::string("--seed=") + bad),
+              std::string("--seed: expected a whole number of at least 0, got '") + bad + "'");
+  }
+  EXPECT_EQ(message("--seed="), "--seed: expected a whole number of at least 0, got nothing");
+  EXPECT_EQ(message("--seed=null"), "--seed: expected a whole number of at least 0, got nothing");
 }
 
 TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {

@@ -1,0 +1,163 @@
+"""What goes wrong around a run: numbers that are not finite, closed outputs, shared folders, odd paths."""
+import json
+import os
+import signal
+import struct
+import subprocess
+import unittest
+
+from cli_test import Case, LAYERS, PROGRAM, QUANTIZE, SGD, write_safetensors
+
+
+def write_float_dataset(folder, inputs, targets, test_inputs=None):
+    """Flat f32 inputs and one f32 or i64 target tensor (format, shape of a sample, values)."""
+    os.makedirs(folder)
+    kind, shape, values = targets
+    count = len(values) // (shape[0] if shape else 1)
+    for split, rows in (("train", inputs), ("test", test_inputs or inputs)):
+        features = len(rows) // count
+        write_safetensors(os.path.join(folder, split + ".safetensors"), {
+            "inputs": ("F32", [count, features], struct.pack(f"<{len(rows)}f", *rows)),
+            "targets": ({"f": "F32", "q": "I64"}[kind], [count, *shape], struct.pack(f"<{len(values)}{kind}", *values))})
+
+
+class NotFinite(Case):
+    body = "model: {type: mlp, hidden: [4]}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n"
+
+    def test_a_test_loss_that_is_not_finite_is_a_failure(self):
+        data = self.path("floats")
+        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], ("q", [], [i % 2 for i in range(40)]),
+                            test_inputs=[3e38] * 80)
+        recipe = self.recipe(self.body)
+        more = ["--set", "data.path=" + data, "--set", "data.augment=[]"]
+        self.fail_with(1, "test loss is", arguments=["train", recipe, "--run-dir", self.path("run"), *more])
+        self.assertFalse(os.path.exists(self.path("run", "summary.json")))
+        self.fail_with(1, "the test loss is not finite", arguments=["eval", self.path("run")])
+
+    def test_regression_needs_targets_of_the_models_outputs(self):
+        data = self.path("floats")
+        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], ("f", [], [float(i % 2) for i in range(40)]))
+        recipe = self.recipe(self.body.replace("hidden: [4]", "hidden: [4], classes: 1").replace("epochs: 1,", "epochs: 1, loss: mse,"))
+        more = ["--set", "data.path=" + data, "--set", "data.augment=[]"]
+        self.fail_with(2, "--set model.classes: the loss mse needs targets", "[30, 3]", "[30, 1]",
+                       arguments=["validate", recipe, *more, "--set", "model.classes=3"])
+        self.assertIn("test loss", self.train(recipe, "run", *more))
+
+
+class Messages(Case):
+    def test_places(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        def rejected(setting, *fragments):
+            self.fail_with(2, *fragments, arguments=["validate", recipe, "--set", setting])
+        rejected("data.dataset=safetensor", "--set data.dataset: unknown dataset 'safetensor' (did you mean 'safetensors'?)")
+        rejected("data.path=elsewhere", "--set data.path: " + os.path.realpath(self.path("elsewhere")) + ": expected a folder")
+        rejected("data.validation=100", "--set data.validation: data.validation: expected fewer")
+        rejected("train.loss=mse", "--set train.loss: the loss mse needs float targets")
+        rejected("quantize.groups.0.targets=[Conv2D]", "--set quantize.groups.0.targets: ", "(did you mean 'Conv2d'?)")
+        rejected("quantize.ignore=['re:(']", "--set quantize.ignore: ", "bad regular expression")
+        rejected("data.crop_padding=8", "recipe.yaml:4:", "expected crop_padding from 0 to below the image's size")
+
+    def test_numbers_of_the_command_line_are_decimal(self):
+        recipe = self.recipe(LAYERS + SGD)
+        for seed in ("010", "0x10", "", "-1", "99999999999999999999", "null"):
+            self.fail_with(2, "--seed: expected a whole number", arguments=["train", recipe, "--dry-run", "--seed=" + seed if seed else "--seed", *([] if seed else [""])])
+        for threads in ("010", "0x2", "1e1", "0", "4097"):
+            result = self.run_program("train", recipe, "--dry-run", "--threads", threads)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("expected a whole number from 1 to 4096", result.stderr)
+
+    def test_paths_that_cannot_be(self):
+        recipe, long = self.recipe(LAYERS + SGD), "x" * 300
+        self.fail_with(2, "File name too long", arguments=["validate", long])
+        self.fail_with(2, "File name too long", arguments=["train", recipe, "--run-dir", long])
+        self.fail_with(2, "File name too long", arguments=["train", recipe, "--run-dir", long, "--resume"])
+
+    def test_a_last_batch_that_batch_norm_cannot_train_on(self):
+        body = """
+model:
+  classes: 4
+  layers: [{type: Conv2d, out_channels: 8, kernel_size: 8}, {type: BatchNorm2d}, {type: Flatten}, {type: Linear, out_features: 4}]
+""" + SGD
+        more = ["--set", "data.validation=9"]
+        self.fail_with(2, "recipe.yaml:4:", "data.batch_size: 10 leaves 1 of 91 training samples",
+                       arguments=["validate", self.recipe(body), *more])
+        self.succeed("validate", self.recipe(body), "--set", "data.validation=8")
+        self.succeed("validate", self.recipe(body + QUANTIZE), *more)  # the batch norm is folded
+        self.succeed("validate", self.recipe(LAYERS + SGD), *more)  # several pixels
+
+
+class Folders(Case):
+    def endless(self, recipe, *more):
+        process = subprocess.Popen([PROGRAM, "train", recipe, "--run-dir", self.path("run"), "--set", "train.epochs=100000", *more],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if line.startswith("epoch "):
+                return process
+        self.fail("no epoch ended")
+
+    def test_one_run_at_a_time(self):
+        recipe = self.recipe(LAYERS + SGD)
+        first = self.endless(recipe)
+        again = ["train", recipe, "--run-dir", self.path("run"), "--set", "train.epochs=100000", "--resume"]
+        self.fail_with(2, "is in use by another process", arguments=again)
+        self.assertIsNone(first.poll())
+        first.kill()
+        first.wait()
+        second = self.endless(recipe, "--resume")
+        second.send_signal(signal.SIGTERM)
+        self.assertEqual(second.wait(), 130)
+
+    def test_leftovers_are_not_taken_for_results(self):
+        recipe = self.recipe(LAYERS + SGD)
+        os.makedirs(self.path("run"))
+        for name in ("best.safetensors", "plan.txt", "metrics.jsonl"):
+            with open(self.path("run", name), "w") as file:
+                file.write("of a run that was killed\n")
+        self.train(recipe, "run", "--set", "data.validation=0")
+        self.assertEqual(sorted(os.listdir(self.path("run"))),
+                         ["last.safetensors", "metrics.jsonl", "recipe.yaml", "summary.json"])
+        os.remove(self.path("run", "last.safetensors"))
+        self.fail_with(2, "holds the results of a run but no last.safetensors",
+                       arguments=["train", recipe, "--run-dir", self.path("run"), "--set", "data.validation=0"])
+        self.assertTrue(os.path.exists(self.path("run", "summary.json")))
+
+
+class Outputs(Case):
+    def shell(self, command):
+        return subprocess.run(["sh", "-c", command], cwd=self.folder, text=True, capture_output=True, timeout=300,
+                              env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+
+    def test_closed_output_does_not_end_up_in_files(self):
+        recipe = self.recipe(LAYERS + SGD)
+        self.assertEqual(self.shell(f"{PROGRAM} train {recipe} --run-dir run >&- 2>&- <&-").returncode, 0)
+        with open(self.path("run", "metrics.jsonl")) as file:
+            self.assertEqual([json.loads(line)["type"] for line in file][-1], "test")
+
+    def test_a_full_disk_is_a_failure_of_what_prints(self):
+        recipe = self.recipe(LAYERS + SGD)
+        for arguments in (f"validate {recipe} --resolved", "recipes", "recipes fashion-mnist-cnn-float", "schema"):
+            result = self.shell(f"{PROGRAM} {arguments} > /dev/full")
+            self.assertEqual(result.returncode, 1, arguments)
+            self.assertIn("cannot write", result.stderr)
+
+    def test_training_goes_on_without_readers(self):
+        recipe = self.recipe(LAYERS + SGD)
+        self.shell(f"{PROGRAM} train {recipe} --run-dir piped --set train.epochs=40 | head -1")
+        self.assertIn("final", self.summary("piped"))
+        self.assertEqual(self.shell(f"{PROGRAM} train {recipe} --run-dir full > /dev/full").returncode, 0)
+        self.assertIn("final", self.summary("full"))
+
+    def test_nohup(self):
+        recipe = self.recipe(LAYERS + SGD)
+        process = subprocess.Popen(["nohup", PROGRAM, "train", recipe, "--run-dir", "run", "--set", "train.epochs=40"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=self.folder)
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        process.communicate()
+        self.assertEqual(process.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+#include "framework/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "framework/ops/linear.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard {
+namespace {
+
+using testing::message_of;
+
+// A linear layer whose outputs are NaN outside training, as after an overflowed running variance.
+class NanInEvaluation : public Module {
+ public:
+  NanInEvaluation() : weight_(register_parameter("weight", Tensor::full({2, 3}, 0.5))) {}
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    if (context.training) return linear(x, weight_, Variable());
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    return Variable(Tensor::full({x.dim(0), 2}, nan));
+  }
+  std::string type_name() const override { return "NanInEvaluation"; }
+
+ private:
+  Variable& weight_;
+};
+
+class StaysFinite : public NanInEvaluation {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override {
+    ForwardContext training{.training = true};
+    return NanInEvaluation::forward(x, training);
+  }
+};
+
+Dataset four_samples() { return {Tensor::full({4, 3}, 1.0), Tensor::zeros({4}, DType::kI64), 2}; }
+
+TrainResult train_one_epoch(Module& model, const std::filesystem::path& run_dir,
+                            std::vector<TrainerCallback*> callbacks = {}) {
+  Sgd optimizer(model.named_parameters(), {});
+  const LoaderOptions loader{.batch_size = 2, .normalization = {}, .augment = {}};
+  TrainerOptions options;
+  options.run_dir = run_dir;
+  Trainer trainer(model, optimizer, four_samples(), four_samples(), loader, options,
+                  std::move(callbacks));
+  return trainer.run(false);
+}
+
+// Nothing is better than NaN, so that the first epoch's model would have stayed the best.
+TEST(Trainer, AValidationLossThatIsNotFiniteStopsTheRunAndSavesNothing) {
+  const testing::TemporaryFolder folder;
+  NanInEvaluation model;
+  EXPECT_EQ(message_of<TrainingDiverged>([&] { train_one_epoch(model, folder.path()); }),
+            "step 2: validation loss is nan");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+class BeforeAnyFile : public TrainerCallback {
+ public:
+  explicit BeforeAnyFile(const std::filesystem::path& folder) : folder_(folder) {}
+  void on_epoch_end(const EpochReport&) override {
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+    ++calls_;
+  }
+  int calls() const { return calls_; }
+
+ private:
+  std::filesystem::path folder_;
+  int calls_ = 0;
+};
+
+// The other way round a kill in between loses the epoch's report for ever.
+TEST(Trainer, ReportsAnEpochBeforeItIsSaved) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  BeforeAnyFile callback(folder.path());
+  train_one_epoch(model, folder.path(), {&callback});
+  EXPECT_EQ(callback.calls(), 1);
+  EXPECT_TRUE(std::filesystem::exists(folder / "last.safetensors"));
+}
+
+}  // namespace
+}  // namespace steelyard
