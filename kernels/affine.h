@@ -11,8 +11,10 @@
 
 #ifdef __CUDACC__
 #define STEELYARD_HOST_DEVICE __host__ __device__
+#define STEELYARD_ROLLED _Pragma("unroll 1")  // before a loop that need not be fast
 #else
 #define STEELYARD_HOST_DEVICE
+#define STEELYARD_ROLLED
 #endif
 
 namespace steelyard::kernels {

@@ -44,6 +44,7 @@ struct SetMap {
     if (sets == 1) return 0;
     std::int64_t set = 0;
     std::int64_t stride = 1;
+    STEELYARD_ROLLED
     for (int axis = rank - 1; axis >= 0; --axis) {
       set += index % size[axis] / block[axis] * stride;
       index /= size[axis];
@@ -55,6 +56,7 @@ struct SetMap {
   STEELYARD_HOST_DEVICE std::int64_t size_of(std::int64_t set) const {
     if (sets == 1 || elements == 0) return elements;
     std::int64_t count = 1;
+    STEELYARD_ROLLED
     for (int axis = rank - 1; axis >= 0; --axis) {
       const std::int64_t start = set % blocks(axis) * block[axis];
       set /= blocks(axis);
@@ -67,6 +69,7 @@ struct SetMap {
     if (sets == 1) return k;
     std::int64_t index = 0;
     std::int64_t stride = 1;
+    STEELYARD_ROLLED
     for (int axis = rank - 1; axis >= 0; --axis) {
       const std::int64_t start = set % blocks(axis) * block[axis];
       set /= blocks(axis);
@@ -82,6 +85,7 @@ struct SetMap {
   STEELYARD_HOST_DEVICE std::int64_t largest_set() const {
     if (elements == 0) return 0;
     std::int64_t count = 1;
+    STEELYARD_ROLLED
     for (int axis = 0; axis < rank; ++axis) {
       count *= block[axis] < size[axis] ? block[axis] : size[axis];
     }
@@ -102,6 +106,7 @@ struct StrideMap {
   STEELYARD_HOST_DEVICE std::int64_t offset_of(std::int64_t index) const {
     if (dense) return index;
     std::int64_t offset = 0;
+    STEELYARD_ROLLED
     for (int axis = rank - 1; axis >= 0; --axis) {
       offset += index % size[axis] * stride[axis];
       index /= size[axis];

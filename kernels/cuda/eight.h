@@ -64,7 +64,8 @@ inline bool is_aligned(const void* p, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
-// An array of values with the way to reach it. `wide`: dense and aligned, 16 bytes at a time.
+// An array of values with the way to reach it: one at a time, or, where it is `wide` (dense and
+// aligned), eight by accesses of 16 bytes.
 template <typename V>
 struct ValueArray {
   V* values;
@@ -74,42 +75,31 @@ struct ValueArray {
   using T = ComputeType<V>;
   static constexpr int kWords = kEight * static_cast<int>(sizeof(V)) / 16;
 
-  __device__ void load(const Span& span, T* out) const {
-    if (wide && span.count == kEight) {
-      alignas(16) V buffer[kEight];
-      const uint4* from = reinterpret_cast<const uint4*>(values + span.first);
-      uint4* to = reinterpret_cast<uint4*>(buffer);
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) to[i] = from[i];
-#pragma unroll
-      for (int i = 0; i < kEight; ++i) out[i] = widen(buffer[i]);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      out[i] =
-          i < span.count ? static_cast<T>(widen(values[strides.offset_of(span.first + i)])) : T(0);
-    }
+  __device__ T get(std::int64_t index) const { return widen(values[strides.offset_of(index)]); }
+  __device__ void set(std::int64_t index, T value) const {
+    values[strides.offset_of(index)] = narrow<V>(value);
   }
-
-  __device__ void store(const Span& span, const T* in) const {
-    if (wide && span.count == kEight) {
-      alignas(16) V buffer[kEight];
+  __device__ void load_eight(std::int64_t first, T* out) const {
+    alignas(16) V buffer[kEight];
+    const uint4* from = reinterpret_cast<const uint4*>(values + first);
+    uint4* to = reinterpret_cast<uint4*>(buffer);
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) buffer[i] = narrow<V>(in[i]);
-      const uint4* from = reinterpret_cast<const uint4*>(buffer);
-      uint4* to = reinterpret_cast<uint4*>(values + span.first);
+    for (int i = 0; i < kWords; ++i) to[i] = from[i];
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) to[i] = from[i];
-      return;
-    }
+    for (int i = 0; i < kEight; ++i) out[i] = widen(buffer[i]);
+  }
+  __device__ void store_eight(std::int64_t first, const T* in) const {
+    alignas(16) V buffer[kEight];
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      if (i < span.count) values[strides.offset_of(span.first + i)] = narrow<V>(in[i]);
-    }
+    for (int i = 0; i < kEight; ++i) buffer[i] = narrow<V>(in[i]);
+    const uint4* from = reinterpret_cast<const uint4*>(buffer);
+    uint4* to = reinterpret_cast<uint4*>(values + first);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) to[i] = from[i];
   }
 };
 
+// A null array is wide: nothing is read from it.
 template <typename V>
 ValueArray<V> value_array(const void* values, const StrideMap& strides) {
   return {static_cast<V*>(const_cast<void*>(values)), strides.dense && is_aligned(values, 16),

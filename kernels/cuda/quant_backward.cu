@@ -41,25 +41,35 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
   using T = ComputeType<V>;
   const Span span = span_of(blockIdx.x, call.elements);
   if (span.count == 0) return;
-  T grad[kEight];
-  call.grad_y.load(span, grad);
-  if (is_on(call.quantizing)) {
-    const bool needs_parameters = call.has_x || call.operation != QuantOperation::kFakeQuantize;
-    const unsigned mask = call.mask != nullptr ? call.mask[span.first / kEight] : 0xFFU;
+  const bool on = is_on(call.quantizing);
+  // A mask answers for x, and the gradient of fake-quantize has no scale in it.
+  const bool needs_parameters = call.has_x || call.operation != QuantOperation::kFakeQuantize;
+  const unsigned mask = call.mask != nullptr ? call.mask[span.first / kEight] : 0xFFU;
+  const auto result = [&](int i, T x, T grad, const Affine<T>& p) {
+    const bool inside = call.has_x ? is_inside(x, p) : (mask >> i & 1U) != 0;
+    return on ? gradient(call.operation, inside, grad, p) : grad;
+  };
+  const bool wide = call.x.wide && call.grad_y.wide && call.grad_x.wide;
+  if (wide && span.count == kEight && (sets.eight_share || !needs_parameters)) {
+    T grad[kEight];
     T x[kEight] = {};
-    if (call.has_x) call.x.load(span, x);
+    call.grad_y.load_eight(span.first, grad);
+    if (call.has_x) call.x.load_eight(span.first, x);
     Affine<T> p{};
     if (needs_parameters) p = call.parameters.at(sets.of(span.first));
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      if (i < span.count) {
-        if (needs_parameters && !sets.eight_share) p = call.parameters.at(sets.of(span.first + i));
-        const bool inside = call.has_x ? is_inside(x[i], p) : (mask >> i & 1U) != 0;
-        grad[i] = gradient(call.operation, inside, grad[i], p);
-      }
-    }
+    for (int i = 0; i < kEight; ++i) grad[i] = result(i, x[i], grad[i], p);
+    call.grad_x.store_eight(span.first, grad);
+    return;
   }
-  call.grad_x.store(span, grad);
+#pragma unroll 1
+  for (int i = 0; i < span.count; ++i) {
+    const std::int64_t index = span.first + i;
+    Affine<T> p{};
+    if (needs_parameters) p = call.parameters.at(sets.of(index));
+    const T x = call.has_x ? call.x.get(index) : T(0);
+    call.grad_x.set(index, result(i, x, call.grad_y.get(index), p));
+  }
 }
 
 }  // namespace

@@ -11,12 +11,6 @@ namespace steelyard::kernels {
 namespace cuda {
 namespace {
 
-template <typename V>
-__global__ void __launch_bounds__(kThreads) forward_kernel(ForwardCall<V> call, Sets sets) {
-  const Span span = span_of(blockIdx.x, call.elements);
-  if (span.count > 0) forward_eight(call, sets, span);
-}
-
 // What a launch may carry: the largest kernel parameters are 32,764 bytes.
 constexpr int kMostTensors = 64;
 
@@ -60,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) batch_kernel(Batch<V> batch) {
                   tensor.channels == 1 || tensor.inner % kEight == 0,
                   {}};
   const Span span = span_of(blockIdx.x - batch.first_block[index], tensor.call.elements);
-  if (span.count > 0) forward_eight(tensor.call, sets, span);
+  if (span.count > 0) forward_span(tensor.call, sets, span);
 }
 
 template <typename V>

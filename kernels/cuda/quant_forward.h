@@ -44,74 +44,117 @@ ForwardCall<V> forward_call(const QuantProblem& problem, const QuantArgs& args) 
           moving ? args.initialised : nullptr};
 }
 
+// True where a thread's elements are eight, share their scale and lie ready for wide accesses. The
+// code for the others takes them one by one, rolled up: unrolled it was 26,000 instructions.
 template <typename V>
-__device__ void dequantize_eight(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
-  using T = ComputeType<V>;
-  const std::uint64_t word = load_codes(call.codes, call.bits, span);
-  Affine<T> p = call.parameters.at(sets.of(span.first));
-  T y[kEight];
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    if (i < span.count) {
-      if (!sets.eight_share) p = call.parameters.at(sets.of(span.first + i));
-      const std::int32_t code = decode_code(static_cast<std::uint32_t>(word >> (i * call.bits)),
-                                            call.bits, call.is_signed);
-      y[i] = dequantize_code(static_cast<T>(code), p.zero_point, p.scale);
-    } else {
-      y[i] = T(0);
-    }
-  }
-  call.y.store(span, y);
+__device__ bool is_plain(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
+  return call.x.wide && call.y.wide && sets.eight_share && span.count == kEight;
 }
 
-// Quantizes or fake-quantizes x; where the quantizer is off values pass, all of them inside.
+template <typename V>
+__device__ void dequantize_span(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
+  using T = ComputeType<V>;
+  const std::uint64_t word = load_codes(call.codes, call.bits, span);
+  const auto value = [&](int i, const Affine<T>& p) {
+    const auto field = static_cast<std::uint32_t>(word >> (i * call.bits));
+    return dequantize_code(static_cast<T>(decode_code(field, call.bits, call.is_signed)),
+                           p.zero_point, p.scale);
+  };
+  if (is_plain(call, sets, span)) {
+    const Affine<T> p = call.parameters.at(sets.of(span.first));
+    T y[kEight];
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) y[i] = value(i, p);
+    call.y.store_eight(span.first, y);
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < span.count; ++i) {
+    call.y.set(span.first + i, value(i, call.parameters.at(sets.of(span.first + i))));
+  }
+}
+
+// Codes, mask and NaN of up to eight elements, gathered in registers.
+template <typename T>
+struct Quantized {
+  std::uint64_t codes = 0;
+  unsigned mask = 0;
+  unsigned nan = 0;
+
+  // Element i; gives its fake-quantized value. Where the quantizer is off, values pass.
+  template <typename V>
+  __device__ T take(const ForwardCall<V>& call, bool on, int i, T x, const Affine<T>& p) {
+    const T code = unclamped_code(x, p);
+    mask |= (code_is_inside(code, p) || !on ? 1U : 0U) << i;
+    if (call.operation == QuantOperation::kFakeQuantize) {
+      return on ? dequantize_code(clamp_code(code, p), p.zero_point, p.scale) : x;
+    }
+    const std::uint32_t field = (1U << call.bits) - 1U;
+    const auto bits = static_cast<std::uint32_t>(to_integer_code(code, p)) & field;
+    codes |= static_cast<std::uint64_t>(bits) << (i * call.bits);
+    nan += x != x ? 1U : 0U;
+    return x;
+  }
+  template <typename V>
+  __device__ void store(const ForwardCall<V>& call, const Span& span) const {
+    if (call.operation != QuantOperation::kFakeQuantize) {
+      store_codes(codes, call.bits, span, call.codes);
+    }
+    if (call.mask != nullptr) call.mask[span.first / kEight] = static_cast<std::uint8_t>(mask);
+    if (nan != 0 && call.nan_count != nullptr) atomicAdd(call.nan_count, nan);
+  }
+};
+
+// Quantizes or fake-quantizes eight values that is_plain() holds for.
 template <typename V>
 __device__ void quantize_eight(const ForwardCall<V>& call, const Sets& sets, const Span& span,
                                const ComputeType<V>* x) {
   using T = ComputeType<V>;
   const bool on = is_on(call.quantizing) && is_on(call.initialised);
-  const bool fake = call.operation == QuantOperation::kFakeQuantize;
-  Affine<T> p = call.parameters.at(sets.of(span.first));
+  const Affine<T> p = call.parameters.at(sets.of(span.first));
+  Quantized<T> quantized;
   T y[kEight];
-  std::uint64_t codes = 0;
-  unsigned mask = 0;
-  unsigned nan = 0;
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    y[i] = x[i];
-    if (i < span.count) {
-      if (!sets.eight_share) p = call.parameters.at(sets.of(span.first + i));
-      const T code = unclamped_code(x[i], p);
-      mask |= (code_is_inside(code, p) || !on ? 1U : 0U) << i;
-      if (fake) {
-        if (on) y[i] = dequantize_code(clamp_code(code, p), p.zero_point, p.scale);
-      } else {
-        const std::uint32_t field = (1U << call.bits) - 1U;
-        codes |=
-            static_cast<std::uint64_t>(static_cast<std::uint32_t>(to_integer_code(code, p)) & field)
-            << (i * call.bits);
-        nan += x[i] != x[i] ? 1U : 0U;
-      }
-    }
+  for (int i = 0; i < kEight; ++i) y[i] = quantized.take(call, on, i, x[i], p);
+  if (call.operation == QuantOperation::kFakeQuantize) call.y.store_eight(span.first, y);
+  quantized.store(call, span);
+}
+
+// The same for any span.
+template <typename V>
+__device__ void quantize_one_by_one(const ForwardCall<V>& call, const Sets& sets,
+                                    const Span& span) {
+  using T = ComputeType<V>;
+  const bool on = is_on(call.quantizing) && is_on(call.initialised);
+  Quantized<T> quantized;
+#pragma unroll 1
+  for (int i = 0; i < span.count; ++i) {
+    const std::int64_t index = span.first + i;
+    const Affine<T> p = call.parameters.at(sets.of(index));
+    const T y = quantized.take(call, on, i, call.x.get(index), p);
+    if (call.operation == QuantOperation::kFakeQuantize) call.y.set(index, y);
   }
-  if (fake) {
-    call.y.store(span, y);
-  } else {
-    store_codes(codes, call.bits, span, call.codes);
-  }
-  if (call.mask != nullptr) call.mask[span.first / kEight] = static_cast<std::uint8_t>(mask);
-  if (nan != 0 && call.nan_count != nullptr) atomicAdd(call.nan_count, nan);
+  quantized.store(call, span);
 }
 
 template <typename V>
-__device__ void forward_eight(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
+__device__ void forward_span(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
   if (call.operation == QuantOperation::kDequantize) {
-    dequantize_eight(call, sets, span);
-    return;
+    dequantize_span(call, sets, span);
+  } else if (is_plain(call, sets, span)) {
+    ComputeType<V> x[kEight];
+    call.x.load_eight(span.first, x);
+    quantize_eight(call, sets, span, x);
+  } else {
+    quantize_one_by_one(call, sets, span);
   }
-  ComputeType<V> x[kEight];
-  call.x.load(span, x);
-  quantize_eight(call, sets, span, x);
+}
+
+// Quantizes one tensor with scales that are known.
+template <typename V>
+__global__ void __launch_bounds__(kThreads) forward_kernel(ForwardCall<V> call, Sets sets) {
+  const Span span = span_of(blockIdx.x, call.elements);
+  if (span.count > 0) forward_span(call, sets, span);
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -88,29 +88,19 @@ __device__ void fold(const Extremes<T>& part, std::int64_t set, const Seen<T>& s
   if (part.skipped != 0) atomicAdd(seen.skipped + set, part.skipped);
 }
 
-// Every thread of the warp calls it: lanes that agree on the set meet first.
+// Every thread of the warp calls it with the extremes of its elements, all of one set: lanes that
+// agree on the set meet first.
 template <typename T>
-__device__ void observe_eight(const Sets& sets, const Span& span, const T* x, const Seen<T>& seen) {
+__device__ void fold_by_warp(const Sets& sets, const Span& span, Extremes<T> part,
+                             const Seen<T>& seen) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
-  if (!sets.eight_share) {
-    for (int i = 0; i < span.count; ++i) {
-      Extremes<T> one;
-      one.take(x[i]);
-      fold(one, sets.of(span.first + i), seen);
-    }
-    return;
-  }
-  Extremes<T> part;
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    if (i < span.count) part.take(x[i]);
-  }
   const std::int64_t set = span.count > 0 ? sets.of(span.first) : -1;
   const std::int64_t first = __shfl_sync(kAll, set, 0);
   if (__all_sync(kAll, set == first || set < 0) == 0) {
     if (set >= 0) fold(part, set, seen);
     return;
   }
+#pragma unroll 1
   for (int half = 16; half > 0; half /= 2) {
     const T lo = __shfl_down_sync(kAll, part.lo, half);
     const T hi = __shfl_down_sync(kAll, part.hi, half);
@@ -119,6 +109,28 @@ __device__ void observe_eight(const Sets& sets, const Span& span, const T* x, co
     part.skipped += __shfl_down_sync(kAll, part.skipped, half);
   }
   if (threadIdx.x % 32 == 0 && set >= 0) fold(part, set, seen);
+}
+
+// Every thread of the warp calls it. `eight` holds the span's values where they were loaded
+// already, else it is null.
+template <typename V>
+__device__ void observe_span(const ValueArray<V>& x, const Sets& sets, const Span& span,
+                             const ComputeType<V>* eight, const Seen<ComputeType<V>>& seen) {
+  using T = ComputeType<V>;
+  Extremes<T> part;
+  if (eight != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) part.take(eight[i]);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < span.count; ++i) {
+      part.take(x.get(span.first + i));
+      if (sets.eight_share) continue;
+      fold(part, sets.of(span.first + i), seen);
+      part = Extremes<T>();
+    }
+  }
+  if (sets.eight_share) fold_by_warp(sets, span, part, seen);
 }
 
 template <typename T>
@@ -137,8 +149,9 @@ __global__ void __launch_bounds__(kThreads)
   if (!is_on(observing)) return;
   const Span span = span_of(blockIdx.x, elements);
   ComputeType<V> values[kEight];
-  x.load(span, values);
-  observe_eight(sets, span, values, seen);
+  const bool plain = x.wide && sets.eight_share && span.count == kEight;
+  if (plain) x.load_eight(span.first, values);
+  observe_span(x, sets, span, plain ? values : nullptr, seen);
 }
 
 // Quantizes with the scale of earlier calls while it observes.
@@ -148,15 +161,14 @@ __global__ void __launch_bounds__(kThreads)
                                Seen<ComputeType<V>> seen) {
   const Span span = span_of(blockIdx.x, call.elements);
   ComputeType<V> values[kEight];
-  call.x.load(span, values);
-  if (is_on(observing)) observe_eight(sets, span, values, seen);
-  if (span.count > 0) quantize_eight(call, sets, span, values);
-}
-
-template <typename V>
-__global__ void __launch_bounds__(kThreads) forward_kernel(ForwardCall<V> call, Sets sets) {
-  const Span span = span_of(blockIdx.x, call.elements);
-  if (span.count > 0) forward_eight(call, sets, span);
+  const bool plain = is_plain(call, sets, span);
+  if (plain) call.x.load_eight(span.first, values);
+  if (is_on(observing)) observe_span(call.x, sets, span, plain ? values : nullptr, seen);
+  if (plain) {
+    quantize_eight(call, sets, span, values);
+  } else if (span.count > 0) {
+    quantize_one_by_one(call, sets, span);
+  }
 }
 
 template <typename T>
