@@ -1,4 +1,5 @@
 """The command line as a user runs it: exit codes, messages, resuming, interruption, divergence."""
+import fcntl
 import gzip
 import hashlib
 import json
@@ -10,6 +11,7 @@ import signal
 import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 
@@ -273,6 +275,7 @@ class Terminal(Case):
             self.skipTest(str(error))
         if pid == 0:
             os.chdir(self.folder)
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))  # 80 columns cut the line
             os.execv(PROGRAM, [PROGRAM, "train", recipe, "--set", "train.epochs=300", "--threads", "2"])
         seen = b""
         end = time.time() + 60
