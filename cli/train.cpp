@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "framework/storage.h"
 #include "kernels/backend.h"
+#include "recipes/memory_estimate.h"
 #include "recipes/run_folder.h"
 
 namespace steelyard::cli {
@@ -58,12 +59,20 @@ void print_model(Experiment& experiment) {
 
 ExitCode dry_run(Experiment& experiment) {
   const MemoryEstimate memory = estimate_memory(experiment);
-  const auto mebibytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  fmt::print("memory for a step of {} samples, MiB:\n", experiment.loader_options().batch_size);
-  fmt::print("  parameters         {:9.2f}\n", mebibytes(memory.parameters_bytes));
-  fmt::print("  gradients          {:9.2f}\n", mebibytes(memory.gradients_bytes));
-  fmt::print("  optimizer state    {:9.2f}\n", mebibytes(memory.optimizer_bytes));
-  fmt::print("  saved activations  {:9.2f}\n", mebibytes(memory.saved_activations_bytes));
+  const auto line = [](const char* kind, std::int64_t bytes) {
+    fmt::print("  {:<19}{:9.2f}\n", kind, static_cast<double>(bytes) / (1 << 20));
+  };
+  fmt::print("memory to train with batches of {} samples, MiB, scaled from small batches:\n",
+             experiment.loader_options().batch_size);
+  line("program", memory.program_bytes);
+  line("dataset", memory.dataset_bytes);
+  line("parameters", memory.parameters_bytes);
+  line("gradients", memory.gradients_bytes);
+  line("optimizer state", memory.optimizer_bytes);
+  line("batches made ahead", memory.batches_bytes);
+  line("saved activations", memory.saved_activations_bytes);
+  line("temporaries", memory.temporaries_bytes);
+  line("total", memory.total_bytes());
   fmt::print("dry run: nothing was trained or written\n");
   return kDone;
 }

@@ -6,6 +6,7 @@
 
 #include "framework/device.h"
 #include "framework/error.h"
+#include "framework/storage.h"
 #include "qat/prepare.h"
 
 namespace steelyard {
@@ -67,6 +68,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
     : recipe_(std::move(recipe)) {
   resolve_device(recipe_.device);
   load_data(registries);
+  release_cached_memory();  // the training set before it was split
   build(registries, weights);
 }
 
@@ -217,38 +219,6 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
 
 Metrics Experiment::evaluate_test() {
   return evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
-}
-
-MemoryEstimate estimate_memory(Experiment& experiment) {
-  MemoryEstimate estimate;
-  std::vector<Tensor> parameters;
-  for (const NamedParameter& p : experiment.model().named_parameters()) {
-    parameters.push_back(p.variable.value());
-    estimate.parameters_bytes += parameters.back().bytes();
-  }
-  estimate.gradients_bytes = estimate.parameters_bytes;
-  const auto optimizer = experiment.make_optimizer();
-  for (const NamedBuffer& state : optimizer->named_state()) {
-    estimate.optimizer_bytes += state.tensor.bytes();
-  }
-  const auto saved = [&](std::int64_t batch_size) {
-    LoaderOptions options = experiment.loader_options();
-    options.batch_size = batch_size;
-    const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
-    Rng rng(0);
-    ForwardContext context{.training = true, .rng = &rng};
-    const Variable loss =
-        compute_loss(experiment.loss(), experiment.model().forward(Variable(batch.inputs), context),
-                     batch.targets);
-    return saved_bytes(loss, parameters);
-  };
-  // Linear in the batch: two points give the part that does not grow (weight codes, masks).
-  const std::int64_t batch =
-      std::min(experiment.loader_options().batch_size, experiment.train().size());
-  const std::int64_t four = saved(std::min<std::int64_t>(4, batch));
-  const std::int64_t eight = saved(std::min<std::int64_t>(8, batch));
-  estimate.saved_activations_bytes = batch <= 8 ? eight : four + (eight - four) * (batch - 4) / 4;
-  return estimate;
 }
 
 }  // namespace steelyard

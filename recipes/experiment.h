@@ -71,14 +71,4 @@ class Experiment {
   std::optional<qat::Plan> plan_;
 };
 
-// Bytes that training with this recipe needs at its peak, by kind; activations are measured on
-// small batches and scaled. Runs forward passes: use an experiment that is not trained afterwards.
-struct MemoryEstimate {
-  std::int64_t parameters_bytes = 0;
-  std::int64_t gradients_bytes = 0;
-  std::int64_t optimizer_bytes = 0;
-  std::int64_t saved_activations_bytes = 0;  // kept for backward, one full batch
-};
-MemoryEstimate estimate_memory(Experiment& experiment);
-
 }  // namespace steelyard

@@ -1,4 +1,5 @@
 """The command line as a user runs it: exit codes, messages, resuming, interruption, divergence."""
+import fcntl
 import gzip
 import hashlib
 import json
@@ -10,6 +11,7 @@ import signal
 import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 
@@ -257,6 +259,18 @@ class DryRun(Case):
         self.assertIn("conv", out)
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(before))
 
+    def test_the_total_is_near_the_peak(self):
+        recipe = self.recipe("model: {type: cnn, channels: [256, 256]}\n" + SGD)
+        more = ["--set", "data.batch_size=80", "--set", "train.epochs=2", "--threads", "2"]
+        out = self.succeed("train", recipe, "--dry-run", *more)
+        total = float(next(line for line in out.splitlines() if line.strip().startswith("total")).split()[1])
+        process = subprocess.Popen([PROGRAM, "train", recipe, *more], cwd=self.folder, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+        self.assertEqual(status, 0)
+        peak = usage.ru_maxrss / 1024
+        self.assertLess(abs(total - peak), 0.35 * peak, (total, peak))
+
 
 class Terminal(Case):
     def test_plain_lines_without_a_terminal(self):
@@ -273,10 +287,11 @@ class Terminal(Case):
             self.skipTest(str(error))
         if pid == 0:
             os.chdir(self.folder)
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))  # 80 columns cut the line
             os.execv(PROGRAM, [PROGRAM, "train", recipe, "--set", "train.epochs=300", "--threads", "2"])
         seen = b""
         end = time.time() + 60
-        while time.time() < end and b"samples/s" not in seen:
+        while time.time() < end and b"left" not in seen:
             try:
                 seen += os.read(descriptor, 4096)
             except OSError:

@@ -1,0 +1,128 @@
+#include "recipes/memory_estimate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <vector>
+
+#include "framework/storage.h"
+
+namespace steelyard {
+namespace {
+
+// Sizes of the batches that are measured: large enough that the rounding of block sizes is small.
+constexpr std::int64_t kSmallBatch = 16;
+constexpr std::int64_t kLargerBatch = 32;
+
+// A quantity that grows with the batch beside a constant part (weight codes, gradients).
+struct Growth {
+  double constant = 0;
+  double per_sample = 0;
+
+  std::int64_t at(std::int64_t samples) const {
+    return static_cast<std::int64_t>(constant + per_sample * static_cast<double>(samples));
+  }
+};
+
+Growth through(std::int64_t small, std::int64_t larger) {
+  const double per_sample =
+      static_cast<double>(larger - small) / static_cast<double>(kLargerBatch - kSmallBatch);
+  return {static_cast<double>(small) - per_sample * static_cast<double>(kSmallBatch), per_sample};
+}
+
+std::int64_t held_bytes() {
+  const AllocatorStats stats = allocator_stats();
+  return stats.in_use_bytes + stats.cached_bytes;
+}
+
+std::int64_t dataset_bytes(const Dataset& dataset) {
+  return dataset.size() == 0 ? 0 : dataset.inputs.bytes() + dataset.targets.bytes();
+}
+
+std::int64_t resident_bytes() {
+  std::int64_t all = 0;
+  std::int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+struct StepMemory {
+  std::int64_t saved = 0;    // for backward
+  std::int64_t step = 0;     // blocks that forward and backward took, gradients too
+  std::int64_t forward = 0;  // blocks that a forward pass of an evaluation takes
+};
+
+StepMemory measure(Experiment& experiment, std::int64_t samples,
+                   const std::vector<Tensor>& parameters) {
+  LoaderOptions options = experiment.loader_options();
+  options.batch_size = std::min(samples, experiment.train().size());
+  StepMemory memory;
+  Rng rng(0);
+  ForwardContext context{.training = true, .rng = &rng};
+  release_cached_memory();
+  std::int64_t before = held_bytes();
+  {
+    const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+    const Variable loss =
+        compute_loss(experiment.loss(), experiment.model().forward(Variable(batch.inputs), context),
+                     batch.targets);
+    memory.saved = saved_bytes(loss, parameters);
+    loss.backward();
+  }
+  memory.step = held_bytes() - before;
+  clear_gradients(experiment.model());
+  release_cached_memory();
+  before = held_bytes();
+  {
+    const NoGradGuard no_grad;
+    context.training = false;
+    const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+    experiment.model().forward(Variable(batch.inputs), context);
+  }
+  memory.forward = held_bytes() - before;
+  return memory;
+}
+
+}  // namespace
+
+MemoryEstimate estimate_memory(Experiment& experiment) {
+  MemoryEstimate estimate;
+  for (const Dataset* dataset : {&experiment.train(), &experiment.validation(), &experiment.test()})
+    estimate.dataset_bytes += dataset_bytes(*dataset);
+  std::vector<Tensor> parameters;
+  for (const NamedParameter& p : experiment.model().named_parameters()) {
+    parameters.push_back(p.variable.value());
+    estimate.parameters_bytes += parameters.back().bytes();
+  }
+  estimate.gradients_bytes = estimate.parameters_bytes;
+  const auto optimizer = experiment.make_optimizer();
+  for (const NamedBuffer& state : optimizer->named_state()) {
+    estimate.optimizer_bytes += state.tensor.bytes();
+  }
+  const StepMemory small = measure(experiment, kSmallBatch, parameters);
+  const StepMemory larger = measure(experiment, kLargerBatch, parameters);
+  estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes());
+
+  const std::int64_t samples = experiment.train().size();
+  const std::int64_t batch = std::min(experiment.loader_options().batch_size, samples);
+  const Growth step = through(small.step, larger.step);
+  const Growth forward = through(small.forward, larger.forward);
+  estimate.saved_activations_bytes = through(small.saved, larger.saved).at(batch);
+  const std::int64_t rests =
+      experiment.validation().size() % batch + experiment.test().size() % batch;
+  const double blocks = static_cast<double>(step.at(batch)) +
+                        step.per_sample * static_cast<double>(samples % batch) +
+                        forward.per_sample * static_cast<double>(rests);
+  estimate.temporaries_bytes =
+      std::max<std::int64_t>(0, static_cast<std::int64_t>(blocks) - estimate.gradients_bytes -
+                                    estimate.saved_activations_bytes);
+  LoaderOptions options = experiment.loader_options();
+  options.batch_size = 1;
+  const Batch one = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+  constexpr std::int64_t kMadeAhead = 3;  // two are ready, one is under way
+  estimate.batches_bytes = kMadeAhead * batch * (one.inputs.bytes() + one.targets.bytes());
+  return estimate;
+}
+
+}  // namespace steelyard
