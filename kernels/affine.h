@@ -11,9 +11,14 @@
 
 #ifdef __CUDACC__
 #define STEELYARD_HOST_DEVICE __host__ __device__
-#define STEELYARD_ROLLED _Pragma("unroll 1")  // before a loop that need not be fast
 #else
 #define STEELYARD_HOST_DEVICE
+#endif
+
+// Before a loop that need not be fast on a GPU: keeps it rolled up there.
+#ifdef __CUDA_ARCH__
+#define STEELYARD_ROLLED _Pragma("unroll 1")
+#else
 #define STEELYARD_ROLLED
 #endif
 
