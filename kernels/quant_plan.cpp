@@ -159,8 +159,7 @@ std::string identity_of(const QuantDescriptor& d, DeviceType device) {
 // Collects what is wrong with the arrays of a call; the first finding counts.
 class ArgumentCheck {
  public:
-  ArgumentCheck(const QuantProblem& problem, const std::string& identity)
-      : problem_(problem), identity_(identity) {}
+  explicit ArgumentCheck(const std::string& identity) : identity_(identity) {}
 
   void present(const void* p, const char* name, std::int64_t alignment) {
     if (p == nullptr) {
@@ -186,7 +185,6 @@ class ArgumentCheck {
   const std::string& message() const { return message_; }
 
  private:
-  const QuantProblem& problem_;
   const std::string& identity_;
   std::string message_;
 };
@@ -283,7 +281,7 @@ QuantPlan QuantPlan::select(const QuantDescriptor& descriptor, DeviceType device
 }
 
 std::string QuantPlan::can_implement(const QuantArgs& args, bool check_values) const {
-  ArgumentCheck check(problem_, identity_);
+  ArgumentCheck check(identity_);
   if (problem_.map.elements > 0) {
     if (problem_.direction == QuantDirection::kForward) {
       check_forward(problem_, args, check);

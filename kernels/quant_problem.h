@@ -60,6 +60,11 @@ struct QuantArgs {
   const std::uint8_t* quantizing = nullptr;  // Off: values pass unchanged, gradients too.
 };
 
+// A switch of QuantArgs, read where it lives.
+STEELYARD_HOST_DEVICE inline bool is_on(const std::uint8_t* flag) {
+  return flag == nullptr || *flag != 0;
+}
+
 // The first set whose scale is not finite and positive or whose zero point lies outside the range
 // (or is not 0, where symmetric), or -1. zero_point may be null: all 0.
 template <typename T>

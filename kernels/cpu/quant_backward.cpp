@@ -131,7 +131,7 @@ void pass_gradient(const QuantProblem& problem, const QuantArgs& args) {
 
 template <typename V>
 void run_backward(const QuantProblem& problem, const QuantArgs& args) {
-  if (args.quantizing != nullptr && *args.quantizing == 0) {
+  if (!is_on(args.quantizing)) {
     pass_gradient<V>(problem, args);
     return;
   }

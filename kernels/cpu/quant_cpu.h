@@ -9,6 +9,7 @@
 namespace steelyard::kernels {
 
 void quant_forward_cpu(const QuantProblem& problem, const QuantArgs& args);
+void quant_forward_with_statistics_cpu(const QuantProblem& problem, const QuantArgs& args);
 void quant_backward_cpu(const QuantProblem& problem, const QuantArgs& args);
 // workspace: parameter_gradient_workspace(problem) bytes.
 void quant_parameter_gradients_cpu(const QuantProblem& problem, void* workspace,

@@ -56,7 +56,7 @@ class ParameterGradients {
       : problem_(problem),
         args_(args),
         chunks_(sum_chunks_per_set(problem.map)),
-        on_(args.quantizing == nullptr || *args.quantizing != 0),
+        on_(is_on(args.quantizing)),
         scale_sums_(static_cast<double*>(workspace)),
         zero_point_sums_(scale_sums_ + problem.map.sets * chunks_) {}
 

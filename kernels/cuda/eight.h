@@ -127,9 +127,6 @@ __device__ inline void store_codes(std::uint64_t word, int bits, const Span& spa
   for (int i = 0; i < bytes; ++i) to[i] = static_cast<std::uint8_t>(word >> (8 * i));
 }
 
-// A switch in device memory; null means on.
-__device__ inline bool is_on(const std::uint8_t* flag) { return flag == nullptr || *flag != 0; }
-
 // Scale and zero point of each set.
 template <typename T>
 struct SetParameters {

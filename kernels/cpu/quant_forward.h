@@ -1,0 +1,230 @@
+// One forward call on the CPU, block by block: what all forward kernels are made of.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cpu/mask.h"
+#include "kernels/cpu/pack_codes.h"
+#include "kernels/cpu/range_slots.h"
+#include "kernels/cpu/set_runs.h"
+#include "kernels/cpu/value_io.h"
+#include "kernels/quant_problem.h"
+
+namespace steelyard::kernels {
+
+// Runs take their parameters by value: codes and masks are bytes, which might alias anything else.
+template <typename T, typename Params>
+void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fake_quantize_value(x[i], params[i]);
+}
+
+// The same, and the extremes of x, which y does not alias.
+template <typename T>
+RunExtremes<T> fake_quantize_and_measure(std::int64_t n, Affine<T> p, const T* x, T* y) {
+  if (n == 0) return {};
+  const BitExtremes<T> seen = visit_with_extremes(
+      n, x, [=](std::int64_t i, T value) { y[i] = fake_quantize_value(value, p); });
+  return seen.all_finite() ? seen.values() : finite_extremes(n, x);
+}
+
+// The same, with a byte for each element: whether it is inside.
+template <typename T, typename Params>
+void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y, std::uint8_t* inside) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Affine<T> p = params[i];
+    const T code = unclamped_code(x[i], p);
+    y[i] = dequantize_code(clamp_code(code, p), p.zero_point, p.scale);
+    inside[i] = code_is_inside(code, p) ? 1 : 0;
+  }
+}
+
+// Writes the low byte of each code and whether it is inside. Returns the number of NaN.
+template <typename T, typename Params>
+std::int32_t quantize_run(std::int64_t n, Params params, const T* x, std::uint8_t* codes,
+                          std::uint8_t* inside) {
+  std::int32_t nan = 0;
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Affine<T> p = params[i];
+    const T code = unclamped_code(x[i], p);
+    codes[i] = static_cast<std::uint8_t>(to_integer_code(code, p));
+    inside[i] = code_is_inside(code, p) ? 1 : 0;
+    nan += x[i] != x[i] ? 1 : 0;
+  }
+  return nan;
+}
+
+template <typename T, typename Code, typename Params>
+void dequantize_run(std::int64_t n, Params params, const Code* codes, T* y) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Affine<T> p = params[i];
+    y[i] = dequantize_code(static_cast<T>(codes[i]), p.zero_point, p.scale);
+  }
+}
+
+inline std::uint8_t* code_byte(const QuantProblem& problem, const QuantArgs& args,
+                               std::int64_t index) {
+  return static_cast<std::uint8_t*>(args.codes) + index * code_bits(problem.code_type) / 8;
+}
+
+// One forward call; its blocks may be run by any thread in any order. Blocks start at multiples of
+// eight elements, so that no two share a byte of codes or mask.
+template <typename V>
+class Forward {
+ public:
+  using T = ComputeType<V>;
+
+  Forward(const QuantProblem& problem, const QuantArgs& args)
+      : problem_(problem),
+        args_(args),
+        params_(problem.map, problem.range, static_cast<const T*>(args.scale), args.zero_point),
+        bits_(code_bits(problem.code_type)),
+        stream_(args.x != args.y && exceeds_cache(problem.map.elements * bytes_per_element())) {}
+
+  // Elements [begin, end), at most kBlockElements. Returns the number of NaN quantized.
+  std::int64_t block(std::int64_t begin, std::int64_t end) const {
+    switch (problem_.operation) {
+      case QuantOperation::kQuantize:
+        return quantize(begin, end);
+      case QuantOperation::kDequantize:
+        dequantize(begin, end);
+        return 0;
+      case QuantOperation::kFakeQuantize:
+        fake_quantize(begin, end);
+        return 0;
+    }
+    return 0;
+  }
+
+  // Fake-quantizes elements [begin, end) without a mask and measures them, in one pass. Only where
+  // runs lie in one set.
+  void measured_block(std::int64_t begin, std::int64_t end, RangeSlots<T>& slots) const {
+    write_values(
+        problem_.strides, y(), begin, end, stream_, kMaxChunkBytes,
+        [&](std::int64_t first, std::int64_t count, T* out) {
+          for_each_run(
+              first, count,
+              [&](std::int64_t length, const auto& params, const T* in, std::int64_t offset) {
+                slots.add_run(first + offset,
+                              fake_quantize_and_measure<T>(length, params[0], in, out + offset));
+              });
+        });
+  }
+
+  // The values themselves, every one inside: what a quantizer that is off gives.
+  void pass_block(std::int64_t begin, std::int64_t end) const {
+    if (args_.x != args_.y) {
+      write_values(problem_.strides, y(), begin, end, stream_, kSmallChunkBytes,
+                   [&](std::int64_t first, std::int64_t count, T* out) {
+                     T buffer[kBlockElements];
+                     const T* in = load_values(problem_.strides, x(), first, count, buffer);
+                     std::copy(in, in + count, out);
+                   });
+    }
+    if (args_.mask == nullptr) return;
+    alignas(kCacheLine) std::uint8_t inside[kBlockElements];
+    std::fill_n(inside, end - begin, std::uint8_t{1});
+    pack_flags(inside, end - begin, args_.mask + begin / 8);
+  }
+
+ private:
+  const V* x() const { return static_cast<const V*>(args_.x); }
+  V* y() const { return static_cast<V*>(args_.y); }
+
+  std::int64_t bytes_per_element() const {
+    const auto value = static_cast<std::int64_t>(sizeof(V));
+    return value + (problem_.operation == QuantOperation::kFakeQuantize ? value : 1);
+  }
+
+  // Calls run(count, params, x, offset) over [first, first + count); offset counts from `first`.
+  template <typename Run>
+  void for_each_run(std::int64_t first, std::int64_t count, Run&& run) const {
+    T buffer[kBlockElements];
+    const T* in = load_values(problem_.strides, x(), first, count, buffer);
+    params_.for_each_run(first, first + count,
+                         [&](std::int64_t start, std::int64_t length, auto params) {
+                           run(length, params, in + (start - first), start - first);
+                         });
+  }
+
+  void fake_quantize(std::int64_t begin, std::int64_t end) const {
+    if (args_.mask == nullptr) {
+      write_values(problem_.strides, y(), begin, end, stream_, params_.chunk_bytes(),
+                   [&](std::int64_t first, std::int64_t count, T* out) {
+                     for_each_run(first, count,
+                                  [&](std::int64_t length, const auto& params, const T* in,
+                                      std::int64_t offset) {
+                                    fake_quantize_run(length, params, in, out + offset);
+                                  });
+                   });
+      return;
+    }
+    alignas(kCacheLine) std::uint8_t inside[kBlockElements];
+    write_values(problem_.strides, y(), begin, end, stream_, params_.chunk_bytes(),
+                 [&](std::int64_t first, std::int64_t count, T* out) {
+                   for_each_run(first, count,
+                                [&](std::int64_t length, const auto& params, const T* in,
+                                    std::int64_t offset) {
+                                  fake_quantize_run(length, params, in, out + offset,
+                                                    inside + (first - begin) + offset);
+                                });
+                 });
+    pack_flags(inside, end - begin, args_.mask + begin / 8);
+  }
+
+  std::int64_t quantize(std::int64_t begin, std::int64_t end) const {
+    alignas(kCacheLine) std::uint8_t inside[kBlockElements];
+    std::int64_t nan = 0;
+    const auto produce = [&](std::int64_t at, std::int64_t count, std::uint8_t* out) {
+      for_each_run(begin + at, count,
+                   [&](std::int64_t length, const auto& params, const T* in, std::int64_t offset) {
+                     nan += quantize_run(length, params, in, out + offset, inside + at + offset);
+                   });
+    };
+    if (bits_ == 8) {
+      write_block(code_byte(problem_, args_, begin), end - begin, stream_, params_.chunk_bytes(),
+                  produce);
+    } else {
+      alignas(kCacheLine) std::uint8_t codes[kBlockElements];
+      produce(0, end - begin, codes);
+      pack_codes(codes, end - begin, bits_, code_byte(problem_, args_, begin));
+    }
+    if (args_.mask != nullptr) pack_flags(inside, end - begin, args_.mask + begin / 8);
+    return nan;
+  }
+
+  void dequantize(std::int64_t begin, std::int64_t end) const {
+    const bool is_signed = code_is_signed(problem_.code_type);
+    alignas(kCacheLine) std::uint8_t unpacked[kBlockElements];
+    const std::uint8_t* codes = code_byte(problem_, args_, begin);
+    if (bits_ != 8) {
+      unpack_codes(codes, end - begin, bits_, is_signed, unpacked);
+      codes = unpacked;
+    }
+    write_values(
+        problem_.strides, y(), begin, end, stream_, params_.chunk_bytes(),
+        [&](std::int64_t first, std::int64_t count, T* out) {
+          params_.for_each_run(
+              first, first + count, [&](std::int64_t start, std::int64_t length, auto params) {
+                const std::uint8_t* from = codes + (start - begin);
+                T* to = out + (start - first);
+                if (is_signed) {
+                  dequantize_run(length, params, reinterpret_cast<const std::int8_t*>(from), to);
+                } else {
+                  dequantize_run(length, params, from, to);
+                }
+              });
+        });
+  }
+
+  const QuantProblem& problem_;
+  const QuantArgs& args_;
+  SetParams<T> params_;
+  int bits_;
+  bool stream_;
+};
+
+}  // namespace steelyard::kernels
