@@ -16,8 +16,8 @@ void* allocate(std::size_t bytes);
 void release(void* memory);
 void copy_to_device(void* to, const void* from, std::size_t bytes);
 void copy_to_host(void* to, const void* from, std::size_t bytes);
-// False where a run costs so much that tests take a part of their cases.
-bool is_cheap();
+// True where kernels of a GPU run on the host: a run costs more, and the CPU can read the memory.
+bool is_emulated();
 // Calls body once for each way in which the device may order its work.
 void for_each_order(const std::function<void()>& body);
 

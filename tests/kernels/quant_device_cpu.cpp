@@ -6,7 +6,7 @@
 
 namespace steelyard::kernels::test {
 
-bool is_cheap() { return true; }
+bool is_emulated() { return false; }
 DeviceType device() { return DeviceType::kCpu; }
 void* allocate(std::size_t bytes) { return std::malloc(bytes); }
 void release(void* memory) { std::free(memory); }

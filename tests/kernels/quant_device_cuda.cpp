@@ -7,7 +7,7 @@
 
 namespace steelyard::kernels::test {
 
-bool is_cheap() { return true; }
+bool is_emulated() { return false; }
 DeviceType device() { return DeviceType::kCuda; }
 void* allocate(std::size_t bytes) { return cuda_allocate(bytes); }
 void release(void* memory) { cuda_release(memory); }

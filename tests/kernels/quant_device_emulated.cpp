@@ -6,7 +6,7 @@
 
 namespace steelyard::kernels::test {
 
-bool is_cheap() { return false; }
+bool is_emulated() { return true; }
 DeviceType device() { return DeviceType::kCuda; }
 void* allocate(std::size_t bytes) { return std::malloc(bytes); }
 void release(void* memory) { std::free(memory); }
