@@ -95,9 +95,9 @@ struct QuantBatchItem {
   QuantArgs args;
 };
 
-// Runs forward plans with given statistics together: all weights of a model in one launch (on a
-// GPU one for every kCudaBatchItems). The plans are of one device and value type; on a GPU dense
-// and not cut into ragged groups or blocks. Throws std::invalid_argument naming the item.
+// Runs forward plans with given statistics together: all weights of a model in one launch (on a GPU
+// one for every 64). The plans are of one device and value type; on a GPU dense and not cut into
+// ragged groups or blocks. Throws std::invalid_argument naming the item.
 void run_batch(Stream stream, const std::vector<QuantBatchItem>& items);
 
 // g = 1 / sqrt(elements * Q): elements that share a scale (the batch's axis not counted), Q = qmax
