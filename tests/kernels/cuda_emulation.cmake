@@ -33,6 +33,10 @@ target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
 target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 steelyard_add_tests(quant_plan_emulated_test
-  SOURCES ${quant_plan_tests} quant_device_emulated.cpp $<TARGET_OBJECTS:emulated_kernels>
+  SOURCES
+    ${quant_plan_tests}
+    quant_device_emulated.cpp
+    quant_host_memory.cpp
+    $<TARGET_OBJECTS:emulated_kernels>
   DEPENDS steelyard::kernels cuda_emulation
   LABELS once)

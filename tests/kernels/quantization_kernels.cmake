@@ -17,7 +17,7 @@ steelyard_add_tests(quantization_kernels_test
 # QuantPlan against the plain definition; the same sources test other devices.
 set(quant_plan_tests quant_plan_test.cpp quant_statistics_test.cpp)
 steelyard_add_tests(quant_plan_test
-  SOURCES ${quant_plan_tests} quant_device_cpu.cpp
+  SOURCES ${quant_plan_tests} quant_device_cpu.cpp quant_host_memory.cpp
   DEPENDS steelyard::kernels
   LABELS once)
 
