@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "framework/tape_trace.h"
 #include "kernels/elementwise.h"
 
 namespace steelyard {
@@ -168,6 +169,7 @@ Variable record(Variable output, std::shared_ptr<Function> function,
     if (input.defined()) function->inputs_.push_back(input.node());
   }
   output.set_requires_grad(true);
+  trace_operation(function, inputs, output);
   output.node()->producer = std::move(function);
   return output;
 }

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "framework/tape_trace.h"
+
 namespace steelyard {
 
 Slot::Slot(std::string name, std::shared_ptr<Module> module) : name_(std::move(name)) {
@@ -14,6 +16,7 @@ void Slot::replace(std::shared_ptr<Module> module) {
 }
 
 Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
+  const TapeScope scope(name_);
   return module_->forward(x, context);
 }
 

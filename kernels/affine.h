@@ -24,6 +24,9 @@
 
 namespace steelyard::kernels {
 
+// Activations that integer operations compute on the codes of their output.
+enum class Activation { kNone, kRelu, kRelu6 };
+
 // The codes a quantizer may give, both ends included.
 struct CodeRange {
   std::int32_t qmin = 0;
@@ -104,6 +107,16 @@ STEELYARD_HOST_DEVICE inline std::int32_t to_integer_code(T unclamped, const Aff
 template <typename T>
 STEELYARD_HOST_DEVICE inline std::int32_t quantize_value(T x, const Affine<T>& p) {
   return to_integer_code(unclamped_code(x, p), p);
+}
+
+// The codes that an activation leaves of a range: relu from the code of 0, relu6 up to that of 6.
+STEELYARD_HOST_DEVICE inline CodeRange activation_code_range(Activation activation, CodeRange range,
+                                                             float scale, std::int32_t zero_point) {
+  const Affine<float> grid = make_affine(range, scale, zero_point);
+  CodeRange left = range;
+  if (activation != Activation::kNone) left.qmin = quantize_value(0.0F, grid);
+  if (activation == Activation::kRelu6) left.qmax = quantize_value(6.0F, grid);
+  return left;
 }
 
 // Gradients: of fake-quantize and quantize with respect to x, of dequantize with respect to the

@@ -24,8 +24,6 @@ template <typename Code>
 void integer_conv2d(Backend backend, const Conv2dShape& shape, const Code* x,
                     std::int32_t x_zero_point, const std::int8_t* w, std::int32_t* acc);
 
-enum class Activation { kNone, kRelu, kRelu6 };
-
 // What follows an integer product: bias, requantization and a fused activation (NUMERICS).
 struct Requantize {
   std::int64_t rows = 0;

@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer_pool.h"
+#include "qat/integer_product.h"
 
 namespace steelyard::qat {
 namespace {
@@ -157,12 +158,8 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
   if (activation == kernels::Activation::kNone) return x;
   const auto codes = quantized(x);
   const std::int64_t n = codes->codes.size();
-  // The largest code of the linear part; ReLU6 ends at the code of 6.
-  const auto grid = kernels::make_affine(codes->range, codes->scale, codes->zero_point);
-  const std::int32_t top = activation == kernels::Activation::kRelu6
-                               ? kernels::quantize_value(6.0F, grid)
-                               : codes->range.qmax;
-  const std::int32_t zero = codes->zero_point;
+  const kernels::CodeRange left =
+      kernels::activation_code_range(activation, codes->range, codes->scale, codes->zero_point);
   const bool capped = activation == kernels::Activation::kRelu6;
   const bool recorded = should_record({x});
   const Tensor mask = recorded ? empty_mask(n) : Tensor();
@@ -173,11 +170,11 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
     const Code* in = codes->codes.template data<Code>();
     Code* out = rectified.data<Code>();
     for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = static_cast<Code>(std::clamp<std::int32_t>(in[i], zero, top));
+      out[i] = static_cast<Code>(std::clamp<std::int32_t>(in[i], left.qmin, left.qmax));
     }
     std::uint8_t* bits = recorded ? mask.data<std::uint8_t>() : nullptr;
     for (std::int64_t i = 0; recorded && i < n; ++i) {
-      const bool linear = in[i] > zero && (!capped || in[i] < top);
+      const bool linear = in[i] > left.qmin && (!capped || in[i] < left.qmax);
       bits[i / 8] =
           static_cast<std::uint8_t>(bits[i / 8] | static_cast<unsigned>(linear) << (i % 8));
     }
@@ -189,8 +186,8 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
     return masked_gradient(grad_output, saved[0]);
   };
   return record(std::move(y),
-                std::make_shared<CodeFunction>("quantized_relu", Attributes{}, gradient,
-                                               std::vector<Tensor>{mask}),
+                std::make_shared<CodeFunction>(capped ? "quantized_relu6" : "quantized_relu",
+                                               Attributes{}, gradient, std::vector<Tensor>{mask}),
                 {x});
 }
 
@@ -267,8 +264,8 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
     return masked_gradient(grad_output, saved[0]);
   };
   return record(std::move(result),
-                std::make_shared<CodeFunction>("quantized_add", Attributes{}, gradient,
-                                               std::vector<Tensor>{mask}),
+                std::make_shared<CodeFunction>("quantized_add", activation_attribute(activation),
+                                               gradient, std::vector<Tensor>{mask}),
                 {a, b});
 }
 

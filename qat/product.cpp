@@ -67,6 +67,7 @@ class Conv2dProduct : public Product {
  public:
   explicit Conv2dProduct(const Conv2dGeometry& geometry) : geometry_(geometry) {}
   std::string name() const override { return "quantized_conv2d"; }
+  Attributes attributes() const override { return conv2d_attributes(geometry_); }
 
   Shape output_shape(const Shape& x, const Shape& weight) const override {
     const kernels::Conv2dShape shape = conv2d_shape(x, weight, geometry_);

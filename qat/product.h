@@ -15,6 +15,7 @@ class Product {
  public:
   virtual ~Product() = default;
   virtual std::string name() const = 0;
+  virtual Attributes attributes() const { return {}; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
   // acc i32 of output_shape = exact sums of (x - zero_point) * w.
   virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,

@@ -6,79 +6,10 @@
 
 #include "framework/ops/relu.h"
 #include "kernels/fake_quantize.h"
+#include "qat/integer_product.h"
 
 namespace steelyard::qat {
 namespace {
-
-// Weight codes with what straight-through backward and the product's scale need.
-struct WeightCodes {
-  Tensor codes;               // i8, the shape of the weight
-  Tensor mask;                // packed, undefined when not recorded
-  std::vector<float> scales;  // one per output channel
-};
-
-WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded) {
-  WeightCodes result;
-  result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
-  const auto scale = quantizer.scale();
-  result.scales.assign(static_cast<std::size_t>(weight.dim(0)), scale[0]);
-  if (scale.size() > 1) result.scales.assign(scale.begin(), scale.end());
-  return result;
-}
-
-Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales) {
-  Tensor weight = Tensor::empty(codes.shape());
-  const std::int64_t channels = codes.dim(0);
-  const std::vector<std::int32_t> zero_points(scales.size(), 0);
-  if (weight.size() == 0) return weight;
-  kernels::dequantize(kernels::ChannelLayout{1, channels, codes.size() / channels},
-                      codes.data<std::int8_t>(), scales.data(), zero_points.data(),
-                      weight.data<float>());
-  return weight;
-}
-
-// Backward of the integer product: codes and masks were saved, floats are made again from them.
-class IntegerProductFunction : public Function {
- public:
-  IntegerProductFunction(std::shared_ptr<const Product> product, const QuantizedValue& x,
-                         const WeightCodes& weight, bool has_bias, Tensor output_mask)
-      : product_(std::move(product)), x_(x), weight_scales_(weight.scales), has_bias_(has_bias) {
-    save(x.codes);
-    save(weight.codes);
-    save(weight.mask);
-    save(std::move(output_mask));
-  }
-
-  std::string name() const override { return product_->name(); }
-
-  std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    const Tensor& output_mask = saved()[3];
-    const Tensor grad =
-        output_mask.defined() ? masked_gradient(grad_output, output_mask) : grad_output;
-    std::vector<Tensor> grads(has_bias_ ? 3 : 2);
-    if (needs_grad(0)) {
-      grads[0] = Tensor::empty(inputs()[0]->shape);
-      product_->grad_input(grad, dequantize_weight(saved()[1], weight_scales_), grads[0]);
-    }
-    const bool bias_gradient = has_bias_ && needs_grad(2);
-    if (needs_grad(1) || bias_gradient) {
-      Tensor weight_gradient = Tensor::empty(inputs()[1]->shape);
-      if (bias_gradient) grads[2] = Tensor::empty(inputs()[2]->shape);
-      product_->grad_weight(dequantized(x_), grad, weight_gradient,
-                            grads.size() > 2 ? grads[2] : Tensor());
-      kernels::apply_mask(weight_gradient.size(), saved()[2].data<std::uint8_t>(),
-                          weight_gradient.data<float>(), weight_gradient.data<float>());
-      if (needs_grad(1)) grads[1] = weight_gradient;
-    }
-    return grads;
-  }
-
- private:
-  std::shared_ptr<const Product> product_;
-  QuantizedValue x_;  // shares the saved codes
-  std::vector<float> weight_scales_;
-  bool has_bias_;
-};
 
 // Largest finite |bias| among the channels that share each of `scales` scales.
 std::vector<double> largest_biases(const Variable& bias, std::int64_t scales) {
@@ -91,14 +22,16 @@ std::vector<double> largest_biases(const Variable& bias, std::int64_t scales) {
   return largest;
 }
 
-// int32 codes of the bias; NaN and infinite ones are counted, since their codes would hide them.
-std::vector<std::int32_t> quantize_biases(const Variable& bias, const std::vector<float>& scales,
-                                          FakeQuantize& weight_quantizer) {
-  std::vector<std::int32_t> codes;
-  for (std::size_t o = 0; bias.defined() && o < scales.size(); ++o) {
+// int32 codes of the bias, undefined without one; NaN and infinite ones are counted, since their
+// codes would hide them.
+Tensor quantize_biases(const Variable& bias, const std::vector<float>& scales,
+                       FakeQuantize& weight_quantizer) {
+  if (!bias.defined()) return {};
+  Tensor codes = Tensor::empty(bias.shape(), DType::kI32);
+  for (std::size_t o = 0; o < scales.size(); ++o) {
     const float b = bias.value().data<float>()[o];
     if (!std::isfinite(b)) weight_quantizer.add_non_finite(1);
-    codes.push_back(kernels::quantize_bias(b, scales[o]));
+    codes.data<std::int32_t>()[o] = kernels::quantize_bias(b, scales[o]);
   }
   return codes;
 }
@@ -207,21 +140,21 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
 
   std::vector<float> product_scales;
   for (const float s : weight.scales) product_scales.push_back(codes.scale * s);
-  const std::vector<std::int32_t> bias_codes = quantize_biases(bias_, product_scales, weight_quant);
+  const Tensor bias_codes = quantize_biases(bias_, product_scales, weight_quant);
   FakeQuantize* output = output_quantizer();
   const bool quantizes_output = output != nullptr && output->quantizing();
   kernels::Requantize op;
   op.channels = weight_.dim(0);
   op.rows = op.channels == 0 ? 0 : acc.size() / op.channels;
-  op.bias = bias_.defined() ? bias_codes.data() : nullptr;
+  op.bias = bias_.defined() ? bias_codes.data<std::int32_t>() : nullptr;
   op.product_scale = product_scales.data();
   op.activation = quantizes_output ? activation_ : kernels::Activation::kNone;
 
   const auto finish = [&](Variable y, Tensor mask) {
     if (!recorded) return y;
     return record(std::move(y),
-                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias_.defined(),
-                                                           std::move(mask)),
+                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias_codes,
+                                                           op.activation, std::move(mask)),
                   {x, weight_, bias_});
   };
   if (!quantizes_output) {

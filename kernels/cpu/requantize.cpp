@@ -52,7 +52,7 @@ OutputCodes output_codes(Activation activation, float scale, std::int32_t zero_p
                          CodeRange range) {
   const LinearPart linear = linear_part(activation);
   const Affine<float> full = make_affine(range, scale, zero_point);
-  const CodeRange narrowed{quantize_value(linear.lower, full), quantize_value(linear.upper, full)};
+  const CodeRange narrowed = activation_code_range(activation, range, scale, zero_point);
   return {full, make_affine(narrowed, scale, zero_point), linear};
 }
 

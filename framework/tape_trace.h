@@ -1,0 +1,57 @@
+// Listening to the tape: every operation with its variables and the module that asked for it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/autograd.h"
+
+namespace steelyard {
+
+// One recorded operation.
+struct TracedOperation {
+  std::string module;  // path of the innermost slot around it: "layer1.0.conv1"
+  std::shared_ptr<const Function> function;
+  std::vector<Variable> inputs;  // in the order of function->inputs(): undefined ones left out
+  Variable output;
+};
+
+// While one lives, operations recorded on this thread are kept, in order. Operations on variables
+// that require no gradient leave no record: a trace of a whole model starts at an input that does.
+// Traces nest; only the innermost listens.
+class TapeTrace {
+ public:
+  TapeTrace();
+  ~TapeTrace();
+  TapeTrace(const TapeTrace&) = delete;
+  TapeTrace& operator=(const TapeTrace&) = delete;
+
+  const std::vector<TracedOperation>& operations() const { return operations_; }
+
+ private:
+  friend class TapeScope;
+  friend void trace_operation(const std::shared_ptr<Function>&, const std::vector<Variable>&,
+                              const Variable&);
+  std::vector<TracedOperation> operations_;
+  std::vector<const std::string*> scopes_;  // names of the slots being called, outermost first
+  TapeTrace* outer_;
+};
+
+// A slot's call: operations recorded while it lives are named after it. `name` must outlive it.
+class TapeScope {
+ public:
+  explicit TapeScope(const std::string& name);
+  ~TapeScope();
+  TapeScope(const TapeScope&) = delete;
+  TapeScope& operator=(const TapeScope&) = delete;
+
+ private:
+  TapeTrace* trace_;
+};
+
+// What record() reports; does nothing while nobody listens.
+void trace_operation(const std::shared_ptr<Function>& function, const std::vector<Variable>& inputs,
+                     const Variable& output);
+
+}  // namespace steelyard

@@ -1,0 +1,82 @@
+#include "qat/integer_product.h"
+
+#include "kernels/fake_quantize.h"
+
+namespace steelyard::qat {
+
+WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded) {
+  WeightCodes result;
+  result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
+  const auto scale = quantizer.scale();
+  result.scales.assign(static_cast<std::size_t>(weight.dim(0)), scale[0]);
+  if (scale.size() > 1) result.scales.assign(scale.begin(), scale.end());
+  return result;
+}
+
+Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales) {
+  Tensor weight = Tensor::empty(codes.shape());
+  const std::int64_t channels = codes.dim(0);
+  const std::vector<std::int32_t> zero_points(scales.size(), 0);
+  if (weight.size() == 0) return weight;
+  kernels::dequantize(kernels::ChannelLayout{1, channels, codes.size() / channels},
+                      codes.data<std::int8_t>(), scales.data(), zero_points.data(),
+                      weight.data<float>());
+  return weight;
+}
+
+Attributes activation_attribute(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kRelu:
+      return {{"activation", "relu"}};
+    case kernels::Activation::kRelu6:
+      return {{"activation", "relu6"}};
+    case kernels::Activation::kNone:
+      break;
+  }
+  return {};
+}
+
+IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,
+                                               const QuantizedValue& x, const WeightCodes& weight,
+                                               Tensor bias_codes, kernels::Activation activation,
+                                               Tensor output_mask)
+    : product_(std::move(product)),
+      x_(x),
+      weight_scales_(weight.scales),
+      bias_codes_(std::move(bias_codes)),
+      activation_(activation) {
+  save(x.codes);
+  save(weight.codes);
+  save(weight.mask);
+  save(std::move(output_mask));
+}
+
+Attributes IntegerProductFunction::attributes() const {
+  Attributes all = product_->attributes();
+  for (auto& attribute : activation_attribute(activation_)) all.push_back(std::move(attribute));
+  return all;
+}
+
+std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) const {
+  const bool has_bias = bias_codes_.defined();
+  const Tensor& output_mask = saved()[3];
+  const Tensor grad =
+      output_mask.defined() ? masked_gradient(grad_output, output_mask) : grad_output;
+  std::vector<Tensor> grads(has_bias ? 3 : 2);
+  if (needs_grad(0)) {
+    grads[0] = Tensor::empty(inputs()[0]->shape);
+    product_->grad_input(grad, dequantize_weight(weight_codes(), weight_scales_), grads[0]);
+  }
+  const bool bias_gradient = has_bias && needs_grad(2);
+  if (needs_grad(1) || bias_gradient) {
+    Tensor weight_gradient = Tensor::empty(inputs()[1]->shape);
+    if (bias_gradient) grads[2] = Tensor::empty(inputs()[2]->shape);
+    product_->grad_weight(dequantized(x_), grad, weight_gradient, has_bias ? grads[2] : Tensor());
+    kernels::apply_mask(weight_gradient.size(), saved()[2].data<std::uint8_t>(),
+                        weight_gradient.data<float>(), weight_gradient.data<float>());
+    if (needs_grad(1)) grads[1] = weight_gradient;
+  }
+  return grads;
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,50 @@
+// The recorded product of a quantized layer: what backward needs and what a deployed layer is.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "qat/fake_quantize.h"
+#include "qat/product.h"
+
+namespace steelyard::qat {
+
+// Weight codes with what straight-through backward and the product's scale need.
+struct WeightCodes {
+  Tensor codes;               // i8, the shape of the weight
+  Tensor mask;                // packed, undefined when not recorded
+  std::vector<float> scales;  // one per output channel
+};
+
+WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded);
+Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales);
+
+// "activation" and its name; nothing for none.
+Attributes activation_attribute(kernels::Activation activation);
+
+// Backward of the integer product: codes and masks were saved, floats are made again from them.
+class IntegerProductFunction : public Function {
+ public:
+  // bias_codes i32 [O], undefined without a bias; output_mask undefined where the output is float.
+  IntegerProductFunction(std::shared_ptr<const Product> product, const QuantizedValue& x,
+                         const WeightCodes& weight, Tensor bias_codes,
+                         kernels::Activation activation, Tensor output_mask);
+
+  std::string name() const override { return product_->name(); }
+  Attributes attributes() const override;
+  std::vector<Tensor> backward(const Tensor& grad_output) const override;
+
+  const Tensor& weight_codes() const { return saved()[1]; }
+  const std::vector<float>& weight_scales() const { return weight_scales_; }
+  const Tensor& bias_codes() const { return bias_codes_; }
+
+ private:
+  std::shared_ptr<const Product> product_;
+  QuantizedValue x_;  // shares the saved codes
+  std::vector<float> weight_scales_;
+  Tensor bias_codes_;
+  kernels::Activation activation_;
+};
+
+}  // namespace steelyard::qat
