@@ -116,4 +116,10 @@ inline qat::QuantizeConfig w8a8(int weight_bits = 8, bool symmetric = false) {
   return config;
 }
 
+inline qat::QuantizeConfig tensorrt(int weight_bits) {
+  qat::QuantizeConfig config = w8a8(weight_bits, /*symmetric=*/true);
+  config.profile = qat::Profile::kTensorrt;
+  return config;
+}
+
 }  // namespace steelyard::testing

@@ -37,6 +37,31 @@ TEST(Trace, NamesNodesAfterTheirModules) {
   EXPECT_NE(to_string(graph).find("block2.downsample.0"), std::string::npos);
 }
 
+// Profile tensorrt: what weighted layers read carries codes, what they write into a sum or out of
+// the model does not; the sum's shortcut does.
+TEST(Trace, PlacesQuantizersAsTensorrtExecutesThem) {
+  Rng rng(1);
+  const auto model = quantized_model(testing::residual_net(rng), testing::tensorrt(8));
+  const Graph graph = trace(*model, images(2, 1), "net").graph;
+  std::vector<std::string> floats;
+  for (const Value& value : graph.values) {
+    if (!value.quantization) {
+      floats.push_back(value.name);
+    } else {
+      EXPECT_EQ(value.quantization->zero_point, 0) << value.name;
+    }
+  }
+  EXPECT_EQ(floats, (std::vector<std::string>{"input", "block1.conv2", "block1", "block1#2",
+                                              "block2.conv2", "block2", "block2#2", "fc"}));
+}
+
+TEST(Trace, TensorrtNeedsSymmetricActivations) {
+  Rng rng(1);
+  qat::QuantizeConfig config = w8a8();
+  config.profile = qat::Profile::kTensorrt;
+  EXPECT_THROW(qat::prepare(testing::residual_net(rng), config), std::invalid_argument);
+}
+
 // A user's container: two branches of one input, summed by the engine's own operation.
 class TwoBranches : public Module {
  public:
