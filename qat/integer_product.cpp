@@ -6,6 +6,7 @@ namespace steelyard::qat {
 
 WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded) {
   WeightCodes result;
+  result.bits = quantizer.config().scheme.bits;
   result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
   const auto scale = quantizer.scale();
   result.scales.assign(static_cast<std::size_t>(weight.dim(0)), scale[0]);
@@ -43,6 +44,7 @@ IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> pr
     : product_(std::move(product)),
       x_(x),
       weight_scales_(weight.scales),
+      weight_bits_(weight.bits),
       bias_codes_(std::move(bias_codes)),
       activation_(activation) {
   save(x.codes);

@@ -15,6 +15,7 @@ struct WeightCodes {
   Tensor codes;               // i8, the shape of the weight
   Tensor mask;                // packed, undefined when not recorded
   std::vector<float> scales;  // one per output channel
+  int bits = 8;
 };
 
 WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded);
@@ -37,12 +38,14 @@ class IntegerProductFunction : public Function {
 
   const Tensor& weight_codes() const { return saved()[1]; }
   const std::vector<float>& weight_scales() const { return weight_scales_; }
+  int weight_bits() const { return weight_bits_; }
   const Tensor& bias_codes() const { return bias_codes_; }
 
  private:
   std::shared_ptr<const Product> product_;
   QuantizedValue x_;  // shares the saved codes
   std::vector<float> weight_scales_;
+  int weight_bits_;
   Tensor bias_codes_;
   kernels::Activation activation_;
 };

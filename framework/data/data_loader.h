@@ -56,6 +56,10 @@ Batch make_batch(const Dataset& dataset, const LoaderOptions& options, std::int6
 Batch make_batch(const Dataset& dataset, const LoaderOptions& options,
                  const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t index);
 
+// f32 inputs [N, ..., C] of u8 or f32 ones, normalised as a batch is. Throws InputError on another
+// dtype or number of channels.
+Tensor normalized(const Tensor& inputs, const Normalization& normalization);
+
 // Iterates over an epoch; a background thread keeps up to `prefetch` batches ready (0: none, every
 // batch is made by next()).
 class DataLoader {

@@ -1,0 +1,154 @@
+#include "export/fast_ops.h"
+
+#include "kernels/elementwise.h"
+#include "kernels/fake_quantize.h"
+#include "kernels/integer.h"
+#include "kernels/integer_pool.h"
+#include "qat/quantized_value.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using qat::CodeOf;
+using qat::visit_codes;
+
+Shape batched_input(const Operands& op) { return op.input(0).shape(); }
+
+void accumulate(const Operands& op, const Tensor& acc) {
+  const Tensor& x = op.input(0);
+  const Tensor& w = op.node.weights->weight;
+  const std::int32_t zero_point = op.input_value(0).quantization->zero_point;
+  visit_codes(x.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    if (op.node.op == Op::kConv2d) {
+      kernels::integer_conv2d(
+          kernels::default_backend(), conv2d_shape(batched_input(op), w.shape(), op.node.conv),
+          x.data<Code>(), zero_point, w.data<std::int8_t>(), acc.data<std::int32_t>());
+    } else {
+      kernels::integer_matmul(kernels::default_backend(), x.size() / w.dim(1), w.dim(0), w.dim(1),
+                              x.data<Code>(), zero_point, w.data<std::int8_t>(),
+                              acc.data<std::int32_t>());
+    }
+  });
+}
+
+void linear_map(const Operands& op) {
+  const Weights& weights = *op.node.weights;
+  const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
+  accumulate(op, acc);
+  std::vector<float> product_scales;
+  for (const float s : weights.scales) {
+    product_scales.push_back(op.input_value(0).quantization->scale * s);
+  }
+  kernels::Requantize rule;
+  rule.channels = weights.weight.dim(0);
+  rule.rows = acc.size() / rule.channels;
+  rule.bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
+  rule.product_scale = product_scales.data();
+  const auto& q = op.output_value().quantization;
+  if (!q) {
+    kernels::dequantize_accumulators(rule, acc.data<std::int32_t>(), op.output().data<float>());
+    return;
+  }
+  rule.activation = op.node.activation;
+  visit_codes(q->dtype, [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::requantize(rule, acc.data<std::int32_t>(), q->scale, q->zero_point, q->range,
+                        op.output().data<Code>(), nullptr);
+  });
+}
+
+void quantize(const Operands& op) {
+  const Quantization& q = *op.output_value().quantization;
+  visit_codes(q.dtype, [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::quantize(kernels::ChannelLayout::per_tensor(op.output().size()), q.range,
+                      op.input(0).data<float>(), &q.scale, &q.zero_point, op.output().data<Code>(),
+                      nullptr);
+  });
+}
+
+void add(const Operands& op) {
+  const Quantization& q = *op.output_value().quantization;
+  const auto operand = [&](std::size_t i) {
+    const Quantization& in = *op.input_value(i).quantization;
+    return kernels::QuantizedOperand{in.scale, in.zero_point};
+  };
+  visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
+    visit_codes(op.input(1).dtype(), [&](auto* tag_b) {
+      visit_codes(q.dtype, [&](auto* tag) {
+        kernels::requantize_add(
+            op.output().size(), op.node.activation, op.input(0).data<CodeOf<decltype(tag_a)>>(),
+            operand(0), op.input(1).data<CodeOf<decltype(tag_b)>>(), operand(1), q.scale,
+            q.zero_point, q.range, op.output().data<CodeOf<decltype(tag)>>(), nullptr);
+      });
+    });
+  });
+}
+
+void max_pool(const Operands& op) {
+  visit_codes(op.output().dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    kernels::max_pool2d_forward(pool2d_shape("max_pool2d", batched_input(op), op.node.pool),
+                                op.input(0).data<Code>(), op.output().data<Code>(), nullptr);
+  });
+}
+
+void average_pool(const Operands& op) {
+  const Quantization& in = *op.input_value(0).quantization;
+  const Quantization& q = *op.output_value().quantization;
+  Pool2dGeometry geometry = op.node.pool;
+  if (op.node.op == Op::kGlobalAvgPool) {
+    geometry = {{op.input(0).dim(1), op.input(0).dim(2)}, {1, 1}, {0, 0}};
+  }
+  const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", batched_input(op), geometry);
+  const Tensor sums = Tensor::empty(op.output().shape(), DType::kI32);
+  visit_codes(in.dtype, [&](auto* tag) {
+    kernels::integer_window_sums(shape, op.input(0).data<CodeOf<decltype(tag)>>(), in.zero_point,
+                                 sums.data<std::int32_t>());
+  });
+  const kernels::AverageRequantize rule{in.scale, shape.kernel_h * shape.kernel_w, q.scale,
+                                        q.zero_point, q.range};
+  visit_codes(q.dtype, [&](auto* tag) {
+    kernels::requantize_average(sums.size(), rule, sums.data<std::int32_t>(),
+                                op.output().data<CodeOf<decltype(tag)>>(), nullptr);
+  });
+}
+
+}  // namespace
+
+bool run_fast(const Operands& op) {
+  const bool codes_in = op.input_value(0).quantization.has_value();
+  const bool codes_out = op.output_value().quantization.has_value();
+  if (op.output().size() == 0) return true;
+  switch (op.node.op) {
+    case Op::kQuantize:
+      quantize(op);
+      return true;
+    case Op::kLinear:
+    case Op::kConv2d:
+      if (!op.node.weights->integer()) return false;
+      linear_map(op);
+      return true;
+    case Op::kAdd:
+      if (!codes_out) return false;
+      add(op);
+      return true;
+    case Op::kMaxPool2d:
+      if (!codes_in) return false;
+      max_pool(op);
+      return true;
+    case Op::kAvgPool2d:
+    case Op::kGlobalAvgPool:
+      if (!codes_out) return false;
+      average_pool(op);
+      return true;
+    case Op::kRelu:
+    case Op::kRelu6:
+    case Op::kFlatten:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace steelyard::deploy

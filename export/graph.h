@@ -1,0 +1,99 @@
+// A deployed model as data: nodes in order, the tensors between them, and their quantization.
+//
+// It holds what was trained and nothing of how: integer weights with their scales, int32 biases,
+// one quantization per tensor. The interpreter runs it, and every export writes it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/data/dataset.h"
+#include "framework/ops/conv2d.h"
+#include "framework/ops/pool.h"
+#include "framework/tensor.h"
+#include "kernels/affine.h"
+
+namespace steelyard::deploy {
+
+// value = (code - zero_point) * scale; codes lie in `range` and are stored as s8 or u8.
+struct Quantization {
+  float scale = 1;
+  std::int32_t zero_point = 0;
+  kernels::CodeRange range;
+  DType dtype = DType::kU8;
+  bool operator==(const Quantization&) const = default;
+};
+
+// A tensor between nodes. Codes where it has a quantization, f32 elsewhere. Images are [H, W, C].
+struct Value {
+  std::string name;  // of the node that makes it; "input" for the model's
+  Shape shape;       // of one sample
+  std::optional<Quantization> quantization;
+};
+
+enum class Op {
+  kQuantize,  // f32 to codes
+  kLinear,    // weight [O, I]
+  kConv2d,    // weight [O, C/groups, KH, KW]
+  kAdd,       // of two values of one shape
+  kRelu,
+  kRelu6,
+  kMaxPool2d,
+  kAvgPool2d,      // padding counts as zero and in the divisor
+  kGlobalAvgPool,  // [H, W, C] to [C]
+  kFlatten         // [H, W, C] to [C*H*W], in that order
+};
+
+// The parameters of a linear map. Integer: codes i8 with zero point 0, one scale per output
+// channel, a bias of scale float(s_x * s_w). Float: f32 weight and bias, no scales.
+struct Weights {
+  Tensor weight;              // i8 or f32 [O, ...]
+  int bits = 8;               // of the codes
+  std::vector<float> scales;  // [O]; empty for f32
+  Tensor bias;                // i32 or f32 [O]; undefined without one
+
+  bool integer() const { return weight.dtype() == DType::kI8; }
+};
+
+struct Node {
+  Op op = Op::kFlatten;
+  std::string name;                 // the module's path: "layer1.0.conv1"
+  std::vector<std::size_t> inputs;  // indices of values
+  std::size_t output = 0;           // index of a value
+  kernels::Activation activation = kernels::Activation::kNone;  // fused: linear, conv, add
+  Conv2dGeometry conv;
+  Pool2dGeometry pool;
+  std::optional<Weights> weights;
+};
+
+// How the model's f32 input was made from what the data holds.
+struct Preprocessing {
+  DType dtype = DType::kF32;  // of the data: u8 is scaled by 1/255 first
+  Normalization normalization;
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Value> values;
+  std::vector<Node> nodes;  // each after the nodes whose outputs it reads
+  std::size_t input = 0;
+  std::size_t output = 0;
+  Preprocessing preprocessing;
+};
+
+const char* op_name(Op op);
+
+// Throws std::invalid_argument naming the node unless indices, shapes, dtypes and parameters fit
+// together: what every reader and the interpreter rely on.
+void validate(const Graph& graph);
+
+// A line per node: name, operation, inputs, shape, quantization, parameters.
+std::string to_string(const Graph& graph);
+
+// Bytes of weights, scales and biases; codes below 8 bits count as packed.
+std::int64_t parameter_bytes(const Graph& graph);
+
+}  // namespace steelyard::deploy

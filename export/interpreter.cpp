@@ -1,0 +1,68 @@
+#include "export/interpreter.h"
+
+#include <stdexcept>
+
+#include "export/fast_ops.h"
+#include "export/reference_ops.h"
+#include "framework/data/data_loader.h"
+
+namespace steelyard::deploy {
+
+Interpreter::Interpreter(Graph graph, Engine engine)
+    : graph_(std::move(graph)), engine_(engine), last_reader_(graph_.values.size(), 0) {
+  validate(graph_);
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    for (const std::size_t input : graph_.nodes[i].inputs) last_reader_[input] = i;
+  }
+  last_reader_[graph_.output] = graph_.nodes.size();
+}
+
+Tensor Interpreter::run(const Tensor& inputs) const {
+  std::vector<Tensor> values(graph_.values.size());
+  values[graph_.input] = inputs;
+  execute(values, /*keep=*/false);
+  return dequantized(graph_.values[graph_.output], values[graph_.output]);
+}
+
+Tensor Interpreter::run_raw(const Tensor& inputs) const {
+  if (inputs.dtype() != graph_.preprocessing.dtype) {
+    throw std::invalid_argument("[interpreter] expected inputs of " +
+                                std::string(dtype_name(graph_.preprocessing.dtype)) + ", got " +
+                                std::string(dtype_name(inputs.dtype())));
+  }
+  return run(normalized(inputs, graph_.preprocessing.normalization));
+}
+
+std::vector<Tensor> Interpreter::run_all(const Tensor& inputs) const {
+  std::vector<Tensor> values(graph_.values.size());
+  values[graph_.input] = inputs;
+  execute(values, /*keep=*/true);
+  return values;
+}
+
+void Interpreter::execute(std::vector<Tensor>& values, bool keep) const {
+  const Tensor& inputs = values[graph_.input];
+  Shape expected = graph_.values[graph_.input].shape;
+  expected.insert(expected.begin(), inputs.rank() > 0 ? inputs.dim(0) : 0);
+  if (inputs.dtype() != DType::kF32 || inputs.shape() != expected) {
+    throw std::invalid_argument("[interpreter] expected f32 inputs " + shape_string(expected) +
+                                ", got " + std::string(dtype_name(inputs.dtype())) + " " +
+                                shape_string(inputs.shape()));
+  }
+  const std::int64_t batch = inputs.dim(0);
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const Node& node = graph_.nodes[i];
+    const Value& output = graph_.values[node.output];
+    Shape shape = output.shape;
+    shape.insert(shape.begin(), batch);
+    values[node.output] =
+        Tensor::empty(shape, output.quantization ? output.quantization->dtype : DType::kF32);
+    const Operands operands{graph_, node, values};
+    if (engine_ == Engine::kReference || !run_fast(operands)) run_reference(operands);
+    for (const std::size_t input : node.inputs) {
+      if (!keep && last_reader_[input] == i) values[input] = Tensor();
+    }
+  }
+}
+
+}  // namespace steelyard::deploy

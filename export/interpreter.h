@@ -1,0 +1,42 @@
+// Runs a graph on integers, without the training engine's operations.
+#pragma once
+
+#include <vector>
+
+#include "export/graph.h"
+
+namespace steelyard::deploy {
+
+enum class Engine {
+  kReference,  // plain loops over kernels/affine.h: the judge of everything else
+  kFast        // the exact integer kernels
+};
+
+// A graph ready to run. Both engines give the same codes; float parts agree up to rounding.
+class Interpreter {
+ public:
+  // Throws std::invalid_argument on a graph that validate() refuses.
+  explicit Interpreter(Graph graph, Engine engine = Engine::kReference);
+
+  const Graph& graph() const { return graph_; }
+
+  // The output in f32 for inputs [N, ...] in f32, preprocessed. Throws std::invalid_argument when
+  // the shape is another.
+  Tensor run(const Tensor& inputs) const;
+  // The same from data as a dataset holds it: u8 or f32, before preprocessing.
+  Tensor run_raw(const Tensor& inputs) const;
+  // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32.
+  std::vector<Tensor> run_all(const Tensor& inputs) const;
+
+ private:
+  void execute(std::vector<Tensor>& values, bool keep) const;
+
+  Graph graph_;
+  Engine engine_;
+  std::vector<std::size_t> last_reader_;  // per value: index of the node after which it is done
+};
+
+// The f32 form of a value's tensor.
+Tensor dequantized(const Value& value, const Tensor& tensor);
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,178 @@
+#include "export/trace.h"
+
+#include <charconv>
+#include <map>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+
+#include "framework/error.h"
+#include "framework/tape_trace.h"
+#include "qat/integer_product.h"
+#include "qat/quantized_value.h"
+
+namespace steelyard::deploy {
+namespace {
+
+// Recorded operations that have a deployed form, of codes and of floats.
+const std::map<std::string_view, Op>& known_operations() {
+  static const std::map<std::string_view, Op> kOperations{
+      {"fake_quantize", Op::kQuantize},
+      {"quantized_linear", Op::kLinear},
+      {"linear", Op::kLinear},
+      {"quantized_conv2d", Op::kConv2d},
+      {"conv2d", Op::kConv2d},
+      {"quantized_add", Op::kAdd},
+      {"add", Op::kAdd},
+      {"quantized_relu", Op::kRelu},
+      {"relu", Op::kRelu},
+      {"quantized_relu6", Op::kRelu6},
+      {"relu6", Op::kRelu6},
+      {"quantized_max_pool2d", Op::kMaxPool2d},
+      {"max_pool2d", Op::kMaxPool2d},
+      {"quantized_avg_pool2d", Op::kAvgPool2d},
+      {"avg_pool2d", Op::kAvgPool2d},
+      {"quantized_global_avg_pool", Op::kGlobalAvgPool},
+      {"global_avg_pool", Op::kGlobalAvgPool},
+      {"quantized_flatten", Op::kFlatten},
+      {"flatten", Op::kFlatten}};
+  return kOperations;
+}
+
+const std::string* find_attribute(const Attributes& attributes, std::string_view name) {
+  for (const auto& [key, value] : attributes) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+std::int64_t integer(std::string_view text) {
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// "2,1" as {2, 1}.
+std::array<std::int64_t, 2> pair_of(const Attributes& attributes, std::string_view name) {
+  const std::string_view text = *find_attribute(attributes, name);
+  const std::size_t comma = text.find(',');
+  return {integer(text.substr(0, comma)), integer(text.substr(comma + 1))};
+}
+
+void read_geometry(const Attributes& attributes, Node& node) {
+  if (node.op == Op::kConv2d) {
+    node.conv = {pair_of(attributes, "stride"), pair_of(attributes, "padding"),
+                 pair_of(attributes, "dilation"), integer(*find_attribute(attributes, "groups"))};
+  }
+  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
+    node.pool = {pair_of(attributes, "kernel"), pair_of(attributes, "stride"),
+                 pair_of(attributes, "padding")};
+  }
+  if (const std::string* activation = find_attribute(attributes, "activation")) {
+    node.activation =
+        *activation == "relu6" ? kernels::Activation::kRelu6 : kernels::Activation::kRelu;
+  }
+}
+
+Weights weights_of(const TracedOperation& operation) {
+  if (const auto* product =
+          dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
+    return {.weight = product->weight_codes(),
+            .bits = product->weight_bits(),
+            .scales = product->weight_scales(),
+            .bias = product->bias_codes()};
+  }
+  // The trace may outlive further training: it keeps its own copy.
+  Weights weights{.weight = operation.inputs[1].value().clone(), .scales = {}, .bias = {}};
+  if (operation.inputs.size() > 2) weights.bias = operation.inputs[2].value().clone();
+  return weights;
+}
+
+std::optional<Quantization> quantization_of(const Variable& variable) {
+  const auto value = qat::quantized(variable);
+  if (!value) return std::nullopt;
+  return Quantization{value->scale, value->zero_point, value->range, value->codes.dtype()};
+}
+
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(const std::string& name) { trace_.graph.name = name; }
+
+  std::size_t add_value(const Variable& variable, const std::string& name) {
+    const Shape& shape = variable.shape();
+    trace_.graph.values.push_back(
+        {name, {shape.begin() + 1, shape.end()}, quantization_of(variable)});
+    trace_.values.push_back(variable);
+    index_.emplace(variable.node().get(), trace_.values.size() - 1);
+    return trace_.values.size() - 1;
+  }
+
+  void add(const TracedOperation& operation) {
+    Node node;
+    for (const Variable& input : operation.inputs) {
+      const auto found = index_.find(input.node().get());
+      if (found != index_.end()) node.inputs.push_back(found->second);
+    }
+    if (node.inputs.empty()) return;  // made of parameters alone: a folded or rounded weight
+    const auto known = known_operations().find(operation.function->name());
+    if (known == known_operations().end()) refuse(operation, "has no deployed form");
+    const Attributes attributes = operation.function->attributes();
+    const std::string* counts_padding = find_attribute(attributes, "count_include_pad");
+    if (counts_padding != nullptr && *counts_padding == "false") {
+      refuse(operation, "with windows of unequal counts has no deployed form");
+    }
+    node.op = known->second;
+    node.name = unique_name(operation);
+    read_geometry(attributes, node);
+    if (node.op == Op::kLinear || node.op == Op::kConv2d) {
+      if (node.inputs.size() != 1) refuse(operation, "with computed weights has no deployed form");
+      node.weights = weights_of(operation);
+    }
+    node.output = add_value(operation.output, node.name);
+    trace_.graph.nodes.push_back(std::move(node));
+  }
+
+  std::string unique_name(const TracedOperation& operation) {
+    const std::string base =
+        operation.module.empty() ? operation.function->name() : operation.module;
+    std::string name = base;
+    for (int i = 2; !names_.insert(name).second; ++i) name = base + "#" + std::to_string(i);
+    return name;
+  }
+
+  Trace finish(const Variable& output) {
+    const auto found = index_.find(output.node().get());
+    if (found == index_.end()) {
+      throw InputError("export: the model's output does not depend on its input");
+    }
+    trace_.graph.output = found->second;
+    validate(trace_.graph);
+    return std::move(trace_);
+  }
+
+ private:
+  [[noreturn]] static void refuse(const TracedOperation& operation, const std::string& why) {
+    const std::string where = operation.module.empty() ? "the model" : operation.module;
+    throw InputError("export: " + where + ": the operation " + operation.function->name() + " " +
+                     why);
+  }
+
+  Trace trace_;
+  std::unordered_map<const GradNode*, std::size_t> index_;
+  std::set<std::string> names_{"input"};
+};
+
+}  // namespace
+
+Trace trace(Module& model, const Tensor& inputs, const std::string& name) {
+  const Variable input(inputs, /*requires_grad=*/true);
+  ForwardContext context;
+  GraphBuilder builder(name);
+  builder.add_value(input, "input");
+  const TapeTrace tape;
+  const Variable output = model.forward(input, context);
+  for (const TracedOperation& operation : tape.operations()) builder.add(operation);
+  return builder.finish(output);
+}
+
+}  // namespace steelyard::deploy
