@@ -1,0 +1,25 @@
+// Writes a graph as an ONNX file of QuantizeLinear and DequantizeLinear (docs/exports.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "export/graph.h"
+
+namespace steelyard::deploy {
+
+struct OnnxOptions {
+  // Weights of at most 4 bits as INT4, which needs opset 21; else as INT8.
+  bool pack_int4 = true;
+  // The largest file: what protobuf can read.
+  std::uint64_t max_bytes = 2147483647;
+};
+
+// Replaces `path` by the model: input "input" f32 [N, C, H, W] (or [N, features]), output "output"
+// f32, N free. Equal graphs give equal bytes. Throws InputError naming the node where the graph is
+// not valid, has no form in ONNX or is too large, and std::runtime_error in a build without
+// protobuf.
+void write_onnx(const std::filesystem::path& path, const Graph& graph,
+                const OnnxOptions& options = {});
+
+}  // namespace steelyard::deploy
