@@ -78,7 +78,10 @@ void write_cases(const std::filesystem::path& folder) {
   const Expected layers{true, "QLinearConv QGemm", no_floats};
   const Expected residual{true, "QLinearConv QGemm QLinearAdd QLinearGlobalAveragePool", no_floats};
   const Expected close{false, "", ""};
-  const OnnxOptions int8{.pack_int4 = false};
+  OnnxOptions int8;
+  int8.pack_int4 = false;
+  OnnxOptions tensorrt;
+  tensorrt.profile = qat::Profile::kTensorrt;
   writer.write_network("layers", testing::every_layer, w8a8(), layers);
   writer.write_network("layers_signed", testing::every_layer, w8a8(8, true), layers);
   writer.write_network("layers_w4", testing::every_layer, w8a8(4), close);
@@ -87,8 +90,10 @@ void write_cases(const std::filesystem::path& folder) {
   writer.write_network("residual", testing::residual_net, w8a8(), residual);
   writer.write_network("residual_signed", testing::residual_net, w8a8(8, true), residual);
   writer.write_network("residual_w4", testing::residual_net, w8a8(4), close);
-  writer.write_network("residual_tensorrt", testing::residual_net, testing::tensorrt(8), close);
-  writer.write_network("layers_tensorrt", testing::every_layer, testing::tensorrt(8), close);
+  writer.write_network("residual_tensorrt", testing::residual_net, testing::tensorrt(8), close,
+                       tensorrt);
+  writer.write_network("layers_tensorrt", testing::every_layer, testing::tensorrt(8), close,
+                       tensorrt);
   qat::QuantizeConfig partly = w8a8();
   partly.ignore = {"fc2", "conv2"};
   writer.write_network("partly_float", testing::every_layer, partly, close);
