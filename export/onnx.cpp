@@ -76,7 +76,7 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   proto.set_name(graph.name.empty() ? "model" : graph.name);
   describe(*proto.add_input(), "input", graph.values[graph.input].shape);
   describe(*proto.add_output(), "output", graph.values[graph.output].shape);
-  OnnxNodes(graph, options.pack_int4, proto).add_all();
+  OnnxNodes(graph, options, proto).add_all();
   return model;
 }
 

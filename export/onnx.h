@@ -5,10 +5,14 @@
 #include <filesystem>
 
 #include "export/graph.h"
+#include "qat/qconfig.h"
 
 namespace steelyard::deploy {
 
 struct OnnxOptions {
+  // kOrt: s8 codes are written as u8, 128 added to them and to their zero points, because ONNX
+  // Runtime for x86 fuses s8 only where a tensor has one reader. kTensorrt: as they are.
+  qat::Profile profile = qat::Profile::kOrt;
   // Weights of at most 4 bits as INT4, which needs opset 21; else as INT8.
   bool pack_int4 = true;
   // The largest file: what protobuf can read.

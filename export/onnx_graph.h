@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "export/graph.h"
+#include "export/onnx.h"
 
 namespace steelyard::deploy {
 
@@ -44,7 +44,7 @@ void set_attribute(onnx::NodeProto& node, const std::string& name,
 // Writes the nodes of a validated graph and what they read.
 class OnnxNodes {
  public:
-  OnnxNodes(const Graph& graph, bool pack_int4, onnx::GraphProto& proto);
+  OnnxNodes(const Graph& graph, const OnnxOptions& options, onnx::GraphProto& proto);
 
   void add_all();
 
@@ -73,7 +73,7 @@ class OnnxNodes {
             const std::string& output);
 
   const Graph& graph_;
-  bool pack_int4_;
+  OnnxOptions options_;
   OnnxGraph onnx_;
 };
 

@@ -43,8 +43,8 @@ bool keeps_codes(Op op) {
 
 }  // namespace
 
-OnnxNodes::OnnxNodes(const Graph& graph, bool pack_int4, onnx::GraphProto& proto)
-    : graph_(graph), pack_int4_(pack_int4), onnx_(proto) {}
+OnnxNodes::OnnxNodes(const Graph& graph, const OnnxOptions& options, onnx::GraphProto& proto)
+    : graph_(graph), options_(options), onnx_(proto) {}
 
 std::string OnnxNodes::tensor(std::size_t value) const {
   if (value == graph_.input) return "input";
@@ -135,7 +135,8 @@ std::string OnnxNodes::weight(const Node& node) {
   const std::string name = node.name + "/weight";
   const Shape& shape = weights.weight.shape();
   if (!weights.integer()) return onnx_.floats(name, weights.weight.span<float>(), shape);
-  const int type = pack_int4_ && weights.bits <= 4 ? kOnnxInt4 : int{onnx::TensorProto::INT8};
+  const int type =
+      options_.pack_int4 && weights.bits <= 4 ? kOnnxInt4 : int{onnx::TensorProto::INT8};
   const std::vector<std::int8_t> zeros(weights.scales.size(), 0);
   onnx::NodeProto& real =
       onnx_.add("DequantizeLinear",
@@ -235,8 +236,10 @@ void OnnxNodes::quantize(const Node& node, const std::string& real) {
 void OnnxNodes::quantize_and_back(const Node& node, const std::string& real,
                                   const std::string& prefix, const std::string& output) {
   const Quantization& q = *graph_.values[node.output].quantization;
-  const auto zero_point = static_cast<std::int8_t>(q.zero_point);
-  const int type = q.dtype == DType::kI8 ? onnx::TensorProto::INT8 : onnx::TensorProto::UINT8;
+  const bool is_signed = q.dtype == DType::kI8;
+  const bool shifted = is_signed && options_.profile == qat::Profile::kOrt;
+  const auto zero_point = static_cast<std::int8_t>(q.zero_point + (shifted ? 128 : 0));
+  const int type = is_signed && !shifted ? onnx::TensorProto::INT8 : onnx::TensorProto::UINT8;
   const std::string scale_name = onnx_.floats(prefix + "/scale", {&q.scale, 1}, {});
   const std::string zero_name = onnx_.codes(prefix + "/zero_point", type, {&zero_point, 1}, {});
   const std::string codes = prefix + "/codes";
