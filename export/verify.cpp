@@ -8,6 +8,7 @@
 #include "export/trace.h"
 #include "framework/error.h"
 #include "framework/evaluate.h"
+#include "kernels/softmax.h"
 #include "qat/quantized_value.h"
 
 namespace steelyard::deploy {
@@ -82,6 +83,10 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   std::vector<std::int64_t> first(static_cast<std::size_t>(result.samples));
   for (std::size_t i = 0; i < first.size(); ++i) first[i] = static_cast<std::int64_t>(i);
   const Dataset chosen = select_samples(dataset, first);
+  result.inputs = normalized(chosen.inputs, options.normalization);
+  Shape output_shape = graph.values[graph.output].shape;
+  output_shape.insert(output_shape.begin(), result.samples);
+  result.outputs = Tensor::empty(output_shape);
   std::int64_t trained_correct = 0;
   std::int64_t deployed_correct = 0;
   for (std::int64_t b = 0; b < batches_per_epoch(chosen, options); ++b) {
@@ -93,11 +98,13 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
       compare(trained.values[i], trained.graph.values[i], deployed[i], graph.values[i],
               result.values[i]);
     }
+    const Tensor outputs = dequantized(graph.values[graph.output], deployed[graph.output]);
+    std::copy_n(
+        outputs.data<float>(), outputs.size(),
+        result.outputs.data<float>() + b * options.batch_size * (outputs.size() / outputs.dim(0)));
     if (chosen.classes == 0) continue;
-    const std::size_t output = graph.output;
-    trained_correct += count_correct(trained.values[output].value(), batch.targets);
-    deployed_correct +=
-        count_correct(dequantized(graph.values[output], deployed[output]), batch.targets);
+    trained_correct += count_correct(trained.values[graph.output].value(), batch.targets);
+    deployed_correct += count_correct(outputs, batch.targets);
   }
   if (chosen.classes != 0) {
     const auto percent = [&](std::int64_t correct) {
@@ -107,6 +114,23 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
     result.deployed_top1 = percent(deployed_correct);
   }
   return result;
+}
+
+OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other) {
+  if (deployed.size() != other.size() || deployed.dim(0) != other.dim(0)) {
+    throw std::runtime_error("[verify] expected outputs " + shape_string(deployed.shape()) +
+                             ", got " + shape_string(other.shape()));
+  }
+  ValueComparison values;
+  count_differences<float>(deployed, other, values);
+  const std::int64_t samples = deployed.dim(0);
+  const std::int64_t width = samples == 0 ? 0 : deployed.size() / samples;
+  std::vector<std::int64_t> classes(static_cast<std::size_t>(samples));
+  kernels::argmax_rows(samples, width, deployed.data<float>(), classes.data());
+  Tensor labels = Tensor::from(classes, {samples});
+  const std::int64_t same = count_correct(other.reshape({samples, width}), labels);
+  return {deployed.size(), values.differing, values.largest,
+          samples == 0 ? 100.0 : 100.0 * static_cast<double>(same) / static_cast<double>(samples)};
 }
 
 std::string to_string(const Verification& verification) {

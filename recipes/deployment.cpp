@@ -1,6 +1,7 @@
 #include "recipes/deployment.h"
 
 #include "export/graph_file.h"
+#include "export/onnx.h"
 #include "export/trace.h"
 #include "framework/error.h"
 #include "framework/files.h"
@@ -50,7 +51,11 @@ std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
   std::vector<std::filesystem::path> written;
   for (const std::string& format : formats) {
     const std::filesystem::path path = export_path(folder, format);
-    deploy::save_graph(path, graph);
+    if (format == "onnx") {
+      deploy::write_onnx(path, graph);
+    } else {
+      deploy::save_graph(path, graph);
+    }
     written.push_back(path);
   }
   return written;
