@@ -4,8 +4,9 @@
 usage: verify_presets.py STEELYARD FOLDER RESULTS.json [EPOCHS]
 
 Fine-tunes each model in each variant for EPOCHS (default 1) from FOLDER/<model>-float, which is
-trained by its preset where it is missing, then runs `steelyard verify` with oneDNN, on the Eigen
-kernels and with oneDNN held to AVX2. Finished runs are kept: a second call goes on.
+trained by its preset where it is missing, then exports it and runs `steelyard verify` with oneDNN,
+on the Eigen kernels and with oneDNN held to AVX2, and in ONNX Runtime where scripts/python_env made
+one. Finished runs are kept: a second call goes on.
 """
 import datetime
 import json
@@ -47,6 +48,8 @@ def train(steelyard, preset, folder, overrides):
 def verify(steelyard, folder, environment):
     report = run([steelyard, "verify", folder], (0, 3), **environment)
     differing = re.search(r"^0 of (\d+) codes differ, in (\d+) quantized tensors over (\d+) samples", report, re.M)
+    onnx = re.search(r"ONNX Runtime ([\d.]+): top-1 ([\d.]+) %, the same class for ([\d.]+) %; "
+                     r"(\d+) of (\d+) outputs differ, by at most (\S+)", report)
     top1 = re.search(r"trained ([\d.]+) %, integer ([\d.]+) %", report)
     return {
         "differing_codes": 0 if differing else report.strip().splitlines(),
@@ -55,6 +58,9 @@ def verify(steelyard, folder, environment):
         "samples": int(differing[3]) if differing else None,
         "trained_top1": float(top1[1]),
         "integer_top1": float(top1[2]),
+        "onnx": onnx and {"onnxruntime": onnx[1], "top1": float(onnx[2]), "same_class": float(onnx[3]),
+                          "differing_outputs": int(onnx[4]), "outputs": int(onnx[5]),
+                          "largest_difference": float(onnx[6])},
     }
 
 
@@ -70,6 +76,7 @@ def main():
             train(steelyard, f"fashion-mnist-{model}-w8a8", tuned,
                   [f"init.checkpoint={base}/last.safetensors", f"train.epochs={epochs}",
                    "schedule.freeze_observers=null", *overrides])
+            run([steelyard, "export", tuned])
             for backend, environment in BACKENDS.items():
                 rows.append({"model": model, "variant": variant, "backend": backend,
                              **verify(steelyard, tuned, environment)})
