@@ -16,6 +16,7 @@ struct Options {
   std::vector<std::string> formats;
   std::string profile;
   std::string out;
+  bool no_int4 = false;
 };
 
 ExitCode export_run(const Options& options) {
@@ -30,7 +31,9 @@ ExitCode export_run(const Options& options) {
   const std::filesystem::path folder = options.out.empty()
                                            ? std::filesystem::path(options.run) / "export"
                                            : std::filesystem::path(options.out);
-  for (const auto& path : write_exports(graph, options.formats, folder)) {
+  const deploy::OnnxOptions onnx{.profile = profile_of(run.experiment->recipe().exports),
+                                 .pack_int4 = !options.no_int4};
+  for (const auto& path : write_exports(graph, options.formats, folder, onnx)) {
     fmt::print("{}: {} bytes\n", path.string(), std::filesystem::file_size(path));
   }
   return kDone;
@@ -43,16 +46,20 @@ Run add_export(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("export", "Write a run's model in forms that others load");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
-                   "safetensors, onnx; may be repeated (default: all)")
+                   "safetensors, onnx; may be repeated (default: all that this build has)")
       ->check(CLI::IsMember({"safetensors", "onnx"}))
       ->allow_extra_args(false);
+  verb->add_flag(
+      "--no-int4", options->no_int4,
+      "In ONNX, weights of 4 bits or fewer as INT8: opset 13, and ONNX Runtime multiplies "
+      "integers");
   verb->add_option("--profile", options->profile,
                    "Fails unless the run was trained for it: ort, tensorrt")
       ->check(CLI::IsMember({"ort", "tensorrt"}));
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");
   return [options] {
-    if (options->formats.empty()) options->formats = {"safetensors", "onnx"};
+    if (options->formats.empty()) options->formats = export_formats();
     return export_run(*options);
   };
 }

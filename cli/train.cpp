@@ -112,7 +112,8 @@ ExitCode train(const Options& options) {
   const std::vector<std::string>& formats = experiment.recipe().exports.formats;
   if (!formats.empty()) {
     for (const auto& path :
-         write_exports(deployed_graph(experiment), formats, request.folder / "export")) {
+         write_exports(deployed_graph(experiment), formats, request.folder / "export",
+                       {.profile = profile_of(experiment.recipe().exports)})) {
       fmt::print("exported: {}\n", path.string());
     }
   }

@@ -246,6 +246,9 @@ void validate(const Graph& graph) {
     expect(node.weights.has_value() == linear_map, node, "weights belong to linear and conv2d");
     expect(node.activation == kernels::Activation::kNone || linear_map || node.op == Op::kAdd, node,
            "has no fused activation");
+    expect(node.activation == kernels::Activation::kNone ||
+               graph.values[node.output].quantization.has_value(),
+           node, "a fused activation is a clamp of codes, its output is float");
     validate_quantization(graph, node);
     const Shape shape = output_shape(graph, node);
     expect(shape == graph.values[node.output].shape, node,

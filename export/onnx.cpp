@@ -89,6 +89,8 @@ void expect_size(std::uint64_t bytes, const OnnxOptions& options) {
 
 }  // namespace
 
+bool can_write_onnx() { return true; }
+
 void write_onnx(const std::filesystem::path& path, const Graph& graph, const OnnxOptions& options) {
   check(graph);
   expect_size(static_cast<std::uint64_t>(parameter_bytes(graph)), options);

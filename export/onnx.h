@@ -19,6 +19,9 @@ struct OnnxOptions {
   std::uint64_t max_bytes = 2147483647;
 };
 
+// False in a build without protobuf.
+bool can_write_onnx();
+
 // Replaces `path` by the model: input "input" f32 [N, C, H, W] (or [N, features]), output "output"
 // f32, N free. Equal graphs give equal bytes. Throws InputError naming the node where the graph is
 // not valid, has no form in ONNX or is too large, and std::runtime_error in a build without

@@ -41,9 +41,6 @@ void OnnxNodes::add(const Node& node) {
       add_operation(node, real);
       quantize(node, real);
     }
-  } else if (node.activation != Activation::kNone) {
-    add_operation(node, real);
-    add_activation(node.activation, real, tensor(node.output));
   } else {
     add_operation(node, tensor(node.output));
   }

@@ -1,7 +1,6 @@
 #include "recipes/deployment.h"
 
 #include "export/graph_file.h"
-#include "export/onnx.h"
 #include "export/trace.h"
 #include "framework/error.h"
 #include "framework/files.h"
@@ -42,9 +41,16 @@ std::filesystem::path export_path(const std::filesystem::path& folder, const std
   return folder / ("model." + format);
 }
 
+std::vector<std::string> export_formats() {
+  std::vector<std::string> formats{"safetensors"};
+  if (deploy::can_write_onnx()) formats.emplace_back("onnx");
+  return formats;
+}
+
 std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::vector<std::string>& formats,
-                                                 const std::filesystem::path& folder) {
+                                                 const std::filesystem::path& folder,
+                                                 const deploy::OnnxOptions& onnx) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw InputError(printable(folder.string()) + ": " + error.message());
@@ -52,7 +58,7 @@ std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
   for (const std::string& format : formats) {
     const std::filesystem::path path = export_path(folder, format);
     if (format == "onnx") {
-      deploy::write_onnx(path, graph);
+      deploy::write_onnx(path, graph, onnx);
     } else {
       deploy::save_graph(path, graph);
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "export/graph.h"
+#include "export/onnx.h"
 #include "recipes/experiment.h"
 
 namespace steelyard {
@@ -18,9 +19,13 @@ deploy::Graph deployed_graph(Experiment& experiment);
 // Where a format lies in an export folder: "safetensors" is model.safetensors.
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);
 
+// The formats that this build can write.
+std::vector<std::string> export_formats();
+
 // Writes the graph in each of the formats; creates the folder. Returns what was written.
 std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::vector<std::string>& formats,
-                                                 const std::filesystem::path& folder);
+                                                 const std::filesystem::path& folder,
+                                                 const deploy::OnnxOptions& onnx);
 
 }  // namespace steelyard

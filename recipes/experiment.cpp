@@ -30,9 +30,9 @@ qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, bool weights) {
   return config;
 }
 
-qat::QuantizeConfig quantize_config(const QuantizeSpec& spec, const std::string& profile) {
+qat::QuantizeConfig quantize_config(const QuantizeSpec& spec, qat::Profile profile) {
   qat::QuantizeConfig config;
-  config.profile = profile == "tensorrt" ? qat::Profile::kTensorrt : qat::Profile::kOrt;
+  config.profile = profile;
   config.ignore = spec.ignore;
   config.ignore_places = spec.ignore_places;
   for (const QuantizeGroupSpec& group : spec.groups) {
@@ -64,6 +64,10 @@ Shape sample_shape(const Dataset& dataset) {
 }
 
 }  // namespace
+
+qat::Profile profile_of(const ExportSpec& spec) {
+  return spec.profile == "tensorrt" ? qat::Profile::kTensorrt : qat::Profile::kOrt;
+}
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)
     : recipe_(std::move(recipe)) {
@@ -121,7 +125,7 @@ std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
   if (checkpoint) load_into(*model, load_tensors(*checkpoint).tensors, *checkpoint);
   if (!recipe_.quantize) return model;
   qat::PreparedModel prepared =
-      qat::prepare(model, quantize_config(*recipe_.quantize, recipe_.exports.profile));
+      qat::prepare(model, quantize_config(*recipe_.quantize, profile_of(recipe_.exports)));
   plan = std::move(prepared.plan);
   return prepared.model;
 }

@@ -8,6 +8,7 @@
 #include "framework/data/dataset_registry.h"
 #include "framework/trainer.h"
 #include "qat/plan.h"
+#include "qat/qconfig.h"
 #include "qat/schedule.h"
 #include "recipes/models.h"
 #include "recipes/recipe.h"
@@ -25,6 +26,8 @@ enum class InitialWeights {
   kRecipe,  // init.checkpoint where the recipe has it, else random from the seed
   kLater    // the caller restores a checkpoint of this run
 };
+
+qat::Profile profile_of(const ExportSpec& spec);
 
 // A recipe made real. Throws InputError for whatever does not fit: dataset, model, checkpoint,
 // targets, schedule.

@@ -4,6 +4,8 @@
 
 namespace steelyard::deploy {
 
+bool can_write_onnx() { return false; }
+
 void write_onnx(const std::filesystem::path&, const Graph&, const OnnxOptions&) {
   throw std::runtime_error(
       "export: built without ONNX: protoc, protobuf or onnx.proto was not found");

@@ -63,6 +63,8 @@ std::vector<Damage> damages() {
       {"arity", [](Graph& g) { conv1(g).inputs.push_back(0); }, "wrong number of inputs"},
       {"float_input", [](Graph& g) { conv1(g).inputs = {0}; }, "need a quantized input"},
       {"sum", [](Graph& g) { g.nodes[4].inputs[1] = 0; }, "needs quantized operands"},
+      {"float_activation", [](Graph& g) { g.values[conv1(g).output].quantization.reset(); },
+       "its output is float"},
       {"stride",
        [](Graph& g) {
          conv1(g).conv.stride = {0, 1};

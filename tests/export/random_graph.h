@@ -180,7 +180,9 @@ class RandomGraph {
       return {q.scale * static_cast<float>(q.range.qmin - q.zero_point),
               q.scale * static_cast<float>(q.range.qmax - q.zero_point)};
     }
-    const Tensor real = deploy::Interpreter(graph_, deploy::Engine::kFast).run(inputs_);
+    deploy::Graph unclamped = graph_;  // a float output has no fused activation
+    unclamped.nodes.back().activation = kernels::Activation::kNone;
+    const Tensor real = deploy::Interpreter(unclamped, deploy::Engine::kFast).run(inputs_);
     const auto [lo, hi] = std::minmax_element(real.span<float>().begin(), real.span<float>().end());
     return {*lo, *hi};
   }
