@@ -30,6 +30,8 @@ class QuantizedLayer : public Module {
 
   Variable& weight() { return weight_; }
   Variable& bias() { return bias_; }
+  // Whether a batch norm is folded into the weights in every step.
+  bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
   kernels::Activation activation() const { return activation_; }
   // Null where the side stays in float.
   FakeQuantize* weight_quantizer() const { return quantizer(weight_slot_); }

@@ -215,6 +215,23 @@ TEST(Recipe, QuantizationSchedulesNeedQuantize) {
   EXPECT_EQ(parsed(text + "schedule: {freeze_bn: {epoch: 2}}\n").schedule.freeze_bn, 2);
 }
 
+TEST(Recipe, BatchNormFoldingHasNamedModes) {
+  for (const char* mode : {"frozen", "none", "batch_corrected", "one_convolution"}) {
+    const Recipe r = parsed(kQuantizedRecipe, {std::string("quantize.bn_fold=") + mode});
+    EXPECT_EQ(r.quantize->bn_fold, mode);
+  }
+  EXPECT_EQ(parsed(kQuantizedRecipe).quantize->bn_fold, "frozen");
+}
+
+TEST(Recipe, ReestimationNeedsBatchesAndNoQuantization) {
+  const std::string text = kSmallRecipe;
+  EXPECT_EQ(parsed(text + "schedule: {reestimate_bn: {batches: 20}}\n").schedule.reestimate_bn, 20);
+  EXPECT_EQ(parsed(kQuantizedRecipe, {"schedule.reestimate_bn.batches=5"}).schedule.reestimate_bn,
+            5);
+  EXPECT_EQ(recipe_rejection(text + "schedule: {reestimate_bn: {}}\n"),
+            "r.yaml:8:27: missing key 'schedule.reestimate_bn.batches'");
+}
+
 TEST(Recipe, OverridesReplaceAddAndRemoveValues) {
   const Recipe r =
       parsed(kQuantizedRecipe,
