@@ -20,22 +20,16 @@ struct Options {
 
 ExitCode evaluate_run(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
-  const std::filesystem::path folder = options.run;
-  const bool in_folder = options.checkpoint == "last" || options.checkpoint == "best";
-  const std::filesystem::path checkpoint = in_folder
-                                               ? folder / (options.checkpoint + ".safetensors")
-                                               : std::filesystem::path(options.checkpoint);
   const Registries registries;
-  Experiment experiment(recipe_of_run(folder, registries.models), registries,
-                        InitialWeights::kLater);
-  load_into(experiment.model(), load_checkpoint(checkpoint).tensors, checkpoint.string());
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  Experiment& experiment = *run.experiment;
   const Metrics metrics = experiment.evaluate_test();
-  fmt::print("{}: {} test samples, loss {:.4f}", checkpoint.string(), experiment.test().size(),
+  fmt::print("{}: {} test samples, loss {:.4f}", run.checkpoint.string(), experiment.test().size(),
              metrics.loss);
   if (metrics.top1) fmt::print(", top-1 {:.2f} %", *metrics.top1);
   fmt::print("\n");
   if (!std::isfinite(metrics.loss)) {
-    throw std::runtime_error(checkpoint.string() + ": the test loss is not finite");
+    throw std::runtime_error(run.checkpoint.string() + ": the test loss is not finite");
   }
   return kDone;
 }

@@ -4,20 +4,38 @@
 #include <memory>
 
 #include "cli/verbs.h"
+#include "export/graph_file.h"
 #include "framework/checkpoint.h"
 #include "framework/safetensors.h"
+#include "recipes/deployment.h"
+#include "recipes/run_folder.h"
 
 namespace steelyard::cli {
 namespace {
 
-ExitCode inspect(const std::string& path) {
+constexpr std::size_t kMetadataWidth = 100;
+
+// The network that a run folder or an exported model holds.
+ExitCode print_graph(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) {
+    fmt::print("{}", deploy::to_string(deploy::load_graph(path)));
+    return kDone;
+  }
+  const Registries registries;
+  const LoadedRun run = load_run(path, "last", registries);
+  fmt::print("{}", deploy::to_string(deployed_graph(*run.experiment)));
+  return kDone;
+}
+
+ExitCode list_tensors(const std::string& path) {
   const TensorFile file = load_tensors(path);
   const bool native = SafetensorsReader(path).header().metadata.contains("format_version");
   fmt::print("{}: {}, {} tensors\n", path,
              native ? "Steelyard checkpoint, checksums verified" : "safetensors file",
              file.tensors.size());
   for (const auto& [key, value] : file.metadata) {
-    fmt::print("  {} = {}\n", key, value);
+    const bool long_value = value.size() > kMetadataWidth;
+    fmt::print("  {} = {}{}\n", key, value.substr(0, kMetadataWidth), long_value ? "..." : "");
   }
   std::size_t width = 0;
   for (const NamedTensor& t : file.tensors) width = std::max(width, t.name.size());
@@ -35,10 +53,14 @@ ExitCode inspect(const std::string& path) {
 
 Run add_inspect(CLI::App& app) {
   auto path = std::make_shared<std::string>();
+  auto graph = std::make_shared<bool>(false);
   CLI::App* verb = app.add_subcommand(
-      "inspect", "List the tensors and metadata of a checkpoint or safetensors file");
-  verb->add_option("file", *path, "The file")->required();
-  return [path] { return inspect(*path); };
+      "inspect", "List the tensors and metadata of a file, or the network of a run");
+  verb->add_option("file", *path,
+                   "A checkpoint or safetensors file; with --graph also a run's folder")
+      ->required();
+  verb->add_flag("--graph", *graph, "The network as it is deployed, operation by operation");
+  return [path, graph] { return *graph ? print_graph(*path) : list_tensors(*path); };
 }
 
 }  // namespace steelyard::cli

@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "framework/storage.h"
 #include "kernels/backend.h"
+#include "recipes/deployment.h"
 #include "recipes/memory_estimate.h"
 #include "recipes/run_folder.h"
 
@@ -108,6 +109,13 @@ ExitCode train(const Options& options) {
   fmt::print("test loss {:.4f}", summary.final.loss);
   if (summary.final.top1) fmt::print("  top-1 {:.2f} %", *summary.final.top1);
   fmt::print("\nrun folder: {}\n", request.folder.string());
+  const std::vector<std::string>& formats = experiment.recipe().exports.formats;
+  if (!formats.empty()) {
+    for (const auto& path :
+         write_exports(deployed_graph(experiment), formats, request.folder / "export")) {
+      fmt::print("exported: {}\n", path.string());
+    }
+  }
   flush_progress();
   return kDone;
 }

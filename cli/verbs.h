@@ -11,7 +11,8 @@ namespace steelyard::cli {
 enum ExitCode {
   kDone = 0,
   kFailed = 1,
-  kUsage = 2,  // wrong arguments, recipe, file or dataset
+  kUsage = 2,     // wrong arguments, recipe, file or dataset
+  kMismatch = 3,  // verify: the deployed model computes something else
   kDeviceNotAvailable = 4,
   kInterrupted = 130
 };
@@ -23,6 +24,9 @@ void add_threads(CLI::App& verb, int& threads);
 
 Run add_train(CLI::App& app);
 Run add_eval(CLI::App& app);
+Run add_export(CLI::App& app);
+Run add_predict(CLI::App& app);
+Run add_verify(CLI::App& app);
 Run add_validate(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_recipes(CLI::App& app);

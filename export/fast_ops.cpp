@@ -107,8 +107,12 @@ void average_pool(const Operands& op) {
     kernels::integer_window_sums(shape, op.input(0).data<CodeOf<decltype(tag)>>(), in.zero_point,
                                  sums.data<std::int32_t>());
   });
-  const kernels::AverageRequantize rule{in.scale, shape.kernel_h * shape.kernel_w, q.scale,
-                                        q.zero_point, q.range};
+  const std::int64_t count = shape.kernel_h * shape.kernel_w;
+  const kernels::AverageRequantize rule{
+      op.node.op == Op::kGlobalAvgPool
+          ? kernels::global_average_multiplier(in.scale, count, q.scale)
+          : kernels::window_average_multiplier(in.scale, count, q.scale),
+      q.scale, q.zero_point, q.range};
   visit_codes(q.dtype, [&](auto* tag) {
     kernels::requantize_average(sums.size(), rule, sums.data<std::int32_t>(),
                                 op.output().data<CodeOf<decltype(tag)>>(), nullptr);

@@ -17,6 +17,11 @@ void quantize(const Operands& op) {
   fill_codes(op.output(), [&](std::int64_t i) { return kernels::quantize_value(x[i], grid); });
 }
 
+kernels::AddGrid add_grid(const Value& value) {
+  const Quantization& q = *value.quantization;
+  return {q.scale, static_cast<float>(q.zero_point), q.dtype == DType::kI8 ? -128.0F : 0.0F};
+}
+
 void add(const Operands& op) {
   if (!op.output_value().quantization) {
     const Tensor a = dequantized(op.input_value(0), op.input(0));
@@ -25,11 +30,9 @@ void add(const Operands& op) {
                 [&](std::int64_t i) { return a.data<float>()[i] + b.data<float>()[i]; });
     return;
   }
-  const Affine<float> of_a = grid_of(*op.input_value(0).quantization);
-  const Affine<float> of_b = grid_of(*op.input_value(1).quantization);
   const Affine<float> grid = output_grid(op);
-  const auto rule = kernels::make_add_requantizer(of_a.scale, of_a.zero_point, of_b.scale,
-                                                  of_b.zero_point, grid.scale, grid.zero_point);
+  const auto rule = kernels::make_add_requantizer(
+      add_grid(op.input_value(0)), add_grid(op.input_value(1)), add_grid(op.output_value()));
   fill_codes(op.output(), [&](std::int64_t i) {
     const float a = static_cast<float>(code_at(op.input(0), i));
     const float b = static_cast<float>(code_at(op.input(1), i));
@@ -112,7 +115,9 @@ void average_pool(const Operands& op) {
   }
   const Quantization& in = *op.input_value(0).quantization;
   const Affine<float> grid = grid_of(*op.output_value().quantization);
-  const float multiplier = kernels::average_multiplier(in.scale, count, grid.scale);
+  const float multiplier = op.node.op == Op::kGlobalAvgPool
+                               ? kernels::global_average_multiplier(in.scale, count, grid.scale)
+                               : kernels::window_average_multiplier(in.scale, count, grid.scale);
   each([&](std::int64_t i) { return code_at(x, i) - in.zero_point; },
        [&](std::int64_t i, std::int32_t sum) {
          const float code = kernels::requantized_code(sum, multiplier, grid.zero_point);

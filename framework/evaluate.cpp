@@ -7,8 +7,6 @@
 #include "kernels/softmax.h"
 
 namespace steelyard {
-namespace {
-
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   std::vector<std::int64_t> predictions(static_cast<std::size_t>(logits.dim(0)));
   kernels::argmax_rows(logits.dim(0), logits.dim(1), logits.data<float>(), predictions.data());
@@ -17,8 +15,6 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   for (std::size_t i = 0; i < predictions.size(); ++i) correct += predictions[i] == expected[i];
   return correct;
 }
-
-}  // namespace
 
 void validate_loss(const Loss& loss, const Tensor& targets) {
   const bool classes = targets.dtype() == DType::kI64;

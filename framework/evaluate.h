@@ -27,6 +27,9 @@ struct Metrics {
   std::optional<double> top1{};  // percent, for class targets
 };
 
+// How many rows of f32 logits [N, classes] are largest at their i64 label [N].
+std::int64_t count_correct(const Tensor& logits, const Tensor& labels);
+
 // Runs the model in evaluation mode, unrecorded, over the whole dataset.
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size);

@@ -171,10 +171,24 @@ STEELYARD_HOST_DEVICE inline float requantize_multiplier(float product_scale, fl
   return product_scale / scale;
 }
 
-// M of a global average of `count` values: s_x / (count * s_y).
-STEELYARD_HOST_DEVICE inline float average_multiplier(float in_scale, std::int64_t count,
-                                                      float scale) {
+// M of a global average of `count` values: s_x / (count * s_y), as in ONNX Runtime's
+// QLinearGlobalAveragePool.
+STEELYARD_HOST_DEVICE inline float global_average_multiplier(float in_scale, std::int64_t count,
+                                                             float scale) {
   return requantize_multiplier(in_scale, static_cast<float>(count) * scale);
+}
+
+// The weight of one of the `count` values of a window average. An average pool is a depthwise
+// convolution whose weights have the code 1 and this scale: sums stay exact integers, which those
+// of ONNX Runtime's QLinearAveragePool are not (docs/numerics.md).
+STEELYARD_HOST_DEVICE inline float average_weight_scale(std::int64_t count) {
+  return 1.0F / static_cast<float>(count);
+}
+
+// M of a window average.
+STEELYARD_HOST_DEVICE inline float window_average_multiplier(float in_scale, std::int64_t count,
+                                                             float scale) {
+  return requantize_multiplier(in_scale * average_weight_scale(count), scale);
 }
 
 // rint(float(sum) * M) + z_y, not clamped. sum is the accumulator with its bias.
@@ -183,25 +197,38 @@ STEELYARD_HOST_DEVICE inline float requantized_code(std::int32_t sum, float mult
   return round_half_even(dequantize_sum(sum, multiplier)) + zero_point;
 }
 
-// The sum of two quantized tensors, as ONNX Runtime's QLinearAdd computes it.
+// A tensor in a quantized sum: its codes are counted from the lowest of their type (s8: -128).
+struct AddGrid {
+  float scale;
+  float zero_point;
+  float lowest;
+};
+
+// The sum of two quantized tensors, as ONNX Runtime's QLinearAdd computes it on x86: with fused
+// multiply-adds and on u8 (it turns s8 into u8). Without them a few codes in a million differ.
 struct AddRequantizer {
   float ratio_a;  // s_a / s_y
   float ratio_b;
-  float base;  // z_y - (ratio_a * z_a + ratio_b * z_b)
+  float base;  // z_y - fma(ratio_a, z_a, ratio_b * z_b), zero points counted from the lowest code
+  float lowest_a;
+  float lowest_b;
+  float lowest;
 };
 
-STEELYARD_HOST_DEVICE inline AddRequantizer make_add_requantizer(float scale_a, float zero_point_a,
-                                                                 float scale_b, float zero_point_b,
-                                                                 float scale, float zero_point) {
-  const float ratio_a = scale_a / scale;
-  const float ratio_b = scale_b / scale;
-  return {ratio_a, ratio_b, zero_point - (ratio_a * zero_point_a + ratio_b * zero_point_b)};
+STEELYARD_HOST_DEVICE inline AddRequantizer make_add_requantizer(const AddGrid& a, const AddGrid& b,
+                                                                 const AddGrid& y) {
+  const float ratio_a = a.scale / y.scale;
+  const float ratio_b = b.scale / y.scale;
+  const float offset =
+      std::fma(ratio_a, a.zero_point - a.lowest, ratio_b * (b.zero_point - b.lowest));
+  return {ratio_a, ratio_b, (y.zero_point - y.lowest) - offset, a.lowest, b.lowest, y.lowest};
 }
 
-// rint(base + a * ratio_a + b * ratio_b), summed from the left, not clamped.
+// rint(fma(a, ratio_a, fma(b, ratio_b, base))), codes counted from the lowest; not clamped.
 STEELYARD_HOST_DEVICE inline float requantized_add_code(float a, float b,
                                                         const AddRequantizer& add) {
-  return round_half_even((add.base + a * add.ratio_a) + b * add.ratio_b);
+  const float of_b = std::fma(b - add.lowest_b, add.ratio_b, add.base);
+  return round_half_even(std::fma(a - add.lowest_a, add.ratio_a, of_b)) + add.lowest;
 }
 
 }  // namespace steelyard::kernels

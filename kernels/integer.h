@@ -51,8 +51,8 @@ struct QuantizedOperand {
   float scale = 1;
   std::int32_t zero_point = 0;
 };
-// codes = clamp(rint((z_y - (r_a*z_a + r_b*z_b)) + a*r_a + b*r_b)), the activation as above (its
-// sign is decided on the real sum s_a*(a-z_a) + s_b*(b-z_b)).
+// codes = clamp(requantized_add_code(a, b)), the activation as above (its sign is decided on the
+// real sum s_a*(a-z_a) + s_b*(b-z_b)).
 template <typename CodeA, typename CodeB, typename CodeY>
 void requantize_add(std::int64_t n, Activation activation, const CodeA* a,
                     QuantizedOperand a_params, const CodeB* b, QuantizedOperand b_params,

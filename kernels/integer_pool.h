@@ -14,11 +14,10 @@ template <typename Code>
 void integer_window_sums(const Pool2dShape& shape, const Code* x, std::int32_t zero_point,
                          std::int32_t* sums);
 
-// How an average of `count` codes of scale in_scale gets the codes of another scale (NUMERICS):
-// clamp(rint(float(sum) * (in_scale / (count * scale))) + zero_point).
+// How an average of codes gets the codes of another scale:
+// clamp(rint(float(sum) * multiplier) + zero_point).
 struct AverageRequantize {
-  float in_scale = 1;
-  std::int64_t count = 1;
+  float multiplier = 1;  // global_average_multiplier or window_average_multiplier
   float scale = 1;
   std::int32_t zero_point = 0;
   CodeRange range;

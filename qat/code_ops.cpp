@@ -55,9 +55,12 @@ QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
       .codes = std::move(codes), .scale = x.scale, .zero_point = x.zero_point, .range = x.range};
 }
 
+// The multiplier of an average: of the input's scale, the count and the output's scale.
+using AverageMultiplier = float (*)(float, std::int64_t, float);
+
 Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Shape output_shape,
-                       FakeQuantize& output, ForwardContext& context, const char* name,
-                       Attributes attributes) {
+                       AverageMultiplier multiplier, FakeQuantize& output, ForwardContext& context,
+                       const char* name, Attributes attributes) {
   const auto codes = quantized(x);
   Tensor sums = Tensor::empty(output_shape, DType::kI32);
   visit_codes(codes->codes.dtype(), [&](auto* tag) {
@@ -73,7 +76,8 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
     output.observe(values.span<float>());
   }
   QuantizedValue y = empty_output(output, std::move(output_shape));
-  const kernels::AverageRequantize op{codes->scale, count, y.scale, y.zero_point, y.range};
+  const kernels::AverageRequantize op{multiplier(codes->scale, count, y.scale), y.scale,
+                                      y.zero_point, y.range};
   const bool recorded = should_record({x});
   const Tensor mask = recorded ? empty_mask(sums.size()) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
@@ -273,14 +277,15 @@ Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, Fak
                           ForwardContext& context) {
   const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
   return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.channels},
-                       output, context, "quantized_avg_pool2d", pool2d_attributes(geometry));
+                       kernels::window_average_multiplier, output, context, "quantized_avg_pool2d",
+                       pool2d_attributes(geometry));
 }
 
 Variable global_avg_pool_codes(const Variable& x, FakeQuantize& output, ForwardContext& context) {
   const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
   const kernels::Pool2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
-  return average_codes(x, shape, {shape.batch, shape.channels}, output, context,
-                       "quantized_global_avg_pool", {});
+  return average_codes(x, shape, {shape.batch, shape.channels}, kernels::global_average_multiplier,
+                       output, context, "quantized_global_avg_pool", {});
 }
 
 }  // namespace steelyard::qat

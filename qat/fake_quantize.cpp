@@ -111,7 +111,7 @@ kernels::ChannelLayout FakeQuantize::layout(std::int64_t size) const {
 }
 
 void FakeQuantize::require_observed() const {
-  if (switches_.data<std::uint8_t>()[kObserved] == 0) {
+  if (!observed()) {
     throw std::logic_error(
         "[fake_quantize] asked to quantize before anything was observed: train with observers on "
         "first");

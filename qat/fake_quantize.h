@@ -56,6 +56,7 @@ class FakeQuantize : public Module {
   bool zero_range(std::int64_t channel) const {
     return zero_range_[static_cast<std::size_t>(channel)];
   }
+  bool observed() const { return switches_.data<std::uint8_t>()[kObserved] != 0; }
   void require_observed() const;
 
   // NaN and infinite values met since the last call, here or by the layer that owns the quantizer.

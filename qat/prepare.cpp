@@ -58,6 +58,13 @@ std::string scheme_text(const QuantizerConfig& config) {
   return observers::to_string(config.scheme);
 }
 
+// What reads a module's output, as far as placement depends on it.
+enum class Reader {
+  kLayer,  // another layer, or a sum's shortcut: codes
+  kSum,    // a residual sum, as its main branch
+  kNone    // it is the model's output
+};
+
 // A Linear or Conv2d with what follows it in its Sequential.
 struct Chain {
   Slot* layer = nullptr;
@@ -75,16 +82,17 @@ kernels::Activation activation_of(Module& module) {
 
 class Preparer {
  public:
-  explicit Preparer(const QuantizeConfig& config) : targets_(config), bn_fold_(config.bn_fold) {
+  explicit Preparer(const QuantizeConfig& config)
+      : targets_(config), bn_fold_(config.bn_fold), profile_(config.profile) {
     for (const QuantizeGroup& group : config.groups) {
-      validate(group.config);
+      validate(group.config, profile_);
       if (group.config.activations && !joins_) joins_ = group.config.activations;
     }
   }
 
   PreparedModel run(std::shared_ptr<Module> model) {
     auto root = std::make_shared<QatModel>(std::move(model));
-    walk(root->model(), "", Flow{});
+    walk(root->model(), "", Flow{}, Reader::kNone);
     targets_.finish();
     if (input_) {
       root->quantize_input(*input_);
@@ -95,32 +103,39 @@ class Preparer {
   }
 
  private:
-  Flow walk(Slot& slot, const std::string& path, const Flow& in) {
+  Flow walk(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
     Module& module = *slot;
-    if (as<Linear>(module) || as<Conv2d>(module)) return swap_layer({.layer = &slot}, path, in);
+    if (as<Linear>(module) || as<Conv2d>(module)) {
+      return swap_layer({.layer = &slot}, path, in, reader);
+    }
     targets_.enter(path, module.type_name());
-    const Flow out = walk_entered(slot, path, in);
+    const Flow out = walk_entered(slot, path, in, reader);
     targets_.leave();
     return out;
   }
 
-  Flow walk_entered(Slot& slot, const std::string& path, const Flow& in) {
+  Flow walk_entered(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
     Module& module = *slot;
-    if (auto* sequential = as<Sequential>(module)) return walk_sequential(*sequential, path, in);
-    if (as<Residual>(module)) return swap_residual(slot, path, in);
+    if (auto* sequential = as<Sequential>(module)) {
+      return walk_sequential(*sequential, path, in, reader);
+    }
+    if (as<Residual>(module)) return swap_residual(slot, path, in, reader);
     if (as<Identity>(module)) return in;
     if (is_passive(module)) return swap_passive(slot, path, in);
     if (as<GlobalAvgPool>(module) || as<AvgPool2d>(module)) return swap_average(slot, path, in);
     return walk_unknown(module, path, in);
   }
 
-  Flow walk_sequential(Sequential& sequential, const std::string& path, Flow flow) {
+  Flow walk_sequential(Sequential& sequential, const std::string& path, Flow flow, Reader reader) {
     const auto& children = sequential.children();
+    // Only passive modules follow from here on: what reads the whole reads this child.
+    std::size_t tail = children.size();
+    while (tail > 0 && is_transparent(**children[tail - 1])) --tail;
     for (std::size_t i = 0; i < children.size();) {
       const std::string child_path = join_path(path, children[i]->name());
       Module& child = **children[i];
       if (!as<Linear>(child) && !as<Conv2d>(child)) {
-        flow = walk(*children[i], child_path, flow);
+        flow = walk(*children[i], child_path, flow, i + 1 >= tail ? reader : Reader::kLayer);
         ++i;
         continue;
       }
@@ -136,16 +151,19 @@ class Preparer {
         chain.activation_path = join_path(path, children[i]->name());
         ++i;
       }
-      flow = swap_layer(chain, child_path, flow);
+      flow = swap_layer(chain, child_path, flow, i >= tail ? reader : Reader::kLayer);
     }
     return flow;
   }
 
-  Flow swap_layer(const Chain& chain, const std::string& path, const Flow& in) {
+  Flow swap_layer(const Chain& chain, const std::string& path, const Flow& in, Reader reader) {
     std::string reason;
-    const QConfig* config = targets_.config_for(path, (*chain.layer)->type_name(), reason);
-    if (config == nullptr) return keep_chain_in_float(chain, path, reason);
+    const QConfig* target = targets_.config_for(path, (*chain.layer)->type_name(), reason);
+    if (target == nullptr) return keep_chain_in_float(chain, path, reason);
     note_chain(chain);
+    QConfig own = *target;
+    if (keeps_output_in_float(reader)) own.activations.reset();
+    const QConfig* config = &own;
 
     FoldedWeights folded;
     const bool drops_norm = bn_fold_ == BatchNormFold::kFrozen;
@@ -172,8 +190,13 @@ class Preparer {
     if (norm != nullptr && drops_norm) chain.norm->replace(std::make_shared<Identity>());
     if (norm != nullptr && !drops_norm) keep_norm(*chain.norm, *layer);
     if (chain.activation != nullptr) chain.activation->replace(std::make_shared<Identity>());
-    wire_input(*layer, *config, path, in);
-    return describe_layer(chain, *layer, *config, path);
+    wire_input(*layer, *target, path, in);
+    return describe_layer(chain, *layer, *target, path, reader);
+  }
+
+  // TensorRT quantizes what weighted layers read, not what they write (docs/exports.md).
+  bool keeps_output_in_float(Reader reader) const {
+    return profile_ == Profile::kTensorrt && reader != Reader::kLayer;
   }
 
   // The norm stays in its slot, and the layer before it does its work.
@@ -204,7 +227,7 @@ class Preparer {
   }
 
   Flow describe_layer(const Chain& chain, QuantizedLayer& layer, const QConfig& config,
-                      const std::string& path) {
+                      const std::string& path, Reader reader) {
     const bool folds = chain.norm != nullptr && bn_fold_ != BatchNormFold::kNone;
     if (config.weights) {
       row(path, "weight", scheme_text(*config.weights), config.weights->observer.type,
@@ -218,7 +241,9 @@ class Preparer {
     }
     Flow out{Flow::Kind::kFloat, path};
     std::string note = chain.activation != nullptr ? "after " + chain.activation_path : "";
-    if (config.activations) {
+    if (config.activations && keeps_output_in_float(reader)) {
+      row(path, "output", "float", "-", float_output_note(reader));
+    } else if (config.activations) {
       out.kind = Flow::Kind::kQuantized;
       row(path, "output", scheme_text(*config.activations), config.activations->observer.type,
           note);
@@ -247,6 +272,11 @@ class Preparer {
     return "";
   }
 
+  static std::string float_output_note(Reader reader) {
+    return reader == Reader::kSum ? "a sum reads it (profile tensorrt)"
+                                  : "the model's output (profile tensorrt)";
+  }
+
   Flow keep_chain_in_float(const Chain& chain, const std::string& path, const std::string& reason) {
     note_chain(chain);
     row(path, "-", "float", "-", reason);
@@ -271,6 +301,9 @@ class Preparer {
     return as<MaxPool2d>(module) || as<Flatten>(module) || as<Dropout>(module) ||
            activation_of(module) != kernels::Activation::kNone;
   }
+
+  // What leaves its input's codes as they are.
+  static bool is_transparent(Module& module) { return is_passive(module) || as<Identity>(module); }
 
   Flow swap_passive(Slot& slot, const std::string& path, const Flow& in) {
     Module& module = *slot;
@@ -308,20 +341,22 @@ class Preparer {
     return {Flow::Kind::kQuantized, path};
   }
 
-  Flow swap_residual(Slot& slot, const std::string& path, const Flow& in) {
+  Flow swap_residual(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
     const std::shared_ptr<Module> residual = slot.module();  // keeps the slots below alive
     const auto& children = residual->children();
     Slot& main = *children[0];
     Slot& shortcut = *children[1];
     Slot& activation_slot = *children[2];
-    const Flow a = walk(main, join_path(path, main.name()), in);
-    const Flow b = walk(shortcut, join_path(path, shortcut.name()), in);
+    const Flow a = walk(main, join_path(path, main.name()), in, Reader::kSum);
+    const Flow b = walk(shortcut, join_path(path, shortcut.name()), in, Reader::kLayer);
     const std::string activation_path = join_path(path, activation_slot.name());
     note(activation_slot, activation_path);
     const auto activation = activation_of(*activation_slot);
     const bool known_activation =
         activation != kernels::Activation::kNone || as<Identity>(*activation_slot);
-    const bool quantizable = a.kind != Flow::Kind::kFloat && b.kind != Flow::Kind::kFloat;
+    const bool float_sum = profile_ == Profile::kTensorrt;
+    const bool quantizable =
+        float_sum || (a.kind != Flow::Kind::kFloat && b.kind != Flow::Kind::kFloat);
     if (std::string reason; targets_.ignored(reason)) return keep_in_float(path, reason);
     if (!joins_ || !known_activation || !quantizable) {
       return keep_in_float(path, !joins_       ? "no group has activations"
@@ -330,6 +365,7 @@ class Preparer {
     }
     read_model_input(a);
     read_model_input(b);
+    if (keeps_output_in_float(reader)) return keep_in_float(path, float_output_note(reader));
     slot.replace(
         std::make_shared<QatResidual>(main.module(), shortcut.module(), activation, *joins_));
     const bool fused = activation != kernels::Activation::kNone;
@@ -346,7 +382,7 @@ class Preparer {
     }
     row(path, "-", "-", "-", module.type_name() + ": children swapped one by one");
     for (const auto& child : module.children()) {
-      walk(*child, join_path(path, child->name()), {Flow::Kind::kUnknown, path});
+      walk(*child, join_path(path, child->name()), {Flow::Kind::kUnknown, path}, Reader::kLayer);
     }
     return {Flow::Kind::kUnknown, path};
   }
@@ -368,6 +404,7 @@ class Preparer {
 
   TargetMatcher targets_;
   BatchNormFold bn_fold_;
+  Profile profile_;
   // The quantizer of sums and averages, which no target names: the first group's activations.
   std::optional<QuantizerConfig> joins_;
   std::optional<QuantizerConfig> input_;

@@ -35,4 +35,13 @@ void validate(const QConfig& config) {
   }
 }
 
+void validate(const QConfig& config, Profile profile) {
+  validate(config);
+  if (profile == Profile::kTensorrt && config.activations &&
+      !config.activations->scheme.symmetric) {
+    throw std::invalid_argument(
+        "[qconfig] the profile tensorrt needs symmetric activations: it has no zero points");
+  }
+}
+
 }  // namespace steelyard::qat

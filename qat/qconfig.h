@@ -38,12 +38,19 @@ enum class BatchNormFold {
   kOneConvolution   // folded in every step; the batch's statistics come from the folded product
 };
 
+// Which tensors carry codes, as the runtime wants them that will execute the model.
+enum class Profile {
+  kOrt,      // ONNX Runtime: every output, both operands of a sum and the sum
+  kTensorrt  // the inputs of weighted layers and pools, a sum's shortcut; zero points 0
+};
+
 struct QuantizeConfig {
   std::vector<QuantizeGroup> groups;  // the first group that matches a layer decides
   // Written as targets are: left in float, a container with everything beneath it.
   std::vector<std::string> ignore;
   std::vector<std::string> ignore_places{};  // as target_places
   BatchNormFold bn_fold = BatchNormFold::kFrozen;
+  Profile profile = Profile::kOrt;
 };
 
 // int8 symmetric narrow weights per channel (min_max), uint8 affine activations (moving_average).
@@ -52,5 +59,7 @@ QConfig default_w8a8();
 // Throws std::invalid_argument for what the layers cannot execute on integers: weights that are not
 // symmetric, activations per channel, invalid schemes, unknown observers.
 void validate(const QConfig& config);
+// The same, with what the profile asks for: zero points of 0 for kTensorrt.
+void validate(const QConfig& config, Profile profile);
 
 }  // namespace steelyard::qat

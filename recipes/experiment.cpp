@@ -38,9 +38,10 @@ qat::BatchNormFold batch_norm_fold(const std::string& name) {
   return qat::BatchNormFold::kFrozen;
 }
 
-qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
+qat::QuantizeConfig quantize_config(const QuantizeSpec& spec, const std::string& profile) {
   qat::QuantizeConfig config;
   config.bn_fold = batch_norm_fold(spec.bn_fold);
+  config.profile = profile == "tensorrt" ? qat::Profile::kTensorrt : qat::Profile::kOrt;
   config.ignore = spec.ignore;
   config.ignore_places = spec.ignore_places;
   for (const QuantizeGroupSpec& group : spec.groups) {
@@ -48,7 +49,7 @@ qat::QuantizeConfig quantize_config(const QuantizeSpec& spec) {
     if (group.weights) q.weights = quantizer_config(*group.weights, /*weights=*/true);
     if (group.activations) q.activations = quantizer_config(*group.activations, /*weights=*/false);
     try {
-      qat::validate(q);
+      qat::validate(q, config.profile);
     } catch (const std::invalid_argument& error) {
       throw InputError(group.place + ": " + error.what());
     }
@@ -129,7 +130,8 @@ std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
       build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
   if (checkpoint) load_into(*model, load_tensors(*checkpoint).tensors, *checkpoint);
   if (!recipe_.quantize) return model;
-  qat::PreparedModel prepared = qat::prepare(model, quantize_config(*recipe_.quantize));
+  qat::PreparedModel prepared =
+      qat::prepare(model, quantize_config(*recipe_.quantize, recipe_.exports.profile));
   plan = std::move(prepared.plan);
   return prepared.model;
 }

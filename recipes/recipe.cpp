@@ -175,12 +175,20 @@ Recipe read_recipe(const OptionReader& from) {
   if (from.has("schedule")) {
     recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
   }
+  if (from.has("export")) {
+    recipe.exports = {from.table("export").texts("formats"), from.table("export").text("profile")};
+  }
   return recipe;
 }
 
-void require_quantize_for_schedule(const YamlNode& document) {
+// What is of use with `quantize` only.
+void require_quantize(const YamlNode& document) {
+  if (document.find("quantize")) return;
+  for (const YamlEntry& entry : document.entries) {
+    if (entry.key == "export") fail_at(entry.place, "export needs 'quantize'");
+  }
   const YamlNode* schedule = document.find("schedule");
-  if (!schedule || document.find("quantize")) return;
+  if (!schedule) return;
   for (const YamlEntry& entry : schedule->entries) {
     if (entry.key == "observe" || entry.key == "fake_quant" || entry.key == "freeze_observers") {
       fail_at(entry.place, "schedule." + entry.key + " needs 'quantize'");
@@ -194,7 +202,7 @@ Recipe parse_recipe(std::string_view text, const std::string& source,
                     const std::vector<std::string>& overrides, const ModelRegistry& registry) {
   YamlNode document = parse_yaml(text, source);
   for (const std::string& assignment : overrides) apply_override(document, assignment);
-  require_quantize_for_schedule(document);
+  require_quantize(document);
   const bool quantized = document.find("quantize") != nullptr;
   const YamlNode resolved = resolve_options(document, recipe_options(registry, quantized), "");
   return read_recipe(OptionReader(resolved));

@@ -94,6 +94,11 @@ struct ScheduleSpec {
   std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch
 };
 
+struct ExportSpec {
+  std::vector<std::string> formats = {};  // safetensors, onnx: written after training
+  std::string profile = "ort";            // ort, tensorrt
+};
+
 struct Recipe {
   std::string name = {};
   std::int64_t seed = 0;
@@ -104,6 +109,7 @@ struct Recipe {
   TrainSpec train = {};
   std::optional<QuantizeSpec> quantize = {};
   ScheduleSpec schedule = {};
+  ExportSpec exports = {};
   // Everything above as checked text with every default written out; what resolved_yaml() prints.
   // Values from the command line belong into overrides, so that they are in here too.
   YamlNode resolved = {};

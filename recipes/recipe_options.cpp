@@ -240,6 +240,19 @@ RecipeOption schedule_option(bool quantized) {
   return with_default(schedule, "{}");
 }
 
+RecipeOption export_option() {
+  RecipeOption formats{.name = "formats",
+                       .kind = OptionKind::kList,
+                       .help = "written after training, any of safetensors and onnx",
+                       .default_yaml = "[]",
+                       .members = {optional(choice("", "", "", {"safetensors", "onnx"}))}};
+  return table("export", "How the model is deployed. Needs `quantize`.",
+               {formats, choice("profile", "ort",
+                                "where tensors are quantized: as ONNX Runtime or as TensorRT "
+                                "executes them",
+                                {"ort", "tensorrt"})});
+}
+
 }  // namespace
 
 RecipeOption recipe_options(const ModelRegistry& registry, bool quantized) {
@@ -258,9 +271,11 @@ RecipeOption recipe_options(const ModelRegistry& registry, bool quantized) {
   const RecipeOption init =
       table("init", "Where the weights come from; random when absent.",
             {required(text("checkpoint", "a safetensors file with PyTorch's names"))});
+  RecipeOption exports = export_option();
+  if (quantized) exports.default_yaml = "{}";
   return table("", "",
                {version, name, seed, device, data_option(), registry.model_option(), init,
-                train_option(), quantize_option(), schedule_option(quantized)});
+                train_option(), quantize_option(), schedule_option(quantized), exports});
 }
 
 std::string recipe_schema(const ModelRegistry& registry) {

@@ -244,4 +244,16 @@ Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& r
   return parse_recipe(read_file(path, kMaxRecipeBytes), path.string(), {}, registry);
 }
 
+LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
+                   const Registries& registries) {
+  const bool own = checkpoint == "last" || checkpoint == "best";
+  LoadedRun run;
+  run.checkpoint = own ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
+  run.experiment = std::make_unique<Experiment>(recipe_of_run(folder, registries.models),
+                                                registries, InitialWeights::kLater);
+  load_into(run.experiment->model(), load_checkpoint(run.checkpoint).tensors,
+            run.checkpoint.string());
+  return run;
+}
+
 }  // namespace steelyard

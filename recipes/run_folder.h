@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,5 +53,14 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
 
 // The recipe that a run was made with.
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);
+
+// A run's experiment with the weights of a checkpoint: "last" and "best" are the run's own,
+// anything else is a file.
+struct LoadedRun {
+  std::unique_ptr<Experiment> experiment;
+  std::filesystem::path checkpoint;
+};
+LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
+                   const Registries& registries);
 
 }  // namespace steelyard

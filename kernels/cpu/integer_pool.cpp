@@ -37,10 +37,9 @@ template <typename Code>
 void requantize_average(std::int64_t n, const AverageRequantize& op, const std::int32_t* sums,
                         Code* codes, std::uint8_t* mask) {
   const Affine<float> grid = make_affine(op.range, op.scale, op.zero_point);
-  const float multiplier = average_multiplier(op.in_scale, op.count, op.scale);
   if (mask != nullptr) std::fill(mask, mask + mask_bytes(n), std::uint8_t{0});
   for (std::int64_t i = 0; i < n; ++i) {
-    const float code = requantized_code(sums[i], multiplier, grid.zero_point);
+    const float code = requantized_code(sums[i], op.multiplier, grid.zero_point);
     codes[i] = static_cast<Code>(to_integer_code(code, grid));
     if (mask != nullptr && code_is_inside(code, grid)) {
       mask[i / 8] = static_cast<std::uint8_t>(mask[i / 8] | 1U << (i % 8));
@@ -50,7 +49,7 @@ void requantize_average(std::int64_t n, const AverageRequantize& op, const std::
 
 void dequantize_average(std::int64_t n, float in_scale, std::int64_t count,
                         const std::int32_t* sums, float* out) {
-  const float scale = average_multiplier(in_scale, count, 1.0F);
+  const float scale = global_average_multiplier(in_scale, count, 1.0F);
   for (std::int64_t i = 0; i < n; ++i) out[i] = dequantize_sum(sums[i], scale);
 }
 

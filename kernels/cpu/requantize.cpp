@@ -100,6 +100,11 @@ struct AddOperand {
   float zero_point;
 };
 
+template <typename Code>
+constexpr float lowest() {
+  return static_cast<float>(std::numeric_limits<Code>::min());
+}
+
 float real_sum(float a, const AddOperand& of_a, float b, const AddOperand& of_b) {
   return dequantize_code(a, of_a.zero_point, of_a.scale) +
          dequantize_code(b, of_b.zero_point, of_b.scale);
@@ -213,8 +218,9 @@ void requantize_add(std::int64_t n, Activation activation, const CodeA* a,
   const AddOperand of_a(a_params);
   const AddOperand of_b(b_params);
   const OutputCodes output = output_codes(activation, scale, zero_point, range);
-  const AddRequantizer add = make_add_requantizer(of_a.scale, of_a.zero_point, of_b.scale,
-                                                  of_b.zero_point, scale, output.full.zero_point);
+  const AddRequantizer add = make_add_requantizer({of_a.scale, of_a.zero_point, lowest<CodeA>()},
+                                                  {of_b.scale, of_b.zero_point, lowest<CodeB>()},
+                                                  {scale, output.full.zero_point, lowest<CodeY>()});
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
     add_run(end - begin, a + begin, of_a, b + begin, of_b, add, output, codes + begin, passes);

@@ -1,4 +1,5 @@
-// One kernel that uses every function of kernels/affine.h; only its PTX is looked at.
+// One kernel that uses every function of kernels/affine.h; only its PTX is looked at: three fused
+// multiply-adds, those that the quantized sum names.
 #include "kernels/affine.h"
 
 namespace steelyard::kernels {
@@ -20,10 +21,11 @@ __global__ void requantized_values(const std::int32_t* sums, const float* in_sca
   const Affine<float> out = make_affine(range, scale, 3);
   const float multiplier = requantize_multiplier(in_scale[i], scale);
   codes[3 * i] = to_integer_code(requantized_code(sums[i], multiplier, out.zero_point), out);
-  const float average = average_multiplier(in_scale[i], count, scale);
+  const float average = global_average_multiplier(in_scale[i], count, scale) +
+                        window_average_multiplier(in_scale[i], count, scale);
   codes[3 * i + 1] = to_integer_code(requantized_code(sums[i], average, out.zero_point), out);
   const AddRequantizer add =
-      make_add_requantizer(in_scale[i], 5, in_scale[i + 1], 7, scale, out.zero_point);
+      make_add_requantizer({in_scale[i], 5, 0}, {in_scale[i + 1], 7, -128}, {scale, 3, 0});
   const float sum =
       requantized_add_code(static_cast<float>(sums[i]), static_cast<float>(sums[i + 1]), add);
   codes[3 * i + 2] = to_integer_code(sum, out);

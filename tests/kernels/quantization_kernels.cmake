@@ -45,10 +45,15 @@ if(STEELYARD_NVCC)
       kernels/cuda/quant_parameter_gradients.cu
       kernels/cuda/quant_statistics.cu)
     cmake_path(GET source STEM stem)
+    set(fused 0)
+    if(stem STREQUAL "affine_ptx")
+      set(fused 3)
+    endif()
     add_test(NAME ptx.${stem}
       COMMAND ${CMAKE_COMMAND} -DNVCC=${STEELYARD_NVCC} -DHOST_COMPILER=${CMAKE_CXX_COMPILER}
         -DSOURCE=${PROJECT_SOURCE_DIR}/${source} -DINCLUDE=${PROJECT_SOURCE_DIR}
         -DPTX=${CMAKE_CURRENT_BINARY_DIR}/${stem}.ptx -DARCHITECTURE=90
+        -DFUSED=${fused}
         -P ${CMAKE_CURRENT_SOURCE_DIR}/check_ptx.cmake)
   endforeach()
 endif()

@@ -1,5 +1,5 @@
-// Requantization against scalar formulas written out anew; std::fma-free by construction because
-// every product is stored in a volatile float.
+// Requantization against scalar formulas written out anew; free of contraction by construction
+// because every product is stored in a volatile float.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,6 +24,11 @@ float product(float a, float b) {
 float sum(float a, float b) {
   const volatile float rounded = a + b;
   return rounded;
+}
+
+// a * b + c rounded once: the product and the sum are exact in double for codes and zero points.
+float fused(float a, float b, float c) {
+  return static_cast<float>(static_cast<double>(a) * b + c);
 }
 
 struct Expected {
@@ -154,11 +159,16 @@ void check_add(Activation activation, std::int64_t n, QuantizedOperand pa, Quant
   const float rb = pb.scale / scale;
   const float za = static_cast<float>(pa.zero_point);
   const float zb = static_cast<float>(pb.zero_point);
-  const float fixed = static_cast<float>(zero_point) - sum(product(ra, za), product(rb, zb));
+  const auto low_a = static_cast<float>(std::numeric_limits<CodeA>::min());
+  const auto low_b = static_cast<float>(std::numeric_limits<CodeB>::min());
+  const auto low = static_cast<float>(std::numeric_limits<CodeY>::min());
+  const float fixed =
+      static_cast<float>(zero_point) - low - fused(ra, za - low_a, product(rb, zb - low_b));
   for (std::size_t i = 0; i < a.size(); ++i) {
     const float fa = static_cast<float>(a[i]);
     const float fb = static_cast<float>(b[i]);
-    const float unclamped = std::nearbyint(sum(sum(fixed, product(fa, ra)), product(fb, rb)));
+    const float unclamped =
+        std::nearbyint(fused(fa - low_a, ra, fused(fb - low_b, rb, fixed))) + low;
     const float value = sum(product(pa.scale, fa - za), product(pb.scale, fb - zb));
     const Expected want = finish(unclamped, value, activation, scale, zero_point, range);
     ASSERT_EQ(static_cast<int>(codes[i]), want.code) << "element " << i;
@@ -220,6 +230,85 @@ TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
       EXPECT_EQ(sums[b * kChannels + c], want);
     }
   }
+}
+
+// Eight codes that QLinearAdd of ONNX Runtime 1.30 gave on x86: each differs by one from the
+// formula without fused multiply-adds.
+struct RecordedSum {
+  QuantizedOperand a, b;
+  float scale;
+  std::int32_t zero_point;
+  int code_a, code_b, sum;
+};
+
+template <typename Code>
+void check_recorded(std::initializer_list<RecordedSum> sums) {
+  for (const RecordedSum& s : sums) {
+    const Code a = static_cast<Code>(s.code_a);
+    const Code b = static_cast<Code>(s.code_b);
+    Code y = 0;
+    requantize_add(1, Activation::kNone, &a, s.a, &b, s.b, s.scale, s.zero_point,
+                   {std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max()}, &y,
+                   nullptr);
+    EXPECT_EQ(y, s.sum);
+  }
+}
+
+TEST(Requantize, SumsAreThoseOfOnnxRuntime) {
+  check_recorded<std::uint8_t>({{{0.0751F, 60}, {0.0444F, 166}, 0.0138F, 219, 3, 252, 185},
+                                {{0.0867F, 9}, {0.0727F, 160}, 0.0958F, 201, 28, 138, 201},
+                                {{0.0598F, 35}, {0.0525F, 84}, 0.0438F, 37, 29, 163, 123},
+                                {{0.0981F, 17}, {0.0892F, 72}, 0.0592F, 64, 77, 9, 69}});
+  check_recorded<std::int8_t>({{{0.0453F, -107}, {0.0678F, -40}, 0.042F, -84, 95, -52, 114},
+                               {{0.0928F, -96}, {0.0143F, -38}, 0.0578F, 37, -83, 9, 70},
+                               {{0.0397F, 68}, {0.0909F, 34}, 0.0204F, 123, 122, 2, 85},
+                               {{0.0978F, 109}, {0.0208F, -42}, 0.024F, -33, 81, 66, -53}});
+}
+TEST(Averages, WindowsAreDepthwiseConvolutionsOfOnes) {
+  constexpr std::int64_t kChannels = 5;
+  std::mt19937 random(3);
+  std::uniform_int_distribution<int> byte(-128, 127);
+  std::vector<std::int8_t> x(2 * 9 * 8 * kChannels);
+  for (auto& code : x) code = static_cast<std::int8_t>(byte(random));
+  const Pool2dShape pool{.batch = 2,
+                         .in_h = 9,
+                         .in_w = 8,
+                         .channels = kChannels,
+                         .kernel_h = 3,
+                         .kernel_w = 3,
+                         .stride_h = 2,
+                         .stride_w = 1,
+                         .pad_h = 1,
+                         .pad_w = 1};
+  const Conv2dShape conv{.batch = 2,
+                         .in_h = 9,
+                         .in_w = 8,
+                         .in_channels = kChannels,
+                         .out_channels = kChannels,
+                         .kernel_h = 3,
+                         .kernel_w = 3,
+                         .stride_h = 2,
+                         .stride_w = 1,
+                         .pad_h = 1,
+                         .pad_w = 1,
+                         .groups = kChannels};
+  const auto n = static_cast<std::size_t>(pool.output_size());
+  std::vector<std::int32_t> sums(n), products(n);
+  integer_window_sums(pool, x.data(), 7, sums.data());
+  const std::vector<std::int8_t> ones(9 * kChannels, 1);
+  integer_conv2d(default_backend(), conv, x.data(), 7, ones.data(), products.data());
+  EXPECT_EQ(sums, products);
+
+  std::vector<std::int8_t> averages(n), codes(n);
+  const AverageRequantize average{
+      window_average_multiplier(0.037F, 9, 0.021F), 0.021F, -5, {-128, 127}};
+  requantize_average(pool.output_size(), average, sums.data(), averages.data(), nullptr);
+  const std::vector<float> product_scale(kChannels, 0.037F * average_weight_scale(9));
+  const Requantize rule{.rows = pool.output_size() / kChannels,
+                        .channels = kChannels,
+                        .product_scale = product_scale.data()};
+  requantize(rule, products.data(), 0.021F, -5, {-128, 127}, codes.data(), nullptr);
+  EXPECT_EQ(averages, codes);
 }
 
 }  // namespace

@@ -1,0 +1,137 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+
+#include "cli/verbs.h"
+#include "export/graph_file.h"
+#include "export/interpreter.h"
+#include "framework/data/data_loader.h"
+#include "framework/data/idx.h"
+#include "framework/error.h"
+#include "framework/safetensors.h"
+#include "kernels/backend.h"
+#include "recipes/deployment.h"
+#include "recipes/run_folder.h"
+
+namespace steelyard::cli {
+namespace {
+
+constexpr std::int64_t kBatch = 256;
+
+struct Options {
+  std::string model;
+  std::string file;
+  std::string with = "checkpoint";
+  int threads = 0;
+};
+
+// What gives outputs for a batch of inputs as the file holds them.
+struct Predictor {
+  DType dtype = DType::kU8;
+  Shape sample;
+  bool classifies = true;
+  std::function<Tensor(const Tensor&)> run;
+};
+
+Predictor integer_predictor(const std::filesystem::path& path) {
+  auto interpreter =
+      std::make_shared<deploy::Interpreter>(deploy::load_graph(path), deploy::Engine::kFast);
+  const deploy::Graph& graph = interpreter->graph();
+  return {graph.preprocessing.dtype, graph.values[graph.input].shape,
+          graph.values[graph.output].shape.size() == 1 && graph.values[graph.output].shape[0] > 1,
+          [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
+}
+
+Predictor checkpoint_predictor(const std::string& folder) {
+  const Registries registries;
+  const std::shared_ptr<Experiment> experiment = load_run(folder, "last", registries).experiment;
+  const Shape& shape = experiment->test().inputs.shape();
+  return {experiment->test().inputs.dtype(),
+          {shape.begin() + 1, shape.end()},
+          experiment->test().classes > 0,
+          [experiment](const Tensor& inputs) {
+            const NoGradGuard no_grad;
+            ForwardContext context;
+            const Variable x(normalized(inputs, experiment->normalization()));
+            return experiment->model().forward(x, context).value();
+          }};
+}
+
+Predictor make_predictor(const Options& options) {
+  if (!std::filesystem::is_directory(options.model)) return integer_predictor(options.model);
+  if (options.with == "checkpoint") return checkpoint_predictor(options.model);
+  return integer_predictor(
+      export_path(std::filesystem::path(options.model) / "export", "safetensors"));
+}
+
+Tensor read_inputs(const std::string& file) {
+  if (!file.ends_with(".safetensors")) return read_idx_images(file);
+  for (const NamedTensor& tensor : read_safetensors(file).tensors) {
+    if (tensor.name == "inputs") return tensor.tensor;
+  }
+  throw InputError(printable(file) + ": expected a tensor 'inputs'");
+}
+
+void require_inputs_fit(const std::string& file, const Tensor& inputs, const Predictor& predictor) {
+  Shape expected = predictor.sample;
+  expected.insert(expected.begin(), inputs.rank() > 0 ? inputs.dim(0) : 0);
+  if (inputs.shape() == expected && inputs.dtype() == predictor.dtype) return;
+  throw InputError(fmt::format("{}: expected inputs {} {}, got {} {}", printable(file),
+                               dtype_name(predictor.dtype), shape_string(expected),
+                               dtype_name(inputs.dtype()), shape_string(inputs.shape())));
+}
+
+// "3  class 9  0.981", or the values of a regression.
+void print_row(std::int64_t index, bool classifies, std::span<const float> outputs) {
+  if (!classifies) {
+    fmt::print("{}", index);
+    for (const float value : outputs) fmt::print("  {}", value);
+    fmt::print("\n");
+    return;
+  }
+  const auto best = std::max_element(outputs.begin(), outputs.end());
+  double sum = 0;
+  for (const float value : outputs) sum += std::exp(static_cast<double>(value) - *best);
+  fmt::print("{}  class {}  {:.3f}\n", index, best - outputs.begin(), 1.0 / sum);
+}
+
+ExitCode predict(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const Predictor predictor = make_predictor(options);
+  const Tensor inputs = read_inputs(options.file);
+  require_inputs_fit(options.file, inputs, predictor);
+  const std::int64_t count = inputs.dim(0);
+  Dataset data{inputs, Tensor::zeros({count}, DType::kI64), 1};
+  for (std::int64_t begin = 0; begin < count; begin += kBatch) {
+    std::vector<std::int64_t> samples;
+    for (std::int64_t i = begin; i < std::min(begin + kBatch, count); ++i) samples.push_back(i);
+    const Tensor outputs = predictor.run(select_samples(data, samples).inputs);
+    const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      print_row(samples[i], predictor.classifies, outputs.span<float>().subspan(i * width, width));
+    }
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Run add_predict(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("predict", "Class and probability of every sample in a file");
+  verb->add_option("run", options->model, "The run's folder, or an exported model.safetensors")
+      ->required();
+  verb->add_option("file", options->file,
+                   "IDX images, plain or gzip, or a safetensors file with `inputs`")
+      ->required();
+  verb->add_option("--with", options->with,
+                   "For a run: its checkpoint, or the exported integer model (default: checkpoint)")
+      ->check(CLI::IsMember({"checkpoint", "integer"}));
+  add_threads(*verb, options->threads);
+  return [options] { return predict(*options); };
+}
+
+}  // namespace steelyard::cli

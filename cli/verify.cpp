@@ -1,0 +1,125 @@
+#include <fmt/core.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "cli/verbs.h"
+#include "export/graph_file.h"
+#include "export/onnx_runtime.h"
+#include "export/verify.h"
+#include "framework/evaluate.h"
+#include "kernels/backend.h"
+#include "recipes/deployment.h"
+#include "recipes/run_folder.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string run;
+  std::string checkpoint = "last";
+  std::string model;
+  std::int64_t samples = 10'000;
+  std::string python;
+  int threads = 0;
+};
+
+// The exported model where there is one, else the model as it would be exported.
+deploy::Graph model_to_judge(const Options& options, Experiment& experiment) {
+  const std::filesystem::path path =
+      options.model.empty()
+          ? export_path(std::filesystem::path(options.run) / "export", "safetensors")
+          : std::filesystem::path(options.model);
+  if (!options.model.empty() || std::filesystem::exists(path)) {
+    fmt::print("integer model: {}\n", path.string());
+    return deploy::load_graph(path);
+  }
+  fmt::print("integer model: as `steelyard export {}` would write it\n", options.run);
+  return deployed_graph(experiment);
+}
+
+double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
+  std::vector<std::int64_t> first(static_cast<std::size_t>(samples));
+  std::iota(first.begin(), first.end(), 0);
+  const Tensor labels = select_samples(data, first).targets;
+  return 100.0 * static_cast<double>(count_correct(outputs, labels)) / static_cast<double>(samples);
+}
+
+// Whether ONNX Runtime is to give the very same codes: what it fuses to integers (docs/exports.md).
+bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
+  bool exact = experiment.recipe().exports.profile == "ort";
+  for (const deploy::Node& node : graph.nodes) {
+    if (node.weights) exact &= node.weights->integer() && node.weights->bits > 4;
+  }
+  return exact;
+}
+
+// Runs RUN/export/model.onnx where it and ONNX Runtime are there.
+ExitCode verify_onnx(const Options& options, Experiment& experiment, const deploy::Graph& graph,
+                     const deploy::Verification& result) {
+  const std::filesystem::path path =
+      export_path(std::filesystem::path(options.run) / "export", "onnx");
+  if (!std::filesystem::exists(path)) {
+    fmt::print("ONNX: skipped, no {}\n", path.string());
+    return kDone;
+  }
+  const auto runtime = deploy::find_onnx_runtime(options.python);
+  if (!runtime) {
+    fmt::print("ONNX: skipped, no Python with onnxruntime (scripts/python_env makes one)\n");
+    return kDone;
+  }
+  const Tensor outputs = deploy::run_onnx(*runtime, path, result.inputs);
+  const deploy::OutputComparison compared = deploy::compare_outputs(result.outputs, outputs);
+  fmt::print("ONNX Runtime {}: ", runtime->version);
+  if (result.trained_top1) {
+    Shape rows{result.samples, outputs.size() / result.samples};
+    fmt::print("top-1 {:.2f} %, the same class for {:.2f} %; ",
+               top1(outputs.reshape(rows), experiment.test(), result.samples), compared.agreement);
+  }
+  fmt::print("{} of {} outputs differ, by at most {}\n", compared.differing, compared.elements,
+             compared.largest);
+  const bool holds =
+      onnx_is_exact(experiment, graph) ? compared.differing == 0 : compared.agreement >= 99.9;
+  return holds ? kDone : kMismatch;
+}
+
+ExitCode verify_run(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const Registries registries;
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  Experiment& experiment = *run.experiment;
+  fmt::print("trained model: {}\n", run.checkpoint.string());
+  const deploy::Interpreter interpreter(model_to_judge(options, experiment));
+  const deploy::Verification result =
+      deploy::verify(experiment.model(), interpreter, experiment.test(), options.samples,
+                     experiment.recipe().data.batch_size);
+  if (result.trained_top1) {
+    fmt::print("top-1: trained {:.2f} %, integer {:.2f} %\n", *result.trained_top1,
+               *result.deployed_top1);
+  }
+  fmt::print("{}", to_string(result));
+  const ExitCode onnx = verify_onnx(options, experiment, interpreter.graph(), result);
+  return result.first_mismatch() == nullptr ? onnx : kMismatch;
+}
+
+}  // namespace
+
+Run add_verify(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "verify", "Prove that the deployed model computes what was trained, tensor by tensor");
+  verb->add_option("run", options->run, "The run's folder")->required();
+  verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
+  verb->add_option("--model", options->model,
+                   "The integer model (default: RUN/export/model.safetensors, if it is there)");
+  verb->add_option("--samples", options->samples, "Test samples to compare (default: 10000)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  verb->add_option("--python", options->python,
+                   "A Python with onnxruntime, for RUN/export/model.onnx (default: the first of "
+                   "$STEELYARD_PYTHON, build/python-env and python3 that has it)");
+  add_threads(*verb, options->threads);
+  return [options] { return verify_run(*options); };
+}
+
+}  // namespace steelyard::cli

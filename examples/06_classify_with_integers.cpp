@@ -1,0 +1,39 @@
+// Classifies images with an exported model: integers only, no training engine's operation runs.
+//   06_classify_with_integers MODEL.safetensors IMAGES.idx.gz LABELS.idx.gz
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <vector>
+
+#include "export/graph_file.h"
+#include "export/interpreter.h"
+#include "framework/data/idx.h"
+#include "framework/evaluate.h"
+
+int main(int argc, char** argv) try {
+  using namespace steelyard;
+  if (argc != 4) {
+    fmt::print(stderr, "usage: {} MODEL.safetensors IMAGES LABELS\n", argv[0]);
+    return 2;
+  }
+  const deploy::Interpreter model(deploy::load_graph(argv[1]), deploy::Engine::kFast);
+  const Dataset data{read_idx_images(argv[2]), read_idx_labels(argv[3]), 10};
+
+  std::int64_t correct = 0;
+  for (std::int64_t begin = 0; begin < data.size(); begin += 500) {
+    std::vector<std::int64_t> indices(
+        static_cast<std::size_t>(std::min<std::int64_t>(500, data.size() - begin)));
+    std::iota(indices.begin(), indices.end(), begin);
+    const Dataset batch = select_samples(data, indices);
+    correct += count_correct(model.run_raw(batch.inputs), batch.targets);
+  }
+  const double top1 = 100.0 * static_cast<double>(correct) / static_cast<double>(data.size());
+  fmt::print("{}: {} bytes of parameters, top-1 {:.2f} % of {} images\n", argv[1],
+             deploy::parameter_bytes(model.graph()), top1, data.size());
+  return top1 > 50 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", error.what());
+  return 2;
+}

@@ -1,0 +1,243 @@
+#include "export/graph_file.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "framework/checkpoint.h"
+#include "framework/error.h"
+#include "kernels/cpu/pack_codes.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kKindKey = "kind";
+constexpr const char* kKind = "integer-model";
+constexpr const char* kVersionKey = "graph_version";
+constexpr const char* kVersion = "1";
+constexpr const char* kGraphKey = "graph";
+
+constexpr Op kOperations[] = {Op::kQuantize,      Op::kLinear, Op::kConv2d,    Op::kAdd,
+                              Op::kRelu,          Op::kRelu6,  Op::kMaxPool2d, Op::kAvgPool2d,
+                              Op::kGlobalAvgPool, Op::kFlatten};
+
+const std::map<std::string, kernels::Activation>& activations() {
+  static const std::map<std::string, kernels::Activation> kNames{
+      {"none", kernels::Activation::kNone},
+      {"relu", kernels::Activation::kRelu},
+      {"relu6", kernels::Activation::kRelu6}};
+  return kNames;
+}
+
+std::string activation_name(kernels::Activation activation) {
+  for (const auto& [name, value] : activations()) {
+    if (value == activation) return name;
+  }
+  return "none";
+}
+
+// Bits that a code takes in the file.
+int stored_bits(int bits) { return bits <= 2 ? 2 : bits <= 4 ? 4 : 8; }
+
+Tensor pack(const Weights& weights) {
+  const int bits = stored_bits(weights.bits);
+  const Tensor& codes = weights.weight;
+  if (!weights.integer() || bits == 8) return codes;
+  Tensor packed = Tensor::empty({(codes.size() * bits + 7) / 8}, DType::kU8);
+  kernels::pack_codes(static_cast<const std::uint8_t*>(codes.raw()), codes.size(), bits,
+                      packed.data<std::uint8_t>());
+  return packed;
+}
+
+Tensor unpack(const Tensor& stored, const Shape& shape, int bits) {
+  const std::int64_t size = shape_size(shape);
+  if (stored.dtype() != DType::kU8 || stored.shape() != Shape{(size * bits + 7) / 8}) {
+    throw std::invalid_argument("its packed weight has shape " + shape_string(stored.shape()));
+  }
+  Tensor codes = Tensor::empty(shape, DType::kI8);
+  kernels::unpack_codes(stored.data<std::uint8_t>(), size, bits, /*is_signed=*/true,
+                        static_cast<std::uint8_t*>(codes.raw()));
+  return codes;
+}
+
+Json to_json(const Value& value) {
+  Json json{{"name", value.name}, {"shape", value.shape}};
+  if (value.quantization) {
+    const Quantization& q = *value.quantization;
+    json["quantization"] = {{"scale", q.scale},
+                            {"zero_point", q.zero_point},
+                            {"qmin", q.range.qmin},
+                            {"qmax", q.range.qmax},
+                            {"dtype", dtype_name(q.dtype)}};
+  }
+  return json;
+}
+
+Value value_from(const Json& json) {
+  Value value{json.at("name").get<std::string>(), json.at("shape").get<Shape>(), std::nullopt};
+  if (json.contains("quantization")) {
+    const Json& q = json.at("quantization");
+    value.quantization = Quantization{
+        q.at("scale").get<float>(),
+        q.at("zero_point").get<std::int32_t>(),
+        {q.at("qmin").get<std::int32_t>(), q.at("qmax").get<std::int32_t>()},
+        q.at("dtype").get<std::string>() == dtype_name(DType::kI8) ? DType::kI8 : DType::kU8};
+  }
+  return value;
+}
+
+Json to_json(const Node& node) {
+  Json json{{"op", op_name(node.op)},
+            {"name", node.name},
+            {"inputs", node.inputs},
+            {"output", node.output},
+            {"activation", activation_name(node.activation)}};
+  if (node.op == Op::kConv2d) {
+    json["stride"] = node.conv.stride;
+    json["padding"] = node.conv.padding;
+    json["dilation"] = node.conv.dilation;
+    json["groups"] = node.conv.groups;
+  }
+  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
+    json["kernel"] = node.pool.kernel;
+    json["stride"] = node.pool.stride;
+    json["padding"] = node.pool.padding;
+  }
+  if (node.weights) {
+    json["weight_shape"] = node.weights->weight.shape();
+    json["weight_bits"] = node.weights->integer() ? node.weights->bits : 32;
+  }
+  return json;
+}
+
+Op operation_from(const std::string& name) {
+  for (const Op op : kOperations) {
+    if (name == op_name(op)) return op;
+  }
+  throw std::invalid_argument("unknown operation '" + name + "'");
+}
+
+using TensorsByName = std::map<std::string, Tensor>;
+
+Tensor take(const TensorsByName& tensors, const std::string& name) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) throw std::invalid_argument("no tensor '" + name + "'");
+  return found->second;
+}
+
+Weights weights_from(const Json& json, const std::string& name, const TensorsByName& tensors) {
+  const auto shape = json.at("weight_shape").get<Shape>();
+  const int bits = json.at("weight_bits").get<int>();
+  Weights weights{
+      .weight = take(tensors, name + ".weight"), .bits = bits, .scales = {}, .bias = {}};
+  if (stored_bits(bits) < 8) weights.weight = unpack(weights.weight, shape, stored_bits(bits));
+  if (weights.weight.shape() != shape) {
+    throw std::invalid_argument("expected '" + name + ".weight' " + shape_string(shape) + ", got " +
+                                shape_string(weights.weight.shape()));
+  }
+  if (bits <= 8) {
+    const Tensor scales = take(tensors, name + ".weight_scale");
+    weights.scales.assign(scales.span<float>().begin(), scales.span<float>().end());
+  } else {
+    weights.bits = 8;
+  }
+  if (tensors.contains(name + ".bias")) weights.bias = take(tensors, name + ".bias");
+  return weights;
+}
+
+Node node_from(const Json& json, const TensorsByName& tensors) {
+  Node node;
+  node.op = operation_from(json.at("op").get<std::string>());
+  node.name = json.at("name").get<std::string>();
+  node.inputs = json.at("inputs").get<std::vector<std::size_t>>();
+  node.output = json.at("output").get<std::size_t>();
+  node.activation = activations().at(json.at("activation").get<std::string>());
+  if (node.op == Op::kConv2d) {
+    json.at("stride").get_to(node.conv.stride);
+    json.at("padding").get_to(node.conv.padding);
+    json.at("dilation").get_to(node.conv.dilation);
+    json.at("groups").get_to(node.conv.groups);
+  }
+  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
+    json.at("kernel").get_to(node.pool.kernel);
+    json.at("stride").get_to(node.pool.stride);
+    json.at("padding").get_to(node.pool.padding);
+  }
+  if (json.contains("weight_shape")) node.weights = weights_from(json, node.name, tensors);
+  return node;
+}
+
+Graph graph_from(const Json& json, const TensorsByName& tensors) {
+  Graph graph;
+  json.at("name").get_to(graph.name);
+  json.at("input").get_to(graph.input);
+  json.at("output").get_to(graph.output);
+  const Json& preprocessing = json.at("preprocessing");
+  graph.preprocessing.dtype = preprocessing.at("dtype").get<std::string>() == dtype_name(DType::kU8)
+                                  ? DType::kU8
+                                  : DType::kF32;
+  preprocessing.at("mean").get_to(graph.preprocessing.normalization.mean);
+  preprocessing.at("stddev").get_to(graph.preprocessing.normalization.stddev);
+  for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
+  for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_from(node, tensors));
+  validate(graph);
+  return graph;
+}
+
+}  // namespace
+
+void save_graph(const std::filesystem::path& path, const Graph& graph) {
+  validate(graph);
+  Json json{{"name", graph.name},
+            {"input", graph.input},
+            {"output", graph.output},
+            {"preprocessing",
+             {{"dtype", dtype_name(graph.preprocessing.dtype)},
+              {"mean", graph.preprocessing.normalization.mean},
+              {"stddev", graph.preprocessing.normalization.stddev}}},
+            {"values", Json::array()},
+            {"nodes", Json::array()}};
+  Checkpoint file;
+  for (const Value& value : graph.values) json["values"].push_back(to_json(value));
+  for (const Node& node : graph.nodes) {
+    json["nodes"].push_back(to_json(node));
+    if (!node.weights) continue;
+    file.tensors.push_back({node.name + ".weight", pack(*node.weights)});
+    const std::vector<float>& scales = node.weights->scales;
+    if (!scales.empty()) {
+      file.tensors.push_back({node.name + ".weight_scale",
+                              Tensor::from(scales, {static_cast<std::int64_t>(scales.size())})});
+    }
+    if (node.weights->bias.defined()) {
+      file.tensors.push_back({node.name + ".bias", node.weights->bias});
+    }
+  }
+  file.metadata = {{kKindKey, kKind}, {kVersionKey, kVersion}, {kGraphKey, json.dump()}};
+  save_checkpoint(path, file);
+}
+
+Graph load_graph(const std::filesystem::path& path) {
+  const Checkpoint file = load_checkpoint(path);
+  const auto entry = [&](const char* key) {
+    const auto found = file.metadata.find(key);
+    return found == file.metadata.end() ? std::string() : found->second;
+  };
+  const std::string name = printable(path.string());
+  if (entry(kKindKey) != kKind) {
+    throw InputError(name + ": expected an exported integer model, got another checkpoint");
+  }
+  if (entry(kVersionKey) != kVersion) {
+    throw InputError(name + ": expected " + kVersionKey + " " + kVersion + ", got '" +
+                     printable(entry(kVersionKey)) + "'");
+  }
+  TensorsByName tensors;
+  for (const NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, tensor.tensor);
+  try {
+    return graph_from(Json::parse(entry(kGraphKey)), tensors);
+  } catch (const std::exception& error) {
+    throw InputError(name + ": graph: " + printable(error.what()));
+  }
+}
+
+}  // namespace steelyard::deploy

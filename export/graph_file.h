@@ -1,0 +1,18 @@
+// The integer model as a file: a native checkpoint whose metadata describes the graph.
+//
+// docs/exports.md gives the layout. The `safetensors` library of any language reads the tensors.
+#pragma once
+
+#include <filesystem>
+
+#include "export/graph.h"
+
+namespace steelyard::deploy {
+
+// Replaces the file atomically; equal graphs give equal bytes.
+void save_graph(const std::filesystem::path& path, const Graph& graph);
+
+// Throws InputError, naming the file, for whatever is not such a model or does not fit together.
+Graph load_graph(const std::filesystem::path& path);
+
+}  // namespace steelyard::deploy

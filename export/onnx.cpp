@@ -1,0 +1,104 @@
+#include "export/onnx.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "export/onnx_graph.h"
+#include "framework/error.h"
+#include "framework/files.h"
+
+namespace steelyard::deploy {
+namespace {
+
+void check(const Graph& graph) {
+  try {
+    validate(graph);
+  } catch (const std::invalid_argument& error) {
+    throw InputError(std::string("export: ") + error.what());
+  }
+  if (graph.output == graph.input) throw InputError("export: the graph has no operation");
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes) {
+    if (!names.insert(node.name).second || graph.values[node.output].name != node.name) {
+      throw InputError("export: the name " + node.name + " is not that of one node and its output");
+    }
+  }
+  for (const auto* values :
+       {&graph.preprocessing.normalization.mean, &graph.preprocessing.normalization.stddev}) {
+    if (!std::all_of(values->begin(), values->end(), [](float v) { return std::isfinite(v); })) {
+      throw InputError("export: the normalisation is not finite");
+    }
+  }
+}
+
+bool has_int4(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    return node.weights && node.weights->integer() && node.weights->bits <= 4;
+  });
+}
+
+// An f32 tensor of any number of samples, images as [N, C, H, W].
+void describe(onnx::ValueInfoProto& info, const std::string& name, Shape shape) {
+  if (shape.size() == 3) shape = {shape[2], shape[0], shape[1]};
+  info.set_name(name);
+  onnx::TypeProto::Tensor& type = *info.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(onnx::TensorProto::FLOAT);
+  type.mutable_shape()->add_dim()->set_dim_param("N");
+  for (const std::int64_t dim : shape) type.mutable_shape()->add_dim()->set_dim_value(dim);
+}
+
+// How the input is made of the data: {"dtype", "scale", "mean", "stddev"}.
+std::string preprocessing_text(const Preprocessing& preprocessing) {
+  nlohmann::ordered_json json;
+  json["dtype"] = preprocessing.dtype == DType::kU8 ? "u8" : "f32";
+  json["scale"] = preprocessing.dtype == DType::kU8 ? "1/255" : "1";
+  json["mean"] = preprocessing.normalization.mean;
+  json["stddev"] = preprocessing.normalization.stddev;
+  return json.dump();
+}
+
+onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
+  const bool int4 = options.pack_int4 && has_int4(graph);
+  onnx::ModelProto model;
+  model.set_ir_version(int4 ? 10 : 7);
+  onnx::OperatorSetIdProto& opset = *model.add_opset_import();
+  opset.set_domain("");
+  opset.set_version(int4 ? 21 : 13);
+  model.set_producer_name("steelyard");
+  onnx::StringStringEntryProto& entry = *model.add_metadata_props();
+  entry.set_key("preprocessing");
+  entry.set_value(preprocessing_text(graph.preprocessing));
+
+  onnx::GraphProto& proto = *model.mutable_graph();
+  proto.set_name(graph.name.empty() ? "model" : graph.name);
+  describe(*proto.add_input(), "input", graph.values[graph.input].shape);
+  describe(*proto.add_output(), "output", graph.values[graph.output].shape);
+  OnnxNodes(graph, options, proto).add_all();
+  return model;
+}
+
+void expect_size(std::uint64_t bytes, const OnnxOptions& options) {
+  if (bytes > options.max_bytes) {
+    throw InputError("export: an ONNX file holds at most " + std::to_string(options.max_bytes) +
+                     " bytes, the model needs " + std::to_string(bytes));
+  }
+}
+
+}  // namespace
+
+void write_onnx(const std::filesystem::path& path, const Graph& graph, const OnnxOptions& options) {
+  check(graph);
+  expect_size(static_cast<std::uint64_t>(parameter_bytes(graph)), options);
+  const onnx::ModelProto model = model_of(graph, options);
+  expect_size(model.ByteSizeLong(), options);
+  std::string bytes;
+  if (!model.SerializeToString(&bytes)) {
+    throw std::runtime_error("export: the ONNX model could not be serialised");
+  }
+  write_file_atomic(path, bytes);
+}
+
+}  // namespace steelyard::deploy

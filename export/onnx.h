@@ -1,0 +1,29 @@
+// Writes a graph as an ONNX file of QuantizeLinear and DequantizeLinear (docs/exports.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "export/graph.h"
+#include "qat/qconfig.h"
+
+namespace steelyard::deploy {
+
+struct OnnxOptions {
+  // kOrt: s8 codes are written as u8, 128 added to them and to their zero points, because ONNX
+  // Runtime for x86 fuses s8 only where a tensor has one reader. kTensorrt: as they are.
+  qat::Profile profile = qat::Profile::kOrt;
+  // Weights of at most 4 bits as INT4, which needs opset 21; else as INT8.
+  bool pack_int4 = true;
+  // The largest file: what protobuf can read.
+  std::uint64_t max_bytes = 2147483647;
+};
+
+// Replaces `path` by the model: input "input" f32 [N, C, H, W] (or [N, features]), output "output"
+// f32, N free. Equal graphs give equal bytes. Throws InputError naming the node where the graph is
+// not valid, has no form in ONNX or is too large, and std::runtime_error in a build without
+// protobuf.
+void write_onnx(const std::filesystem::path& path, const Graph& graph,
+                const OnnxOptions& options = {});
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,55 @@
+// Proof that a deployed model computes what was trained: every tensor, code by code.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "export/interpreter.h"
+#include "framework/module.h"
+
+namespace steelyard::deploy {
+
+// One tensor of the network, over all samples.
+struct ValueComparison {
+  std::string name;
+  bool quantized = false;
+  std::int64_t elements = 0;
+  std::int64_t differing = 0;
+  double largest = 0;  // difference: of codes, or of f32 values
+};
+
+struct Verification {
+  std::vector<ValueComparison> values;  // in the order of the graph
+  std::int64_t samples = 0;
+  Tensor inputs;   // f32, preprocessed [samples, ...]
+  Tensor outputs;  // f32, of the deployed model
+  // Percent, for class targets.
+  std::optional<double> trained_top1;
+  std::optional<double> deployed_top1;
+
+  // The first quantized tensor with a differing code, or null.
+  const ValueComparison* first_mismatch() const;
+};
+
+// Runs both on the first `samples` of the dataset: the model's forward in evaluation, as training
+// computes it, and the interpreter. Throws InputError when they are different networks.
+Verification verify(Module& model, const Interpreter& interpreter, const Dataset& dataset,
+                    std::int64_t samples, std::int64_t batch_size);
+
+// Another runtime's outputs beside the deployed model's.
+struct OutputComparison {
+  std::int64_t elements = 0;
+  std::int64_t differing = 0;
+  double largest = 0;    // difference of two values
+  double agreement = 0;  // percent of samples whose largest output is the same
+};
+// Both f32 of one size, outputs of one sample beside each other. Throws std::runtime_error on other
+// sizes.
+OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other);
+
+// A line per tensor that differs, or one that says that none does.
+std::string to_string(const Verification& verification);
+
+}  // namespace steelyard::deploy

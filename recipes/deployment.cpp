@@ -1,0 +1,64 @@
+#include "recipes/deployment.h"
+
+#include "export/graph_file.h"
+#include "export/onnx.h"
+#include "export/trace.h"
+#include "framework/error.h"
+#include "framework/files.h"
+#include "qat/prepare.h"
+
+namespace steelyard {
+
+deploy::Graph deployed_graph(Experiment& experiment) {
+  if (!experiment.plan()) {
+    throw InputError("export: the run has no 'quantize' section: nothing runs on integers");
+  }
+  const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
+  for (const qat::NamedQuantizer& entry : quantizers) {
+    if (!entry.quantizer->quantizing()) {
+      throw InputError("export: the quantizer " + entry.name +
+                       " is off in this checkpoint: schedule.fake_quant starts later");
+    }
+    if (!entry.quantizer->observed()) {
+      throw InputError("export: the quantizer " + entry.name + " never observed anything");
+    }
+    entry.quantizer->take_non_finite_count();
+  }
+  Shape one = experiment.test().inputs.shape();
+  one[0] = 1;
+  deploy::Graph graph =
+      deploy::trace(experiment.model(), Tensor::zeros(one), experiment.recipe().name).graph;
+  for (const qat::NamedQuantizer& entry : quantizers) {
+    if (const std::int64_t bad = entry.quantizer->take_non_finite_count(); bad > 0) {
+      throw InputError("export: " + std::to_string(bad) +
+                       " non-finite values reach the quantizer " + entry.name);
+    }
+  }
+  graph.preprocessing = {experiment.test().inputs.dtype(), experiment.normalization()};
+  return graph;
+}
+
+std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format) {
+  return folder / ("model." + format);
+}
+
+std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
+                                                 const std::vector<std::string>& formats,
+                                                 const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw InputError(printable(folder.string()) + ": " + error.message());
+  std::vector<std::filesystem::path> written;
+  for (const std::string& format : formats) {
+    const std::filesystem::path path = export_path(folder, format);
+    if (format == "onnx") {
+      deploy::write_onnx(path, graph);
+    } else {
+      deploy::save_graph(path, graph);
+    }
+    written.push_back(path);
+  }
+  return written;
+}
+
+}  // namespace steelyard

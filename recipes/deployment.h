@@ -1,0 +1,26 @@
+// From a trained run to its deployed forms.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "export/graph.h"
+#include "recipes/experiment.h"
+
+namespace steelyard {
+
+// The model as it stands, with the preprocessing of its data. Throws InputError for a float run,
+// for quantizers that are off or never observed, for non-finite weights, and for what has no
+// deployed form.
+deploy::Graph deployed_graph(Experiment& experiment);
+
+// Where a format lies in an export folder: "safetensors" is model.safetensors.
+std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);
+
+// Writes the graph in each of the formats; creates the folder. Returns what was written.
+std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
+                                                 const std::vector<std::string>& formats,
+                                                 const std::filesystem::path& folder);
+
+}  // namespace steelyard

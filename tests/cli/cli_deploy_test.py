@@ -1,0 +1,99 @@
+"""export, verify, predict and inspect --graph as a user runs them."""
+import os
+import re
+import unittest
+
+from cli_test import LAYERS, QUANTIZE, SGD, Case, write_safetensors
+
+SHORT = SGD.replace("epochs: 6", "epochs: 2")
+
+
+class Deploy(Case):
+    def trained(self, name, *overrides, body=LAYERS + SHORT + QUANTIZE):
+        sets = [word for override in overrides for word in ("--set", override)]
+        self.succeed("train", self.recipe(body), "--run-dir", name, *sets)
+        return name
+
+    def test_export_verify_predict(self):
+        run = self.trained("run")
+        before = self.succeed("verify", run)
+        self.assertRegex(before, r"0 of \d+ codes differ, in 7 quantized tensors over 40 samples")
+        self.assertIn("as `steelyard export run` would write it", before)
+
+        self.assertRegex(self.succeed("export", run, "--format", "safetensors"),
+                         r"^run/export/model.safetensors: \d+ bytes\n$")
+        model = os.path.join(run, "export", "model.safetensors")
+        after = self.succeed("verify", run, "--samples", "25", STEELYARD_CPU_BACKEND="eigen")
+        self.assertIn("integer model: " + model, after)
+        self.assertIn("over 25 samples", after)
+        accuracies = re.search(r"top-1: trained ([\d.]+) %, integer ([\d.]+) %", after)
+        self.assertEqual(accuracies[1], accuracies[2])
+
+        data = os.path.join(self.data, "test.safetensors")
+        by_checkpoint = self.succeed("predict", run, data)
+        self.assertEqual(by_checkpoint.count("\n"), 40)
+        self.assertRegex(by_checkpoint, r"^0  class [0-3]  [01]\.\d{3}\n")
+        self.assertEqual(by_checkpoint, self.succeed("predict", run, data, "--with", "integer"))
+        self.assertEqual(by_checkpoint, self.succeed("predict", model, data))
+
+        graph = self.succeed("inspect", "--graph", run)
+        self.assertIn("block", graph)
+        self.assertIn("add + relu of", graph)
+        self.assertEqual(graph, self.succeed("inspect", "--graph", model))
+
+    def test_equal_runs_export_equal_bytes(self):
+        for name in ("a", "b"):
+            self.trained(name)
+            self.succeed("export", name, "--format", "safetensors", "--out", name + "-out")
+        contents = []
+        for name in ("a", "b"):
+            with open(self.path(name + "-out", "model.safetensors"), "rb") as file:
+                contents.append(file.read())
+        self.assertEqual(*contents)
+
+    def test_another_model_is_a_mismatch(self):
+        self.trained("a")
+        self.trained("b", "seed=9")
+        self.succeed("export", "b", "--format", "safetensors")
+        result = self.run_program("verify", "a", "--model", "b/export/model.safetensors")
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        self.assertIn("the first quantized tensor that differs is input_quantizer", result.stdout)
+
+    def test_tensorrt_profile(self):
+        run = self.trained("run", "export.profile=tensorrt", "quantize.groups.0.activations.symmetric=true")
+        with open(self.path(run, "plan.txt")) as file:
+            plan = file.read()
+        self.assertIn("the model's output (profile tensorrt)", plan)
+        self.assertIn("a sum reads it (profile tensorrt)", plan)
+        self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ")
+        self.fail_with(2, "was trained for the profile tensorrt, not ort",
+                       arguments=["export", run, "--profile", "ort"])
+
+    def test_training_exports_what_the_recipe_asks_for(self):
+        run = self.trained("run", "export.formats=[safetensors]")
+        self.assertTrue(os.path.isfile(self.path(run, "export", "model.safetensors")))
+        self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ")
+
+    def test_refusals(self):
+        self.trained("float", body=LAYERS + SHORT)
+        self.fail_with(2, "no 'quantize' section", arguments=["export", "float"])
+        self.fail_with(2, "no 'quantize' section", arguments=["verify", "float"])
+        self.fail_with(2, "export needs 'quantize'", arguments=[
+            "validate", self.recipe(LAYERS + SHORT + "export: {profile: ort}\n", "e.yaml")])
+        self.fail_with(2, "symmetric activations", arguments=[
+            "validate", self.recipe(LAYERS + SHORT + QUANTIZE + "export: {profile: tensorrt}\n", "t.yaml")])
+        late = self.trained("late", body=LAYERS + SGD.replace("epochs: 6", "epochs: 1") + QUANTIZE)
+        self.fail_with(2, "expected an exported integer model", arguments=[
+            "predict", os.path.join(late, "last.safetensors"), os.path.join(self.data, "test.safetensors")])
+        self.fail_with(2, "export/model.safetensors", arguments=[
+            "predict", late, os.path.join(self.data, "test.safetensors"), "--with", "integer"])
+        write_safetensors(self.path("small.safetensors"), {"inputs": ("U8", [1, 4, 4, 1], bytes(16))})
+        self.fail_with(2, "expected inputs u8 [1, 8, 8, 1], got u8 [1, 4, 4, 1]",
+                       arguments=["predict", late, "small.safetensors"])
+        write_safetensors(self.path("none.safetensors"), {"x": ("U8", [1], b"1")})
+        self.fail_with(2, "expected a tensor 'inputs'", arguments=["predict", late, "none.safetensors"])
+        self.fail_with(2, "nowhere/recipe.yaml", arguments=["verify", "nowhere"])
+
+
+if __name__ == "__main__":
+    unittest.main()

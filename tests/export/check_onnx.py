@@ -1,0 +1,78 @@
+"""Runs the files of write_onnx_cases with ONNX Runtime and compares every tensor.
+
+usage: check_onnx.py FOLDER
+"""
+import glob
+import os
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from safetensors import safe_open
+
+
+def run(model, inputs, outputs=None):
+    """(outputs by name, operators of the optimised graph)"""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = os.path.join(folder, "optimised.onnx")
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        operators = {node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node}
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"input": inputs}))), operators
+
+
+def with_codes_as_outputs(model):
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    types = {t.name: t.data_type for t in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and node.output[0].count("/") == 1:
+            model.graph.output.append(onnx.helper.make_tensor_value_info(node.output[0], types[node.input[2]], None))
+    return model
+
+
+def check(path):
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    with safe_open(path.replace(".onnx", ".safetensors"), "numpy") as file:
+        expected = {name: file.get_tensor(name) for name in file.keys()}
+        said = file.metadata()
+    real, operators = run(model, expected["input"])
+    missing = [o for o in said["operators"].split() if o not in operators]
+    left = [o for o in said["no_operators"].split() if o in operators]
+    values = codes = differing = 0
+    first = ""
+    for name, tensor in run(with_codes_as_outputs(model), expected["input"])[0].items():
+        if not name.endswith("/codes"):
+            continue
+        values += 1
+        codes += tensor.size
+        want = expected[name.removesuffix("/codes")]
+        shift = 128 if tensor.dtype == np.uint8 and want.dtype == np.int8 else 0
+        off = np.count_nonzero(tensor != want.astype(np.int32) + shift)
+        differing += off
+        first = first or (name if off else "")
+    logit = np.abs(real["output"] - expected["output"]).max()
+    agree = np.mean(real["output"].reshape(len(real["output"]), -1).argmax(1)
+                    == expected["output"].reshape(len(real["output"]), -1).argmax(1))
+    exact = said["exact"] == "yes"
+    good = not missing and not left and (not exact or (differing == 0 and logit == 0)) and agree >= 0.9
+    print(f"{'ok    ' if good else 'FAILED'} {os.path.basename(path)[:-5]}: opset {model.opset_import[0].version}, "
+          f"{values} tensors, {differing} of {codes} codes differ, logits by {logit:.3g}, same class {100 * agree:.1f} %"
+          + (f", without {missing}" if missing else "") + (f", with {left}" if left else "")
+          + (f", first {first}" if first else ""))
+    return good
+
+
+def main():
+    paths = sorted(glob.glob(os.path.join(sys.argv[1], "*.onnx")))
+    good = [check(path) for path in paths]
+    print(f"{sum(good)} of {len(good)} models")
+    return 0 if good and all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

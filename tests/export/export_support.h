@@ -1,0 +1,125 @@
+// Small quantized networks whose observers have seen data.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "export/trace.h"
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/conv2d.h"
+#include "layers/flatten.h"
+#include "layers/linear.h"
+#include "layers/pooling.h"
+#include "layers/residual.h"
+#include "layers/sequential.h"
+#include "qat/prepare.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::testing {
+
+inline std::shared_ptr<Conv2d> conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                                    std::int64_t stride, Rng& rng, std::int64_t groups = 1,
+                                    bool bias = true, std::int64_t dilation = 1) {
+  Conv2dOptions options;
+  options.in_channels = in;
+  options.out_channels = out;
+  options.kernel_size = {kernel, kernel};
+  options.stride = {stride, stride};
+  options.dilation = {dilation, dilation};
+  options.padding = {dilation * (kernel / 2), dilation * (kernel / 2)};
+  options.groups = groups;
+  options.bias = bias;
+  return std::make_shared<Conv2d>(options, rng);
+}
+
+inline std::shared_ptr<BatchNorm2d> norm(std::int64_t channels, std::uint64_t seed) {
+  auto bn = std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
+  const auto fill = [&](const Tensor& t, double lo, double hi, std::uint64_t s) {
+    const Tensor r = random_tensor(t.shape(), s);
+    for (std::int64_t i = 0; i < t.size(); ++i) {
+      t.data<float>()[i] = static_cast<float>(lo + (hi - lo) * 0.5 * (r.data<double>()[i] + 1));
+    }
+  };
+  fill(bn->weight().value(), 0.5, 1.5, seed);
+  fill(bn->bias().value(), -0.5, 0.5, seed + 1);
+  fill(bn->running_mean(), -0.5, 0.5, seed + 2);
+  fill(bn->running_var(), 0.2, 2.0, seed + 3);
+  return bn;
+}
+
+// [N, 9, 8, 3]: every layer type, odd sizes, groups, dilation.
+inline std::shared_ptr<Module> every_layer(Rng& rng) {
+  return std::make_shared<Sequential>(Sequential::NamedChildren{
+      {"conv1", conv(3, 6, 3, 1, rng)},
+      {"relu1", std::make_shared<ReLU>()},
+      {"pool1", std::make_shared<MaxPool2d>(Pool2dGeometry{{3, 2}, {2, 1}, {1, 1}})},
+      {"conv2", conv(6, 8, 3, 2, rng, /*groups=*/2)},
+      {"relu2", std::make_shared<ReLU6>()},
+      {"conv3", conv(8, 8, 3, 1, rng, /*groups=*/8, /*bias=*/false, /*dilation=*/2)},
+      {"pool2", std::make_shared<AvgPool2d>(AvgPool2dOptions{{{2, 2}, {1, 1}, {1, 1}}})},
+      {"relu3", std::make_shared<ReLU>()},
+      {"flatten", std::make_shared<Flatten>()},
+      {"fc1", std::make_shared<Linear>(LinearOptions{8 * 4 * 6, 16}, rng)},
+      {"relu4", std::make_shared<ReLU>()},
+      {"fc2", std::make_shared<Linear>(LinearOptions{16, 5, /*bias=*/false}, rng)}});
+}
+
+// [N, 9, 8, 3]: batch norms to fold, two residual sums, one with a convolution as its shortcut.
+inline std::shared_ptr<Module> residual_net(Rng& rng) {
+  const auto block = [&](std::int64_t in, std::int64_t out, std::int64_t stride,
+                         std::uint64_t seed) {
+    auto main = std::make_shared<Sequential>(
+        Sequential::NamedChildren{{"conv1", conv(in, out, 3, stride, rng, 1, false)},
+                                  {"bn1", norm(out, seed)},
+                                  {"relu1", std::make_shared<ReLU>()},
+                                  {"conv2", conv(out, out, 3, 1, rng, 1, false)},
+                                  {"bn2", norm(out, seed + 4)}});
+    std::shared_ptr<Module> shortcut;
+    if (stride != 1) {
+      shortcut = std::make_shared<Sequential>(Sequential::NamedChildren{
+          {"0", conv(in, out, 1, stride, rng, 1, false)}, {"1", norm(out, seed + 8)}});
+    }
+    return std::make_shared<Residual>(main, shortcut, std::make_shared<ReLU>());
+  };
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"conv1", conv(3, 6, 3, 1, rng, 1, false)},
+                                {"bn1", norm(6, 1)},
+                                {"relu", std::make_shared<ReLU>()},
+                                {"block1", block(6, 6, 1, 20)},
+                                {"block2", block(6, 10, 2, 40)},
+                                {"pool", std::make_shared<GlobalAvgPool>()},
+                                {"fc", std::make_shared<Linear>(LinearOptions{10, 7}, rng)}});
+}
+
+inline Tensor images(std::int64_t count, std::uint64_t seed) {
+  return random_tensor({count, 9, 8, 3}, seed, DType::kF32);
+}
+
+// Quantizes the model and lets its observers see a few batches.
+inline std::shared_ptr<Module> quantized_model(std::shared_ptr<Module> model,
+                                               const qat::QuantizeConfig& config) {
+  qat::PreparedModel prepared = qat::prepare(std::move(model), config);
+  Rng rng(5);
+  ForwardContext training{.training = true, .rng = &rng};
+  for (std::uint64_t i = 0; i < 3; ++i)
+    prepared.model->forward(Variable(images(4, 100 + i)), training);
+  return prepared.model;
+}
+
+inline qat::QuantizeConfig w8a8(int weight_bits = 8, bool symmetric = false) {
+  qat::QuantizeConfig config;
+  config.groups.push_back({{"Linear", "Conv2d"}, qat::default_w8a8()});
+  config.groups[0].config.weights->scheme.bits = weight_bits;
+  config.groups[0].config.activations->scheme.symmetric = symmetric;
+  config.groups[0].config.activations->scheme.is_signed = symmetric;
+  return config;
+}
+
+inline qat::QuantizeConfig tensorrt(int weight_bits) {
+  qat::QuantizeConfig config = w8a8(weight_bits, /*symmetric=*/true);
+  config.profile = qat::Profile::kTensorrt;
+  return config;
+}
+
+}  // namespace steelyard::testing

@@ -1,0 +1,117 @@
+// The integer model as a file.
+#include "export/graph_file.h"
+
+#include <gtest/gtest.h>
+
+#include "export/interpreter.h"
+#include "framework/checkpoint.h"
+#include "framework/error.h"
+#include "framework/files.h"
+#include "tests/export/export_support.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::message_of;
+using testing::quantized_model;
+using testing::TemporaryFolder;
+using testing::w8a8;
+
+Graph graph_of(int weight_bits, std::vector<std::string> ignore = {}) {
+  Rng rng(2);
+  qat::QuantizeConfig config = w8a8(weight_bits);
+  config.ignore = std::move(ignore);
+  const auto model = quantized_model(testing::every_layer(rng), config);
+  Graph graph = trace(*model, images(1, 1), "net").graph;
+  graph.preprocessing = {DType::kU8, {{0.25F, 0.5F, 0.125F}, {0.3F, 0.2F, 0.1F}}};
+  return graph;
+}
+
+TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
+  const TemporaryFolder folder;
+  for (const int bits : {2, 3, 4, 7, 8}) {
+    const Graph graph = graph_of(bits);
+    const auto path = folder.path() / "model.safetensors";
+    const auto again = folder.path() / "again.safetensors";
+    save_graph(path, graph);
+    const Graph loaded = load_graph(path);
+    save_graph(again, loaded);
+    EXPECT_EQ(read_file(path, 1 << 24), read_file(again, 1 << 24));
+    EXPECT_EQ(to_string(loaded), to_string(graph));
+    EXPECT_EQ(loaded.preprocessing.normalization.mean, graph.preprocessing.normalization.mean);
+    const Tensor inputs = images(3, 4);
+    EXPECT_TRUE(
+        testing::all_close(Interpreter(loaded).run(inputs), Interpreter(graph).run(inputs), 0, 0));
+  }
+}
+
+TEST(GraphFile, KeepsFloatLayers) {
+  const TemporaryFolder folder;
+  const Graph graph = graph_of(8, {"fc2"});
+  save_graph(folder.path() / "m", graph);
+  const Tensor inputs = images(3, 4);
+  EXPECT_TRUE(testing::all_close(Interpreter(load_graph(folder.path() / "m")).run(inputs),
+                                 Interpreter(graph).run(inputs), 0, 0));
+}
+
+TEST(GraphFile, FourBitWeightsTakeHalfAByte) {
+  const TemporaryFolder folder;
+  save_graph(folder.path() / "m", graph_of(4));
+  for (const NamedTensor& tensor : load_checkpoint(folder.path() / "m").tensors) {
+    if (tensor.name != "fc1.weight") continue;
+    EXPECT_EQ(tensor.tensor.dtype(), DType::kU8);
+    EXPECT_EQ(tensor.tensor.bytes(), 16 * 192 / 2);
+  }
+}
+
+TEST(GraphFile, RejectsEveryTruncationAndForeignFiles) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "m";
+  save_graph(path, graph_of(8));
+  const std::string bytes = read_file(path, 1 << 24);
+  for (std::size_t size = 0; size < bytes.size(); size += 97) {
+    write_file_atomic(folder.path() / "cut", std::string_view(bytes).substr(0, size));
+    EXPECT_THROW(load_graph(folder.path() / "cut"), InputError) << size;
+  }
+  save_checkpoint(folder.path() / "other", {{{"a", Tensor::zeros({2})}}, {}});
+  EXPECT_NE(message_of<InputError>([&] {
+              load_graph(folder.path() / "other");
+            }).find("expected an exported integer model"),
+            std::string::npos);
+}
+
+// Metadata that a checksum covers may still be nonsense: it is another program's, or hostile.
+TEST(GraphFile, RejectsGraphsThatDoNotFit) {
+  const TemporaryFolder folder;
+  save_graph(folder.path() / "m", graph_of(4));
+  const Checkpoint good = load_checkpoint(folder.path() / "m");
+  const auto rejects = [&](const std::string& from, const std::string& to) {
+    Checkpoint bad{good.tensors, {}};
+    for (const auto& [key, value] : good.metadata) {
+      if (key == "kind" || key == "graph_version" || key == "graph") bad.metadata[key] = value;
+    }
+    std::string& json = bad.metadata["graph"];
+    const std::size_t at = json.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    json.replace(at, from.size(), to);
+    save_checkpoint(folder.path() / "bad", bad);
+    EXPECT_THROW(load_graph(folder.path() / "bad"), InputError) << from << " -> " << to;
+  };
+  rejects("\"conv2d\"", "\"conv3d\"");
+  rejects("\"groups\":2", "\"groups\":3");
+  rejects("\"weight_bits\":4", "\"weight_bits\":5");
+  rejects("\"weight_bits\":4", "\"weight_bits\":0");
+  rejects("\"weight_shape\":[6,", "\"weight_shape\":[9223372036854775807,");
+  rejects("\"weight_shape\":[6,", "\"weight_shape\":[-6,");
+  rejects("\"output\":", "\"output\":-");
+  rejects("\"inputs\":[1]", "\"inputs\":[184467440737]");
+  rejects("\"values\":[", "\"values\":[[[[[[[[");
+  rejects("\"relu\"", "\"gelu\"");
+  rejects("\"shape\":[9,8,3]", "\"shape\":[]");
+}
+
+}  // namespace
+}  // namespace steelyard::deploy

@@ -1,0 +1,99 @@
+// What validate() lets through and what it names.
+#include "export/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "tests/export/export_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::message_of;
+using testing::quantized_model;
+using testing::w8a8;
+
+Graph a_graph() {
+  Rng rng(2);
+  const auto model = quantized_model(testing::residual_net(rng), w8a8(4));
+  Graph graph = trace(*model, images(1, 1), "net").graph;
+  for (Node& node : graph.nodes) {
+    if (node.weights) node.weights->weight = node.weights->weight.clone();
+  }
+  return graph;
+}
+
+struct Damage {
+  const char* name;
+  std::function<void(Graph&)> change;
+  const char* message;
+};
+
+void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
+
+Node& conv1(Graph& graph) { return graph.nodes[1]; }
+Quantization& conv1_codes(Graph& graph) { return *graph.values[conv1(graph).output].quantization; }
+
+std::vector<Damage> damages() {
+  return {
+      {"scale_zero", [](Graph& g) { conv1_codes(g).scale = 0; }, "a finite scale above 0"},
+      {"scale_nan", [](Graph& g) { conv1_codes(g).scale = NAN; }, "a finite scale above 0"},
+      {"zero_point", [](Graph& g) { conv1_codes(g).zero_point = 256; }, "do not fit u8"},
+      {"weight_scale",
+       [](Graph& g) { conv1(g).weights->scales[2] = std::numeric_limits<float>::infinity(); },
+       "finite weight scales"},
+      {"scales", [](Graph& g) { conv1(g).weights->scales.pop_back(); }, "expected 6 weight scales"},
+      {"code", [](Graph& g) { conv1(g).weights->weight.data<std::int8_t>()[3] = 9; },
+       "weight code 9 does not fit 4 bits"},
+      {"bias", [](Graph& g) { conv1(g).weights->bias = Tensor::zeros({5}, DType::kI32); },
+       "its bias does not fit"},
+      {"no_weights", [](Graph& g) { conv1(g).weights.reset(); }, "weights belong to"},
+      {"shape",
+       [](Graph& g) {
+         g.values[conv1(g).output].shape = {9, 8, 5};
+       },
+       "expected the output [9, 8, 6], got [9, 8, 5]"},
+      {"order", [](Graph& g) { std::swap(g.nodes[1], g.nodes[2]); }, "no node made before"},
+      {"index", [](Graph& g) { conv1(g).inputs = {99}; }, "no node made before"},
+      {"twice", [](Graph& g) { g.nodes[2].output = conv1(g).output; }, "made by another node"},
+      {"arity", [](Graph& g) { conv1(g).inputs.push_back(0); }, "wrong number of inputs"},
+      {"float_input", [](Graph& g) { conv1(g).inputs = {0}; }, "need a quantized input"},
+      {"sum", [](Graph& g) { g.nodes[4].inputs[1] = 0; }, "needs quantized operands"},
+      {"stride",
+       [](Graph& g) {
+         conv1(g).conv.stride = {0, 1};
+       },
+       "stride"},
+      {"output", [](Graph& g) { g.output = 1000; }, "none of its values"}};
+}
+
+class Validate : public ::testing::TestWithParam<Damage> {};
+
+TEST_P(Validate, NamesWhatDoesNotFit) {
+  Graph graph = a_graph();
+  EXPECT_NO_THROW(validate(graph));
+  GetParam().change(graph);
+  const std::string message = message_of<std::invalid_argument>([&] { validate(graph); });
+  EXPECT_NE(message.find(GetParam().message), std::string::npos) << message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Damages, Validate, ::testing::ValuesIn(damages()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Graph, CountsPackedParameters) {
+  Graph graph = a_graph();
+  std::int64_t bytes = 0;
+  for (const Node& node : graph.nodes) {
+    if (node.weights) {
+      bytes += (node.weights->weight.size() + 1) / 2 + 4 * 2 * node.weights->weight.dim(0);
+    }
+  }
+  EXPECT_EQ(parameter_bytes(graph), bytes);
+}
+
+}  // namespace
+}  // namespace steelyard::deploy

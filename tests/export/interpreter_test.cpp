@@ -1,0 +1,102 @@
+// The interpreter against training's forward, on every tensor of small networks.
+#include "export/interpreter.h"
+
+#include <gtest/gtest.h>
+
+#include "export/verify.h"
+#include "tests/export/export_support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::quantized_model;
+using testing::w8a8;
+
+struct Case {
+  const char* name;
+  std::shared_ptr<Module> (*network)(Rng&);
+  qat::QuantizeConfig config;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<Case> cases() {
+  return {{"every_layer", testing::every_layer, w8a8()},
+          {"every_layer_w4", testing::every_layer, w8a8(4)},
+          {"every_layer_w2", testing::every_layer, w8a8(2)},
+          {"every_layer_signed", testing::every_layer, w8a8(8, /*symmetric=*/true)},
+          {"residual", testing::residual_net, w8a8()},
+          {"residual_w4", testing::residual_net, w8a8(4)},
+          {"residual_signed", testing::residual_net, w8a8(8, /*symmetric=*/true)},
+          {"every_layer_tensorrt", testing::every_layer, testing::tensorrt(8)},
+          {"residual_tensorrt", testing::residual_net, testing::tensorrt(8)},
+          {"residual_tensorrt_w4", testing::residual_net, testing::tensorrt(4)}};
+}
+
+Dataset dataset_of(const Tensor& inputs) {
+  Tensor targets = Tensor::zeros({inputs.dim(0)}, DType::kI64);
+  for (std::int64_t i = 0; i < targets.size(); ++i) targets.data<std::int64_t>()[i] = i % 5;
+  return {inputs, targets, 5};
+}
+
+class Interpreting : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Interpreting, GivesTrainingsCodesWithBothEngines) {
+  Rng rng(2);
+  const auto model = quantized_model(GetParam().network(rng), GetParam().config);
+  const Tensor inputs = images(33, 7);
+  const Graph graph = trace(*model, images(2, 8), "test").graph;
+  for (const Engine engine : {Engine::kReference, Engine::kFast}) {
+    const Verification result =
+        verify(*model, Interpreter(graph, engine), dataset_of(inputs), 33, 8);
+    EXPECT_EQ(result.first_mismatch(), nullptr) << to_string(result);
+    EXPECT_EQ(result.samples, 33);
+    EXPECT_EQ(result.trained_top1, result.deployed_top1);
+    std::int64_t quantized = 0;
+    for (const ValueComparison& value : result.values) {
+      EXPECT_EQ(value.differing, 0) << value.name;
+      quantized += value.quantized;
+    }
+    if (GetParam().config.profile == qat::Profile::kOrt) {
+      EXPECT_EQ(quantized + 1, std::ssize(graph.values)) << "all but the input carry codes";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, Interpreting, ::testing::ValuesIn(cases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Interpreter, RunsWhatTheModelComputes) {
+  Rng rng(2);
+  const auto model = quantized_model(testing::residual_net(rng), w8a8());
+  const Tensor inputs = images(5, 9);
+  const Interpreter interpreter(trace(*model, inputs, "test").graph, Engine::kFast);
+  ForwardContext context;
+  const Tensor expected = model->forward(Variable(inputs), context).value();
+  EXPECT_TRUE(testing::all_close(interpreter.run(inputs), expected, 0, 0));
+}
+
+TEST(Interpreter, FloatPartsAgreeUpToRounding) {
+  Rng rng(2);
+  qat::QuantizeConfig config = w8a8();
+  config.ignore = {"fc2", "conv2"};
+  const auto model = quantized_model(testing::every_layer(rng), config);
+  const Tensor inputs = images(6, 9);
+  const Interpreter interpreter(trace(*model, inputs, "test").graph);
+  ForwardContext context;
+  EXPECT_TRUE(testing::all_close(interpreter.run(inputs),
+                                 model->forward(Variable(inputs), context).value(), 1e-4, 1e-4));
+}
+
+TEST(Interpreter, RefusesOtherInputs) {
+  Rng rng(2);
+  const auto model = quantized_model(testing::every_layer(rng), w8a8());
+  const Interpreter interpreter(trace(*model, images(1, 1), "test").graph);
+  EXPECT_THROW(interpreter.run(Tensor::zeros({1, 8, 8, 3})), std::invalid_argument);
+  EXPECT_THROW(interpreter.run(Tensor::zeros({1, 9, 8, 3}, DType::kF64)), std::invalid_argument);
+  EXPECT_EQ(interpreter.run(Tensor::zeros({0, 9, 8, 3})).shape(), (Shape{0, 5}));
+}
+
+}  // namespace
+}  // namespace steelyard::deploy

@@ -1,0 +1,112 @@
+// Every shipped model, quantized as its recipe says and otherwise: the deployed graph gives
+// training's codes. benchmarks/verify_presets does the same with trained weights and all images.
+#include <gtest/gtest.h>
+
+#include "export/verify.h"
+#include "framework/error.h"
+#include "qat/prepare.h"
+#include "recipes/deployment.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard {
+namespace {
+
+using testing::message_of;
+
+struct Case {
+  const char* name;
+  const char* preset;
+  std::vector<std::string> overrides;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+const std::vector<std::string> kOrt{};
+const std::vector<std::string> kW4{"quantize.groups.0.weights.num_bits=4"};
+const std::vector<std::string> kTensorrt{"export.profile=tensorrt",
+                                         "quantize.groups.0.activations.symmetric=true"};
+
+Experiment make_experiment(const Case& c) {
+  std::vector<std::string> overrides = c.overrides;
+  overrides.emplace_back("data.batch_size=64");
+  const Registries registries;
+  return Experiment(load_recipe(c.preset, overrides, registries.models), registries,
+                    InitialWeights::kLater);
+}
+
+// Lets observers see data, as training would; the weights stay random.
+void observe(Experiment& experiment) {
+  const NoGradGuard no_grad;
+  Rng rng(1);
+  ForwardContext training{.training = true, .rng = &rng};
+  for (std::int64_t i = 0; i < 2; ++i) {
+    const Batch batch = make_batch(experiment.train(), experiment.loader_options(), 0, i);
+    experiment.model().forward(Variable(batch.inputs), training);
+  }
+}
+
+class Presets : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Presets, DeployWhatTheyTrain) {
+  Experiment experiment = make_experiment(GetParam());
+  observe(experiment);
+  const deploy::Graph graph = deployed_graph(experiment);
+  EXPECT_EQ(graph.preprocessing.dtype, DType::kU8);
+  EXPECT_EQ(graph.preprocessing.normalization.mean.size(), 1U);
+  for (const auto engine : {deploy::Engine::kReference, deploy::Engine::kFast}) {
+    const deploy::Verification result = deploy::verify(
+        experiment.model(), deploy::Interpreter(graph, engine), experiment.test(), 150, 64);
+    EXPECT_EQ(result.samples, 150);
+    for (const auto& value : result.values) EXPECT_EQ(value.differing, 0) << value.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Presets,
+    ::testing::Values(Case{"mlp", "fashion-mnist-mlp-w8a8", kOrt},
+                      Case{"mlp_w4a8", "fashion-mnist-mlp-w8a8", kW4},
+                      Case{"mlp_tensorrt", "fashion-mnist-mlp-w8a8", kTensorrt},
+                      Case{"cnn", "fashion-mnist-cnn-w8a8", kOrt},
+                      Case{"cnn_w4a8", "fashion-mnist-cnn-w8a8", kW4},
+                      Case{"cnn_tensorrt", "fashion-mnist-cnn-w8a8", kTensorrt},
+                      Case{"resnet", "fashion-mnist-resnet-w8a8", kOrt},
+                      Case{"resnet_w4a8", "fashion-mnist-resnet-w8a8", kW4},
+                      Case{"resnet_tensorrt", "fashion-mnist-resnet-w8a8", kTensorrt}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(DeployedGraph, RefusesWhatIsNotReady) {
+  const auto message = [](const Case& c, const auto& prepare) {
+    Experiment experiment = make_experiment(c);
+    prepare(experiment);
+    return message_of<InputError>([&] { deployed_graph(experiment); });
+  };
+  const Case mlp{"mlp", "fashion-mnist-mlp-w8a8", kOrt};
+  EXPECT_EQ(message({"float", "fashion-mnist-mlp-float", {}}, [](Experiment&) {}),
+            "export: the run has no 'quantize' section: nothing runs on integers");
+  EXPECT_EQ(message(mlp, [](Experiment&) {}),
+            "export: the quantizer fc1.weight_quantizer never observed anything");
+  EXPECT_NE(message(mlp,
+                    [](Experiment& e) {
+                      observe(e);
+                      qat::named_quantizers(e.model())[0].quantizer->set_quantizing(false);
+                    })
+                .find("is off in this checkpoint"),
+            std::string::npos);
+  EXPECT_NE(message(mlp,
+                    [](Experiment& e) {
+                      observe(e);
+                      e.model().named_parameters()[0].variable.value().data<float>()[5] = NAN;
+                    })
+                .find("1 non-finite values reach the quantizer fc1.weight_quantizer"),
+            std::string::npos);
+}
+
+TEST(Recipes, TheTensorrtProfileNeedsSymmetricActivations) {
+  EXPECT_NE(message_of<InputError>([] {
+              make_experiment({"t", "fashion-mnist-mlp-w8a8", {"export.profile=tensorrt"}});
+            }).find("profile tensorrt needs symmetric activations"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,195 @@
+// Graphs of random operations, shapes and quantization, for tests of whatever reads a graph.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "export/interpreter.h"
+
+namespace steelyard::testing {
+
+class RandomGraph {
+ public:
+  // Codes of `dtype` everywhere.
+  RandomGraph(unsigned seed, DType dtype) : random_(seed), dtype_(dtype) {
+    graph_.name = "random";
+    graph_.values.push_back({"input", {pick(5, 14), pick(5, 14), pick(1, 9)}, {}});
+    inputs_ = Tensor::empty(batched(graph_.values[0].shape));
+    for (float& x : inputs_.span<float>()) x = uniform(-2, 3);
+    last_ = finish(make_node(deploy::Op::kQuantize, {0}), graph_.values[0].shape);
+    for (int i = 0; i < 6; ++i) add_image_operation();
+    if (pick(0, 1) == 0) {
+      last_ = finish(make_node(deploy::Op::kGlobalAvgPool, {last_}), {shape()[2]});
+    } else {
+      keep(deploy::Op::kFlatten, {shape_size(shape())});
+    }
+    add_linear(7, pick_activation());
+    add_linear(4, kernels::Activation::kNone);
+    graph_.output = last_;
+  }
+
+  const deploy::Graph& graph() const { return graph_; }
+  const Tensor& inputs() const { return inputs_; }
+
+ private:
+  static constexpr std::int64_t kBatch = 3;
+
+  std::int64_t pick(std::int64_t lo, std::int64_t hi) {
+    return std::uniform_int_distribution<std::int64_t>(lo, hi)(random_);
+  }
+  float uniform(float lo, float hi) {
+    return std::uniform_real_distribution<float>(lo, hi)(random_);
+  }
+  kernels::Activation pick_activation() { return static_cast<kernels::Activation>(pick(0, 2)); }
+  const Shape& shape() const { return graph_.values[last_].shape; }
+  static Shape batched(Shape shape) {
+    shape.insert(shape.begin(), kBatch);
+    return shape;
+  }
+
+  static deploy::Node make_node(deploy::Op op, std::vector<std::size_t> inputs,
+                                kernels::Activation activation = kernels::Activation::kNone) {
+    deploy::Node node;
+    node.op = op;
+    node.inputs = std::move(inputs);
+    node.activation = activation;
+    return node;
+  }
+
+  void add_image_operation() {
+    switch (pick(0, 5)) {
+      case 0:
+        return pool(deploy::Op::kMaxPool2d);
+      case 1:
+        return pool(deploy::Op::kAvgPool2d);
+      case 2:
+        return keep(pick(0, 1) == 0 ? deploy::Op::kRelu : deploy::Op::kRelu6, shape());
+      case 3:
+        return residual();
+      default:
+        return conv(pick(1, 3), pick(1, 2), pick_activation());
+    }
+  }
+
+  void conv(std::int64_t kernel, std::int64_t stride, kernels::Activation activation) {
+    const Shape in = shape();
+    deploy::Node node = make_node(deploy::Op::kConv2d, {last_}, activation);
+    const std::int64_t groups = pick(0, 2) == 0 ? in[2] : 1;
+    const std::int64_t dilation = pick(1, 2);
+    node.conv = {.stride = {stride, 1},
+                 .padding = {dilation * kernel / 2, pick(0, 1)},
+                 .dilation = {dilation, 1},
+                 .groups = groups};
+    const std::int64_t out = groups == 1 ? pick(1, 12) : groups * pick(1, 2);
+    const Shape weight{out, in[2] / groups, kernel, std::min(in[1], pick(1, 3))};
+    const auto s = conv2d_shape(batched(in), weight, node.conv);
+    node.weights = weights(weight);
+    last_ = finish(node, {s.out_h(), s.out_w(), out});
+  }
+
+  void residual() {
+    const std::size_t shortcut = last_;
+    const Shape in = shape();
+    deploy::Node node = make_node(deploy::Op::kConv2d, {last_});
+    node.conv.padding = {1, 1};
+    node.weights = weights({in[2], in[2], 3, 3});
+    last_ = finish(node, in);
+    last_ = finish(make_node(deploy::Op::kAdd, {last_, shortcut}, pick_activation()), in);
+  }
+
+  void pool(deploy::Op op) {
+    const Shape in = shape();
+    if (std::min(in[0], in[1]) < 3) return;
+    deploy::Node node = make_node(op, {last_});
+    node.pool = {{pick(2, 3), pick(1, 3)}, {pick(1, 2), pick(1, 2)}, {pick(0, 1), 0}};
+    const auto s = pool2d_shape("pool", batched(in), node.pool);
+    const Shape out{s.out_h(), s.out_w(), s.channels};
+    if (op == deploy::Op::kMaxPool2d) {
+      last_ = finish(node, out, graph_.values[last_].quantization);
+    } else {
+      last_ = finish(node, out);
+    }
+  }
+
+  void keep(deploy::Op op, const Shape& out) {
+    last_ = finish(make_node(op, {last_}), out, graph_.values[last_].quantization);
+  }
+
+  void add_linear(std::int64_t out, kernels::Activation activation) {
+    deploy::Node node = make_node(deploy::Op::kLinear, {last_}, activation);
+    node.weights = weights({out, shape()[0]});
+    last_ = finish(node, {out});
+  }
+
+  deploy::Weights weights(const Shape& weight_shape) {
+    deploy::Weights w{.weight = Tensor::empty(weight_shape, DType::kI8), .scales = {}, .bias = {}};
+    for (std::int8_t& code : w.weight.span<std::int8_t>()) {
+      code = static_cast<std::int8_t>(pick(-127, 127));
+    }
+    for (std::int64_t o = 0; o < weight_shape[0]; ++o) w.scales.push_back(uniform(0.0005F, 0.01F));
+    if (pick(0, 3) > 0) {
+      w.bias = Tensor::empty({weight_shape[0]}, DType::kI32);
+      for (std::int32_t& code : w.bias.span<std::int32_t>()) {
+        code = static_cast<std::int32_t>(pick(-3000, 3000));
+      }
+    }
+    return w;
+  }
+
+  // Codes for values in [lo, hi] and a little less; one range in four is narrower than the type.
+  deploy::Quantization quantization(float lo, float hi) {
+    const std::int32_t first = dtype_ == DType::kI8 ? -128 : 0;
+    deploy::Quantization q;
+    q.dtype = dtype_;
+    q.range = {first, first + 255};
+    if (pick(0, 3) == 0) q.range = {first + 128, first + 128 + 15};
+    lo = std::min(lo, 0.0F);
+    hi = std::max(hi, lo + 0.01F);
+    q.scale = uniform(0.7F, 1.1F) * (hi - lo) / static_cast<float>(q.range.qmax - q.range.qmin);
+    q.zero_point = std::clamp(q.range.qmin + static_cast<std::int32_t>(-lo / q.scale), q.range.qmin,
+                              q.range.qmax);
+    return q;
+  }
+
+  // Adds the node; its output is quantized to the range that it has on the inputs unless the
+  // quantization is given.
+  std::size_t finish(deploy::Node node, const Shape& out,
+                     std::optional<deploy::Quantization> q = {}) {
+    node.name = std::string(deploy::op_name(node.op)) + std::to_string(graph_.nodes.size());
+    node.output = graph_.values.size();
+    graph_.values.push_back({node.name, out, q});
+    graph_.nodes.push_back(node);
+    graph_.output = node.output;
+    if (q) return node.output;
+    if (node.op == deploy::Op::kQuantize) {
+      graph_.values.back().quantization = quantization(-2, 3);
+      return node.output;
+    }
+    const auto [lo, hi] = range_of_last();
+    graph_.values.back().quantization = quantization(lo, hi);
+    return node.output;
+  }
+
+  // The values of the last node before they are quantized; an average lies in its input's range.
+  std::pair<float, float> range_of_last() const {
+    const deploy::Node& node = graph_.nodes.back();
+    if (node.op == deploy::Op::kAvgPool2d || node.op == deploy::Op::kGlobalAvgPool) {
+      const deploy::Quantization& q = *graph_.values[node.inputs[0]].quantization;
+      return {q.scale * static_cast<float>(q.range.qmin - q.zero_point),
+              q.scale * static_cast<float>(q.range.qmax - q.zero_point)};
+    }
+    const Tensor real = deploy::Interpreter(graph_, deploy::Engine::kFast).run(inputs_);
+    const auto [lo, hi] = std::minmax_element(real.span<float>().begin(), real.span<float>().end());
+    return {*lo, *hi};
+  }
+
+  std::mt19937 random_;
+  DType dtype_;
+  deploy::Graph graph_;
+  Tensor inputs_;
+  std::size_t last_ = 0;
+};
+
+}  // namespace steelyard::testing

@@ -1,0 +1,114 @@
+// Tracing: names, user-defined modules, and what is refused.
+#include "export/trace.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/error.h"
+#include "framework/ops/add.h"
+#include "framework/ops/relu.h"
+#include "tests/export/export_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::message_of;
+using testing::quantized_model;
+using testing::w8a8;
+
+std::vector<std::string> names_of(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes) names.push_back(node.name);
+  return names;
+}
+
+TEST(Trace, NamesNodesAfterTheirModules) {
+  Rng rng(1);
+  const auto model = quantized_model(testing::residual_net(rng), w8a8());
+  const Graph graph = trace(*model, images(2, 1), "net").graph;
+  EXPECT_EQ(names_of(graph),
+            (std::vector<std::string>{"input_quantizer", "conv1", "block1.conv1", "block1.conv2",
+                                      "block1", "block2.conv1", "block2.conv2",
+                                      "block2.downsample.0", "block2", "pool", "fc"}));
+  EXPECT_EQ(graph.nodes[4].inputs.size(), 2U);
+  EXPECT_EQ(graph.values[graph.nodes[4].inputs[1]].name, "conv1") << "the shortcut";
+  EXPECT_EQ(graph.values[graph.output].name, "fc");
+  EXPECT_NE(to_string(graph).find("block2.downsample.0"), std::string::npos);
+}
+
+// Profile tensorrt: what weighted layers read carries codes, what they write into a sum or out of
+// the model does not; the sum's shortcut does.
+TEST(Trace, PlacesQuantizersAsTensorrtExecutesThem) {
+  Rng rng(1);
+  const auto model = quantized_model(testing::residual_net(rng), testing::tensorrt(8));
+  const Graph graph = trace(*model, images(2, 1), "net").graph;
+  std::vector<std::string> floats;
+  for (const Value& value : graph.values) {
+    if (!value.quantization) {
+      floats.push_back(value.name);
+    } else {
+      EXPECT_EQ(value.quantization->zero_point, 0) << value.name;
+    }
+  }
+  EXPECT_EQ(floats, (std::vector<std::string>{"input", "block1.conv2", "block1", "block1#2",
+                                              "block2.conv2", "block2", "block2#2", "fc"}));
+}
+
+TEST(Trace, TensorrtNeedsSymmetricActivations) {
+  Rng rng(1);
+  qat::QuantizeConfig config = w8a8();
+  config.profile = qat::Profile::kTensorrt;
+  EXPECT_THROW(qat::prepare(testing::residual_net(rng), config), std::invalid_argument);
+}
+
+// A user's container: two branches of one input, summed by the engine's own operation.
+class TwoBranches : public Module {
+ public:
+  explicit TwoBranches(Rng& rng)
+      : left_(register_child("left", testing::conv(3, 4, 3, 1, rng))),
+        right_(register_child("right", testing::conv(3, 4, 1, 1, rng))) {}
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    const Variable left = left_(x, context);
+    const Variable right = right_(x, context);
+    return relu(add(left, right));
+  }
+  std::string type_name() const override { return "TwoBranches"; }
+
+ private:
+  Slot& left_;
+  Slot& right_;
+};
+
+TEST(Trace, ReadsUserDefinedModules) {
+  Rng rng(1);
+  qat::QuantizeConfig config = w8a8();
+  config.groups[0].targets = {"Conv2d"};
+  const auto model = quantized_model(std::make_shared<TwoBranches>(rng), config);
+  const Graph graph = trace(*model, images(2, 1), "net").graph;
+  EXPECT_EQ(names_of(graph),
+            (std::vector<std::string>{"left.input_quantizer", "left", "right.input_quantizer",
+                                      "right", "add", "relu"}));
+  EXPECT_FALSE(graph.values[graph.output].quantization);
+}
+
+TEST(Trace, CountsRepeatedCalls) {
+  Rng rng(1);
+  auto shared = std::make_shared<MaxPool2d>(Pool2dGeometry{{2, 2}, {1, 1}, {0, 0}});
+  const auto model = std::make_shared<Sequential>(Sequential::NamedChildren{{"a", shared}});
+  const auto twice = std::make_shared<Sequential>(Sequential::NamedChildren{{"m", model}});
+  const Trace once = trace(*twice, images(1, 1), "net");
+  EXPECT_EQ(names_of(once.graph), (std::vector<std::string>{"m.a"}));
+}
+
+TEST(Trace, RefusesWhatHasNoDeployedForm) {
+  Rng rng(1);
+  Sequential float_norm({{"conv", testing::conv(3, 4, 3, 1, rng)}, {"bn", testing::norm(4, 1)}});
+  EXPECT_EQ(message_of<InputError>([&] { trace(float_norm, images(1, 1), "net"); }),
+            "export: bn: the operation batch_norm has no deployed form");
+  AvgPool2d uneven({{{2, 2}, {2, 2}, {1, 1}}, /*count_include_pad=*/false});
+  EXPECT_THROW(trace(uneven, images(1, 1), "net"), InputError);
+}
+
+}  // namespace
+}  // namespace steelyard::deploy

@@ -1,0 +1,85 @@
+// Verification finds what it is there to find.
+#include "export/verify.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/error.h"
+#include "tests/export/export_support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::quantized_model;
+using testing::w8a8;
+
+// A model, its graph with parameters of its own, and data.
+struct Fixture {
+  Fixture() {
+    Rng rng(2);
+    model = quantized_model(testing::residual_net(rng), w8a8());
+    graph = trace(*model, images(1, 1), "net").graph;
+    data = {images(9, 3), Tensor::zeros({9}, DType::kI64), 7};
+    for (Node& node : graph.nodes) {
+      if (!node.weights) continue;
+      node.weights->weight = node.weights->weight.clone();
+      node.weights->bias = node.weights->bias.clone();
+    }
+  }
+
+  Node& node(const std::string& name) {
+    for (Node& node : graph.nodes) {
+      if (node.name == name) return node;
+    }
+    throw std::out_of_range(name);
+  }
+  Verification run() { return verify(*model, Interpreter(graph), data, 9, 4); }
+
+  std::shared_ptr<Module> model;
+  Graph graph;
+  Dataset data;
+};
+
+TEST(Verify, FindsNothingInAFaithfulModel) {
+  Fixture f;
+  const Verification result = f.run();
+  EXPECT_EQ(result.first_mismatch(), nullptr);
+  EXPECT_NE(to_string(result).find("0 of "), std::string::npos);
+}
+
+TEST(Verify, NamesTheFirstTensorAfterAChangedWeight) {
+  Fixture f;
+  Tensor& weight = f.node("block1.conv2").weights->weight;
+  for (auto& code : weight.span<std::int8_t>()) code = static_cast<std::int8_t>(-code);
+  const Verification result = f.run();
+  ASSERT_NE(result.first_mismatch(), nullptr);
+  EXPECT_EQ(result.first_mismatch()->name, "block1.conv2");
+  EXPECT_GT(result.first_mismatch()->differing, 0);
+  EXPECT_LE(result.first_mismatch()->differing, result.first_mismatch()->elements);
+  EXPECT_GE(result.first_mismatch()->largest, 1);
+}
+
+TEST(Verify, SeesABiasThatIsOffByOneStep) {
+  Fixture f;
+  // A step of the bias is far below a code; over all outputs some code changes.
+  for (auto& code : f.node("conv1").weights->bias.span<std::int32_t>()) code += 40;
+  EXPECT_EQ(f.run().first_mismatch()->name, "conv1");
+}
+
+TEST(Verify, EqualCodesOfAnotherScaleAreNoMatch) {
+  Fixture f;
+  Node& fc = f.node("fc");
+  f.graph.values[fc.output].quantization->scale *= 1.0000002F;
+  ASSERT_NE(f.run().first_mismatch(), nullptr);
+  EXPECT_EQ(f.run().first_mismatch()->name, "fc");
+}
+
+TEST(Verify, RefusesAnotherNetwork) {
+  Fixture f;
+  Rng rng(2);
+  const auto other = quantized_model(testing::every_layer(rng), w8a8());
+  EXPECT_THROW(verify(*other, Interpreter(f.graph), f.data, 9, 4), InputError);
+}
+
+}  // namespace
+}  // namespace steelyard::deploy

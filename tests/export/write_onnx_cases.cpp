@@ -1,0 +1,118 @@
+// Writes ONNX models beside what the interpreter computes, for check_onnx.py.
+//
+// usage: write_onnx_cases FOLDER. NAME.onnx, and NAME.safetensors with "input" and every value by
+// its name, images as [N, C, H, W]; the metadata says what is expected of ONNX Runtime.
+#include <filesystem>
+
+#include "export/onnx.h"
+#include "framework/safetensors.h"
+#include "tests/export/export_support.h"
+#include "tests/export/random_graph.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::quantized_model;
+using testing::w8a8;
+
+// [N, H, W, C] as [N, C, H, W].
+Tensor channels_first(const Tensor& x) {
+  if (x.rank() != 4) return x;
+  const std::int64_t pixels = x.dim(1) * x.dim(2), channels = x.dim(3);
+  const std::size_t bytes = dtype_bytes(x.dtype());
+  const Tensor turned = Tensor::empty({x.dim(0), channels, x.dim(1), x.dim(2)}, x.dtype());
+  for (std::int64_t i = 0; i < x.size(); ++i) {
+    const std::int64_t image = i / (pixels * channels);
+    const std::int64_t pixel = i / channels % pixels;
+    const auto to = static_cast<std::size_t>((image * channels + i % channels) * pixels + pixel);
+    std::copy_n(static_cast<const char*>(x.raw()) + static_cast<std::size_t>(i) * bytes, bytes,
+                static_cast<char*>(turned.raw()) + to * bytes);
+  }
+  return turned;
+}
+
+struct Expected {
+  bool exact = true;              // every code
+  std::string operators = {};     // that the optimised graph holds, separated by spaces
+  std::string no_operators = {};  // that it does not hold
+};
+
+class Writer {
+ public:
+  explicit Writer(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  void write(const std::string& name, const Graph& graph, const Tensor& inputs,
+             const Expected& expected, const OnnxOptions& options = {}) const {
+    write_onnx(folder_ / (name + ".onnx"), graph, options);
+    TensorFile file;
+    const std::vector<Tensor> values = Interpreter(graph).run_all(inputs);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      file.tensors.push_back({graph.values[i].name, channels_first(values[i])});
+    }
+    file.tensors.push_back(
+        {"output", channels_first(dequantized(graph.values[graph.output], values[graph.output]))});
+    file.metadata = {{"exact", expected.exact ? "yes" : "no"},
+                     {"operators", expected.operators},
+                     {"no_operators", expected.no_operators}};
+    write_safetensors(folder_ / (name + ".safetensors"), file);
+  }
+
+  void write_network(const std::string& name, std::shared_ptr<Module> (*network)(Rng&),
+                     const qat::QuantizeConfig& config, const Expected& expected,
+                     const OnnxOptions& options = {}) const {
+    Rng rng(2);
+    const auto model = quantized_model(network(rng), config);
+    Graph graph = trace(*model, images(2, 8), name).graph;
+    graph.preprocessing = {DType::kU8, {{0.5F, 0.25F, 0.125F}, {0.5F, 1.0F, 2.0F}}};
+    write(name, graph, images(40, 7), expected, options);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+void write_cases(const std::filesystem::path& folder) {
+  const Writer writer(folder);
+  const std::string no_floats = "Conv Gemm Add AveragePool GlobalAveragePool FusedConv FusedGemm";
+  const Expected layers{true, "QLinearConv QGemm", no_floats};
+  const Expected residual{true, "QLinearConv QGemm QLinearAdd QLinearGlobalAveragePool", no_floats};
+  const Expected close{false, "", ""};
+  OnnxOptions int8;
+  int8.pack_int4 = false;
+  OnnxOptions tensorrt;
+  tensorrt.profile = qat::Profile::kTensorrt;
+  writer.write_network("layers", testing::every_layer, w8a8(), layers);
+  writer.write_network("layers_signed", testing::every_layer, w8a8(8, true), layers);
+  writer.write_network("layers_w4", testing::every_layer, w8a8(4), close);
+  writer.write_network("layers_w4_as_int8", testing::every_layer, w8a8(4), layers, int8);
+  writer.write_network("layers_w6", testing::every_layer, w8a8(6), layers);
+  writer.write_network("residual", testing::residual_net, w8a8(), residual);
+  writer.write_network("residual_signed", testing::residual_net, w8a8(8, true), residual);
+  writer.write_network("residual_w4", testing::residual_net, w8a8(4), close);
+  writer.write_network("residual_tensorrt", testing::residual_net, testing::tensorrt(8), close,
+                       tensorrt);
+  writer.write_network("layers_tensorrt", testing::every_layer, testing::tensorrt(8), close,
+                       tensorrt);
+  qat::QuantizeConfig partly = w8a8();
+  partly.ignore = {"fc2", "conv2"};
+  writer.write_network("partly_float", testing::every_layer, partly, close);
+  qat::QuantizeConfig narrow = w8a8();
+  narrow.groups[0].config.activations->scheme.bits = 4;
+  writer.write_network("layers_a4", testing::every_layer, narrow, layers);
+  writer.write_network("residual_a4", testing::residual_net, narrow, residual);
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    const testing::RandomGraph random(seed, seed % 2 == 0 ? DType::kU8 : DType::kI8);
+    writer.write("random" + std::to_string(seed), random.graph(), random.inputs(),
+                 {true, "QGemm", no_floats});
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::deploy
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  std::filesystem::create_directories(argv[1]);
+  steelyard::deploy::write_cases(argv[1]);
+}
