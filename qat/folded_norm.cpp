@@ -49,16 +49,22 @@ Variable FoldedNorm::normalise(const Variable& product, const Variable& bias,
                                ForwardContext& context) const {
   if (mode_ == BatchNormFold::kNone) return norm_->forward(product, context);
   const BatchNormState state = norm_->state(context);
+  const Variable& gamma = norm_->weight();
+  const Variable& beta = norm_->bias();
   const Tensor offset = bias.defined() ? bias.value() : Tensor();
-  ++*norm_->num_batches_tracked().data<std::int64_t>();
-  if (!recovers(state)) {
-    return corrected_batch_norm(product, raw_product(), norm_->weight(), norm_->bias(), offset,
-                                state);
+  Variable y;
+  if (recovers(state)) {
+    const Tensor folded_gamma = safe_gamma();
+    std::vector<double> factor = running_std(state);
+    for (std::size_t c = 0; c < factor.size(); ++c) {
+      factor[c] = folded_gamma.span<float>()[c] / factor[c];
+    }
+    y = recovered_batch_norm(product, factor, gamma, beta, offset, state);
+  } else {
+    y = corrected_batch_norm(product, raw_product(), gamma, beta, offset, state);
   }
-  const Tensor gamma = safe_gamma();
-  std::vector<double> factor = running_std(state);
-  for (std::size_t c = 0; c < factor.size(); ++c) factor[c] = gamma.span<float>()[c] / factor[c];
-  return recovered_batch_norm(product, factor, norm_->weight(), norm_->bias(), offset, state);
+  ++*norm_->num_batches_tracked().data<std::int64_t>();
+  return y;
 }
 
 }  // namespace steelyard::qat

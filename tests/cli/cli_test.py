@@ -342,7 +342,7 @@ class ResumeFloat(Resume, Case):
 
 
 class ResumeFolding(Case):
-    """Batch norm folded in every step and measured anew at the end: the same bits from any epoch's end."""
+    """Batch norm folded in every step and measured anew at the end: the same bits from any step."""
     schedule = "schedule: {freeze_bn: {epoch: 4}, reestimate_bn: {batches: 4}}\n"
 
     def test_every_mode(self):

@@ -238,7 +238,7 @@ std::map<std::string, std::vector<double>> train(BatchNormFold mode, std::int64_
 TEST_P(Reestimation, ARunThatWasStoppedEndsWithTheSameBits) {
   const auto expected = train(GetParam(), -1);
   EXPECT_EQ(expected.at("bn.num_batches_tracked"), std::vector<double>{6 + 2});
-  for (const std::int64_t stop_after : {1, 3, 5, 6}) {
+  for (const std::int64_t stop_after : {1, 5, 6}) {
     EXPECT_EQ(train(GetParam(), stop_after), expected) << "stopped after step " << stop_after;
   }
 }
