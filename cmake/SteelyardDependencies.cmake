@@ -38,11 +38,15 @@ endif()
 
 # The ONNX writer: the format's own description, compiled by protoc.
 set(STEELYARD_HAVE_ONNX OFF)
-find_package(Protobuf QUIET)
-find_file(STEELYARD_ONNX_DESCRIPTION NAMES onnx.proto onnx-ml.proto PATH_SUFFIXES onnx
-          DOC "ONNX's protobuf description")
-if(TARGET protobuf::libprotobuf-lite AND TARGET protobuf::protoc AND STEELYARD_ONNX_DESCRIPTION)
-  set(STEELYARD_HAVE_ONNX ON)
+if(NOT STEELYARD_ONNX STREQUAL "OFF")
+  find_package(Protobuf QUIET)
+  find_file(STEELYARD_ONNX_DESCRIPTION NAMES onnx.proto onnx-ml.proto PATH_SUFFIXES onnx
+            DOC "ONNX's protobuf description")
+  if(TARGET protobuf::libprotobuf-lite AND TARGET protobuf::protoc AND STEELYARD_ONNX_DESCRIPTION)
+    set(STEELYARD_HAVE_ONNX ON)
+  elseif(STEELYARD_ONNX STREQUAL "ON")
+    message(FATAL_ERROR "STEELYARD_ONNX=ON, but protobuf, protoc or onnx.proto was not found")
+  endif()
 endif()
 message(STATUS "Steelyard: oneDNN ${STEELYARD_HAVE_ONEDNN}, CUDA ${STEELYARD_HAVE_CUDA}, "
                "ONNX ${STEELYARD_HAVE_ONNX}")

@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "framework/error.h"
+
 namespace steelyard::deploy {
 
 static_assert(std::endian::native == std::endian::little, "raw_data is little-endian");
@@ -68,6 +70,25 @@ void set_attribute(onnx::NodeProto& node, const std::string& name,
   attribute.set_name(name);
   attribute.set_type(onnx::AttributeProto::INTS);
   for (const std::int64_t value : values) attribute.add_ints(value);
+}
+
+void set_attribute(onnx::NodeProto& node, const std::string& name,
+                   const std::array<std::int64_t, 2>& pair) {
+  set_attribute(node, name, std::vector<std::int64_t>{pair[0], pair[1]});
+}
+
+std::vector<std::int64_t> pads(const std::array<std::int64_t, 2>& padding) {
+  return {padding[0], padding[1], padding[0], padding[1]};
+}
+
+void set_window(onnx::NodeProto& node, const Pool2dGeometry& pool) {
+  set_attribute(node, "kernel_shape", pool.kernel);
+  set_attribute(node, "strides", pool.stride);
+  set_attribute(node, "pads", pads(pool.padding));
+}
+
+void refuse_onnx(const Node& node, const std::string& why) {
+  throw InputError("export: " + node.name + " (" + op_name(node.op) + ") has no ONNX form: " + why);
 }
 
 }  // namespace steelyard::deploy

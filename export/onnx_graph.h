@@ -3,6 +3,7 @@
 
 #include <onnx.pb.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,6 +41,16 @@ class OnnxGraph {
 void set_attribute(onnx::NodeProto& node, const std::string& name, std::int64_t value);
 void set_attribute(onnx::NodeProto& node, const std::string& name,
                    const std::vector<std::int64_t>& values);
+void set_attribute(onnx::NodeProto& node, const std::string& name,
+                   const std::array<std::int64_t, 2>& pair);
+
+// {top, left, bottom, right}.
+std::vector<std::int64_t> pads(const std::array<std::int64_t, 2>& padding);
+// Kernel, strides and padding.
+void set_window(onnx::NodeProto& node, const Pool2dGeometry& pool);
+
+// Throws InputError.
+[[noreturn]] void refuse_onnx(const Node& node, const std::string& why);
 
 // Writes the nodes of a validated graph and what they read.
 class OnnxNodes {
@@ -60,8 +71,14 @@ class OnnxNodes {
   void add_activation(kernels::Activation activation, const std::string& input,
                       const std::string& output);
 
+  // The input of a linear map.
+  std::string operand(const Node& node);
   std::string weight(const Node& node);
   std::string bias(const Node& node);
+
+  bool stored_as_s8(const Quantization& q) const;
+  int code_type(const Quantization& q) const;
+  std::int8_t stored_zero_point(const Quantization& q) const;
 
   // Quantizes `real` to the node's output value and dequantizes that.
   void quantize(const Node& node, const std::string& real);

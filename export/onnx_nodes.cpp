@@ -1,8 +1,6 @@
-#include <algorithm>
 #include <cmath>
 
 #include "export/onnx_graph.h"
-#include "framework/error.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -10,30 +8,8 @@ namespace {
 using kernels::Activation;
 using kernels::CodeRange;
 
-// Code 1 on every tap: with the scale average_weight_scale(count), an average.
-constexpr std::int8_t kOne = 1;
-
 CodeRange range_of(DType dtype) {
   return dtype == DType::kI8 ? CodeRange{-128, 127} : CodeRange{0, 255};
-}
-
-// {top, left, bottom, right}.
-std::vector<std::int64_t> pads(const std::array<std::int64_t, 2>& padding) {
-  return {padding[0], padding[1], padding[0], padding[1]};
-}
-
-std::vector<std::int64_t> list(const std::array<std::int64_t, 2>& pair) {
-  return {pair[0], pair[1]};
-}
-
-void set_window(onnx::NodeProto& node, const Pool2dGeometry& pool) {
-  set_attribute(node, "kernel_shape", list(pool.kernel));
-  set_attribute(node, "strides", list(pool.stride));
-  set_attribute(node, "pads", pads(pool.padding));
-}
-
-[[noreturn]] void refuse(const Node& node, const std::string& why) {
-  throw InputError("export: " + node.name + " (" + op_name(node.op) + ") has no ONNX form: " + why);
 }
 
 // The output's codes are codes of the input: no rounding, nothing to clamp.
@@ -96,7 +72,7 @@ void OnnxNodes::add_operation(const Node& node, const std::string& output) {
     case Op::kQuantize:
       break;
   }
-  refuse(node, "unknown operation");
+  refuse_onnx(node, "unknown operation");
 }
 
 void OnnxNodes::add_activation(Activation activation, const std::string& input,
@@ -110,64 +86,6 @@ void OnnxNodes::add_activation(Activation activation, const std::string& input,
             {input, onnx_.floats(output + "/min", {ends, 1}, {}),
              onnx_.floats(output + "/max", {ends + 1, 1}, {})},
             output);
-}
-
-void OnnxNodes::add_linear_map(const Node& node, const std::string& output) {
-  std::vector<std::string> inputs{tensor(node.inputs[0]), weight(node)};
-  if (node.weights->bias.defined()) inputs.push_back(bias(node));
-  if (node.op == Op::kLinear) {
-    const Shape& in = graph_.values[node.inputs[0]].shape;
-    if (in.size() != 1) refuse(node, "expected a row of features, got " + shape_string(in));
-    set_attribute(onnx_.add("Gemm", inputs, output), "transB", 1);
-    return;
-  }
-  const Shape& kernel = node.weights->weight.shape();
-  onnx::NodeProto& conv = onnx_.add("Conv", inputs, output);
-  set_attribute(conv, "kernel_shape", std::vector<std::int64_t>{kernel[2], kernel[3]});
-  set_attribute(conv, "strides", list(node.conv.stride));
-  set_attribute(conv, "pads", pads(node.conv.padding));
-  set_attribute(conv, "dilations", list(node.conv.dilation));
-  set_attribute(conv, "group", node.conv.groups);
-}
-
-std::string OnnxNodes::weight(const Node& node) {
-  const Weights& weights = *node.weights;
-  const std::string name = node.name + "/weight";
-  const Shape& shape = weights.weight.shape();
-  if (!weights.integer()) return onnx_.floats(name, weights.weight.span<float>(), shape);
-  const int type =
-      options_.pack_int4 && weights.bits <= 4 ? kOnnxInt4 : int{onnx::TensorProto::INT8};
-  const std::vector<std::int8_t> zeros(weights.scales.size(), 0);
-  onnx::NodeProto& real =
-      onnx_.add("DequantizeLinear",
-                {onnx_.codes(name + "_codes", type, weights.weight.span<std::int8_t>(), shape),
-                 onnx_.floats(name + "_scale", weights.scales, {shape[0]}),
-                 onnx_.codes(name + "_zero_point", type, zeros, {shape[0]})},
-                name);
-  set_attribute(real, "axis", 0);
-  return name;
-}
-
-std::string OnnxNodes::bias(const Node& node) {
-  const Weights& weights = *node.weights;
-  const std::string name = node.name + "/bias";
-  const Shape& shape = weights.bias.shape();
-  if (!weights.integer()) return onnx_.floats(name, weights.bias.span<float>(), shape);
-  const float in_scale = graph_.values[node.inputs[0]].quantization->scale;
-  std::vector<float> scales;
-  for (const float scale : weights.scales) scales.push_back(in_scale * scale);
-  if (!std::all_of(scales.begin(), scales.end(), [](float s) { return std::isnormal(s); })) {
-    refuse(node, "a scale of its bias is no normal float");
-  }
-  const std::vector<std::int32_t> zeros(scales.size(), 0);
-  onnx::NodeProto& real =
-      onnx_.add("DequantizeLinear",
-                {onnx_.int32s(name + "_codes", weights.bias.span<std::int32_t>(), shape),
-                 onnx_.floats(name + "_scale", scales, shape),
-                 onnx_.int32s(name + "_zero_point", zeros, shape)},
-                name);
-  set_attribute(real, "axis", 0);
-  return name;
 }
 
 void OnnxNodes::add_pool(const Node& node, const std::string& output) {
@@ -193,24 +111,6 @@ void OnnxNodes::add_pool(const Node& node, const std::string& output) {
   }
 }
 
-void OnnxNodes::add_average_of_codes(const Node& node, const std::string& output) {
-  const auto [height, width] = node.pool.kernel;
-  const std::int64_t channels = graph_.values[node.output].shape.back();
-  const float scale = kernels::average_weight_scale(height * width);
-  const std::string name = node.name + "/weight";
-  const std::vector<std::int8_t> ones(static_cast<std::size_t>(channels * height * width), kOne);
-  const std::int8_t zero = 0;
-  onnx_.add(
-      "DequantizeLinear",
-      {onnx_.codes(name + "_codes", onnx::TensorProto::INT8, ones, {channels, 1, height, width}),
-       onnx_.floats(name + "_scale", {&scale, 1}, {}),
-       onnx_.codes(name + "_zero_point", onnx::TensorProto::INT8, {&zero, 1}, {})},
-      name);
-  onnx::NodeProto& conv = onnx_.add("Conv", {tensor(node.inputs[0]), name}, output);
-  set_window(conv, node.pool);
-  set_attribute(conv, "group", channels);
-}
-
 // QuantizeLinear saturates at the ends of its type. Where fewer codes are left, by a narrower range
 // or an activation whose zero is no end, the codes are clipped as values: their codes are exact,
 // and the operation before still fuses.
@@ -233,15 +133,27 @@ void OnnxNodes::quantize(const Node& node, const std::string& real) {
   quantize_and_back(node, clipped, node.name, output);
 }
 
+bool OnnxNodes::stored_as_s8(const Quantization& q) const {
+  return q.dtype == DType::kI8 && options_.profile != qat::Profile::kOrt;
+}
+
+int OnnxNodes::code_type(const Quantization& q) const {
+  return stored_as_s8(q) ? onnx::TensorProto::INT8 : onnx::TensorProto::UINT8;
+}
+
+// Its byte, that of u8 too.
+std::int8_t OnnxNodes::stored_zero_point(const Quantization& q) const {
+  const bool shifted = q.dtype == DType::kI8 && !stored_as_s8(q);
+  return static_cast<std::int8_t>(q.zero_point + (shifted ? 128 : 0));
+}
+
 void OnnxNodes::quantize_and_back(const Node& node, const std::string& real,
                                   const std::string& prefix, const std::string& output) {
   const Quantization& q = *graph_.values[node.output].quantization;
-  const bool is_signed = q.dtype == DType::kI8;
-  const bool shifted = is_signed && options_.profile == qat::Profile::kOrt;
-  const auto zero_point = static_cast<std::int8_t>(q.zero_point + (shifted ? 128 : 0));
-  const int type = is_signed && !shifted ? onnx::TensorProto::INT8 : onnx::TensorProto::UINT8;
+  const std::int8_t zero_point = stored_zero_point(q);
   const std::string scale_name = onnx_.floats(prefix + "/scale", {&q.scale, 1}, {});
-  const std::string zero_name = onnx_.codes(prefix + "/zero_point", type, {&zero_point, 1}, {});
+  const std::string zero_name =
+      onnx_.codes(prefix + "/zero_point", code_type(q), {&zero_point, 1}, {});
   const std::string codes = prefix + "/codes";
   onnx_.add("QuantizeLinear", {real, scale_name, zero_name}, codes);
   onnx_.add("DequantizeLinear", {codes, scale_name, zero_name}, output);
@@ -255,7 +167,7 @@ void OnnxNodes::clip(const Node& node, CodeRange range, const std::string& real,
                                                  static_cast<float>(q.zero_point), q.scale);
     const auto grid = kernels::make_affine(q.range, q.scale, q.zero_point);
     if (kernels::quantize_value(value, grid) != code || !std::isfinite(value)) {
-      refuse(node, "the value of code " + std::to_string(code) + " is not exact");
+      refuse_onnx(node, "the value of code " + std::to_string(code) + " is not exact");
     }
     return value;
   };

@@ -77,6 +77,7 @@ void write_cases(const std::filesystem::path& folder) {
   const std::string no_floats = "Conv Gemm Add AveragePool GlobalAveragePool FusedConv FusedGemm";
   const Expected layers{true, "QLinearConv QGemm", no_floats};
   const Expected residual{true, "QLinearConv QGemm QLinearAdd QLinearGlobalAveragePool", no_floats};
+  const Expected floats{false, "QLinearConv QGemm Conv", ""};
   const Expected close{false, "", ""};
   OnnxOptions int8;
   int8.pack_int4 = false;
@@ -96,7 +97,7 @@ void write_cases(const std::filesystem::path& folder) {
                        tensorrt);
   qat::QuantizeConfig partly = w8a8();
   partly.ignore = {"fc2", "conv2"};
-  writer.write_network("partly_float", testing::every_layer, partly, close);
+  writer.write_network("partly_float", testing::every_layer, partly, floats);
   qat::QuantizeConfig narrow = w8a8();
   narrow.groups[0].config.activations->scheme.bits = 4;
   writer.write_network("layers_a4", testing::every_layer, narrow, layers);

@@ -1,0 +1,126 @@
+// The ONNX writer without ONNX Runtime: bytes, options and what is refused. check_onnx.py judges
+// what the files compute.
+#include "export/onnx.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "framework/error.h"
+#include "tests/export/export_support.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::message_of;
+using testing::quantized_model;
+using testing::w8a8;
+
+Graph network(int weight_bits) {
+  Rng rng(2);
+  const auto model = quantized_model(testing::every_layer(rng), w8a8(weight_bits));
+  return trace(*model, images(1, 1), "net").graph;
+}
+
+class Onnx : public ::testing::Test {
+ protected:
+  std::string written(const Graph& graph, const OnnxOptions& options = {}) const {
+    write_onnx(path_, graph, options);
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string refusal(const Graph& graph, const OnnxOptions& options = {}) const {
+    const std::string message = message_of<InputError>([&] { write_onnx(path_, graph, options); });
+    EXPECT_FALSE(std::filesystem::exists(path_));
+    return message;
+  }
+
+  testing::TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_.path() / "model.onnx";
+};
+
+bool holds(const std::string& bytes, const std::string& text) {
+  return bytes.find(text) != std::string::npos;
+}
+
+TEST_F(Onnx, EqualGraphsGiveEqualBytes) {
+  const std::string bytes = written(network(8));
+  EXPECT_EQ(bytes, written(network(8)));
+  EXPECT_NE(bytes, written(network(6)));
+}
+
+TEST_F(Onnx, SaysHowTheInputIsMade) {
+  Graph graph = network(8);
+  graph.preprocessing = {DType::kU8, {{0.5F}, {0.25F}}};
+  EXPECT_TRUE(
+      holds(written(graph), R"({"dtype":"u8","scale":"1/255","mean":[0.5],"stddev":[0.25]})"));
+}
+
+// ir_version (field 1) is the file's first.
+TEST_F(Onnx, FourBitsAreHalfAsLargeAndNeedANewerFormat) {
+  const Graph graph = network(4);
+  OnnxOptions wide;
+  wide.pack_int4 = false;
+  const std::string packed = written(graph), unpacked = written(graph, wide);
+  EXPECT_EQ(packed.substr(0, 2), "\x08\x0A");
+  EXPECT_EQ(unpacked.substr(0, 2), "\x08\x07");
+  EXPECT_EQ(written(network(5)).substr(0, 2), "\x08\x07");
+  std::int64_t weights = 0;
+  for (const Node& node : graph.nodes) weights += node.weights ? node.weights->weight.size() : 0;
+  EXPECT_GT(unpacked.size() - packed.size(), weights * 0.45);
+}
+
+TEST_F(Onnx, RefusesWhatIsNotFinite) {
+  Graph graph = network(8);
+  graph.values[2].quantization->scale = NAN;
+  EXPECT_TRUE(holds(refusal(graph), "expected a finite scale above 0, got nan"));
+  graph = network(8);
+  graph.preprocessing.normalization.mean = {INFINITY};
+  EXPECT_EQ(refusal(graph), "export: the normalisation is not finite");
+
+  qat::QuantizeConfig partly = w8a8();
+  partly.ignore = {"fc2"};
+  Rng rng(2);
+  graph = trace(*quantized_model(testing::every_layer(rng), partly), images(1, 1), "net").graph;
+  graph.nodes.back().weights->weight.data<float>()[0] = INFINITY;
+  EXPECT_TRUE(holds(refusal(graph), "fc2 (linear): a parameter is inf"));
+}
+
+TEST_F(Onnx, RefusesWhatHasNoForm) {
+  Graph graph = network(8);
+  graph.nodes[1].weights->scales[0] = 1e-38F;  // times the input's scale: a denormal bias scale
+  EXPECT_EQ(refusal(graph),
+            "export: conv1 (conv2d) has no ONNX form: a scale of its bias is no normal float");
+  graph = network(8);
+  graph.output = graph.input;
+  EXPECT_EQ(refusal(graph), "export: the graph has no operation");
+  graph = network(8);
+  graph.nodes[1].name = graph.nodes[2].name;
+  EXPECT_TRUE(holds(refusal(graph), "is not that of one node and its output"));
+  OnnxOptions small;
+  small.max_bytes = 5000;
+  EXPECT_TRUE(holds(refusal(network(8), small), "an ONNX file holds at most 5000 bytes"));
+}
+
+TEST_F(Onnx, RefusesRowsOfFeaturesThatAreImages) {
+  Graph graph;
+  graph.values = {{"input", {2, 2, 3}, {}}, {"fc", {2, 2, 4}, {}}};
+  Node node;
+  node.op = Op::kLinear;
+  node.name = "fc";
+  node.inputs = {0};
+  node.output = 1;
+  node.weights = Weights{.weight = Tensor::zeros({4, 3}), .scales = {}, .bias = {}};
+  graph.nodes = {node};
+  graph.output = 1;
+  EXPECT_EQ(refusal(graph),
+            "export: fc (linear) has no ONNX form: expected a row of features, got [2, 2, 3]");
+}
+
+}  // namespace
+}  // namespace steelyard::deploy
