@@ -8,6 +8,7 @@
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "export/interpreter.h"
+#include "export/onnx_runtime.h"
 #include "framework/data/data_loader.h"
 #include "framework/data/idx.h"
 #include "framework/error.h"
@@ -20,6 +21,7 @@ namespace steelyard::cli {
 namespace {
 
 constexpr std::int64_t kBatch = 256;
+constexpr std::int64_t kWholeFile = INT64_MAX;
 
 struct Options {
   std::string model;
@@ -33,6 +35,7 @@ struct Predictor {
   DType dtype = DType::kU8;
   Shape sample;
   bool classifies = true;
+  std::int64_t batch = kBatch;
   std::function<Tensor(const Tensor&)> run;
 };
 
@@ -40,31 +43,51 @@ Predictor integer_predictor(const std::filesystem::path& path) {
   auto interpreter =
       std::make_shared<deploy::Interpreter>(deploy::load_graph(path), deploy::Engine::kFast);
   const deploy::Graph& graph = interpreter->graph();
+  const Shape& output = graph.values[graph.output].shape;
   return {graph.preprocessing.dtype, graph.values[graph.input].shape,
-          graph.values[graph.output].shape.size() == 1 && graph.values[graph.output].shape[0] > 1,
+          output.size() == 1 && output[0] > 1, kBatch,
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
 
-Predictor checkpoint_predictor(const std::string& folder) {
-  const Registries registries;
-  const std::shared_ptr<Experiment> experiment = load_run(folder, "last", registries).experiment;
+// With a run's data and preprocessing: `run` gets normalised inputs.
+Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
+                        const std::function<Tensor(const Tensor&)>& run) {
   const Shape& shape = experiment->test().inputs.shape();
   return {experiment->test().inputs.dtype(),
           {shape.begin() + 1, shape.end()},
           experiment->test().classes > 0,
-          [experiment](const Tensor& inputs) {
-            const NoGradGuard no_grad;
-            ForwardContext context;
-            const Variable x(normalized(inputs, experiment->normalization()));
-            return experiment->model().forward(x, context).value();
+          batch,
+          [experiment, run](const Tensor& inputs) {
+            return run(normalized(inputs, experiment->normalization()));
           }};
+}
+
+Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
+                         const std::filesystem::path& path) {
+  const auto runtime = deploy::find_onnx_runtime();
+  if (!runtime) {
+    throw InputError(
+        "no Python with onnxruntime: scripts/python_env makes one, and "
+        "$STEELYARD_PYTHON may name another");
+  }
+  return run_predictor(experiment, kWholeFile, [runtime, path](const Tensor& inputs) {
+    return deploy::run_onnx(*runtime, path, inputs);
+  });
 }
 
 Predictor make_predictor(const Options& options) {
   if (!std::filesystem::is_directory(options.model)) return integer_predictor(options.model);
-  if (options.with == "checkpoint") return checkpoint_predictor(options.model);
-  return integer_predictor(
-      export_path(std::filesystem::path(options.model) / "export", "safetensors"));
+  const std::filesystem::path exported = std::filesystem::path(options.model) / "export";
+  if (options.with == "integer") return integer_predictor(export_path(exported, "safetensors"));
+  const Registries registries;
+  const std::shared_ptr<Experiment> experiment =
+      load_run(options.model, "last", registries).experiment;
+  if (options.with == "onnx") return onnx_predictor(experiment, export_path(exported, "onnx"));
+  return run_predictor(experiment, kBatch, [experiment](const Tensor& inputs) {
+    const NoGradGuard no_grad;
+    ForwardContext context;
+    return experiment->model().forward(Variable(inputs), context).value();
+  });
 }
 
 Tensor read_inputs(const std::string& file) {
@@ -105,9 +128,10 @@ ExitCode predict(const Options& options) {
   require_inputs_fit(options.file, inputs, predictor);
   const std::int64_t count = inputs.dim(0);
   Dataset data{inputs, Tensor::zeros({count}, DType::kI64), 1};
-  for (std::int64_t begin = 0; begin < count; begin += kBatch) {
+  const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
+  for (std::int64_t begin = 0; begin < count; begin += batch) {
     std::vector<std::int64_t> samples;
-    for (std::int64_t i = begin; i < std::min(begin + kBatch, count); ++i) samples.push_back(i);
+    for (std::int64_t i = begin; i < std::min(begin + batch, count); ++i) samples.push_back(i);
     const Tensor outputs = predictor.run(select_samples(data, samples).inputs);
     const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
     for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -128,8 +152,8 @@ Run add_predict(CLI::App& app) {
                    "IDX images, plain or gzip, or a safetensors file with `inputs`")
       ->required();
   verb->add_option("--with", options->with,
-                   "For a run: its checkpoint, or the exported integer model (default: checkpoint)")
-      ->check(CLI::IsMember({"checkpoint", "integer"}));
+                   "For a run: its checkpoint, or what was exported (default: checkpoint)")
+      ->check(CLI::IsMember({"checkpoint", "integer", "onnx"}));
   add_threads(*verb, options->threads);
   return [options] { return predict(*options); };
 }

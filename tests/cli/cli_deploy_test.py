@@ -41,6 +41,20 @@ class Deploy(Case):
         self.assertIn("add + relu of", graph)
         self.assertEqual(graph, self.succeed("inspect", "--graph", model))
 
+    def test_onnx_file(self):
+        run = self.trained("run")
+        self.succeed("export", run)
+        judged = self.succeed("verify", run)
+        if "ONNX: skipped" in judged:
+            self.skipTest("no Python with onnxruntime")
+        self.assertRegex(judged, r"ONNX Runtime [\d.]+: top-1 [\d.]+ %, the same class for 100.00 %; "
+                                 r"0 of 160 outputs differ, by at most 0\n")
+        data = os.path.join(self.data, "test.safetensors")
+        self.assertEqual(self.succeed("predict", run, data), self.succeed("predict", run, data, "--with", "onnx"))
+        with open(self.path(run, "export", "model.onnx"), "r+b") as file:
+            file.truncate(1000)
+        self.fail_with(1, "model.onnx", arguments=["verify", run])
+
     def test_equal_runs_export_equal_bytes(self):
         for name in ("a", "b"):
             self.trained(name)

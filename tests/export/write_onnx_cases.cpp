@@ -1,7 +1,8 @@
 // Writes ONNX models beside what the interpreter computes, for check_onnx.py.
 //
-// usage: write_onnx_cases FOLDER. NAME.onnx, and NAME.safetensors with "input" and every value by
-// its name, images as [N, C, H, W]; the metadata says what is expected of ONNX Runtime.
+// usage: write_onnx_cases FOLDER [RANDOM_GRAPHS]. NAME.onnx, and NAME.safetensors with "input" and
+// every value by its name, images as [N, C, H, W]; the metadata says what is expected of ONNX
+// Runtime.
 #include <filesystem>
 
 #include "export/onnx.h"
@@ -72,7 +73,7 @@ class Writer {
   std::filesystem::path folder_;
 };
 
-void write_cases(const std::filesystem::path& folder) {
+void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   const Writer writer(folder);
   const std::string no_floats = "Conv Gemm Add AveragePool GlobalAveragePool FusedConv FusedGemm";
   const Expected layers{true, "QLinearConv QGemm", no_floats};
@@ -102,7 +103,7 @@ void write_cases(const std::filesystem::path& folder) {
   narrow.groups[0].config.activations->scheme.bits = 4;
   writer.write_network("layers_a4", testing::every_layer, narrow, layers);
   writer.write_network("residual_a4", testing::residual_net, narrow, residual);
-  for (unsigned seed = 1; seed <= 30; ++seed) {
+  for (unsigned seed = 1; seed <= random_graphs; ++seed) {
     const testing::RandomGraph random(seed, seed % 2 == 0 ? DType::kU8 : DType::kI8);
     writer.write("random" + std::to_string(seed), random.graph(), random.inputs(),
                  {true, "QGemm", no_floats});
@@ -113,7 +114,8 @@ void write_cases(const std::filesystem::path& folder) {
 }  // namespace steelyard::deploy
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2 && argc != 3) return 2;
   std::filesystem::create_directories(argv[1]);
-  steelyard::deploy::write_cases(argv[1]);
+  steelyard::deploy::write_cases(argv[1],
+                                 argc == 3 ? static_cast<unsigned>(std::stoul(argv[2])) : 30);
 }

@@ -185,6 +185,26 @@ TEST(DataLoader, NormalisesBytesAndFloats) {
   EXPECT_EQ(floats.targets.span<float>()[1], 8.0F);
 }
 
+TEST(DataLoader, NormalisesWholeTensorsAsBatches) {
+  for (const DType dtype : {DType::kU8, DType::kF32}) {
+    Dataset d{Tensor::zeros({5, 2, 3, 2}, dtype), Tensor::zeros({5}, DType::kI64), 2};
+    for (std::int64_t i = 0; i < d.inputs.size(); ++i) {
+      if (dtype == DType::kU8) d.inputs.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 4);
+      if (dtype == DType::kF32) d.inputs.data<float>()[i] = 0.3F * static_cast<float>(i);
+    }
+    LoaderOptions options;
+    options.batch_size = 5;
+    options.normalization = {{0.25F, 0.5F}, {0.1F, 3.0F}};
+    const Tensor all = normalized(d.inputs, options.normalization);
+    const Batch batch = make_batch(d, options, 0, 0);
+    EXPECT_TRUE(std::ranges::equal(all.span<float>(), batch.inputs.span<float>()));
+    EXPECT_THROW(normalized(d.inputs, {{0.5F}, {1.0F}}), InputError);
+  }
+  EXPECT_THROW(normalized(Tensor::zeros({4}), {}), InputError);
+  EXPECT_THROW(normalized(Tensor::zeros({4, 2}, DType::kI64), {}), InputError);
+  EXPECT_EQ(normalized(Tensor::zeros({0, 2}), {}).shape(), (Shape{0, 2}));
+}
+
 TEST(DataLoader, CountsBatches) {
   const Dataset d = images(10, 4, 1);
   LoaderOptions options;
