@@ -153,6 +153,7 @@ void Trainer::train_step(const Batch& batch) {
 }
 
 void Trainer::finish_epoch() {
+  for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
   report.train_loss = position_.loss_sum / static_cast<double>(position_.samples);
   bool improved = false;

@@ -51,6 +51,8 @@ class TrainerCallback {
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
   // After the optimizer's step, before any checkpoint of it.
   virtual void on_step_end(const StepReport& /*report*/) {}
+  // After the epoch's last step, before the model is evaluated: it may still change.
+  virtual void on_steps_done(std::int64_t /*epoch*/) {}
   // Before the epoch's checkpoint.
   virtual void on_epoch_end(const EpochReport& /*report*/) {}
 };

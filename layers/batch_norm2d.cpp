@@ -2,8 +2,6 @@
 
 #include <stdexcept>
 
-#include "framework/ops/batch_norm.h"
-
 namespace steelyard {
 namespace {
 
@@ -29,15 +27,24 @@ BatchNorm2d::BatchNorm2d(const BatchNorm2dOptions& options)
           register_buffer("num_batches_tracked", Tensor::zeros(Shape{}, DType::kI64))) {}
 
 Variable BatchNorm2d::forward(const Variable& x, ForwardContext& context) {
-  const bool batch_statistics = context.training && !frozen_;
-  Variable y = batch_norm(x, weight_, bias_,
-                          {.running_mean = running_mean_,
-                           .running_var = running_var_,
-                           .eps = options_.eps,
-                           .momentum = options_.momentum,
-                           .batch_statistics = batch_statistics});
-  if (batch_statistics) ++*num_batches_tracked_.data<std::int64_t>();
+  const BatchNormState used = state(context);
+  Variable y = batch_norm(x, weight_, bias_, used);
+  if (used.batch_statistics) ++*num_batches_tracked_.data<std::int64_t>();
   return y;
+}
+
+BatchNormState BatchNorm2d::state(const ForwardContext& context) const {
+  return {.running_mean = running_mean_,
+          .running_var = running_var_,
+          .eps = options_.eps,
+          .momentum = options_.momentum,
+          .batch_statistics = context.training && !frozen_};
+}
+
+void BatchNorm2d::set_momentum(double momentum) {
+  BatchNorm2dOptions changed = options_;
+  changed.momentum = momentum;
+  options_ = checked(changed);
 }
 
 std::string BatchNorm2d::description() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "framework/module.h"
+#include "framework/ops/batch_norm.h"
 
 namespace steelyard {
 
@@ -27,6 +28,12 @@ class BatchNorm2d : public Module {
   // learn.
   void set_frozen(bool frozen) { frozen_ = frozen; }
   bool frozen() const { return frozen_; }
+
+  // The weight of the new batch from now on, in [0, 1].
+  void set_momentum(double momentum);
+
+  // The running statistics, and whether a pass in this context uses those of its batch instead.
+  BatchNormState state(const ForwardContext& context) const;
 
   const BatchNorm2dOptions& options() const { return options_; }
   const Variable& weight() const { return weight_; }

@@ -1,7 +1,7 @@
 // Folding a batch norm with fixed statistics into the layer before it.
 #pragma once
 
-#include "framework/tensor.h"
+#include "framework/ops/batch_norm.h"
 #include "layers/batch_norm2d.h"
 
 namespace steelyard::qat {
@@ -12,9 +12,18 @@ struct FoldedWeights {
 };
 
 // weight' = weight * gamma / sqrt(var + eps), bias' = beta + (bias - mean) * gamma / sqrt(var +
-// eps) from the running statistics, computed in double; `bias` may be undefined. f32. gamma = 0
+// eps) from the running statistics, computed in double; `bias` may be undefined. gamma = 0
 // gives a zero channel with bias beta. Source: Jacob et al. 2018, section 3.2. Throws
 // std::invalid_argument when the channels differ.
 FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNorm2d& norm);
+
+// The same weight' and bias' on the tape, f32 or f64: gradients reach weight [O, ...], gamma, beta
+// and bias [O] (may be undefined); the running statistics in `state` are constants.
+Variable fold_weight(const Variable& weight, const Variable& gamma, const BatchNormState& state);
+Variable fold_bias(const Variable& bias, const Variable& gamma, const Variable& beta,
+                   const BatchNormState& state);
+
+// sqrt(var + eps) of the running variance.
+std::vector<double> running_std(const BatchNormState& state);
 
 }  // namespace steelyard::qat

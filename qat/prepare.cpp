@@ -82,7 +82,8 @@ kernels::Activation activation_of(Module& module) {
 
 class Preparer {
  public:
-  explicit Preparer(const QuantizeConfig& config) : targets_(config), profile_(config.profile) {
+  explicit Preparer(const QuantizeConfig& config)
+      : targets_(config), bn_fold_(config.bn_fold), profile_(config.profile) {
     for (const QuantizeGroup& group : config.groups) {
       validate(group.config, profile_);
       if (group.config.activations && !joins_) joins_ = group.config.activations;
@@ -165,6 +166,7 @@ class Preparer {
     const QConfig* config = &own;
 
     FoldedWeights folded;
+    const bool drops_norm = bn_fold_ == BatchNormFold::kFrozen;
     auto* norm = chain.norm != nullptr ? as<BatchNorm2d>(**chain.norm) : nullptr;
     const auto activation = chain.activation != nullptr ? activation_of(**chain.activation)
                                                         : kernels::Activation::kNone;
@@ -172,7 +174,7 @@ class Preparer {
     std::shared_ptr<QuantizedLayer> layer;
     const auto build = [&]<typename Quantized>(auto& source, std::shared_ptr<Quantized>) {
       const Tensor bias = source.bias().defined() ? source.bias().value() : Tensor();
-      if (norm != nullptr) {
+      if (norm != nullptr && drops_norm) {
         folded = fold_batch_norm(source.weight().value(), bias, *norm);
         return std::make_shared<Quantized>(source.options(), folded.weight, folded.bias, *config,
                                            activation);
@@ -185,7 +187,8 @@ class Preparer {
       layer = build(*as<Conv2d>(*original), std::shared_ptr<QatConv2d>());
     }
     chain.layer->replace(layer);
-    if (chain.norm != nullptr) chain.norm->replace(std::make_shared<Identity>());
+    if (norm != nullptr && drops_norm) chain.norm->replace(std::make_shared<Identity>());
+    if (norm != nullptr && !drops_norm) keep_norm(*chain.norm, *layer);
     if (chain.activation != nullptr) chain.activation->replace(std::make_shared<Identity>());
     wire_input(*layer, *target, path, in);
     return describe_layer(chain, *layer, *target, path, reader);
@@ -194,6 +197,14 @@ class Preparer {
   // TensorRT quantizes what weighted layers read, not what they write (docs/exports.md).
   bool keeps_output_in_float(Reader reader) const {
     return profile_ == Profile::kTensorrt && reader != Reader::kLayer;
+  }
+
+  // The norm stays in its slot, and the layer before it does its work.
+  void keep_norm(Slot& slot, QuantizedLayer& layer) {
+    const auto norm = std::dynamic_pointer_cast<BatchNorm2d>(slot.module());
+    const auto folded = std::make_shared<FoldedNorm>(norm, bn_fold_);
+    slot.replace(folded);
+    layer.take_norm(folded);
   }
 
   // The tensor the layer reads: quantized at its producer, else at this reader.
@@ -217,14 +228,15 @@ class Preparer {
 
   Flow describe_layer(const Chain& chain, QuantizedLayer& layer, const QConfig& config,
                       const std::string& path, Reader reader) {
+    const bool folds = chain.norm != nullptr && bn_fold_ != BatchNormFold::kNone;
     if (config.weights) {
       row(path, "weight", scheme_text(*config.weights), config.weights->observer.type,
-          chain.norm != nullptr ? chain.norm_path + " folded in" : "");
+          folds ? chain.norm_path + " folded in" + norm_note() : "");
     } else {
       row(path, "weight", "float", "-", "no weights in its group");
     }
     const bool integers = config.weights && config.activations;
-    if (layer.bias().defined()) {
+    if (layer.bias().defined() || folds) {
       row(path, "bias", integers ? "int32, scale s_x * s_w" : "float", "-", "");
     }
     Flow out{Flow::Kind::kFloat, path};
@@ -238,10 +250,26 @@ class Preparer {
     } else {
       row(path, "output", "float", "-", "no activations in its group");
     }
-    if (chain.norm != nullptr) row(chain.norm_path, "-", "-", "-", "folded into " + path);
+    if (chain.norm != nullptr) {
+      row(chain.norm_path, "-", folds ? "-" : "float", "-",
+          folds ? "folded into " + path + norm_note() : "between product and output of " + path);
+    }
     if (chain.activation != nullptr)
       row(chain.activation_path, "-", "-", "-", "fused into " + path);
     return out;
+  }
+
+  std::string norm_note() const {
+    switch (bn_fold_) {
+      case BatchNormFold::kBatchCorrected:
+        return " (batch_corrected)";
+      case BatchNormFold::kOneConvolution:
+        return " (one_convolution)";
+      case BatchNormFold::kFrozen:
+      case BatchNormFold::kNone:
+        break;
+    }
+    return "";
   }
 
   static std::string float_output_note(Reader reader) {
@@ -375,6 +403,7 @@ class Preparer {
   }
 
   TargetMatcher targets_;
+  BatchNormFold bn_fold_;
   Profile profile_;
   // The quantizer of sums and averages, which no target names: the first group's activations.
   std::optional<QuantizerConfig> joins_;

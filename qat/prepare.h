@@ -15,11 +15,11 @@ struct PreparedModel {
   Plan plan;
 };
 
-// Swaps every chosen Linear and Conv2d inside `model` for its quantized form, folds batch norms
-// that follow them from their running statistics, fuses ReLU and ReLU6, lets pooling, flattening,
-// dropout and residual sums work on codes, and puts a quantizer on the model's input. Parameter
-// names stay; a folded batch norm's tensors disappear into the layer's weight and bias. `model` is
-// taken apart: use the result only.
+// Swaps every chosen Linear and Conv2d inside `model` for its quantized form, lets them take along
+// batch norms that follow (config.bn_fold) and ReLU and ReLU6, lets pooling, flattening, dropout
+// and residual sums work on codes, and puts a quantizer on the model's input. Parameter names stay;
+// only BatchNormFold::kFrozen lets a batch norm's tensors disappear into the layer's weight and
+// bias. `model` is taken apart: use the result only.
 //
 // Sequential and Residual are understood; inside other containers each chosen child is swapped by
 // itself and quantizes inputs that arrive without codes. Throws InputError when a target or ignore

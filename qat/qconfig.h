@@ -30,6 +30,14 @@ struct QuantizeGroup {
   std::vector<std::string> target_places{};  // where each was written, for messages; may be empty
 };
 
+// What becomes of a batch norm behind a quantized layer (docs/numerics.md has the formulas).
+enum class BatchNormFold {
+  kFrozen,          // folded once, from its running statistics, and dropped
+  kNone,            // stays a float operation behind the product
+  kBatchCorrected,  // folded in every step; a second product, in float, has the batch's statistics
+  kOneConvolution   // folded in every step; the batch's statistics come from the folded product
+};
+
 // Which tensors carry codes, as the runtime wants them that will execute the model.
 enum class Profile {
   kOrt,      // ONNX Runtime: every output, both operands of a sum and the sum
@@ -41,6 +49,7 @@ struct QuantizeConfig {
   // Written as targets are: left in float, a container with everything beneath it.
   std::vector<std::string> ignore;
   std::vector<std::string> ignore_places{};  // as target_places
+  BatchNormFold bn_fold = BatchNormFold::kFrozen;
   Profile profile = Profile::kOrt;
 };
 

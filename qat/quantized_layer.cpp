@@ -12,10 +12,10 @@ namespace steelyard::qat {
 namespace {
 
 // Largest finite |bias| among the channels that share each of `scales` scales.
-std::vector<double> largest_biases(const Variable& bias, std::int64_t scales) {
+std::vector<double> largest_biases(const Tensor& bias, std::int64_t scales) {
   std::vector<double> largest(static_cast<std::size_t>(scales), 0.0);
   for (std::int64_t o = 0; bias.defined() && o < bias.dim(0); ++o) {
-    const double b = std::abs(static_cast<double>(bias.value().data<float>()[o]));
+    const double b = std::abs(static_cast<double>(bias.data<float>()[o]));
     double& slot = largest[scales > 1 ? static_cast<std::size_t>(o) : 0];
     if (std::isfinite(b)) slot = std::max(slot, b);
   }
@@ -101,18 +101,35 @@ FakeQuantize* QuantizedLayer::quantizer(const Slot* slot) {
 Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
   const bool needs_codes = input_slot_ != nullptr && !quantized(x);
   const Variable input = needs_codes ? (*input_slot_)(x, context) : x;
-  const auto codes = quantized(input);
+  const Epilogue epilogue{activation_, output_quantizer()};
+  if (norm_ == nullptr) {
+    const Tensor bias = bias_.defined() ? bias_.value() : Tensor();
+    return multiply(input, {weight_, bias_, bias}, epilogue, context);
+  }
+  const ProductOperands operands = norm_->operands(weight_, bias_, context);
+  if (!norm_->normalises(context)) return multiply(input, operands, epilogue, context);
+  const Variable product = multiply(input, operands, Epilogue{}, context);
+  const auto raw_product = [&] { return product_->float_forward(input, weight_, Variable()); };
+  const Variable y =
+      apply_activation(norm_->normalise(product, bias_, raw_product, context), epilogue.activation);
+  return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;
+}
+
+Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& operands,
+                                  const Epilogue& epilogue, ForwardContext& context) {
+  const auto codes = quantized(x);
   const bool integers = codes && weight_slot_ != nullptr && weight_quantizer()->quantizing();
-  return integers ? integer_forward(input, *codes, context) : float_forward(input, context);
+  return integers ? integer_forward(x, *codes, operands, epilogue, context)
+                  : float_forward(x, operands, epilogue, context);
 }
 
 // NUMERICS: a channel without weights but with a bias takes its scale from the bias; every scale is
 // large enough that the bias fits int32 and that s_x * s_w is a normal float.
-void QuantizedLayer::update_weight_scale(float input_scale) {
+void QuantizedLayer::update_weight_scale(const ProductOperands& operands, float input_scale) {
   FakeQuantize& quantizer = *weight_quantizer();
-  quantizer.observe(weight_.value().span<float>());
+  quantizer.observe(operands.weight.value().span<float>());
   const auto channels = static_cast<std::int64_t>(quantizer.scale().size());
-  const std::vector<double> largest_bias = largest_biases(bias_, channels);
+  const std::vector<double> largest_bias = largest_biases(operands.deployed_bias, channels);
   const double sx = input_scale;
   for (std::int64_t c = 0; c < channels; ++c) {
     const double bias = largest_bias[static_cast<std::size_t>(c)];
@@ -129,38 +146,40 @@ void QuantizedLayer::update_weight_scale(float input_scale) {
 }
 
 Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
+                                         const ProductOperands& operands, const Epilogue& epilogue,
                                          ForwardContext& context) {
+  const Variable& bias = operands.bias;
   FakeQuantize& weight_quant = *weight_quantizer();
-  if (context.training && weight_quant.observing()) update_weight_scale(codes.scale);
-  const bool recorded = should_record({x, weight_, bias_});
-  const WeightCodes weight = quantize_weight(weight_quant, weight_.value(), recorded);
+  if (context.training && weight_quant.observing()) update_weight_scale(operands, codes.scale);
+  const bool recorded = should_record({x, operands.weight, bias});
+  const WeightCodes weight = quantize_weight(weight_quant, operands.weight.value(), recorded);
 
   Tensor acc = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32);
   product_->integer(codes, weight.codes, acc);
 
   std::vector<float> product_scales;
   for (const float s : weight.scales) product_scales.push_back(codes.scale * s);
-  const Tensor bias_codes = quantize_biases(bias_, product_scales, weight_quant);
-  FakeQuantize* output = output_quantizer();
+  const Tensor bias_codes = quantize_biases(bias, product_scales, weight_quant);
+  FakeQuantize* output = epilogue.output;
   const bool quantizes_output = output != nullptr && output->quantizing();
   kernels::Requantize op;
   op.channels = weight_.dim(0);
   op.rows = op.channels == 0 ? 0 : acc.size() / op.channels;
-  op.bias = bias_.defined() ? bias_codes.data<std::int32_t>() : nullptr;
+  op.bias = bias.defined() ? bias_codes.data<std::int32_t>() : nullptr;
   op.product_scale = product_scales.data();
-  op.activation = quantizes_output ? activation_ : kernels::Activation::kNone;
+  op.activation = quantizes_output ? epilogue.activation : kernels::Activation::kNone;
 
   const auto finish = [&](Variable y, Tensor mask) {
     if (!recorded) return y;
     return record(std::move(y),
                   std::make_shared<IntegerProductFunction>(product_, codes, weight, bias_codes,
                                                            op.activation, std::move(mask)),
-                  {x, weight_, bias_});
+                  {x, operands.weight, bias});
   };
   if (!quantizes_output) {
     Tensor y = Tensor::empty(acc.shape());
     kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), y.data<float>());
-    const Variable activated = apply_activation(finish(Variable(y), Tensor()), activation_);
+    const Variable activated = apply_activation(finish(Variable(y), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(activated, context) : activated;
   }
   if (context.training && output->observing()) observe_accumulators(*output, op, acc);
@@ -179,24 +198,24 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   return finish(make_variable(std::move(y)), mask);
 }
 
-Variable QuantizedLayer::float_forward(const Variable& x, ForwardContext& context) {
-  Variable weight = weight_;
+Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands& operands,
+                                       const Epilogue& epilogue, ForwardContext& context) {
+  Variable weight = operands.weight;
   FakeQuantize* weight_quant = weight_quantizer();
   if (weight_quant != nullptr) {
     if (context.training && weight_quant->observing()) {
-      weight_quant->observe(weight_.value().span<float>());
+      weight_quant->observe(weight.value().span<float>());
     }
     if (weight_quant->quantizing()) {
-      const bool recorded = should_record({weight_});
-      const WeightCodes codes = quantize_weight(*weight_quant, weight_.value(), recorded);
+      const bool recorded = should_record({weight});
+      const WeightCodes codes = quantize_weight(*weight_quant, weight.value(), recorded);
       Tensor values = dequantize_weight(codes.codes, codes.scales);
-      weight =
-          recorded ? straight_through(Variable(values), codes.mask, weight_) : Variable(values);
+      weight = recorded ? straight_through(Variable(values), codes.mask, weight) : Variable(values);
     }
   }
-  const Variable y = apply_activation(product_->float_forward(x, weight, bias_), activation_);
-  FakeQuantize* output = output_quantizer();
-  return output != nullptr ? output->forward(y, context) : y;
+  const Variable y =
+      apply_activation(product_->float_forward(x, weight, operands.bias), epilogue.activation);
+  return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;
 }
 
 }  // namespace steelyard::qat

@@ -6,6 +6,7 @@
 
 #include "kernels/integer.h"
 #include "qat/fake_quantize.h"
+#include "qat/folded_norm.h"
 #include "qat/product.h"
 
 namespace steelyard::qat {
@@ -24,9 +25,13 @@ class QuantizedLayer : public Module {
 
   // Gives the layer a quantizer for inputs that arrive without codes.
   void add_input_quantizer(const QuantizerConfig& config);
+  // Takes along the batch norm between the product and the activation.
+  void take_norm(std::shared_ptr<const FoldedNorm> norm) { norm_ = std::move(norm); }
 
   Variable& weight() { return weight_; }
   Variable& bias() { return bias_; }
+  // Whether a batch norm is folded into the weights in every step.
+  bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
   kernels::Activation activation() const { return activation_; }
   // Null where the side stays in float.
   FakeQuantize* weight_quantizer() const { return quantizer(weight_slot_); }
@@ -34,15 +39,27 @@ class QuantizedLayer : public Module {
   FakeQuantize* input_quantizer() const { return quantizer(input_slot_); }
 
  private:
+  // What follows a product.
+  struct Epilogue {
+    kernels::Activation activation = kernels::Activation::kNone;
+    FakeQuantize* output = nullptr;
+  };
+
   static FakeQuantize* quantizer(const Slot* slot);
-  void update_weight_scale(float input_scale);
-  Variable integer_forward(const Variable& x, const QuantizedValue& codes, ForwardContext& context);
-  Variable float_forward(const Variable& x, ForwardContext& context);
+  Variable multiply(const Variable& x, const ProductOperands& operands, const Epilogue& epilogue,
+                    ForwardContext& context);
+  void update_weight_scale(const ProductOperands& operands, float input_scale);
+  Variable integer_forward(const Variable& x, const QuantizedValue& codes,
+                           const ProductOperands& operands, const Epilogue& epilogue,
+                           ForwardContext& context);
+  Variable float_forward(const Variable& x, const ProductOperands& operands,
+                         const Epilogue& epilogue, ForwardContext& context);
 
   std::shared_ptr<const Product> product_;
   Variable weight_;
   Variable bias_;
   kernels::Activation activation_;
+  std::shared_ptr<const FoldedNorm> norm_;  // owned by its own slot
   Slot* weight_slot_ = nullptr;
   Slot* output_slot_ = nullptr;
   Slot* input_slot_ = nullptr;

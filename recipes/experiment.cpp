@@ -8,6 +8,7 @@
 #include "framework/error.h"
 #include "framework/storage.h"
 #include "qat/prepare.h"
+#include "qat/reestimate.h"
 
 namespace steelyard {
 namespace {
@@ -30,8 +31,16 @@ qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, bool weights) {
   return config;
 }
 
+qat::BatchNormFold batch_norm_fold(const std::string& name) {
+  if (name == "none") return qat::BatchNormFold::kNone;
+  if (name == "batch_corrected") return qat::BatchNormFold::kBatchCorrected;
+  if (name == "one_convolution") return qat::BatchNormFold::kOneConvolution;
+  return qat::BatchNormFold::kFrozen;
+}
+
 qat::QuantizeConfig quantize_config(const QuantizeSpec& spec, qat::Profile profile) {
   qat::QuantizeConfig config;
+  config.bn_fold = batch_norm_fold(spec.bn_fold);
   config.profile = profile;
   config.ignore = spec.ignore;
   config.ignore_places = spec.ignore_places;
@@ -114,6 +123,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
   model_ = make_model(registries, loads ? recipe_.init_checkpoint : std::nullopt, plan_);
+  require_norms_to_reestimate();
 }
 
 std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
@@ -138,6 +148,23 @@ void Experiment::require_outputs_for_targets() const {
     fail_at(place("model", "classes"), "the loss mse needs targets of the model's outputs " +
                                            shape_string(expected) + ", the dataset has " +
                                            shape_string(train_.targets.shape()));
+  }
+}
+
+// What measures nothing would be ignored silently.
+void Experiment::require_norms_to_reestimate() const {
+  const auto& batches = recipe_.schedule.reestimate_bn;
+  if (!batches) return;
+  if (qat::count_batch_norms(*model_) == 0) {
+    fail_at(place("schedule", "reestimate_bn"),
+            "schedule.reestimate_bn: the model has no batch norm left (quantize.bn_fold: frozen "
+            "drops those that it folds)");
+  }
+  const std::int64_t available = batches_per_epoch(train_, loader_options_);
+  if (*batches > available) {
+    fail_at(place("schedule", "reestimate_bn"),
+            "schedule.reestimate_bn.batches: expected at most the " + std::to_string(available) +
+                " batches of an epoch, got " + std::to_string(*batches));
   }
 }
 
@@ -221,6 +248,13 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
                               .fake_quant_from = spec.fake_quant_from,
                               .freeze_observers = spec.freeze_observers,
                               .freeze_batch_norm = spec.freeze_bn});
+}
+
+std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
+  const auto& batches = recipe_.schedule.reestimate_bn;
+  if (!batches) return nullptr;
+  return std::make_unique<qat::ReestimateCallback>(*model_, train_, loader_options_,
+                                                   recipe_.train.epochs, *batches);
 }
 
 Metrics Experiment::evaluate_test() {

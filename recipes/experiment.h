@@ -51,6 +51,8 @@ class Experiment {
   TrainerOptions trainer_options() const;
   // Null for a float run without a freeze_bn schedule.
   std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
+  // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
+  std::unique_ptr<TrainerCallback> make_reestimation();
   // Loss and accuracy on the test set.
   Metrics evaluate_test();
 
@@ -58,6 +60,7 @@ class Experiment {
   void load_data(const Registries& registries);
   void build(const Registries& registries, InitialWeights weights);
   void require_outputs_for_targets() const;
+  void require_norms_to_reestimate() const;
   void require_trainable_last_batch(const Registries& registries);
   // A model with random weights, prepared for quantization after those of `checkpoint` are loaded.
   std::shared_ptr<Module> make_model(const Registries& registries,

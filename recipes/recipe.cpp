@@ -153,7 +153,8 @@ ScheduleSpec read_schedule(const OptionReader& from, std::int64_t epochs) {
   ScheduleSpec schedule{.observe_from = integer_of(from, "observe", "from").value_or(0),
                         .fake_quant_from = integer_of(from, "fake_quant", "from").value_or(0),
                         .freeze_observers = integer_of(from, "freeze_observers", "epoch"),
-                        .freeze_bn = integer_of(from, "freeze_bn", "epoch")};
+                        .freeze_bn = integer_of(from, "freeze_bn", "epoch"),
+                        .reestimate_bn = integer_of(from, "reestimate_bn", "batches")};
   require_epoch(from, "observe", "from", 0, epochs);
   require_epoch(from, "fake_quant", "from", schedule.observe_from, epochs);
   require_epoch(from, "freeze_observers", "epoch", schedule.fake_quant_from + 1, epochs);

@@ -81,7 +81,7 @@ struct QuantizeSpec {
   std::vector<QuantizeGroupSpec> groups = {};  // the first match wins
   std::vector<std::string> ignore = {};
   std::vector<std::string> ignore_places = {};
-  std::string bn_fold = {};           // frozen
+  std::string bn_fold = {};           // frozen, none, batch_corrected, one_convolution
   std::string algorithm_method = {};  // ste
 };
 
@@ -91,6 +91,7 @@ struct ScheduleSpec {
   std::int64_t fake_quant_from = 0;
   std::optional<std::int64_t> freeze_observers = {};
   std::optional<std::int64_t> freeze_bn = {};
+  std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch
 };
 
 struct ExportSpec {

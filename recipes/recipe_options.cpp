@@ -203,8 +203,10 @@ RecipeOption quantize_option() {
            text_list("ignore",
                      "modules left in float, written as targets are; a container is ignored whole"),
            "[]"),
-       choice("bn_fold", "frozen", "how batch norm is folded into the weights before it",
-              {"frozen"}),
+       choice("bn_fold", "frozen",
+              "batch norm behind a quantized layer: `frozen` folds it once and drops it, `none` "
+              "keeps it in float, `batch_corrected` and `one_convolution` fold it in every step",
+              {"frozen", "none", "batch_corrected", "one_convolution"}),
        with_default(table("algorithm", "How gradients pass the quantizers.",
                           {choice("method", "ste", "straight-through estimator", {"ste"})}),
                     "{}")});
@@ -221,16 +223,20 @@ RecipeOption from_table(const std::string& name, const std::string& help) {
 RecipeOption schedule_option(bool quantized) {
   const RecipeOption freeze_bn =
       epoch_table("freeze_bn", "epoch", "when batch-norm statistics stop; absent: never");
-  RecipeOption schedule = table(
-      "schedule", "What changes at the start of which epoch. All but `freeze_bn` needs `quantize`.",
-      {freeze_bn});
+  const RecipeOption reestimate_bn =
+      table("reestimate_bn", "Batch-norm statistics measured anew after the last epoch.",
+            {required(integer("batches", "", "training batches to measure on", 1))});
+  RecipeOption schedule = table("schedule",
+                                "What changes at the start of which epoch. All but `freeze_bn` and "
+                                "`reestimate_bn` need `quantize`.",
+                                {freeze_bn, reestimate_bn});
   if (!quantized) return schedule;
   schedule.members = {
       from_table("observe", "when observers start to follow ranges"),
       from_table("fake_quant", "when tensors start to be quantized"),
       epoch_table("freeze_observers", "epoch",
                   "when ranges stop to move, after `fake_quant.from`; absent: never"),
-      freeze_bn};
+      freeze_bn, reestimate_bn};
   return with_default(schedule, "{}");
 }
 

@@ -209,6 +209,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
                      const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop) {
   const auto optimizer = experiment.make_optimizer();
   const auto schedule = experiment.make_schedule();
+  const auto reestimation = experiment.make_reestimation();
   TrainerOptions options = experiment.trainer_options();
   options.run_dir = request.folder;
 
@@ -216,6 +217,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   MetricsLog log;
   std::vector<TrainerCallback*> callbacks;
   if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
+  if (reestimation) callbacks.push_back(reestimation.get());
   callbacks.push_back(&log);
   callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
   Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),

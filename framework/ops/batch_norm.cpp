@@ -89,9 +89,7 @@ Moments batch_moments(const Tensor& x, const BatchNormState& state) {
   Tensor mean = Tensor::empty({channels}, x.dtype(), x.device());
   Tensor variance = Tensor::empty({channels}, x.dtype(), x.device());
   kernels::batch_moments<T>(rows, channels, x.data<T>(), mean.data<T>(), variance.data<T>());
-  const double n = static_cast<double>(rows);
-  update_running<T>(state.running_mean, state.momentum, mean, 1.0);
-  update_running<T>(state.running_var, state.momentum, variance, n / (n - 1.0));
+  update_running_statistics(state, mean, variance, rows);
   return {mean, inverse_std<T>(variance, state.eps)};
 }
 
@@ -131,6 +129,16 @@ void require_arguments(const Variable& x, const Variable& gamma, const Variable&
 }
 
 }  // namespace
+
+void update_running_statistics(const BatchNormState& state, const Tensor& mean,
+                               const Tensor& variance, std::int64_t rows) {
+  const double n = static_cast<double>(rows);
+  visit_floating(mean.dtype(), "batch_norm", [&](auto zero) {
+    using T = decltype(zero);
+    update_running<T>(state.running_mean, state.momentum, mean, 1.0);
+    update_running<T>(state.running_var, state.momentum, variance, n / (n - 1.0));
+  });
+}
 
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                     const BatchNormState& state) {

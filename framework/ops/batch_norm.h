@@ -22,4 +22,9 @@ struct BatchNormState {
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                     const BatchNormState& state);
 
+// Moves the running statistics towards a batch's: its mean and biased variance [C] over `rows`
+// values, two or more. What operations call that compute these themselves.
+void update_running_statistics(const BatchNormState& state, const Tensor& mean,
+                               const Tensor& variance, std::int64_t rows);
+
 }  // namespace steelyard

@@ -65,6 +65,11 @@ class Deploy(Case):
                 contents.append(file.read())
         self.assertEqual(*contents)
 
+    def test_batch_norm_folded_in_every_step(self):
+        for mode in ("batch_corrected", "one_convolution"):
+            run = self.trained(mode, "quantize.bn_fold=" + mode, "schedule.reestimate_bn.batches=4")
+            self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ, in 7 quantized tensors")
+
     def test_another_model_is_a_mismatch(self):
         self.trained("a")
         self.trained("b", "seed=9")

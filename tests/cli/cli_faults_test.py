@@ -83,7 +83,17 @@ model:
                        arguments=["validate", self.recipe(body), *more])
         self.succeed("validate", self.recipe(body), "--set", "data.validation=8")
         self.succeed("validate", self.recipe(body + QUANTIZE), *more)  # the batch norm is folded
+        folding = QUANTIZE + "  bn_fold: one_convolution\n"
+        self.fail_with(2, "data.batch_size: 10 leaves 1 of 91", arguments=["validate", self.recipe(body + folding), *more])
         self.succeed("validate", self.recipe(LAYERS + SGD), *more)  # several pixels
+
+    def test_nothing_to_reestimate(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE + "schedule: {reestimate_bn: {batches: 4}}\n")
+        self.fail_with(2, "schedule.reestimate_bn: the model has no batch norm left", arguments=["validate", recipe])
+        kept = ["--set", "quantize.bn_fold=none"]
+        self.succeed("validate", recipe, *kept)
+        self.fail_with(2, "expected at most the 9 batches of an epoch, got 10",
+                       arguments=["validate", recipe, *kept, "--set", "schedule.reestimate_bn.batches=10"])
 
 
 class Folders(Case):

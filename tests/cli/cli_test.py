@@ -341,6 +341,25 @@ class ResumeFloat(Resume, Case):
     body = LAYERS + ADAMW
 
 
+class ResumeFolding(Case):
+    """Batch norm folded in every step and measured anew at the end: the same bits from any step."""
+    schedule = "schedule: {freeze_bn: {epoch: 4}, reestimate_bn: {batches: 4}}\n"
+
+    def test_every_mode(self):
+        for mode in ("none", "batch_corrected", "one_convolution"):
+            recipe = self.recipe(LAYERS + SGD + QUANTIZE + f"  bn_fold: {mode}\n" + self.schedule)
+            more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
+            self.train(recipe, mode, *more)
+            expected = self.sha(mode, "last.safetensors")
+            for step in (5, 18, 40, 54):
+                run = f"{mode}-from-{step}"
+                os.makedirs(self.path(run))
+                shutil.copy(self.path(mode, "recipe.yaml"), self.path(run))
+                shutil.copy(self.path(mode, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
+                self.train(recipe, run, *more, "--resume")
+                self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{mode} resumed from step {step}")
+
+
 class ResumeQat(Resume, Case):
     body = LAYERS + SGD + QUANTIZE + "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n"
 

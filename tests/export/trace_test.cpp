@@ -55,6 +55,15 @@ TEST(Trace, PlacesQuantizersAsTensorrtExecutesThem) {
                                               "block2.conv2", "block2", "block2#2", "fc"}));
 }
 
+TEST(Trace, RefusesABatchNormThatStaysInFloat) {
+  Rng rng(1);
+  qat::QuantizeConfig config = w8a8();
+  config.bn_fold = qat::BatchNormFold::kNone;
+  const auto model = quantized_model(testing::residual_net(rng), config);
+  EXPECT_EQ(message_of<InputError>([&] { trace(*model, images(2, 1), "net"); }),
+            "export: conv1: the operation batch_norm has no deployed form");
+}
+
 TEST(Trace, TensorrtNeedsSymmetricActivations) {
   Rng rng(1);
   qat::QuantizeConfig config = w8a8();

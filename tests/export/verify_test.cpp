@@ -47,6 +47,23 @@ TEST(Verify, FindsNothingInAFaithfulModel) {
   EXPECT_NE(to_string(result).find("0 of "), std::string::npos);
 }
 
+// Batch norms that are folded in every step deploy as ordinary products, in both profiles.
+TEST(Verify, FindsNothingInModelsThatFoldWhileTraining) {
+  for (const auto mode :
+       {qat::BatchNormFold::kBatchCorrected, qat::BatchNormFold::kOneConvolution}) {
+    for (qat::QuantizeConfig config : {w8a8(), testing::tensorrt(4)}) {
+      config.bn_fold = mode;
+      Rng rng(2);
+      const auto model = quantized_model(testing::residual_net(rng), config);
+      const Graph graph = trace(*model, images(1, 1), "net").graph;
+      const Dataset data{images(9, 3), Tensor::zeros({9}, DType::kI64), 7};
+      const Verification result = verify(*model, Interpreter(graph), data, 9, 4);
+      EXPECT_EQ(result.first_mismatch(), nullptr) << to_string(result);
+      EXPECT_GT(result.values.size(), 10U);
+    }
+  }
+}
+
 TEST(Verify, NamesTheFirstTensorAfterAChangedWeight) {
   Fixture f;
   Tensor& weight = f.node("block1.conv2").weights->weight;

@@ -82,5 +82,31 @@ TEST(Trainer, ReportsAnEpochBeforeItIsSaved) {
   EXPECT_TRUE(std::filesystem::exists(folder / "last.safetensors"));
 }
 
+class ZeroesTheWeights : public TrainerCallback {
+ public:
+  explicit ZeroesTheWeights(Module& model) : model_(model) {}
+  void on_steps_done(std::int64_t epoch) override {
+    EXPECT_EQ(epoch, 0);
+    for (const NamedParameter& p : model_.named_parameters()) p.variable.value().fill(0.0);
+  }
+
+ private:
+  Module& model_;
+};
+
+// What a callback changes after the last step is what is evaluated and saved.
+TEST(Trainer, EvaluatesAndSavesWhatIsLeftWhenTheStepsAreDone) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  ZeroesTheWeights callback(model);
+  const TrainResult result = train_one_epoch(model, folder.path(), {&callback});
+  EXPECT_NEAR(result.best->metrics.loss, std::log(2.0), 1e-6);
+  for (const NamedTensor& t : load_checkpoint(folder / "last.safetensors").tensors) {
+    if (t.name == "weight") {
+      for (const float w : t.tensor.span<float>()) EXPECT_EQ(w, 0.0F);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace steelyard

@@ -132,6 +132,16 @@ TEST(BatchNorm2d, OnlyUnfrozenTrainingMovesTheStatistics) {
   EXPECT_NE(values(layer.named_buffers()[0].tensor), (std::vector<double>{0, 0}));
 }
 
+TEST(BatchNorm2d, TheMomentumMayChange) {
+  BatchNorm2d layer({.channels = 2});
+  const Variable x(random_tensor({2, 3, 3, 2}, 1, DType::kF32));
+  ForwardContext training{.training = true};
+  layer.set_momentum(0.0);
+  layer.forward(x, training);
+  EXPECT_THAT(values(layer.running_mean()), ElementsAre(0, 0));
+  EXPECT_THROW(layer.set_momentum(-0.1), std::invalid_argument);
+}
+
 TEST(BatchNorm2d, Errors) {
   EXPECT_THROW(BatchNorm2d({.channels = 0}), std::invalid_argument);
   EXPECT_THROW(BatchNorm2d({.channels = 1, .eps = 0}), std::invalid_argument);

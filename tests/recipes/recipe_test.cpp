@@ -123,8 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:12:21: unknown key 'num_bit' (did you mean 'num_bits'?)"},
         BadRecipe{"UnknownKeyFarFromAll", "name: quantized", "name: a\nzzzzzzzz: 1",
                   "r.yaml:3:1: unknown key 'zzzzzzzz'"},
-        BadRecipe{"ExportIsNotThere", "name: quantized", "name: a\nexport: {}",
-                  "r.yaml:3:1: unknown key 'export'"},
+        BadRecipe{"UnknownProfile", "name: quantized", "name: a\nexport: {profile: tensorr}", "?"},
+        BadRecipe{"UnknownFormat", "name: quantized", "name: a\nexport: {formats: [tflite]}", "?"},
         BadRecipe{"MissingKey", "  epochs: 3\n", "", "r.yaml:6:3: missing key 'train.epochs'"},
         BadRecipe{"MissingName", "name: quantized\n", "", "r.yaml:1:1: missing key 'name'"},
         BadRecipe{"WordForInteger", "epochs: 3", "epochs: abc",
@@ -213,6 +213,23 @@ TEST(Recipe, QuantizationSchedulesNeedQuantize) {
   EXPECT_EQ(recipe_rejection(text + "schedule: {observe: {from: 0}}\n"),
             "r.yaml:8:12: schedule.observe needs 'quantize'");
   EXPECT_EQ(parsed(text + "schedule: {freeze_bn: {epoch: 2}}\n").schedule.freeze_bn, 2);
+}
+
+TEST(Recipe, BatchNormFoldingHasNamedModes) {
+  for (const char* mode : {"frozen", "none", "batch_corrected", "one_convolution"}) {
+    const Recipe r = parsed(kQuantizedRecipe, {std::string("quantize.bn_fold=") + mode});
+    EXPECT_EQ(r.quantize->bn_fold, mode);
+  }
+  EXPECT_EQ(parsed(kQuantizedRecipe).quantize->bn_fold, "frozen");
+}
+
+TEST(Recipe, ReestimationNeedsBatchesAndNoQuantization) {
+  const std::string text = kSmallRecipe;
+  EXPECT_EQ(parsed(text + "schedule: {reestimate_bn: {batches: 20}}\n").schedule.reestimate_bn, 20);
+  EXPECT_EQ(parsed(kQuantizedRecipe, {"schedule.reestimate_bn.batches=5"}).schedule.reestimate_bn,
+            5);
+  EXPECT_EQ(recipe_rejection(text + "schedule: {reestimate_bn: {}}\n"),
+            "r.yaml:8:27: missing key 'schedule.reestimate_bn.batches'");
 }
 
 TEST(Recipe, OverridesReplaceAddAndRemoveValues) {

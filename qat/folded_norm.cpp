@@ -1,0 +1,70 @@
+#include "qat/folded_norm.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "qat/fold.h"
+#include "qat/norm_after_fold.h"
+
+namespace steelyard::qat {
+
+FoldedNorm::FoldedNorm(std::shared_ptr<BatchNorm2d> norm, BatchNormFold mode)
+    : norm_(std::move(norm)), mode_(mode) {
+  if (mode == BatchNormFold::kFrozen) {
+    throw std::invalid_argument("[FoldedNorm] expected a mode that keeps the norm, got frozen");
+  }
+  register_child("", norm_);
+}
+
+bool FoldedNorm::normalises(const ForwardContext& context) const {
+  return mode_ == BatchNormFold::kNone || norm_->state(context).batch_statistics;
+}
+
+bool FoldedNorm::recovers(const BatchNormState& state) const {
+  return state.batch_statistics && (mode_ == BatchNormFold::kOneConvolution || reestimating_);
+}
+
+Tensor FoldedNorm::safe_gamma() const {
+  Tensor gamma = norm_->weight().value().clone();
+  for (float& g : gamma.span<float>()) {
+    if (std::abs(g) < kSmallestGamma) g = std::copysign(kSmallestGamma, g);
+  }
+  return gamma;
+}
+
+ProductOperands FoldedNorm::operands(const Variable& weight, const Variable& bias,
+                                     const ForwardContext& context) const {
+  if (mode_ == BatchNormFold::kNone) {
+    return {weight, bias, bias.defined() ? bias.value() : Tensor()};
+  }
+  const BatchNormState state = norm_->state(context);
+  const Variable folded_bias = fold_bias(bias, norm_->weight(), norm_->bias(), state);
+  const Variable gamma = recovers(state) ? Variable(safe_gamma()) : norm_->weight();
+  return {fold_weight(weight, gamma, state), state.batch_statistics ? Variable() : folded_bias,
+          folded_bias.value()};
+}
+
+Variable FoldedNorm::normalise(const Variable& product, const Variable& bias,
+                               const std::function<Variable()>& raw_product,
+                               ForwardContext& context) const {
+  if (mode_ == BatchNormFold::kNone) return norm_->forward(product, context);
+  const BatchNormState state = norm_->state(context);
+  const Variable& gamma = norm_->weight();
+  const Variable& beta = norm_->bias();
+  const Tensor offset = bias.defined() ? bias.value() : Tensor();
+  Variable y;
+  if (recovers(state)) {
+    const Tensor folded_gamma = safe_gamma();
+    std::vector<double> factor = running_std(state);
+    for (std::size_t c = 0; c < factor.size(); ++c) {
+      factor[c] = folded_gamma.span<float>()[c] / factor[c];
+    }
+    y = recovered_batch_norm(product, factor, gamma, beta, offset, state);
+  } else {
+    y = corrected_batch_norm(product, raw_product(), gamma, beta, offset, state);
+  }
+  ++*norm_->num_batches_tracked().data<std::int64_t>();
+  return y;
+}
+
+}  // namespace steelyard::qat
