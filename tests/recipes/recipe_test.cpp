@@ -123,8 +123,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:12:21: unknown key 'num_bit' (did you mean 'num_bits'?)"},
         BadRecipe{"UnknownKeyFarFromAll", "name: quantized", "name: a\nzzzzzzzz: 1",
                   "r.yaml:3:1: unknown key 'zzzzzzzz'"},
-        BadRecipe{"UnknownProfile", "name: quantized", "name: a\nexport: {profile: tensorr}", "?"},
-        BadRecipe{"UnknownFormat", "name: quantized", "name: a\nexport: {formats: [tflite]}", "?"},
+        BadRecipe{"UnknownProfile", "name: quantized", "name: a\nexport: {profile: tensorr}",
+                  "r.yaml:3:19: expected one of ort, tensorrt, got 'tensorr' (did you mean "
+                  "'tensorrt'?)"},
+        BadRecipe{"UnknownFormat", "name: quantized", "name: a\nexport: {formats: [tflite]}",
+                  "r.yaml:3:20: expected one of safetensors, onnx, got 'tflite'"},
         BadRecipe{"MissingKey", "  epochs: 3\n", "", "r.yaml:6:3: missing key 'train.epochs'"},
         BadRecipe{"MissingName", "name: quantized\n", "", "r.yaml:1:1: missing key 'name'"},
         BadRecipe{"WordForInteger", "epochs: 3", "epochs: abc",
