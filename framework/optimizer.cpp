@@ -28,7 +28,7 @@ bool is_bias_or_norm(const NamedParameter& parameter) {
 }
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay,
-                     const NoDecay& no_decay)
+                     const NoDecay& no_decay, const LrFactor& lr_factor)
     : parameters_(std::move(parameters)) {
   require(weight_decay >= 0.0, "expected weight_decay of at least 0");
   for (const NamedParameter& p : parameters_) {
@@ -36,13 +36,16 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay
     require(dtype == DType::kF32 || dtype == DType::kF64,
             "expected f32 or f64 for '" + p.name + "', got " + std::string(dtype_name(dtype)));
     weight_decays_.push_back(no_decay && no_decay(p) ? 0.0 : weight_decay);
+    lr_factors_.push_back(lr_factor ? lr_factor(p) : 1.0);
+    require(lr_factors_.back() >= 0.0,
+            "expected a learning rate of at least 0 for '" + p.name + "'");
   }
 }
 
 void Optimizer::step(double lr) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Variable& v = parameters_[i].variable;
-    if (v.requires_grad() && v.grad().defined()) update(i, lr);
+    if (v.requires_grad() && v.grad().defined()) update(i, lr * lr_factors_[i]);
   }
 }
 
@@ -55,7 +58,7 @@ std::vector<Tensor> Optimizer::zeros_like_parameters() const {
 }
 
 Sgd::Sgd(std::vector<NamedParameter> parameters, SgdOptions options)
-    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay),
+    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor),
       options_(std::move(options)) {
   require(in_unit_interval(options_.momentum), "expected momentum in [0, 1)");
   require(!options_.nesterov || options_.momentum > 0.0, "nesterov needs momentum");
@@ -80,7 +83,7 @@ void Sgd::update(std::size_t i, double lr) {
 }
 
 AdamW::AdamW(std::vector<NamedParameter> parameters, AdamWOptions options)
-    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay),
+    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor),
       options_(std::move(options)),
       exp_avg_(zeros_like_parameters()),
       exp_avg_sq_(zeros_like_parameters()) {

@@ -14,6 +14,9 @@ namespace steelyard {
 // Says which parameters weight decay leaves alone.
 using NoDecay = std::function<bool(const NamedParameter&)>;
 
+// A parameter's learning rate as a multiple of the step's; empty: 1 for all.
+using LrFactor = std::function<double(const NamedParameter&)>;
+
 // The default NoDecay: biases, and every parameter of rank 0 or 1 (the weights of norms).
 bool is_bias_or_norm(const NamedParameter& parameter);
 
@@ -36,8 +39,10 @@ class Optimizer {
   virtual std::vector<NamedBuffer> named_state() const = 0;
 
  protected:
-  // Throws std::invalid_argument on parameters that are not f32 or f64, or on a negative decay.
-  Optimizer(std::vector<NamedParameter> parameters, double weight_decay, const NoDecay& no_decay);
+  // Throws std::invalid_argument on parameters that are not f32 or f64, or on a negative decay or
+  // factor.
+  Optimizer(std::vector<NamedParameter> parameters, double weight_decay, const NoDecay& no_decay,
+            const LrFactor& lr_factor);
 
   // Updates parameter `i`, which has a gradient.
   virtual void update(std::size_t i, double lr) = 0;
@@ -50,6 +55,7 @@ class Optimizer {
  private:
   std::vector<NamedParameter> parameters_;
   std::vector<double> weight_decays_;
+  std::vector<double> lr_factors_;
 };
 
 struct SgdOptions {
@@ -57,6 +63,7 @@ struct SgdOptions {
   bool nesterov = false;  // needs momentum
   double weight_decay = 0.0;
   NoDecay no_decay = is_bias_or_norm;
+  LrFactor lr_factor{};
 };
 
 // Stochastic gradient descent, PyTorch's formulas (dampening 0). State: "<parameter>/momentum".
@@ -80,6 +87,7 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;
   NoDecay no_decay = is_bias_or_norm;
+  LrFactor lr_factor{};
 };
 
 // Adam with decoupled weight decay. State: "<parameter>/exp_avg", "<parameter>/exp_avg_sq" and

@@ -69,12 +69,14 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
                                  sums.data<std::int32_t>());
   });
   const std::int64_t count = shape.kernel_h * shape.kernel_w;
-  if (context.training && output.observing()) {
-    Tensor values = Tensor::empty(output_shape);
-    kernels::dequantize_average(sums.size(), codes->scale, count, sums.data<std::int32_t>(),
-                                values.data<float>());
-    output.observe(values.span<float>());
-  }
+  const auto values = [sums, output_shape, scale = codes->scale, count] {
+    Tensor real = Tensor::empty(output_shape);
+    kernels::dequantize_average(sums.size(), scale, count, sums.data<std::int32_t>(),
+                                real.data<float>());
+    return real;
+  };
+  if (output.observes(context)) output.observe(values().span<float>());
+  output.begin_learning(context);
   QuantizedValue y = empty_output(output, std::move(output_shape));
   const kernels::AverageRequantize op{multiplier(codes->scale, count, y.scale), y.scale,
                                       y.zero_point, y.range};
@@ -95,10 +97,11 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
                                  grad.data<float>());
     return grad;
   };
-  return record(std::move(result),
-                std::make_shared<CodeFunction>(name, std::move(attributes), gradient,
-                                               std::vector<Tensor>{mask}),
-                {x});
+  result = record(std::move(result),
+                  std::make_shared<CodeFunction>(name, std::move(attributes), gradient,
+                                                 std::vector<Tensor>{mask}),
+                  {x});
+  return output.learn_output(result, values, context);
 }
 
 }  // namespace
@@ -235,7 +238,7 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   const std::int64_t n = qa->codes.size();
   const kernels::QuantizedOperand pa{qa->scale, qa->zero_point};
   const kernels::QuantizedOperand pb{qb->scale, qb->zero_point};
-  const auto visit_operands = [&](auto&& f) {
+  const auto visit_operands = [qa, qb](auto&& f) {
     visit_codes(qa->codes.dtype(), [&](auto* tag_a) {
       visit_codes(qb->codes.dtype(), [&](auto* tag_b) {
         f(qa->codes.template data<CodeOf<decltype(tag_a)>>(),
@@ -243,13 +246,15 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
       });
     });
   };
-  if (context.training && output.observing()) {
-    Tensor sum = Tensor::empty(a.shape());
+  const auto values = [qa, qb, pa, pb, activation, visit_operands] {
+    Tensor sum = Tensor::empty(qa->codes.shape());
     visit_operands([&](auto* codes_a, auto* codes_b) {
-      kernels::dequantize_add(n, activation, codes_a, pa, codes_b, pb, sum.data<float>());
+      kernels::dequantize_add(sum.size(), activation, codes_a, pa, codes_b, pb, sum.data<float>());
     });
-    output.observe(sum.span<float>());
-  }
+    return sum;
+  };
+  if (output.observes(context)) output.observe(values().span<float>());
+  output.begin_learning(context);
   QuantizedValue y = empty_output(output, a.shape());
   const bool recorded = should_record({a, b});
   const Tensor mask = recorded ? empty_mask(n) : Tensor();
@@ -267,10 +272,11 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
                            const std::vector<Tensor>& saved) {
     return masked_gradient(grad_output, saved[0]);
   };
-  return record(std::move(result),
-                std::make_shared<CodeFunction>("quantized_add", activation_attribute(activation),
-                                               gradient, std::vector<Tensor>{mask}),
-                {a, b});
+  result = record(std::move(result),
+                  std::make_shared<CodeFunction>("quantized_add", activation_attribute(activation),
+                                                 gradient, std::vector<Tensor>{mask}),
+                  {a, b});
+  return output.learn_output(result, values, context);
 }
 
 Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, FakeQuantize& output,

@@ -1,8 +1,11 @@
 #include "qat/fake_quantize.h"
 
+#include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "kernels/fake_quantize.h"
+#include "qat/learned_scale.h"
 
 namespace steelyard::qat {
 namespace {
@@ -29,6 +32,14 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
   observers::validate(config.scheme);
   set_observing(true);
   set_quantizing(true);
+  if (config.learning != Learning::kNothing) {
+    learned_scale_ = register_parameter(kLearnedScale, Tensor::full({channels}, 1.0));
+    initial_scale_ = register_buffer("initial_scale", Tensor::full({channels}, 1.0));
+    scale_floor_ = register_buffer("scale_floor", Tensor::zeros({channels}));
+    if (config.learning == Learning::kScaleAndZeroPoint && !config.scheme.symmetric) {
+      learned_zero_point_ = register_parameter(kLearnedZeroPoint, Tensor::zeros({channels}));
+    }
+  }
   for (const NamedBuffer& buffer : observer_->state()) {
     register_buffer("observer_" + buffer.name, buffer.tensor);
   }
@@ -40,9 +51,10 @@ std::string FakeQuantize::description() const {
 
 Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
   if (x.dtype() != DType::kF32) throw_not_floating("fake_quantize", x.dtype());
-  if (context.training && observing()) observe(x.value().span<float>());
+  if (observes(context)) observe(x.value().span<float>());
   if (!quantizing()) return x;
-  const bool recorded = should_record({x});
+  begin_learning(context);
+  const bool recorded = should_record({x}) || (learns(context) && should_record({learned_scale_}));
   Tensor mask;
   QuantizedValue value;
   value.codes = quantize(x.value(), recorded ? &mask : nullptr);
@@ -54,13 +66,87 @@ Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
       kernels::dequantize(layout(y.size()), value.codes.data<Code>(), scale().data(),
                           zero_point().data(), y.data<float>());
     });
-    return recorded ? straight_through(Variable(y), mask, x) : Variable(y);
+    return learn(
+        Variable(y), x, mask, [x] { return x.value(); }, context);
   }
   value.scale = scale()[0];
   value.zero_point = zero_point()[0];
   value.range = code_range();
-  Variable y = make_variable(std::move(value));
-  return recorded ? straight_through(y, mask, x) : y;
+  return learn(
+      make_variable(std::move(value)), x, mask, [x] { return x.value(); }, context);
+}
+
+std::span<const float> FakeQuantize::scale() const {
+  follow_latents();
+  return scale_.span<float>();
+}
+
+std::span<const std::int32_t> FakeQuantize::zero_point() const {
+  follow_latents();
+  return zero_point_.span<std::int32_t>();
+}
+
+// The scale and zero point that the latents stand for; a latent that is not finite leaves them and
+// is counted, so that the run stops.
+void FakeQuantize::follow_latents() const {
+  if (!learned_scale_.defined() || !has_begun()) return;
+  const kernels::CodeRange range = code_range();
+  for (std::int64_t c = 0; c < scale_.size(); ++c) {
+    const float latent = learned_scale_.value().data<float>()[c];
+    if (!std::isfinite(latent)) {
+      ++non_finite_;
+      continue;
+    }
+    scale_.data<float>()[c] = scale_of_latent(latent, initial_scale_.data<float>()[c],
+                                              scale_floor_.data<float>()[c], range);
+    if (!learned_zero_point_.defined()) continue;
+    const float zero = learned_zero_point_.value().data<float>()[c];
+    if (!std::isfinite(zero)) ++non_finite_;
+    const kernels::Affine<float> unit = kernels::make_affine(range, 1.0F, 0);
+    if (std::isfinite(zero)) {
+      zero_point_.data<std::int32_t>()[c] = kernels::quantize_value(zero, unit);
+    }
+  }
+}
+
+void FakeQuantize::begin_learning(const ForwardContext& context) {
+  const bool due = context.training && learned_scale_.defined() && observed() && quantizing();
+  if (!due || has_begun()) return;
+  initial_scale_.copy_from(scale_);
+  learned_scale_.value().copy_from(scale_);
+  if (learned_zero_point_.defined()) {
+    learned_zero_point_.value().copy_from(zero_point_.to(DType::kF32));
+  }
+  switches_.data<std::uint8_t>()[kBegun] = 1;
+}
+
+Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask,
+                             std::function<Tensor()> values, const ForwardContext& context) const {
+  if (!learns(context) || !should_record({learned_scale_})) {
+    return mask.defined() ? straight_through(std::move(output), std::move(mask), input) : output;
+  }
+  const auto scales = scale();
+  const auto zero_points = zero_point();
+  const auto initial = initial_scale_.span<float>();
+  const std::int64_t size = shape_size(output.shape());
+  const std::int64_t sharers = role_ == QuantizerRole::kWeight ? scale_.size() : output.dim(0);
+  LearnedUse use{config_.scheme,
+                 {scales.begin(), scales.end()},
+                 {zero_points.begin(), zero_points.end()},
+                 {initial.begin(), initial.end()},
+                 sharers == 0 ? 1 : std::max<std::int64_t>(1, size / sharers)};
+  return record_learned(std::move(output), input, std::move(mask), std::move(values),
+                        std::move(use), learned_scale_, learned_zero_point_);
+}
+
+Variable FakeQuantize::learn_output(const Variable& y, std::function<Tensor()> values,
+                                    const ForwardContext& context) const {
+  if (!learns(context)) return y;
+  return learn(make_variable(*quantized(y)), y, Tensor(), std::move(values), context);
+}
+
+void FakeQuantize::set_scale_floor(std::int64_t channel, float floor) {
+  if (learned_scale_.defined()) scale_floor_.data<float>()[channel] = floor;
 }
 
 void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t zero_point) {
@@ -71,6 +157,7 @@ void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t z
 }
 
 void FakeQuantize::observe(std::span<const float> values) {
+  if (has_begun()) return;
   if (role_ == QuantizerRole::kWeight && !observer_->forgets()) observer_->reset();
   non_finite_ +=
       observer_->observe(layout(static_cast<std::int64_t>(values.size())), values.data());
@@ -78,6 +165,7 @@ void FakeQuantize::observe(std::span<const float> values) {
 }
 
 void FakeQuantize::observe(const observers::Extremes& extremes) {
+  if (has_begun()) return;
   non_finite_ += extremes.non_finite;
   observer_->observe_extremes(extremes);
   update_qparams();

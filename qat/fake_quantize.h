@@ -1,6 +1,7 @@
 // FakeQuantize: an observer, its scale and zero point, and the quantizer they define.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,8 +34,8 @@ class FakeQuantize : public Module {
 
   const QuantizerConfig& config() const { return config_; }
   kernels::CodeRange code_range() const { return config_.scheme.code_range(); }
-  std::span<const float> scale() const { return scale_.span<float>(); }
-  std::span<const std::int32_t> zero_point() const { return zero_point_.span<std::int32_t>(); }
+  std::span<const float> scale() const;
+  std::span<const std::int32_t> zero_point() const;
   // Sets one channel's parameters; throws std::invalid_argument when they are not valid.
   void set_qparams(std::int64_t channel, float scale, std::int32_t zero_point);
 
@@ -42,6 +43,30 @@ class FakeQuantize : public Module {
   bool quantizing() const { return switches_.data<std::uint8_t>()[kQuantizing] != 0; }
   void set_observing(bool on) { switches_.data<std::uint8_t>()[kObserving] = on; }
   void set_quantizing(bool on) { switches_.data<std::uint8_t>()[kQuantizing] = on; }
+
+  // Whether a step of training shows its values to the observer. A quantizer that learns stops to
+  // observe when it begins.
+  bool observes(const ForwardContext& context) const {
+    return context.training && observing() && !has_begun();
+  }
+  // Whether scale (and zero point) get gradients in this step: in training, from the first step
+  // that quantizes on, until freezing ends what observing means.
+  bool learns(const ForwardContext& context) const {
+    return context.training && observing() && has_begun();
+  }
+  // Takes what the observer found as the start of learning; does nothing where nothing learns.
+  void begin_learning(const ForwardContext& context);
+  // `output` is the quantized form of `input`, from the real values that `values` computes again in
+  // backward: where the quantizer learns, gradients reach its parameters. The input's gradient is
+  // the output's where the packed mask has a one; all of it without a mask. Elsewhere the plain
+  // straight-through estimator, or `output` itself without a mask.
+  Variable learn(Variable output, const Variable& input, Tensor mask,
+                 std::function<Tensor()> values, const ForwardContext& context) const;
+  // The same for `y`, recorded codes of this quantizer whose straight-through gradient is done.
+  Variable learn_output(const Variable& y, std::function<Tensor()> values,
+                        const ForwardContext& context) const;
+  // The smallest scale that a bias behind these weights allows.
+  void set_scale_floor(std::int64_t channel, float floor);
 
   // Learns from values (or from their extremes, where the observer needs no more) and updates the
   // scale and zero point. What producers call that quantize in their own epilogue.
@@ -64,17 +89,23 @@ class FakeQuantize : public Module {
   void add_non_finite(std::int64_t count) { non_finite_ += count; }
 
  private:
-  enum Switch { kObserving, kQuantizing, kObserved, kSwitches };
+  enum Switch { kObserving, kQuantizing, kObserved, kBegun, kSwitches };
+  bool has_begun() const { return switches_.data<std::uint8_t>()[kBegun] != 0; }
   void update_qparams();
+  void follow_latents() const;
 
   QuantizerConfig config_;
   QuantizerRole role_;
   std::unique_ptr<observers::Observer> observer_;
-  Tensor scale_;       // f32 [channels]
-  Tensor zero_point_;  // i32 [channels]
-  Tensor switches_;    // u8 [kSwitches]
+  Tensor scale_;                 // f32 [channels]
+  Tensor zero_point_;            // i32 [channels]
+  Tensor switches_;              // u8 [kSwitches]
+  Variable learned_scale_;       // latent f32 [channels]; undefined where nothing learns
+  Variable learned_zero_point_;  // latent f32 [channels]; undefined where it does not learn
+  Tensor initial_scale_;         // f32 [channels]
+  Tensor scale_floor_;           // f32 [channels]
   std::vector<bool> zero_range_;
-  std::int64_t non_finite_ = 0;
+  mutable std::int64_t non_finite_ = 0;
 };
 
 // The straight-through estimator: makes `output` the quantized form of `input`, whose gradient

@@ -74,8 +74,10 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
     Tensor weight_gradient = Tensor::empty(inputs()[1]->shape);
     if (bias_gradient) grads[2] = Tensor::empty(inputs()[2]->shape);
     product_->grad_weight(dequantized(x_), grad, weight_gradient, has_bias ? grads[2] : Tensor());
-    kernels::apply_mask(weight_gradient.size(), saved()[2].data<std::uint8_t>(),
-                        weight_gradient.data<float>(), weight_gradient.data<float>());
+    if (saved()[2].defined()) {
+      kernels::apply_mask(weight_gradient.size(), saved()[2].data<std::uint8_t>(),
+                          weight_gradient.data<float>(), weight_gradient.data<float>());
+    }
     if (needs_grad(1)) grads[1] = weight_gradient;
   }
   return grads;

@@ -13,7 +13,7 @@ namespace steelyard::qat {
 // Weight codes with what straight-through backward and the product's scale need.
 struct WeightCodes {
   Tensor codes;               // i8, the shape of the weight
-  Tensor mask;                // packed, undefined when not recorded
+  Tensor mask;                // packed, undefined where not recorded or applied elsewhere
   std::vector<float> scales;  // one per output channel
   int bits = 8;
 };

@@ -10,10 +10,14 @@
 
 namespace steelyard::qat {
 
+// What a quantizer learns by gradient descent, once its observer has found a first range.
+enum class Learning { kNothing, kScale, kScaleAndZeroPoint };
+
 // One quantizer: its grid and how its range is found.
 struct QuantizerConfig {
   observers::QScheme scheme;
   observers::ObserverOptions observer;
+  Learning learning = Learning::kNothing;
 };
 
 // What a layer quantizes; each part is optional.

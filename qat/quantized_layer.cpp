@@ -36,6 +36,12 @@ Tensor quantize_biases(const Variable& bias, const std::vector<float>& scales,
   return codes;
 }
 
+// The float that is no smaller, of a scale: at most 2^120.
+float rounded_up(double scale) {
+  const float rounded = static_cast<float>(std::min(scale, 0x1p120));
+  return static_cast<double>(rounded) < scale ? std::nextafter(rounded, INFINITY) : rounded;
+}
+
 // Lets the quantizer learn from the real values that the accumulators stand for.
 void observe_accumulators(FakeQuantize& quantizer, const kernels::Requantize& op,
                           const Tensor& acc) {
@@ -138,10 +144,9 @@ void QuantizedLayer::update_weight_scale(const ProductOperands& operands, float 
       scale = std::exp2(std::ceil(std::log2(bias / (sx * 0x1p20))));
     }
     constexpr double kSmallestNormal = 0x1p-126;
-    scale = std::max({scale, bias / (sx * 0x1p30), kSmallestNormal / sx, kSmallestNormal});
-    float rounded = static_cast<float>(std::min(scale, 0x1p120));
-    if (static_cast<double>(rounded) < scale) rounded = std::nextafter(rounded, INFINITY);
-    quantizer.set_qparams(c, rounded, 0);
+    const double floor = std::max({bias / (sx * 0x1p30), kSmallestNormal / sx, kSmallestNormal});
+    quantizer.set_qparams(c, rounded_up(std::max(scale, floor)), 0);
+    quantizer.set_scale_floor(c, rounded_up(floor));
   }
 }
 
@@ -151,8 +156,17 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   const Variable& bias = operands.bias;
   FakeQuantize& weight_quant = *weight_quantizer();
   if (context.training && weight_quant.observing()) update_weight_scale(operands, codes.scale);
+  weight_quant.begin_learning(context);
   const bool recorded = should_record({x, operands.weight, bias});
-  const WeightCodes weight = quantize_weight(weight_quant, operands.weight.value(), recorded);
+  WeightCodes weight = quantize_weight(weight_quant, operands.weight.value(), recorded);
+  Variable weight_input = operands.weight;
+  if (recorded && weight_quant.learns(context)) {
+    const Tensor values = operands.weight.value();
+    weight_input = weight_quant.learn(
+        Variable(values), operands.weight, std::move(weight.mask), [values] { return values; },
+        context);
+    weight.mask = Tensor();
+  }
 
   Tensor acc = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32);
   product_->integer(codes, weight.codes, acc);
@@ -174,7 +188,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     return record(std::move(y),
                   std::make_shared<IntegerProductFunction>(product_, codes, weight, bias_codes,
                                                            op.activation, std::move(mask)),
-                  {x, operands.weight, bias});
+                  {x, weight_input, bias});
   };
   if (!quantizes_output) {
     Tensor y = Tensor::empty(acc.shape());
@@ -182,8 +196,9 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     const Variable activated = apply_activation(finish(Variable(y), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(activated, context) : activated;
   }
-  if (context.training && output->observing()) observe_accumulators(*output, op, acc);
+  if (output->observes(context)) observe_accumulators(*output, op, acc);
   output->require_observed();
+  output->begin_learning(context);
   QuantizedValue y{.codes = Tensor::empty(acc.shape(), output->config().scheme.code_dtype()),
                    .scale = output->scale()[0],
                    .zero_point = output->zero_point()[0],
@@ -195,7 +210,15 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     kernels::requantize(op, acc.data<std::int32_t>(), y.scale, y.zero_point, y.range,
                         y.codes.data<Code>(), recorded ? mask.data<std::uint8_t>() : nullptr);
   });
-  return finish(make_variable(std::move(y)), mask);
+  const Variable result = finish(make_variable(std::move(y)), mask);
+  const auto values = [op, product_scales, bias_codes, acc]() mutable {
+    op.product_scale = product_scales.data();
+    op.bias = bias_codes.defined() ? bias_codes.data<std::int32_t>() : nullptr;
+    Tensor real = Tensor::empty(acc.shape());
+    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), real.data<float>());
+    return real;
+  };
+  return output->learn_output(result, values, context);
 }
 
 Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands& operands,
@@ -203,14 +226,15 @@ Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands&
   Variable weight = operands.weight;
   FakeQuantize* weight_quant = weight_quantizer();
   if (weight_quant != nullptr) {
-    if (context.training && weight_quant->observing()) {
-      weight_quant->observe(weight.value().span<float>());
-    }
+    if (weight_quant->observes(context)) weight_quant->observe(weight.value().span<float>());
     if (weight_quant->quantizing()) {
+      weight_quant->begin_learning(context);
       const bool recorded = should_record({weight});
       const WeightCodes codes = quantize_weight(*weight_quant, weight.value(), recorded);
       Tensor values = dequantize_weight(codes.codes, codes.scales);
-      weight = recorded ? straight_through(Variable(values), codes.mask, weight) : Variable(values);
+      const Tensor raw = weight.value();
+      weight = weight_quant->learn(
+          Variable(values), weight, codes.mask, [raw] { return raw; }, context);
     }
   }
   const Variable y =

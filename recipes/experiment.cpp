@@ -7,6 +7,7 @@
 #include "framework/device.h"
 #include "framework/error.h"
 #include "framework/storage.h"
+#include "qat/learned_scale.h"
 #include "qat/prepare.h"
 #include "qat/reestimate.h"
 
@@ -19,12 +20,21 @@ constexpr std::uint64_t kSplitSeed = 1;
 
 constexpr std::uint64_t kInitStream = std::uint64_t{0x1A17} << 48;
 
-qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, bool weights) {
+qat::Learning learning_of(const std::string& method) {
+  if (method == "lsq") return qat::Learning::kScale;
+  if (method == "lsq_plus") return qat::Learning::kScaleAndZeroPoint;
+  return qat::Learning::kNothing;
+}
+
+qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, qat::Learning learning,
+                                      bool weights) {
   qat::QuantizerConfig config;
   config.scheme.bits = static_cast<int>(spec.num_bits);
   config.scheme.symmetric = spec.symmetric;
   config.scheme.is_signed = weights || spec.symmetric;
-  config.scheme.narrow_range = spec.narrow_range && spec.symmetric;
+  config.learning = learning;
+  const bool narrow = weights && learning == qat::Learning::kNothing;
+  config.scheme.narrow_range = spec.narrow_range.value_or(narrow) && spec.symmetric;
   config.scheme.strategy =
       spec.strategy == "channel" ? observers::Strategy::kChannel : observers::Strategy::kTensor;
   config.observer = {.type = spec.observer, .averaging_constant = spec.averaging_constant};
@@ -46,8 +56,11 @@ qat::QuantizeConfig quantize_config(const QuantizeSpec& spec, qat::Profile profi
   config.ignore_places = spec.ignore_places;
   for (const QuantizeGroupSpec& group : spec.groups) {
     qat::QConfig q;
-    if (group.weights) q.weights = quantizer_config(*group.weights, /*weights=*/true);
-    if (group.activations) q.activations = quantizer_config(*group.activations, /*weights=*/false);
+    const qat::Learning learning = learning_of(spec.algorithm_method);
+    if (group.weights) q.weights = quantizer_config(*group.weights, learning, /*weights=*/true);
+    if (group.activations) {
+      q.activations = quantizer_config(*group.activations, learning, /*weights=*/false);
+    }
     try {
       qat::validate(q, config.profile);
     } catch (const std::invalid_argument& error) {
@@ -198,22 +211,28 @@ Loss Experiment::loss() const {
 
 std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   const OptimizerSpec& spec = recipe_.train.optimizer;
-  const NoDecay no_decay = spec.decay_bias_and_norm
-                               ? NoDecay([](const NamedParameter&) { return false; })
-                               : NoDecay(is_bias_or_norm);
+  const NoDecay no_decay = [all = spec.decay_bias_and_norm](const NamedParameter& p) {
+    return qat::is_quantizer_parameter(p.name) || (!all && is_bias_or_norm(p));
+  };
+  const double scale_lr = recipe_.quantize ? recipe_.quantize->scale_lr : 1;
+  const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
+    return qat::is_quantizer_parameter(p.name) ? scale_lr : 1;
+  };
   if (spec.type == "adamw") {
     return std::make_unique<AdamW>(model_->named_parameters(),
                                    AdamWOptions{.beta1 = spec.beta1,
                                                 .beta2 = spec.beta2,
                                                 .eps = spec.eps,
                                                 .weight_decay = spec.weight_decay,
-                                                .no_decay = no_decay});
+                                                .no_decay = no_decay,
+                                                .lr_factor = lr_factor});
   }
   return std::make_unique<Sgd>(model_->named_parameters(),
                                SgdOptions{.momentum = spec.momentum,
                                           .nesterov = spec.nesterov,
                                           .weight_decay = spec.weight_decay,
-                                          .no_decay = no_decay});
+                                          .no_decay = no_decay,
+                                          .lr_factor = lr_factor});
 }
 
 TrainerOptions Experiment::trainer_options() const {

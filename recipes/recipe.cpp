@@ -122,6 +122,9 @@ QuantizeSpec read_quantize(const OptionReader& from) {
                         .ignore_places = places_of(from.at("ignore")),
                         .bn_fold = from.text("bn_fold"),
                         .algorithm_method = from.table("algorithm").text("method")};
+  if (from.table("algorithm").has("scale_lr")) {
+    quantize.scale_lr = from.table("algorithm").number("scale_lr");
+  }
   for (const YamlNode& item : from.at("groups").items) {
     const OptionReader group(item);
     quantize.groups.push_back({.targets = group.texts("targets"),

@@ -62,11 +62,11 @@ struct TrainSpec {
 struct QuantizerSpec {
   std::int64_t num_bits = 8;
   bool symmetric = false;
-  std::string strategy = {};  // tensor, channel
-  std::string observer = {};  // min_max, moving_average, histogram
-  bool narrow_range = false;
-  double averaging_constant = 0.01;  // moving_average
-  std::string place = {};            // start of messages about it
+  std::string strategy = {};              // tensor, channel
+  std::string observer = {};              // min_max, moving_average, histogram
+  std::optional<bool> narrow_range = {};  // absent: the algorithm's default
+  double averaging_constant = 0.01;       // moving_average
+  std::string place = {};                 // start of messages about it
 };
 
 struct QuantizeGroupSpec {
@@ -82,7 +82,8 @@ struct QuantizeSpec {
   std::vector<std::string> ignore = {};
   std::vector<std::string> ignore_places = {};
   std::string bn_fold = {};           // frozen, none, batch_corrected, one_convolution
-  std::string algorithm_method = {};  // ste
+  std::string algorithm_method = {};  // ste, lsq, lsq_plus
+  double scale_lr = 1;                // of learned scales, as a multiple of the learning rate
 };
 
 // Epochs count from 0; a change takes effect before the first step of its epoch.

@@ -172,6 +172,21 @@ RecipeOption quantizer(RecipeOption option) {
   return option;
 }
 
+RecipeOption algorithm_option() {
+  const RecipeOption scale_lr = above_min(
+      number("scale_lr", "1",
+             "learning rate of scales and zero points, as a multiple of the optimizer's", 0, 1e6));
+  static const OptionCases kAlgorithms{
+      {{"ste", "straight-through estimator; observers find the ranges", {}},
+       {"lsq", "learned scales, from where the observer's first range puts them", {scale_lr}},
+       {"lsq_plus", "learned scales, and zero points of affine activations", {scale_lr}}}};
+  RecipeOption algorithm = table("algorithm", "How gradients pass the quantizers.",
+                                 {choice("method", "ste", "the estimator", {})});
+  algorithm.discriminator = "method";
+  algorithm.cases = &kAlgorithms;
+  return with_default(algorithm, "{}");
+}
+
 RecipeOption quantize_option() {
   const RecipeOption num_bits = integer("num_bits", "8", "width of the codes", 2, 8);
   RecipeOption weights =
@@ -179,7 +194,9 @@ RecipeOption quantize_option() {
                       {num_bits, boolean("symmetric", "true", "whether the zero point is fixed"),
                        choice("strategy", "channel", "a scale for each output channel, or one",
                               {"channel", "tensor"}),
-                       boolean("narrow_range", "true", "whether the lowest code stays unused"),
+                       optional(boolean("narrow_range", "",
+                                        "whether the lowest code stays unused; absent: yes, but "
+                                        "no with learned scales")),
                        choice("observer", "min_max", "how the range is found", {})}));
   RecipeOption activations =
       quantizer(table("activations", "Quantization of activations.",
@@ -207,9 +224,7 @@ RecipeOption quantize_option() {
               "batch norm behind a quantized layer: `frozen` folds it once and drops it, `none` "
               "keeps it in float, `batch_corrected` and `one_convolution` fold it in every step",
               {"frozen", "none", "batch_corrected", "one_convolution"}),
-       with_default(table("algorithm", "How gradients pass the quantizers.",
-                          {choice("method", "ste", "straight-through estimator", {"ste"})}),
-                    "{}")});
+       algorithm_option()});
 }
 
 RecipeOption epoch_table(const std::string& name, const std::string& key, const std::string& help) {

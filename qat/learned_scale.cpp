@@ -1,0 +1,101 @@
+#include "qat/learned_scale.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/qparams.h"
+#include "kernels/quant_plan.h"
+#include "qat/fake_quantize.h"
+
+namespace steelyard::qat {
+namespace {
+
+struct ParameterGradients {
+  Tensor scale;       // f32 [channels]
+  Tensor zero_point;  // f32 [channels]
+};
+
+ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& values,
+                                       const Tensor& grad_output) {
+  const auto channels = static_cast<std::int64_t>(use.scales.size());
+  kernels::QuantDescriptor descriptor;
+  descriptor.direction = kernels::QuantDirection::kBackward;
+  descriptor.granularity =
+      channels > 1 ? kernels::Granularity::kChannel : kernels::Granularity::kTensor;
+  descriptor.options.axis = 0;
+  descriptor.code_type = use.scheme.is_signed ? kernels::CodeType::kS8 : kernels::CodeType::kU8;
+  descriptor.range = use.scheme.code_range();
+  descriptor.shape = {channels, values.size() / channels};
+  descriptor.symmetric = use.scheme.symmetric;
+  descriptor.parameter_gradients = true;
+  descriptor.gradient_factor =
+      kernels::lsq_gradient_factor(use.per_scale, descriptor.range, use.scheme.symmetric);
+  const auto plan = kernels::QuantPlan::select(descriptor, kernels::DeviceType::kCpu);
+  const Tensor workspace =
+      Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8);
+  const Tensor grad_values = Tensor::empty(values.shape());  // masked elsewhere
+  ParameterGradients gradients{Tensor::empty({channels}), Tensor::empty({channels})};
+  std::vector<float> scales = use.scales;
+  std::vector<std::int32_t> zero_points = use.zero_points;
+  kernels::QuantArgs args;
+  args.x = values.raw();
+  args.grad_y = grad_output.raw();
+  args.grad_x = grad_values.raw();
+  args.scale = scales.data();
+  args.zero_point = zero_points.data();
+  args.grad_scale = gradients.scale.raw();
+  args.grad_zero_point = gradients.zero_point.raw();
+  plan.run(nullptr, workspace.raw(), args);
+  return gradients;
+}
+
+class LearnedQuantizerFunction : public Function {
+ public:
+  LearnedQuantizerFunction(Tensor mask, std::function<Tensor()> values, LearnedUse use)
+      : values_(std::move(values)), use_(std::move(use)) {
+    save(std::move(mask));
+  }
+  std::string name() const override { return "learned_quantizer"; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    std::vector<Tensor> grads(inputs().size());
+    if (needs_grad(0)) {
+      grads[0] = saved()[0].defined() ? masked_gradient(grad_output, saved()[0]) : grad_output;
+    }
+    if (grad_output.size() == 0) return grads;
+    const ParameterGradients own = parameter_gradients(use_, values_(), grad_output);
+    grads[1] = own.scale;
+    for (std::size_t c = 0; c < use_.scales.size(); ++c) {
+      grads[1].data<float>()[c] *= use_.scales[c] / use_.initial[c];
+    }
+    if (grads.size() > 2) grads[2] = own.zero_point;
+    return grads;
+  }
+
+ private:
+  std::function<Tensor()> values_;
+  LearnedUse use_;
+};
+
+}  // namespace
+
+float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range) {
+  const double s0 = initial;
+  const double scale = s0 * std::exp((static_cast<double>(latent) - s0) / s0);
+  return kernels::bounded_scale<float>(std::max<double>(scale, floor), range.qmax - range.qmin);
+}
+
+Variable record_learned(Variable output, const Variable& input, Tensor mask,
+                        std::function<Tensor()> values, LearnedUse use, const Variable& scale,
+                        const Variable& zero_point) {
+  return record(std::move(output),
+                std::make_shared<LearnedQuantizerFunction>(std::move(mask), std::move(values),
+                                                           std::move(use)),
+                {input, scale, zero_point});
+}
+
+bool is_quantizer_parameter(std::string_view name) {
+  return name.ends_with(kLearnedScale) || name.ends_with(kLearnedZeroPoint);
+}
+
+}  // namespace steelyard::qat

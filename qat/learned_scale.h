@@ -1,0 +1,43 @@
+// Scales and zero points that learn with the weights: LSQ (Esser et al., arXiv:1902.08153) and LSQ+
+// (Bhalgat et al., arXiv:2004.09576).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "framework/autograd.h"
+#include "observers/qscheme.h"
+
+namespace steelyard::qat {
+
+// The scale of a latent v that began at s0 > 0: s0 * exp((v - s0) / s0). Positive whatever v is,
+// and v itself to first order around s0, so that v moves as LSQ's scale does. Kept within the
+// limits of scales (kernels/qparams.h) and above `floor`.
+float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range);
+
+// The quantizer of one recorded use, as it was in the forward pass.
+struct LearnedUse {
+  observers::QScheme scheme;
+  std::vector<float> scales;  // [channels]: of the tensor's first dimension where there are several
+  std::vector<std::int32_t> zero_points;
+  std::vector<float> initial;  // s0 of each channel
+  std::int64_t per_scale = 1;  // elements that share a scale, the batch not counted
+};
+
+// Makes `output`, the quantized form of `input`, hand gradients to the latents of its quantizer:
+// d latent = ds * s / s0 with ds, dz of NUMERICS, from the real f32 values before quantization.
+// `values` is called in backward. The input's gradient is the output's where the packed mask has a
+// one; all of it without a mask. zero_point is undefined where it does not learn.
+Variable record_learned(Variable output, const Variable& input, Tensor mask,
+                        std::function<Tensor()> values, LearnedUse use, const Variable& scale,
+                        const Variable& zero_point);
+
+// Whether a parameter is a latent: it has a learning rate of its own and never decays.
+bool is_quantizer_parameter(std::string_view name);
+
+inline constexpr const char* kLearnedScale = "learned_scale";
+inline constexpr const char* kLearnedZeroPoint = "learned_zero_point";
+
+}  // namespace steelyard::qat

@@ -1,0 +1,329 @@
+// Learned scales and zero points: gradients against the papers' formulas in double, and their life
+// from the observer's range to freezing.
+#include "qat/learned_scale.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "qat/code_ops.h"
+#include "qat/qat_linear.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::qat {
+namespace {
+
+using testing::random_tensor;
+
+struct Expected {
+  double scale = 0;
+  double zero_point = 0;
+};
+
+// ds and dz of LSQ and LSQ+ for values that share a scale, in double; t = x / s in float, as
+// quantization divides.
+Expected closed_form(std::span<const float> x, std::span<const float> grad, float scale,
+                     std::int32_t zero_point, kernels::CodeRange range, bool symmetric,
+                     double shared) {
+  Expected sums;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float t = x[i] / scale;
+    const double unclamped = std::nearbyint(static_cast<double>(t)) + zero_point;
+    const bool inside = unclamped >= range.qmin && unclamped <= range.qmax;
+    const double code = std::clamp<double>(unclamped, range.qmin, range.qmax);
+    sums.scale +=
+        grad[i] * (inside ? std::nearbyint(static_cast<double>(t)) - t : code - zero_point);
+    sums.zero_point += inside ? 0.0 : -static_cast<double>(scale) * grad[i];
+  }
+  const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
+  const double g = 1 / std::sqrt(shared * steps);
+  return {g * sums.scale, g * sums.zero_point};
+}
+
+QuantizerConfig activations(int bits, Learning learning, bool symmetric = false) {
+  return {.scheme = {.bits = bits,
+                     .is_signed = symmetric,
+                     .symmetric = symmetric,
+                     .narrow_range = false},
+          .observer = {.type = "min_max"},
+          .learning = learning};
+}
+
+QuantizerConfig weights(int bits, observers::Strategy strategy) {
+  return {.scheme = {.bits = bits, .narrow_range = false, .strategy = strategy},
+          .observer = {.type = "min_max"},
+          .learning = Learning::kScale};
+}
+
+Variable parameter(const Module& module, const std::string& name) {
+  for (const NamedParameter& p : module.named_parameters()) {
+    if (p.name == name) return p.variable;
+  }
+  throw std::out_of_range(name);
+}
+
+ForwardContext training() { return {.training = true}; }
+
+TEST(LearnedScale, IsPositiveForEveryLatentAndTheLatentAtFirst) {
+  const kernels::CodeRange range{-8, 7};
+  const float s0 = 0.013F;
+  EXPECT_FLOAT_EQ(scale_of_latent(s0, s0, 0, range), s0);
+  EXPECT_NEAR((scale_of_latent(s0 * 1.001F, s0, 0, range) - s0) / (s0 * 0.001), 1, 0.01);
+  for (const float latent : {-1e30F, -1.0F, 0.0F, 1e-30F, 1.0F, 1e30F}) {
+    const float scale = scale_of_latent(latent, s0, 0, range);
+    EXPECT_GE(scale, std::numeric_limits<float>::min()) << latent;
+    EXPECT_TRUE(std::isfinite(scale * 15)) << latent;
+  }
+  EXPECT_EQ(scale_of_latent(-1, s0, 0.5F, range), 0.5F) << "the floor that a bias asks for";
+}
+
+class LearnedWeights : public ::testing::TestWithParam<std::tuple<int, observers::Strategy>> {};
+
+TEST_P(LearnedWeights, GradientsAreLsqs) {
+  const auto [bits, strategy] = GetParam();
+  Rng rng(3);
+  const Linear source(LinearOptions{5, 4}, rng);
+  QatLinear layer(source, {.weights = weights(bits, strategy), .activations = {}});
+  ForwardContext context = training();
+  const Variable x(random_tensor({7, 5}, 1, DType::kF32));
+  const Tensor grad = random_tensor({7, 4}, 2, DType::kF32);
+  layer.forward(x, context);  // begins
+  // Away from the start, and small enough that codes are clipped.
+  Variable latent = parameter(layer, "weight_quantizer.learned_scale");
+  for (float& v : latent.value().span<float>()) v *= 0.3F;
+  layer.forward(x, context).backward(grad);
+
+  const Tensor w = layer.weight().value();
+  Tensor grad_w = Tensor::zeros({4, 5});
+  for (std::int64_t o = 0; o < 4; ++o) {
+    for (std::int64_t i = 0; i < 5; ++i) {
+      double sum = 0;
+      for (std::int64_t n = 0; n < 7; ++n) {
+        sum +=
+            static_cast<double>(grad.data<float>()[n * 4 + o]) * x.value().data<float>()[n * 5 + i];
+      }
+      grad_w.data<float>()[o * 5 + i] = static_cast<float>(sum);
+    }
+  }
+  const FakeQuantize& quantizer = *layer.weight_quantizer();
+  const auto channels = static_cast<std::size_t>(latent.value().size());
+  const std::size_t each = 20 / channels;
+  bool clipped = false;
+  for (std::size_t c = 0; c < channels; ++c) {
+    const float s = quantizer.scale()[c];
+    const Expected expected =
+        closed_form(w.span<float>().subspan(c * each, each),
+                    grad_w.span<float>().subspan(c * each, each), s, 0, quantizer.code_range(),
+                    /*symmetric=*/true, static_cast<double>(each));
+    const double s0 = latent.value().data<float>()[c] / 0.3F;
+    EXPECT_NEAR(latent.grad().data<float>()[c], expected.scale * s / s0,
+                2e-5 * (1 + std::abs(expected.scale)));
+    const auto grid = kernels::make_affine(quantizer.code_range(), s, 0);
+    for (const float value : w.span<float>().subspan(c * each, each)) {
+      clipped |= !kernels::is_inside(value, grid);
+    }
+  }
+  EXPECT_TRUE(clipped);
+  // The weight's own gradient stops where codes are clipped.
+  for (std::size_t i = 0; i < 20; ++i) {
+    const kernels::Affine<float> grid = kernels::make_affine(
+        quantizer.code_range(), quantizer.scale()[channels > 1 ? i / 5 : 0], 0);
+    const float value = layer.weight().grad().data<float>()[i];
+    if (kernels::is_inside(w.data<float>()[i], grid)) {
+      EXPECT_NEAR(value, grad_w.data<float>()[i], 1e-5);
+    } else {
+      EXPECT_EQ(value, 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(BitsAndStrategies, LearnedWeights,
+                         ::testing::Combine(::testing::Values(2, 3, 4, 8),
+                                            ::testing::Values(observers::Strategy::kTensor,
+                                                              observers::Strategy::kChannel)));
+
+class LearnedActivations : public ::testing::TestWithParam<std::tuple<int, Learning, bool>> {};
+
+TEST_P(LearnedActivations, GradientsAreLsqs) {
+  const auto [bits, learning, symmetric] = GetParam();
+  FakeQuantize quantizer(activations(bits, learning, symmetric), QuantizerRole::kActivation);
+  ForwardContext context = training();
+  const Tensor values = random_tensor({6, 3, 5}, 4, DType::kF32);
+  const Tensor grad = random_tensor({6, 3, 5}, 5, DType::kF32);
+  quantizer.forward(Variable(values), context);  // begins
+  Variable latent = parameter(quantizer, "learned_scale");
+  const float s0 = latent.value().data<float>()[0];
+  latent.value().data<float>()[0] *= 0.5F;
+  const Variable x(values, /*requires_grad=*/true);
+  quantizer.forward(x, context).backward(grad);
+
+  const float s = quantizer.scale()[0];
+  const std::int32_t z = quantizer.zero_point()[0];
+  const Expected expected = closed_form(values.span<float>(), grad.span<float>(), s, z,
+                                        quantizer.code_range(), symmetric, 15);
+  EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * s / s0,
+              2e-5 * (1 + std::abs(expected.scale)));
+  if (learning == Learning::kScaleAndZeroPoint && !symmetric) {
+    EXPECT_NEAR(parameter(quantizer, "learned_zero_point").grad().data<float>()[0],
+                expected.zero_point, 2e-5 * (1 + std::abs(expected.zero_point)));
+    EXPECT_NE(expected.zero_point, 0);
+  } else {
+    EXPECT_THROW(parameter(quantizer, "learned_zero_point"), std::out_of_range);
+  }
+  for (std::int64_t i = 0; i < values.size(); ++i) {
+    const auto grid = kernels::make_affine(quantizer.code_range(), s, z);
+    const bool inside = kernels::is_inside(values.data<float>()[i], grid);
+    EXPECT_EQ(x.grad().data<float>()[i], inside ? grad.data<float>()[i] : 0.0F);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LearnedActivations,
+                         ::testing::Combine(::testing::Values(2, 4, 8),
+                                            ::testing::Values(Learning::kScale,
+                                                              Learning::kScaleAndZeroPoint),
+                                            ::testing::Bool()));
+
+// Producers that quantize their integer results hand the same gradients to the quantizer as it
+// computes itself from the real values.
+TEST(LearnedOutputs, GetTheGradientsOfTheRealValues) {
+  ForwardContext context = training();
+  FakeQuantize in_a(activations(8, Learning::kNothing), QuantizerRole::kActivation);
+  FakeQuantize in_b(activations(8, Learning::kNothing), QuantizerRole::kActivation);
+  const Tensor values_a = random_tensor({3, 4, 4, 2}, 6, DType::kF32);
+  const Tensor values_b = random_tensor({3, 4, 4, 2}, 7, DType::kF32);
+  const auto check = [&](const auto& produce, const auto& real_values) {
+    FakeQuantize out(activations(3, Learning::kScaleAndZeroPoint), QuantizerRole::kActivation);
+    FakeQuantize plain(activations(3, Learning::kScaleAndZeroPoint), QuantizerRole::kActivation);
+    const Variable a = in_a.forward(Variable(values_a, true), context);
+    const Variable b = in_b.forward(Variable(values_b, true), context);
+    const Tensor real = real_values(a.value(), b.value());
+    produce(a, b, out);
+    plain.forward(Variable(real), context);
+    for (FakeQuantize* q : {&out, &plain}) {
+      parameter(*q, "learned_scale").value().data<float>()[0] *= 0.7F;
+    }
+    EXPECT_NEAR(out.scale()[0], plain.scale()[0], 1e-6F);
+    const Variable y = produce(a, b, out);
+    const Tensor grad = random_tensor(y.shape(), 8, DType::kF32);
+    y.backward(grad);
+    plain.forward(Variable(real), context).backward(grad);
+    for (const char* name : {"learned_scale", "learned_zero_point"}) {
+      const float got = parameter(out, name).grad().data<float>()[0];
+      const float expected = parameter(plain, name).grad().data<float>()[0];
+      EXPECT_NEAR(got, expected, 1e-3 * (1 + std::abs(expected))) << name;
+      EXPECT_NE(expected, 0) << name;
+    }
+  };
+  check(
+      [&](const Variable& a, const Variable& b, FakeQuantize& out) {
+        return add_codes(a, b, kernels::Activation::kNone, out, context);
+      },
+      [](const Tensor& a, const Tensor& b) {
+        Tensor sum = Tensor::empty(a.shape());
+        for (std::int64_t i = 0; i < a.size(); ++i) {
+          sum.data<float>()[i] = a.data<float>()[i] + b.data<float>()[i];
+        }
+        return sum;
+      });
+  check([&](const Variable& a, const Variable&,
+            FakeQuantize& out) { return global_avg_pool_codes(a, out, context); },
+        [](const Tensor& a, const Tensor&) { return global_avg_pool(Variable(a)).value(); });
+}
+
+TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
+  Rng rng(3);
+  const Linear source(LinearOptions{6, 4}, rng);
+  QatLinear layer(source,
+                  {.weights = weights(4, observers::Strategy::kChannel),
+                   .activations = activations(3, Learning::kScale)},
+                  kernels::Activation::kRelu);
+  FakeQuantize input(activations(8, Learning::kNothing), QuantizerRole::kActivation);
+  ForwardContext context = training();
+  const Tensor values = random_tensor({9, 6}, 4, DType::kF32);
+  const auto run = [&] { return layer.forward(input.forward(Variable(values), context), context); };
+  run();
+  Variable latent = parameter(layer, "output_quantizer.learned_scale");
+  const float s0 = latent.value().data<float>()[0];
+  latent.value().data<float>()[0] *= 0.6F;
+  const Variable y = run();
+  const Tensor grad = random_tensor({9, 4}, 5, DType::kF32);
+  y.backward(grad);
+
+  // The real results from the codes: relu(sum (x - z) s_x * w s_w + bias).
+  const auto codes = quantized(input.forward(Variable(values), context));
+  const FakeQuantize& wq = *layer.weight_quantizer();
+  Tensor real = Tensor::empty({9, 4});
+  for (std::int64_t n = 0; n < 9; ++n) {
+    for (std::int64_t o = 0; o < 4; ++o) {
+      const float sw = wq.scale()[static_cast<std::size_t>(o)];
+      const auto grid = kernels::make_affine(wq.code_range(), sw, 0);
+      std::int64_t sum =
+          kernels::quantize_bias(layer.bias().value().data<float>()[o], codes->scale * sw);
+      for (std::int64_t k = 0; k < 6; ++k) {
+        sum += (codes->codes.data<std::uint8_t>()[n * 6 + k] - codes->zero_point) *
+               kernels::quantize_value(layer.weight().value().data<float>()[o * 6 + k], grid);
+      }
+      real.data<float>()[n * 4 + o] = std::max(0.0F, static_cast<float>(sum) * (codes->scale * sw));
+    }
+  }
+  const FakeQuantize& out = *layer.output_quantizer();
+  const Expected expected =
+      closed_form(real.span<float>(), grad.span<float>(), out.scale()[0], out.zero_point()[0],
+                  out.code_range(), /*symmetric=*/false, 4);
+  EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * out.scale()[0] / s0, 1e-4);
+  EXPECT_NE(expected.scale, 0);
+}
+
+TEST(LearnedLife, BeginsWhereTheObserverStandsAndThenOnlyLearns) {
+  FakeQuantize quantizer(activations(4, Learning::kScaleAndZeroPoint), QuantizerRole::kActivation);
+  ForwardContext context = training();
+  quantizer.set_quantizing(false);
+  quantizer.forward(Variable(Tensor::full({2, 2}, 3.0)), context);
+  quantizer.set_quantizing(true);
+  EXPECT_FALSE(quantizer.learns(context));
+  quantizer.forward(Variable(Tensor::full({2, 2}, -1.5)), context);  // the last that it observes
+  EXPECT_TRUE(quantizer.learns(context));
+  EXPECT_FLOAT_EQ(quantizer.scale()[0], 4.5F / 15);
+  EXPECT_EQ(quantizer.zero_point()[0], 5);
+  quantizer.forward(Variable(Tensor::full({2, 2}, 300.0)), context);
+  EXPECT_FLOAT_EQ(quantizer.scale()[0], 4.5F / 15);
+  parameter(quantizer, "learned_zero_point").value().data<float>()[0] = 2.6F;
+  EXPECT_EQ(quantizer.zero_point()[0], 3);
+  parameter(quantizer, "learned_zero_point").value().data<float>()[0] = 99;
+  EXPECT_EQ(quantizer.zero_point()[0], 15);
+}
+
+TEST(LearnedLife, FreezingEndsLearning) {
+  FakeQuantize quantizer(activations(4, Learning::kScale), QuantizerRole::kActivation);
+  ForwardContext context = training();
+  const Variable x(random_tensor({4, 3}, 1, DType::kF32), true);
+  quantizer.forward(x, context);
+  quantizer.set_observing(false);
+  quantizer.forward(x, context).backward(Tensor::full({4, 3}, 1.0));
+  EXPECT_FALSE(parameter(quantizer, "learned_scale").grad().defined());
+  EXPECT_TRUE(x.grad().defined());
+  const NoGradGuard no_grad;
+  quantizer.set_observing(true);
+  EXPECT_FALSE(quantizer.forward(x, context).requires_grad());
+}
+
+TEST(LearnedLife, ALatentThatIsNotFiniteIsCounted) {
+  FakeQuantize quantizer(activations(4, Learning::kScale), QuantizerRole::kActivation);
+  ForwardContext context = training();
+  quantizer.forward(Variable(random_tensor({4, 3}, 1, DType::kF32)), context);
+  const float scale = quantizer.scale()[0];
+  EXPECT_EQ(quantizer.take_non_finite_count(), 0);
+  parameter(quantizer, "learned_scale").value().data<float>()[0] = NAN;
+  EXPECT_EQ(quantizer.scale()[0], scale);
+  EXPECT_GT(quantizer.take_non_finite_count(), 0);
+}
+
+TEST(LearnedLife, LatentsAreTold) {
+  EXPECT_TRUE(is_quantizer_parameter("conv1.weight_quantizer.learned_scale"));
+  EXPECT_TRUE(is_quantizer_parameter("output_quantizer.learned_zero_point"));
+  EXPECT_FALSE(is_quantizer_parameter("conv1.weight"));
+}
+
+}  // namespace
+}  // namespace steelyard::qat
