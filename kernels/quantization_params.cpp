@@ -1,8 +1,11 @@
 #include "kernels/quantization_params.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
+#include <cstdio>
 #include <stdexcept>
+#include <type_traits>
 
 #include "kernels/qparams.h"
 
@@ -13,8 +16,9 @@ namespace {
   throw std::invalid_argument("[quantization_params] " + message);
 }
 
-// A scale rounded to the type it is stored in, kept positive and finite there.
-double stored_scale(double scale, ValueType type) {
+// A scale rounded to the type it is stored in, kept positive and finite there and, as in
+// bounded_scale(), no larger than what keeps its product with the largest |q - z| finite.
+double stored_scale(double scale, double largest_operand, ValueType type) {
   switch (type) {
     case ValueType::kF64:
       return scale;
@@ -27,12 +31,46 @@ double stored_scale(double scale, ValueType type) {
       return static_cast<double>(widen(narrow<Half>(static_cast<float>(held))));
     }
     case ValueType::kBF16: {
-      constexpr double kLargest = 0x1.FEp127;
-      const double held = std::min(scale, kLargest);
-      return static_cast<double>(widen(narrow<BFloat16>(static_cast<float>(held))));
+      const BFloat16 rounded = narrow<BFloat16>(static_cast<float>(scale));
+      const double ceiling = static_cast<double>(FLT_MAX) / largest_operand;
+      const bool above = static_cast<double>(widen(rounded)) > ceiling;
+      const auto bits = static_cast<std::uint16_t>(rounded.bits - (above ? 1 : 0));
+      return static_cast<double>(widen(BFloat16{bits}));
     }
   }
   return scale;
+}
+
+// Whether a type can hold a scale: rounded to it, it is neither 0 nor infinite.
+bool holds_scale(double scale, ValueType type) {
+  if (!(scale > 0) || !std::isfinite(scale)) return false;
+  return visit_value_type(type, [&](auto* tag) {
+    using V = std::remove_pointer_t<decltype(tag)>;
+    const auto rounded = widen(narrow<V>(static_cast<ComputeType<V>>(scale)));
+    return rounded > 0 && std::isfinite(rounded);
+  });
+}
+
+const char* name_of_scales(ValueType type) {
+  constexpr const char* kNames[] = {"f32", "f64", "f16", "bf16"};
+  return kNames[static_cast<int>(type)];
+}
+
+// The range and the granularity are those of a plan, which names what is wrong with them.
+void check_description(const QuantizationParams& params, std::span<const std::int64_t> shape) {
+  QuantPlan::select(params.descriptor(QuantOperation::kFakeQuantize, QuantDirection::kForward,
+                                      {shape.begin(), shape.end()}),
+                    DeviceType::kCpu);
+}
+
+std::size_t index_of_set(const QuantizationParams& params, std::int64_t set) {
+  const auto sets = static_cast<std::int64_t>(params.scale.size());
+  if (set < 0 || set >= sets || params.zero_point.size() != params.scale.size()) {
+    reject("expected a set of " + std::to_string(sets) + " scales and " +
+           std::to_string(params.zero_point.size()) + " zero points, got set " +
+           std::to_string(set));
+  }
+  return static_cast<std::size_t>(set);
 }
 
 }  // namespace
@@ -86,6 +124,7 @@ QuantizationParams QuantizationParams::block_wise_2d(std::int64_t rows,
 QuantizationParams QuantizationParams::from_statistics(std::span<const std::int64_t> shape,
                                                        std::span<const double> lo,
                                                        std::span<const double> hi) const {
+  check_description(*this, shape);
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
   if (lo.size() != sets || hi.size() != sets) {
     reject("expected " + std::to_string(sets) + " extremes for " + shape_text(shape) + ", got " +
@@ -95,7 +134,8 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
   params.scale.clear();
   params.zero_point.clear();
   for (std::size_t set = 0; set < sets; ++set) {
-    if (lo[set] <= hi[set] && (!std::isfinite(lo[set]) || !std::isfinite(hi[set]))) {
+    const bool nothing_seen = lo[set] > hi[set];
+    if (!nothing_seen && (!std::isfinite(lo[set]) || !std::isfinite(hi[set]))) {
       reject("expected finite extremes, set " + std::to_string(set) + " has [" +
              std::to_string(lo[set]) + ", " + std::to_string(hi[set]) + "]");
     }
@@ -104,25 +144,28 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
     params.zero_point.push_back(wide.zero_point);
     params.scale.push_back(scale_type == ValueType::kF64
                                ? wide.scale
-                               : stored_scale(static_cast<double>(narrow_scale), scale_type));
+                               : stored_scale(static_cast<double>(narrow_scale),
+                                              largest_operand(range, wide.zero_point), scale_type));
   }
   return params;
 }
 
 void QuantizationParams::validate(std::span<const std::int64_t> shape) const {
+  check_description(*this, shape);
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
-  QuantPlan::select(descriptor(QuantOperation::kFakeQuantize, QuantDirection::kForward,
-                               {shape.begin(), shape.end()}),
-                    DeviceType::kCpu);
   if (scale.size() != sets || zero_point.size() != sets) {
     reject("expected " + std::to_string(sets) + " scales and zero points for " + shape_text(shape) +
            ", got " + std::to_string(scale.size()) + " and " + std::to_string(zero_point.size()));
   }
   for (std::size_t set = 0; set < sets; ++set) {
-    if (!valid_qparams(scale[set], zero_point[set], range, symmetric)) {
-      reject("set " + std::to_string(set) + ": expected a finite scale > 0 and a zero point " +
-             (symmetric ? "of 0" : "within the range") + ", got " + std::to_string(scale[set]) +
-             " and " + std::to_string(zero_point[set]));
+    if (!valid_qparams(scale[set], zero_point[set], range, symmetric) ||
+        !holds_scale(scale[set], scale_type)) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%.9g", scale[set]);
+      reject("set " + std::to_string(set) + ": expected a finite scale > 0 in " +
+             name_of_scales(scale_type) + " and a zero point " +
+             (symmetric ? "of 0" : "within the range") + ", got " + text + " and " +
+             std::to_string(zero_point[set]));
     }
   }
 }
@@ -132,17 +175,17 @@ std::int64_t QuantizationParams::num_parameter_sets(std::span<const std::int64_t
 }
 
 double QuantizationParams::quantization_error_bound(std::int64_t set) const {
-  return scale.at(static_cast<std::size_t>(set)) / 2;
+  return scale[index_of_set(*this, set)] / 2;
 }
 
 double QuantizationParams::smallest_value(std::int64_t set) const {
-  const auto index = static_cast<std::size_t>(set);
-  return dequantize_code<double>(range.qmin, zero_point.at(index), scale.at(index));
+  const std::size_t index = index_of_set(*this, set);
+  return dequantize_code<double>(range.qmin, zero_point[index], scale[index]);
 }
 
 double QuantizationParams::largest_value(std::int64_t set) const {
-  const auto index = static_cast<std::size_t>(set);
-  return dequantize_code<double>(range.qmax, zero_point.at(index), scale.at(index));
+  const std::size_t index = index_of_set(*this, set);
+  return dequantize_code<double>(range.qmax, zero_point[index], scale[index]);
 }
 
 double QuantizationParams::compression_ratio(std::span<const std::int64_t> shape,
@@ -151,6 +194,7 @@ double QuantizationParams::compression_ratio(std::span<const std::int64_t> shape
   const std::int64_t zero_points = symmetric ? 0 : packed_bytes(code_type, map.sets);
   const std::int64_t stored =
       packed_bytes(code_type, map.elements) + map.sets * value_bytes(scale_type) + zero_points;
+  if (stored == 0) return 1;
   return static_cast<double>(map.elements * value_bytes(value_type)) / static_cast<double>(stored);
 }
 

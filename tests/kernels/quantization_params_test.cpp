@@ -124,6 +124,53 @@ TEST(QuantizationParams, CompressionCountsTheParametersToo) {
   EXPECT_DOUBLE_EQ(half.compression_ratio(kShape, ValueType::kBF16), 480.0 / (120 + 18 * 2));
 }
 
+TEST(QuantizationParams, EmptyTensorsHaveACompressionRatio) {
+  const std::vector<std::int64_t> empty{0, 40};
+  EXPECT_EQ(Params::int8_symmetric().channel_wise(0).compression_ratio(empty), 1);
+  EXPECT_EQ(Params::int8_symmetric().compression_ratio(empty), 0);  // a scale all the same
+}
+
+TEST(QuantizationParams, LargestValuesStayFiniteInEveryScaleType) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  for (const ValueType type : {ValueType::kF32, ValueType::kF16, ValueType::kBF16}) {
+    for (Params params :
+         {Params::int8_symmetric(), Params::uint8_asymmetric(), Params::int4_symmetric()}) {
+      params.scale_type = type;
+      for (const double low : {-kMost, 0.0}) {
+        const double lo[] = {low};
+        const double hi[] = {kMost};
+        const Params chosen = params.from_statistics(kShape, lo, hi);
+        chosen.validate(kShape);
+        EXPECT_LE(chosen.largest_value(), kMost);
+        EXPECT_GE(chosen.smallest_value(), -kMost);
+      }
+    }
+  }
+}
+
+TEST(QuantizationParams, FromStatisticsRefusesWhatIsNoRange) {
+  const double nan[] = {std::nan("")};
+  const double one[] = {1};
+  const double infinite[] = {std::numeric_limits<double>::infinity()};
+  const Params params = Params::uint8_asymmetric();
+  EXPECT_THROW(params.from_statistics(kShape, nan, one), std::invalid_argument);
+  EXPECT_THROW(params.from_statistics(kShape, one, nan), std::invalid_argument);
+  EXPECT_THROW(params.from_statistics(kShape, one, infinite), std::invalid_argument);
+  Params none_positive = Params::int8_symmetric();
+  none_positive.range = {-5, 0};
+  EXPECT_THROW(none_positive.from_statistics(kShape, one, one), std::invalid_argument);
+}
+
+TEST(QuantizationParams, SetsThatAreNotThereAreNamed) {
+  const double lo[] = {-1};
+  const double hi[] = {1};
+  const Params params = Params::int8_symmetric().from_statistics(kShape, lo, hi);
+  EXPECT_THROW(params.quantization_error_bound(-1), std::invalid_argument);
+  EXPECT_THROW(params.quantization_error_bound(1), std::invalid_argument);
+  EXPECT_THROW(params.smallest_value(1), std::invalid_argument);
+  EXPECT_THROW(params.largest_value(1), std::invalid_argument);
+}
+
 void expect_invalid(const Params& params, const char* part) {
   try {
     params.validate(kShape);
@@ -145,6 +192,16 @@ TEST(QuantizationParams, ValidateNamesWhatIsWrong) {
   expect_invalid(params, "finite scale");
   params.scale = {0.0};
   expect_invalid(params, "finite scale");
+  params.scale = {1e300};
+  expect_invalid(params, "in f32 and a zero point within the range, got 1e+300 and 255");
+  params.scale = {1e-60};
+  expect_invalid(params, "finite scale > 0 in f32");
+  params.scale_type = ValueType::kF64;
+  params.validate(kShape);
+  params.scale_type = ValueType::kF16;
+  params.scale = {1e5};
+  expect_invalid(params, "finite scale > 0 in f16");
+  params.scale_type = ValueType::kF32;
   params.scale = {0.1};
   params.range = {0, 300};
   expect_invalid(params, "within [0, 255]");
