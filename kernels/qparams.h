@@ -70,8 +70,10 @@ STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<T> qparams_of_range(double lo, do
   }
   const double low = lo < 0 ? lo : 0;
   const double high = hi > 0 ? hi : 0;
-  // Halves: the difference of two doubles may overflow where half of it does not.
-  const double scale = (high / 2 - low / 2) / (range.qmax - range.qmin) * 2;
+  // Halves: the difference of two doubles may overflow where half of it does not. Denormal doubles
+  // may leave a step of 0, by which nothing can be divided.
+  const double step = (high / 2 - low / 2) / (range.qmax - range.qmin) * 2;
+  const double scale = step < DBL_MIN ? DBL_MIN : step;
   const double zero_point =
       clamp_keeping_nan<double>(round_half_even(range.qmin - low / scale), range.qmin, range.qmax);
   return {bounded_scale<T>(scale, largest_operand(range, zero_point)),
@@ -87,11 +89,17 @@ STEELYARD_HOST_DEVICE inline bool valid_qparams(T scale, std::int32_t zero_point
          (!symmetric || zero_point == 0);
 }
 
-// The exponential moving average m + c * (x - m).
+// The exponential moving average m + c * (x - m). A constant of 1 gives x, which m + (x - m) need
+// not be (after 1e30 it gives 0 for 0.3).
 template <typename T>
 STEELYARD_HOST_DEVICE inline T moving_average(T average, T value, double constant) {
+  if (constant == 1) return value;
   const double m = static_cast<double>(average);
-  return static_cast<T>(m + constant * (static_cast<double>(value) - m));
+  const double x = static_cast<double>(value);
+  const double difference = x - m;
+  // Doubles of opposite signs may lie further apart than the largest double.
+  if (std::fabs(difference) > DBL_MAX) return static_cast<T>((1 - constant) * m + constant * x);
+  return static_cast<T>(m + constant * difference);
 }
 
 // One call's extremes enter an average of both ends; lo > hi says that none has yet, or that the

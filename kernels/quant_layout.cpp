@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace steelyard::kernels {
 namespace {
@@ -38,7 +39,9 @@ void append_divided(SetMap& map, std::int64_t size, std::int64_t block) {
   }
 }
 
-std::int64_t ceil_divide(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+std::int64_t ceil_divide(std::int64_t n, std::int64_t by) {
+  return n / by + (n % by != 0 ? 1 : 0);  // n + by may not fit
+}
 
 int resolve_axis(int axis, std::size_t rank, const char* what) {
   const int resolved = axis < 0 ? axis + static_cast<int>(rank) : axis;
@@ -109,6 +112,30 @@ void check_shape(std::span<const std::int64_t> shape) {
   }
 }
 
+// Each stride must pass over all that the smaller ones reach, which every slice and transposition
+// of a dense tensor does.
+void require_apart(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // |stride|, size
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    // The most negative stride has no absolute value: it stays negative and is refused.
+    const auto stride = static_cast<std::uint64_t>(strides[axis]);
+    const auto distance = static_cast<std::int64_t>(strides[axis] < 0 ? 0 - stride : stride);
+    if (shape[axis] > 1) axes.emplace_back(distance, shape[axis]);
+  }
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 0;
+  for (const auto& [stride, size] : axes) {
+    std::int64_t more = 0;
+    if (stride <= reach || __builtin_mul_overflow(stride, size - 1, &more) ||
+        __builtin_add_overflow(reach, more, &reach)) {
+      throw std::invalid_argument(
+          "[quant_plan] expected strides of which each passes over what the smaller ones reach, " +
+          std::string("within 63 bits (0 would share an element), got ") + shape_text(strides) +
+          " for " + shape_text(shape));
+    }
+  }
+}
+
 }  // namespace
 
 ChannelLayout SetMap::as_channels() const {
@@ -150,13 +177,10 @@ StrideMap make_stride_map(std::span<const std::int64_t> shape,
     throw std::invalid_argument("[quant_plan] expected one stride per axis of " +
                                 shape_text(shape) + ", got " + std::to_string(strides.size()));
   }
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return map;
+  require_apart(shape, strides);
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] == 1) continue;
-    if (strides[axis] == 0) {
-      throw std::invalid_argument(
-          "[quant_plan] expected strides other than 0 (elements would share memory), got " +
-          shape_text(strides));
-    }
     const bool merges = map.rank > 0 && map.stride[map.rank - 1] == strides[axis] * shape[axis];
     if (merges) {
       map.size[map.rank - 1] *= shape[axis];

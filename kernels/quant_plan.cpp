@@ -72,6 +72,8 @@ const char* name_of(Statistics statistics) {
   return kNames[static_cast<int>(statistics)];
 }
 
+constexpr std::int64_t kWorkspaceAlignment = 16;  // bytes
+
 bool forward(const QuantDescriptor& d) { return d.direction == QuantDirection::kForward; }
 
 void check_codes(const QuantDescriptor& d) {
@@ -176,6 +178,10 @@ class ArgumentCheck {
            std::to_string(address % static_cast<std::uintptr_t>(alignment)));
     }
   }
+  // Codes are narrower than values: in place one thread would overwrite what another has to read.
+  void apart(const void* codes, const void* values, const char* name) {
+    if (codes == values) fail(std::string("expected codes apart from ") + name + ", got one array");
+  }
   void absent(const void* p, const char* name, const char* why) {
     if (p != nullptr) fail(std::string("takes no ") + name + ": " + why);
   }
@@ -198,6 +204,8 @@ void check_forward(const QuantProblem& p, const QuantArgs& args, ArgumentCheck& 
     check.absent(args.codes, "codes", "quantize writes them");
   } else {
     check.present(args.codes, "codes", 1);
+    const bool quantize = p.operation == QuantOperation::kQuantize;
+    check.apart(args.codes, quantize ? args.x : args.y, quantize ? "x" : "y");
     check.absent(args.quantizing, "quantizing switch", "codes exist only where it is on");
   }
   if (p.operation == QuantOperation::kDequantize) {
@@ -255,7 +263,9 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
 }
 
 std::int64_t first_invalid(const QuantProblem& p, const QuantArgs& args, DeviceType device) {
+  if (p.statistics == Statistics::kDynamic) return -1;  // the call writes them
   if (device == DeviceType::kCuda) return first_invalid_set_cuda(p, args);
+  if (p.statistics != Statistics::kGiven && *args.initialised == 0) return -1;
   return p.value_type == ValueType::kF64
              ? first_invalid_set(p, static_cast<const double*>(args.scale), args.zero_point)
              : first_invalid_set(p, static_cast<const float*>(args.scale), args.zero_point);
@@ -290,7 +300,10 @@ std::string QuantPlan::can_implement(const QuantArgs& args, bool check_values) c
     }
   }
   if (problem_.map.sets > 0) check_parameters(problem_, args, check);
-  if (!check.message().empty() || !check_values || args.scale == nullptr) return check.message();
+  if (!check.message().empty() || !check_values || args.scale == nullptr ||
+      problem_.map.sets == 0) {
+    return check.message();
+  }
   const std::int64_t invalid = first_invalid(problem_, args, device_);
   if (invalid >= 0) {
     check.fail("expected every scale finite and > 0 and every zero point " +
@@ -310,10 +323,14 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
   if (const std::string problem = can_implement(args); !problem.empty()) {
     throw std::invalid_argument(problem);
   }
-  if (workspace == nullptr && workspace_bytes_ > 0) {
-    throw std::invalid_argument("[" + identity_ + "] needs " + std::to_string(workspace_bytes_) +
-                                " bytes of workspace, got null");
+  if (workspace_bytes_ > 0) {
+    ArgumentCheck check(identity_);
+    const std::string what = std::to_string(workspace_bytes_) + " bytes of workspace";
+    check.present(workspace, what.c_str(), kWorkspaceAlignment);
+    if (!check.message().empty()) throw std::invalid_argument(check.message());
   }
+  // Elements imply a set, and a set has arrays; without either no array need be there.
+  if (problem_.map.sets == 0) return;
   const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
     cuda ? quant_forward_cuda(problem_, workspace, args, stream)
@@ -329,8 +346,9 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
 void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
   std::vector<QuantCall> calls;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const QuantPlan& plan = *items[i].plan;
     const std::string where = "[quant_batch] item " + std::to_string(i) + ": ";
+    if (items[i].plan == nullptr) throw std::invalid_argument(where + "needs a plan, got null");
+    const QuantPlan& plan = *items[i].plan;
     if (plan.problem().direction != QuantDirection::kForward ||
         plan.problem().statistics != Statistics::kGiven) {
       throw std::invalid_argument(where + "expected a forward plan with given statistics, got " +
@@ -361,6 +379,7 @@ void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
 }
 
 double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric) {
+  if (elements == 0) return 0;
   const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
   return 1.0 / std::sqrt(static_cast<double>(elements) * steps);
 }
