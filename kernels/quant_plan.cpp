@@ -72,8 +72,6 @@ const char* name_of(Statistics statistics) {
   return kNames[static_cast<int>(statistics)];
 }
 
-constexpr std::int64_t kWorkspaceAlignment = 16;  // bytes
-
 bool forward(const QuantDescriptor& d) { return d.direction == QuantDirection::kForward; }
 
 void check_codes(const QuantDescriptor& d) {
@@ -174,8 +172,8 @@ class ArgumentCheck {
     const auto address = reinterpret_cast<std::uintptr_t>(p);
     if (address % static_cast<std::uintptr_t>(alignment) != 0) {
       fail(std::string("expected ") + name + " aligned to " + std::to_string(alignment) +
-           " bytes, got an address that ends in " +
-           std::to_string(address % static_cast<std::uintptr_t>(alignment)));
+           " bytes, got an address " +
+           std::to_string(address % static_cast<std::uintptr_t>(alignment)) + " past one");
     }
   }
   // Codes are narrower than values: in place one thread would overwrite what another has to read.
@@ -235,12 +233,14 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
                          p.direction == QuantDirection::kBackward &&
                          p.operation == QuantOperation::kFakeQuantize;
   if (!from_mask) check.present(args.scale, "scale", real);
+  // A backward from the mask, or of dequantize, needs no code of 0.
+  const bool quantizes_again = p.direction == QuantDirection::kForward || args.x != nullptr;
   const bool chosen = p.statistics != Statistics::kGiven;
   if (chosen) {
     check.present(args.zero_point, "zero_point", 4);
   } else if (args.zero_point != nullptr) {
     check.aligned(args.zero_point, "zero_point", 4);
-  } else if (p.range.qmin > 0 || p.range.qmax < 0) {
+  } else if (quantizes_again && (p.range.qmin > 0 || p.range.qmax < 0)) {
     check.fail("needs zero_point: 0 is no code of " + range_text(p.range));
   }
   if (p.parameter_gradients) {
@@ -323,14 +323,17 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
   if (const std::string problem = can_implement(args); !problem.empty()) {
     throw std::invalid_argument(problem);
   }
-  if (workspace_bytes_ > 0) {
-    ArgumentCheck check(identity_);
-    const std::string what = std::to_string(workspace_bytes_) + " bytes of workspace";
-    check.present(workspace, what.c_str(), kWorkspaceAlignment);
-    if (!check.message().empty()) throw std::invalid_argument(check.message());
+  if (workspace == nullptr && workspace_bytes_ > 0) {
+    throw std::invalid_argument("[" + identity_ + "] needs " + std::to_string(workspace_bytes_) +
+                                " bytes of workspace, got null");
   }
-  // Elements imply a set, and a set has arrays; without either no array need be there.
-  if (problem_.map.sets == 0) return;
+  if (const auto past = reinterpret_cast<std::uintptr_t>(workspace) % 16;
+      workspace_bytes_ > 0 && past != 0) {
+    throw std::invalid_argument("[" + identity_ +
+                                "] expected a workspace aligned to 16 bytes, got an address " +
+                                std::to_string(past) + " past one");
+  }
+  if (problem_.map.sets == 0) return;  // without elements, and without the arrays of any set
   const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
     cuda ? quant_forward_cuda(problem_, workspace, args, stream)
@@ -347,7 +350,7 @@ void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
   std::vector<QuantCall> calls;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string where = "[quant_batch] item " + std::to_string(i) + ": ";
-    if (items[i].plan == nullptr) throw std::invalid_argument(where + "needs a plan, got null");
+    if (items[i].plan == nullptr) throw std::invalid_argument(where + "expected a plan, got null");
     const QuantPlan& plan = *items[i].plan;
     if (plan.problem().direction != QuantDirection::kForward ||
         plan.problem().statistics != Statistics::kGiven) {
@@ -379,8 +382,11 @@ void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
 }
 
 double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric) {
-  if (elements == 0) return 0;
   const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
+  if (elements <= 0 || steps <= 0) {
+    throw std::invalid_argument("[lsq_gradient_factor] expected elements > 0 and steps > 0, got " +
+                                std::to_string(elements) + " and the range " + range_text(range));
+  }
   return 1.0 / std::sqrt(static_cast<double>(elements) * steps);
 }
 

@@ -51,9 +51,9 @@ struct QuantPreference {
 
 struct QuantPrecision {
   ValueType math;         // f32 or f64
-  ValueType accumulator;  // of parameter gradients: sums of up to 32 in `math`, beyond in this
+  ValueType accumulator;  // of parameter gradients: chunks of 1,024 terms in `math`, those in this
   bool deterministic;     // same inputs, same bits, any number of threads
-  bool bit_stable;        // the same bits on CPU and GPU
+  bool bit_stable;        // the same bits on CPU and GPU, but for those of a NaN
 };
 
 class QuantPlan {
@@ -104,7 +104,8 @@ struct QuantBatchItem {
 void run_batch(Stream stream, const std::vector<QuantBatchItem>& items);
 
 // g = 1 / sqrt(elements * Q): elements that share a scale (the batch's axis not counted), Q = qmax
-// for symmetric codes, qmax - qmin for affine ones. 0 for no elements.
+// for symmetric codes, qmax - qmin for affine ones. Throws std::invalid_argument unless both are
+// positive.
 double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric);
 
 }  // namespace steelyard::kernels

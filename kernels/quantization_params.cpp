@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstdio>
+#include <sstream>
 #include <stdexcept>
-#include <type_traits>
 
 #include "kernels/qparams.h"
 
@@ -16,48 +15,33 @@ namespace {
   throw std::invalid_argument("[quantization_params] " + message);
 }
 
-// A scale rounded to the type it is stored in, kept positive and finite there and, as in
-// bounded_scale(), no larger than what keeps its product with the largest |q - z| finite.
-double stored_scale(double scale, double largest_operand, ValueType type) {
+// A scale rounded to the type it is stored in.
+double rounded_scale(double scale, ValueType type) {
   switch (type) {
     case ValueType::kF64:
       return scale;
     case ValueType::kF32:
       return static_cast<double>(static_cast<float>(scale));
-    case ValueType::kF16: {
-      constexpr double kSmallest = 0x1p-24;
-      constexpr double kLargest = 65504;
-      const double held = std::clamp(scale, kSmallest, kLargest);
-      return static_cast<double>(widen(narrow<Half>(static_cast<float>(held))));
-    }
-    case ValueType::kBF16: {
-      const BFloat16 rounded = narrow<BFloat16>(static_cast<float>(scale));
-      const double ceiling = static_cast<double>(FLT_MAX) / largest_operand;
-      const bool above = static_cast<double>(widen(rounded)) > ceiling;
-      const auto bits = static_cast<std::uint16_t>(rounded.bits - (above ? 1 : 0));
-      return static_cast<double>(widen(BFloat16{bits}));
-    }
+    case ValueType::kF16:
+      return static_cast<double>(widen(narrow<Half>(static_cast<float>(scale))));
+    case ValueType::kBF16:
+      return static_cast<double>(widen(narrow<BFloat16>(static_cast<float>(scale))));
   }
   return scale;
 }
 
-// Whether a type can hold a scale: rounded to it, it is neither 0 nor infinite.
-bool holds_scale(double scale, ValueType type) {
-  if (!(scale > 0) || !std::isfinite(scale)) return false;
-  return visit_value_type(type, [&](auto* tag) {
-    using V = std::remove_pointer_t<decltype(tag)>;
-    const auto rounded = widen(narrow<V>(static_cast<ComputeType<V>>(scale)));
-    return rounded > 0 && std::isfinite(rounded);
-  });
+// The same, kept positive and finite there; no code may come to stand for more than FLT_MAX.
+double stored_scale(double scale, ValueType type, double largest_code) {
+  if (type == ValueType::kF16) {
+    return rounded_scale(std::clamp<double>(scale, 0x1p-24, 65504), type);
+  }
+  const double rounded = rounded_scale(scale, type);
+  if (type != ValueType::kBF16 || rounded * largest_code <= FLT_MAX) return rounded;
+  return scale < rounded ? rounded_scale(scale * (1 - 0x1p-8), type) : rounded;
 }
 
-const char* name_of_scales(ValueType type) {
-  constexpr const char* kNames[] = {"f32", "f64", "f16", "bf16"};
-  return kNames[static_cast<int>(type)];
-}
-
-// The range and the granularity are those of a plan, which names what is wrong with them.
-void check_description(const QuantizationParams& params, std::span<const std::int64_t> shape) {
+// Throws std::invalid_argument unless plans of such a quantization can be made.
+void check_plan(const QuantizationParams& params, std::span<const std::int64_t> shape) {
   QuantPlan::select(params.descriptor(QuantOperation::kFakeQuantize, QuantDirection::kForward,
                                       {shape.begin(), shape.end()}),
                     DeviceType::kCpu);
@@ -124,7 +108,7 @@ QuantizationParams QuantizationParams::block_wise_2d(std::int64_t rows,
 QuantizationParams QuantizationParams::from_statistics(std::span<const std::int64_t> shape,
                                                        std::span<const double> lo,
                                                        std::span<const double> hi) const {
-  check_description(*this, shape);
+  check_plan(*this, shape);
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
   if (lo.size() != sets || hi.size() != sets) {
     reject("expected " + std::to_string(sets) + " extremes for " + shape_text(shape) + ", got " +
@@ -134,8 +118,7 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
   params.scale.clear();
   params.zero_point.clear();
   for (std::size_t set = 0; set < sets; ++set) {
-    const bool nothing_seen = lo[set] > hi[set];
-    if (!nothing_seen && (!std::isfinite(lo[set]) || !std::isfinite(hi[set]))) {
+    if (!(lo[set] > hi[set]) && (!std::isfinite(lo[set]) || !std::isfinite(hi[set]))) {
       reject("expected finite extremes, set " + std::to_string(set) + " has [" +
              std::to_string(lo[set]) + ", " + std::to_string(hi[set]) + "]");
     }
@@ -144,28 +127,26 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
     params.zero_point.push_back(wide.zero_point);
     params.scale.push_back(scale_type == ValueType::kF64
                                ? wide.scale
-                               : stored_scale(static_cast<double>(narrow_scale),
-                                              largest_operand(range, wide.zero_point), scale_type));
+                               : stored_scale(static_cast<double>(narrow_scale), scale_type,
+                                              largest_operand(range, wide.zero_point)));
   }
   return params;
 }
 
 void QuantizationParams::validate(std::span<const std::int64_t> shape) const {
-  check_description(*this, shape);
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
+  check_plan(*this, shape);
   if (scale.size() != sets || zero_point.size() != sets) {
     reject("expected " + std::to_string(sets) + " scales and zero points for " + shape_text(shape) +
            ", got " + std::to_string(scale.size()) + " and " + std::to_string(zero_point.size()));
   }
   for (std::size_t set = 0; set < sets; ++set) {
-    if (!valid_qparams(scale[set], zero_point[set], range, symmetric) ||
-        !holds_scale(scale[set], scale_type)) {
-      char text[32];
-      std::snprintf(text, sizeof text, "%.9g", scale[set]);
-      reject("set " + std::to_string(set) + ": expected a finite scale > 0 in " +
-             name_of_scales(scale_type) + " and a zero point " +
-             (symmetric ? "of 0" : "within the range") + ", got " + text + " and " +
-             std::to_string(zero_point[set]));
+    if (!valid_qparams(rounded_scale(scale[set], scale_type), zero_point[set], range, symmetric)) {
+      std::ostringstream given;
+      given << scale[set] << " and " << zero_point[set];
+      reject("set " + std::to_string(set) +
+             ": expected a finite scale > 0 in its type and a zero " + "point " +
+             (symmetric ? "of 0" : "within the range") + ", got " + given.str());
     }
   }
 }
@@ -191,10 +172,10 @@ double QuantizationParams::largest_value(std::int64_t set) const {
 double QuantizationParams::compression_ratio(std::span<const std::int64_t> shape,
                                              ValueType value_type) const {
   const SetMap map = make_set_map(shape, granularity, options);
+  if (map.elements == 0) return 1;
   const std::int64_t zero_points = symmetric ? 0 : packed_bytes(code_type, map.sets);
   const std::int64_t stored =
       packed_bytes(code_type, map.elements) + map.sets * value_bytes(scale_type) + zero_points;
-  if (stored == 0) return 1;
   return static_cast<double>(map.elements * value_bytes(value_type)) / static_cast<double>(stored);
 }
 
