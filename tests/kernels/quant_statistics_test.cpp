@@ -328,20 +328,23 @@ TEST(QuantDynamic, QuantizesToCodesAndMask) {
     Quantizer quantizer(d);
     const OnDevice in = OnDevice::of(x);
     const OnDevice codes(std::vector<std::uint8_t>(x.size() / 2, 0xEE));
+    const OnDevice mask(std::vector<std::uint8_t>(x.size() / 8, 0xEE));
     const OnDevice workspace(std::vector<std::uint8_t>(quantizer.plan().workspace_bytes()));
     QuantArgs args;
     args.x = in.get();
     args.codes = codes.get();
+    args.mask = mask.get<std::uint8_t>();
     args.scale = quantizer.state().scale;
     args.zero_point = quantizer.state().zero_point;
     quantizer.plan().run(nullptr, workspace.get(), args);
-    const std::vector<std::uint8_t> packed = codes.host();
+    const std::vector<std::uint8_t> packed = codes.host(), bits = mask.host();
     for (std::size_t i = 0; i < x.size(); ++i) {
       const Chosen chosen = choose(ranges[i / 40], d.range, true);
       const auto e = reference::element<float>(static_cast<double>(x[i]),
                                                static_cast<double>(chosen.scale), 0, d.range);
       ASSERT_EQ(reference::code_at(d.code_type, packed, static_cast<std::int64_t>(i)),
                 static_cast<std::int32_t>(e.code));
+      ASSERT_EQ((bits[i / 8] >> (i % 8) & 1) != 0, e.inside);
     }
   });
 }
