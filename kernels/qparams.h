@@ -108,9 +108,11 @@ STEELYARD_HOST_DEVICE inline bool valid_qparams(T scale, std::int32_t zero_point
          (!symmetric || zero_point == 0);
 }
 
-// The exponential moving average m + c * (x - m), in halves where x - m is no finite double.
+// The exponential moving average m + c * (x - m), in halves where x - m is no finite double. A
+// constant of 1 gives x, which m + (x - m) need not be (after 1e30 it gives 0 for 0.3).
 template <typename T>
 STEELYARD_HOST_DEVICE inline T moving_average(T average, T value, double constant) {
+  if (constant == 1) return value;
   const double m = static_cast<double>(average);
   const double x = static_cast<double>(value);
   const double step = x - m;

@@ -176,6 +176,10 @@ class ArgumentCheck {
            std::to_string(address % static_cast<std::uintptr_t>(alignment)) + " past one");
     }
   }
+  // Codes are narrower than values: in place one thread would overwrite what another has to read.
+  void apart(const void* codes, const void* values, const char* name) {
+    if (codes == values) fail(std::string("expected codes apart from ") + name + ", got one array");
+  }
   void absent(const void* p, const char* name, const char* why) {
     if (p != nullptr) fail(std::string("takes no ") + name + ": " + why);
   }
@@ -198,6 +202,8 @@ void check_forward(const QuantProblem& p, const QuantArgs& args, ArgumentCheck& 
     check.absent(args.codes, "codes", "quantize writes them");
   } else {
     check.present(args.codes, "codes", 1);
+    const bool quantize = p.operation == QuantOperation::kQuantize;
+    check.apart(args.codes, quantize ? args.x : args.y, quantize ? "x" : "y");
     check.absent(args.quantizing, "quantizing switch", "codes exist only where it is on");
   }
   if (p.operation == QuantOperation::kDequantize) {
@@ -257,7 +263,9 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
 }
 
 std::int64_t first_invalid(const QuantProblem& p, const QuantArgs& args, DeviceType device) {
+  if (p.statistics == Statistics::kDynamic) return -1;  // the call writes them
   if (device == DeviceType::kCuda) return first_invalid_set_cuda(p, args);
+  if (p.statistics != Statistics::kGiven && *args.initialised == 0) return -1;
   return p.value_type == ValueType::kF64
              ? first_invalid_set(p, static_cast<const double*>(args.scale), args.zero_point)
              : first_invalid_set(p, static_cast<const float*>(args.scale), args.zero_point);
@@ -292,7 +300,10 @@ std::string QuantPlan::can_implement(const QuantArgs& args, bool check_values) c
     }
   }
   if (problem_.map.sets > 0) check_parameters(problem_, args, check);
-  if (!check.message().empty() || !check_values || args.scale == nullptr) return check.message();
+  if (!check.message().empty() || !check_values || args.scale == nullptr ||
+      problem_.map.sets == 0) {
+    return check.message();
+  }
   const std::int64_t invalid = first_invalid(problem_, args, device_);
   if (invalid >= 0) {
     check.fail("expected every scale finite and > 0 and every zero point " +
@@ -322,6 +333,7 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
                                 "] expected a workspace aligned to 16 bytes, got an address " +
                                 std::to_string(past) + " past one");
   }
+  if (problem_.map.sets == 0) return;  // without elements, and without the arrays of any set
   const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
     cuda ? quant_forward_cuda(problem_, workspace, args, stream)

@@ -28,9 +28,11 @@ struct QuantDescriptor {
   GranularityOptions options;
   ValueType value_type = ValueType::kF32;
   CodeType code_type = CodeType::kU8;
-  CodeRange range{0, 255};            // within the code type
-  std::vector<std::int64_t> shape;    // at most 8 axes; {} is one element
-  std::vector<std::int64_t> strides;  // of every array of values, in elements; {} is dense
+  CodeRange range{0, 255};          // within the code type
+  std::vector<std::int64_t> shape;  // at most 8 axes; {} is one element
+  // Of every array of values, in elements; {} is dense. They may be negative, pointers are those of
+  // the first element; elements must not overlap.
+  std::vector<std::int64_t> strides;
 
   Statistics statistics = Statistics::kGiven;  // forward of quantize and fake-quantize
   bool symmetric = false;                      // scale from max |x|, zero point 0
@@ -62,8 +64,9 @@ class QuantPlan {
                           const QuantPreference& preference = {});
 
   // Empty when run(args) would work; otherwise what is missing, misaligned or misused. With
-  // `check_parameters` scale and zero point are read too (which waits for the device): finite,
-  // scale > 0, qmin <= zero point <= qmax, and 0 where symmetric.
+  // `check_parameters` scale and zero point are read too (which waits for the default stream):
+  // finite, scale > 0, qmin <= zero point <= qmax, and 0 where symmetric. Those that a call writes
+  // before it reads them are left out.
   std::string can_implement(const QuantArgs& args, bool check_parameters = false) const;
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }

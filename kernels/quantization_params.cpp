@@ -47,6 +47,16 @@ void check_plan(const QuantizationParams& params, std::span<const std::int64_t> 
                     DeviceType::kCpu);
 }
 
+std::size_t index_of_set(const QuantizationParams& params, std::int64_t set) {
+  const auto sets = static_cast<std::int64_t>(params.scale.size());
+  if (set < 0 || set >= sets || params.zero_point.size() != params.scale.size()) {
+    reject("expected a set of " + std::to_string(sets) + " scales and " +
+           std::to_string(params.zero_point.size()) + " zero points, got set " +
+           std::to_string(set));
+  }
+  return static_cast<std::size_t>(set);
+}
+
 }  // namespace
 
 QuantizationParams QuantizationParams::int8_symmetric() { return {}; }
@@ -146,17 +156,17 @@ std::int64_t QuantizationParams::num_parameter_sets(std::span<const std::int64_t
 }
 
 double QuantizationParams::quantization_error_bound(std::int64_t set) const {
-  return scale.at(static_cast<std::size_t>(set)) / 2;
+  return scale[index_of_set(*this, set)] / 2;
 }
 
 double QuantizationParams::smallest_value(std::int64_t set) const {
-  const auto index = static_cast<std::size_t>(set);
-  return dequantize_code<double>(range.qmin, zero_point.at(index), scale.at(index));
+  const std::size_t index = index_of_set(*this, set);
+  return dequantize_code<double>(range.qmin, zero_point[index], scale[index]);
 }
 
 double QuantizationParams::largest_value(std::int64_t set) const {
-  const auto index = static_cast<std::size_t>(set);
-  return dequantize_code<double>(range.qmax, zero_point.at(index), scale.at(index));
+  const std::size_t index = index_of_set(*this, set);
+  return dequantize_code<double>(range.qmax, zero_point[index], scale[index]);
 }
 
 double QuantizationParams::compression_ratio(std::span<const std::int64_t> shape,

@@ -52,7 +52,8 @@ struct QuantizationParams {
   bool is_per_channel() const { return granularity == Granularity::kChannel; }
 
   // The largest |x - fake_quantize(x)| of an x between the set's smallest and largest value,
-  // rounding of the arithmetic left out: half a step.
+  // rounding of the arithmetic left out: half a step. Throws std::invalid_argument where there is
+  // no such set, as the next two do.
   double quantization_error_bound(std::int64_t set = 0) const;
   // The values that the smallest and the largest code of the set stand for.
   double smallest_value(std::int64_t set = 0) const;

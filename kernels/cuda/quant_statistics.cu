@@ -268,6 +268,11 @@ std::size_t statistics_workspace_cuda(const QuantProblem& problem) {
 void require_cuda() { cuda::require_device(); }
 
 std::int64_t first_invalid_set_cuda(const QuantProblem& problem, const QuantArgs& args) {
+  if (problem.statistics != Statistics::kGiven) {
+    std::uint8_t initialised = 0;
+    cuda::copy_to_host(&initialised, args.initialised, 1, nullptr);
+    if (initialised == 0) return -1;
+  }
   const auto check = [&]<typename T>(T) -> std::int64_t {
     const auto sets = static_cast<std::size_t>(problem.map.sets);
     std::vector<T> scale(sets);

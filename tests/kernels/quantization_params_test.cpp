@@ -143,6 +143,16 @@ TEST(QuantizationParams, CompressionCountsTheParametersToo) {
   EXPECT_EQ(half.compression_ratio(empty), 1);
 }
 
+TEST(QuantizationParams, SetsThatAreNotThereAreNamed) {
+  const double lo[] = {-1};
+  const double hi[] = {1};
+  const Params params = Params::int8_symmetric().from_statistics(kShape, lo, hi);
+  EXPECT_THROW(params.quantization_error_bound(-1), std::invalid_argument);
+  EXPECT_THROW(params.quantization_error_bound(1), std::invalid_argument);
+  EXPECT_THROW(params.smallest_value(1), std::invalid_argument);
+  EXPECT_THROW(params.largest_value(1), std::invalid_argument);
+}
+
 void expect_invalid(const Params& params, const char* part) {
   try {
     params.validate(kShape);
@@ -164,6 +174,8 @@ TEST(QuantizationParams, ValidateNamesWhatIsWrong) {
   expect_invalid(params, "finite scale");
   params.scale = {0.0};
   expect_invalid(params, "finite scale");
+  params.scale = {1e300};
+  expect_invalid(params, "in its type");
   params.scale = {0.1};
   params.range = {0, 300};
   expect_invalid(params, "within [0, 255]");
