@@ -69,7 +69,7 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
                                  sums.data<std::int32_t>());
   });
   const std::int64_t count = shape.kernel_h * shape.kernel_w;
-  if (context.training && output.observing()) {
+  if (output.observes(context)) {
     Tensor values = Tensor::empty(output_shape);
     kernels::dequantize_average(sums.size(), codes->scale, count, sums.data<std::int32_t>(),
                                 values.data<float>());
@@ -243,7 +243,7 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
       });
     });
   };
-  if (context.training && output.observing()) {
+  if (output.observes(context)) {
     Tensor sum = Tensor::empty(a.shape());
     visit_operands([&](auto* codes_a, auto* codes_b) {
       kernels::dequantize_add(n, activation, codes_a, pa, codes_b, pb, sum.data<float>());

@@ -40,7 +40,7 @@ std::string FakeQuantize::description() const {
 
 Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
   if (x.dtype() != DType::kF32) throw_not_floating("fake_quantize", x.dtype());
-  if (context.training && observing()) observe(x.value().span<float>());
+  if (observes(context)) observe(x.value().span<float>());
   if (!quantizing()) return x;
   const bool recorded = should_record({x});
   Tensor mask;

@@ -150,7 +150,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
                                          ForwardContext& context) {
   const Variable& bias = operands.bias;
   FakeQuantize& weight_quant = *weight_quantizer();
-  if (context.training && weight_quant.observing()) update_weight_scale(operands, codes.scale);
+  if (weight_quant.observes(context)) update_weight_scale(operands, codes.scale);
   const bool recorded = should_record({x, operands.weight, bias});
   const WeightCodes weight = quantize_weight(weight_quant, operands.weight.value(), recorded);
 
@@ -182,7 +182,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     const Variable activated = apply_activation(finish(Variable(y), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(activated, context) : activated;
   }
-  if (context.training && output->observing()) observe_accumulators(*output, op, acc);
+  if (output->observes(context)) observe_accumulators(*output, op, acc);
   output->require_observed();
   QuantizedValue y{.codes = Tensor::empty(acc.shape(), output->config().scheme.code_dtype()),
                    .scale = output->scale()[0],
@@ -203,7 +203,7 @@ Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands&
   Variable weight = operands.weight;
   FakeQuantize* weight_quant = weight_quantizer();
   if (weight_quant != nullptr) {
-    if (context.training && weight_quant->observing()) {
+    if (weight_quant->observes(context)) {
       weight_quant->observe(weight.value().span<float>());
     }
     if (weight_quant->quantizing()) {
