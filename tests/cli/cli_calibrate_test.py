@@ -77,6 +77,11 @@ class Calibrate(Case):
         self.succeed("train", recipe, "--run-dir", "moved", "--set", "calibrate.freeze=false")
         self.assertNotEqual(self.scales("calibrated"), self.scales("moved"))
 
+    def test_one_sample_left_for_the_last_batch(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 1, freeze: true}\n")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "data.batch_size=89")
+        self.succeed("train", recipe, "--run-dir", "dry", "--dry-run")
+
     def scales(self, run):
         with open(self.path(run, "last.safetensors"), "rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
