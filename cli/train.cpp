@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "cli/progress.h"
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/storage.h"
 #include "kernels/backend.h"
-#include "recipes/deployment.h"
 #include "recipes/memory_estimate.h"
 #include "recipes/run_folder.h"
 
@@ -43,19 +43,6 @@ void handle_signals() {
   std::signal(SIGTERM, request_stop);
   if (std::signal(SIGHUP, request_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-}
-
-void print_model(Experiment& experiment) {
-  std::int64_t parameters = 0;
-  for (const NamedParameter& p : experiment.model().named_parameters()) {
-    parameters += p.variable.value().size();
-  }
-  fmt::print("{}: {} training, {} validation, {} test samples; {} parameters; {} threads, {}\n",
-             experiment.recipe().name, experiment.train().size(), experiment.validation().size(),
-             experiment.test().size(), parameters, kernels::num_threads(),
-             kernels::backend_name(kernels::default_backend()));
-  if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
-  flush_progress();
 }
 
 ExitCode dry_run(Experiment& experiment) {
@@ -106,17 +93,7 @@ ExitCode train(const Options& options) {
     flush_progress();
     return kInterrupted;
   }
-  fmt::print("test loss {:.4f}", summary.final.loss);
-  if (summary.final.top1) fmt::print("  top-1 {:.2f} %", *summary.final.top1);
-  fmt::print("\nrun folder: {}\n", request.folder.string());
-  const std::vector<std::string>& formats = experiment.recipe().exports.formats;
-  if (!formats.empty()) {
-    for (const auto& path :
-         write_exports(deployed_graph(experiment), formats, request.folder / "export",
-                       {.profile = profile_of(experiment.recipe().exports)})) {
-      fmt::print("exported: {}\n", path.string());
-    }
-  }
+  finish_run(request.folder, experiment, summary.final);
   flush_progress();
   return kDone;
 }

@@ -23,6 +23,7 @@ using Run = std::function<ExitCode()>;
 void add_threads(CLI::App& verb, int& threads);
 
 Run add_train(CLI::App& app);
+Run add_calibrate(CLI::App& app);
 Run add_eval(CLI::App& app);
 Run add_export(CLI::App& app);
 Run add_predict(CLI::App& app);

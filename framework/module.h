@@ -13,8 +13,9 @@ namespace steelyard {
 
 // What a forward pass depends on besides its input: there is no hidden mode inside modules.
 struct ForwardContext {
-  bool training = false;  // batch statistics, dropout and observers are active
-  Rng* rng = nullptr;     // source of randomness; required by Dropout in training
+  bool training = false;     // batch statistics, dropout and observers are active
+  Rng* rng = nullptr;        // source of randomness; required by Dropout in training
+  bool calibrating = false;  // observers are active, nothing else of training is
 };
 
 class Module;

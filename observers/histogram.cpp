@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "kernels/histogram.h"
+#include <vector>
 
 namespace steelyard::observers {
 namespace {
@@ -144,82 +143,6 @@ Range least_error_range(const HistogramView& h, const QScheme& scheme) {
   const double lo = std::max(moments.edge(best.first), std::min(h.extremes.lo, 0.0));
   const double hi = std::min(moments.edge(best.last), std::max(h.extremes.hi, 0.0));
   return {lo, hi};
-}
-
-HistogramObserver::HistogramObserver(std::int64_t channels, const QScheme& scheme)
-    : scheme_(scheme),
-      counts_(Tensor::empty({channels, kBins}, DType::kI64)),
-      exponent_(Tensor::empty({channels}, DType::kI32)),
-      min_(Tensor::empty({channels})),
-      max_(Tensor::empty({channels})) {
-  HistogramObserver::reset();
-}
-
-std::int64_t HistogramObserver::observe(const kernels::ChannelLayout& layout, const float* values) {
-  const Extremes extremes = extremes_of(layout, values);
-  std::vector<float> gathered;
-  for (std::int64_t c = 0; c < layout.channels; ++c) {
-    const auto i = static_cast<std::size_t>(c);
-    if (extremes.lo[i] > extremes.hi[i]) continue;
-    grow_to(c, extremes.lo[i], extremes.hi[i]);
-    const kernels::HistogramGrid grid{exponent_.data<std::int32_t>()[c], kBins};
-    auto* counts = reinterpret_cast<std::uint64_t*>(counts_.data<std::int64_t>()) + c * kBins;
-    if (layout.channels == 1) {
-      kernels::histogram_accumulate(grid, layout.size(), values, counts);
-      continue;
-    }
-    gathered.clear();
-    for (std::int64_t o = 0; o < layout.outer; ++o) {
-      const float* run = values + (o * layout.channels + c) * layout.inner;
-      gathered.insert(gathered.end(), run, run + layout.inner);
-    }
-    kernels::histogram_accumulate(grid, static_cast<std::int64_t>(gathered.size()), gathered.data(),
-                                  counts);
-  }
-  return extremes.non_finite;
-}
-
-void HistogramObserver::grow_to(std::int64_t channel, float step_lo, float step_hi) {
-  float& lo = min_.data<float>()[channel];
-  float& hi = max_.data<float>()[channel];
-  std::int32_t& exponent = exponent_.data<std::int32_t>()[channel];
-  const bool first = lo > hi;
-  lo = std::min(lo, step_lo);
-  hi = std::max(hi, step_hi);
-  const double amax =
-      std::max(std::abs(static_cast<double>(lo)), std::abs(static_cast<double>(hi)));
-  const int needed = kernels::histogram_exponent(amax, kBins);
-  if (first) {
-    exponent = needed;
-  } else if (needed > exponent) {
-    auto* counts = reinterpret_cast<std::uint64_t*>(counts_.data<std::int64_t>()) + channel * kBins;
-    kernels::histogram_grow(kBins, needed - exponent, counts);
-    exponent = needed;
-  }
-}
-
-std::vector<Range> HistogramObserver::ranges() const {
-  std::vector<Range> ranges;
-  for (std::int64_t c = 0; c < min_.size(); ++c) {
-    HistogramView view;
-    view.bin_width = std::ldexp(1.0, exponent_.data<std::int32_t>()[c]);
-    view.bins = kBins;
-    view.counts = counts_.data<std::int64_t>() + c * kBins;
-    view.extremes = {min_.data<float>()[c], max_.data<float>()[c]};
-    ranges.push_back(least_error_range(view, scheme_));
-  }
-  return ranges;
-}
-
-void HistogramObserver::reset() {
-  counts_.fill(0);
-  exponent_.fill(0);
-  min_.fill(std::numeric_limits<float>::infinity());
-  max_.fill(-std::numeric_limits<float>::infinity());
-}
-
-std::vector<NamedBuffer> HistogramObserver::state() const {
-  return {{"counts", counts_}, {"exponent", exponent_}, {"min", min_}, {"max", max_}};
 }
 
 }  // namespace steelyard::observers

@@ -1,17 +1,9 @@
 // A histogram of everything observed; the range is the clipping of least squared error.
 #pragma once
 
-#include "observers/observer.h"
+#include "observers/counting_observer.h"
 
 namespace steelyard::observers {
-
-// A range whose squared quantization error is estimated from a histogram; see histogram_error().
-struct HistogramView {
-  double bin_width = 0;
-  std::int64_t bins = 0;  // even; bin b starts at (b - bins / 2) * bin_width
-  const std::int64_t* counts = nullptr;
-  Range extremes;
-};
 
 // Estimated sum of squared errors of clipping to [lo, hi] and quantizing with `scheme`, from the
 // centres of the bins: outside, the squared distance from the clipped end; within half a step of 0,
@@ -21,26 +13,20 @@ double histogram_error(const HistogramView& histogram, const Range& range, const
 // The range of least histogram_error() among ranges that end at bin edges inside the extremes.
 Range least_error_range(const HistogramView& histogram, const QScheme& scheme);
 
-class HistogramObserver : public Observer {
+class HistogramObserver : public CountingObserver {
  public:
-  static constexpr std::int64_t kBins = 2048;
-
-  HistogramObserver(std::int64_t channels, const QScheme& scheme);
+  HistogramObserver(std::int64_t channels, const QScheme& scheme)
+      : CountingObserver(channels), scheme_(scheme) {}
 
   std::string name() const override { return "histogram"; }
-  std::int64_t observe(const kernels::ChannelLayout& layout, const float* values) override;
-  std::vector<Range> ranges() const override;
-  void reset() override;
-  std::vector<NamedBuffer> state() const override;
+
+ protected:
+  Range range_of(const HistogramView& histogram) const override {
+    return least_error_range(histogram, scheme_);
+  }
 
  private:
-  void grow_to(std::int64_t channel, float lo, float hi);
-
   QScheme scheme_;
-  Tensor counts_;    // i64 [channels, kBins]
-  Tensor exponent_;  // i32 [channels], of the bin width
-  Tensor min_;       // f32 [channels], +inf until a finite value was seen
-  Tensor max_;       // f32 [channels], -inf until then
 };
 
 }  // namespace steelyard::observers

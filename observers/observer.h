@@ -37,8 +37,8 @@ class Observer {
   // then need not materialise the values.
   virtual bool needs_only_extremes() const { return false; }
   virtual void observe_extremes(const Extremes& extremes);
-  // True when past steps fade by themselves; other observers start anew where the whole tensor is
-  // visible in each step (weights).
+  // True when past steps fade by themselves and shall on weights too; other observers start anew
+  // where the whole tensor is visible in each step (weights).
   virtual bool forgets() const { return false; }
   // The range of each channel.
   virtual std::vector<Range> ranges() const = 0;

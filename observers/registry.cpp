@@ -2,9 +2,12 @@
 
 #include <stdexcept>
 
+#include "observers/entropy.h"
 #include "observers/histogram.h"
 #include "observers/min_max.h"
 #include "observers/moving_average.h"
+#include "observers/mse.h"
+#include "observers/percentile.h"
 
 namespace steelyard::observers {
 namespace {
@@ -27,6 +30,21 @@ constexpr Row kObservers[] = {
      [](const ObserverOptions&, const QScheme& scheme,
         std::int64_t channels) -> std::unique_ptr<Observer> {
        return std::make_unique<HistogramObserver>(channels, scheme);
+     }},
+    {"percentile",
+     [](const ObserverOptions& options, const QScheme& scheme,
+        std::int64_t channels) -> std::unique_ptr<Observer> {
+       return std::make_unique<PercentileObserver>(channels, scheme, options.percentile);
+     }},
+    {"mse",
+     [](const ObserverOptions& options, const QScheme& scheme,
+        std::int64_t channels) -> std::unique_ptr<Observer> {
+       return std::make_unique<MseObserver>(channels, scheme, options.averaging_constant);
+     }},
+    {"entropy",
+     [](const ObserverOptions&, const QScheme& scheme,
+        std::int64_t channels) -> std::unique_ptr<Observer> {
+       return std::make_unique<EntropyObserver>(channels, scheme);
      }},
 };
 

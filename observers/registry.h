@@ -11,7 +11,8 @@ namespace steelyard::observers {
 
 struct ObserverOptions {
   std::string type = "min_max";
-  double averaging_constant = 0.01;  // moving_average: weight of the newest step
+  double averaging_constant = 0.01;  // moving_average, mse: weight of the newest step
+  double percentile = 99.99;         // percentile: of the values, kept
 };
 
 // Throws std::invalid_argument listing the names when options.type is not one of them.

@@ -25,9 +25,9 @@ class FakeQuantize : public Module {
   // channels: number of scales (1 unless the scheme's strategy is kChannel, then dimension 0).
   FakeQuantize(const QuantizerConfig& config, QuantizerRole role, std::int64_t channels = 1);
 
-  // Observes x in training, and gives its straight-through fake-quantization with codes attached
-  // (x itself while quantizing is off). x is f32. Throws std::logic_error when asked to quantize
-  // before anything was observed.
+  // Observes x in training and calibration, and gives its straight-through fake-quantization with
+  // codes attached (x itself while quantizing is off). x is f32. Throws std::logic_error when asked
+  // to quantize before anything was observed.
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "FakeQuantize"; }
   std::string description() const override;
@@ -44,10 +44,10 @@ class FakeQuantize : public Module {
   void set_observing(bool on) { switches_.data<std::uint8_t>()[kObserving] = on; }
   void set_quantizing(bool on) { switches_.data<std::uint8_t>()[kQuantizing] = on; }
 
-  // Whether a step of training shows its values to the observer. A quantizer that learns stops to
-  // observe when it begins.
+  // Whether a pass in this context teaches the observer. A quantizer that learns stops to observe
+  // when it begins.
   bool observes(const ForwardContext& context) const {
-    return context.training && observing() && !has_begun();
+    return (context.training || context.calibrating) && observing() && !has_begun();
   }
   // Whether scale (and zero point) get gradients in this step: in training, from the first step
   // that quantizes on, until freezing ends what observing means.

@@ -155,7 +155,9 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
                                          ForwardContext& context) {
   const Variable& bias = operands.bias;
   FakeQuantize& weight_quant = *weight_quantizer();
-  if (context.training && weight_quant.observing()) update_weight_scale(operands, codes.scale);
+  if (weight_quant.observes(context) || weight_quant.learns(context)) {
+    update_weight_scale(operands, codes.scale);
+  }
   weight_quant.begin_learning(context);
   const bool recorded = should_record({x, operands.weight, bias});
   WeightCodes weight = quantize_weight(weight_quant, operands.weight.value(), recorded);

@@ -23,7 +23,8 @@ ScheduleCallback::ScheduleCallback(Module& model, const QatSchedule& schedule)
 }
 
 void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
-  const bool frozen = schedule_.freeze_observers && epoch >= *schedule_.freeze_observers;
+  const bool frozen =
+      schedule_.keep_ranges || (schedule_.freeze_observers && epoch >= *schedule_.freeze_observers);
   for (const NamedQuantizer& entry : quantizers_) {
     entry.quantizer->set_observing(epoch >= schedule_.observe_from && !frozen);
     entry.quantizer->set_quantizing(epoch >= schedule_.fake_quant_from);

@@ -15,6 +15,7 @@ struct QatSchedule {
   std::int64_t fake_quant_from = 0;  // not before observe_from
   std::optional<std::int64_t> freeze_observers{};
   std::optional<std::int64_t> freeze_batch_norm{};
+  bool keep_ranges = false;  // observers never follow: ranges are those of a calibration
 };
 
 // Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and

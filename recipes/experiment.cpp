@@ -7,6 +7,7 @@
 #include "framework/device.h"
 #include "framework/error.h"
 #include "framework/storage.h"
+#include "qat/calibrate.h"
 #include "qat/learned_scale.h"
 #include "qat/prepare.h"
 #include "qat/reestimate.h"
@@ -37,7 +38,9 @@ qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, qat::Learning l
   config.scheme.narrow_range = spec.narrow_range.value_or(narrow) && spec.symmetric;
   config.scheme.strategy =
       spec.strategy == "channel" ? observers::Strategy::kChannel : observers::Strategy::kTensor;
-  config.observer = {.type = spec.observer, .averaging_constant = spec.averaging_constant};
+  config.observer = {.type = spec.observer,
+                     .averaging_constant = spec.averaging_constant,
+                     .percentile = spec.percentile};
   return config;
 }
 
@@ -137,6 +140,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   const bool loads = weights == InitialWeights::kRecipe;
   model_ = make_model(registries, loads ? recipe_.init_checkpoint : std::nullopt, plan_);
   require_norms_to_reestimate();
+  if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
 }
 
 std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
@@ -173,12 +177,18 @@ void Experiment::require_norms_to_reestimate() const {
             "schedule.reestimate_bn: the model has no batch norm left (quantize.bn_fold: frozen "
             "drops those that it folds)");
   }
+  require_batches("schedule", "reestimate_bn", *batches);
+}
+
+// An epoch has that many.
+void Experiment::require_batches(std::string_view table, std::string_view key,
+                                 std::int64_t batches) const {
   const std::int64_t available = batches_per_epoch(train_, loader_options_);
-  if (*batches > available) {
-    fail_at(place("schedule", "reestimate_bn"),
-            "schedule.reestimate_bn.batches: expected at most the " + std::to_string(available) +
-                " batches of an epoch, got " + std::to_string(*batches));
-  }
+  if (batches <= available) return;
+  const std::string path = std::string(table) + "." + std::string(key);
+  fail_at(place(table, key), path + (key == "batches" ? "" : ".batches") +
+                                 ": expected at most the " + std::to_string(available) +
+                                 " batches of an epoch, got " + std::to_string(batches));
 }
 
 // A batch norm that sees one value per channel has no variance. Tried on a model that is thrown
@@ -188,9 +198,12 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
   const NoGradGuard no_grad;
   std::optional<qat::Plan> plan;
   const std::shared_ptr<Module> model = make_model(registries, std::nullopt, plan);
-  if (const auto schedule = make_schedule(*model)) schedule->on_epoch_begin(0);
   Shape one = sample_shape(train_);
   one.insert(one.begin(), 1);
+  if (recipe_.calibrate) {
+    qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
+  }
+  if (const auto schedule = make_schedule(*model)) schedule->on_epoch_begin(0);
   Rng rng(0);
   ForwardContext context{.training = true, .rng = &rng};
   try {
@@ -266,7 +279,8 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
       model, qat::QatSchedule{.observe_from = spec.observe_from,
                               .fake_quant_from = spec.fake_quant_from,
                               .freeze_observers = spec.freeze_observers,
-                              .freeze_batch_norm = spec.freeze_bn});
+                              .freeze_batch_norm = spec.freeze_bn,
+                              .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze});
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
@@ -274,6 +288,15 @@ std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
   if (!batches) return nullptr;
   return std::make_unique<qat::ReestimateCallback>(*model_, train_, loader_options_,
                                                    recipe_.train.epochs, *batches);
+}
+
+void Experiment::calibrate(std::int64_t batches) {
+  LoaderOptions plain = loader_options_;
+  plain.augment = {};
+  const std::vector<std::int64_t> order = epoch_order(train_, plain, 0);
+  qat::calibrate(*model_, batches, [&](std::int64_t batch) {
+    return make_batch(train_, plain, order, 0, batch).inputs;
+  });
 }
 
 Metrics Experiment::evaluate_test() {

@@ -53,6 +53,9 @@ class Experiment {
   std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
   // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
   std::unique_ptr<TrainerCallback> make_reestimation();
+  // Lets the observers see the first batches of the first epoch, without augmentation (see
+  // qat/calibrate.h). At most batches_per_epoch().
+  void calibrate(std::int64_t batches);
   // Loss and accuracy on the test set.
   Metrics evaluate_test();
 
@@ -61,6 +64,7 @@ class Experiment {
   void build(const Registries& registries, InitialWeights weights);
   void require_outputs_for_targets() const;
   void require_norms_to_reestimate() const;
+  void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
   void require_trainable_last_batch(const Registries& registries);
   // A model with random weights, prepared for quantization after those of `checkpoint` are loaded.
   std::shared_ptr<Module> make_model(const Registries& registries,

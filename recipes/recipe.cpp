@@ -108,6 +108,7 @@ std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::stri
   if (from.has("averaging_constant")) {
     quantizer.averaging_constant = from.number("averaging_constant");
   }
+  if (from.has("percentile")) quantizer.percentile = from.number("percentile");
   return quantizer;
 }
 
@@ -165,6 +166,26 @@ ScheduleSpec read_schedule(const OptionReader& from, std::int64_t epochs) {
   return schedule;
 }
 
+std::optional<CalibrateSpec> read_calibrate(const OptionReader& from) {
+  if (!from.has("calibrate")) return std::nullopt;
+  const OptionReader table = from.table("calibrate");
+  return CalibrateSpec{table.integer("batches"), table.boolean("freeze")};
+}
+
+// Frozen ranges leave nothing to observe.
+void require_observing(const Recipe& recipe) {
+  if (!recipe.calibrate || !recipe.calibrate->freeze) return;
+  const YamlNode& schedule = *recipe.resolved.find("schedule");
+  const auto reject = [](const YamlNode& node, const std::string& key) {
+    fail_at(node.place,
+            "schedule." + key + " is without effect: calibrate.freeze keeps all ranges");
+  };
+  if (recipe.schedule.observe_from > 0) reject(*schedule.find("observe"), "observe");
+  if (recipe.schedule.freeze_observers) {
+    reject(*schedule.find("freeze_observers"), "freeze_observers");
+  }
+}
+
 Recipe read_recipe(const OptionReader& from) {
   Recipe recipe{.name = from.text("name"),
                 .seed = from.integer("seed"),
@@ -172,12 +193,14 @@ Recipe read_recipe(const OptionReader& from) {
                 .data = read_data(from.table("data")),
                 .model = read_model(from.table("model")),
                 .train = read_train(from.table("train")),
+                .calibrate = read_calibrate(from),
                 .resolved = from.node()};
   if (from.has("init")) recipe.init_checkpoint = from.table("init").text("checkpoint");
   if (from.has("quantize")) recipe.quantize = read_quantize(from.table("quantize"));
   if (from.has("schedule")) {
     recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
   }
+  require_observing(recipe);
   if (from.has("export")) {
     recipe.exports = {from.table("export").texts("formats"), from.table("export").text("profile")};
   }
@@ -188,7 +211,9 @@ Recipe read_recipe(const OptionReader& from) {
 void require_quantize(const YamlNode& document) {
   if (document.find("quantize")) return;
   for (const YamlEntry& entry : document.entries) {
-    if (entry.key == "export") fail_at(entry.place, "export needs 'quantize'");
+    if (entry.key == "export" || entry.key == "calibrate") {
+      fail_at(entry.place, entry.key + " needs 'quantize'");
+    }
   }
   const YamlNode* schedule = document.find("schedule");
   if (!schedule) return;

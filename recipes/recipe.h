@@ -63,9 +63,10 @@ struct QuantizerSpec {
   std::int64_t num_bits = 8;
   bool symmetric = false;
   std::string strategy = {};              // tensor, channel
-  std::string observer = {};              // min_max, moving_average, histogram
+  std::string observer = {};              // a name of observers::observer_names()
   std::optional<bool> narrow_range = {};  // absent: the algorithm's default
-  double averaging_constant = 0.01;       // moving_average
+  double averaging_constant = 0.01;       // moving_average, mse
+  double percentile = 99.99;              // percentile
   std::string place = {};                 // start of messages about it
 };
 
@@ -95,6 +96,12 @@ struct ScheduleSpec {
   std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch
 };
 
+// Ranges from data before the first step.
+struct CalibrateSpec {
+  std::int64_t batches = 0;
+  bool freeze = false;  // ranges stay as calibrated
+};
+
 struct ExportSpec {
   std::vector<std::string> formats = {};  // safetensors, onnx: written after training
   std::string profile = "ort";            // ort, tensorrt
@@ -109,6 +116,7 @@ struct Recipe {
   std::optional<std::string> init_checkpoint = {};
   TrainSpec train = {};
   std::optional<QuantizeSpec> quantize = {};
+  std::optional<CalibrateSpec> calibrate = {};
   ScheduleSpec schedule = {};
   ExportSpec exports = {};
   // Everything above as checked text with every default written out; what resolved_yaml() prints.

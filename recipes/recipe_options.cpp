@@ -161,7 +161,20 @@ const OptionCases& observer_cases() {
        {"moving_average",
         "exponential moving average of each batch's smallest and largest value",
         {above_min(number("averaging_constant", "0.01", "weight of the newest batch", 0, 1))}},
-       {"histogram", "the range with the least squared error", {}}}};
+       {"histogram",
+        "the range with the least squared error, estimated over everything seen, each end by "
+        "itself",
+        {}},
+       {"percentile",
+        "all but the outermost values seen: of |x| with `symmetric`, else at both ends",
+        {above_min(number("percentile", "99.99", "percentage of the values kept", 50, 100))}},
+       {"mse",
+        "the extremes shrunk to the least squared error on the values themselves; weights in each "
+        "step anew, activations as a moving average; 100 passes over the values",
+        {above_min(number("averaging_constant", "0.01", "weight of the newest batch", 0, 1))}},
+       {"entropy",
+        "the clipping of least Kullback-Leibler divergence, as TensorRT calibrates",
+        {}}}};
   return kObservers;
 }
 
@@ -227,6 +240,14 @@ RecipeOption quantize_option() {
        algorithm_option()});
 }
 
+RecipeOption calibrate_option() {
+  return table("calibrate",
+               "Ranges measured before the first step, with the initial weights: post-training "
+               "quantization as the starting point. Needs `quantize`.",
+               {integer("batches", "32", "training batches to measure on, without augmentation", 1),
+                boolean("freeze", "false", "whether ranges then stay as they are")});
+}
+
 RecipeOption epoch_table(const std::string& name, const std::string& key, const std::string& help) {
   return table(name, help, {required(integer(key, "", "epoch, from 0", 0, 1e6))});
 }
@@ -288,9 +309,10 @@ RecipeOption recipe_options(const ModelRegistry& registry, bool quantized) {
             {required(text("checkpoint", "a safetensors file with PyTorch's names"))});
   RecipeOption exports = export_option();
   if (quantized) exports.default_yaml = "{}";
-  return table("", "",
-               {version, name, seed, device, data_option(), registry.model_option(), init,
-                train_option(), quantize_option(), schedule_option(quantized), exports});
+  return table(
+      "", "",
+      {version, name, seed, device, data_option(), registry.model_option(), init, train_option(),
+       quantize_option(), calibrate_option(), schedule_option(quantized), exports});
 }
 
 std::string recipe_schema(const ModelRegistry& registry) {

@@ -126,8 +126,8 @@ class MetricsLog : public TrainerCallback {
   std::ofstream file_;
 };
 
-void write_summary(const RunRequest& request, const Experiment& experiment,
-                   const TrainResult& result, const Metrics& final, double seconds) {
+Json summary(const RunRequest& request, const Experiment& experiment, const TrainResult& result,
+             const Metrics& final, double seconds) {
   Json json{{"name", experiment.recipe().name},
             {"device", "cpu"},
             {"seed", experiment.recipe().seed},
@@ -141,7 +141,20 @@ void write_summary(const RunRequest& request, const Experiment& experiment,
     json["best"].update(to_json(result.best->metrics));
   }
   json["checkpoint_sha256"] = sha256_of_file(request.folder / kLast);
+  return json;
+}
+
+void write_summary(const RunRequest& request, const Json& json) {
   write_text(request.folder / kSummary, json.dump(2) + "\n");
+}
+
+Metrics tested(Experiment& experiment, std::int64_t step) {
+  const Metrics metrics = experiment.evaluate_test();
+  if (!std::isfinite(metrics.loss)) {
+    throw TrainingDiverged("step " + std::to_string(step) + ": test loss is " +
+                           std::to_string(metrics.loss));
+  }
+  return metrics;
 }
 
 // Whether a run that lost its last checkpoint has something that only its owner may remove.
@@ -182,8 +195,9 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
   const std::string resolved = resolved_yaml(experiment.recipe());
   if (has_checkpoint(request.folder)) {
     if (!request.resume) {
-      throw InputError(request.folder.string() +
-                       ": holds a run already: pass --resume to continue it or another --run-dir");
+      throw InputError(
+          request.folder.string() +
+          ": holds a run already: train continues it with --resume, or pass another --run-dir");
     }
     if (read_file(recipe_path, kMaxRecipeBytes) != resolved) {
       throw InputError(recipe_path.string() +
@@ -224,19 +238,37 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
                   experiment.loader_options(), options, callbacks);
   if (has_checkpoint(request.folder)) {
     trainer.restore(load_checkpoint(last), last.string());
+  } else if (const auto& calibration = experiment.recipe().calibrate) {
+    experiment.calibrate(calibration->batches);
   }
   log.open(request.folder / kMetrics, trainer.step(), trainer.epochs_done());
   const TrainResult result = trainer.run(stop);
   if (result.interrupted) return {.interrupted = true, .final = {}};
 
-  const Metrics final = experiment.evaluate_test();
-  if (!std::isfinite(final.loss)) {
-    throw TrainingDiverged("step " + std::to_string(result.step) + ": test loss is " +
-                           std::to_string(final.loss));
-  }
+  const Metrics final = tested(experiment, result.step);
   log.final_test(result.step, final);
-  write_summary(request, experiment, result, final, log.seconds());
+  write_summary(request, summary(request, experiment, result, final, log.seconds()));
   return {.interrupted = false, .final = final};
+}
+
+Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::int64_t batches) {
+  MetricsLog log;
+  log.open(request.folder / kMetrics, 0, 0);
+  experiment.calibrate(batches);
+  const auto optimizer = experiment.make_optimizer();
+  TrainerOptions options = experiment.trainer_options();
+  options.run_dir = request.folder;
+  Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
+                  experiment.loader_options(), options, {});
+  const std::atomic<bool> stop = true;  // before the first step: only saves
+  const TrainResult result = trainer.run(stop);
+  const Metrics final = tested(experiment, 0);
+  log.final_test(0, final);
+  Json json = summary(request, experiment, result, final, log.seconds());
+  json["epochs"] = 0;
+  json["calibration_batches"] = batches;
+  write_summary(request, json);
+  return final;
 }
 
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry) {

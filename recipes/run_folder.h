@@ -46,10 +46,16 @@ struct RunSummary {
   Metrics final;             // on the test set, after the last epoch
 };
 
-// Trains in an opened folder (after restoring last.safetensors when resuming) and writes
+// Trains in an opened folder (after restoring last.safetensors when resuming, else after the
+// calibration that the recipe asks for) and writes
 // metrics.jsonl and, at the end, summary.json. `watchers` see every step. Throws TrainingDiverged.
 RunSummary train_run(const RunRequest& request, Experiment& experiment,
                      const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop);
+
+// Calibrates in an opened folder instead of training, with everything quantized whatever the
+// schedule says: leaves the checkpoint of a run before its first step, metrics.jsonl and
+// summary.json. Throws TrainingDiverged.
+Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::int64_t batches);
 
 // The recipe that a run was made with.
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);

@@ -86,6 +86,20 @@ TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
   EXPECT_FALSE(r.schedule.freeze_observers);
 }
 
+TEST(Recipe, CalibrationAndObserverOptions) {
+  EXPECT_FALSE(parsed(kQuantizedRecipe).calibrate);
+  const Recipe r =
+      parsed(kQuantizedRecipe, {"calibrate={}", "quantize.groups.0.weights.observer=percentile",
+                                "quantize.groups.0.activations.observer=mse",
+                                "quantize.groups.0.activations.averaging_constant=0.2"});
+  ASSERT_TRUE(r.calibrate);
+  EXPECT_EQ(r.calibrate->batches, 32);
+  EXPECT_FALSE(r.calibrate->freeze);
+  EXPECT_EQ(r.quantize->groups[0].weights->percentile, 99.99);
+  EXPECT_EQ(r.quantize->groups[0].activations->averaging_constant, 0.2);
+  EXPECT_EQ(parsed(resolved_yaml(r)).resolved, r.resolved);
+}
+
 TEST(Recipe, ResolvedTextParsesToTheSameRecipe) {
   const std::string layers = with(kSmallRecipe, "{type: mlp, hidden: [8]}",
                                   "{layers: [{type: Conv2d, out_channels: 4, kernel_size: 3}, "
@@ -158,8 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"BitsOutOfRange", "num_bits: 3", "num_bits: 9",
                   "r.yaml:14:27: expected a whole number from 2 to 8, got '9'"},
         BadRecipe{"Choice", "observer: histogram", "observer: histogran",
-                  "r.yaml:14:40: expected one of min_max, moving_average, histogram, got "
-                  "'histogran' (did you mean 'histogram'?)"},
+                  "r.yaml:14:40: expected one of min_max, moving_average, histogram, "
+                  "percentile, mse, entropy, got 'histogran' (did you mean 'histogram'?)"},
         BadRecipe{"ModelType", "type: cnn", "type: cnnn",
                   "r.yaml:4:15: expected one of mlp, cnn, resnet, got 'cnnn' (did you mean "
                   "'cnn'?)"},
@@ -194,6 +208,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"ObserversFreezeBeforeFakeQuant", "quantize:",
                   "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 1}}\nquantize:",
                   "r.yaml:8:61: schedule.freeze_observers expected an epoch from 2 to 2, got 1"},
+        BadRecipe{"FrozenRangesAndObservers", "quantize:",
+                  "calibrate: {freeze: true}\nschedule: {observe: {from: 1}, "
+                  "fake_quant: {from: 1}}\nquantize:",
+                  "r.yaml:9:21: schedule.observe is without effect: calibrate.freeze keeps all "
+                  "ranges"},
+        BadRecipe{"PercentileThatCutsHalf", "observer: histogram",
+                  "observer: percentile, percentile: 50",
+                  "r.yaml:14:64: expected a number above 50 and at most 100, got '50'"},
         BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
                   "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
         BadRecipe{"KeptStepsWithoutSteps", "epochs: 3", "epochs: 3\n  keep_step_checkpoints: true",

@@ -1,0 +1,71 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/run_output.h"
+#include "cli/verbs.h"
+#include "framework/error.h"
+#include "kernels/backend.h"
+#include "recipes/run_folder.h"
+
+namespace steelyard::cli {
+namespace {
+
+constexpr std::int64_t kDefaultBatches = 32;
+
+struct Options {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::string run_dir;
+  int threads = 0;
+};
+
+void require_something_to_calibrate(const Recipe& recipe) {
+  const std::string& place = recipe.resolved.place;
+  if (!recipe.quantize) throw InputError(place + ": calibrate needs 'quantize'");
+  if (!recipe.init_checkpoint) {
+    throw InputError(place + ": calibrate needs the trained weights of 'init.checkpoint'");
+  }
+}
+
+ExitCode calibrate(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const Registries registries;
+  Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
+  require_something_to_calibrate(recipe);
+  const RunRequest request{.folder = options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated"
+                                                             : options.run_dir};
+  Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
+  print_model(experiment);
+  const auto& given = experiment.recipe().calibrate;
+  const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());
+  const std::int64_t batches = given ? given->batches : std::min(kDefaultBatches, available);
+
+  const RunLock lock = open_run(request, experiment);
+  const Metrics final = calibrate_run(request, experiment, batches);
+  fmt::print("calibrated on {} batches of {} samples\n", batches,
+             experiment.loader_options().batch_size);
+  finish_run(request.folder, experiment, final);
+  return kDone;
+}
+
+}  // namespace
+
+Run add_calibrate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "calibrate", "Quantize trained weights without training: ranges from a few batches");
+  verb->add_option("recipe", options->recipe,
+                   "A recipe file with init.checkpoint and quantize, or "
+                   "the name of a preset")
+      ->required();
+  verb->add_option("--set", options->overrides, "Override one value: --set calibrate.batches=64")
+      ->allow_extra_args(false);
+  verb->add_option("--run-dir", options->run_dir,
+                   "The run's folder (default: runs/<name>-calibrated)");
+  add_threads(*verb, options->threads);
+  return [options] { return calibrate(*options); };
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,36 @@
+#include "cli/run_output.h"
+
+#include <fmt/core.h>
+
+#include "cli/progress.h"
+#include "kernels/backend.h"
+#include "recipes/deployment.h"
+
+namespace steelyard::cli {
+
+void print_model(Experiment& experiment) {
+  std::int64_t parameters = 0;
+  for (const NamedParameter& p : experiment.model().named_parameters()) {
+    parameters += p.variable.value().size();
+  }
+  fmt::print("{}: {} training, {} validation, {} test samples; {} parameters; {} threads, {}\n",
+             experiment.recipe().name, experiment.train().size(), experiment.validation().size(),
+             experiment.test().size(), parameters, kernels::num_threads(),
+             kernels::backend_name(kernels::default_backend()));
+  if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
+  flush_progress();
+}
+
+void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final) {
+  fmt::print("test loss {:.4f}", final.loss);
+  if (final.top1) fmt::print("  top-1 {:.2f} %", *final.top1);
+  fmt::print("\nrun folder: {}\n", folder.string());
+  const std::vector<std::string>& formats = experiment.recipe().exports.formats;
+  if (formats.empty()) return;
+  for (const auto& path : write_exports(deployed_graph(experiment), formats, folder / "export",
+                                        {.profile = profile_of(experiment.recipe().exports)})) {
+    fmt::print("exported: {}\n", path.string());
+  }
+}
+
+}  // namespace steelyard::cli

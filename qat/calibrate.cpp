@@ -1,0 +1,88 @@
+#include "qat/calibrate.h"
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "framework/trainer.h"
+#include "qat/prepare.h"
+#include "qat/quantized_layer.h"
+
+namespace steelyard::qat {
+namespace {
+
+// The switches of every quantizer, set back when it goes.
+class Calibrating {
+ public:
+  explicit Calibrating(Module& model) {
+    for (const NamedQuantizer& entry : named_quantizers(model)) {
+      switches_.push_back({entry.name, entry.quantizer, entry.quantizer->observing(),
+                           entry.quantizer->quantizing(), false});
+    }
+    for (const NamedModule& entry : model.named_modules()) {
+      const auto* layer = dynamic_cast<QuantizedLayer*>(entry.module);
+      if (layer == nullptr) continue;
+      for (Switches& s : switches_) {
+        if (s.quantizer == layer->weight_quantizer()) s.weights = true;
+      }
+    }
+  }
+  ~Calibrating() {
+    for (const Switches& s : switches_) {
+      s.quantizer->set_observing(s.observing);
+      s.quantizer->set_quantizing(s.quantizing);
+    }
+  }
+  Calibrating(const Calibrating&) = delete;
+  Calibrating& operator=(const Calibrating&) = delete;
+
+  // Weights always observe and quantize; activations do one or the other.
+  void set_activations_quantized(bool quantized) {
+    for (const Switches& s : switches_) {
+      s.quantizer->set_observing(s.weights || !quantized);
+      s.quantizer->set_quantizing(s.weights || quantized);
+    }
+  }
+
+  void require_finite(std::int64_t batch) {
+    for (const Switches& s : switches_) {
+      if (const std::int64_t bad = s.quantizer->take_non_finite_count(); bad > 0) {
+        throw TrainingDiverged("calibration, batch " + std::to_string(batch + 1) + ": " +
+                               std::to_string(bad) + " non-finite values reached the quantizer " +
+                               s.name);
+      }
+    }
+  }
+
+ private:
+  struct Switches {
+    std::string name;
+    FakeQuantize* quantizer;
+    bool observing, quantizing;
+    bool weights;
+  };
+  std::vector<Switches> switches_;
+};
+
+}  // namespace
+
+void calibrate(Module& model, std::int64_t batches,
+               const std::function<Tensor(std::int64_t)>& inputs) {
+  if (batches < 1) {
+    throw std::invalid_argument("[calibrate] expected 1 batch or more, got " +
+                                std::to_string(batches));
+  }
+  const NoGradGuard no_grad;
+  Calibrating calibrating(model);
+  const auto pass = [&](std::int64_t batch) {
+    ForwardContext context{.calibrating = true};
+    model.forward(Variable(inputs(batch)), context).value();
+    calibrating.require_finite(batch);
+  };
+  calibrating.set_activations_quantized(false);
+  for (std::int64_t i = 0; i < batches; ++i) pass(i);
+  calibrating.set_activations_quantized(true);
+  pass(0);
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,115 @@
+"""Calibration as a user runs it: before training, and instead of it."""
+import json
+import os
+import re
+import unittest
+
+from cli_test import LAYERS, QUANTIZE, SGD, Case
+
+FLOAT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")
+INIT = "init: {checkpoint: float/last.safetensors}\n"
+HISTOGRAM = QUANTIZE.replace("moving_average", "histogram")
+CALIBRATED = FLOAT + QUANTIZE + INIT
+
+
+class Calibrate(Case):
+    def setUp(self):
+        super().setUp()
+        self.succeed("train", self.recipe(FLOAT, "float.yaml"), "--run-dir", "float")
+
+    def top1(self, run):
+        return self.summary(run)["final"]["top1"]
+
+    def test_a_mode_of_its_own(self):
+        recipe = self.recipe(FLOAT + HISTOGRAM + INIT)
+        printed = self.succeed("calibrate", recipe, "--run-dir", "run", "--threads", "1")
+        self.assertIn("calibrated on 9 batches of 10 samples", printed)
+        summary = self.summary("run")
+        self.assertEqual((summary["epochs"], summary["steps"], summary["best"]), (0, 0, None))
+        self.assertEqual(summary["calibration_batches"], 9)
+        self.assertEqual(summary["checkpoint_sha256"], self.sha("run", "last.safetensors"))
+        self.assertGreaterEqual(self.top1("run"), self.top1("float") - 10)
+        for name in ("recipe.yaml", "plan.txt", "metrics.jsonl"):
+            self.assertTrue(os.path.isfile(self.path("run", name)), name)
+        self.assertIn("top-1 {:.2f} %".format(self.top1("run")), self.succeed("eval", "run"))
+        self.succeed("export", "run", "--format", "safetensors")
+        self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
+        data = os.path.join(self.data, "test.safetensors")
+        self.assertEqual(self.succeed("predict", "run", data),
+                         self.succeed("predict", "run", data, "--with", "integer"))
+        # Every number of threads gives the same ranges; the default folder.
+        self.succeed("calibrate", recipe, "--threads", "2")
+        again = os.path.join("runs", "small-calibrated")
+        self.assertEqual(self.sha("run", "last.safetensors"), self.sha(again, "last.safetensors"))
+
+    def test_every_observer(self):
+        for observer in ("min_max", "percentile", "mse", "entropy"):
+            body = FLOAT + INIT + QUANTIZE.replace("min_max", observer).replace("moving_average", observer)
+            self.succeed("calibrate", self.recipe(body), "--run-dir", observer, "--set", "calibrate.batches=2")
+            self.assertEqual(self.summary(observer)["calibration_batches"], 2)
+            self.assertRegex(self.succeed("verify", observer), r"0 of \d+ codes differ")
+
+    def test_training_goes_on_from_a_calibrated_folder(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3}\n")
+        self.succeed("calibrate", recipe, "--run-dir", "calibrated")
+        self.succeed("train", recipe, "--run-dir", "calibrated", "--resume")
+        self.succeed("train", recipe, "--run-dir", "whole")
+        self.assertEqual(self.sha("calibrated", "last.safetensors"), self.sha("whole", "last.safetensors"))
+        self.assertEqual(self.summary("calibrated")["epochs"], 2)
+
+    def test_resumes_to_the_same_bits(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3, freeze: true}\n")
+        steps = ("--set", "train.checkpoint_every_steps=4", "--set", "train.keep_step_checkpoints=true")
+        self.succeed("train", recipe, "--run-dir", "whole", *steps)
+        os.makedirs(self.path("half"))
+        for source, target in (("step-8.safetensors", "last.safetensors"), ("recipe.yaml", "recipe.yaml")):
+            with open(self.path("whole", source), "rb") as file, open(self.path("half", target), "wb") as copy:
+                copy.write(file.read())
+        self.succeed("train", recipe, "--run-dir", "half", "--resume", *steps)
+        self.assertEqual(self.sha("half", "last.safetensors"), self.sha("whole", "last.safetensors"))
+        self.assertRegex(self.succeed("verify", "whole"), r"0 of \d+ codes differ")
+
+    def test_frozen_ranges_are_those_of_the_calibration(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3, freeze: true}\n")
+        self.succeed("calibrate", recipe, "--run-dir", "calibrated")
+        self.succeed("train", recipe, "--run-dir", "trained")
+        self.assertEqual(self.scales("calibrated"), self.scales("trained"))
+        self.succeed("train", recipe, "--run-dir", "moved", "--set", "calibrate.freeze=false")
+        self.assertNotEqual(self.scales("calibrated"), self.scales("moved"))
+
+    def test_one_sample_left_for_the_last_batch(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 1, freeze: true}\n")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "data.batch_size=89")
+        self.succeed("train", recipe, "--run-dir", "dry", "--dry-run")
+
+    def scales(self, run):
+        with open(self.path(run, "last.safetensors"), "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            data = file.read()
+        return {name: data[slice(*entry["data_offsets"])] for name, entry in header.items()
+                if re.search(r"_quantizer\.scale$", name)}
+
+    def test_batch_norm_folded_in_every_step(self):
+        for mode in ("none", "batch_corrected", "one_convolution"):
+            self.succeed("calibrate", self.recipe(CALIBRATED), "--run-dir", mode, "--set", "quantize.bn_fold=" + mode)
+            if mode != "none":
+                self.assertRegex(self.succeed("verify", mode), r"0 of \d+ codes differ")
+
+    def test_refusals(self):
+        self.fail_with(2, "calibrate needs 'quantize'", arguments=["calibrate", self.recipe(FLOAT + INIT)])
+        self.fail_with(2, "recipe.yaml:1:1: calibrate needs the trained weights of 'init.checkpoint'",
+                       arguments=["calibrate", self.recipe(FLOAT + QUANTIZE)])
+        recipe = self.recipe(CALIBRATED)
+        self.fail_with(2, "calibrate.batches: expected at most the 9 batches of an epoch, got 10",
+                       arguments=["calibrate", recipe, "--set", "calibrate.batches=10"])
+        self.fail_with(2, "calibrate needs 'quantize'", arguments=[
+            "validate", self.recipe(FLOAT + "calibrate: {batches: 1}\n", "f.yaml")])
+        self.fail_with(2, "schedule.freeze_observers is without effect: calibrate.freeze keeps all ranges",
+                       arguments=["validate", recipe, "--set", "calibrate.freeze=true",
+                                  "--set", "schedule.freeze_observers.epoch=1"])
+        self.fail_with(2, "float: holds a run already", arguments=["calibrate", recipe, "--run-dir", "float"])
+        self.assertEqual(self.run_program("calibrate").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
