@@ -8,7 +8,9 @@
 #include "export/graph_file.h"
 #include "export/onnx_runtime.h"
 #include "export/verify.h"
+#include "framework/error.h"
 #include "framework/evaluate.h"
+#include "framework/files.h"
 #include "kernels/backend.h"
 #include "recipes/deployment.h"
 #include "recipes/run_folder.h"
@@ -65,6 +67,9 @@ ExitCode verify_onnx(const Options& options, Experiment& experiment, const deplo
     return kDone;
   }
   const auto runtime = deploy::find_onnx_runtime(options.python);
+  if (!runtime && !options.python.empty()) {
+    throw InputError(printable(options.python) + ": no Python with numpy and onnxruntime");
+  }
   if (!runtime) {
     fmt::print("ONNX: skipped, no Python with onnxruntime (scripts/python_env makes one)\n");
     return kDone;

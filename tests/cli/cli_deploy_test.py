@@ -88,6 +88,13 @@ class Deploy(Case):
         self.assertNotIn("class", by_checkpoint)
         self.assertEqual(by_checkpoint, self.succeed("predict", run, data, "--with", "integer"))
 
+    def test_a_python_that_is_none(self):
+        run = self.trained("run")
+        self.succeed("export", run)
+        for python in ("/bin/echo", "/bin/true", "/nowhere/python3"):
+            self.fail_with(2, python + ": no Python with numpy and onnxruntime",
+                           arguments=["verify", run, "--python", python])
+
     def test_equal_runs_export_equal_bytes(self):
         for name in ("a", "b"):
             self.trained(name)
