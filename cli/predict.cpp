@@ -45,7 +45,7 @@ Predictor integer_predictor(const std::filesystem::path& path) {
   const deploy::Graph& graph = interpreter->graph();
   const Shape& output = graph.values[graph.output].shape;
   return {graph.preprocessing.dtype, graph.values[graph.input].shape,
-          output.size() == 1 && output[0] > 1, kBatch,
+          graph.classifies && output.size() == 1 && output[0] > 1, kBatch,
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
 

@@ -8,7 +8,9 @@
 #include "export/graph_file.h"
 #include "export/onnx_runtime.h"
 #include "export/verify.h"
+#include "framework/error.h"
 #include "framework/evaluate.h"
+#include "framework/files.h"
 #include "kernels/backend.h"
 #include "recipes/deployment.h"
 #include "recipes/run_folder.h"
@@ -65,6 +67,9 @@ ExitCode verify_onnx(const Options& options, Experiment& experiment, const deplo
     return kDone;
   }
   const auto runtime = deploy::find_onnx_runtime(options.python);
+  if (!runtime && !options.python.empty()) {
+    throw InputError(printable(options.python) + ": no Python with numpy and onnxruntime");
+  }
   if (!runtime) {
     fmt::print("ONNX: skipped, no Python with onnxruntime (scripts/python_env makes one)\n");
     return kDone;
@@ -91,6 +96,12 @@ ExitCode verify_run(const Options& options) {
   Experiment& experiment = *run.experiment;
   fmt::print("trained model: {}\n", run.checkpoint.string());
   const deploy::Interpreter interpreter(model_to_judge(options, experiment));
+  const deploy::Preprocessing& prepared = interpreter.graph().preprocessing;
+  const Normalization trained_on = experiment.normalization();
+  const bool same_inputs = prepared.dtype == experiment.test().inputs.dtype() &&
+                           prepared.normalization.mean == trained_on.mean &&
+                           prepared.normalization.stddev == trained_on.stddev;
+  if (!same_inputs) fmt::print("the preprocessing differs from the run's\n");
   const deploy::Verification result =
       deploy::verify(experiment.model(), interpreter, experiment.test(), options.samples,
                      experiment.recipe().data.batch_size);
@@ -100,7 +111,7 @@ ExitCode verify_run(const Options& options) {
   }
   fmt::print("{}", to_string(result));
   const ExitCode onnx = verify_onnx(options, experiment, interpreter.graph(), result);
-  return result.first_mismatch() == nullptr ? onnx : kMismatch;
+  return same_inputs && result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
 
 }  // namespace

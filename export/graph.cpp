@@ -4,10 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <stdexcept>
 
 namespace steelyard::deploy {
 namespace {
+
+// A graph may come from a file: what it asks for is bounded before anything is computed with it.
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 28;  // of one sample's tensor
+constexpr std::int64_t kMaxExtent = std::int64_t{1} << 20;    // of a window, in pixels
+constexpr std::int64_t kMaxWindow = INT32_MAX / 255;          // pixels whose codes an i32 sums
 
 [[noreturn]] void fail(const Node& node, const std::string& what) {
   throw std::invalid_argument("[graph] " + node.name + " (" + op_name(node.op) + "): " + what);
@@ -17,8 +23,49 @@ void expect(bool holds, const Node& node, const std::string& what) {
   if (!holds) fail(node, what);
 }
 
-std::string pair_text(const std::array<std::int64_t, 2>& pair) {
-  return fmt::format("{}x{}", pair[0], pair[1]);
+void validate_shape(const Value& value) {
+  std::int64_t elements = 1;
+  bool fits = true;
+  for (const std::int64_t dim : value.shape) {
+    fits = fits && dim >= 0 &&
+           !__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements);
+  }
+  if (!fits || elements > kMaxElements) {
+    throw std::invalid_argument(
+        fmt::format("[graph] {}: expected a shape of at most {} elements, got {}", value.name,
+                    kMaxElements, shape_string(value.shape)));
+  }
+}
+
+void validate_extents(const Node& node) {
+  const Conv2dGeometry& c = node.conv;
+  const Pool2dGeometry& p = node.pool;
+  for (const auto& pair : {c.stride, c.padding, c.dilation, p.kernel, p.stride, p.padding}) {
+    for (const std::int64_t extent : pair) {
+      expect(extent >= 0 && extent <= kMaxExtent, node,
+             fmt::format("expected windows of at most {} pixels, got {}", kMaxExtent, extent));
+    }
+  }
+  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
+    expect(p.kernel[0] * p.kernel[1] <= kMaxWindow, node, "its sums can overflow int32");
+  }
+}
+
+void validate(const Preprocessing& preprocessing, const Shape& input) {
+  const auto& [mean, stddev] = preprocessing.normalization;
+  const bool fits =
+      mean.size() == stddev.size() &&
+      (mean.empty() || (!input.empty() && static_cast<std::int64_t>(mean.size()) == input.back()));
+  if (!fits) {
+    throw std::invalid_argument(
+        fmt::format("[graph] {} means and {} standard deviations do not fit the input {}",
+                    mean.size(), stddev.size(), shape_string(input)));
+  }
+  const auto valid = [](float v) { return std::isfinite(v); };
+  if (!std::all_of(mean.begin(), mean.end(), valid) ||
+      !std::all_of(stddev.begin(), stddev.end(), [&](float v) { return valid(v) && v > 0; })) {
+    throw std::invalid_argument("[graph] the normalisation is not finite with deviations above 0");
+  }
 }
 
 // One sample as a batch of one: what the engine's shape functions take.
@@ -56,7 +103,9 @@ Shape output_shape(const Graph& graph, const Node& node) {
       return {s.out_h(), s.out_w(), s.channels};
     }
     case Op::kGlobalAvgPool:
-      expect(in.size() == 3, node, "expected an image, got " + shape_string(in));
+      expect(in.size() == 3 && in[0] * in[1] > 0, node,
+             "expected an image, got " + shape_string(in));
+      expect(in[0] * in[1] <= kMaxWindow, node, "its sums can overflow int32");
       return {in[2]};
     case Op::kFlatten:
       return {shape_size(in)};
@@ -98,8 +147,22 @@ void validate_integer(const Node& node, const Weights& weights) {
     expect(code >= -limit && code < limit, node,
            fmt::format("weight code {} does not fit {} bits", code, weights.bits));
   }
-  const std::int64_t terms = channels == 0 ? 0 : weights.weight.size() / weights.weight.dim(0);
-  expect(terms <= INT32_MAX / (255 * 128), node, "its sums can overflow int32");
+}
+
+// |bias| + sum of |w| * max|q - z| of every channel: no order of summation leaves int32.
+void validate_sums(const Node& node, const Quantization& input) {
+  const Weights& weights = *node.weights;
+  const std::int64_t largest =
+      std::max(input.zero_point - input.range.qmin, input.range.qmax - input.zero_point);
+  const std::int64_t channels = weights.weight.dim(0);
+  const std::int64_t terms = channels == 0 ? 0 : weights.weight.size() / channels;
+  for (std::int64_t o = 0; o < channels; ++o) {
+    std::int64_t sum =
+        weights.bias.defined() ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[o]}) : 0;
+    const std::int8_t* row = weights.weight.data<std::int8_t>() + o * terms;
+    for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k]) * largest;
+    expect(sum <= INT32_MAX, node, fmt::format("the sums of channel {} can overflow int32", o));
+  }
 }
 
 void validate_float(const Node& node, const Weights& weights) {
@@ -113,10 +176,13 @@ void validate_float(const Node& node, const Weights& weights) {
   }
 }
 
-void validate_weights(const Node& node, bool quantized_input, bool quantized_output) {
+void validate_weights(const Node& node, const std::optional<Quantization>& input,
+                      bool quantized_output) {
   expect(node.weights && node.weights->weight.defined() && node.weights->weight.rank() >= 2, node,
          "has no weights");
   const Weights& weights = *node.weights;
+  expect(weights.weight.dim(0) == 0 || weights.weight.size() > 0, node,
+         "its weight " + shape_string(weights.weight.shape()) + " has no elements");
   if (weights.bias.defined()) {
     expect(weights.bias.dtype() == (weights.integer() ? DType::kI32 : DType::kF32) &&
                weights.bias.shape() == Shape{weights.weight.dim(0)},
@@ -124,7 +190,8 @@ void validate_weights(const Node& node, bool quantized_input, bool quantized_out
   }
   if (weights.integer()) {
     validate_integer(node, weights);
-    expect(quantized_input, node, "integer weights need a quantized input");
+    expect(input.has_value(), node, "integer weights need a quantized input");
+    validate_sums(node, *input);
   } else {
     validate_float(node, weights);
     expect(!quantized_output, node, "float weights give a float output");
@@ -141,7 +208,7 @@ void validate_quantization(const Graph& graph, const Node& node) {
       return;
     case Op::kLinear:
     case Op::kConv2d:
-      validate_weights(node, in.has_value(), out.has_value());
+      validate_weights(node, in, out.has_value());
       return;
     case Op::kAdd:
       expect(!out || (in && graph.values[node.inputs[1]].quantization), node,
@@ -158,44 +225,6 @@ void validate_quantization(const Graph& graph, const Node& node) {
       expect(in.has_value() == out.has_value(), node, "input and output are both codes or floats");
       return;
   }
-}
-
-std::string value_text(const Value& value) {
-  std::string text = shape_string(value.shape);
-  if (!value.quantization) return "f32 " + text;
-  const Quantization& q = *value.quantization;
-  return fmt::format("{} {} codes {}..{}, scale {}, zero point {}", dtype_name(q.dtype), text,
-                     q.range.qmin, q.range.qmax, q.scale, q.zero_point);
-}
-
-std::string operation_text(const Node& node) {
-  std::string text = op_name(node.op);
-  if (node.op == Op::kConv2d) {
-    const Shape& w = node.weights->weight.shape();
-    text += fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3], pair_text(node.conv.stride),
-                        pair_text(node.conv.padding));
-    if (node.conv.dilation != std::array<std::int64_t, 2>{1, 1})
-      text += ", dilation " + pair_text(node.conv.dilation);
-    if (node.conv.groups != 1) text += fmt::format(", groups {}", node.conv.groups);
-  }
-  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
-    text += fmt::format(" {}, stride {}, padding {}", pair_text(node.pool.kernel),
-                        pair_text(node.pool.stride), pair_text(node.pool.padding));
-  }
-  if (node.activation == kernels::Activation::kRelu) text += " + relu";
-  if (node.activation == kernels::Activation::kRelu6) text += " + relu6";
-  return text;
-}
-
-std::string weights_text(const Weights& weights) {
-  std::string text = fmt::format(
-      "weight {} {}", weights.integer() ? fmt::format("int{}", weights.bits) : std::string("f32"),
-      shape_string(weights.weight.shape()));
-  if (weights.integer()) {
-    const auto [lo, hi] = std::minmax_element(weights.scales.begin(), weights.scales.end());
-    if (!weights.scales.empty()) text += fmt::format(", scales {}..{}", *lo, *hi);
-  }
-  return text + (weights.bias.defined() ? ", bias" : "");
 }
 
 }  // namespace
@@ -233,6 +262,8 @@ void validate(const Graph& graph) {
   if (graph.values[graph.input].quantization) {
     throw std::invalid_argument("[graph] its input must be f32");
   }
+  for (const Value& value : graph.values) validate_shape(value);
+  validate(graph.preprocessing, graph.values[graph.input].shape);
   std::vector<bool> made(graph.values.size(), false);
   made[graph.input] = true;
   for (const Node& node : graph.nodes) {
@@ -249,6 +280,7 @@ void validate(const Graph& graph) {
     expect(node.activation == kernels::Activation::kNone ||
                graph.values[node.output].quantization.has_value(),
            node, "a fused activation is a clamp of codes, its output is float");
+    validate_extents(node);
     validate_quantization(graph, node);
     const Shape shape = output_shape(graph, node);
     expect(shape == graph.values[node.output].shape, node,
@@ -257,37 +289,6 @@ void validate(const Graph& graph) {
     made[node.output] = true;
   }
   if (!made[graph.output]) throw std::invalid_argument("[graph] no node makes its output");
-}
-
-std::string to_string(const Graph& graph) {
-  std::size_t width = 5;
-  for (const Node& node : graph.nodes) width = std::max(width, node.name.size());
-  std::string text =
-      fmt::format("{:<{}}  {}\n", "input", width, value_text(graph.values[graph.input]));
-  for (const Node& node : graph.nodes) {
-    std::string from;
-    for (const std::size_t input : node.inputs) {
-      from += (from.empty() ? "" : " + ") + graph.values[input].name;
-    }
-    text +=
-        fmt::format("{:<{}}  {} of {}\n{:<{}}    -> {}\n", node.name, width, operation_text(node),
-                    from, "", width, value_text(graph.values[node.output]));
-    if (node.weights) text += fmt::format("{:<{}}    {}\n", "", width, weights_text(*node.weights));
-  }
-  return text + fmt::format("{} bytes of parameters\n", parameter_bytes(graph));
-}
-
-std::int64_t parameter_bytes(const Graph& graph) {
-  std::int64_t bytes = 0;
-  for (const Node& node : graph.nodes) {
-    if (!node.weights) continue;
-    const Weights& w = *node.weights;
-    const int bits = w.integer() ? (w.bits <= 4 ? 4 : 8) : 32;
-    bytes += (w.weight.size() * bits + 7) / 8;
-    bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float));
-    if (w.bias.defined()) bytes += w.bias.bytes();
-  }
-  return bytes;
 }
 
 }  // namespace steelyard::deploy

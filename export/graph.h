@@ -82,6 +82,7 @@ struct Graph {
   std::size_t input = 0;
   std::size_t output = 0;
   Preprocessing preprocessing;
+  bool classifies = true;  // the output scores classes; else it is a vector of values
 };
 
 const char* op_name(Op op);

@@ -52,13 +52,22 @@ Tensor pack(const Weights& weights) {
 
 Tensor unpack(const Tensor& stored, const Shape& shape, int bits) {
   const std::int64_t size = shape_size(shape);
-  if (stored.dtype() != DType::kU8 || stored.shape() != Shape{(size * bits + 7) / 8}) {
+  if (size > stored.bytes() * 8 || stored.dtype() != DType::kU8 ||
+      stored.shape() != Shape{(size * bits + 7) / 8}) {
     throw std::invalid_argument("its packed weight has shape " + shape_string(stored.shape()));
   }
   Tensor codes = Tensor::empty(shape, DType::kI8);
   kernels::unpack_codes(stored.data<std::uint8_t>(), size, bits, /*is_signed=*/true,
                         static_cast<std::uint8_t*>(codes.raw()));
   return codes;
+}
+
+DType dtype_from(const Json& json, std::initializer_list<DType> known) {
+  const auto name = json.get<std::string>();
+  for (const DType dtype : known) {
+    if (name == dtype_name(dtype)) return dtype;
+  }
+  throw std::invalid_argument("unexpected dtype '" + name + "'");
 }
 
 Json to_json(const Value& value) {
@@ -78,11 +87,11 @@ Value value_from(const Json& json) {
   Value value{json.at("name").get<std::string>(), json.at("shape").get<Shape>(), std::nullopt};
   if (json.contains("quantization")) {
     const Json& q = json.at("quantization");
-    value.quantization = Quantization{
-        q.at("scale").get<float>(),
-        q.at("zero_point").get<std::int32_t>(),
-        {q.at("qmin").get<std::int32_t>(), q.at("qmax").get<std::int32_t>()},
-        q.at("dtype").get<std::string>() == dtype_name(DType::kI8) ? DType::kI8 : DType::kU8};
+    value.quantization =
+        Quantization{q.at("scale").get<float>(),
+                     q.at("zero_point").get<std::int32_t>(),
+                     {q.at("qmin").get<std::int32_t>(), q.at("qmax").get<std::int32_t>()},
+                     dtype_from(q.at("dtype"), {DType::kI8, DType::kU8})};
   }
   return value;
 }
@@ -173,10 +182,9 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   json.at("name").get_to(graph.name);
   json.at("input").get_to(graph.input);
   json.at("output").get_to(graph.output);
+  graph.classifies = json.value("classifies", true);
   const Json& preprocessing = json.at("preprocessing");
-  graph.preprocessing.dtype = preprocessing.at("dtype").get<std::string>() == dtype_name(DType::kU8)
-                                  ? DType::kU8
-                                  : DType::kF32;
+  graph.preprocessing.dtype = dtype_from(preprocessing.at("dtype"), {DType::kU8, DType::kF32});
   preprocessing.at("mean").get_to(graph.preprocessing.normalization.mean);
   preprocessing.at("stddev").get_to(graph.preprocessing.normalization.stddev);
   for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
@@ -192,6 +200,7 @@ void save_graph(const std::filesystem::path& path, const Graph& graph) {
   Json json{{"name", graph.name},
             {"input", graph.input},
             {"output", graph.output},
+            {"classifies", graph.classifies},
             {"preprocessing",
              {{"dtype", dtype_name(graph.preprocessing.dtype)},
               {"mean", graph.preprocessing.normalization.mean},

@@ -1,14 +1,18 @@
 #include "export/onnx_runtime.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "framework/files.h"
@@ -20,6 +24,8 @@ namespace steelyard::deploy {
 namespace {
 
 constexpr std::uint64_t kMaxMessageBytes = 1 << 20;
+constexpr std::chrono::seconds kSearchLimit{60};
+constexpr std::string_view kFound = "found ";
 
 // Arguments: model, inputs, outputs, shape of the inputs. Inputs and outputs are raw f32.
 constexpr const char* kScript = R"py(
@@ -63,8 +69,34 @@ struct Finished {
   std::string errors;
 };
 
+// What a program wrote; nothing when that is no message.
+std::string read_message(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::file_size(path, ignored) > kMaxMessageBytes) return "";
+  return read_file(path, kMaxMessageBytes);
+}
+
+// Whether the child ended by itself with status 0. Past the limit it is killed.
+bool succeeds(pid_t child, std::optional<std::chrono::seconds> limit) {
+  const auto begin = std::chrono::steady_clock::now();
+  int status = 0;
+  for (;;) {
+    const pid_t ended = waitpid(child, &status, limit ? WNOHANG : 0);
+    if (ended == child) return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (ended < 0 && errno != EINTR) return false;
+    if (!limit) continue;
+    if (std::chrono::steady_clock::now() - begin > *limit) {
+      kill(child, SIGKILL);
+      limit.reset();
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
 // Runs a program to its end; one that cannot be started has not succeeded.
-Finished run_program(const std::vector<std::string>& command) {
+Finished run_program(const std::vector<std::string>& command,
+                     std::optional<std::chrono::seconds> limit = std::nullopt) {
   const TemporaryFolder folder;
   const std::string out = (folder / "stdout").string();
   const std::string err = (folder / "stderr").string();
@@ -80,11 +112,8 @@ Finished run_program(const std::vector<std::string>& command) {
   const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return {false, "", std::generic_category().message(error)};
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return {WIFEXITED(status) && WEXITSTATUS(status) == 0, read_file(out, kMaxMessageBytes),
-          read_file(err, kMaxMessageBytes)};
+  const bool ok = succeeds(child, limit);
+  return {ok, read_message(out), read_message(err)};
 }
 
 std::string last_line(const std::string& text) {
@@ -113,9 +142,13 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
   }
   for (const std::string& candidate : candidates) {
     if (candidate.empty()) continue;
-    const Finished found =
-        run_program({candidate, "-c", "import numpy, onnxruntime; print(onnxruntime.__version__)"});
-    if (found.ok) return OnnxRuntime{candidate, last_line(found.output)};
+    const Finished found = run_program(
+        {candidate, "-c", "import numpy, onnxruntime; print('found', onnxruntime.__version__)"},
+        kSearchLimit);
+    const std::string line = last_line(found.output);
+    if (found.ok && line.starts_with(kFound)) {
+      return OnnxRuntime{candidate, printable(line.substr(kFound.size()))};
+    }
   }
   return std::nullopt;
 }

@@ -88,6 +88,23 @@ Weights weights_of(const TracedOperation& operation) {
   return weights;
 }
 
+// (w x + b - mean) * inv_std * gamma + beta as one linear map, computed in double.
+void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tensor& mean,
+          const Tensor& inv_std) {
+  const std::int64_t channels = weights.weight.dim(0);
+  const std::int64_t terms = weights.weight.size() / channels;
+  Tensor bias = Tensor::empty({channels});
+  for (std::int64_t o = 0; o < channels; ++o) {
+    const double factor = double{gamma.data<float>()[o]} * inv_std.data<float>()[o];
+    const double before = weights.bias.defined() ? weights.bias.data<float>()[o] : 0.0F;
+    bias.data<float>()[o] =
+        static_cast<float>((before - mean.data<float>()[o]) * factor + beta.data<float>()[o]);
+    float* row = weights.weight.data<float>() + o * terms;
+    for (std::int64_t k = 0; k < terms; ++k) row[k] = static_cast<float>(row[k] * factor);
+  }
+  weights.bias = bias;
+}
+
 std::optional<Quantization> quantization_of(const Variable& variable) {
   const auto value = qat::quantized(variable);
   if (!value) return std::nullopt;
@@ -114,6 +131,7 @@ class GraphBuilder {
       if (found != index_.end()) node.inputs.push_back(found->second);
     }
     if (node.inputs.empty()) return;  // made of parameters alone: a folded or rounded weight
+    if (fold_norm(operation)) return;
     const auto known = known_operations().find(operation.function->name());
     if (known == known_operations().end()) refuse(operation, "has no deployed form");
     const Attributes attributes = operation.function->attributes();
@@ -125,11 +143,35 @@ class GraphBuilder {
     node.name = unique_name(operation);
     read_geometry(attributes, node);
     if (node.op == Op::kLinear || node.op == Op::kConv2d) {
-      if (node.inputs.size() != 1) refuse(operation, "with computed weights has no deployed form");
+      if (node.inputs.size() != 1 || !index_.contains(operation.inputs[0].node().get())) {
+        refuse(operation, "with computed weights has no deployed form");
+      }
       node.weights = weights_of(operation);
+    } else if (node.inputs.size() != operation.inputs.size()) {
+      refuse(operation, "with a constant has no deployed form");
     }
     node.output = add_value(operation.output, node.name);
     trace_.graph.nodes.push_back(std::move(node));
+  }
+
+  // A batch norm that follows a float layer becomes part of its weights; false where none does.
+  bool fold_norm(const TracedOperation& operation) {
+    std::vector<Node>& nodes = trace_.graph.nodes;
+    if (operation.function->name() != "batch_norm" || nodes.empty()) return false;
+    const auto found = index_.find(operation.inputs[0].node().get());
+    Node& layer = nodes.back();
+    if (found == index_.end() || found->second != layer.output || !layer.weights ||
+        layer.weights->integer()) {
+      return false;
+    }
+    // What the function keeps: x, gamma, mean, 1 / sqrt(variance + eps).
+    const std::vector<Tensor>& kept = operation.function->saved();
+    fold(*layer.weights, kept[1], operation.inputs[2].value(), kept[2], kept[3]);
+    const std::size_t value = layer.output;
+    index_.erase(found);  // who still reads it reads what is no longer computed
+    index_.emplace(operation.output.node().get(), value);
+    trace_.values[value] = operation.output;
+    return true;
   }
 
   std::string unique_name(const TracedOperation& operation) {

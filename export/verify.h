@@ -43,7 +43,7 @@ struct OutputComparison {
   std::int64_t elements = 0;
   std::int64_t differing = 0;
   double largest = 0;    // difference of two values
-  double agreement = 0;  // percent of samples whose largest output is the same
+  double agreement = 0;  // percent of samples whose largest output is the same, rounding aside
 };
 // Both f32 of one size, outputs of one sample beside each other. Throws std::runtime_error on other
 // sizes.

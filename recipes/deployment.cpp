@@ -34,6 +34,7 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     }
   }
   graph.preprocessing = {experiment.test().inputs.dtype(), experiment.normalization()};
+  graph.classifies = experiment.test().classes > 0;
   return graph;
 }
 

@@ -1,9 +1,12 @@
 """export, verify, predict and inspect --graph as a user runs them."""
 import os
+import random
 import re
+import shutil
+import struct
 import unittest
 
-from cli_test import LAYERS, QUANTIZE, SGD, Case, write_safetensors
+from cli_test import LAYERS, QUANTIZE, SGD, Case, write_dataset, write_safetensors
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
 
@@ -54,6 +57,43 @@ class Deploy(Case):
         with open(self.path(run, "export", "model.onnx"), "r+b") as file:
             file.truncate(1000)
         self.fail_with(1, "model.onnx", arguments=["verify", run])
+
+    def test_ignored_layers_take_their_norm_along(self):
+        run = self.trained("run", "quantize.ignore=[conv]")
+        self.succeed("export", run)
+        self.assertNotIn("batch_norm", self.succeed("inspect", "--graph", run))
+        self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ")
+
+    def test_another_preprocessing_is_a_mismatch(self):
+        run = self.trained("run")
+        self.succeed("export", run, "--format", "safetensors")
+        shutil.rmtree(self.data)
+        write_dataset(self.data, seed=2)
+        result = self.run_program("verify", run)
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        self.assertIn("the preprocessing differs from the run's", result.stdout)
+
+    def test_regression_predicts_values_in_every_form(self):
+        generator = random.Random(1)
+        for split, count in (("train", 100), ("test", 9)):
+            values = [generator.uniform(-1, 1) for _ in range(5 * count)]
+            write_safetensors(os.path.join(self.data, split + ".safetensors"), {
+                "inputs": ("F32", [count, 3], struct.pack(f"<{3 * count}f", *values[:3 * count])),
+                "targets": ("F32", [count, 2], struct.pack(f"<{2 * count}f", *values[3 * count:]))})
+        body = "model: {type: mlp, hidden: [4], classes: 2}\n" + SHORT + QUANTIZE.replace(", Conv2d", "")
+        run = self.trained("run", "train.loss=mse", "data.augment=[]", body=body)
+        self.succeed("export", run)
+        data = os.path.join(self.data, "test.safetensors")
+        by_checkpoint = self.succeed("predict", run, data)
+        self.assertNotIn("class", by_checkpoint)
+        self.assertEqual(by_checkpoint, self.succeed("predict", run, data, "--with", "integer"))
+
+    def test_a_python_that_is_none(self):
+        run = self.trained("run")
+        self.succeed("export", run)
+        for python in ("/bin/echo", "/bin/true", "/nowhere/python3"):
+            self.fail_with(2, python + ": no Python with numpy and onnxruntime",
+                           arguments=["verify", run, "--python", python])
 
     def test_equal_runs_export_equal_bytes(self):
         for name in ("a", "b"):

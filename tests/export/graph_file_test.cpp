@@ -26,6 +26,7 @@ Graph graph_of(int weight_bits, std::vector<std::string> ignore = {}) {
   config.ignore = std::move(ignore);
   const auto model = quantized_model(testing::every_layer(rng), config);
   Graph graph = trace(*model, images(1, 1), "net").graph;
+  graph.classifies = false;
   graph.preprocessing = {DType::kU8, {{0.25F, 0.5F, 0.125F}, {0.3F, 0.2F, 0.1F}}};
   return graph;
 }
@@ -41,6 +42,7 @@ TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
     save_graph(again, loaded);
     EXPECT_EQ(read_file(path, 1 << 24), read_file(again, 1 << 24));
     EXPECT_EQ(to_string(loaded), to_string(graph));
+    EXPECT_EQ(loaded.classifies, graph.classifies);
     EXPECT_EQ(loaded.preprocessing.normalization.mean, graph.preprocessing.normalization.mean);
     const Tensor inputs = images(3, 4);
     EXPECT_TRUE(
@@ -111,6 +113,17 @@ TEST(GraphFile, RejectsGraphsThatDoNotFit) {
   rejects("\"values\":[", "\"values\":[[[[[[[[");
   rejects("\"relu\"", "\"gelu\"");
   rejects("\"shape\":[9,8,3]", "\"shape\":[]");
+  rejects("\"shape\":[9,8,3]", "\"shape\":[9223372036854775807,8,3]");
+  for (const char* extent : {"padding", "stride", "dilation", "kernel"}) {
+    const std::string key = '"' + std::string(extent) + "\":[";
+    rejects(key, key + "9223372036854775807,1],\"was\":[");
+    rejects(key, key + "-1,1],\"was\":[");
+  }
+  rejects("\"padding\":[1,1]", "\"padding\":[1000000,1000000]");
+  rejects("\"mean\":[", "\"mean\":[0.5,");
+  rejects("\"stddev\":[", "\"stddev\":[],\"was\":[");
+  rejects("\"stddev\":[", "\"stddev\":[0,0,0],\"was\":[");
+  rejects("\"dtype\":\"u8\"", "\"dtype\":\"f16\"");
 }
 
 }  // namespace

@@ -51,6 +51,27 @@ std::vector<Damage> damages() {
        "weight code 9 does not fit 4 bits"},
       {"bias", [](Graph& g) { conv1(g).weights->bias = Tensor::zeros({5}, DType::kI32); },
        "its bias does not fit"},
+      {"bias_overflow",
+       [](Graph& g) {
+         conv1(g).weights->bias = Tensor::zeros({6}, DType::kI32);
+         conv1(g).weights->bias.data<std::int32_t>()[4] = INT32_MIN;
+       },
+       "the sums of channel 4 can overflow int32"},
+      {"no_elements",
+       [](Graph& g) {
+         conv1(g).weights->weight = Tensor::zeros({6, 0, 3, 3}, DType::kI8);
+       },
+       "its weight [6, 0, 3, 3] has no elements"},
+      {"normalisation",
+       [](Graph& g) {
+         g.preprocessing.normalization = {{0.5F}, {1.0F}};
+       },
+       "1 means and 1 standard deviations do not fit the input [9, 8, 3]"},
+      {"window",
+       [](Graph& g) {
+         conv1(g).conv.padding = {1 << 21, 1};
+       },
+       "expected windows of at most 1048576 pixels, got 2097152"},
       {"no_weights", [](Graph& g) { conv1(g).weights.reset(); }, "weights belong to"},
       {"shape",
        [](Graph& g) {

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "export/interpreter.h"
 #include "framework/error.h"
 #include "framework/ops/add.h"
+#include "framework/ops/linear.h"
 #include "framework/ops/relu.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
@@ -110,10 +112,48 @@ TEST(Trace, CountsRepeatedCalls) {
   EXPECT_EQ(names_of(once.graph), (std::vector<std::string>{"m.a"}));
 }
 
-TEST(Trace, RefusesWhatHasNoDeployedForm) {
+// What `ignore` leaves in float can be deployed too.
+TEST(Trace, FoldsTheNormOfAFloatLayer) {
   Rng rng(1);
-  Sequential float_norm({{"conv", testing::conv(3, 4, 3, 1, rng)}, {"bn", testing::norm(4, 1)}});
-  EXPECT_EQ(message_of<InputError>([&] { trace(float_norm, images(1, 1), "net"); }),
+  Sequential net({{"conv", testing::conv(3, 4, 3, 1, rng)}, {"bn", testing::norm(4, 1)}});
+  const Graph graph = trace(net, images(1, 1), "net").graph;
+  EXPECT_EQ(names_of(graph), (std::vector<std::string>{"conv"}));
+  ForwardContext context;
+  const Tensor inputs = images(3, 2);
+  EXPECT_TRUE(testing::all_close(Interpreter(graph).run(inputs),
+                                 net.forward(Variable(inputs), context).value(), 1e-5, 1e-5));
+}
+
+// A sum of its input and a parameter, or a product whose weight is computed from the input.
+class Captures : public Module {
+ public:
+  explicit Captures(bool sum) : sum_(sum), own_(Tensor::zeros({3, 4}), true) {}
+  Variable forward(const Variable& x, ForwardContext&) override {
+    return sum_ ? add(x, own_) : linear(own_, x, Variable());
+  }
+  std::string type_name() const override { return "Captures"; }
+
+ private:
+  bool sum_;
+  Variable own_;
+};
+
+TEST(Trace, RefusesConstantsAndComputedWeights) {
+  Captures sum(true);
+  EXPECT_EQ(message_of<InputError>([&] {
+              trace(sum, Tensor::zeros({3, 4}), "net");
+            }),
+            "export: the model: the operation add with a constant has no deployed form");
+  Captures product(false);
+  EXPECT_EQ(message_of<InputError>([&] {
+              trace(product, Tensor::zeros({3, 4}), "net");
+            }),
+            "export: the model: the operation linear with computed weights has no deployed form");
+}
+
+TEST(Trace, RefusesWhatHasNoDeployedForm) {
+  Sequential lone_norm({{"bn", testing::norm(3, 1)}});
+  EXPECT_EQ(message_of<InputError>([&] { trace(lone_norm, images(1, 1), "net"); }),
             "export: bn: the operation batch_norm has no deployed form");
   AvgPool2d uneven({{{2, 2}, {2, 2}, {1, 1}}, /*count_include_pad=*/false});
   EXPECT_THROW(trace(uneven, images(1, 1), "net"), InputError);

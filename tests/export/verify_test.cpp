@@ -98,5 +98,15 @@ TEST(Verify, RefusesAnotherNetwork) {
   EXPECT_THROW(verify(*other, Interpreter(f.graph), f.data, 9, 4), InputError);
 }
 
+// Runtimes that add floats in another order break ties otherwise.
+TEST(Verify, ClassesThatDifferByRoundingAgree) {
+  const Tensor ours = Tensor::from<float>({1.0F, 1.0F, 0.0F, 0.5F}, {2, 2});
+  const Tensor tie = Tensor::from<float>({1.0F, 1.0000001F, 0.0F, 0.5F}, {2, 2});
+  EXPECT_EQ(compare_outputs(ours, tie).agreement, 100.0);
+  EXPECT_EQ(compare_outputs(ours, tie).differing, 1);
+  const Tensor wrong = Tensor::from<float>({1.0F, 1.0F, 0.5F, 0.4F}, {2, 2});
+  EXPECT_EQ(compare_outputs(ours, wrong).agreement, 50.0);
+}
+
 }  // namespace
 }  // namespace steelyard::deploy

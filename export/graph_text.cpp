@@ -1,0 +1,86 @@
+// The readable form of a graph.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "export/graph.h"
+
+namespace steelyard::deploy {
+namespace {
+
+std::string pair_text(const std::array<std::int64_t, 2>& pair) {
+  return fmt::format("{}x{}", pair[0], pair[1]);
+}
+
+std::string value_text(const Value& value) {
+  std::string text = shape_string(value.shape);
+  if (!value.quantization) return "f32 " + text;
+  const Quantization& q = *value.quantization;
+  return fmt::format("{} {} codes {}..{}, scale {}, zero point {}", dtype_name(q.dtype), text,
+                     q.range.qmin, q.range.qmax, q.scale, q.zero_point);
+}
+
+std::string operation_text(const Node& node) {
+  std::string text = op_name(node.op);
+  if (node.op == Op::kConv2d) {
+    const Shape& w = node.weights->weight.shape();
+    text += fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3], pair_text(node.conv.stride),
+                        pair_text(node.conv.padding));
+    if (node.conv.dilation != std::array<std::int64_t, 2>{1, 1})
+      text += ", dilation " + pair_text(node.conv.dilation);
+    if (node.conv.groups != 1) text += fmt::format(", groups {}", node.conv.groups);
+  }
+  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
+    text += fmt::format(" {}, stride {}, padding {}", pair_text(node.pool.kernel),
+                        pair_text(node.pool.stride), pair_text(node.pool.padding));
+  }
+  if (node.activation == kernels::Activation::kRelu) text += " + relu";
+  if (node.activation == kernels::Activation::kRelu6) text += " + relu6";
+  return text;
+}
+
+std::string weights_text(const Weights& weights) {
+  std::string text = fmt::format(
+      "weight {} {}", weights.integer() ? fmt::format("int{}", weights.bits) : std::string("f32"),
+      shape_string(weights.weight.shape()));
+  if (weights.integer()) {
+    const auto [lo, hi] = std::minmax_element(weights.scales.begin(), weights.scales.end());
+    if (!weights.scales.empty()) text += fmt::format(", scales {}..{}", *lo, *hi);
+  }
+  return text + (weights.bias.defined() ? ", bias" : "");
+}
+
+}  // namespace
+
+std::string to_string(const Graph& graph) {
+  std::size_t width = 5;
+  for (const Node& node : graph.nodes) width = std::max(width, node.name.size());
+  std::string text =
+      fmt::format("{:<{}}  {}\n", "input", width, value_text(graph.values[graph.input]));
+  for (const Node& node : graph.nodes) {
+    std::string from;
+    for (const std::size_t input : node.inputs) {
+      from += (from.empty() ? "" : " + ") + graph.values[input].name;
+    }
+    text +=
+        fmt::format("{:<{}}  {} of {}\n{:<{}}    -> {}\n", node.name, width, operation_text(node),
+                    from, "", width, value_text(graph.values[node.output]));
+    if (node.weights) text += fmt::format("{:<{}}    {}\n", "", width, weights_text(*node.weights));
+  }
+  return text + fmt::format("{} bytes of parameters\n", parameter_bytes(graph));
+}
+
+std::int64_t parameter_bytes(const Graph& graph) {
+  std::int64_t bytes = 0;
+  for (const Node& node : graph.nodes) {
+    if (!node.weights) continue;
+    const Weights& w = *node.weights;
+    const int bits = w.integer() ? (w.bits <= 4 ? 4 : 8) : 32;
+    bytes += (w.weight.size() * bits + 7) / 8;
+    bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float));
+    if (w.bias.defined()) bytes += w.bias.bytes();
+  }
+  return bytes;
+}
+
+}  // namespace steelyard::deploy
