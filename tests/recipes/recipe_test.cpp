@@ -161,8 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:14:40: expected one of min_max, moving_average, histogram, got "
                   "'histogran' (did you mean 'histogram'?)"},
         BadRecipe{"ModelType", "type: cnn", "type: cnnn",
-                  "r.yaml:4:15: expected one of mlp, cnn, resnet, got 'cnnn' (did you mean "
-                  "'cnn'?)"},
+                  "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got 'cnnn' (did you "
+                  "mean 'cnn'?)"},
         BadRecipe{"KeyOfAnotherCase", "lr: 0.001", "lr: 0.001, momentum: 0.9",
                   "r.yaml:7:39: key 'momentum' applies only to type sgd"},
         BadRecipe{"ModelWithoutTypeAndLayers", "{type: cnn}", "{classes: 10}",
@@ -182,9 +182,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:2:7: expected a name of letters, digits, '.', '_' and '-', got '../x'"},
         BadRecipe{"Device", "name: quantized", "name: a\ndevice: gpu",
                   "r.yaml:3:9: expected auto, cpu, cuda or cuda:N, got 'gpu'"},
-        BadRecipe{"NewlineInAValue", "type: cnn", "type: \"c\\nn\"",
-                  "r.yaml:4:15: expected one of mlp, cnn, resnet, got the string 'c\\x0an' (did "
-                  "you mean 'cnn'?)"},
+        BadRecipe{
+            "NewlineInAValue", "type: cnn", "type: \"c\\nn\"",
+            "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got the string 'c\\x0an' "
+            "(did you mean 'cnn'?)"},
         BadRecipe{"ScheduleAfterTheEnd",
                   "quantize:", "schedule: {freeze_observers: {epoch: 3}}\nquantize:",
                   "r.yaml:8:38: schedule.freeze_observers expected an epoch from 1 to 2, got 3"},
@@ -293,6 +294,7 @@ TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
   }
   EXPECT_THAT(names, ElementsAre("fashion-mnist-cnn-float", "fashion-mnist-cnn-w8a8",
                                  "fashion-mnist-mlp-float", "fashion-mnist-mlp-w8a8",
+                                 "fashion-mnist-mobilenet-float", "fashion-mnist-mobilenet-w8a8",
                                  "fashion-mnist-resnet-float", "fashion-mnist-resnet-w8a8"));
 }
 
