@@ -46,6 +46,11 @@ template <typename T>
 void nchw_to_nhwc(std::int64_t batch, std::int64_t pixels, std::int64_t channels, const T* x, T* y);
 // (nhwc_to_nchw is also instantiated for int8_t and uint8_t.)
 
+// y[r, c] = x[r, c] for the first `columns` of every row; strides count elements from row to row.
+template <typename T>
+void copy_columns(std::int64_t rows, std::int64_t columns, const T* x, std::int64_t x_stride, T* y,
+                  std::int64_t y_stride);
+
 // One SGD step (PyTorch's formulas): g = grad + weight_decay * p; m = momentum * m + g (m = g on
 // the first step, which a zero m gives); p -= lr * (nesterov ? g + momentum * m : m). m is null
 // when momentum is 0.

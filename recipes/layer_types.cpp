@@ -3,6 +3,7 @@
 
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
 #include "layers/dropout.h"
 #include "layers/flatten.h"
@@ -97,6 +98,14 @@ std::shared_ptr<Module> make_residual(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Residual>(main.module, shortcut.module, activation);
 }
 
+std::shared_ptr<Module> make_concat(const LayerSpec& spec, Rng& rng) {
+  std::vector<std::shared_ptr<Module>> branches;
+  for (BuiltModule& branch : spec.build_branches("branches", rng)) {
+    branches.push_back(std::move(branch.module));
+  }
+  return std::make_shared<Concat>(branches);
+}
+
 template <typename T>
 std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
   return std::make_shared<T>();
@@ -149,6 +158,11 @@ void add_containers(ModelRegistry& registry) {
       {required(registry.layer_list("main", "the branch with the work")),
        registry.layer_list("shortcut", "the other branch; the input when absent"), activation},
       make_residual);
+  registry.add_layer("Concat", "branches of one input, joined along channels or features",
+                     {required(registry.branches("branches",
+                                                 "lists of layers, named branch1, branch2, ...; an "
+                                                 "empty one is the input"))},
+                     make_concat);
   registry.add_layer("Sequential", "layers in a row under one name",
                      {required(registry.layer_list("layers", "first to last"))},
                      [](const LayerSpec& spec, Rng& rng) {

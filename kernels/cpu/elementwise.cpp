@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -141,6 +142,18 @@ void nchw_to_nhwc(std::int64_t batch, std::int64_t pixels, std::int64_t channels
   transpose_batch(batch, channels, pixels, x, y);
 }
 
+template <typename T>
+void copy_columns(std::int64_t rows, std::int64_t columns, const T* x, std::int64_t x_stride, T* y,
+                  std::int64_t y_stride) {
+  if (columns == 0) return;
+  parallel_for(rows, std::max<std::int64_t>(1, kGrain / columns),
+               [=](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t r = begin; r < end; ++r) {
+                   std::copy_n(x + r * x_stride, columns, y + r * y_stride);
+                 }
+               });
+}
+
 template void add(std::int64_t, const float*, const float*, float*);
 template void add(std::int64_t, const double*, const double*, double*);
 template void multiply(std::int64_t, const float*, const float*, float*);
@@ -171,5 +184,9 @@ template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const std::
                            std::uint8_t*);
 template void nchw_to_nhwc(std::int64_t, std::int64_t, std::int64_t, const float*, float*);
 template void nchw_to_nhwc(std::int64_t, std::int64_t, std::int64_t, const double*, double*);
+template void copy_columns(std::int64_t, std::int64_t, const float*, std::int64_t, float*,
+                           std::int64_t);
+template void copy_columns(std::int64_t, std::int64_t, const double*, std::int64_t, double*,
+                           std::int64_t);
 
 }  // namespace steelyard::kernels

@@ -7,6 +7,7 @@
 
 #include "framework/ops/add.h"
 #include "framework/ops/batch_norm.h"
+#include "framework/ops/concat.h"
 #include "framework/ops/conv2d.h"
 #include "framework/ops/dropout.h"
 #include "framework/ops/flatten.h"
@@ -48,6 +49,10 @@ const std::vector<OpCase>& op_cases() {
       {"add",
        {random_tensor({2, 3}, 1), random_tensor({2, 3}, 2)},
        [](const Vs& v) { return add(v[0], v[1]); }},
+      {"concat",
+       {random_tensor({2, 3, 2}, 1), random_tensor({2, 3, 1}, 2), random_tensor({2, 3, 4}, 3)},
+       [](const Vs& v) { return concat(v); }},
+      {"concat", {random_tensor({3, 2}, 1)}, [](const Vs& v) { return concat(v); }},
       {"flatten", {random_tensor({2, 2, 3, 4}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
       {"flatten", {random_tensor({2, 1, 1, 4}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
       {"flatten", {random_tensor({2, 3, 2, 1}, 1)}, [](const Vs& v) { return flatten(v[0]); }},

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "framework/ops/add.h"
+#include "framework/ops/concat.h"
 #include "framework/ops/flatten.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/relu.h"
@@ -99,6 +100,32 @@ TEST(Add, SumsAndChecksShapes) {
   EXPECT_EQ(
       message_of<std::invalid_argument>([&] { add(a, Variable(Tensor::zeros({2}, DType::kF64))); }),
       "[add] expected second operand of dtype f32, got f64");
+}
+
+TEST(Concat, JoinsTheLastDimensionAndSplitsIt) {
+  const Tensor a = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+  const Tensor b = Tensor::from<float>({5, 6}, {2, 1});
+  const Tensor joined = concat({Variable(a), Variable(b)}).value();
+  EXPECT_EQ(joined.shape(), (Shape{2, 3}));
+  EXPECT_THAT(values(joined), ElementsAre(1, 2, 5, 3, 4, 6));
+  EXPECT_THAT(values(split(joined, {2, 1})[0]), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(values(split(joined, {2, 1})[1]), ElementsAre(5, 6));
+  EXPECT_EQ(concat({Variable(a), Variable(Tensor::zeros({2, 0}))}).shape(), (Shape{2, 2}));
+}
+
+TEST(Concat, Errors) {
+  const Variable a(Tensor::zeros({2, 3}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { concat({}); }),
+            "[concat] expected at least one tensor, got none");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              concat({a, Variable(Tensor::zeros({3, 3}))});
+            }),
+            "[concat] expected shapes that differ in the last dimension only, got [2, 3] and [3, "
+            "3]");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              concat({a, Variable(Tensor::zeros({2, 3}, DType::kF64))});
+            }),
+            "[concat] expected tensors of dtype f32, got f64");
 }
 
 TEST(Flatten, GivesChannelMajorRows) {

@@ -53,6 +53,21 @@ TYPED_TEST(Elementwise, Relu) {
   EXPECT_EQ(grad, (std::vector<T>{0, 0, 0, 0, 5, 0, 0, 0, 5}));
 }
 
+TYPED_TEST(Elementwise, CopiesColumnsOfWiderRows) {
+  using T = TypeParam;
+  for (const std::int64_t rows : {0, 1, 3, 20000}) {
+    for (const std::int64_t columns : {0, 1, 5}) {
+      const auto x = random_values<T>(rows * 7, 1);
+      std::vector<T> y(rows * 6, T(9));
+      copy_columns(rows, columns, x.data() + 2, 7, y.data() + 1, 6);
+      for (std::int64_t i = 0; i < rows * 6; ++i) {
+        const std::int64_t c = i % 6 - 1;
+        ASSERT_EQ(y[i], c >= 0 && c < columns ? x[i / 6 * 7 + 2 + c] : T(9));
+      }
+    }
+  }
+}
+
 TYPED_TEST(Elementwise, BiasAndColumnSums) {
   using T = TypeParam;
   for (const auto& [rows, channels] : std::vector<std::pair<int, int>>{

@@ -1,4 +1,4 @@
-// Sequential and Residual: order, names and replaced children.
+// Sequential, Residual and Concat: order, names and replaced children.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
@@ -75,6 +76,19 @@ TEST(Residual, AddsTheShortcutThenActivates) {
   EXPECT_THAT(run(activated), ElementsAre(3, 0));
   Residual projected(times(2), times(10), std::make_shared<ReLU6>());
   EXPECT_THAT(run(projected), ElementsAre(6, 0));
+}
+
+TEST(Concat, JoinsItsNamedBranches) {
+  const auto model = std::make_shared<Concat>(
+      std::vector<std::shared_ptr<Module>>{times(2), std::make_shared<Identity>()});
+  EXPECT_THAT(run(*model), ElementsAre(2, -4, 1, -2));
+  EXPECT_THAT(names(model->named_parameters()), ElementsAre("branch1.weight"));
+  model->slot("branch2").replace(times(3));
+  EXPECT_THAT(run(*model), ElementsAre(2, -4, 3, -6));
+  Concat named({{"a", times(1)}, {"b", times(5)}});
+  EXPECT_THAT(names(named.named_parameters()), ElementsAre("a.weight", "b.weight"));
+  EXPECT_EQ(message_of<std::invalid_argument>([] { Concat none(Concat::NamedBranches{}); }),
+            "[Concat] expected branches, got none");
 }
 
 TEST(Residual, EverySlotCanBeReplaced) {

@@ -8,6 +8,7 @@
 
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
 #include "layers/dropout.h"
 #include "layers/flatten.h"
@@ -115,6 +116,12 @@ const std::vector<LayerCase>& layer_cases() {
        [](Rng& rng) {
          return std::make_shared<Residual>(conv({4, 4, {3, 3}, {1, 1}, {1, 1}}, rng), nullptr,
                                            std::make_shared<ReLU>());
+       }},
+      {"Concat", image,
+       [](Rng& rng) {
+         return std::make_shared<Concat>(std::vector<std::shared_ptr<Module>>{
+             conv({4, 3, {1, 1}}, rng), std::make_shared<Identity>(),
+             conv({4, 2, {3, 3}, {1, 1}, {1, 1}}, rng)});
        }},
       {"ResidualBlock", image, [](Rng& rng) { return block(4, 3, false, rng); }},
       {"ResidualBlockFrozen", image, [](Rng& rng) { return block(4, 3, true, rng); }},

@@ -147,7 +147,7 @@ TEST(Models, MobileNetHasTimmsNamesAndFitsSmallImages) {
               (Shape{2, 10}));
   }
   EXPECT_EQ(build_rejection("{type: mobilenet, strides: [1, 2]}", {28, 28, 1}),
-            "r.yaml:4:36: expected a stride for each of the 5 blocks, got 2");
+            "r.yaml:4:35: expected a stride for each of the 5 blocks, got 2");
 }
 
 TEST(Models, ResNetConvolutionsStartWithVarianceTwoOverFanOut) {
@@ -195,6 +195,21 @@ TEST(Models, ALayerOfTooManyWeightsIsRefusedBeforeItIsMade) {
               HasSubstr("expected a layer of at most 268435456 weights"));
   EXPECT_THAT(build_rejection("{type: cnn, channels: [65536, 65536]}", {8, 8, 1}),
               HasSubstr("expected a layer of at most 268435456 weights, got 589824 x 65536"));
+}
+
+TEST(LayerList, ConcatJoinsBranchesOfLayers) {
+  const std::string join =
+      "{layers: [{type: Concat, name: join, branches: [[{type: Conv2d, out_channels: 4, "
+      "kernel_size: 1}, {type: ReLU}], [{type: Conv2d, name: a, out_channels: 2, kernel_size: 3, "
+      "padding: 1}], []]}, {type: GlobalAvgPool}, {type: Linear, out_features: 10}]}";
+  const auto model = build(join, {5, 4, 3});
+  EXPECT_EQ(output_shape(*model, {2, 5, 4, 3}), (Shape{2, 10}));
+  EXPECT_EQ(model->named_parameters()[0].name, "join.branch1.0.weight");
+  EXPECT_EQ(model->named_parameters()[2].name, "join.branch2.a.weight");
+  EXPECT_EQ(model->slot("join")->children().size(), 3U);
+  EXPECT_THAT(
+      build_rejection("{layers: [{type: Concat, branches: [[{type: Flatten}], []]}]}", {5, 4, 3}),
+      HasSubstr("[concat] expected shapes that differ in the last dimension only"));
 }
 
 TEST(LayerList, InfersSizesAndNamesByIndexOrName) {

@@ -171,8 +171,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
         BadRecipe{"UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
                   "r.yaml:4:25: expected one of Linear, Conv2d, BatchNorm2d, ReLU, ReLU6, "
-                  "MaxPool2d, AvgPool2d, GlobalAvgPool, Flatten, Dropout, Residual, Sequential, "
-                  "got 'Relu' (did you mean 'ReLU'?)"},
+                  "MaxPool2d, AvgPool2d, GlobalAvgPool, Flatten, Dropout, Residual, Concat, "
+                  "Sequential, got 'Relu' (did you mean 'ReLU'?)"},
         BadRecipe{"EmptyTargets", "targets: [Conv2d]", "targets: []",
                   "r.yaml:10:16: expected at least 1 in the list 'quantize.groups.0.targets', got "
                   "0"},
