@@ -86,7 +86,8 @@ STEELYARD_HOST_DEVICE inline bool is_inside(T x, const Affine<T>& p) {
 }
 
 // The real value of a code held in floating point, rounded once. Never -0: code - z is an exact
-// difference of integers and so +0 when they are equal, and the product cannot underflow.
+// difference of integers and so +0 when they are equal, and the product cannot underflow. (Narrowed
+// to half it can, where the scale is below half's smallest denormal 2^-24.)
 template <typename T>
 STEELYARD_HOST_DEVICE inline T dequantize_code(T code, T zero_point, T scale) {
   return (code - zero_point) * scale;

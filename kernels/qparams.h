@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/affine.h"
+#include "kernels/value_type.h"
 
 namespace steelyard::kernels {
 
@@ -18,7 +19,9 @@ struct ScaleAndZeroPoint {
   std::int32_t zero_point = 0;
 };
 
-// The smallest normal and the largest finite value of a scale's type.
+// What holds the scales of values of a format: the smallest one, and the largest finite value,
+// which no code may stand for more than. Half's smallest is its smallest denormal, so that no code
+// but z becomes 0.
 template <typename T>
 struct ScaleLimits {
   static constexpr double kSmallest = FLT_MIN;
@@ -29,6 +32,16 @@ struct ScaleLimits<double> {
   static constexpr double kSmallest = DBL_MIN;
   static constexpr double kLargest = DBL_MAX;
 };
+template <>
+struct ScaleLimits<Half> {
+  static constexpr double kSmallest = 0x1p-24;
+  static constexpr double kLargest = 65504;
+};
+template <>
+struct ScaleLimits<BFloat16> {
+  static constexpr double kSmallest = FLT_MIN;
+  static constexpr double kLargest = 0x1.FEp127;
+};
 
 // The largest |q - z| of a code range.
 STEELYARD_HOST_DEVICE inline double largest_operand(CodeRange range, double zero_point) {
@@ -37,14 +50,18 @@ STEELYARD_HOST_DEVICE inline double largest_operand(CodeRange range, double zero
   return below > above ? below : above;
 }
 
-// scale rounded to T, held between the smallest normal and what keeps scale * largest finite.
-template <typename T>
-STEELYARD_HOST_DEVICE inline T bounded_scale(double scale, double largest) {
-  const double ceiling = ScaleLimits<T>::kLargest / largest;
-  const double raised = scale < ScaleLimits<T>::kSmallest ? ScaleLimits<T>::kSmallest : scale;
+// scale rounded to the arithmetic's type, held within the format's limits: scale * largest is
+// finite.
+template <typename V>
+STEELYARD_HOST_DEVICE inline ComputeType<V> bounded_scale(double scale, double largest) {
+  using T = ComputeType<V>;
+  const double ceiling = ScaleLimits<V>::kLargest / largest;
+  const double raised = scale < ScaleLimits<V>::kSmallest ? ScaleLimits<V>::kSmallest : scale;
   T rounded = static_cast<T>(raised > ceiling ? ceiling : raised);
   // Rounding up must not carry the largest code past the largest value.
-  while (static_cast<double>(rounded) > ceiling) rounded = std::nextafter(rounded, T(0));
+  while (static_cast<double>(rounded) * largest > ScaleLimits<V>::kLargest) {
+    rounded = std::nextafter(rounded, T(0));
+  }
   return rounded;
 }
 
@@ -55,26 +72,30 @@ STEELYARD_HOST_DEVICE inline bool is_zero_range(double lo, double hi) {
 
 // Symmetric: scale = max(|lo|, |hi|) / qmax, zero point 0. Affine: the range is extended to hold 0,
 // scale = (hi - lo) / (qmax - qmin), zero point = clamp(rint(qmin - lo / scale)). A zero range
-// gives scale 1 and the code nearest to 0. lo and hi are finite unless lo > hi.
-template <typename T>
-STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<T> qparams_of_range(double lo, double hi,
-                                                                   CodeRange range,
-                                                                   bool symmetric) {
+// gives scale 1 and the code nearest to 0. lo and hi are finite unless lo > hi; V is the format of
+// the values.
+template <typename V>
+STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<ComputeType<V>> qparams_of_range(double lo,
+                                                                                double hi,
+                                                                                CodeRange range,
+                                                                                bool symmetric) {
+  using T = ComputeType<V>;
   if (is_zero_range(lo, hi)) {
     const double zero = clamp_keeping_nan<double>(0, range.qmin, range.qmax);
     return {T(1), static_cast<std::int32_t>(zero)};
   }
   if (symmetric) {
     const double amax = -lo > hi ? -lo : hi;
-    return {bounded_scale<T>(amax / range.qmax, largest_operand(range, 0)), 0};
+    return {bounded_scale<V>(amax / range.qmax, largest_operand(range, 0)), 0};
   }
   const double low = lo < 0 ? lo : 0;
   const double high = hi > 0 ? hi : 0;
   // Halves: the difference of two doubles may overflow where half of it does not.
-  const double scale = (high / 2 - low / 2) / (range.qmax - range.qmin) * 2;
+  const double wide = (high / 2 - low / 2) / (range.qmax - range.qmin) * 2;
+  const double scale = wide < DBL_MIN ? DBL_MIN : wide;  // denormal extremes: 0 / 0 otherwise
   const double zero_point =
       clamp_keeping_nan<double>(round_half_even(range.qmin - low / scale), range.qmin, range.qmax);
-  return {bounded_scale<T>(scale, largest_operand(range, zero_point)),
+  return {bounded_scale<V>(scale, largest_operand(range, zero_point)),
           static_cast<std::int32_t>(zero_point)};
 }
 
@@ -87,15 +108,22 @@ STEELYARD_HOST_DEVICE inline bool valid_qparams(T scale, std::int32_t zero_point
          (!symmetric || zero_point == 0);
 }
 
-// The exponential moving average m + c * (x - m).
+// The exponential moving average m + c * (x - m), in halves where x - m is no finite double. A
+// constant of 1 gives x, which m + (x - m) need not be (after 1e30 it gives 0 for 0.3).
 template <typename T>
 STEELYARD_HOST_DEVICE inline T moving_average(T average, T value, double constant) {
+  if (constant == 1) return value;
   const double m = static_cast<double>(average);
-  return static_cast<T>(m + constant * (static_cast<double>(value) - m));
+  const double x = static_cast<double>(value);
+  const double step = x - m;
+  const double half = constant * (x / 2 - m / 2);
+  const bool fits = step <= DBL_MAX && step >= -DBL_MAX;
+  return static_cast<T>(fits ? m + constant * step : (m + half) + half);
 }
 
 // One call's extremes enter an average of both ends; lo > hi says that none has yet, or that the
-// call saw no finite value. Extremes are +0 where they are zeros.
+// call saw no finite value. Extremes are +0 where they are zeros. Rounding must not leave lo above
+// hi, which would start the average again.
 template <typename T>
 STEELYARD_HOST_DEVICE inline void update_range(T& lo, T& hi, T call_lo, T call_hi,
                                                double constant) {
@@ -103,6 +131,7 @@ STEELYARD_HOST_DEVICE inline void update_range(T& lo, T& hi, T call_lo, T call_h
   const bool first = !(lo <= hi);
   lo = first ? call_lo : moving_average(lo, call_lo, constant);
   hi = first ? call_hi : moving_average(hi, call_hi, constant);
+  hi = hi < lo ? lo : hi;
 }
 
 }  // namespace steelyard::kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace steelyard::kernels {
 namespace {
@@ -38,7 +39,7 @@ void append_divided(SetMap& map, std::int64_t size, std::int64_t block) {
   }
 }
 
-std::int64_t ceil_divide(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+std::int64_t ceil_divide(std::int64_t n, std::int64_t by) { return n / by + (n % by != 0); }
 
 int resolve_axis(int axis, std::size_t rank, const char* what) {
   const int resolved = axis < 0 ? axis + static_cast<int>(rank) : axis;
@@ -109,6 +110,26 @@ void check_shape(std::span<const std::int64_t> shape) {
   }
 }
 
+// Strides nest: sorted by magnitude, each exceeds the span of the smaller ones. Every view of a
+// dense array does; where strides do not, elements may share memory, which would be written twice.
+bool strides_nest(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  std::vector<std::pair<std::uint64_t, std::int64_t>> axes;  // magnitude of the stride, size
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    const auto stride = static_cast<std::uint64_t>(strides[axis]);
+    if (shape[axis] > 1) axes.emplace_back(strides[axis] < 0 ? 0 - stride : stride, shape[axis]);
+  }
+  std::sort(axes.begin(), axes.end());
+  std::int64_t span = 0;  // the largest offset that the axes so far reach
+  for (const auto& [stride, size] : axes) {
+    if (stride <= static_cast<std::uint64_t>(span)) return false;
+    std::int64_t whole;
+    if (__builtin_mul_overflow(stride, size, &whole)) return false;
+    if (__builtin_add_overflow(span, whole - static_cast<std::int64_t>(stride), &span))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 ChannelLayout SetMap::as_channels() const {
@@ -150,13 +171,15 @@ StrideMap make_stride_map(std::span<const std::int64_t> shape,
     throw std::invalid_argument("[quant_plan] expected one stride per axis of " +
                                 shape_text(shape) + ", got " + std::to_string(strides.size()));
   }
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return map;  // nothing to find
+  if (!strides_nest(shape, strides)) {
+    throw std::invalid_argument(
+        "[quant_plan] expected strides whose elements share no memory (each beyond the span of the "
+        "smaller ones) for " +
+        shape_text(shape) + ", got " + shape_text(strides));
+  }
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] == 1) continue;
-    if (strides[axis] == 0) {
-      throw std::invalid_argument(
-          "[quant_plan] expected strides other than 0 (elements would share memory), got " +
-          shape_text(strides));
-    }
     const bool merges = map.rank > 0 && map.stride[map.rank - 1] == strides[axis] * shape[axis];
     if (merges) {
       map.size[map.rank - 1] *= shape[axis];

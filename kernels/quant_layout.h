@@ -118,7 +118,8 @@ struct StrideMap {
 // Throw std::invalid_argument saying what was expected and what was given.
 SetMap make_set_map(std::span<const std::int64_t> shape, Granularity granularity,
                     const GranularityOptions& options = {});
-// strides in elements, at least one per axis of more than one element; empty means dense.
+// strides in elements, one per axis, negative ones too; empty means dense. No two elements may
+// share memory: sorted by magnitude, each stride exceeds the span of the smaller ones.
 StrideMap make_stride_map(std::span<const std::int64_t> shape,
                           std::span<const std::int64_t> strides);
 SetMap make_set_map(const ChannelLayout& layout);

@@ -172,9 +172,13 @@ class ArgumentCheck {
     const auto address = reinterpret_cast<std::uintptr_t>(p);
     if (address % static_cast<std::uintptr_t>(alignment) != 0) {
       fail(std::string("expected ") + name + " aligned to " + std::to_string(alignment) +
-           " bytes, got an address that ends in " +
-           std::to_string(address % static_cast<std::uintptr_t>(alignment)));
+           " bytes, got an address " +
+           std::to_string(address % static_cast<std::uintptr_t>(alignment)) + " past one");
     }
+  }
+  // Codes are narrower than values: in place one thread would overwrite what another has to read.
+  void apart(const void* codes, const void* values, const char* name) {
+    if (codes == values) fail(std::string("expected codes apart from ") + name + ", got one array");
   }
   void absent(const void* p, const char* name, const char* why) {
     if (p != nullptr) fail(std::string("takes no ") + name + ": " + why);
@@ -198,6 +202,8 @@ void check_forward(const QuantProblem& p, const QuantArgs& args, ArgumentCheck& 
     check.absent(args.codes, "codes", "quantize writes them");
   } else {
     check.present(args.codes, "codes", 1);
+    const bool quantize = p.operation == QuantOperation::kQuantize;
+    check.apart(args.codes, quantize ? args.x : args.y, quantize ? "x" : "y");
     check.absent(args.quantizing, "quantizing switch", "codes exist only where it is on");
   }
   if (p.operation == QuantOperation::kDequantize) {
@@ -227,12 +233,14 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
                          p.direction == QuantDirection::kBackward &&
                          p.operation == QuantOperation::kFakeQuantize;
   if (!from_mask) check.present(args.scale, "scale", real);
+  // A backward from the mask, or of dequantize, needs no code of 0.
+  const bool quantizes_again = p.direction == QuantDirection::kForward || args.x != nullptr;
   const bool chosen = p.statistics != Statistics::kGiven;
   if (chosen) {
     check.present(args.zero_point, "zero_point", 4);
   } else if (args.zero_point != nullptr) {
     check.aligned(args.zero_point, "zero_point", 4);
-  } else if (p.range.qmin > 0 || p.range.qmax < 0) {
+  } else if (quantizes_again && (p.range.qmin > 0 || p.range.qmax < 0)) {
     check.fail("needs zero_point: 0 is no code of " + range_text(p.range));
   }
   if (p.parameter_gradients) {
@@ -255,7 +263,9 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
 }
 
 std::int64_t first_invalid(const QuantProblem& p, const QuantArgs& args, DeviceType device) {
+  if (p.statistics == Statistics::kDynamic) return -1;  // the call writes them
   if (device == DeviceType::kCuda) return first_invalid_set_cuda(p, args);
+  if (p.statistics != Statistics::kGiven && *args.initialised == 0) return -1;
   return p.value_type == ValueType::kF64
              ? first_invalid_set(p, static_cast<const double*>(args.scale), args.zero_point)
              : first_invalid_set(p, static_cast<const float*>(args.scale), args.zero_point);
@@ -290,7 +300,10 @@ std::string QuantPlan::can_implement(const QuantArgs& args, bool check_values) c
     }
   }
   if (problem_.map.sets > 0) check_parameters(problem_, args, check);
-  if (!check.message().empty() || !check_values || args.scale == nullptr) return check.message();
+  if (!check.message().empty() || !check_values || args.scale == nullptr ||
+      problem_.map.sets == 0) {
+    return check.message();
+  }
   const std::int64_t invalid = first_invalid(problem_, args, device_);
   if (invalid >= 0) {
     check.fail("expected every scale finite and > 0 and every zero point " +
@@ -314,6 +327,13 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
     throw std::invalid_argument("[" + identity_ + "] needs " + std::to_string(workspace_bytes_) +
                                 " bytes of workspace, got null");
   }
+  if (const auto past = reinterpret_cast<std::uintptr_t>(workspace) % 16;
+      workspace_bytes_ > 0 && past != 0) {
+    throw std::invalid_argument("[" + identity_ +
+                                "] expected a workspace aligned to 16 bytes, got an address " +
+                                std::to_string(past) + " past one");
+  }
+  if (problem_.map.sets == 0) return;  // without elements, and without the arrays of any set
   const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
     cuda ? quant_forward_cuda(problem_, workspace, args, stream)
@@ -329,8 +349,9 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
 void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
   std::vector<QuantCall> calls;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const QuantPlan& plan = *items[i].plan;
     const std::string where = "[quant_batch] item " + std::to_string(i) + ": ";
+    if (items[i].plan == nullptr) throw std::invalid_argument(where + "expected a plan, got null");
+    const QuantPlan& plan = *items[i].plan;
     if (plan.problem().direction != QuantDirection::kForward ||
         plan.problem().statistics != Statistics::kGiven) {
       throw std::invalid_argument(where + "expected a forward plan with given statistics, got " +
@@ -362,6 +383,10 @@ void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
 
 double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric) {
   const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
+  if (elements <= 0 || steps <= 0) {
+    throw std::invalid_argument("[lsq_gradient_factor] expected elements > 0 and steps > 0, got " +
+                                std::to_string(elements) + " and the range " + range_text(range));
+  }
   return 1.0 / std::sqrt(static_cast<double>(elements) * steps);
 }
 

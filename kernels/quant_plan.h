@@ -28,9 +28,11 @@ struct QuantDescriptor {
   GranularityOptions options;
   ValueType value_type = ValueType::kF32;
   CodeType code_type = CodeType::kU8;
-  CodeRange range{0, 255};            // within the code type
-  std::vector<std::int64_t> shape;    // at most 8 axes; {} is one element
-  std::vector<std::int64_t> strides;  // of every array of values, in elements; {} is dense
+  CodeRange range{0, 255};          // within the code type
+  std::vector<std::int64_t> shape;  // at most 8 axes; {} is one element
+  // Of every array of values, in elements; {} is dense. They may be negative, pointers are those of
+  // the first element; elements must not overlap.
+  std::vector<std::int64_t> strides;
 
   Statistics statistics = Statistics::kGiven;  // forward of quantize and fake-quantize
   bool symmetric = false;                      // scale from max |x|, zero point 0
@@ -49,9 +51,9 @@ struct QuantPreference {
 
 struct QuantPrecision {
   ValueType math;         // f32 or f64
-  ValueType accumulator;  // of parameter gradients: sums of up to 32 in `math`, beyond in this
+  ValueType accumulator;  // of parameter gradients: chunks of 1,024 terms in `math`, those in this
   bool deterministic;     // same inputs, same bits, any number of threads
-  bool bit_stable;        // the same bits on CPU and GPU
+  bool bit_stable;        // the same bits on CPU and GPU, but for those of a NaN
 };
 
 class QuantPlan {
@@ -62,8 +64,9 @@ class QuantPlan {
                           const QuantPreference& preference = {});
 
   // Empty when run(args) would work; otherwise what is missing, misaligned or misused. With
-  // `check_parameters` scale and zero point are read too (which waits for the device): finite,
-  // scale > 0, qmin <= zero point <= qmax, and 0 where symmetric.
+  // `check_parameters` scale and zero point are read too (which waits for the default stream):
+  // finite, scale > 0, qmin <= zero point <= qmax, and 0 where symmetric. Those that a call writes
+  // before it reads them are left out.
   std::string can_implement(const QuantArgs& args, bool check_parameters = false) const;
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }
@@ -101,7 +104,8 @@ struct QuantBatchItem {
 void run_batch(Stream stream, const std::vector<QuantBatchItem>& items);
 
 // g = 1 / sqrt(elements * Q): elements that share a scale (the batch's axis not counted), Q = qmax
-// for symmetric codes, qmax - qmin for affine ones.
+// for symmetric codes, qmax - qmin for affine ones. Throws std::invalid_argument unless both are
+// positive.
 double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric);
 
 }  // namespace steelyard::kernels

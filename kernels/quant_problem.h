@@ -44,7 +44,7 @@ struct QuantArgs {
   const void* grad_y = nullptr;  // values; of quantize: the gradient of its codes
   void* y = nullptr;             // values, may alias x
   void* grad_x = nullptr;        // values, may alias grad_y; of dequantize: the gradient of codes
-  void* codes = nullptr;         // packed, dense: written by quantize, read by dequantize
+  void* codes = nullptr;         // packed, dense, apart from values: of quantize and dequantize
   std::uint8_t* mask = nullptr;  // 1 bit per element, dense: written forward, read backward
   void* scale = nullptr;         // S [sets]: read, and written unless statistics are given
   std::int32_t* zero_point = nullptr;  // [sets]; null means 0 where statistics are given
@@ -55,9 +55,11 @@ struct QuantArgs {
   std::int64_t* non_finite_count = nullptr;
   void* range_lo = nullptr;  // S [sets]: the moving average; lo > hi before the first
   void* range_hi = nullptr;
-  std::uint8_t* initialised = nullptr;       // becomes 1 when the average has seen a finite value
-  const std::uint8_t* observing = nullptr;   // one switch each, read on the device; null means on.
-  const std::uint8_t* quantizing = nullptr;  // Off: values pass unchanged, gradients too.
+  std::uint8_t* initialised = nullptr;  // becomes 1 when the average has seen a finite value
+  // One switch each, read on the device; null means on. Observing: of moving averages, the others
+  // do not ask. Quantizing: of fake-quantize and of backward calls; off, values and gradients pass.
+  const std::uint8_t* observing = nullptr;
+  const std::uint8_t* quantizing = nullptr;
 };
 
 // A switch of QuantArgs, read where it lives.

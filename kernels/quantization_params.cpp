@@ -1,7 +1,9 @@
 #include "kernels/quantization_params.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
+#include <sstream>
 #include <stdexcept>
 
 #include "kernels/qparams.h"
@@ -13,26 +15,46 @@ namespace {
   throw std::invalid_argument("[quantization_params] " + message);
 }
 
-// A scale rounded to the type it is stored in, kept positive and finite there.
-double stored_scale(double scale, ValueType type) {
+// A scale rounded to the type it is stored in.
+double rounded_scale(double scale, ValueType type) {
   switch (type) {
     case ValueType::kF64:
       return scale;
     case ValueType::kF32:
       return static_cast<double>(static_cast<float>(scale));
-    case ValueType::kF16: {
-      constexpr double kSmallest = 0x1p-24;
-      constexpr double kLargest = 65504;
-      const double held = std::clamp(scale, kSmallest, kLargest);
-      return static_cast<double>(widen(narrow<Half>(static_cast<float>(held))));
-    }
-    case ValueType::kBF16: {
-      constexpr double kLargest = 0x1.FEp127;
-      const double held = std::min(scale, kLargest);
-      return static_cast<double>(widen(narrow<BFloat16>(static_cast<float>(held))));
-    }
+    case ValueType::kF16:
+      return static_cast<double>(widen(narrow<Half>(static_cast<float>(scale))));
+    case ValueType::kBF16:
+      return static_cast<double>(widen(narrow<BFloat16>(static_cast<float>(scale))));
   }
   return scale;
+}
+
+// The same, kept positive and finite there; no code may come to stand for more than FLT_MAX.
+double stored_scale(double scale, ValueType type, double largest_code) {
+  if (type == ValueType::kF16) {
+    return rounded_scale(std::clamp<double>(scale, 0x1p-24, 65504), type);
+  }
+  const double rounded = rounded_scale(scale, type);
+  if (type != ValueType::kBF16 || rounded * largest_code <= FLT_MAX) return rounded;
+  return scale < rounded ? rounded_scale(scale * (1 - 0x1p-8), type) : rounded;
+}
+
+// Throws std::invalid_argument unless plans of such a quantization can be made.
+void check_plan(const QuantizationParams& params, std::span<const std::int64_t> shape) {
+  QuantPlan::select(params.descriptor(QuantOperation::kFakeQuantize, QuantDirection::kForward,
+                                      {shape.begin(), shape.end()}),
+                    DeviceType::kCpu);
+}
+
+std::size_t index_of_set(const QuantizationParams& params, std::int64_t set) {
+  const auto sets = static_cast<std::int64_t>(params.scale.size());
+  if (set < 0 || set >= sets || params.zero_point.size() != params.scale.size()) {
+    reject("expected a set of " + std::to_string(sets) + " scales and " +
+           std::to_string(params.zero_point.size()) + " zero points, got set " +
+           std::to_string(set));
+  }
+  return static_cast<std::size_t>(set);
 }
 
 }  // namespace
@@ -86,6 +108,7 @@ QuantizationParams QuantizationParams::block_wise_2d(std::int64_t rows,
 QuantizationParams QuantizationParams::from_statistics(std::span<const std::int64_t> shape,
                                                        std::span<const double> lo,
                                                        std::span<const double> hi) const {
+  check_plan(*this, shape);
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
   if (lo.size() != sets || hi.size() != sets) {
     reject("expected " + std::to_string(sets) + " extremes for " + shape_text(shape) + ", got " +
@@ -95,7 +118,7 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
   params.scale.clear();
   params.zero_point.clear();
   for (std::size_t set = 0; set < sets; ++set) {
-    if (lo[set] <= hi[set] && (!std::isfinite(lo[set]) || !std::isfinite(hi[set]))) {
+    if (!(lo[set] > hi[set]) && (!std::isfinite(lo[set]) || !std::isfinite(hi[set]))) {
       reject("expected finite extremes, set " + std::to_string(set) + " has [" +
              std::to_string(lo[set]) + ", " + std::to_string(hi[set]) + "]");
     }
@@ -104,25 +127,26 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
     params.zero_point.push_back(wide.zero_point);
     params.scale.push_back(scale_type == ValueType::kF64
                                ? wide.scale
-                               : stored_scale(static_cast<double>(narrow_scale), scale_type));
+                               : stored_scale(static_cast<double>(narrow_scale), scale_type,
+                                              largest_operand(range, wide.zero_point)));
   }
   return params;
 }
 
 void QuantizationParams::validate(std::span<const std::int64_t> shape) const {
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
-  QuantPlan::select(descriptor(QuantOperation::kFakeQuantize, QuantDirection::kForward,
-                               {shape.begin(), shape.end()}),
-                    DeviceType::kCpu);
+  check_plan(*this, shape);
   if (scale.size() != sets || zero_point.size() != sets) {
     reject("expected " + std::to_string(sets) + " scales and zero points for " + shape_text(shape) +
            ", got " + std::to_string(scale.size()) + " and " + std::to_string(zero_point.size()));
   }
   for (std::size_t set = 0; set < sets; ++set) {
-    if (!valid_qparams(scale[set], zero_point[set], range, symmetric)) {
-      reject("set " + std::to_string(set) + ": expected a finite scale > 0 and a zero point " +
-             (symmetric ? "of 0" : "within the range") + ", got " + std::to_string(scale[set]) +
-             " and " + std::to_string(zero_point[set]));
+    if (!valid_qparams(rounded_scale(scale[set], scale_type), zero_point[set], range, symmetric)) {
+      std::ostringstream given;
+      given << scale[set] << " and " << zero_point[set];
+      reject("set " + std::to_string(set) +
+             ": expected a finite scale > 0 in its type and a zero " + "point " +
+             (symmetric ? "of 0" : "within the range") + ", got " + given.str());
     }
   }
 }
@@ -132,22 +156,23 @@ std::int64_t QuantizationParams::num_parameter_sets(std::span<const std::int64_t
 }
 
 double QuantizationParams::quantization_error_bound(std::int64_t set) const {
-  return scale.at(static_cast<std::size_t>(set)) / 2;
+  return scale[index_of_set(*this, set)] / 2;
 }
 
 double QuantizationParams::smallest_value(std::int64_t set) const {
-  const auto index = static_cast<std::size_t>(set);
-  return dequantize_code<double>(range.qmin, zero_point.at(index), scale.at(index));
+  const std::size_t index = index_of_set(*this, set);
+  return dequantize_code<double>(range.qmin, zero_point[index], scale[index]);
 }
 
 double QuantizationParams::largest_value(std::int64_t set) const {
-  const auto index = static_cast<std::size_t>(set);
-  return dequantize_code<double>(range.qmax, zero_point.at(index), scale.at(index));
+  const std::size_t index = index_of_set(*this, set);
+  return dequantize_code<double>(range.qmax, zero_point[index], scale[index]);
 }
 
 double QuantizationParams::compression_ratio(std::span<const std::int64_t> shape,
                                              ValueType value_type) const {
   const SetMap map = make_set_map(shape, granularity, options);
+  if (map.elements == 0) return 1;
   const std::int64_t zero_points = symmetric ? 0 : packed_bytes(code_type, map.sets);
   const std::int64_t stored =
       packed_bytes(code_type, map.elements) + map.sets * value_bytes(scale_type) + zero_points;

@@ -38,28 +38,29 @@ struct QuantizationParams {
   QuantizationParams block_wise_2d(std::int64_t rows, std::int64_t columns) const;
 
   // The scales and zero points of a tensor of this shape whose sets have these extremes (lo > hi:
-  // nothing finite). Throws std::invalid_argument where the counts differ from
-  // num_parameter_sets(shape) or an extreme is not finite.
+  // nothing finite). Throws std::invalid_argument where the range does not suit the codes, the
+  // counts differ from num_parameter_sets(shape) or an extreme is not finite.
   QuantizationParams from_statistics(std::span<const std::int64_t> shape,
                                      std::span<const double> lo, std::span<const double> hi) const;
 
   // Throws std::invalid_argument naming the first thing that is wrong: the range within the code
-  // type, the number of scales, each scale (finite, > 0), each zero point (in the range, 0 where
-  // symmetric).
+  // type, the number of scales, each scale (finite, > 0, in its type too), each zero point (in the
+  // range, 0 where symmetric).
   void validate(std::span<const std::int64_t> shape) const;
 
   std::int64_t num_parameter_sets(std::span<const std::int64_t> shape) const;
   bool is_per_channel() const { return granularity == Granularity::kChannel; }
 
   // The largest |x - fake_quantize(x)| of an x between the set's smallest and largest value,
-  // rounding of the arithmetic left out: half a step.
+  // rounding of the arithmetic left out: half a step. Throws std::invalid_argument where there is
+  // no such set, as the next two do.
   double quantization_error_bound(std::int64_t set = 0) const;
   // The values that the smallest and the largest code of the set stand for.
   double smallest_value(std::int64_t set = 0) const;
   double largest_value(std::int64_t set = 0) const;
 
   // Bytes of the values over bytes of the codes with their scales and (unless symmetric) zero
-  // points of the codes' width.
+  // points of the codes' width; 1 without elements.
   double compression_ratio(std::span<const std::int64_t> shape,
                            ValueType value_type = ValueType::kF32) const;
 

@@ -54,7 +54,7 @@ class Backward {
   Backward(const QuantProblem& problem, const QuantArgs& args)
       : problem_(problem),
         args_(args),
-        params_(problem.map, problem.range, static_cast<const T*>(args.scale), args.zero_point),
+        params_(params_of(problem, args)),
         stream_(args.grad_y != args.grad_x &&
                 exceeds_cache(problem.map.elements * 3 * static_cast<int>(sizeof(V)))) {}
 
@@ -69,6 +69,17 @@ class Backward {
   }
 
  private:
+  // A mask answers for x, and the gradient of fake-quantize has no scale in it, so that the caller
+  // need not have one.
+  static SetParams<T> params_of(const QuantProblem& problem, const QuantArgs& args) {
+    static constexpr T kAny = 1;
+    if (args.x == nullptr && problem.operation == QuantOperation::kFakeQuantize) {
+      const auto one_set = make_set_map(ChannelLayout::per_tensor(problem.map.elements));
+      return {one_set, problem.range, &kAny, nullptr};
+    }
+    return {problem.map, problem.range, static_cast<const T*>(args.scale), args.zero_point};
+  }
+
   const V* x() const { return static_cast<const V*>(args_.x); }
   const V* grad_y() const { return static_cast<const V*>(args_.grad_y); }
   V* grad_x() const { return static_cast<V*>(args_.grad_x); }

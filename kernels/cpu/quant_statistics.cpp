@@ -126,7 +126,7 @@ class StatisticsPass {
   }
 
   void set_qparams(std::int64_t set, T lo, T hi) const {
-    const auto chosen = qparams_of_range<T>(static_cast<double>(lo), static_cast<double>(hi),
+    const auto chosen = qparams_of_range<V>(static_cast<double>(lo), static_cast<double>(hi),
                                             problem_.range, problem_.symmetric);
     static_cast<T*>(args_.scale)[set] = chosen.scale;
     args_.zero_point[set] = chosen.zero_point;

@@ -28,11 +28,15 @@ struct LaunchShape {
 };
 
 // Starts kernel(arguments...) on the stream; a grid of no blocks starts nothing. Throws
-// std::runtime_error where the launch is refused.
+// std::runtime_error where the launch is refused or the grid has more blocks than CUDA counts.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
             Arguments&&... arguments) {
   if (shape.blocks == 0) return;
+  if (shape.blocks > INT32_MAX) {
+    throw std::runtime_error("[cuda] expected at most 2,147,483,647 blocks of a grid, got " +
+                             std::to_string(shape.blocks));
+  }
   kernel<<<static_cast<unsigned>(shape.blocks), static_cast<unsigned>(shape.threads),
            shape.shared_bytes, stream>>>(std::forward<Arguments>(arguments)...);
   check(cudaGetLastError(), "kernel launch", __FILE__, __LINE__);

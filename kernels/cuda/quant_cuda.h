@@ -25,7 +25,8 @@ void quant_batch_cuda(const std::vector<QuantCall>& calls, void* stream);
 // Bytes of workspace that a forward call with statistics needs: two extremes and a count per set.
 std::size_t statistics_workspace_cuda(const QuantProblem& problem);
 
-// first_invalid_set() of scales and zero points on the device; waits for it.
+// first_invalid_set() of scales and zero points on the device, or -1 where a moving average has not
+// begun; waits for the default stream.
 std::int64_t first_invalid_set_cuda(const QuantProblem& problem, const QuantArgs& args);
 
 }  // namespace steelyard::kernels

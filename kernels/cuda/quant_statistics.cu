@@ -171,8 +171,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T>
+template <typename V>
 struct Update {
+  using T = ComputeType<V>;
+
   std::int64_t sets;
   Statistics statistics;
   CodeRange range;
@@ -189,8 +191,9 @@ struct Update {
 };
 
 // One thread, one set: its extremes enter the average, which gives scale and zero point.
-template <typename T>
-__global__ void update_kernel(Update<T> u) {
+template <typename V>
+__global__ void update_kernel(Update<V> u) {
+  using T = ComputeType<V>;
   const std::int64_t set = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (set >= u.sets || !is_on(u.observing)) return;
   T lo = from_key<T>(u.seen.lo[set]) + T(0);  // -0 + 0 = +0
@@ -202,7 +205,7 @@ __global__ void update_kernel(Update<T> u) {
     hi = u.range_hi[set];
   }
   const auto chosen =
-      qparams_of_range<T>(static_cast<double>(lo), static_cast<double>(hi), u.range, u.symmetric);
+      qparams_of_range<V>(static_cast<double>(lo), static_cast<double>(hi), u.range, u.symmetric);
   u.scale[set] = chosen.scale;
   u.zero_point[set] = chosen.zero_point;
   if (u.non_finite_count != nullptr && u.seen.skipped[set] != 0) {
@@ -221,7 +224,7 @@ void forward_with_statistics_of(const QuantProblem& problem, void* workspace, co
   const Seen<T> seen = seen_in<T>(workspace, problem.map.sets);
   const LaunchShape by_eights = shape_for_eights(problem.map.elements);
   const LaunchShape by_set{(problem.map.sets + kThreads - 1) / kThreads, kThreads};
-  const Update<T> update{problem.map.sets,
+  const Update<V> update{problem.map.sets,
                          problem.statistics,
                          problem.range,
                          problem.symmetric,
@@ -237,11 +240,11 @@ void forward_with_statistics_of(const QuantProblem& problem, void* workspace, co
   launch(clear_kernel<T>, by_set, stream, seen, problem.map.sets);
   if (problem.statistics == Statistics::kDelayed) {
     launch(observe_and_forward_kernel<V>, by_eights, stream, call, sets, observing, seen);
-    launch(update_kernel<T>, by_set, stream, update);
+    launch(update_kernel<V>, by_set, stream, update);
     return;
   }
   launch(observe_kernel<V>, by_eights, stream, call.x, problem.map.elements, sets, observing, seen);
-  launch(update_kernel<T>, by_set, stream, update);
+  launch(update_kernel<V>, by_set, stream, update);
   launch(forward_kernel<V>, by_eights, stream, call, sets);
 }
 
@@ -265,6 +268,11 @@ std::size_t statistics_workspace_cuda(const QuantProblem& problem) {
 void require_cuda() { cuda::require_device(); }
 
 std::int64_t first_invalid_set_cuda(const QuantProblem& problem, const QuantArgs& args) {
+  if (problem.statistics != Statistics::kGiven) {
+    std::uint8_t initialised = 0;
+    cuda::copy_to_host(&initialised, args.initialised, 1, nullptr);
+    if (initialised == 0) return -1;
+  }
   const auto check = [&]<typename T>(T) -> std::int64_t {
     const auto sets = static_cast<std::size_t>(problem.map.sets);
     std::vector<T> scale(sets);

@@ -341,23 +341,33 @@ class ResumeFloat(Resume, Case):
     body = LAYERS + ADAMW
 
 
-class ResumeFolding(Case):
-    """Batch norm folded in every step and measured anew at the end: the same bits from any step."""
-    schedule = "schedule: {freeze_bn: {epoch: 4}, reestimate_bn: {batches: 4}}\n"
+class ResumeSome(Case):
+    """From some steps' checkpoints to the same bits, in variants of one recipe."""
 
-    def test_every_mode(self):
+    def check(self, name, body):
+        recipe = self.recipe(body)
+        more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
+        self.train(recipe, name, *more)
+        expected = self.sha(name, "last.safetensors")
+        for step in (5, 18, 40, 54):
+            run = f"{name}-from-{step}"
+            os.makedirs(self.path(run))
+            shutil.copy(self.path(name, "recipe.yaml"), self.path(run))
+            shutil.copy(self.path(name, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
+            self.train(recipe, run, *more, "--resume")
+            self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{name} resumed from step {step}")
+
+    def test_norms_folded_in_every_step_and_measured_anew(self):
         for mode in ("none", "batch_corrected", "one_convolution"):
-            recipe = self.recipe(LAYERS + SGD + QUANTIZE + f"  bn_fold: {mode}\n" + self.schedule)
-            more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
-            self.train(recipe, mode, *more)
-            expected = self.sha(mode, "last.safetensors")
-            for step in (5, 18, 40, 54):
-                run = f"{mode}-from-{step}"
-                os.makedirs(self.path(run))
-                shutil.copy(self.path(mode, "recipe.yaml"), self.path(run))
-                shutil.copy(self.path(mode, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
-                self.train(recipe, run, *more, "--resume")
-                self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{mode} resumed from step {step}")
+            self.check(mode, LAYERS + SGD + QUANTIZE + f"  bn_fold: {mode}\n"
+                       "schedule: {freeze_bn: {epoch: 4}, reestimate_bn: {batches: 4}}\n")
+
+    def test_learned_scales(self):
+        for method in ("lsq", "lsq_plus"):
+            self.check(method, LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
+                       f"  algorithm: {{method: {method}, scale_lr: 0.5}}\n"
+                       "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n")
+            self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
 
 
 class ResumeQat(Resume, Case):

@@ -89,6 +89,31 @@ TEST(AdamW, FollowsTheFormulas) {
   expect_follows(adamw, p.variable, AdamWReference{0.8, 0.95, 1e-6, 0.1});
 }
 
+TEST(Optimizer, AParameterMayHaveALearningRateOfItsOwn) {
+  NamedParameter plain = parameter("w", {3}, 1);
+  NamedParameter fast = parameter("v", {3}, 1);
+  const auto factor = [](const NamedParameter& p) { return p.name == "v" ? 3.0 : 1.0; };
+  Sgd sgd({plain, fast}, {.momentum = 0.9, .lr_factor = factor});
+  Sgd thrice({parameter("v", {3}, 1)}, {.momentum = 0.9});
+  for (int i = 0; i < 3; ++i) {
+    const Tensor grad =
+        testing::random_tensor({3}, 20 + static_cast<std::uint64_t>(i), fast.variable.dtype());
+    for (const NamedParameter& p : sgd.parameters()) {
+      Variable v = p.variable;
+      v.set_grad(grad);
+    }
+    Variable v = thrice.parameters()[0].variable;
+    v.set_grad(grad);
+    sgd.step(0.1);
+    thrice.step(0.1 * 3.0);
+  }
+  EXPECT_TRUE(
+      testing::all_close(fast.variable.value(), thrice.parameters()[0].variable.value(), 1e-12, 0));
+  EXPECT_FALSE(testing::all_close(fast.variable.value(), plain.variable.value(), 1e-3, 0));
+  EXPECT_THROW(Sgd({plain}, {.lr_factor = [](const NamedParameter&) { return -1.0; }}),
+               std::invalid_argument);
+}
+
 TEST(Optimizer, BiasesAndNormsAreNotDecayed) {
   const auto all = {parameter("fc.weight", {2, 2}, 1), parameter("fc.bias", {2}, 2),
                     parameter("bn.weight", {2}, 3), parameter("odd.bias", {1, 2}, 4)};

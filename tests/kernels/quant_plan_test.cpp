@@ -37,6 +37,7 @@ std::vector<LayoutCase> layouts() {
       {"channel_middle", {3, 5, 70}, G::kChannel, {.axis = 1}},
       {"channel_short_planes", {9, 16, 7, 7}, G::kChannel, {.axis = 1}},
       {"channel_last", {83, 24}, G::kChannel, {.axis = -1}},
+      {"channel_rank_eight", {2, 3, 1, 2, 4, 1, 3, 2}, G::kChannel, {.axis = 4}},
       {"channel_none", {0, 4, 3}, G::kChannel, {.axis = 1}},
       {"no_channels", {3, 0, 5}, G::kChannel, {.axis = 1}},
       {"token", {4, 9, 65}, G::kToken},
@@ -423,6 +424,53 @@ TEST_P(QuantPlanFormats, QuantizeAndDequantize) { each(check_quantize_and_dequan
 TEST_P(QuantPlanFormats, Backward) { each(check_backward); }
 TEST_P(QuantPlanFormats, ParameterGradientsFollowTheClosedForm) {
   each(check_parameter_gradients_follow_the_closed_form);
+}
+
+// The last element first: a view with negative strides gives the dense results in reverse.
+TEST(QuantStrides, NegativeOnesReverseTheOrder) {
+  constexpr std::int64_t kRows = 31, kColumns = 70;
+  const std::int64_t n = kRows * kColumns;
+  QuantDescriptor d;
+  d.shape = {kRows, kColumns};
+  const QuantPlan dense = QuantPlan::select(d, test::device());
+  d.strides = {-kColumns, -1};
+  const QuantPlan reversed = QuantPlan::select(d, test::device());
+  d.direction = QuantDirection::kBackward;
+  d.parameter_gradients = true;
+  const QuantPlan backward = QuantPlan::select(d, test::device());
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01F * static_cast<float>(i) - 7;
+  const OnDevice x = OnDevice::of(values), scale = OnDevice::of(std::vector<float>{0.1F});
+  const OnDevice y = OnDevice::of(std::vector<float>(values.size(), 9)), z = OnDevice(y.host());
+  const std::vector<std::uint8_t> bits(static_cast<std::size_t>(mask_bytes(n)), 0xEE);
+  const OnDevice mask(bits), mask_of_reversed(bits), grad_scale = OnDevice::of(values);
+  const OnDevice workspace(std::vector<std::uint8_t>(backward.workspace_bytes()));
+  QuantArgs args;
+  args.x = x.get();
+  args.y = y.get();
+  args.mask = mask.get<std::uint8_t>();
+  args.scale = scale.get();
+  dense.run(nullptr, nullptr, args);
+  args.x = x.get<float>() + (n - 1);
+  args.y = z.get<float>() + (n - 1);
+  args.mask = mask_of_reversed.get<std::uint8_t>();
+  reversed.run(nullptr, nullptr, args);
+  EXPECT_EQ(z.host<float>(), y.host<float>());
+  const std::vector<std::uint8_t> plain = mask.host(), turned = mask_of_reversed.host();
+  const auto bit = [](const std::vector<std::uint8_t>& of, std::int64_t i) {
+    return of[static_cast<std::size_t>(i / 8)] >> (i % 8) & 1;
+  };
+  for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(bit(turned, n - 1 - i), bit(plain, i)) << i;
+  args.mask = nullptr;
+  args.grad_y = args.x;
+  args.grad_x = args.y;
+  args.grad_scale = grad_scale.get();
+  backward.run(nullptr, workspace.get(), args);
+  const std::vector<float> grad_x = z.host<float>();
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    ASSERT_EQ(grad_x[at], bit(plain, i) != 0 ? values[at] : 0) << i;
+  }
 }
 
 std::string format_label(const testing::TestParamInfo<std::tuple<std::size_t, ValueType>>& test) {

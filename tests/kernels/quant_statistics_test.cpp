@@ -8,6 +8,7 @@
 #include <numeric>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "kernels/qparams.h"
 #include "kernels/quant_plan.h"
@@ -327,22 +328,112 @@ TEST(QuantDynamic, QuantizesToCodesAndMask) {
     Quantizer quantizer(d);
     const OnDevice in = OnDevice::of(x);
     const OnDevice codes(std::vector<std::uint8_t>(x.size() / 2, 0xEE));
+    const OnDevice mask(std::vector<std::uint8_t>(x.size() / 8, 0xEE));
     const OnDevice workspace(std::vector<std::uint8_t>(quantizer.plan().workspace_bytes()));
     QuantArgs args;
     args.x = in.get();
     args.codes = codes.get();
+    args.mask = mask.get<std::uint8_t>();
     args.scale = quantizer.state().scale;
     args.zero_point = quantizer.state().zero_point;
     quantizer.plan().run(nullptr, workspace.get(), args);
-    const std::vector<std::uint8_t> packed = codes.host();
+    const std::vector<std::uint8_t> packed = codes.host(), bits = mask.host();
     for (std::size_t i = 0; i < x.size(); ++i) {
       const Chosen chosen = choose(ranges[i / 40], d.range, true);
       const auto e = reference::element<float>(static_cast<double>(x[i]),
                                                static_cast<double>(chosen.scale), 0, d.range);
       ASSERT_EQ(reference::code_at(d.code_type, packed, static_cast<std::int64_t>(i)),
                 static_cast<std::int32_t>(e.code));
+      ASSERT_EQ((bits[i / 8] >> (i % 8) & 1) != 0, e.inside);
     }
   });
+}
+
+// One set of two values, and what a plan with statistics makes of them.
+struct Pair {
+  reference::Values y;
+  double scale;
+  std::int32_t zero_point;
+};
+
+Pair quantize_pair(QuantDescriptor d, double lo, double hi, double average_lo, double average_hi) {
+  d.shape = {2};
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  const ValueType real = d.value_type == ValueType::kF64 ? ValueType::kF64 : ValueType::kF32;
+  reference::Values x(d.value_type, 2), state(real, 3);
+  x.set(0, lo);
+  x.set(1, hi);
+  state.set(0, average_lo);
+  state.set(1, average_hi);
+  const OnDevice in(x.bytes), out(x.bytes), reals(state.bytes);
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{-9999});
+  const OnDevice initialised(std::vector<std::uint8_t>{1});
+  const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
+  const std::int64_t bytes = value_bytes(real);
+  QuantArgs args;
+  args.x = in.get();
+  args.y = out.get();
+  args.range_lo = reals.get<std::uint8_t>();
+  args.range_hi = reals.get<std::uint8_t>() + bytes;
+  args.scale = reals.get<std::uint8_t>() + 2 * bytes;
+  args.zero_point = zero_point.get<std::int32_t>();
+  args.initialised = initialised.get<std::uint8_t>();
+  plan.run(nullptr, workspace.get(), args);
+  state.bytes = reals.host();
+  Pair pair{reference::Values(d.value_type, 2), state.get(2), zero_point.host<std::int32_t>()[0]};
+  pair.y.bytes = out.host();
+  return pair;
+}
+
+TEST(QuantDynamic, ExtremeValuesOfEveryFormatStayFinite) {
+  const std::pair<ValueType, double> largest[] = {
+      {ValueType::kF32, static_cast<double>(std::numeric_limits<float>::max())},
+      {ValueType::kF64, std::numeric_limits<double>::max()},
+      {ValueType::kF16, 65504},
+      {ValueType::kBF16, 0x1.FEp127}};
+  for (const auto& [type, value] : largest) {
+    for (const bool symmetric : {false, true}) {
+      SCOPED_TRACE(static_cast<int>(type));
+      QuantDescriptor d;
+      d.value_type = type;
+      d.statistics = Statistics::kDynamic;
+      d.symmetric = symmetric;
+      const Pair pair = quantize_pair(d, -value, value, 0, 0);
+      EXPECT_TRUE(std::isfinite(pair.y.get(0))) << pair.y.get(0);
+      EXPECT_TRUE(std::isfinite(pair.y.get(1))) << pair.y.get(1);
+    }
+  }
+}
+
+TEST(QuantDynamic, DenormalExtremesGiveAScale) {
+  QuantDescriptor d;
+  d.statistics = Statistics::kDynamic;
+  d.value_type = ValueType::kF64;
+  for (const double lo : {0.0, -4.9e-324, -1e-310}) {
+    const Pair pair = quantize_pair(d, lo, 4.9e-324, 0, 0);
+    EXPECT_EQ(pair.scale, std::numeric_limits<double>::min());
+    EXPECT_EQ(pair.zero_point, 0);
+  }
+  // A code other than z is no zero, of either sign.
+  d.value_type = ValueType::kF16;
+  const Pair half = quantize_pair(d, -0x1p-24, 0x1p-23, 0, 0);
+  EXPECT_EQ(half.y.get(0), -0x1p-24);
+  EXPECT_EQ(half.y.get(1), 0x1p-23);
+}
+
+TEST(QuantMoving, AverageSurvivesTheLargestDoublesAndItsOwnRounding) {
+  QuantDescriptor d;
+  d.value_type = ValueType::kF64;
+  d.statistics = Statistics::kCurrent;
+  d.averaging_constant = 0.5;
+  const double most = std::numeric_limits<double>::max();
+  const Pair pair = quantize_pair(d, -most, -most / 2, most / 2, most);
+  EXPECT_GT(pair.scale, 0);
+  EXPECT_LE(pair.scale, most / 255);  // the average is [-max / 4, max / 4]
+  EXPECT_NEAR(pair.zero_point, 127.5, 0.5);
+  // 1e300 + (2 - 1e300) is 0: the upper end may not fall below the lower one.
+  d.averaging_constant = 1;
+  EXPECT_EQ(quantize_pair(d, 2, 2, 1, 1e300).scale, 2.0 / 255);
 }
 
 TEST(QuantBatch, GivesWhatEachPlanGives) {
@@ -403,6 +494,8 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
   } catch (const std::invalid_argument& error) {
     EXPECT_NE(std::string(error.what()).find("item 40"), std::string::npos) << error.what();
   }
+  items[3].plan = nullptr;
+  EXPECT_THROW(run_batch(nullptr, items), std::invalid_argument);
 }
 
 TEST(QuantSwitch, OffPassesGradientsAndLeavesParametersWithout) {
@@ -459,6 +552,50 @@ TEST(QuantCheck, NamesWhatIsWrongWithTheArguments) {
   EXPECT_THROW(plan.run(nullptr, nullptr, args), std::invalid_argument);
 }
 
+// 0 may be no code: who does not quantize again does not mind.
+TEST(QuantCheck, BackwardFromTheMaskNeedsNoZeroPoint) {
+  const OnDevice memory(std::vector<std::uint8_t>(64, 0));
+  QuantDescriptor d = fake_quantize({3, 5});
+  d.range = {1, 255};
+  d.direction = QuantDirection::kBackward;
+  QuantArgs args;
+  args.grad_y = memory.get();
+  args.grad_x = memory.get();
+  args.mask = memory.get<std::uint8_t>();
+  EXPECT_EQ(QuantPlan::select(d, test::device()).can_implement(args), "");
+  args.scale = memory.get();
+  d.operation = QuantOperation::kQuantize;
+  EXPECT_EQ(QuantPlan::select(d, test::device()).can_implement(args), "");
+  std::swap(args.x, args.grad_y);
+  args.grad_y = memory.get();
+  args.mask = nullptr;
+  EXPECT_NE(QuantPlan::select(d, test::device()).can_implement(args).find("needs zero_point"),
+            std::string::npos);
+}
+
+TEST(QuantCheck, WorkspaceMustBeThereAndAligned) {
+  const OnDevice memory(std::vector<std::uint8_t>(256, 0));
+  QuantDescriptor d = fake_quantize({3, 5});
+  d.direction = QuantDirection::kBackward;
+  d.parameter_gradients = true;
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  QuantArgs args;
+  args.x = memory.get();
+  args.grad_y = memory.get();
+  args.grad_x = memory.get();
+  args.scale = memory.get();
+  args.grad_scale = memory.get();
+  EXPECT_THROW(plan.run(nullptr, nullptr, args), std::invalid_argument);
+  EXPECT_THROW(plan.run(nullptr, memory.get<std::uint8_t>() + 136, args), std::invalid_argument);
+}
+
+TEST(QuantCheck, GradientFactorOfLsq) {
+  EXPECT_DOUBLE_EQ(lsq_gradient_factor(10, {0, 255}, false), 1 / std::sqrt(2550.0));
+  EXPECT_DOUBLE_EQ(lsq_gradient_factor(10, {-128, 127}, false), 1 / std::sqrt(2550.0));
+  EXPECT_DOUBLE_EQ(lsq_gradient_factor(10, {-127, 127}, true), 1 / std::sqrt(1270.0));
+  EXPECT_THROW(lsq_gradient_factor(0, {0, 255}, false), std::invalid_argument);
+}
+
 void expect_refused(const QuantDescriptor& d, const char* part) {
   try {
     QuantPlan::select(d, test::device());
@@ -495,8 +632,11 @@ TEST(QuantCheck, RefusesDescriptorsThatMakeNoSense) {
   d = fake_quantize({4, 6});
   d.strides = {6};
   expect_refused(d, "one stride per axis");
-  d.strides = {0, 1};
-  expect_refused(d, "strides other than 0");
+  for (const auto& strides : std::vector<std::vector<std::int64_t>>{
+           {0, 1}, {1, 1}, {5, 1}, {-5, 1}, {1, 3}, {INT64_MAX, 1}, {INT64_MIN, 1}}) {
+    d.strides = strides;
+    expect_refused(d, "share no memory");
+  }
   d = fake_quantize({4, 6});
   d.direction = QuantDirection::kBackward;
   d.statistics = Statistics::kDynamic;
@@ -508,6 +648,25 @@ TEST(QuantCheck, RefusesDescriptorsThatMakeNoSense) {
   d.statistics = Statistics::kCurrent;
   d.averaging_constant = 0;
   expect_refused(d, "averaging constant in (0, 1]");
+}
+
+TEST(QuantCheck, AcceptsUnusualDescriptors) {
+  QuantDescriptor d = fake_quantize({4, 6});
+  for (const auto& strides : std::vector<std::vector<std::int64_t>>{
+           {6, 1}, {-6, 1}, {6, -1}, {1, 4}, {-1, -4}, {11, 2}, {1000, 7}}) {
+    d.strides = strides;
+    EXPECT_EQ(QuantPlan::select(d, test::device()).elements(), 24);
+  }
+  d = fake_quantize({3, 0});
+  d.strides = {0, 1};  // as row-major strides of this shape come out
+  EXPECT_EQ(QuantPlan::select(d, test::device()).elements(), 0);
+  d = fake_quantize({3, 1, 5});
+  d.strides = {5, 0, 1};
+  EXPECT_EQ(QuantPlan::select(d, test::device()).elements(), 15);
+  d = fake_quantize({4, 20});
+  d.granularity = Granularity::kGroup;
+  d.options.group_size = INT64_MAX;
+  EXPECT_EQ(QuantPlan::select(d, test::device()).num_parameter_sets(), 4);
 }
 
 TEST(QuantCheck, WorkspaceLimitAndIdentity) {

@@ -15,7 +15,10 @@ steelyard_add_tests(quantization_kernels_test
   ENVIRONMENT RC_PARAMS=max_success=100000)
 
 # QuantPlan against the plain definition; the same sources test other devices.
-set(quant_plan_tests quant_plan_test.cpp quant_statistics_test.cpp)
+set(quant_plan_tests
+  quant_edge_cases_test.cpp
+  quant_plan_test.cpp
+  quant_statistics_test.cpp)
 steelyard_add_tests(quant_plan_test
   SOURCES ${quant_plan_tests} quant_device_cpu.cpp quant_host_memory.cpp
   DEPENDS steelyard::kernels

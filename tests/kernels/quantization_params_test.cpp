@@ -72,6 +72,23 @@ TEST(QuantizationParams, ScalesAreRoundedToTheirStoredType) {
   EXPECT_EQ(params.from_statistics(kShape, lo, hi).scale[0], 1.0 / 7);
 }
 
+TEST(QuantizationParams, LargestValuesStayFiniteWhateverTheScalesType) {
+  const double most = static_cast<double>(std::numeric_limits<float>::max());
+  for (const ValueType type : {ValueType::kF32, ValueType::kF16, ValueType::kBF16}) {
+    for (Params params :
+         {Params::int8_symmetric(), Params::uint8_asymmetric(), Params::int4_symmetric()}) {
+      params.scale_type = type;
+      for (double amax = most / 4; amax <= most; amax *= 1.01) {
+        const double lo[] = {-amax};
+        const double hi[] = {amax};
+        const Params chosen = params.from_statistics(kShape, lo, hi);
+        EXPECT_LE(chosen.largest_value(), most);
+        EXPECT_GE(chosen.smallest_value(), -most);
+      }
+    }
+  }
+}
+
 TEST(QuantizationParams, ErrorBoundHoldsForEveryGranularity) {
   std::vector<float> x(240);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = 5.0F * std::sin(static_cast<float>(i * i));
@@ -122,6 +139,18 @@ TEST(QuantizationParams, CompressionCountsTheParametersToo) {
   Params half = Params::int4_symmetric().block_wise(16);
   half.scale_type = ValueType::kF16;
   EXPECT_DOUBLE_EQ(half.compression_ratio(kShape, ValueType::kBF16), 480.0 / (120 + 18 * 2));
+  const std::vector<std::int64_t> empty{0, 40};
+  EXPECT_EQ(half.compression_ratio(empty), 1);
+}
+
+TEST(QuantizationParams, SetsThatAreNotThereAreNamed) {
+  const double lo[] = {-1};
+  const double hi[] = {1};
+  const Params params = Params::int8_symmetric().from_statistics(kShape, lo, hi);
+  EXPECT_THROW(params.quantization_error_bound(-1), std::invalid_argument);
+  EXPECT_THROW(params.quantization_error_bound(1), std::invalid_argument);
+  EXPECT_THROW(params.smallest_value(1), std::invalid_argument);
+  EXPECT_THROW(params.largest_value(1), std::invalid_argument);
 }
 
 void expect_invalid(const Params& params, const char* part) {
@@ -145,6 +174,8 @@ TEST(QuantizationParams, ValidateNamesWhatIsWrong) {
   expect_invalid(params, "finite scale");
   params.scale = {0.0};
   expect_invalid(params, "finite scale");
+  params.scale = {1e300};
+  expect_invalid(params, "in its type");
   params.scale = {0.1};
   params.range = {0, 300};
   expect_invalid(params, "within [0, 255]");
@@ -152,6 +183,31 @@ TEST(QuantizationParams, ValidateNamesWhatIsWrong) {
   params.scale = {0.1};
   params.zero_point = {1};
   expect_invalid(params, "of 0");
+  params.zero_point = {0};
+  params.scale = {1e-60};  // 0 in the type that it is stored in
+  expect_invalid(params, "got 1e-60 and 0");
+  params.scale = {1e-9};
+  params.validate(kShape);
+  params.scale_type = ValueType::kF16;
+  expect_invalid(params, "finite scale");
+}
+
+TEST(QuantizationParams, FromStatisticsRefusesWhatHasNoAnswer) {
+  const double one[] = {1.0};
+  const double two[] = {1.0, 2.0};
+  const double nan[] = {std::nan("")};
+  const double infinite[] = {std::numeric_limits<double>::infinity()};
+  const Params params = Params::uint8_asymmetric();
+  EXPECT_THROW(params.from_statistics(kShape, nan, one), std::invalid_argument);
+  EXPECT_THROW(params.from_statistics(kShape, one, nan), std::invalid_argument);
+  EXPECT_THROW(params.from_statistics(kShape, one, infinite), std::invalid_argument);
+  EXPECT_THROW(params.from_statistics(kShape, two, two), std::invalid_argument);
+  Params wrong = params;
+  wrong.range = {7, 7};
+  EXPECT_THROW(wrong.from_statistics(kShape, one, one), std::invalid_argument);
+  wrong.range = {-7, 0};
+  wrong.symmetric = true;
+  EXPECT_THROW(wrong.from_statistics(kShape, one, one), std::invalid_argument);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
   EXPECT_TRUE(first.weights->symmetric);
   EXPECT_EQ(first.weights->strategy, "channel");
   EXPECT_EQ(first.weights->observer, "min_max");
-  EXPECT_TRUE(first.weights->narrow_range);
+  EXPECT_FALSE(first.weights->narrow_range.has_value()) << "the algorithm decides";
   EXPECT_EQ(first.activations->num_bits, 4);
   EXPECT_FALSE(first.activations->symmetric);
   EXPECT_EQ(first.activations->strategy, "tensor");

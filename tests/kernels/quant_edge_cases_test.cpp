@@ -1,0 +1,128 @@
+// Calls at the edges of what QuantPlan accepts, on the device of the program this is linked into.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/quant_plan.h"
+#include "tests/kernels/quant_device.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::OnDevice;
+
+QuantDescriptor fake_quantize(std::vector<std::int64_t> shape) {
+  QuantDescriptor d;
+  d.shape = std::move(shape);
+  return d;
+}
+
+TEST(QuantEdge, NoParameterSetsNeedNoArrays) {
+  for (const Statistics statistics :
+       {Statistics::kGiven, Statistics::kDynamic, Statistics::kCurrent, Statistics::kDelayed}) {
+    QuantDescriptor d = fake_quantize({3, 0, 5});
+    d.granularity = Granularity::kChannel;
+    d.options.axis = 1;
+    d.statistics = statistics;
+    const QuantPlan plan = QuantPlan::select(d, test::device());
+    EXPECT_EQ(plan.can_implement({}), "");
+    EXPECT_EQ(plan.can_implement({}, true), "");
+    plan.run(nullptr, nullptr, {});
+    if (statistics == Statistics::kGiven) run_batch(nullptr, {{&plan, {}}, {&plan, {}}});
+  }
+}
+
+TEST(QuantEdge, MaskAloneGivesTheGradientOfFakeQuantize) {
+  for (const auto granularity :
+       {Granularity::kTensor, Granularity::kChannel, Granularity::kGroup}) {
+    QuantDescriptor d = fake_quantize({90, 12});
+    d.direction = QuantDirection::kBackward;
+    d.granularity = granularity;
+    d.options = {.axis = 1, .group_size = 5};
+    const QuantPlan plan = QuantPlan::select(d, test::device());
+    const OnDevice grad_y = OnDevice::of(std::vector<float>(1080, 3));
+    const OnDevice grad_x = OnDevice::of(std::vector<float>(1080, 9));
+    const OnDevice mask(std::vector<std::uint8_t>(135, 0x0F));
+    QuantArgs args;
+    args.grad_y = grad_y.get();
+    args.grad_x = grad_x.get();
+    args.mask = mask.get<std::uint8_t>();
+    ASSERT_EQ(plan.can_implement(args), "");
+    plan.run(nullptr, nullptr, args);
+    const std::vector<float> result = grad_x.host<float>();
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      ASSERT_EQ(result[i], i % 8 < 4 ? 3 : 0) << "element " << i;
+    }
+  }
+}
+
+TEST(QuantEdge, CheckOfParametersLeavesOutWhatTheCallWrites) {
+  const OnDevice x = OnDevice::of(std::vector<float>(4, 1));
+  const OnDevice scale = OnDevice::of(std::vector<float>{std::nanf("")});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{-7});
+  const OnDevice range = OnDevice::of(std::vector<float>{1, -1});
+  const OnDevice initialised(std::vector<std::uint8_t>{0});
+  QuantArgs args;
+  args.x = x.get();
+  args.y = x.get();
+  args.scale = scale.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  args.range_lo = range.get<float>();
+  args.range_hi = range.get<float>() + 1;
+  args.initialised = initialised.get<std::uint8_t>();
+  QuantDescriptor d = fake_quantize({4});
+  const auto checked = [&](Statistics statistics) {
+    d.statistics = statistics;
+    return QuantPlan::select(d, test::device()).can_implement(args, true);
+  };
+  EXPECT_NE(checked(Statistics::kGiven), "");
+  EXPECT_EQ(checked(Statistics::kDynamic), "");
+  EXPECT_EQ(checked(Statistics::kCurrent), "");
+  const std::uint8_t begun = 1;
+  test::copy_to_device(initialised.get(), &begun, 1);
+  EXPECT_NE(checked(Statistics::kDelayed), "");
+}
+
+TEST(QuantEdge, CodesMustNotLieOverTheValues) {
+  QuantDescriptor d = fake_quantize({4});
+  d.operation = QuantOperation::kQuantize;
+  const OnDevice memory(std::vector<std::uint8_t>(256, 0));
+  const OnDevice scale = OnDevice::of(std::vector<float>{1});
+  QuantArgs args;
+  args.x = memory.get();
+  args.codes = memory.get();
+  args.scale = scale.get();
+  EXPECT_NE(QuantPlan::select(d, test::device()).can_implement(args).find("codes apart from x"),
+            std::string::npos);
+}
+
+TEST(QuantEdge, AnAveragingConstantOfOneIsTheLastCall) {
+  QuantDescriptor d = fake_quantize({2});
+  d.statistics = Statistics::kCurrent;
+  d.averaging_constant = 1;
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  const OnDevice scale = OnDevice::of(std::vector<float>{9});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{9});
+  const OnDevice range = OnDevice::of(std::vector<float>{1, -1});
+  const OnDevice initialised(std::vector<std::uint8_t>{0});
+  const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
+  for (const std::vector<float>& values : {std::vector<float>{-1e30F, 1e30F}, {-0.3F, 0.4F}}) {
+    const OnDevice x = OnDevice::of(values);
+    QuantArgs args;
+    args.x = x.get();
+    args.y = x.get();
+    args.scale = scale.get();
+    args.zero_point = zero_point.get<std::int32_t>();
+    args.range_lo = range.get<float>();
+    args.range_hi = range.get<float>() + 1;
+    args.initialised = initialised.get<std::uint8_t>();
+    plan.run(nullptr, workspace.get(), args);
+  }
+  EXPECT_EQ(range.host<float>(), (std::vector<float>{-0.3F, 0.4F}));
+}
+
+}  // namespace
+}  // namespace steelyard::kernels
