@@ -35,6 +35,11 @@ double sum_of_squares(std::int64_t n, const T* x);
 template <typename T>
 double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a);
 
+// Mean in double of 0.5 d^2 where |d| <= delta, else delta (|d| - 0.5 delta), d = a - b; grad_a =
+// clamp(d, -delta, delta) / n when not null.
+template <typename T>
+double mean_huber_error(std::int64_t n, const T* a, const T* b, double delta, T* grad_a);
+
 // Number of elements that are NaN or infinite.
 template <typename T>
 std::int64_t count_non_finite(std::int64_t n, const T* x);

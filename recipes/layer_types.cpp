@@ -8,6 +8,7 @@
 #include "layers/dropout.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
+#include "layers/layer_norm.h"
 #include "layers/linear.h"
 #include "layers/pooling.h"
 #include "layers/residual.h"
@@ -129,6 +130,11 @@ void add_layers_with_weights(ModelRegistry& registry) {
       "BatchNorm2d", "normalisation of each channel", {}, [](const LayerSpec& spec, Rng&) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
       });
+  registry.add_layer(
+      "LayerNorm", "normalisation over the channels or features; in float", {},
+      [](const LayerSpec& spec, Rng&) {
+        return std::make_shared<LayerNorm>(LayerNormOptions{.features = spec.input_shape().back()});
+      });
 }
 
 void add_pools(ModelRegistry& registry) {
@@ -176,6 +182,9 @@ void add_layers(ModelRegistry& registry) {
   add_layers_with_weights(registry);
   registry.add_layer("ReLU", "max(x, 0)", {}, make_plain<ReLU>);
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
+  registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
+  registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);
+  registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6; in float", {}, make_plain<Hardswish>);
   add_pools(registry);
   registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},
                      make_plain<Flatten>);

@@ -87,6 +87,19 @@ TYPED_TEST(Elementwise, BiasAndColumnSums) {
   }
 }
 
+TYPED_TEST(Elementwise, HuberIsSquaredUpToDeltaAndThenLinear) {
+  using T = TypeParam;
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> a = {0, 1, -1, T(2.5), -4}, b(5, T(0)), bad = {0, nan, 0, 0, 0};
+  std::vector<T> grad(5);
+  // 0, 0.5, 0.5, 2 * 2.5 - 2, 2 * 4 - 2 with delta 2.
+  EXPECT_DOUBLE_EQ(mean_huber_error(5, a.data(), b.data(), 2, grad.data()), (1 + 3.0 + 6.0) / 5);
+  EXPECT_EQ(grad, (std::vector<T>{0, T(0.2), T(-0.2), T(0.4), T(-0.4)}));
+  EXPECT_DOUBLE_EQ(mean_huber_error<T>(5, a.data(), b.data(), 2, nullptr), 2);
+  EXPECT_TRUE(std::isnan(mean_huber_error(5, bad.data(), b.data(), 2, grad.data())));
+  EXPECT_TRUE(std::isnan(grad[1]));
+}
+
 TYPED_TEST(Elementwise, SumsInDouble) {
   using T = TypeParam;
   for (const std::int64_t n : kSizes) {

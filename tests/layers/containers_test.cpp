@@ -1,4 +1,4 @@
-// Sequential, Residual and Concat: order, names and replaced children.
+// Sequential, Residual, Concat; Embedding: order, names and replaced children.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "layers/batch_norm2d.h"
 #include "layers/concat.h"
 #include "layers/conv2d.h"
+#include "layers/embedding.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
 #include "layers/linear.h"
@@ -89,6 +90,19 @@ TEST(Concat, JoinsItsNamedBranches) {
   EXPECT_THAT(names(named.named_parameters()), ElementsAre("a.weight", "b.weight"));
   EXPECT_EQ(message_of<std::invalid_argument>([] { Concat none(Concat::NamedBranches{}); }),
             "[Concat] expected branches, got none");
+}
+
+TEST(Embedding, LooksUpItsWeight) {
+  Rng rng(1);
+  Embedding layer({.count = 5, .width = 3}, rng);
+  ForwardContext context;
+  const Variable y = layer.forward(Variable(Tensor::from<std::int64_t>({4, 1}, {2})), context);
+  EXPECT_EQ(y.shape(), (Shape{2, 3}));
+  EXPECT_EQ(layer.named_parameters()[0].name, "weight");
+  EXPECT_EQ(values(y.value())[0], values(layer.named_parameters()[0].variable.value())[12]);
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([&] { Embedding none({.count = 0, .width = 3}, rng); }),
+      "[Embedding] expected count and width of at least 1, got 0 and 3");
 }
 
 TEST(Residual, EverySlotCanBeReplaced) {

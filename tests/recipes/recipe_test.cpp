@@ -169,10 +169,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
         BadRecipe{"ModelWithTypeAndLayers", "{type: cnn}", "{type: cnn, layers: [{type: Flatten}]}",
                   "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
-        BadRecipe{"UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
-                  "r.yaml:4:25: expected one of Linear, Conv2d, BatchNorm2d, ReLU, ReLU6, "
-                  "MaxPool2d, AvgPool2d, GlobalAvgPool, Flatten, Dropout, Residual, Concat, "
-                  "Sequential, got 'Relu' (did you mean 'ReLU'?)"},
+        BadRecipe{
+            "UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
+            "r.yaml:4:25: expected one of Linear, Conv2d, BatchNorm2d, LayerNorm, ReLU, ReLU6, "
+            "GELU, SiLU, Hardswish, MaxPool2d, AvgPool2d, GlobalAvgPool, Flatten, Dropout, "
+            "Residual, Concat, Sequential, got 'Relu' (did you mean 'ReLU'?)"},
         BadRecipe{"EmptyTargets", "targets: [Conv2d]", "targets: []",
                   "r.yaml:10:16: expected at least 1 in the list 'quantize.groups.0.targets', got "
                   "0"},
@@ -195,6 +196,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"ObserversFreezeBeforeFakeQuant", "quantize:",
                   "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 1}}\nquantize:",
                   "r.yaml:8:61: schedule.freeze_observers expected an epoch from 2 to 2, got 1"},
+        BadRecipe{"DeltaOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  huber_delta: 0.1",
+                  "r.yaml:8:16: huber_delta needs the loss huber"},
         BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
                   "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
         BadRecipe{"KeptStepsWithoutSteps", "epochs: 3", "epochs: 3\n  keep_step_checkpoints: true",
