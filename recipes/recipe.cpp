@@ -85,7 +85,8 @@ TrainSpec read_train(const OptionReader& from) {
       .huber_delta = from.number("huber_delta"),
       .label_smoothing = from.number("label_smoothing"),
       .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
-      .keep_step_checkpoints = from.boolean("keep_step_checkpoints")};
+      .keep_step_checkpoints = from.boolean("keep_step_checkpoints"),
+      .tensorboard = from.boolean("tensorboard")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
   if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
     fail_at(from.at("keep_step_checkpoints").place,

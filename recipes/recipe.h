@@ -58,6 +58,7 @@ struct TrainSpec {
   std::optional<double> clip_grad_norm = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
+  bool tensorboard = false;
 };
 
 struct QuantizerSpec {

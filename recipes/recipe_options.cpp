@@ -154,7 +154,10 @@ RecipeOption train_option() {
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",
-               "whether checkpoints inside an epoch are kept when the next is written")}));
+               "whether checkpoints inside an epoch are kept when the next is written"),
+       boolean("tensorboard", "false",
+               "whether losses, learning rate and accuracy are also written as TensorBoard events, "
+               "to `events.out.tfevents.steelyard` in the run's folder")}));
 }
 
 const OptionCases& observer_cases() {
