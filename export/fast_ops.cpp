@@ -1,5 +1,7 @@
 #include "export/fast_ops.h"
 
+#include <array>
+
 #include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer.h"
@@ -86,6 +88,35 @@ void add(const Operands& op) {
   });
 }
 
+// The output's code of every byte that can be a code of the input.
+std::array<std::int8_t, 256> code_table(const Quantization& in, const Quantization& out) {
+  std::array<std::int8_t, 256> table{};
+  const auto grid = kernels::make_affine(out.range, out.scale, out.zero_point);
+  for (int byte = 0; byte < 256; ++byte) {
+    const int code = in.dtype == DType::kI8 ? static_cast<std::int8_t>(byte) : byte;
+    const float real = kernels::dequantize_code(static_cast<float>(code),
+                                                static_cast<float>(in.zero_point), in.scale);
+    table[static_cast<std::size_t>(byte)] =
+        static_cast<std::int8_t>(kernels::quantize_value(real, grid));
+  }
+  return table;
+}
+
+void concat(const Operands& op) {
+  const Quantization& q = *op.output_value().quantization;
+  const std::int64_t width = op.output().dim(-1);
+  auto* to = static_cast<std::int8_t*>(op.output().raw());
+  for (std::size_t part = 0; part < op.node.inputs.size(); ++part) {
+    const Tensor& x = op.input(part);
+    const auto table = code_table(*op.input_value(part).quantization, q);
+    const auto* codes = static_cast<const std::uint8_t*>(x.raw());
+    const std::int64_t columns = x.dim(-1);
+    for (std::int64_t i = 0; i < x.size(); ++i)
+      to[i / columns * width + i % columns] = table[codes[i]];
+    to += columns;
+  }
+}
+
 void max_pool(const Operands& op) {
   visit_codes(op.output().dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
@@ -137,6 +168,10 @@ bool run_fast(const Operands& op) {
     case Op::kAdd:
       if (!codes_out) return false;
       add(op);
+      return true;
+    case Op::kConcat:
+      if (!codes_out) return false;
+      concat(op);
       return true;
     case Op::kMaxPool2d:
       if (!codes_in) return false;

@@ -84,6 +84,19 @@ Shape linear_shape(const Node& node, const Shape& in) {
   return out;
 }
 
+Shape joined_shape(const Graph& graph, const Node& node) {
+  Shape joined = graph.values[node.inputs[0]].shape;
+  expect(!joined.empty(), node, "expected inputs with channels or features");
+  joined.back() = 0;
+  for (const std::size_t input : node.inputs) {
+    const Shape& part = graph.values[input].shape;
+    expect(part.size() == joined.size() && std::equal(part.begin(), part.end() - 1, joined.begin()),
+           node, "its inputs differ in more than the last dimension");
+    joined.back() += part.back();
+  }
+  return joined;
+}
+
 // The shape that a node gives to one sample.
 Shape output_shape(const Graph& graph, const Node& node) {
   const Shape& in = graph.values[node.inputs[0]].shape;
@@ -112,6 +125,8 @@ Shape output_shape(const Graph& graph, const Node& node) {
     case Op::kAdd:
       expect(graph.values[node.inputs[1]].shape == in, node, "its inputs differ in shape");
       return in;
+    case Op::kConcat:
+      return joined_shape(graph, node);
     case Op::kQuantize:
     case Op::kRelu:
     case Op::kRelu6:
@@ -214,6 +229,12 @@ void validate_quantization(const Graph& graph, const Node& node) {
       expect(!out || (in && graph.values[node.inputs[1]].quantization), node,
              "a quantized sum needs quantized operands");
       return;
+    case Op::kConcat:
+      for (const std::size_t input : node.inputs) {
+        expect(!out || graph.values[input].quantization, node,
+               "a quantized join needs quantized operands");
+      }
+      return;
     case Op::kRelu:
     case Op::kRelu6:
     case Op::kMaxPool2d:
@@ -239,6 +260,8 @@ const char* op_name(Op op) {
       return "conv2d";
     case Op::kAdd:
       return "add";
+    case Op::kConcat:
+      return "concat";
     case Op::kRelu:
       return "relu";
     case Op::kRelu6:
@@ -267,7 +290,9 @@ void validate(const Graph& graph) {
   std::vector<bool> made(graph.values.size(), false);
   made[graph.input] = true;
   for (const Node& node : graph.nodes) {
-    expect(node.inputs.size() == (node.op == Op::kAdd ? 2U : 1U), node, "wrong number of inputs");
+    const bool any_number = node.op == Op::kConcat && !node.inputs.empty();
+    expect(any_number || node.inputs.size() == (node.op == Op::kAdd ? 2U : 1U), node,
+           "wrong number of inputs");
     for (const std::size_t input : node.inputs) {
       expect(input < made.size() && made[input], node, "reads a value that no node made before");
     }

@@ -39,6 +39,7 @@ enum class Op {
   kLinear,    // weight [O, I]
   kConv2d,    // weight [O, C/groups, KH, KW]
   kAdd,       // of two values of one shape
+  kConcat,    // of values along their last dimension
   kRelu,
   kRelu6,
   kMaxPool2d,

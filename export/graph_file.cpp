@@ -18,9 +18,9 @@ constexpr const char* kVersionKey = "graph_version";
 constexpr const char* kVersion = "1";
 constexpr const char* kGraphKey = "graph";
 
-constexpr Op kOperations[] = {Op::kQuantize,      Op::kLinear, Op::kConv2d,    Op::kAdd,
-                              Op::kRelu,          Op::kRelu6,  Op::kMaxPool2d, Op::kAvgPool2d,
-                              Op::kGlobalAvgPool, Op::kFlatten};
+constexpr Op kOperations[] = {Op::kQuantize,  Op::kLinear,        Op::kConv2d, Op::kAdd,
+                              Op::kConcat,    Op::kRelu,          Op::kRelu6,  Op::kMaxPool2d,
+                              Op::kAvgPool2d, Op::kGlobalAvgPool, Op::kFlatten};
 
 const std::map<std::string, kernels::Activation>& activations() {
   static const std::map<std::string, kernels::Activation> kNames{

@@ -55,6 +55,12 @@ void OnnxNodes::add_operation(const Node& node, const std::string& output) {
     case Op::kAdd:
       onnx_.add("Add", {input, tensor(node.inputs[1])}, output);
       return;
+    case Op::kConcat: {
+      std::vector<std::string> parts;
+      for (const std::size_t part : node.inputs) parts.push_back(tensor(part));
+      set_attribute(onnx_.add("Concat", parts, output), "axis", 1);  // channels or features
+      return;
+    }
     case Op::kRelu:
       return add_activation(Activation::kRelu, input, output);
     case Op::kRelu6:

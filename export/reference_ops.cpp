@@ -40,6 +40,32 @@ void add(const Operands& op) {
   });
 }
 
+// Input `part`, on the output's grid or as floats, at `first` of every row of the output.
+void join_part(const Operands& op, std::size_t part, std::int64_t first) {
+  const Tensor real = dequantized(op.input_value(part), op.input(part));
+  const Tensor& out = op.output();
+  const std::int64_t width = real.dim(-1);
+  const auto& q = op.output_value().quantization;
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < real.size(); ++i) {
+    const std::int64_t to = i / width * out.dim(-1) + first + i % width;
+    const float x = real.data<float>()[i];
+    if (q) {
+      set_code(out, to, kernels::quantize_value(x, grid_of(*q)));
+    } else {
+      out.data<float>()[to] = x;
+    }
+  }
+}
+
+void join(const Operands& op) {
+  std::int64_t first = 0;
+  for (std::size_t part = 0; part < op.node.inputs.size(); ++part) {
+    join_part(op, part, first);
+    first += op.input(part).dim(-1);
+  }
+}
+
 void activate(const Operands& op, kernels::Activation activation) {
   const Tensor& x = op.input(0);
   if (const auto& q = op.output_value().quantization) {
@@ -165,6 +191,8 @@ void run_reference(const Operands& op) {
       return run_linear_map(op);
     case Op::kAdd:
       return add(op);
+    case Op::kConcat:
+      return join(op);
     case Op::kRelu:
       return activate(op, kernels::Activation::kRelu);
     case Op::kRelu6:

@@ -24,6 +24,8 @@ const std::map<std::string_view, Op>& known_operations() {
       {"conv2d", Op::kConv2d},
       {"quantized_add", Op::kAdd},
       {"add", Op::kAdd},
+      {"quantized_concat", Op::kConcat},
+      {"concat", Op::kConcat},
       {"quantized_relu", Op::kRelu},
       {"relu", Op::kRelu},
       {"quantized_relu6", Op::kRelu6},

@@ -1,5 +1,6 @@
 #include "framework/evaluate.h"
 
+#include <stdexcept>
 #include <vector>
 
 #include "framework/error.h"
@@ -16,19 +17,38 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   return correct;
 }
 
+const char* loss_name(Loss::Type type) {
+  switch (type) {
+    case Loss::Type::kCrossEntropy:
+      return "cross_entropy";
+    case Loss::Type::kMeanSquaredError:
+      return "mse";
+    case Loss::Type::kHuber:
+      return "huber";
+  }
+  return "unknown";
+}
+
 void validate_loss(const Loss& loss, const Tensor& targets) {
   const bool classes = targets.dtype() == DType::kI64;
   if (classes != (loss.type == Loss::Type::kCrossEntropy)) {
-    throw InputError(classes ? "the loss mse needs float targets, the dataset has class labels"
-                             : "the loss cross_entropy needs class labels, the dataset has floats");
+    throw InputError(std::string("the loss ") + loss_name(loss.type) +
+                     (classes ? " needs float targets, the dataset has class labels"
+                              : " needs class labels, the dataset has floats"));
   }
 }
 
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets) {
   validate_loss(loss, targets);
-  return loss.type == Loss::Type::kCrossEntropy
-             ? cross_entropy(outputs, targets, loss.label_smoothing)
-             : mse_loss(outputs, targets);
+  switch (loss.type) {
+    case Loss::Type::kCrossEntropy:
+      return cross_entropy(outputs, targets, loss.label_smoothing);
+    case Loss::Type::kMeanSquaredError:
+      return mse_loss(outputs, targets);
+    case Loss::Type::kHuber:
+      return huber_loss(outputs, targets, loss.huber_delta);
+  }
+  throw std::logic_error("[loss] unknown type");
 }
 
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
@@ -39,7 +59,8 @@ Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& nor
   options.normalization = normalization;
   DataLoader loader(dataset, options);
   loader.start(0);
-  const Loss plain{.type = loss.type};
+  Loss plain = loss;
+  plain.label_smoothing = 0;
   ForwardContext context;
   double loss_sum = 0;
   std::int64_t correct = 0;

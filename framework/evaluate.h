@@ -11,10 +11,14 @@ namespace steelyard {
 
 // The training objective.
 struct Loss {
-  enum class Type { kCrossEntropy, kMeanSquaredError };
+  enum class Type { kCrossEntropy, kMeanSquaredError, kHuber };
   Type type = Type::kCrossEntropy;
   double label_smoothing = 0.0;  // cross-entropy only
+  double huber_delta = 1.0;      // Huber only
 };
+
+// As recipes spell it: "cross_entropy".
+const char* loss_name(Loss::Type type);
 
 // Throws InputError when targets are of the wrong kind for the loss.
 void validate_loss(const Loss& loss, const Tensor& targets);

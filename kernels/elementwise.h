@@ -35,6 +35,11 @@ double sum_of_squares(std::int64_t n, const T* x);
 template <typename T>
 double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a);
 
+// Mean in double of 0.5 d^2 where |d| <= delta, else delta (|d| - 0.5 delta), d = a - b; grad_a =
+// clamp(d, -delta, delta) / n when not null.
+template <typename T>
+double mean_huber_error(std::int64_t n, const T* a, const T* b, double delta, T* grad_a);
+
 // Number of elements that are NaN or infinite.
 template <typename T>
 std::int64_t count_non_finite(std::int64_t n, const T* x);
@@ -45,6 +50,11 @@ void nhwc_to_nchw(std::int64_t batch, std::int64_t pixels, std::int64_t channels
 template <typename T>
 void nchw_to_nhwc(std::int64_t batch, std::int64_t pixels, std::int64_t channels, const T* x, T* y);
 // (nhwc_to_nchw is also instantiated for int8_t and uint8_t.)
+
+// y[r, c] = x[r, c] for the first `columns` of every row; strides count elements from row to row.
+template <typename T>
+void copy_columns(std::int64_t rows, std::int64_t columns, const T* x, std::int64_t x_stride, T* y,
+                  std::int64_t y_stride);
 
 // One SGD step (PyTorch's formulas): g = grad + weight_decay * p; m = momentum * m + g (m = g on
 // the first step, which a zero m gives); p -= lr * (nesterov ? g + momentum * m : m). m is null

@@ -19,4 +19,25 @@ class ReLU6 : public Module {
   std::string type_name() const override { return "ReLU6"; }
 };
 
+// x * Phi(x), by erf (PyTorch's approximate='none').
+class GELU : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "GELU"; }
+};
+
+// x * sigmoid(x).
+class SiLU : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "SiLU"; }
+};
+
+// x * min(max(x + 3, 0), 6) / 6.
+class Hardswish : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "Hardswish"; }
+};
+
 }  // namespace steelyard

@@ -1,7 +1,10 @@
 #include "qat/prepare.h"
 
+#include <algorithm>
+
 #include "framework/error.h"
 #include "layers/activations.h"
+#include "layers/concat.h"
 #include "layers/dropout.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
@@ -10,6 +13,7 @@
 #include "layers/sequential.h"
 #include "qat/fold.h"
 #include "qat/pass_through.h"
+#include "qat/qat_concat.h"
 #include "qat/qat_conv2d.h"
 #include "qat/qat_linear.h"
 #include "qat/qat_pool.h"
@@ -60,9 +64,10 @@ std::string scheme_text(const QuantizerConfig& config) {
 
 // What reads a module's output, as far as placement depends on it.
 enum class Reader {
-  kLayer,  // another layer, or a sum's shortcut: codes
-  kSum,    // a residual sum, as its main branch
-  kNone    // it is the model's output
+  kLayer,   // another layer, or a sum's shortcut: codes
+  kSum,     // a residual sum, as its main branch
+  kConcat,  // a concat, as one of its branches
+  kNone     // it is the model's output
 };
 
 // A Linear or Conv2d with what follows it in its Sequential.
@@ -120,6 +125,7 @@ class Preparer {
       return walk_sequential(*sequential, path, in, reader);
     }
     if (as<Residual>(module)) return swap_residual(slot, path, in, reader);
+    if (as<Concat>(module)) return swap_concat(slot, path, in, reader);
     if (as<Identity>(module)) return in;
     if (is_passive(module)) return swap_passive(slot, path, in);
     if (as<GlobalAvgPool>(module) || as<AvgPool2d>(module)) return swap_average(slot, path, in);
@@ -273,8 +279,10 @@ class Preparer {
   }
 
   static std::string float_output_note(Reader reader) {
-    return reader == Reader::kSum ? "a sum reads it (profile tensorrt)"
-                                  : "the model's output (profile tensorrt)";
+    const char* who = reader == Reader::kSum      ? "a sum reads it"
+                      : reader == Reader::kConcat ? "a concat reads it"
+                                                  : "the model's output";
+    return std::string(who) + " (profile tensorrt)";
   }
 
   Flow keep_chain_in_float(const Chain& chain, const std::string& path, const std::string& reason) {
@@ -374,6 +382,27 @@ class Preparer {
     return {Flow::Kind::kQuantized, path};
   }
 
+  Flow swap_concat(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
+    const std::shared_ptr<Module> concat = slot.module();  // keeps the slots below alive
+    std::vector<Flow> flows;
+    for (const auto& branch : concat->children()) {
+      flows.push_back(walk(*branch, join_path(path, branch->name()), in, Reader::kConcat));
+    }
+    const bool joins_floats = profile_ == Profile::kTensorrt;
+    const bool quantizable =
+        joins_floats || std::none_of(flows.begin(), flows.end(),
+                                     [](auto& flow) { return flow.kind == Flow::Kind::kFloat; });
+    if (std::string reason; targets_.ignored(reason)) return keep_in_float(path, reason);
+    if (!joins_ || !quantizable) {
+      return keep_in_float(path, joins_ ? "a branch is in float" : "no group has activations");
+    }
+    for (const Flow& flow : flows) read_model_input(flow);
+    if (keeps_output_in_float(reader)) return keep_in_float(path, float_output_note(reader));
+    slot.replace(std::make_shared<QatConcat>(*concat, *joins_));
+    row(path, "output", scheme_text(*joins_), joins_->observer.type, "of the joined branches");
+    return {Flow::Kind::kQuantized, path};
+  }
+
   // Containers and layers the walk does not know: children are swapped one by one.
   Flow walk_unknown(Module& module, const std::string& path, const Flow&) {
     if (module.children().empty()) {
@@ -405,7 +434,8 @@ class Preparer {
   TargetMatcher targets_;
   BatchNormFold bn_fold_;
   Profile profile_;
-  // The quantizer of sums and averages, which no target names: the first group's activations.
+  // The quantizer of sums, joins and averages, which no target names: the first group's
+  // activations.
   std::optional<QuantizerConfig> joins_;
   std::optional<QuantizerConfig> input_;
   Plan plan_;

@@ -162,7 +162,8 @@ void Experiment::require_outputs_for_targets() const {
   if (train_.classes != 0 || !recipe_.model.classes) return;
   const Shape expected{train_.size(), *recipe_.model.classes};
   if (train_.targets.shape() != expected) {
-    fail_at(place("model", "classes"), "the loss mse needs targets of the model's outputs " +
+    fail_at(place("model", "classes"), "the loss " + recipe_.train.loss +
+                                           " needs targets of the model's outputs " +
                                            shape_string(expected) + ", the dataset has " +
                                            shape_string(train_.targets.shape()));
   }
@@ -217,9 +218,12 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
 }
 
 Loss Experiment::loss() const {
-  return {.type = recipe_.train.loss == "mse" ? Loss::Type::kMeanSquaredError
-                                              : Loss::Type::kCrossEntropy,
-          .label_smoothing = recipe_.train.label_smoothing};
+  const TrainSpec& train = recipe_.train;
+  return {.type = train.loss == "mse"     ? Loss::Type::kMeanSquaredError
+                  : train.loss == "huber" ? Loss::Type::kHuber
+                                          : Loss::Type::kCrossEntropy,
+          .label_smoothing = train.label_smoothing,
+          .huber_delta = train.huber_delta};
 }
 
 std::unique_ptr<Optimizer> Experiment::make_optimizer() {

@@ -3,10 +3,12 @@
 
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
 #include "layers/dropout.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
+#include "layers/layer_norm.h"
 #include "layers/linear.h"
 #include "layers/pooling.h"
 #include "layers/residual.h"
@@ -97,6 +99,14 @@ std::shared_ptr<Module> make_residual(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Residual>(main.module, shortcut.module, activation);
 }
 
+std::shared_ptr<Module> make_concat(const LayerSpec& spec, Rng& rng) {
+  std::vector<std::shared_ptr<Module>> branches;
+  for (BuiltModule& branch : spec.build_branches("branches", rng)) {
+    branches.push_back(std::move(branch.module));
+  }
+  return std::make_shared<Concat>(branches);
+}
+
 template <typename T>
 std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
   return std::make_shared<T>();
@@ -119,6 +129,11 @@ void add_layers_with_weights(ModelRegistry& registry) {
   registry.add_layer(
       "BatchNorm2d", "normalisation of each channel", {}, [](const LayerSpec& spec, Rng&) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
+      });
+  registry.add_layer(
+      "LayerNorm", "normalisation over the channels or features; in float", {},
+      [](const LayerSpec& spec, Rng&) {
+        return std::make_shared<LayerNorm>(LayerNormOptions{.features = spec.input_shape().back()});
       });
 }
 
@@ -149,6 +164,11 @@ void add_containers(ModelRegistry& registry) {
       {required(registry.layer_list("main", "the branch with the work")),
        registry.layer_list("shortcut", "the other branch; the input when absent"), activation},
       make_residual);
+  registry.add_layer("Concat", "branches of one input, joined along channels or features",
+                     {required(registry.branches("branches",
+                                                 "lists of layers, named branch1, branch2, ...; an "
+                                                 "empty one is the input"))},
+                     make_concat);
   registry.add_layer("Sequential", "layers in a row under one name",
                      {required(registry.layer_list("layers", "first to last"))},
                      [](const LayerSpec& spec, Rng& rng) {
@@ -162,6 +182,9 @@ void add_layers(ModelRegistry& registry) {
   add_layers_with_weights(registry);
   registry.add_layer("ReLU", "max(x, 0)", {}, make_plain<ReLU>);
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
+  registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
+  registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);
+  registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6; in float", {}, make_plain<Hardswish>);
   add_pools(registry);
   registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},
                      make_plain<Flatten>);

@@ -44,6 +44,14 @@ BuiltModule LayerSpec::build_layers(std::string_view key, const Shape& input_sha
   return build_layer_list(at(key), *registry_, input_shape, classes_, rng);
 }
 
+std::vector<BuiltModule> LayerSpec::build_branches(std::string_view key, Rng& rng) const {
+  std::vector<BuiltModule> built;
+  for (const YamlNode& list : at(key).items) {
+    built.push_back(build_layer_list(list, *registry_, input_shape_, classes_, rng));
+  }
+  return built;
+}
+
 ModelRegistry::ModelRegistry()
     : layers_(std::make_unique<Table>()), models_(std::make_unique<Table>()) {}
 
@@ -87,6 +95,13 @@ RecipeOption ModelRegistry::layer_list(const std::string& name, const std::strin
                      .definition = "layer"};
   return {
       .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {layer}};
+}
+
+RecipeOption ModelRegistry::branches(const std::string& name, const std::string& help) const {
+  RecipeOption branch = layer_list("", "");
+  branch.min_items = 0;  // an empty branch is the input itself
+  return {
+      .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {branch}};
 }
 
 RecipeOption ModelRegistry::model_option() const {

@@ -46,6 +46,9 @@ class LayerSpec : public OptionReader {
   // `input_shape`.
   BuiltModule build_layers(std::string_view key, const Shape& input_shape, Rng& rng) const;
 
+  // The same for a list of such lists, all of which take this layer's input.
+  std::vector<BuiltModule> build_branches(std::string_view key, Rng& rng) const;
+
   // Throws InputError with this layer's place.
   [[noreturn]] void fail(const std::string& message) const { fail_at(place(), message); }
 
@@ -74,6 +77,8 @@ class ModelRegistry {
 
   // The option `name`: a list of layers.
   RecipeOption layer_list(const std::string& name, const std::string& help) const;
+  // The option `name`: a list of lists of layers.
+  RecipeOption branches(const std::string& name, const std::string& help) const;
   // The option `model`.
   RecipeOption model_option() const;
 

@@ -28,14 +28,16 @@ std::shared_ptr<Linear> linear(const LayerSpec& spec, std::int64_t in, std::int6
 }
 
 std::shared_ptr<Conv2d> conv(const LayerSpec& spec, std::int64_t in, std::int64_t out,
-                             std::int64_t kernel, std::int64_t stride, Rng& rng) {
-  require_weights(spec, in * kernel * kernel, out);
+                             std::int64_t kernel, std::int64_t stride, Rng& rng,
+                             std::int64_t groups = 1) {
+  require_weights(spec, in / groups * kernel * kernel, out);
   const std::int64_t padding = kernel / 2;
   return std::make_shared<Conv2d>(Conv2dOptions{.in_channels = in,
                                                 .out_channels = out,
                                                 .kernel_size = {kernel, kernel},
                                                 .stride = {stride, stride},
                                                 .padding = {padding, padding},
+                                                .groups = groups,
                                                 .bias = false},
                                   rng);
 }
@@ -146,6 +148,48 @@ std::shared_ptr<Module> build_resnet(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Sequential>(std::move(modules));
 }
 
+std::shared_ptr<Module> activation(const LayerSpec& spec) {
+  if (spec.text("activation") == "relu6") return std::make_shared<ReLU6>();
+  return std::make_shared<ReLU>();
+}
+
+std::shared_ptr<Module> separable_block(const LayerSpec& spec, std::int64_t in, std::int64_t out,
+                                        std::int64_t stride, Rng& rng) {
+  return std::make_shared<Sequential>(
+      Modules{{"conv_dw", kaiming_normal(conv(spec, in, in, 3, stride, rng, in), rng)},
+              {"bn1", batch_norm(in)},
+              {"act1", activation(spec)},
+              {"conv_pw", kaiming_normal(conv(spec, in, out, 1, 1, rng), rng)},
+              {"bn2", batch_norm(out)},
+              {"act2", activation(spec)}});
+}
+
+// Howard et al., "MobileNets", 2017, arXiv:1704.04861, table 1, cut down for small images. The
+// names are those of timm's depthwise separable blocks.
+std::shared_ptr<Module> build_mobilenet(const LayerSpec& spec, Rng& rng) {
+  const std::vector<std::int64_t> channels = spec.integers("channels");
+  const std::vector<std::int64_t> strides = spec.integers("strides");
+  if (channels.size() != strides.size()) {
+    fail_at(spec.at("strides").place, "expected a stride for each of the " +
+                                          std::to_string(channels.size()) + " blocks, got " +
+                                          std::to_string(strides.size()));
+  }
+  std::int64_t in = spec.integer("stem");
+  const std::int64_t stem_stride = spec.integer("stem_stride");
+  auto stem = kaiming_normal(conv(spec, spec.channels(), in, 3, stem_stride, rng), rng);
+  Modules modules{
+      {"conv_stem", std::move(stem)}, {"bn1", batch_norm(in)}, {"act1", activation(spec)}};
+  Modules blocks;
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    blocks.emplace_back(std::to_string(i), separable_block(spec, in, channels[i], strides[i], rng));
+    in = channels[i];
+  }
+  modules.emplace_back("blocks", std::make_shared<Sequential>(std::move(blocks)));
+  modules.emplace_back("avgpool", std::make_shared<GlobalAvgPool>());
+  modules.emplace_back("fc", linear(spec, in, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
 RecipeOption dropout_option() {
   return {.name = "dropout",
           .kind = OptionKind::kNumber,
@@ -156,14 +200,14 @@ RecipeOption dropout_option() {
 }
 
 RecipeOption size_list(const std::string& name, const std::string& help,
-                       const std::string& default_yaml) {
+                       const std::string& default_yaml, double max = 65536) {
   return {.name = name,
           .kind = OptionKind::kList,
           .help = help,
           .default_yaml = default_yaml,
           .min_items = 1,
           .max_items = 64,
-          .members = {{.kind = OptionKind::kInteger, .min = 1, .max = 65536}}};
+          .members = {{.kind = OptionKind::kInteger, .min = 1, .max = max}}};
 }
 
 RecipeOption size_option(const std::string& name, const std::string& help,
@@ -205,6 +249,18 @@ void add_models(ModelRegistry& registry) {
       {size_option("depth", "layers with weights: 6n+2", "8", 8, 1202),
        size_option("width", "channels of the first stage, doubled by each next", "16", 1, 4096)},
       build_resnet);
+  const RecipeOption activation{.name = "activation",
+                                .kind = OptionKind::kChoice,
+                                .help = "after each batch norm",
+                                .default_yaml = "relu",
+                                .choices = {"relu", "relu6"}};
+  registry.add_model(
+      "mobilenet", "depthwise separable convolutions for small images (Howard et al., 2017)",
+      {size_option("stem", "outputs of the first convolution", "32", 1, 4096),
+       size_option("stem_stride", "1, or 2 for images of 64 pixels and more", "1", 1, 2),
+       size_list("channels", "outputs of each block", "[64, 128, 128, 256, 256]"),
+       size_list("strides", "stride of each block", "[1, 2, 1, 2, 1]", 2), activation},
+      build_mobilenet);
 }
 
 ModelRegistry builtin_models() {

@@ -9,8 +9,8 @@
 
 namespace steelyard {
 
-// The registry with every layer of layers/ and the models mlp, cnn and resnet. Names of modules and
-// layouts of weights are PyTorch's.
+// The registry with every layer of layers/ and the models mlp, cnn, resnet and mobilenet. Names of
+// modules and layouts of weights are PyTorch's.
 ModelRegistry builtin_models();
 
 // The models alone, and the layers alone.

@@ -216,7 +216,7 @@ class MarkdownWriter {
     if (option.kind == OptionKind::kChoice && option.choices.empty()) return "one of those below";
     if (option.kind != OptionKind::kList) return describe_expectation(option);
     const RecipeOption& element = option.members.at(0);
-    if (element.kind != OptionKind::kTable) return "list of: " + describe_expectation(element);
+    if (element.kind != OptionKind::kTable) return "list of: " + value_words(element);
     return "list of tables" + (element.definition.empty() ? "" : " (" + element.definition + "s)");
   }
 

@@ -82,13 +82,18 @@ TrainSpec read_train(const OptionReader& from) {
       .optimizer = read_optimizer(from.table("optimizer")),
       .lr_schedule = read_lr_schedule(from.table("lr_schedule"), from.integer("epochs")),
       .loss = from.text("loss"),
+      .huber_delta = from.number("huber_delta"),
       .label_smoothing = from.number("label_smoothing"),
       .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
-      .keep_step_checkpoints = from.boolean("keep_step_checkpoints")};
+      .keep_step_checkpoints = from.boolean("keep_step_checkpoints"),
+      .tensorboard = from.boolean("tensorboard")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
   if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
     fail_at(from.at("keep_step_checkpoints").place,
             "keep_step_checkpoints needs checkpoint_every_steps above 0");
+  }
+  if (train.huber_delta != 1 && train.loss != "huber") {
+    fail_at(from.at("huber_delta").place, "huber_delta needs the loss huber");
   }
   if (train.label_smoothing > 0 && train.loss != "cross_entropy") {
     fail_at(from.at("label_smoothing").place, "label_smoothing needs the loss cross_entropy");

@@ -52,11 +52,13 @@ struct TrainSpec {
   std::int64_t epochs = 0;
   OptimizerSpec optimizer = {};
   LrScheduleSpec lr_schedule = {};
-  std::string loss = {};  // cross_entropy, mse
+  std::string loss = {};  // cross_entropy, mse, huber
+  double huber_delta = 1;
   double label_smoothing = 0;
   std::optional<double> clip_grad_norm = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
+  bool tensorboard = false;
 };
 
 struct QuantizerSpec {

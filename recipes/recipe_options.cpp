@@ -144,7 +144,9 @@ RecipeOption train_option() {
       "train", "How to train.",
       {required(integer("epochs", "", "passes over the training set", 1, 1e6)), optimizer_option(),
        lr_schedule_option(),
-       choice("loss", "cross_entropy", "what is minimised", {"cross_entropy", "mse"}),
+       choice("loss", "cross_entropy", "what is minimised", {"cross_entropy", "mse", "huber"}),
+       above_min(number("huber_delta", "1", "with huber: where the error stops to grow squared", 0,
+                        1e30)),
        number("label_smoothing", "0", "with cross_entropy", 0, 0.999),
        optional(
            above_min(number("clip_grad_norm", "",
@@ -152,7 +154,10 @@ RecipeOption train_option() {
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",
-               "whether checkpoints inside an epoch are kept when the next is written")}));
+               "whether checkpoints inside an epoch are kept when the next is written"),
+       boolean("tensorboard", "false",
+               "whether losses, learning rate and accuracy are also written as TensorBoard events, "
+               "to `events.out.tfevents.steelyard` in the run's folder")}));
 }
 
 const OptionCases& observer_cases() {

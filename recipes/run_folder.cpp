@@ -5,14 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "framework/error.h"
 #include "framework/files.h"
 #include "framework/sha256.h"
+#include "recipes/metrics_log.h"
 
 namespace steelyard {
 namespace {
@@ -22,12 +21,11 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kRecipe = "recipe.yaml";
 constexpr const char* kPlan = "plan.txt";
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kEvents = "events.out.tfevents.steelyard";
 constexpr const char* kSummary = "summary.json";
 constexpr const char* kLast = "last.safetensors";
 constexpr const char* kBest = "best.safetensors";
 constexpr std::uint64_t kMaxRecipeBytes = 256 * 1024;
-constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
-constexpr std::int64_t kStepsPerLine = 10;
 
 bool is_there(const std::filesystem::path& path) {
   std::error_code error;
@@ -36,95 +34,18 @@ bool is_there(const std::filesystem::path& path) {
   return found;
 }
 
-Json to_json(const Metrics& metrics) {
-  Json json{{"loss", metrics.loss}};
-  if (metrics.top1) json["top1"] = *metrics.top1;
-  return json;
-}
-
 void write_text(const std::filesystem::path& path, const std::string& text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
 }
 
-// metrics.jsonl: a line for every few steps, every epoch and the final test.
-class MetricsLog : public TrainerCallback {
- public:
-  // Keeps the lines of a run's first `step` steps and `epochs` complete epochs: a resumed run
-  // writes the others again.
-  void open(const std::filesystem::path& path, std::int64_t step, std::int64_t epochs) {
-    begin_ = Clock::now();
-    path_ = path;
-    const std::string kept = is_there(path) ? lines_until(path, step, epochs) : "";
-    write_text(path, kept);
-    file_.open(path, std::ios::app);
-    if (!file_) throw std::runtime_error(path.string() + ": cannot be written");
-  }
-
-  void on_step_end(const StepReport& report) override {
-    if (report.step % kStepsPerLine != 0) return;
-    line({{"type", "step"},
-          {"step", report.step},
-          {"epoch", report.epoch + 1},
-          {"loss", report.loss},
-          {"lr", report.lr}});
-  }
-
-  void on_epoch_end(const EpochReport& report) override {
-    Json json{{"type", "epoch"},
-              {"step", report.step},
-              {"epoch", report.epoch + 1},
-              {"train_loss", report.train_loss}};
-    if (report.validation) json["validation"] = to_json(*report.validation);
-    json["seconds"] = seconds();
-    line(json);
-  }
-
-  void final_test(std::int64_t step, const Metrics& metrics) {
-    Json json{{"type", "test"}, {"step", step}};
-    json.update(to_json(metrics));
-    json["seconds"] = seconds();
-    line(json);
-  }
-
-  // Of training, over all the processes that worked on the run.
-  double seconds() const {
-    return earlier_seconds_ + std::chrono::duration<double>(Clock::now() - begin_).count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  std::string lines_until(const std::filesystem::path& path, std::int64_t step,
-                          std::int64_t epochs) {
-    std::string kept;
-    const std::string text = read_file(path, kMaxMetricsBytes);
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = text.find('\n', begin);
-      if (end == std::string::npos) break;  // cut off by a crash
-      const Json json = Json::parse(text.substr(begin, end - begin), nullptr, false);
-      const std::string type = json.is_object() ? json.value("type", "") : "";
-      if ((type == "step" && json.value("step", step + 1) <= step) ||
-          (type == "epoch" && json.value("epoch", epochs + 1) <= epochs)) {
-        kept += text.substr(begin, end + 1 - begin);
-        earlier_seconds_ = json.value("seconds", earlier_seconds_);
-      }
-      begin = end + 1;
-    }
-    return kept;
-  }
-
-  void line(const Json& json) {
-    file_ << json.dump() << std::endl;
-    if (!file_) throw std::runtime_error(path_.string() + ": cannot be written");
-  }
-
-  std::filesystem::path path_;
-  Clock::time_point begin_;
-  double earlier_seconds_ = 0;
-  std::ofstream file_;
-};
+void open_log(MetricsLog& log, const RunRequest& request, const Experiment& experiment,
+              std::int64_t step, std::int64_t epochs) {
+  const bool events = experiment.recipe().train.tensorboard;
+  log.open(request.folder / kMetrics, events ? request.folder / kEvents : std::filesystem::path(),
+           step, epochs);
+}
 
 Json summary(const RunRequest& request, const Experiment& experiment, const TrainResult& result,
              const Metrics& final, double seconds) {
@@ -210,7 +131,7 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
                      ": copy one of its checkpoints there, or pass another --run-dir");
   }
   // What a run left that was killed before its first checkpoint would be taken for this one's.
-  for (const char* stale : {kBest, kMetrics, kPlan}) {
+  for (const char* stale : {kBest, kMetrics, kEvents, kPlan}) {
     std::filesystem::remove(request.folder / stale, error);
     if (error) throw InputError((request.folder / stale).string() + ": " + error.message());
   }
@@ -241,7 +162,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   } else if (const auto& calibration = experiment.recipe().calibrate) {
     experiment.calibrate(calibration->batches);
   }
-  log.open(request.folder / kMetrics, trainer.step(), trainer.epochs_done());
+  open_log(log, request, experiment, trainer.step(), trainer.epochs_done());
   const TrainResult result = trainer.run(stop);
   if (result.interrupted) return {.interrupted = true, .final = {}};
 
@@ -253,7 +174,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
 
 Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::int64_t batches) {
   MetricsLog log;
-  log.open(request.folder / kMetrics, 0, 0);
+  open_log(log, request, experiment, 0, 0);
   experiment.calibrate(batches);
   const auto optimizer = experiment.make_optimizer();
   TrainerOptions options = experiment.trainer_options();

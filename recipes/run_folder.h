@@ -47,8 +47,9 @@ struct RunSummary {
 };
 
 // Trains in an opened folder (after restoring last.safetensors when resuming, else after the
-// calibration that the recipe asks for) and writes
-// metrics.jsonl and, at the end, summary.json. `watchers` see every step. Throws TrainingDiverged.
+// calibration that the recipe asks for) and writes metrics.jsonl, TensorBoard events where the
+// recipe wants them and, at the end, summary.json. `watchers` see every step. Throws
+// TrainingDiverged.
 RunSummary train_run(const RunRequest& request, Experiment& experiment,
                      const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop);
 

@@ -58,6 +58,29 @@ void require_targets(const Variable& logits, const Tensor& targets) {
   }
 }
 
+// loss(grad_x or null) computes the mean over all elements.
+template <typename F>
+Variable regression_loss(const char* name, const Attributes& attributes, const Variable& x,
+                         const Tensor& target, const F& loss_and_gradient) {
+  ops::require_defined(name, "an input", x);
+  if (!target.defined() || target.shape() != x.shape() || target.dtype() != x.dtype() ||
+      target.size() < 1) {
+    ops::fail(name,
+              "a target " + std::string(dtype_name(x.dtype())) + " " + shape_string(x.shape()) +
+                  ", not empty",
+              std::string(dtype_name(target.dtype())) + " " + shape_string(target.shape()));
+  }
+  const Tensor grad = gradient_buffer(x);
+  Tensor loss = Tensor::empty(Shape{}, x.dtype(), x.value().device());
+  visit_floating(x.dtype(), name, [&](auto zero) {
+    using T = decltype(zero);
+    T* grad_x = grad.defined() ? grad.data<T>() : nullptr;
+    *loss.data<T>() = static_cast<T>(loss_and_gradient(grad_x));
+  });
+  if (!grad.defined()) return Variable(loss);
+  return record(loss, std::make_shared<LossFunction>(name, attributes, grad), {x});
+}
+
 }  // namespace
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing) {
@@ -79,24 +102,19 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
 }
 
 Variable mse_loss(const Variable& x, const Tensor& target) {
-  ops::require_defined("mse_loss", "an input", x);
-  if (!target.defined() || target.shape() != x.shape() || target.dtype() != x.dtype() ||
-      target.size() < 1) {
-    ops::fail("mse_loss",
-              "a target " + std::string(dtype_name(x.dtype())) + " " + shape_string(x.shape()) +
-                  ", not empty",
-              std::string(dtype_name(target.dtype())) + " " + shape_string(target.shape()));
-  }
-  const Tensor grad = gradient_buffer(x);
-  Tensor loss = Tensor::empty(Shape{}, x.dtype(), x.value().device());
-  visit_floating(x.dtype(), "mse_loss", [&](auto zero) {
-    using T = decltype(zero);
-    *loss.data<T>() = static_cast<T>(
-        kernels::mean_squared_error<T>(target.size(), x.value().data<T>(), target.data<T>(),
-                                       grad.defined() ? grad.data<T>() : nullptr));
+  return regression_loss("mse_loss", {}, x, target, [&]<typename T>(T* grad) {
+    return kernels::mean_squared_error<T>(target.size(), x.value().data<T>(), target.data<T>(),
+                                          grad);
   });
-  if (!grad.defined()) return Variable(loss);
-  return record(loss, std::make_shared<LossFunction>("mse_loss", Attributes{}, grad), {x});
+}
+
+Variable huber_loss(const Variable& x, const Tensor& target, double delta) {
+  if (!(delta > 0)) ops::fail("huber_loss", "delta above 0", ops::number_text(delta));
+  const Attributes attributes{{"delta", ops::number_text(delta)}};
+  return regression_loss("huber_loss", attributes, x, target, [&]<typename T>(T* grad) {
+    return kernels::mean_huber_error<T>(target.size(), x.value().data<T>(), target.data<T>(), delta,
+                                        grad);
+  });
 }
 
 }  // namespace steelyard

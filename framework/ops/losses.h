@@ -14,4 +14,9 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
 // Mean of (x - target)^2 over all elements; equal shapes and dtypes.
 Variable mse_loss(const Variable& x, const Tensor& target);
 
+// Mean over all elements of 0.5 d^2 where |d| <= delta, else delta (|d| - 0.5 delta), d = x -
+// target; equal shapes and dtypes, delta > 0. Source: Huber, "Robust Estimation of a Location
+// Parameter", 1964.
+Variable huber_loss(const Variable& x, const Tensor& target, double delta = 1.0);
+
 }  // namespace steelyard

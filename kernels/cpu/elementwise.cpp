@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -121,6 +122,22 @@ double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a) {
 }
 
 template <typename T>
+double mean_huber_error(std::int64_t n, const T* a, const T* b, double delta, T* grad_a) {
+  const double sum = row_sums(RowChunks(n, 1), [a, b, delta](std::int64_t i, std::int64_t) {
+    const double d = std::abs(double(a[i]) - double(b[i]));
+    return d <= delta ? 0.5 * d * d : delta * (d - 0.5 * delta);
+  })[0];
+  if (grad_a != nullptr) {
+    map(n, [a, b, delta, n, grad_a](std::int64_t i) {
+      const double d = double(a[i]) - double(b[i]);
+      const double clamped = d < -delta ? -delta : d > delta ? delta : d;
+      grad_a[i] = T(clamped / double(n));
+    });
+  }
+  return sum / double(n);
+}
+
+template <typename T>
 std::int64_t count_non_finite(std::int64_t n, const T* x) {
   // Counts up to 2^53 are exact in double.
   return static_cast<std::int64_t>(row_sums(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
@@ -139,6 +156,18 @@ template <typename T>
 void nchw_to_nhwc(std::int64_t batch, std::int64_t pixels, std::int64_t channels, const T* x,
                   T* y) {
   transpose_batch(batch, channels, pixels, x, y);
+}
+
+template <typename T>
+void copy_columns(std::int64_t rows, std::int64_t columns, const T* x, std::int64_t x_stride, T* y,
+                  std::int64_t y_stride) {
+  if (columns == 0) return;
+  parallel_for(rows, std::max<std::int64_t>(1, kGrain / columns),
+               [=](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t r = begin; r < end; ++r) {
+                   std::copy_n(x + r * x_stride, columns, y + r * y_stride);
+                 }
+               });
 }
 
 template void add(std::int64_t, const float*, const float*, float*);
@@ -161,6 +190,8 @@ template double sum_of_squares(std::int64_t, const float*);
 template double sum_of_squares(std::int64_t, const double*);
 template double mean_squared_error(std::int64_t, const float*, const float*, float*);
 template double mean_squared_error(std::int64_t, const double*, const double*, double*);
+template double mean_huber_error(std::int64_t, const float*, const float*, double, float*);
+template double mean_huber_error(std::int64_t, const double*, const double*, double, double*);
 template std::int64_t count_non_finite(std::int64_t, const float*);
 template std::int64_t count_non_finite(std::int64_t, const double*);
 template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const float*, float*);
@@ -171,5 +202,9 @@ template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const std::
                            std::uint8_t*);
 template void nchw_to_nhwc(std::int64_t, std::int64_t, std::int64_t, const float*, float*);
 template void nchw_to_nhwc(std::int64_t, std::int64_t, std::int64_t, const double*, double*);
+template void copy_columns(std::int64_t, std::int64_t, const float*, std::int64_t, float*,
+                           std::int64_t);
+template void copy_columns(std::int64_t, std::int64_t, const double*, std::int64_t, double*,
+                           std::int64_t);
 
 }  // namespace steelyard::kernels

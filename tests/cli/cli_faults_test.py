@@ -42,6 +42,9 @@ class NotFinite(Case):
         self.fail_with(2, "--set model.classes: the loss mse needs targets", "[30, 3]", "[30, 1]",
                        arguments=["validate", recipe, *more, "--set", "model.classes=3"])
         self.assertIn("test loss", self.train(recipe, "run", *more))
+        huber = [*more, "--set", "train.loss=huber", "--set", "train.huber_delta=0.25"]
+        self.assertIn("test loss", self.train(recipe, "huber", *huber))
+        self.assertLess(self.summary("huber")["final"]["loss"], self.summary("run")["final"]["loss"])
 
 
 class Messages(Case):

@@ -7,8 +7,10 @@
 #include "export/trace.h"
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
 #include "layers/flatten.h"
+#include "layers/identity.h"
 #include "layers/linear.h"
 #include "layers/pooling.h"
 #include "layers/residual.h"
@@ -90,6 +92,30 @@ inline std::shared_ptr<Module> residual_net(Rng& rng) {
                                 {"block2", block(6, 10, 2, 40)},
                                 {"pool", std::make_shared<GlobalAvgPool>()},
                                 {"fc", std::make_shared<Linear>(LinearOptions{10, 7}, rng)}});
+}
+
+// [N, 9, 8, 3]: joins of convolutions, a pool, a sum and their own input; a join of flat features.
+inline std::shared_ptr<Module> concat_net(Rng& rng) {
+  using Branches = std::vector<std::shared_ptr<Module>>;
+  using Layers = Sequential::Children;
+  const auto row = [](const Layers& layers) { return std::make_shared<Sequential>(layers); };
+  const auto relu = [] { return std::make_shared<ReLU>(); };
+  const auto first = std::make_shared<Concat>(
+      Branches{row({conv(3, 4, 1, 1, rng), relu()}),
+               row({conv(3, 6, 3, 1, rng, 1, false), norm(6, 1), std::make_shared<ReLU6>()}),
+               row({std::make_shared<MaxPool2d>(Pool2dGeometry{{3, 3}, {1, 1}, {1, 1}}),
+                    conv(3, 2, 1, 1, rng)})});
+  const auto second = std::make_shared<Concat>(
+      Branches{std::make_shared<Identity>(), row({conv(12, 8, 3, 1, rng), relu()}),
+               std::make_shared<Residual>(conv(12, 12, 3, 1, rng), nullptr, relu())});
+  const auto third = std::make_shared<Concat>(
+      Branches{std::make_shared<Linear>(LinearOptions{32, 6}, rng), std::make_shared<Identity>()});
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"join1", first},
+                                {"join2", second},
+                                {"pool", std::make_shared<GlobalAvgPool>()},
+                                {"join3", third},
+                                {"fc", std::make_shared<Linear>(LinearOptions{38, 7}, rng)}});
 }
 
 inline Tensor images(std::int64_t count, std::uint64_t seed) {

@@ -50,6 +50,15 @@ TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
   }
 }
 
+TEST(GraphFile, KeepsJoins) {
+  const TemporaryFolder folder;
+  Rng rng(2);
+  const auto model = quantized_model(testing::concat_net(rng), w8a8());
+  const Graph graph = trace(*model, images(1, 1), "net").graph;
+  save_graph(folder.path() / "m", graph);
+  EXPECT_EQ(to_string(load_graph(folder.path() / "m")), to_string(graph));
+}
+
 TEST(GraphFile, KeepsFloatLayers) {
   const TemporaryFolder folder;
   const Graph graph = graph_of(8, {"fc2"});

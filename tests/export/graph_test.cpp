@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -106,6 +107,26 @@ TEST_P(Validate, NamesWhatDoesNotFit) {
 
 INSTANTIATE_TEST_SUITE_P(Damages, Validate, ::testing::ValuesIn(damages()),
                          [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Validate, NamesJoinsThatDoNotFit) {
+  Rng rng(2);
+  const auto model = quantized_model(testing::concat_net(rng), w8a8());
+  const Graph graph = trace(*model, images(1, 1), "net").graph;
+  const auto join = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                 [](const Node& node) { return node.name == "join1"; });
+  ASSERT_NE(join, graph.nodes.end());
+  const auto message = [&](const std::function<void(Graph&, Node&)>& damage) {
+    Graph damaged = graph;
+    damage(damaged, damaged.nodes[static_cast<std::size_t>(join - graph.nodes.begin())]);
+    return message_of<std::invalid_argument>([&] { validate(damaged); });
+  };
+  EXPECT_EQ(message([](Graph&, Node& node) { node.inputs.pop_back(); }),
+            "[graph] join1 (concat): expected the output [9, 8, 10], got [9, 8, 12]");
+  EXPECT_EQ(message([](Graph&, Node& node) { node.inputs.clear(); }),
+            "[graph] join1 (concat): wrong number of inputs");
+  EXPECT_EQ(message([](Graph& g, Node& node) { node.inputs[0] = g.input; }),
+            "[graph] join1 (concat): a quantized join needs quantized operands");
+}
 
 TEST(Graph, CountsPackedParameters) {
   Graph graph = a_graph();

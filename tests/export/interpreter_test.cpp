@@ -31,6 +31,10 @@ std::vector<Case> cases() {
           {"residual_signed", testing::residual_net, w8a8(8, /*symmetric=*/true)},
           {"every_layer_tensorrt", testing::every_layer, testing::tensorrt(8)},
           {"residual_tensorrt", testing::residual_net, testing::tensorrt(8)},
+          {"concat", testing::concat_net, w8a8()},
+          {"concat_w4", testing::concat_net, w8a8(4)},
+          {"concat_signed", testing::concat_net, w8a8(8, /*symmetric=*/true)},
+          {"concat_tensorrt", testing::concat_net, testing::tensorrt(8)},
           {"residual_tensorrt_w4", testing::residual_net, testing::tensorrt(4)}};
 }
 

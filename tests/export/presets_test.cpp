@@ -71,7 +71,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"cnn_tensorrt", "fashion-mnist-cnn-w8a8", kTensorrt},
                       Case{"resnet", "fashion-mnist-resnet-w8a8", kOrt},
                       Case{"resnet_w4a8", "fashion-mnist-resnet-w8a8", kW4},
-                      Case{"resnet_tensorrt", "fashion-mnist-resnet-w8a8", kTensorrt}),
+                      Case{"resnet_tensorrt", "fashion-mnist-resnet-w8a8", kTensorrt},
+                      Case{"mobilenet", "fashion-mnist-mobilenet-w8a8", kOrt},
+                      Case{"mobilenet_w4a8", "fashion-mnist-mobilenet-w8a8", kW4},
+                      Case{"mobilenet_tensorrt", "fashion-mnist-mobilenet-w8a8", kTensorrt}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(DeployedGraph, RefusesWhatIsNotReady) {

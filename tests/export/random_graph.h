@@ -59,7 +59,7 @@ class RandomGraph {
   }
 
   void add_image_operation() {
-    switch (pick(0, 5)) {
+    switch (pick(0, 6)) {
       case 0:
         return pool(deploy::Op::kMaxPool2d);
       case 1:
@@ -68,6 +68,8 @@ class RandomGraph {
         return keep(pick(0, 1) == 0 ? deploy::Op::kRelu : deploy::Op::kRelu6, shape());
       case 3:
         return residual();
+      case 4:
+        return join();
       default:
         return conv(pick(1, 3), pick(1, 2), pick_activation());
     }
@@ -97,6 +99,16 @@ class RandomGraph {
     node.weights = weights({in[2], in[2], 3, 3});
     last_ = finish(node, in);
     last_ = finish(make_node(deploy::Op::kAdd, {last_, shortcut}, pick_activation()), in);
+  }
+
+  // Joins a convolution, what it read, and one of the values of the same size before.
+  void join() {
+    const std::size_t read = last_;
+    const Shape in = shape();
+    conv(1, 1, pick_activation());
+    std::vector<std::size_t> parts{last_, read};
+    if (shape()[0] != in[0] || shape()[1] != in[1]) return;
+    last_ = finish(make_node(deploy::Op::kConcat, parts), {in[0], in[1], in[2] + shape()[2]});
   }
 
   void pool(deploy::Op op) {

@@ -78,6 +78,7 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   const std::string no_floats = "Conv Gemm Add AveragePool GlobalAveragePool FusedConv FusedGemm";
   const Expected layers{true, "QLinearConv QGemm", no_floats};
   const Expected residual{true, "QLinearConv QGemm QLinearAdd QLinearGlobalAveragePool", no_floats};
+  const Expected concat{true, "QLinearConv QGemm QLinearConcat", no_floats + " Concat"};
   const Expected floats{false, "QLinearConv QGemm Conv", ""};
   const Expected close{false, "", ""};
   OnnxOptions int8;
@@ -96,6 +97,11 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
                        tensorrt);
   writer.write_network("layers_tensorrt", testing::every_layer, testing::tensorrt(8), close,
                        tensorrt);
+  writer.write_network("concat", testing::concat_net, w8a8(), concat);
+  writer.write_network("concat_signed", testing::concat_net, w8a8(8, true), concat);
+  writer.write_network("concat_w4", testing::concat_net, w8a8(4), close);
+  writer.write_network("concat_tensorrt", testing::concat_net, testing::tensorrt(8), close,
+                       tensorrt);
   qat::QuantizeConfig partly = w8a8();
   partly.ignore = {"fc2", "conv2"};
   writer.write_network("partly_float", testing::every_layer, partly, floats);
@@ -103,6 +109,7 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   narrow.groups[0].config.activations->scheme.bits = 4;
   writer.write_network("layers_a4", testing::every_layer, narrow, layers);
   writer.write_network("residual_a4", testing::residual_net, narrow, residual);
+  writer.write_network("concat_a4", testing::concat_net, narrow, concat);
   for (unsigned seed = 1; seed <= random_graphs; ++seed) {
     const testing::RandomGraph random(seed, seed % 2 == 0 ? DType::kU8 : DType::kI8);
     writer.write("random" + std::to_string(seed), random.graph(), random.inputs(),

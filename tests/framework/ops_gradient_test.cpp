@@ -7,13 +7,17 @@
 
 #include "framework/ops/add.h"
 #include "framework/ops/batch_norm.h"
+#include "framework/ops/concat.h"
 #include "framework/ops/conv2d.h"
 #include "framework/ops/dropout.h"
+#include "framework/ops/embedding.h"
 #include "framework/ops/flatten.h"
+#include "framework/ops/layer_norm.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/losses.h"
 #include "framework/ops/pool.h"
 #include "framework/ops/relu.h"
+#include "framework/ops/smooth_activations.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -45,9 +49,24 @@ const std::vector<OpCase>& op_cases() {
       // spread_tensor stays 0.05 away from 0 and from 6.
       {"relu", {spread_tensor({3, 5})}, [](const Vs& v) { return relu(v[0]); }},
       {"relu6", {spread_tensor({10, 15})}, [](const Vs& v) { return relu6(v[0]); }},
+      {"gelu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return gelu(v[0]); }},
+      {"silu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return silu(v[0]); }},
+      {"hardswish", {spread_tensor({10, 15})}, [](const Vs& v) { return hardswish(v[0]); }},
+      {"layer_norm",
+       {random_tensor({2, 3, 5}, 1), random_tensor({5}, 2), random_tensor({5}, 3)},
+       [](const Vs& v) { return layer_norm(v[0], v[1], v[2]); }},
+      {"embedding",
+       {random_tensor({4, 3}, 1)},
+       [](const Vs& v) {
+         return embedding(Tensor::from<std::int64_t>({3, 0, 3, 1}, {2, 2}), v[0]);
+       }},
       {"add",
        {random_tensor({2, 3}, 1), random_tensor({2, 3}, 2)},
        [](const Vs& v) { return add(v[0], v[1]); }},
+      {"concat",
+       {random_tensor({2, 3, 2}, 1), random_tensor({2, 3, 1}, 2), random_tensor({2, 3, 4}, 3)},
+       [](const Vs& v) { return concat(v); }},
+      {"concat", {random_tensor({3, 2}, 1)}, [](const Vs& v) { return concat(v); }},
       {"flatten", {random_tensor({2, 2, 3, 4}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
       {"flatten", {random_tensor({2, 1, 1, 4}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
       {"flatten", {random_tensor({2, 3, 2, 1}, 1)}, [](const Vs& v) { return flatten(v[0]); }},
@@ -88,6 +107,11 @@ const std::vector<OpCase>& op_cases() {
        {random_tensor({2, 3}, 1)},
        [](const Vs& v) {
          return mse_loss(v[0], random_tensor({2, 3}, 2));
+       }},
+      {"huber_loss",
+       {random_tensor({4, 5}, 1)},
+       [](const Vs& v) {
+         return huber_loss(v[0], random_tensor({4, 5}, 2), 0.4);
        }},
   };
   return all;

@@ -103,6 +103,17 @@ TEST(MseLoss, ValueAndGradients) {
   EXPECT_TRUE(gradcheck([&] { return mse_loss(x, target); }, {x}));
 }
 
+TEST(HuberLoss, ValueAndErrors) {
+  const Tensor target = Tensor::zeros({1, 4});
+  const Variable x(Tensor::from<float>({0.5F, -1, 3, -5}, {1, 4}));
+  EXPECT_FLOAT_EQ(static_cast<float>(huber_loss(x, target).value().item()),
+                  (0.125F + 0.5F + 2.5F + 4.5F) / 4);
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { huber_loss(x, target, 0); }),
+            "[huber_loss] expected delta above 0, got 0");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { huber_loss(x, Tensor::zeros({4})); }),
+            "[huber_loss] expected a target f32 [1, 4], not empty, got f32 [4]");
+}
+
 TEST(MseLoss, Errors) {
   const Variable x(Tensor::zeros({2, 3}));
   EXPECT_EQ(message_of<std::invalid_argument>([&] {

@@ -7,7 +7,10 @@
 #include <stdexcept>
 
 #include "framework/ops/add.h"
+#include "framework/ops/concat.h"
+#include "framework/ops/embedding.h"
 #include "framework/ops/flatten.h"
+#include "framework/ops/layer_norm.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/relu.h"
 #include "tests/support/gradcheck.h"
@@ -99,6 +102,60 @@ TEST(Add, SumsAndChecksShapes) {
   EXPECT_EQ(
       message_of<std::invalid_argument>([&] { add(a, Variable(Tensor::zeros({2}, DType::kF64))); }),
       "[add] expected second operand of dtype f32, got f64");
+}
+
+TEST(LayerNorm, NormalisesEachRow) {
+  const Variable x(Tensor::from<float>({1, 3, 10, 10}, {2, 2}));
+  const Variable gamma(Tensor::from<float>({2, 1}, {2})), beta(Tensor::from<float>({0, 5}, {2}));
+  const auto y = values(layer_norm(x, gamma, beta, 1e-12).value());
+  EXPECT_NEAR(y[0], -2, 1e-6);
+  EXPECT_NEAR(y[1], 6, 1e-6);
+  EXPECT_EQ(y[2], 0);
+  EXPECT_EQ(y[3], 5);
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([&] { layer_norm(x, Variable(Tensor::zeros({3})), beta); }),
+      "[layer_norm] expected gamma [2], got [3]");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { layer_norm(x, gamma, beta, 0); }),
+            "[layer_norm] expected eps above 0, got 0");
+}
+
+TEST(Embedding, ChoosesRows) {
+  const Variable table(Tensor::from<float>({1, 2, 3, 4, 5, 6}, {3, 2}));
+  const Tensor y = embedding(Tensor::from<std::int64_t>({2, 0}, {1, 2}), table).value();
+  EXPECT_EQ(y.shape(), (Shape{1, 2, 2}));
+  EXPECT_THAT(values(y), ElementsAre(5, 6, 1, 2));
+  EXPECT_EQ(message_of<std::out_of_range>([&] {
+              embedding(Tensor::from<std::int64_t>({0, 3}, {2}), table);
+            }),
+            "[embedding] expected indices in [0, 3), got 3 at index 1");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { embedding(Tensor::zeros({2}), table); }),
+            "[embedding] expected i64 indices, got f32");
+}
+
+TEST(Concat, JoinsTheLastDimensionAndSplitsIt) {
+  const Tensor a = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+  const Tensor b = Tensor::from<float>({5, 6}, {2, 1});
+  const Tensor joined = concat({Variable(a), Variable(b)}).value();
+  EXPECT_EQ(joined.shape(), (Shape{2, 3}));
+  EXPECT_THAT(values(joined), ElementsAre(1, 2, 5, 3, 4, 6));
+  EXPECT_THAT(values(split(joined, {2, 1})[0]), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(values(split(joined, {2, 1})[1]), ElementsAre(5, 6));
+  EXPECT_EQ(concat({Variable(a), Variable(Tensor::zeros({2, 0}))}).shape(), (Shape{2, 2}));
+}
+
+TEST(Concat, Errors) {
+  const Variable a(Tensor::zeros({2, 3}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { concat({}); }),
+            "[concat] expected at least one tensor, got none");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              concat({a, Variable(Tensor::zeros({3, 3}))});
+            }),
+            "[concat] expected shapes that differ in the last dimension only, got [2, 3] and [3, "
+            "3]");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              concat({a, Variable(Tensor::zeros({2, 3}, DType::kF64))});
+            }),
+            "[concat] expected tensors of dtype f32, got f64");
 }
 
 TEST(Flatten, GivesChannelMajorRows) {

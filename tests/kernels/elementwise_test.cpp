@@ -53,6 +53,21 @@ TYPED_TEST(Elementwise, Relu) {
   EXPECT_EQ(grad, (std::vector<T>{0, 0, 0, 0, 5, 0, 0, 0, 5}));
 }
 
+TYPED_TEST(Elementwise, CopiesColumnsOfWiderRows) {
+  using T = TypeParam;
+  for (const std::int64_t rows : {0, 1, 3, 20000}) {
+    for (const std::int64_t columns : {0, 1, 5}) {
+      const auto x = random_values<T>(rows * 7, 1);
+      std::vector<T> y(rows * 6, T(9));
+      copy_columns(rows, columns, x.data() + 2, 7, y.data() + 1, 6);
+      for (std::int64_t i = 0; i < rows * 6; ++i) {
+        const std::int64_t c = i % 6 - 1;
+        ASSERT_EQ(y[i], c >= 0 && c < columns ? x[i / 6 * 7 + 2 + c] : T(9));
+      }
+    }
+  }
+}
+
 TYPED_TEST(Elementwise, BiasAndColumnSums) {
   using T = TypeParam;
   for (const auto& [rows, channels] : std::vector<std::pair<int, int>>{
@@ -70,6 +85,19 @@ TYPED_TEST(Elementwise, BiasAndColumnSums) {
     EXPECT_EQ(in_place, y);
     test::expect_sums(sums, expected);
   }
+}
+
+TYPED_TEST(Elementwise, HuberIsSquaredUpToDeltaAndThenLinear) {
+  using T = TypeParam;
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> a = {0, 1, -1, T(2.5), -4}, b(5, T(0)), bad = {0, nan, 0, 0, 0};
+  std::vector<T> grad(5);
+  // 0, 0.5, 0.5, 2 * 2.5 - 2, 2 * 4 - 2 with delta 2.
+  EXPECT_DOUBLE_EQ(mean_huber_error(5, a.data(), b.data(), 2, grad.data()), (1 + 3.0 + 6.0) / 5);
+  EXPECT_EQ(grad, (std::vector<T>{0, T(0.2), T(-0.2), T(0.4), T(-0.4)}));
+  EXPECT_DOUBLE_EQ(mean_huber_error<T>(5, a.data(), b.data(), 2, nullptr), 2);
+  EXPECT_TRUE(std::isnan(mean_huber_error(5, bad.data(), b.data(), 2, grad.data())));
+  EXPECT_TRUE(std::isnan(grad[1]));
 }
 
 TYPED_TEST(Elementwise, SumsInDouble) {

@@ -1,7 +1,10 @@
 steelyard_add_tests(float_kernels_test
   SOURCES
+    activation_test.cpp
     conv_test.cpp
     elementwise_test.cpp
+    embedding_test.cpp
+    layer_norm_test.cpp
     matmul_test.cpp
     norm_test.cpp
     pool_test.cpp

@@ -1,4 +1,4 @@
-// Sequential and Residual: order, names and replaced children.
+// Sequential, Residual, Concat; Embedding: order, names and replaced children.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,9 @@
 
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
+#include "layers/embedding.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
 #include "layers/linear.h"
@@ -75,6 +77,32 @@ TEST(Residual, AddsTheShortcutThenActivates) {
   EXPECT_THAT(run(activated), ElementsAre(3, 0));
   Residual projected(times(2), times(10), std::make_shared<ReLU6>());
   EXPECT_THAT(run(projected), ElementsAre(6, 0));
+}
+
+TEST(Concat, JoinsItsNamedBranches) {
+  const auto model = std::make_shared<Concat>(
+      std::vector<std::shared_ptr<Module>>{times(2), std::make_shared<Identity>()});
+  EXPECT_THAT(run(*model), ElementsAre(2, -4, 1, -2));
+  EXPECT_THAT(names(model->named_parameters()), ElementsAre("branch1.weight"));
+  model->slot("branch2").replace(times(3));
+  EXPECT_THAT(run(*model), ElementsAre(2, -4, 3, -6));
+  Concat named({{"a", times(1)}, {"b", times(5)}});
+  EXPECT_THAT(names(named.named_parameters()), ElementsAre("a.weight", "b.weight"));
+  EXPECT_EQ(message_of<std::invalid_argument>([] { Concat none(Concat::NamedBranches{}); }),
+            "[Concat] expected branches, got none");
+}
+
+TEST(Embedding, LooksUpItsWeight) {
+  Rng rng(1);
+  Embedding layer({.count = 5, .width = 3}, rng);
+  ForwardContext context;
+  const Variable y = layer.forward(Variable(Tensor::from<std::int64_t>({4, 1}, {2})), context);
+  EXPECT_EQ(y.shape(), (Shape{2, 3}));
+  EXPECT_EQ(layer.named_parameters()[0].name, "weight");
+  EXPECT_EQ(values(y.value())[0], values(layer.named_parameters()[0].variable.value())[12]);
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([&] { Embedding none({.count = 0, .width = 3}, rng); }),
+      "[Embedding] expected count and width of at least 1, got 0 and 3");
 }
 
 TEST(Residual, EverySlotCanBeReplaced) {

@@ -8,10 +8,12 @@
 
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
 #include "layers/dropout.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
+#include "layers/layer_norm.h"
 #include "layers/linear.h"
 #include "layers/pooling.h"
 #include "layers/residual.h"
@@ -89,6 +91,11 @@ const std::vector<LayerCase>& layer_cases() {
       {"BatchNorm2dFrozen", image, [](Rng&) { return norm(4, true); }},
       {"ReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<ReLU>(); }},
       {"ReLU6", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<ReLU6>(); }},
+      {"GELU", image, [](Rng&) { return std::make_shared<GELU>(); }},
+      {"SiLU", image, [](Rng&) { return std::make_shared<SiLU>(); }},
+      {"Hardswish", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Hardswish>(); }},
+      {"LayerNorm", image,
+       [](Rng&) { return std::make_shared<LayerNorm>(LayerNormOptions{.features = 4}); }},
       {"MaxPool2d", spread_tensor({1, 5, 5, 2}),
        [](Rng&) {
          return std::make_shared<MaxPool2d>(Pool2dGeometry{{3, 3}, {2, 2}, {1, 1}});
@@ -115,6 +122,12 @@ const std::vector<LayerCase>& layer_cases() {
        [](Rng& rng) {
          return std::make_shared<Residual>(conv({4, 4, {3, 3}, {1, 1}, {1, 1}}, rng), nullptr,
                                            std::make_shared<ReLU>());
+       }},
+      {"Concat", image,
+       [](Rng& rng) {
+         return std::make_shared<Concat>(std::vector<std::shared_ptr<Module>>{
+             conv({4, 3, {1, 1}}, rng), std::make_shared<Identity>(),
+             conv({4, 2, {3, 3}, {1, 1}, {1, 1}}, rng)});
        }},
       {"ResidualBlock", image, [](Rng& rng) { return block(4, 3, false, rng); }},
       {"ResidualBlockFrozen", image, [](Rng& rng) { return block(4, 3, true, rng); }},

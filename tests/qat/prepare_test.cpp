@@ -252,6 +252,26 @@ TEST(Prepare, AFloatLayerInTheMiddleGetsAnInputQuantizerBehindIt) {
   EXPECT_TRUE(quantized(prepared.model->forward(x, training)));
 }
 
+TEST(Prepare, ASmoothActivationStaysInFloatAndItsReaderQuantizes) {
+  for (const std::shared_ptr<Module>& module :
+       {std::shared_ptr<Module>(std::make_shared<GELU>()),
+        std::shared_ptr<Module>(std::make_shared<SiLU>()),
+        std::shared_ptr<Module>(std::make_shared<Hardswish>())}) {
+    Rng rng(1);
+    const PreparedModel prepared =
+        prepare(std::make_shared<Sequential>(Sequential::NamedChildren{
+                    {"a", conv3x3(3, 6, rng)}, {"act", module}, {"b", conv3x3(6, 6, rng)}}),
+                config_for({"Conv2d"}));
+    EXPECT_EQ(find_row(prepared.plan, "act", "-").quantized, "float");
+    EXPECT_EQ(find_row(prepared.plan, "act", "-").note,
+              module->type_name() + " has no quantized form");
+    EXPECT_EQ(find_row(prepared.plan, "b", "input").note, "its producer is in float");
+    ForwardContext training{.training = true, .rng = &rng};
+    const Variable x(random_tensor({2, 8, 8, 3}, 1, DType::kF32));
+    EXPECT_TRUE(quantized(prepared.model->forward(x, training)));
+  }
+}
+
 class OwnModule : public Module {
  public:
   explicit OwnModule(Rng& rng)

@@ -130,6 +130,26 @@ TEST(Models, ResNetTakesAnySizeAndAsksForADepthOf6nPlus2) {
             "r.yaml:4:30: expected a depth of 6n+2 (8, 14, 20, ...), got 18");
 }
 
+TEST(Models, MobileNetHasTimmsNamesAndFitsSmallImages) {
+  const auto model = build("{type: mobilenet, channels: [64, 128], strides: [1, 2]}", {28, 28, 1});
+  std::vector<std::string> names;
+  for (const NamedParameter& p : model->named_parameters()) {
+    if (p.name.ends_with("weight")) names.push_back(p.name);
+  }
+  EXPECT_THAT(names,
+              ElementsAre("conv_stem.weight", "bn1.weight", "blocks.0.conv_dw.weight",
+                          "blocks.0.bn1.weight", "blocks.0.conv_pw.weight", "blocks.0.bn2.weight",
+                          "blocks.1.conv_dw.weight", "blocks.1.bn1.weight",
+                          "blocks.1.conv_pw.weight", "blocks.1.bn2.weight", "fc.weight"));
+  EXPECT_EQ(model->named_parameters()[3].variable.shape(), (Shape{32, 1, 3, 3}));
+  for (const Shape& size : {Shape{28, 28, 1}, Shape{32, 32, 3}, Shape{3, 2, 1}}) {
+    EXPECT_EQ(output_shape(*build("{type: mobilenet}", size), {2, size[0], size[1], size[2]}),
+              (Shape{2, 10}));
+  }
+  EXPECT_EQ(build_rejection("{type: mobilenet, strides: [1, 2]}", {28, 28, 1}),
+            "r.yaml:4:35: expected a stride for each of the 5 blocks, got 2");
+}
+
 TEST(Models, ResNetConvolutionsStartWithVarianceTwoOverFanOut) {
   const auto model = build("{type: resnet, depth: 8, width: 32}", {8, 8, 3});
   for (const NamedParameter& p : model->named_parameters()) {
@@ -175,6 +195,21 @@ TEST(Models, ALayerOfTooManyWeightsIsRefusedBeforeItIsMade) {
               HasSubstr("expected a layer of at most 268435456 weights"));
   EXPECT_THAT(build_rejection("{type: cnn, channels: [65536, 65536]}", {8, 8, 1}),
               HasSubstr("expected a layer of at most 268435456 weights, got 589824 x 65536"));
+}
+
+TEST(LayerList, ConcatJoinsBranchesOfLayers) {
+  const std::string join =
+      "{layers: [{type: Concat, name: join, branches: [[{type: Conv2d, out_channels: 4, "
+      "kernel_size: 1}, {type: ReLU}], [{type: Conv2d, name: a, out_channels: 2, kernel_size: 3, "
+      "padding: 1}], []]}, {type: GlobalAvgPool}, {type: Linear, out_features: 10}]}";
+  const auto model = build(join, {5, 4, 3});
+  EXPECT_EQ(output_shape(*model, {2, 5, 4, 3}), (Shape{2, 10}));
+  EXPECT_EQ(model->named_parameters()[0].name, "join.branch1.0.weight");
+  EXPECT_EQ(model->named_parameters()[2].name, "join.branch2.a.weight");
+  EXPECT_EQ(model->slot("join")->children().size(), 3U);
+  EXPECT_THAT(
+      build_rejection("{layers: [{type: Concat, branches: [[{type: Flatten}], []]}]}", {5, 4, 3}),
+      HasSubstr("[concat] expected shapes that differ in the last dimension only"));
 }
 
 TEST(LayerList, InfersSizesAndNamesByIndexOrName) {

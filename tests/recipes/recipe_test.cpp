@@ -175,18 +175,19 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:14:40: expected one of min_max, moving_average, histogram, "
                   "percentile, mse, entropy, got 'histogran' (did you mean 'histogram'?)"},
         BadRecipe{"ModelType", "type: cnn", "type: cnnn",
-                  "r.yaml:4:15: expected one of mlp, cnn, resnet, got 'cnnn' (did you mean "
-                  "'cnn'?)"},
+                  "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got 'cnnn' (did you "
+                  "mean 'cnn'?)"},
         BadRecipe{"KeyOfAnotherCase", "lr: 0.001", "lr: 0.001, momentum: 0.9",
                   "r.yaml:7:39: key 'momentum' applies only to type sgd"},
         BadRecipe{"ModelWithoutTypeAndLayers", "{type: cnn}", "{classes: 10}",
                   "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
         BadRecipe{"ModelWithTypeAndLayers", "{type: cnn}", "{type: cnn, layers: [{type: Flatten}]}",
                   "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
-        BadRecipe{"UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
-                  "r.yaml:4:25: expected one of Linear, Conv2d, BatchNorm2d, ReLU, ReLU6, "
-                  "MaxPool2d, AvgPool2d, GlobalAvgPool, Flatten, Dropout, Residual, Sequential, "
-                  "got 'Relu' (did you mean 'ReLU'?)"},
+        BadRecipe{
+            "UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
+            "r.yaml:4:25: expected one of Linear, Conv2d, BatchNorm2d, LayerNorm, ReLU, ReLU6, "
+            "GELU, SiLU, Hardswish, MaxPool2d, AvgPool2d, GlobalAvgPool, Flatten, Dropout, "
+            "Residual, Concat, Sequential, got 'Relu' (did you mean 'ReLU'?)"},
         BadRecipe{"EmptyTargets", "targets: [Conv2d]", "targets: []",
                   "r.yaml:10:16: expected at least 1 in the list 'quantize.groups.0.targets', got "
                   "0"},
@@ -196,9 +197,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:2:7: expected a name of letters, digits, '.', '_' and '-', got '../x'"},
         BadRecipe{"Device", "name: quantized", "name: a\ndevice: gpu",
                   "r.yaml:3:9: expected auto, cpu, cuda or cuda:N, got 'gpu'"},
-        BadRecipe{"NewlineInAValue", "type: cnn", "type: \"c\\nn\"",
-                  "r.yaml:4:15: expected one of mlp, cnn, resnet, got the string 'c\\x0an' (did "
-                  "you mean 'cnn'?)"},
+        BadRecipe{
+            "NewlineInAValue", "type: cnn", "type: \"c\\nn\"",
+            "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got the string 'c\\x0an' "
+            "(did you mean 'cnn'?)"},
         BadRecipe{"ScheduleAfterTheEnd",
                   "quantize:", "schedule: {freeze_observers: {epoch: 3}}\nquantize:",
                   "r.yaml:8:38: schedule.freeze_observers expected an epoch from 1 to 2, got 3"},
@@ -216,6 +218,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"PercentileThatCutsHalf", "observer: histogram",
                   "observer: percentile, percentile: 50",
                   "r.yaml:14:64: expected a number above 50 and at most 100, got '50'"},
+        BadRecipe{"DeltaOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  huber_delta: 0.1",
+                  "r.yaml:8:16: huber_delta needs the loss huber"},
         BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
                   "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
         BadRecipe{"KeptStepsWithoutSteps", "epochs: 3", "epochs: 3\n  keep_step_checkpoints: true",
@@ -315,6 +319,7 @@ TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
   }
   EXPECT_THAT(names, ElementsAre("fashion-mnist-cnn-float", "fashion-mnist-cnn-w8a8",
                                  "fashion-mnist-mlp-float", "fashion-mnist-mlp-w8a8",
+                                 "fashion-mnist-mobilenet-float", "fashion-mnist-mobilenet-w8a8",
                                  "fashion-mnist-resnet-float", "fashion-mnist-resnet-w8a8"));
 }
 

@@ -24,6 +24,9 @@ const Twin kTwins[] = {
     {"mlp", "{type: mlp, hidden: [30, 20], classes: 5}"},
     {"cnn", "{type: cnn, channels: [6, 8], hidden: 16, classes: 5}"},
     {"resnet", "{type: resnet, depth: 14, width: 4, classes: 5}"},
+    {"mobilenet",
+     "{type: mobilenet, stem: 4, channels: [6, 8, 8], strides: [1, 2, 1], activation: relu6, "
+     "classes: 5}"},
     {"layers",
      "{classes: 5, layers: ["
      "{type: Conv2d, name: a, out_channels: 6, kernel_size: 3, padding: 2, dilation: 2}, "

@@ -82,6 +82,27 @@ class Resnet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+class Separable(nn.Module):
+    def __init__(self, i, o, stride):
+        super().__init__()
+        self.conv_dw, self.bn1 = nn.Conv2d(i, i, 3, stride, 1, groups=i, bias=False), nn.BatchNorm2d(i)
+        self.conv_pw, self.bn2 = nn.Conv2d(i, o, 1, bias=False), nn.BatchNorm2d(o)
+
+    def forward(self, x):
+        return nn.functional.relu6(self.bn2(self.conv_pw(nn.functional.relu6(self.bn1(self.conv_dw(x))))))
+
+
+class Mobilenet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv_stem, self.bn1 = nn.Conv2d(2, 4, 3, 1, 1, bias=False), nn.BatchNorm2d(4)
+        self.blocks = nn.Sequential(Separable(4, 6, 1), Separable(6, 8, 2), Separable(8, 8, 1))
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(self.blocks(nn.functional.relu6(self.bn1(self.conv_stem(x)))).mean((2, 3)))
+
+
 class Layers(nn.Module):
     """A `layers:` list with dilation, groups, ReLU6, average pooling and an uneven stride."""
 
@@ -99,7 +120,8 @@ class Layers(nn.Module):
 def main(folder):
     os.makedirs(folder, exist_ok=True)
     torch.set_num_threads(1)
-    for number, (name, twin) in enumerate({"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "layers": Layers}.items()):
+    twins = {"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "layers": Layers, "mobilenet": Mobilenet}
+    for number, (name, twin) in enumerate(twins.items()):
         torch.manual_seed(number)
         model = twin()
         for module in model.modules():

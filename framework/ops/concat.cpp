@@ -1,0 +1,81 @@
+#include "framework/ops/concat.h"
+
+#include "framework/ops/op_support.h"
+#include "kernels/elementwise.h"
+
+namespace steelyard {
+namespace {
+
+std::int64_t rows_of(const Tensor& x) { return x.dim(-1) == 0 ? 0 : x.size() / x.dim(-1); }
+
+Shape with_width(Shape shape, std::int64_t width) {
+  shape.back() = width;
+  return shape;
+}
+
+class ConcatFunction : public Function {
+ public:
+  std::string name() const override { return "concat"; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    std::vector<std::int64_t> widths;
+    for (const auto& input : inputs()) widths.push_back(input->shape.back());
+    std::vector<Tensor> grads = split(grad_output, widths);
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      if (!needs_grad(i)) grads[i] = Tensor();
+    }
+    return grads;
+  }
+};
+
+std::int64_t joined_width(const std::vector<Variable>& inputs) {
+  if (inputs.empty()) ops::fail("concat", "at least one tensor", "none");
+  std::int64_t width = 0;
+  for (const Variable& x : inputs) {
+    ops::require_defined("concat", "tensors", x);
+    ops::require_same_dtype("concat", "tensors", inputs[0], x);
+    if (x.shape().empty() || with_width(x.shape(), 0) != with_width(inputs[0].shape(), 0)) {
+      ops::fail("concat", "shapes that differ in the last dimension only",
+                shape_string(inputs[0].shape()) + " and " + shape_string(x.shape()));
+    }
+    width += x.dim(-1);
+  }
+  return width;
+}
+
+}  // namespace
+
+Variable concat(const std::vector<Variable>& inputs) {
+  const std::int64_t width = joined_width(inputs);
+  const Tensor y = Tensor::empty(with_width(inputs[0].shape(), width), inputs[0].dtype(),
+                                 inputs[0].value().device());
+  visit_floating(y.dtype(), "concat", [&](auto zero) {
+    using T = decltype(zero);
+    T* to = y.data<T>();
+    for (const Variable& x : inputs) {
+      const Tensor& part = x.value();
+      kernels::copy_columns<T>(rows_of(part), x.dim(-1), part.data<T>(), x.dim(-1), to, width);
+      to += x.dim(-1);
+    }
+  });
+  if (!should_record(inputs)) return Variable(y);
+  return record(y, std::make_shared<ConcatFunction>(), inputs);
+}
+
+std::vector<Tensor> split(const Tensor& joined, const std::vector<std::int64_t>& widths) {
+  std::vector<Tensor> parts;
+  visit_floating(joined.dtype(), "split", [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = joined.data<T>();
+    for (const std::int64_t width : widths) {
+      const Tensor part =
+          Tensor::empty(with_width(joined.shape(), width), joined.dtype(), joined.device());
+      kernels::copy_columns<T>(rows_of(joined), width, from, joined.dim(-1), part.data<T>(), width);
+      parts.push_back(part);
+      from += width;
+    }
+  });
+  return parts;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,64 @@
+#include "framework/ops/embedding.h"
+
+#include "framework/ops/op_support.h"
+#include "kernels/embedding.h"
+
+namespace steelyard {
+namespace {
+
+class EmbeddingFunction : public Function {
+ public:
+  explicit EmbeddingFunction(Tensor indices) { save(std::move(indices)); }
+
+  std::string name() const override { return "embedding"; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor& indices = saved()[0];
+    const Shape& table = inputs()[0]->shape;
+    Tensor grad = Tensor::empty(table, grad_output.dtype(), grad_output.device());
+    visit_floating(grad.dtype(), "embedding", [&](auto zero) {
+      using T = decltype(zero);
+      kernels::embedding_backward<T>(indices.size(), table[0], table[1],
+                                     indices.data<std::int64_t>(), grad_output.data<T>(),
+                                     grad.data<T>());
+    });
+    return {grad};
+  }
+};
+
+void require_indices(const Tensor& indices, std::int64_t rows) {
+  if (!indices.defined() || indices.dtype() != DType::kI64) {
+    ops::fail("embedding", "i64 indices",
+              indices.defined() ? std::string(dtype_name(indices.dtype())) : "none");
+  }
+  const auto all = indices.span<std::int64_t>();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i] < 0 || all[i] >= rows) {
+      throw std::out_of_range("[embedding] expected indices in [0, " + std::to_string(rows) +
+                              "), got " + std::to_string(all[i]) + " at index " +
+                              std::to_string(i));
+    }
+  }
+}
+
+}  // namespace
+
+Variable embedding(const Tensor& indices, const Variable& table) {
+  ops::require_defined("embedding", "a table", table);
+  if (table.shape().size() != 2) {
+    ops::fail("embedding", "a table [N, D]", shape_string(table.shape()));
+  }
+  require_indices(indices, table.dim(0));
+  Shape shape = indices.shape();
+  shape.push_back(table.dim(1));
+  Tensor y = Tensor::empty(shape, table.dtype(), table.value().device());
+  visit_floating(table.dtype(), "embedding", [&](auto zero) {
+    using T = decltype(zero);
+    kernels::embedding_forward<T>(indices.size(), table.dim(1), indices.data<std::int64_t>(),
+                                  table.value().data<T>(), y.data<T>());
+  });
+  if (!should_record({table})) return Variable(y);
+  return record(y, std::make_shared<EmbeddingFunction>(indices), {table});
+}
+
+}  // namespace steelyard

@@ -1,0 +1,12 @@
+// Table lookup.
+#pragma once
+
+#include "framework/autograd.h"
+
+namespace steelyard {
+
+// table[indices]: i64 indices [...] and a table [N, D] give [..., D]. Throws std::out_of_range
+// naming an index outside [0, N).
+Variable embedding(const Tensor& indices, const Variable& table);
+
+}  // namespace steelyard

@@ -1,0 +1,64 @@
+#include "framework/ops/smooth_activations.h"
+
+#include "framework/ops/op_support.h"
+#include "kernels/activation.h"
+
+namespace steelyard {
+namespace {
+
+using kernels::SmoothActivation;
+
+const char* op_name(SmoothActivation activation) {
+  switch (activation) {
+    case SmoothActivation::kGelu:
+      return "gelu";
+    case SmoothActivation::kSilu:
+      return "silu";
+    case SmoothActivation::kHardswish:
+      return "hardswish";
+  }
+  return "unknown";
+}
+
+class SmoothActivationFunction : public Function {
+ public:
+  SmoothActivationFunction(SmoothActivation activation, Tensor x) : activation_(activation) {
+    save(std::move(x));
+  }
+
+  std::string name() const override { return op_name(activation_); }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor& x = saved()[0];
+    Tensor grad_x = Tensor::empty(x.shape(), x.dtype(), x.device());
+    visit_floating(x.dtype(), op_name(activation_), [&](auto zero) {
+      using T = decltype(zero);
+      kernels::smooth_activation_backward<T>(activation_, x.size(), x.data<T>(),
+                                             grad_output.data<T>(), grad_x.data<T>());
+    });
+    return {grad_x};
+  }
+
+ private:
+  SmoothActivation activation_;
+};
+
+Variable apply(SmoothActivation activation, const Variable& x) {
+  ops::require_defined(op_name(activation), "a tensor", x);
+  const Tensor& value = x.value();
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
+  visit_floating(x.dtype(), op_name(activation), [&](auto zero) {
+    using T = decltype(zero);
+    kernels::smooth_activation_forward<T>(activation, y.size(), value.data<T>(), y.data<T>());
+  });
+  if (!should_record({x})) return Variable(y);
+  return record(y, std::make_shared<SmoothActivationFunction>(activation, value), {x});
+}
+
+}  // namespace
+
+Variable gelu(const Variable& x) { return apply(SmoothActivation::kGelu, x); }
+Variable silu(const Variable& x) { return apply(SmoothActivation::kSilu, x); }
+Variable hardswish(const Variable& x) { return apply(SmoothActivation::kHardswish, x); }
+
+}  // namespace steelyard

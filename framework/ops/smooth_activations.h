@@ -1,0 +1,17 @@
+// Smooth activations; each keeps its input for backward.
+#pragma once
+
+#include "framework/autograd.h"
+
+namespace steelyard {
+
+// x * Phi(x), the exact form (Hendrycks and Gimpel, arXiv:1606.08415).
+Variable gelu(const Variable& x);
+
+// x * sigmoid(x) (Elfwing et al., arXiv:1702.03118).
+Variable silu(const Variable& x);
+
+// x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244).
+Variable hardswish(const Variable& x);
+
+}  // namespace steelyard

@@ -1,0 +1,69 @@
+#include "qat/qat_concat.h"
+
+#include <algorithm>
+
+#include "framework/ops/concat.h"
+
+namespace steelyard::qat {
+namespace {
+
+class ConcatCodesFunction : public Function {
+ public:
+  explicit ConcatCodesFunction(Tensor mask) { save(std::move(mask)); }
+  std::string name() const override { return "quantized_concat"; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    std::vector<std::int64_t> widths;
+    for (const auto& input : inputs()) widths.push_back(input->shape.back());
+    std::vector<Tensor> grads = split(masked_gradient(grad_output, saved()[0]), widths);
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      if (!needs_grad(i)) grads[i] = Tensor();
+    }
+    return grads;
+  }
+};
+
+}  // namespace
+
+Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
+                      ForwardContext& context) {
+  std::vector<std::shared_ptr<const QuantizedValue>> parts;
+  for (const Variable& x : inputs) parts.push_back(quantized(x));
+  const auto values = [parts] {
+    std::vector<Variable> reals;
+    for (const auto& part : parts) reals.emplace_back(dequantized(*part));
+    return concat(reals).value();
+  };
+  const Tensor joined = values();
+  if (output.observes(context)) output.observe(joined.span<float>());
+  output.begin_learning(context);
+  const bool recorded = should_record(inputs);
+  Tensor mask;
+  Tensor codes = output.quantize(joined, recorded ? &mask : nullptr);
+  Variable y = make_variable({.codes = std::move(codes),
+                              .scale = output.scale()[0],
+                              .zero_point = output.zero_point()[0],
+                              .range = output.code_range()});
+  if (!recorded) return y;
+  y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);
+  return output.learn_output(y, values, context);
+}
+
+QatConcat::QatConcat(const Module& concat, const QuantizerConfig& output)
+    : output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+  for (const auto& branch : concat.children()) {
+    branches_.push_back(&register_child(branch->name(), branch->module()));
+  }
+  register_child("output_quantizer", output_);
+}
+
+Variable QatConcat::forward(const Variable& x, ForwardContext& context) {
+  std::vector<Variable> parts;
+  for (const Slot* branch : branches_) parts.push_back((*branch)(x, context));
+  const bool codes = std::all_of(parts.begin(), parts.end(),
+                                 [](const Variable& part) { return quantized(part) != nullptr; });
+  if (codes && output_->quantizing()) return concat_codes(parts, *output_, context);
+  return output_->forward(concat(parts), context);
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,142 @@
+#include "recipes/metrics_log.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <vector>
+
+#include "framework/event_file.h"
+#include "framework/files.h"
+
+namespace steelyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
+constexpr std::int64_t kStepsPerLine = 10;
+
+double now() {
+  using std::chrono::system_clock;
+  return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
+}
+
+std::string contents_of(const std::filesystem::path& path) {
+  return std::filesystem::exists(path) ? read_file(path, kMaxMetricsBytes) : "";
+}
+
+// Without a newline: what a crash cut off is no line.
+std::vector<std::string> whole_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+bool belongs_to(const Json& line, std::int64_t step, std::int64_t epochs) {
+  const std::string type = line.is_object() ? line.value("type", "") : "";
+  return (type == "step" && line.value("step", step + 1) <= step) ||
+         (type == "epoch" && line.value("epoch", epochs + 1) <= epochs);
+}
+
+std::string event_of(const Json& line) {
+  ScalarEvent event{.wall_time = now(), .step = line.at("step").get<std::int64_t>(), .values = {}};
+  const auto add = [&](const char* tag, const Json& table, const char* key) {
+    if (table.contains(key)) event.values.emplace_back(tag, table.at(key).get<float>());
+  };
+  const std::string type = line.at("type").get<std::string>();
+  if (type == "step") {
+    add("train/loss", line, "loss");
+    add("train/lr", line, "lr");
+  } else if (type == "epoch") {
+    add("train/epoch_loss", line, "train_loss");
+    const Json validation = line.value("validation", Json::object());
+    add("validation/loss", validation, "loss");
+    add("validation/top1", validation, "top1");
+  } else {
+    add("test/loss", line, "loss");
+    add("test/top1", line, "top1");
+  }
+  return scalar_record(event);
+}
+
+}  // namespace
+
+Json to_json(const Metrics& metrics) {
+  Json json{{"loss", metrics.loss}};
+  if (metrics.top1) json["top1"] = *metrics.top1;
+  return json;
+}
+
+void MetricsLog::Log::replace(const std::filesystem::path& at, const std::string& contents) {
+  path = at;
+  write_file_atomic(path, contents);
+  file.open(path, std::ios::app | std::ios::binary);
+  if (!file) throw std::runtime_error(path.string() + ": cannot be written");
+}
+
+void MetricsLog::Log::append(const std::string& text) {
+  if (!file.is_open()) return;
+  file << text << std::flush;
+  if (!file) throw std::runtime_error(path.string() + ": cannot be written");
+}
+
+void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem::path& events,
+                      std::int64_t step, std::int64_t epochs) {
+  begin_ = Clock::now();
+  const std::string old_events = events.empty() ? "" : contents_of(events);
+  const std::vector<std::string_view> records = whole_records(old_events);
+  std::string kept_lines;
+  std::string kept_events = records.empty() ? version_record(now()) : std::string(records[0]);
+  std::size_t number = 0;
+  for (const std::string& text : whole_lines(contents_of(lines))) {
+    ++number;
+    const Json json = Json::parse(text, nullptr, false);
+    if (!belongs_to(json, step, epochs)) continue;
+    kept_lines += text + "\n";
+    kept_events += number < records.size() ? std::string(records[number]) : event_of(json);
+    earlier_seconds_ = json.value("seconds", earlier_seconds_);
+  }
+  lines_.replace(lines, kept_lines);
+  if (!events.empty()) events_.replace(events, kept_events);
+}
+
+void MetricsLog::on_step_end(const StepReport& report) {
+  if (report.step % kStepsPerLine != 0) return;
+  line({{"type", "step"},
+        {"step", report.step},
+        {"epoch", report.epoch + 1},
+        {"loss", report.loss},
+        {"lr", report.lr}});
+}
+
+void MetricsLog::on_epoch_end(const EpochReport& report) {
+  Json json{{"type", "epoch"},
+            {"step", report.step},
+            {"epoch", report.epoch + 1},
+            {"train_loss", report.train_loss}};
+  if (report.validation) json["validation"] = to_json(*report.validation);
+  json["seconds"] = seconds();
+  line(json);
+}
+
+void MetricsLog::final_test(std::int64_t step, const Metrics& metrics) {
+  Json json{{"type", "test"}, {"step", step}};
+  json.update(to_json(metrics));
+  json["seconds"] = seconds();
+  line(json);
+}
+
+double MetricsLog::seconds() const {
+  return earlier_seconds_ + std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+void MetricsLog::line(const Json& json) {
+  lines_.append(json.dump() + "\n");
+  events_.append(event_of(json));
+}
+
+}  // namespace steelyard

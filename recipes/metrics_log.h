@@ -1,0 +1,52 @@
+// What a run measures, as lines of JSON and, where the recipe wants it, as TensorBoard events.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "framework/trainer.h"
+
+namespace steelyard {
+
+// A line, and an event of the same number, for every few steps, every epoch and the final test.
+class MetricsLog : public TrainerCallback {
+ public:
+  // Keeps the lines of a run's first `step` steps and `epochs` complete epochs: a resumed run
+  // writes the others again. An empty `events`: no events.
+  void open(const std::filesystem::path& lines, const std::filesystem::path& events,
+            std::int64_t step, std::int64_t epochs);
+
+  void on_step_end(const StepReport& report) override;
+  void on_epoch_end(const EpochReport& report) override;
+  void final_test(std::int64_t step, const Metrics& metrics);
+
+  // Of training, over all the processes that worked on the run.
+  double seconds() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // Appends to a file, flushed.
+  struct Log {
+    std::filesystem::path path;
+    std::ofstream file;
+
+    void replace(const std::filesystem::path& at, const std::string& contents);
+    void append(const std::string& text);
+  };
+
+  void line(const nlohmann::ordered_json& json);
+
+  Log lines_;
+  Log events_;
+  Clock::time_point begin_;
+  double earlier_seconds_ = 0;
+};
+
+// The members of a line for one evaluation.
+nlohmann::ordered_json to_json(const Metrics& metrics);
+
+}  // namespace steelyard

@@ -1,0 +1,38 @@
+#include "kernels/embedding.h"
+
+#include "tests/kernels/float_support.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::random_values;
+
+template <typename T>
+class EmbeddingKernel : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(EmbeddingKernel, Types);
+
+TYPED_TEST(EmbeddingKernel, GathersRowsAndAddsTheirGradientsInOrder) {
+  using T = TypeParam;
+  constexpr std::int64_t kRows = 7;
+  for (const std::int64_t width : {0, 1, 5, 300}) {
+    for (const std::int64_t count : {0, 1, 900}) {
+      const auto table = random_values<T>(kRows * width, 1),
+                 dy = random_values<T>(count * width, 2);
+      std::vector<std::int64_t> indices(count);
+      for (std::int64_t i = 0; i < count; ++i)
+        indices[i] = i * i % (kRows - 1);  // the last: unused
+      std::vector<T> y(count * width), grad(kRows * width, T(9)), expected(kRows * width);
+      embedding_forward(count, width, indices.data(), table.data(), y.data());
+      embedding_backward(count, kRows, width, indices.data(), dy.data(), grad.data());
+      for (std::int64_t i = 0; i < count * width; ++i) {
+        ASSERT_EQ(y[i], table[indices[i / width] * width + i % width]);
+        expected[indices[i / width] * width + i % width] += dy[i];
+      }
+      EXPECT_EQ(grad, expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::kernels
