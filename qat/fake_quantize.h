@@ -22,7 +22,7 @@ enum class QuantizerRole { kActivation, kWeight };
 // point and the observer's state are buffers, so that a checkpoint holds them.
 class FakeQuantize : public Module {
  public:
-  // channels: number of scales (1 unless the scheme's strategy is kChannel, then dimension 0).
+  // channels: number of scales (observers::scale_count()), each of as many consecutive elements.
   FakeQuantize(const QuantizerConfig& config, QuantizerRole role, std::int64_t channels = 1);
 
   // Observes x in training and calibration, and gives its straight-through fake-quantization with

@@ -36,8 +36,10 @@ qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, qat::Learning l
   config.learning = learning;
   const bool narrow = weights && learning == qat::Learning::kNothing;
   config.scheme.narrow_range = spec.narrow_range.value_or(narrow) && spec.symmetric;
-  config.scheme.strategy =
-      spec.strategy == "channel" ? observers::Strategy::kChannel : observers::Strategy::kTensor;
+  config.scheme.strategy = spec.strategy == "channel" ? observers::Strategy::kChannel
+                           : spec.strategy == "group" ? observers::Strategy::kGroup
+                                                      : observers::Strategy::kTensor;
+  config.scheme.group_size = spec.group_size;
   config.observer = {.type = spec.observer,
                      .averaging_constant = spec.averaging_constant,
                      .percentile = spec.percentile};

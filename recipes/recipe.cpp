@@ -101,6 +101,8 @@ TrainSpec read_train(const OptionReader& from) {
   return train;
 }
 
+constexpr std::int64_t kDefaultGroupSize = 32;
+
 std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::string_view key) {
   if (!group.has(key)) return std::nullopt;
   const OptionReader from = group.table(key);
@@ -109,6 +111,12 @@ std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::stri
                           .strategy = from.text("strategy"),
                           .observer = from.text("observer"),
                           .place = from.place()};
+  const bool groups = quantizer.strategy == "group";
+  if (groups) quantizer.group_size = kDefaultGroupSize;
+  if (from.has("group_size")) {
+    if (!groups) fail_at(from.at("group_size").place, "group_size needs the strategy group");
+    quantizer.group_size = from.integer("group_size");
+  }
   if (from.has("narrow_range")) quantizer.narrow_range = from.boolean("narrow_range");
   if (from.has("averaging_constant")) {
     quantizer.averaging_constant = from.number("averaging_constant");

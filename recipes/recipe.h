@@ -64,7 +64,8 @@ struct TrainSpec {
 struct QuantizerSpec {
   std::int64_t num_bits = 8;
   bool symmetric = false;
-  std::string strategy = {};              // tensor, channel
+  std::string strategy = {};              // tensor, channel, group
+  std::int64_t group_size = 0;            // group
   std::string observer = {};              // a name of observers::observer_names()
   std::optional<bool> narrow_range = {};  // absent: the algorithm's default
   double averaging_constant = 0.01;       // moving_average, mse

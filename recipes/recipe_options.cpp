@@ -210,8 +210,16 @@ RecipeOption quantize_option() {
   RecipeOption weights =
       quantizer(table("weights", "Quantization of weights.",
                       {num_bits, boolean("symmetric", "true", "whether the zero point is fixed"),
-                       choice("strategy", "channel", "a scale for each output channel, or one",
-                              {"channel", "tensor"}),
+                       choice("strategy", "channel",
+                              "a scale for each output channel, one for all, or one for each group "
+                              "of an output channel's weights, which are then multiplied in float "
+                              "and need a group without activations",
+                              {"channel", "tensor", "group"}),
+                       optional(integer("group_size", "",
+                                        "with strategy group: weights that share a scale, in the "
+                                        "order of PyTorch's layout; must divide those of an output "
+                                        "channel or exceed them; absent: 32",
+                                        1)),
                        optional(boolean("narrow_range", "",
                                         "whether the lowest code stays unused; absent: yes, but "
                                         "no with learned scales")),
