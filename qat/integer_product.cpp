@@ -6,7 +6,7 @@ namespace steelyard::qat {
 
 WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded) {
   WeightCodes result;
-  result.bits = quantizer.config().scheme.bits;
+  result.bits = quantizer.scheme().bits;
   result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
   const auto scale = quantizer.scale();
   result.scales.assign(static_cast<std::size_t>(weight.dim(0)), scale[0]);

@@ -10,8 +10,9 @@
 
 namespace steelyard::qat {
 
-// What a quantizer learns by gradient descent, once its observer has found a first range.
-enum class Learning { kNothing, kScale, kScaleAndZeroPoint };
+// What a quantizer learns by gradient descent, once its observer has found a first range: LSQ's
+// scale, LSQ+'s zero point beside it, or PACT's clipping value.
+enum class Learning { kNothing, kScale, kScaleAndZeroPoint, kClipping };
 
 // One quantizer: its grid and how its range is found.
 struct QuantizerConfig {

@@ -86,14 +86,23 @@ struct QuantizeSpec {
   std::vector<std::string> ignore = {};
   std::vector<std::string> ignore_places = {};
   std::string bn_fold = {};           // frozen, none, batch_corrected, one_convolution
-  std::string algorithm_method = {};  // ste, lsq, lsq_plus
+  std::string algorithm_method = {};  // ste, lsq, lsq_plus, pact
   double scale_lr = 1;                // of learned scales, as a multiple of the learning rate
+};
+
+// Before the epoch `until`, codes have at least these widths.
+struct BitStageSpec {
+  std::int64_t until = 0;
+  std::optional<std::int64_t> weights = {};
+  std::optional<std::int64_t> activations = {};
 };
 
 // Epochs count from 0; a change takes effect before the first step of its epoch.
 struct ScheduleSpec {
   std::int64_t observe_from = 0;
   std::int64_t fake_quant_from = 0;
+  std::optional<std::int64_t> fake_quant_activations_from = {};
+  std::vector<BitStageSpec> bits = {};
   std::optional<std::int64_t> freeze_observers = {};
   std::optional<std::int64_t> freeze_bn = {};
   std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch

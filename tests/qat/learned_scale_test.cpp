@@ -198,6 +198,36 @@ INSTANTIATE_TEST_SUITE_P(All, LearnedActivations,
                                                               Learning::kScaleAndZeroPoint),
                                             ::testing::Bool()));
 
+// PACT: d(alpha) is the sum of the gradients of clipped values, alpha the largest value; a step on
+// the latent moves alpha by what a step on alpha would.
+TEST(LearnedClipping, GradientsArePacts) {
+  for (const int bits : {2, 4, 8}) {
+    FakeQuantize quantizer(activations(bits, Learning::kClipping), QuantizerRole::kActivation);
+    ForwardContext context = training();
+    Tensor values = random_tensor({6, 3, 5}, 4, DType::kF32);
+    for (float& v : values.span<float>()) v = std::max(v, 0.0F);
+    const Tensor grad = random_tensor({6, 3, 5}, 5, DType::kF32);
+    quantizer.forward(Variable(values), context);  // begins
+    Variable latent = parameter(quantizer, "learned_scale");
+    const float s0 = latent.value().data<float>()[0];
+    latent.value().data<float>()[0] *= 0.8F;
+    quantizer.forward(Variable(values, /*requires_grad=*/true), context).backward(grad);
+
+    const double steps = (1 << bits) - 1;
+    const float s = quantizer.scale()[0];
+    ASSERT_EQ(quantizer.zero_point()[0], 0);
+    double alpha_gradient = 0;
+    for (std::int64_t i = 0; i < values.size(); ++i) {
+      const bool clipped = std::nearbyint(values.data<float>()[i] / s) > steps;
+      alpha_gradient += clipped ? grad.data<float>()[i] : 0.0;
+    }
+    ASSERT_NE(alpha_gradient, 0);
+    // alpha = steps * s: its step -d(alpha) moves s by -d(alpha) / steps.
+    EXPECT_NEAR(latent.grad().data<float>()[0], alpha_gradient / steps * s / s0,
+                1e-5 * std::abs(alpha_gradient));
+  }
+}
+
 // Producers that quantize their integer results hand the same gradients to the quantizer as it
 // computes itself from the real values.
 TEST(LearnedOutputs, GetTheGradientsOfTheRealValues) {
