@@ -1,4 +1,8 @@
 // Proof that a deployed model computes what was trained: every tensor, code by code.
+//
+// Each operation is judged on the values that training gave it. So a model of integers is the same
+// from end to end, and behind an operation that sums floats, where the two may round differently,
+// the integers are still compared exactly.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +22,21 @@ struct ValueComparison {
   std::int64_t elements = 0;
   std::int64_t differing = 0;
   double largest = 0;  // difference: of codes, or of f32 values
+  // Whether a difference is more than what the order of a sum of floats explains.
+  bool mismatch = false;
 };
 
 struct Verification {
   std::vector<ValueComparison> values;  // in the order of the graph
   std::int64_t samples = 0;
-  Tensor inputs;   // f32, preprocessed [samples, ...]
-  Tensor outputs;  // f32, of the deployed model
+  Tensor inputs;           // f32, preprocessed [samples, ...]
+  Tensor trained_outputs;  // f32, of training's forward
+  Tensor outputs;          // f32, of the deployed model from end to end
   // Percent, for class targets.
   std::optional<double> trained_top1;
   std::optional<double> deployed_top1;
 
-  // The first quantized tensor with a differing code, or null.
+  // The first tensor that is not what training computed, or null.
   const ValueComparison* first_mismatch() const;
 };
 

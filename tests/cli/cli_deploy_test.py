@@ -116,7 +116,7 @@ class Deploy(Case):
         self.succeed("export", "b", "--format", "safetensors")
         result = self.run_program("verify", "a", "--model", "b/export/model.safetensors")
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
-        self.assertIn("the first quantized tensor that differs is input_quantizer", result.stdout)
+        self.assertIn("the first tensor that differs is input_quantizer", result.stdout)
 
     def test_tensorrt_profile(self):
         run = self.trained("run", "export.profile=tensorrt", "quantize.groups.0.activations.symmetric=true")
