@@ -1,7 +1,6 @@
 #include "export/onnx.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -24,12 +23,6 @@ void check(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (!names.insert(node.name).second || graph.values[node.output].name != node.name) {
       throw InputError("export: the name " + node.name + " is not that of one node and its output");
-    }
-  }
-  for (const auto* values :
-       {&graph.preprocessing.normalization.mean, &graph.preprocessing.normalization.stddev}) {
-    if (!std::all_of(values->begin(), values->end(), [](float v) { return std::isfinite(v); })) {
-      throw InputError("export: the normalisation is not finite");
     }
   }
 }
