@@ -52,15 +52,19 @@ bool equal_bytes(const Tensor& a, const Tensor& b) {
          std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
+double largest_magnitude(const Tensor& values) {
+  double largest = 0;
+  for (const float x : values.span<float>()) largest = std::max(largest, std::abs(double{x}));
+  return largest;
+}
+
 // What two orders of a sum of floats may make of it, for the largest value of the tensor.
 double rounding_of(const Graph& graph, const Node& node, const Tensor& values) {
   const bool float_average = (node.op == Op::kAvgPool2d || node.op == Op::kGlobalAvgPool) &&
                              !graph.values[node.output].quantization;
   if (!float_average && !(node.weights && !node.weights->integer())) return 0;
   constexpr double kRounding = 1e-3;
-  double largest = 0;
-  for (const float x : values.span<float>()) largest = std::max(largest, std::abs(double{x}));
-  return kRounding * largest;
+  return kRounding * largest_magnitude(values);
 }
 
 // What training made of the node's inputs, and what the deployed model makes of the same.
@@ -109,11 +113,21 @@ Tensor run_and_compare(const Interpreter& interpreter, const Trace& trained, con
   return dequantized(graph.values[graph.output], deployed[graph.output]);
 }
 
-// Whether row[at] is the largest, or as large up to the rounding of a runtime that adds in float.
-bool is_largest(std::span<const float> row, std::size_t at) {
+// Whether the class of `theirs` has the largest output of `ours`, or one as large up to the
+// rounding of a runtime that adds in float.
+bool same_class(std::span<const float> ours, std::span<const float> theirs) {
   constexpr float kRounding = 1e-5F;
-  const auto [lo, hi] = std::minmax_element(row.begin(), row.end());
-  return row[at] >= *hi - kRounding * std::max(std::abs(*lo), std::abs(*hi));
+  std::int64_t at = 0;
+  kernels::argmax_rows(1, static_cast<std::int64_t>(theirs.size()), theirs.data(), &at);
+  const auto [lo, hi] = std::minmax_element(ours.begin(), ours.end());
+  return ours[static_cast<std::size_t>(at)] >=
+         *hi - kRounding * std::max(std::abs(*lo), std::abs(*hi));
+}
+
+bool are_close(std::span<const float> ours, std::span<const float> theirs, double distance) {
+  return std::equal(ours.begin(), ours.end(), theirs.begin(), [&](double a, double b) {
+    return std::abs(a - b) <= distance || (std::isnan(a) && std::isnan(b));
+  });
 }
 
 LoaderOptions plain_batches(const Interpreter& interpreter, std::int64_t batch_size) {
@@ -140,6 +154,12 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
     result.values.push_back({.name = value.name, .quantized = value.quantization.has_value()});
   }
   result.samples = std::min(samples, dataset.size());
+  const Shape& sample = graph.values[graph.input].shape;
+  const Shape& given = dataset.inputs.shape();
+  if (!std::equal(given.begin() + 1, given.end(), sample.begin(), sample.end())) {
+    throw InputError("verify: the deployed model takes inputs " + shape_string(sample) +
+                     ", the dataset has " + shape_string({given.begin() + 1, given.end()}));
+  }
   const LoaderOptions options = plain_batches(interpreter, std::min(batch_size, result.samples));
   std::vector<std::int64_t> first(static_cast<std::size_t>(result.samples));
   for (std::size_t i = 0; i < first.size(); ++i) first[i] = static_cast<std::int64_t>(i);
@@ -176,7 +196,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   return result;
 }
 
-OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other) {
+OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other, bool classifies) {
   if (deployed.size() != other.size() || deployed.dim(0) != other.dim(0)) {
     throw std::runtime_error("[verify] expected outputs " + shape_string(deployed.shape()) +
                              ", got " + shape_string(other.shape()));
@@ -184,14 +204,14 @@ OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other) {
   ValueComparison values;
   count_differences<float>(deployed, other, values);
   const std::int64_t samples = deployed.dim(0);
-  const std::int64_t width = samples == 0 ? 0 : deployed.size() / samples;
-  std::vector<std::int64_t> classes(static_cast<std::size_t>(samples));
-  kernels::argmax_rows(samples, width, other.data<float>(), classes.data());
+  const auto width = static_cast<std::size_t>(samples == 0 ? 0 : deployed.size() / samples);
+  const double close = 0.01 * largest_magnitude(deployed);
   std::int64_t same = 0;
   for (std::int64_t i = 0; i < samples; ++i) {
-    const auto row = deployed.span<float>().subspan(static_cast<std::size_t>(i * width),
-                                                    static_cast<std::size_t>(width));
-    same += is_largest(row, static_cast<std::size_t>(classes[static_cast<std::size_t>(i)]));
+    const auto first = static_cast<std::size_t>(i) * width;
+    const auto ours = deployed.span<float>().subspan(first, width);
+    const auto theirs = other.span<float>().subspan(first, width);
+    same += classifies ? same_class(ours, theirs) : are_close(ours, theirs, close);
   }
   return {deployed.size(), values.differing, values.largest,
           samples == 0 ? 100.0 : 100.0 * static_cast<double>(same) / static_cast<double>(samples)};
@@ -211,10 +231,11 @@ std::string to_string(const Verification& verification) {
                         value.elements, value.quantized ? "codes" : "floats", value.largest,
                         value.mismatch ? "" : " (rounding)");
   }
-  const OutputComparison ends = compare_outputs(verification.outputs, verification.trained_outputs);
+  ValueComparison ends;
+  count_differences<float>(verification.trained_outputs, verification.outputs, ends);
   if (ends.differing > 0) {
     text += fmt::format("from end to end {} of {} outputs differ, by at most {}\n", ends.differing,
-                        ends.elements, ends.largest);
+                        verification.outputs.size(), ends.largest);
   }
   const ValueComparison* first = verification.first_mismatch();
   if (first == nullptr) {

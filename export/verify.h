@@ -49,12 +49,14 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
 struct OutputComparison {
   std::int64_t elements = 0;
   std::int64_t differing = 0;
-  double largest = 0;    // difference of two values
-  double agreement = 0;  // percent of samples whose largest output is the same, rounding aside
+  double largest = 0;  // difference of two values
+  // Percent of the samples whose largest output is the same, rounding aside; where the outputs
+  // are no scores of classes, of those that differ by at most a hundredth of the largest output.
+  double agreement = 0;
 };
 // Both f32 of one size, outputs of one sample beside each other. Throws std::runtime_error on other
 // sizes.
-OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other);
+OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other, bool classifies);
 
 // A line per tensor that differs, or one that says that none does.
 std::string to_string(const Verification& verification);

@@ -5,6 +5,7 @@
 
 #include "framework/error.h"
 #include "tests/export/export_support.h"
+#include "tests/support/gradcheck.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -160,10 +161,26 @@ TEST(Verify, RefusesAnotherNetwork) {
 TEST(Verify, ClassesThatDifferByRoundingAgree) {
   const Tensor ours = Tensor::from<float>({1.0F, 1.0F, 0.0F, 0.5F}, {2, 2});
   const Tensor tie = Tensor::from<float>({1.0F, 1.0000001F, 0.0F, 0.5F}, {2, 2});
-  EXPECT_EQ(compare_outputs(ours, tie).agreement, 100.0);
-  EXPECT_EQ(compare_outputs(ours, tie).differing, 1);
+  EXPECT_EQ(compare_outputs(ours, tie, true).agreement, 100.0);
+  EXPECT_EQ(compare_outputs(ours, tie, true).differing, 1);
   const Tensor wrong = Tensor::from<float>({1.0F, 1.0F, 0.5F, 0.4F}, {2, 2});
-  EXPECT_EQ(compare_outputs(ours, wrong).agreement, 50.0);
+  EXPECT_EQ(compare_outputs(ours, wrong, true).agreement, 50.0);
+}
+
+// Values of a regression have no largest that could agree: a row of one always would.
+TEST(Verify, OutputsThatAreNoScoresAgreeByTheirValues) {
+  const Tensor ours = Tensor::from<float>({1.0F, -2.0F, 0.5F, 0.0F}, {4, 1});
+  const Tensor close = Tensor::from<float>({1.01F, -2.0F, 0.485F, 0.0F}, {4, 1});
+  EXPECT_EQ(compare_outputs(ours, close, false).agreement, 100.0);
+  const Tensor wrong = Tensor::from<float>({1.01F, -2.0F, 0.6F, NAN}, {4, 1});
+  EXPECT_EQ(compare_outputs(ours, wrong, false).agreement, 50.0);
+}
+
+TEST(Verify, RefusesInputsOfAnotherShape) {
+  Fixture f;
+  f.data = {Tensor::zeros({9, 4, 4, 3}), Tensor::zeros({9}, DType::kI64), 7};
+  EXPECT_EQ(testing::message_of<InputError>([&] { f.run(); }),
+            "verify: the deployed model takes inputs [9, 8, 3], the dataset has [4, 4, 3]");
 }
 
 }  // namespace
