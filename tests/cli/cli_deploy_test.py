@@ -174,6 +174,16 @@ class Deploy(Case):
         self.assertTrue(os.path.isfile(self.path(run, "export", "model.safetensors")))
         self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ")
 
+    def test_what_cannot_be_exported_is_refused_before_training(self):
+        body = LAYERS.replace("{type: ReLU}", "{type: GELU}") + SHORT + QUANTIZE
+        self.succeed("validate", self.recipe(body))
+        recipe = self.recipe(body + "export: {formats: [safetensors]}\n")
+        for verb in ("validate", "train"):
+            result = self.fail_with(2, "recipe.yaml:24:19: ", "export: 2: the operation gelu has no deployed form",
+                                    arguments=[verb, recipe])
+            self.assertEqual(result.stdout, "")
+        self.assertFalse(os.path.exists(self.path("runs")))
+
     def test_refusals(self):
         self.trained("float", body=LAYERS + SHORT)
         self.fail_with(2, "no 'quantize' section", arguments=["export", "float"])
