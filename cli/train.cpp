@@ -57,6 +57,7 @@ ExitCode dry_run(Experiment& experiment) {
   line("parameters", memory.parameters_bytes);
   line("gradients", memory.gradients_bytes);
   line("optimizer state", memory.optimizer_bytes);
+  if (memory.teacher_bytes > 0) line("teacher", memory.teacher_bytes);
   line("batches made ahead", memory.batches_bytes);
   line("saved activations", memory.saved_activations_bytes);
   line("temporaries", memory.temporaries_bytes);
@@ -79,6 +80,7 @@ ExitCode train(const Options& options) {
   const bool continues = options.resume && has_checkpoint(request.folder);
   Experiment experiment(std::move(recipe), registries,
                         continues ? InitialWeights::kLater : InitialWeights::kRecipe);
+  experiment.load_teacher(registries);
   print_model(experiment);
   if (options.dry_run) return dry_run(experiment);
 

@@ -126,7 +126,7 @@ void Trainer::train_step(const Batch& batch) {
   double loss_value = 0;
   {
     const Variable loss =
-        compute_loss(options_.loss, model_.forward(Variable(batch.inputs), context), batch.targets);
+        training_loss(model_, options_.loss, options_.distillation, batch, context);
     loss_value = loss.value().item();
     if (!std::isfinite(loss_value)) diverged("loss is " + std::to_string(loss_value), batch);
     loss.backward();
@@ -244,6 +244,11 @@ void Trainer::diverged(const std::string& what, const Batch& batch) const {
   std::string name;
   for (const NamedParameter& p : parameters_) {
     if (name.empty() && has_non_finite(p.variable.value())) name = p.name;
+  }
+  if (options_.distillation) {
+    for (const NamedTensor& t : module_state(*options_.distillation->teacher)) {
+      if (name.empty() && has_non_finite(t.tensor)) name = "the teacher's " + t.name;
+    }
   }
   if (name.empty() && has_non_finite(batch.inputs)) name = "the batch's inputs";
   if (name.empty()) {

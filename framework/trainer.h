@@ -18,6 +18,7 @@
 #include "framework/lr_schedule.h"
 #include "framework/module.h"
 #include "framework/optimizer.h"
+#include "framework/training_loss.h"
 
 namespace steelyard {
 
@@ -61,6 +62,7 @@ struct TrainerOptions {
   std::int64_t epochs = 1;
   std::uint64_t seed = 0;
   Loss loss;
+  std::optional<Distillation> distillation;
   LrSchedule lr_schedule;
   std::optional<double> clip_grad_norm;
   // Where last.safetensors and best.safetensors go; empty: nothing is written.

@@ -143,12 +143,24 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
 }
 
+std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
+  Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
+  return build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
+}
+
+void Experiment::load_teacher(const Registries& registries) {
+  const auto& distill = recipe_.train.distill;
+  if (!distill) return;
+  at_place(recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place, [&] {
+    teacher_ = make_float_model(registries);
+    load_into(*teacher_, load_tensors(distill->checkpoint).tensors, distill->checkpoint);
+  });
+}
+
 std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
                                                const std::optional<std::string>& checkpoint,
                                                std::optional<qat::Plan>& plan) const {
-  Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
-  std::shared_ptr<Module> model =
-      build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
+  std::shared_ptr<Module> model = make_float_model(registries);
   if (checkpoint) load_into(*model, load_tensors(*checkpoint).tensors, *checkpoint);
   if (!recipe_.quantize) return model;
   qat::PreparedModel prepared =
@@ -259,6 +271,9 @@ TrainerOptions Experiment::trainer_options() const {
   options.epochs = train.epochs;
   options.seed = static_cast<std::uint64_t>(recipe_.seed);
   options.loss = loss();
+  if (teacher_) {
+    options.distillation = {teacher_, train.distill->weight, train.distill->temperature};
+  }
   options.clip_grad_norm = train.clip_grad_norm;
   options.checkpoint_every_steps = train.checkpoint_every_steps;
   options.keep_step_checkpoints = train.keep_step_checkpoints;

@@ -54,6 +54,7 @@ struct StepMemory {
 };
 
 StepMemory measure(Experiment& experiment, std::int64_t samples,
+                   const std::optional<Distillation>& distillation,
                    const std::vector<Tensor>& parameters) {
   LoaderOptions options = experiment.loader_options();
   options.batch_size = std::min(samples, experiment.train().size());
@@ -65,8 +66,7 @@ StepMemory measure(Experiment& experiment, std::int64_t samples,
   {
     const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
     const Variable loss =
-        compute_loss(experiment.loss(), experiment.model().forward(Variable(batch.inputs), context),
-                     batch.targets);
+        training_loss(experiment.model(), experiment.loss(), distillation, batch, context);
     memory.saved = saved_bytes(loss, parameters);
     loss.backward();
   }
@@ -100,8 +100,14 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   for (const NamedBuffer& state : optimizer->named_state()) {
     estimate.optimizer_bytes += state.tensor.bytes();
   }
-  const StepMemory small = measure(experiment, kSmallBatch, parameters);
-  const StepMemory larger = measure(experiment, kLargerBatch, parameters);
+  const std::optional<Distillation> distillation = experiment.trainer_options().distillation;
+  if (distillation) {
+    for (const NamedTensor& t : module_state(*distillation->teacher)) {
+      estimate.teacher_bytes += t.tensor.bytes();
+    }
+  }
+  const StepMemory small = measure(experiment, kSmallBatch, distillation, parameters);
+  const StepMemory larger = measure(experiment, kLargerBatch, distillation, parameters);
   estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes());
 
   const std::int64_t samples = experiment.train().size();

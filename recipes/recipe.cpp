@@ -88,6 +88,14 @@ TrainSpec read_train(const OptionReader& from) {
       .keep_step_checkpoints = from.boolean("keep_step_checkpoints"),
       .tensorboard = from.boolean("tensorboard")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
+  if (from.has("distill")) {
+    const OptionReader distill = from.table("distill");
+    train.distill = {distill.text("checkpoint"), distill.number("weight"),
+                     distill.number("temperature")};
+    if (train.loss != "cross_entropy") {
+      fail_at(distill.place(), "distill needs the loss cross_entropy, got " + train.loss);
+    }
+  }
   if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
     fail_at(from.at("keep_step_checkpoints").place,
             "keep_step_checkpoints needs checkpoint_every_steps above 0");

@@ -48,6 +48,13 @@ struct LrScheduleSpec {
   double final_lr = 0;            // cosine
 };
 
+// A float teacher of the recipe's model.
+struct DistillSpec {
+  std::string checkpoint = {};
+  double weight = 0;
+  double temperature = 1;
+};
+
 struct TrainSpec {
   std::int64_t epochs = 0;
   OptimizerSpec optimizer = {};
@@ -56,6 +63,7 @@ struct TrainSpec {
   double huber_delta = 1;
   double label_smoothing = 0;
   std::optional<double> clip_grad_norm = {};
+  std::optional<DistillSpec> distill = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
   bool tensorboard = false;

@@ -139,6 +139,19 @@ RecipeOption lr_schedule_option() {
   return with_default(schedule, "{}");
 }
 
+RecipeOption distill_option() {
+  return table(
+      "distill",
+      "Knowledge distillation (Hinton et al., arXiv:1503.02531): the recipe's model in float "
+      "teaches the one that is trained.",
+      {required(text("checkpoint", "the teacher: a safetensors file with the float model's names")),
+       above_min(number("weight", "0.5",
+                        "of the teacher in the loss: (1 - weight) * task + weight * "
+                        "temperature^2 * KL(teacher, student)",
+                        0, 1)),
+       above_min(number("temperature", "1", "what both models' logits are divided by", 0, 1e3))});
+}
+
 RecipeOption train_option() {
   return required(table(
       "train", "How to train.",
@@ -151,6 +164,7 @@ RecipeOption train_option() {
        optional(
            above_min(number("clip_grad_norm", "",
                             "largest norm of all gradients together; absent: no limit", 0, 1e30))),
+       distill_option(),
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",

@@ -147,6 +147,9 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   const auto reestimation = experiment.make_reestimation();
   TrainerOptions options = experiment.trainer_options();
   options.run_dir = request.folder;
+  if (experiment.recipe().train.distill && !options.distillation) {
+    throw std::logic_error("[train_run] the teacher was not loaded");
+  }
 
   const std::filesystem::path last = request.folder / kLast;
   MetricsLog log;
