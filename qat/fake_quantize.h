@@ -72,6 +72,8 @@ class FakeQuantize : public Module {
   // scale and zero point. What producers call that quantize in their own epilogue.
   void observe(std::span<const float> values);
   void observe(const observers::Extremes& extremes);
+  // Forgets what the observer has seen; the scale and zero point stay until it observes again.
+  void forget() { observer_->reset(); }
   bool needs_only_extremes() const { return observer_->needs_only_extremes(); }
 
   // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask.

@@ -9,6 +9,7 @@
 #include "framework/storage.h"
 #include "qat/calibrate.h"
 #include "qat/learned_scale.h"
+#include "qat/observe_weights.h"
 #include "qat/prepare.h"
 #include "qat/reestimate.h"
 
@@ -86,6 +87,10 @@ auto at_place(const std::string& place, const F& f) {
 
 Shape sample_shape(const Dataset& dataset) {
   return {dataset.inputs.shape().begin() + 1, dataset.inputs.shape().end()};
+}
+
+bool is_batch_norm_statistic(const std::string& name) {
+  return name.ends_with("running_mean") || name.ends_with("running_var");
 }
 
 }  // namespace
@@ -275,6 +280,13 @@ TrainerOptions Experiment::trainer_options() const {
     options.distillation = {teacher_, train.distill->weight, train.distill->temperature};
   }
   options.clip_grad_norm = train.clip_grad_norm;
+  if (train.ema) {
+    Shape one = sample_shape(train_);
+    one.insert(one.begin(), 1);
+    options.average = {.decay = train.ema->decay,
+                       .averages_buffer = is_batch_norm_statistic,
+                       .refresh = [model = model_, one] { qat::observe_weights(*model, one); }};
+  }
   options.checkpoint_every_steps = train.checkpoint_every_steps;
   options.keep_step_checkpoints = train.keep_step_checkpoints;
   LrSchedule& schedule = options.lr_schedule;

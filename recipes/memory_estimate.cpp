@@ -40,6 +40,12 @@ std::int64_t dataset_bytes(const Dataset& dataset) {
   return dataset.size() == 0 ? 0 : dataset.inputs.bytes() + dataset.targets.bytes();
 }
 
+std::int64_t state_bytes(const Module& module) {
+  std::int64_t bytes = 0;
+  for (const NamedTensor& t : module_state(module)) bytes += t.tensor.bytes();
+  return bytes;
+}
+
 std::int64_t resident_bytes() {
   std::int64_t all = 0;
   std::int64_t resident = 0;
@@ -100,12 +106,10 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   for (const NamedBuffer& state : optimizer->named_state()) {
     estimate.optimizer_bytes += state.tensor.bytes();
   }
-  const std::optional<Distillation> distillation = experiment.trainer_options().distillation;
-  if (distillation) {
-    for (const NamedTensor& t : module_state(*distillation->teacher)) {
-      estimate.teacher_bytes += t.tensor.bytes();
-    }
-  }
+  const TrainerOptions options = experiment.trainer_options();
+  const std::optional<Distillation>& distillation = options.distillation;
+  if (distillation) estimate.teacher_bytes = state_bytes(*distillation->teacher);
+  if (options.average) estimate.averages_bytes = state_bytes(experiment.model());
   const StepMemory small = measure(experiment, kSmallBatch, distillation, parameters);
   const StepMemory larger = measure(experiment, kLargerBatch, distillation, parameters);
   estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes());
@@ -123,9 +127,9 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   estimate.temporaries_bytes =
       std::max<std::int64_t>(0, static_cast<std::int64_t>(blocks) - estimate.gradients_bytes -
                                     estimate.saved_activations_bytes);
-  LoaderOptions options = experiment.loader_options();
-  options.batch_size = 1;
-  const Batch one = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+  LoaderOptions one_sample = experiment.loader_options();
+  one_sample.batch_size = 1;
+  const Batch one = make_batch(experiment.train(), one_sample, /*epoch=*/0, /*index=*/0);
   constexpr std::int64_t kMadeAhead = 3;  // two are ready, one is under way
   estimate.batches_bytes = kMadeAhead * batch * (one.inputs.bytes() + one.targets.bytes());
   return estimate;

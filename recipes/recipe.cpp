@@ -96,6 +96,7 @@ TrainSpec read_train(const OptionReader& from) {
       fail_at(distill.place(), "distill needs the loss cross_entropy, got " + train.loss);
     }
   }
+  if (from.has("ema")) train.ema = EmaSpec{from.table("ema").number("decay")};
   if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
     fail_at(from.at("keep_step_checkpoints").place,
             "keep_step_checkpoints needs checkpoint_every_steps above 0");

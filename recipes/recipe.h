@@ -55,6 +55,11 @@ struct DistillSpec {
   double temperature = 1;
 };
 
+// Averages of the weights.
+struct EmaSpec {
+  double decay = 0;
+};
+
 struct TrainSpec {
   std::int64_t epochs = 0;
   OptimizerSpec optimizer = {};
@@ -64,6 +69,7 @@ struct TrainSpec {
   double label_smoothing = 0;
   std::optional<double> clip_grad_norm = {};
   std::optional<DistillSpec> distill = {};
+  std::optional<EmaSpec> ema = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
   bool tensorboard = false;

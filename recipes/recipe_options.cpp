@@ -152,6 +152,17 @@ RecipeOption distill_option() {
        above_min(number("temperature", "1", "what both models' logits are divided by", 0, 1e3))});
 }
 
+RecipeOption ema_option() {
+  return table(
+      "ema",
+      "An exponential moving average of weights, learned scales and batch-norm statistics: "
+      "what is validated, tested, saved by name and deployed in place of the trained "
+      "weights.",
+      {number("decay", "0.999",
+              "of the average in each step; less at first, (1 + n) / (10 + n) in step n", 0,
+              0.999999)});
+}
+
 RecipeOption train_option() {
   return required(table(
       "train", "How to train.",
@@ -164,7 +175,7 @@ RecipeOption train_option() {
        optional(
            above_min(number("clip_grad_norm", "",
                             "largest norm of all gradients together; absent: no limit", 0, 1e30))),
-       distill_option(),
+       distill_option(), ema_option(),
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",

@@ -2,8 +2,9 @@
 import json
 import os
 import shutil
+import struct
 
-from cli_test import Case, LAYERS, QUANTIZE, SGD, write_dataset
+from cli_test import Case, LAYERS, QUANTIZE, SGD
 
 
 def tensors_of(path):
@@ -14,6 +15,10 @@ def tensors_of(path):
         data = file.read()
     header.pop("__metadata__", None)
     return {name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])]) for name, entry in header.items()}
+
+
+def floats(tensor):
+    return struct.unpack(f"<{len(tensor[2]) // 4}f", tensor[2])
 
 
 class Helpers(Case):
@@ -80,3 +85,61 @@ class Distill(Helpers):
                       "wrong shape: ", "conv.weight expected [4, 1, 3, 3] got [8, 1, 3, 3]")
         self.train(self.recipe(self.body), "quantized")
         self.rejected(self.body.replace(self.teacher, self.path("quantized", "last.safetensors")), "recipe.yaml:", "unexpected: ")
+
+
+class Ema(Helpers):
+    SCHEDULE = "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n"
+
+    def body(self, rest="", decay=0.9):
+        return LAYERS + SGD.replace("epochs: 6", f"epochs: 6, ema: {{decay: {decay}}}") + rest
+
+    def test_resumes(self):
+        quantized = QUANTIZE.replace("num_bits: 8", "num_bits: 4")
+        self.resumes("float", self.body())
+        self.resumes("ste", self.body(quantized + self.SCHEDULE))
+        self.resumes("lsq", self.body(quantized + "  algorithm: {method: lsq_plus}\n" + self.SCHEDULE))
+        self.resumes("folded", self.body(quantized + "  bn_fold: one_convolution\nschedule: {reestimate_bn: {batches: 4}}\n"))
+
+    def test_named_tensors_are_the_averages(self):
+        body = self.body(QUANTIZE.replace("num_bits: 8", "num_bits: 4") + "  bn_fold: none\n")
+        self.train(self.recipe(body), "run", "--set", "train.epochs=2", "--set", "train.checkpoint_every_steps=1",
+                   "--set", "train.keep_step_checkpoints=true")
+        names = ("conv.weight", "block.a.bias", "fc.weight", "bn.running_mean", "bn.running_var")
+        average = {}
+        for step in range(1, 18):
+            tensors = tensors_of(self.path("run", f"step-{step}.safetensors"))
+            decay = 0 if step == 1 else min(0.9, step / (9 + step))
+            for name in names:
+                trained = floats(tensors[name + "/trained"])
+                old = average.get(name, trained)
+                average[name] = [decay * a + (1 - decay) * t for a, t in zip(old, trained)]
+                for a, b in zip(average[name], floats(tensors[name])):
+                    self.assertAlmostEqual(a, b, delta=1e-6 + 1e-5 * abs(a), msg=f"{name} step {step}")
+            # Ranges are those of the averaged weights: int4 symmetric narrow, so amax / 7.
+            weight, scales = floats(tensors["fc.weight"]), floats(tensors["fc.weight_quantizer.scale"])
+            for row, scale in enumerate(scales):
+                size = len(weight) // 4
+                self.assertAlmostEqual(max(map(abs, weight[row * size:(row + 1) * size])) / 7, scale, delta=1e-6)
+
+    def test_what_is_reported_and_deployed_is_the_average(self):
+        self.train(self.recipe(self.body(QUANTIZE, decay=0.99)), "run")
+        top1 = self.summary("run")["final"]["top1"]
+        self.assertIn(f"{top1:.2f}", self.succeed("eval", "run"))
+        self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
+        # A run that starts from the checkpoint starts from the averages: nothing with a slash is loaded.
+        self.train(self.recipe(self.body(decay=0.99)), "float")
+        start = LAYERS + SGD.replace("lr: 0.02", "lr: 1.0e-30") + f"init: {{checkpoint: {self.path('float', 'last.safetensors')}}}\n"
+        self.train(self.recipe(start, "start.yaml"), "start", "--set", "train.epochs=1")
+        first, second = (tensors_of(self.path(run, "last.safetensors")) for run in ("float", "start"))
+        self.assertEqual(first["fc.weight"], second["fc.weight"])
+        self.assertNotEqual(first["fc.weight"], first["fc.weight/trained"])
+
+    def test_the_memory_estimate_has_a_line_for_it(self):
+        out = self.succeed("train", self.recipe(self.body()), "--dry-run", "--set", "model.layers.0.out_channels=64",
+                           "--set", "model.layers.4.main.0.out_channels=64")
+        rows = {line.split("  ")[1]: float(line.split()[-1]) for line in out.splitlines() if line.startswith("  ")}
+        self.assertAlmostEqual(rows["weight averages"], rows["parameters"], delta=0.01)
+        self.assertGreater(rows["parameters"], 0.1)
+
+    def test_wrong_recipes(self):
+        self.rejected(self.body(decay=1), "recipe.yaml:17:33: expected a number from 0 to 0.999999, got '1'")
