@@ -59,6 +59,7 @@ ExitCode dry_run(Experiment& experiment) {
   line("optimizer state", memory.optimizer_bytes);
   if (memory.teacher_bytes > 0) line("teacher", memory.teacher_bytes);
   if (memory.averages_bytes > 0) line("weight averages", memory.averages_bytes);
+  if (memory.oscillations_bytes > 0) line("oscillations", memory.oscillations_bytes);
   line("batches made ahead", memory.batches_bytes);
   line("saved activations", memory.saved_activations_bytes);
   line("temporaries", memory.temporaries_bytes);

@@ -132,6 +132,9 @@ void Trainer::train_step(const Batch& batch) {
     if (!std::isfinite(loss_value)) diverged("loss is " + std::to_string(loss_value), batch);
     loss.backward();
   }
+  for (TrainerCallback* callback : callbacks_) {
+    callback->on_gradients(position_.step, total_steps());
+  }
   if (options_.clip_grad_norm) {
     const double norm = clip_grad_norm(parameters_, *options_.clip_grad_norm);
     if (!std::isfinite(norm)) diverged("gradient norm is " + std::to_string(norm), batch);
@@ -174,6 +177,9 @@ void Trainer::finish_epoch() {
     improved = !best_ || is_better(*report.validation, best_->metrics);
     if (improved) best_ = {position_.epoch, *report.validation};
   }
+  for (const TrainerCallback* callback : callbacks_) {
+    for (const Figure& figure : callback->figures()) report.figures.push_back(figure);
+  }
   // Before the checkpoint: a run that is killed in between repeats the epoch and its report, the
   // other way round the report would be lost.
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_end(report);
@@ -190,6 +196,7 @@ std::vector<NamedBuffer> Trainer::training_state() const {
     state.insert(state.end(), more.begin(), more.end());
   };
   if (average_) add(average_->named_state());
+  for (const TrainerCallback* callback : callbacks_) add(callback->named_state());
   return state;
 }
 

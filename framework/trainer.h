@@ -39,11 +39,18 @@ struct StepReport {
   double lr = 0;
 };
 
+// Something that a callback measures at the end of an epoch.
+struct Figure {
+  std::string name;
+  double value = 0;
+};
+
 struct EpochReport {
   std::int64_t epoch = 0;
   std::int64_t step = 0;
   double train_loss = 0;                // mean over the epoch's samples, as trained
   std::optional<Metrics> validation{};  // when there is a validation split
+  std::vector<Figure> figures{};        // of all callbacks
 };
 
 // What watches or steers a run from outside the engine.
@@ -51,6 +58,9 @@ class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
+  // After backward, before clipping and the optimizer's step: gradients may still change. `step`
+  // steps are done.
+  virtual void on_gradients(std::int64_t /*step*/, std::int64_t /*total_steps*/) {}
   // After the optimizer's step, before any checkpoint of it.
   virtual void on_step_end(const StepReport& /*report*/) {}
   // After the epoch's last step, before the model is evaluated: it may still change. Where weights
@@ -58,6 +68,9 @@ class TrainerCallback {
   virtual void on_steps_done(std::int64_t /*epoch*/) {}
   // Before the epoch's checkpoint.
   virtual void on_epoch_end(const EpochReport& /*report*/) {}
+  // What resuming needs of this callback, under names with a '/', as Optimizer::named_state().
+  virtual std::vector<NamedBuffer> named_state() const { return {}; }
+  virtual std::vector<Figure> figures() const { return {}; }
 };
 
 struct TrainerOptions {
@@ -118,7 +131,7 @@ class Trainer {
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
   void train_step(const Batch& batch);
   void finish_epoch();
-  // Optimizer and averages: everything but the model and the position.
+  // Of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
   Checkpoint checkpoint();
   void save(const std::string& file_name);

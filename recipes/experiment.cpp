@@ -10,6 +10,7 @@
 #include "qat/calibrate.h"
 #include "qat/learned_scale.h"
 #include "qat/observe_weights.h"
+#include "qat/oscillations.h"
 #include "qat/prepare.h"
 #include "qat/reestimate.h"
 
@@ -312,6 +313,20 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
                               .freeze_observers = spec.freeze_observers,
                               .freeze_batch_norm = spec.freeze_bn,
                               .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze});
+}
+
+std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {
+  if (!recipe_.quantize || !recipe_.quantize->oscillations) return nullptr;
+  const OscillationsSpec& spec = *recipe_.quantize->oscillations;
+  const auto schedule = [](const std::optional<CosineSpec>& cosine) {
+    return cosine ? std::optional(qat::CosineSchedule{cosine->start, cosine->end}) : std::nullopt;
+  };
+  return at_place(place("quantize", "oscillations"), [&] {
+    return std::make_unique<qat::OscillationCallback>(
+        *model_, qat::OscillationOptions{.momentum = spec.momentum,
+                                         .damping = schedule(spec.damping),
+                                         .freeze_threshold = schedule(spec.freeze_threshold)});
+  });
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {

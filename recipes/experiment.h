@@ -54,6 +54,9 @@ class Experiment {
   TrainerOptions trainer_options() const;
   // Null for a float run without a freeze_bn schedule.
   std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
+  // What follows the codes of weights; null unless the recipe asks for it. Throws InputError when
+  // no layer has quantized weights.
+  std::unique_ptr<TrainerCallback> make_oscillations();
   // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
   std::unique_ptr<TrainerCallback> make_reestimation();
   // Lets the observers see the first batches of the first epoch, without augmentation (see

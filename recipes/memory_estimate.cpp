@@ -109,6 +109,11 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   const TrainerOptions options = experiment.trainer_options();
   const std::optional<Distillation>& distillation = options.distillation;
   if (distillation) estimate.teacher_bytes = state_bytes(*distillation->teacher);
+  if (const auto oscillations = experiment.make_oscillations()) {
+    for (const NamedBuffer& state : oscillations->named_state()) {
+      estimate.oscillations_bytes += state.tensor.bytes();
+    }
+  }
   if (options.average) estimate.averages_bytes = state_bytes(experiment.model());
   const StepMemory small = measure(experiment, kSmallBatch, distillation, parameters);
   const StepMemory larger = measure(experiment, kLargerBatch, distillation, parameters);

@@ -132,11 +132,29 @@ std::vector<std::string> places_of(const YamlNode& list) {
   return places;
 }
 
+std::optional<CosineSpec> read_cosine(const OptionReader& from, std::string_view key) {
+  if (!from.has(key)) return std::nullopt;
+  return CosineSpec{from.table(key).number("start"), from.table(key).number("end")};
+}
+
+std::optional<OscillationsSpec> read_oscillations(const OptionReader& quantize) {
+  if (!quantize.has("oscillations")) return std::nullopt;
+  const OptionReader from = quantize.table("oscillations");
+  const std::string& bn_fold = quantize.text("bn_fold");
+  if (bn_fold != "frozen" && bn_fold != "none") {
+    fail_at(from.place(), "oscillations needs bn_fold frozen or none, got " + bn_fold);
+  }
+  return OscillationsSpec{.momentum = from.number("momentum"),
+                          .damping = read_cosine(from, "damping"),
+                          .freeze_threshold = read_cosine(from, "freeze_threshold")};
+}
+
 QuantizeSpec read_quantize(const OptionReader& from) {
   QuantizeSpec quantize{.ignore = from.texts("ignore"),
                         .ignore_places = places_of(from.at("ignore")),
                         .bn_fold = from.text("bn_fold"),
-                        .algorithm_method = from.table("algorithm").text("method")};
+                        .algorithm_method = from.table("algorithm").text("method"),
+                        .oscillations = read_oscillations(from)};
   if (from.table("algorithm").has("scale_lr")) {
     quantize.scale_lr = from.table("algorithm").number("scale_lr");
   }

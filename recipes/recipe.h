@@ -94,6 +94,18 @@ struct QuantizeGroupSpec {
   std::string place = {};
 };
 
+// Half a cosine from the first step to the last.
+struct CosineSpec {
+  double start = 0;
+  double end = 0;
+};
+
+struct OscillationsSpec {
+  double momentum = 0.01;
+  std::optional<CosineSpec> damping = {};
+  std::optional<CosineSpec> freeze_threshold = {};
+};
+
 struct QuantizeSpec {
   std::vector<QuantizeGroupSpec> groups = {};  // the first match wins
   std::vector<std::string> ignore = {};
@@ -101,6 +113,7 @@ struct QuantizeSpec {
   std::string bn_fold = {};           // frozen, none, batch_corrected, one_convolution
   std::string algorithm_method = {};  // ste, lsq, lsq_plus
   double scale_lr = 1;                // of learned scales, as a multiple of the learning rate
+  std::optional<OscillationsSpec> oscillations = {};
 };
 
 // Epochs count from 0; a change takes effect before the first step of its epoch.

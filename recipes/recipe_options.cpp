@@ -230,6 +230,26 @@ RecipeOption algorithm_option() {
   return with_default(algorithm, "{}");
 }
 
+RecipeOption oscillations_option() {
+  return table(
+      "oscillations",
+      "Follows how often the codes of weights turn back and forth, and reports it at the end of "
+      "each epoch; damping and freezing stop it (Nagel et al., arXiv:2203.11086). Both ends of a "
+      "schedule are joined by half a cosine over all steps of training. Needs `bn_fold` frozen or "
+      "none.",
+      {above_min(number("momentum", "0.01", "weight of the newest step in the averages", 0, 1)),
+       table("damping",
+             "Adds lambda times the squared distances of weights from their quantized values to "
+             "the loss.",
+             {number("start", "0", "lambda in the first step", 0, 1e6),
+              number("end", "0.1", "lambda at the end", 0, 1e6)}),
+       table("freeze_threshold",
+             "Fixes the code of a weight, at its rounded mean, when the frequency of its "
+             "oscillations (turns per step) exceeds this.",
+             {number("start", "0.1", "threshold in the first step", 0, 1),
+              number("end", "0.01", "threshold at the end", 0, 1)})});
+}
+
 RecipeOption quantize_option() {
   const RecipeOption num_bits = integer("num_bits", "8", "width of the codes", 2, 8);
   RecipeOption weights =
@@ -267,7 +287,7 @@ RecipeOption quantize_option() {
               "batch norm behind a quantized layer: `frozen` folds it once and drops it, `none` "
               "keeps it in float, `batch_corrected` and `one_convolution` fold it in every step",
               {"frozen", "none", "batch_corrected", "one_convolution"}),
-       algorithm_option()});
+       algorithm_option(), oscillations_option()});
 }
 
 RecipeOption calibrate_option() {

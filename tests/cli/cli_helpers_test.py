@@ -143,3 +143,48 @@ class Ema(Helpers):
 
     def test_wrong_recipes(self):
         self.rejected(self.body(decay=1), "recipe.yaml:17:33: expected a number from 0 to 0.999999, got '1'")
+
+
+class Oscillations(Helpers):
+    FREEZE = "  oscillations: {momentum: 0.1, damping: {end: 0.01}, freeze_threshold: {start: 0.2, end: 0.05}}\n"
+
+    def body(self, rest, train="epochs: 6"):
+        return LAYERS + SGD.replace("epochs: 6", train).replace("lr: 0.02", "lr: 0.1") + QUANTIZE.replace("num_bits: 8", "num_bits: 3") + rest
+
+    def test_resumes_with_frozen_weights(self):
+        for method in ("ste", "lsq"):
+            rest = self.FREEZE + f"  algorithm: {{method: {method}}}\nschedule: {{fake_quant: {{from: 1}}}}\n"
+            self.resumes(method, self.body(rest, train="epochs: 6, ema: {decay: 0.9}"))
+            epochs = [line for line in self.metrics(method) if line["type"] == "epoch"]
+            frozen = [line["frozen_weights_percent"] for line in epochs]
+            self.assertEqual(frozen, sorted(frozen), "what is frozen stays so")
+            self.assertEqual(frozen[0], 0, "not quantized yet")
+            self.assertGreater(frozen[-1], 1)
+            self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
+            tensors = tensors_of(self.path(method, "last.safetensors"))
+            marks = b"".join(raw for name, (_, _, raw) in tensors.items() if name.endswith("/frozen"))
+            self.assertAlmostEqual(100 * sum(marks) / len(marks), frozen[-1], places=9)
+
+    def test_reports_without_stopping_any(self):
+        self.train(self.recipe(self.body("  oscillations: {momentum: 0.1}\n")), "watched")
+        self.train(self.recipe(self.body("")), "plain")
+        watched, plain = (tensors_of(self.path(run, "last.safetensors")) for run in ("watched", "plain"))
+        self.assertEqual({name: tensor for name, tensor in watched.items() if name in plain}, plain)
+        last = [line for line in self.metrics("watched") if line["type"] == "epoch"][-1]
+        self.assertEqual(last["frozen_weights_percent"], 0)
+        self.assertGreater(last["oscillating_weights_percent"], 1)
+
+    def test_a_calibrated_run_trains_on(self):
+        self.train(self.recipe(LAYERS + SGD), "float")
+        recipe = self.recipe(self.body(self.FREEZE, train="epochs: 2, ema: {}") + "init: {checkpoint: float/last.safetensors}\n")
+        self.succeed("calibrate", recipe, "--run-dir", "run")
+        self.train(recipe, "run", "--resume")
+        self.assertEqual(self.summary("run")["steps"], 18)
+
+    def test_messages_and_memory(self):
+        self.rejected(self.body("  bn_fold: one_convolution\n" + self.FREEZE), "recipe.yaml:",
+                      "oscillations needs bn_fold frozen or none, got one_convolution")
+        only_activations = [f"--set=quantize.groups.0.weights=null"]
+        self.rejected(self.body(self.FREEZE), "recipe.yaml:", "oscillations: no layer has quantized weights", more=only_activations)
+        out = self.succeed("train", self.recipe(self.body(self.FREEZE)), "--dry-run")
+        self.assertRegex(out, r"oscillations +0\.0[12]\n")  # 1,168 weights, 11 bytes each
