@@ -26,13 +26,15 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
   const bool frozen =
       schedule_.keep_ranges || (schedule_.freeze_observers && epoch >= *schedule_.freeze_observers);
   for (const NamedQuantizer& entry : quantizers_) {
-    entry.quantizer->set_observing(epoch >= schedule_.observe_from && !frozen);
+    const bool trained = schedule_.trained.contain(entry.name);
+    entry.quantizer->set_observing(epoch >= schedule_.observe_from && !frozen && trained);
     entry.quantizer->set_quantizing(epoch >= schedule_.fake_quant_from);
   }
-  if (!schedule_.freeze_batch_norm) return;
+  const auto& freeze = schedule_.freeze_batch_norm;
+  if (!freeze && schedule_.trained.everything()) return;
   for (const NamedModule& entry : model_.named_modules()) {
     if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) {
-      norm->set_frozen(epoch >= *schedule_.freeze_batch_norm);
+      norm->set_frozen((freeze && epoch >= *freeze) || !schedule_.trained.contain(entry.name));
     }
   }
 }

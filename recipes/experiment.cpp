@@ -142,9 +142,17 @@ void Experiment::load_data(const Registries& registries) {
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
+  const TrainSpec& train = recipe_.train;
+  if (!train.only.empty()) {
+    trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
+  }
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
   model_ = make_model(registries, loads ? recipe_.init_checkpoint : std::nullopt, plan_);
+  if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
+    fail_at(place("train", "only"),
+            "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
+  }
   require_norms_to_reestimate();
   if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
 }
@@ -253,8 +261,10 @@ std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
     return qat::is_quantizer_parameter(p.name) ? scale_lr : 1;
   };
+  std::vector<NamedParameter> parameters = model_->named_parameters();
+  std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.requires_grad(); });
   if (spec.type == "adamw") {
-    return std::make_unique<AdamW>(model_->named_parameters(),
+    return std::make_unique<AdamW>(std::move(parameters),
                                    AdamWOptions{.beta1 = spec.beta1,
                                                 .beta2 = spec.beta2,
                                                 .eps = spec.eps,
@@ -262,12 +272,11 @@ std::unique_ptr<Optimizer> Experiment::make_optimizer() {
                                                 .no_decay = no_decay,
                                                 .lr_factor = lr_factor});
   }
-  return std::make_unique<Sgd>(model_->named_parameters(),
-                               SgdOptions{.momentum = spec.momentum,
-                                          .nesterov = spec.nesterov,
-                                          .weight_decay = spec.weight_decay,
-                                          .no_decay = no_decay,
-                                          .lr_factor = lr_factor});
+  return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.momentum = spec.momentum,
+                                                                 .nesterov = spec.nesterov,
+                                                                 .weight_decay = spec.weight_decay,
+                                                                 .no_decay = no_decay,
+                                                                 .lr_factor = lr_factor});
 }
 
 TrainerOptions Experiment::trainer_options() const {
@@ -306,13 +315,14 @@ TrainerOptions Experiment::trainer_options() const {
 
 std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const {
   const ScheduleSpec& spec = recipe_.schedule;
-  if (!recipe_.quantize && !spec.freeze_bn) return nullptr;
+  if (!recipe_.quantize && !spec.freeze_bn && trained_.everything()) return nullptr;
   return std::make_unique<qat::ScheduleCallback>(
       model, qat::QatSchedule{.observe_from = spec.observe_from,
                               .fake_quant_from = spec.fake_quant_from,
                               .freeze_observers = spec.freeze_observers,
                               .freeze_batch_norm = spec.freeze_bn,
-                              .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze});
+                              .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze,
+                              .trained = trained_});
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {

@@ -52,7 +52,7 @@ class Experiment {
   void load_teacher(const Registries& registries);
   // Everything but the run's folder; distillation once the teacher is loaded.
   TrainerOptions trainer_options() const;
-  // Null for a float run without a freeze_bn schedule.
+  // Null for a float run that freezes nothing.
   std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
   // What follows the codes of weights; null unless the recipe asks for it. Throws InputError when
   // no layer has quantized weights.
@@ -88,6 +88,7 @@ class Experiment {
   std::shared_ptr<Module> model_;
   std::optional<qat::Plan> plan_;
   std::shared_ptr<Module> teacher_;
+  qat::TrainedParts trained_;
 };
 
 }  // namespace steelyard

@@ -100,8 +100,8 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   for (const NamedParameter& p : experiment.model().named_parameters()) {
     parameters.push_back(p.variable.value());
     estimate.parameters_bytes += parameters.back().bytes();
+    if (p.variable.requires_grad()) estimate.gradients_bytes += parameters.back().bytes();
   }
-  estimate.gradients_bytes = estimate.parameters_bytes;
   const auto optimizer = experiment.make_optimizer();
   for (const NamedBuffer& state : optimizer->named_state()) {
     estimate.optimizer_bytes += state.tensor.bytes();

@@ -76,6 +76,12 @@ LrScheduleSpec read_lr_schedule(const OptionReader& from, std::int64_t epochs) {
   return schedule;
 }
 
+std::vector<std::string> places_of(const YamlNode& list) {
+  std::vector<std::string> places;
+  for (const YamlNode& item : list.items) places.push_back(item.place);
+  return places;
+}
+
 TrainSpec read_train(const OptionReader& from) {
   TrainSpec train{
       .epochs = from.integer("epochs"),
@@ -97,6 +103,10 @@ TrainSpec read_train(const OptionReader& from) {
     }
   }
   if (from.has("ema")) train.ema = EmaSpec{from.table("ema").number("decay")};
+  if (from.has("only")) {
+    train.only = from.texts("only");
+    train.only_places = places_of(from.at("only"));
+  }
   if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
     fail_at(from.at("keep_step_checkpoints").place,
             "keep_step_checkpoints needs checkpoint_every_steps above 0");
@@ -124,12 +134,6 @@ std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::stri
   }
   if (from.has("percentile")) quantizer.percentile = from.number("percentile");
   return quantizer;
-}
-
-std::vector<std::string> places_of(const YamlNode& list) {
-  std::vector<std::string> places;
-  for (const YamlNode& item : list.items) places.push_back(item.place);
-  return places;
 }
 
 std::optional<CosineSpec> read_cosine(const OptionReader& from, std::string_view key) {
@@ -218,6 +222,20 @@ void require_observing(const Recipe& recipe) {
   }
 }
 
+// What is not trained keeps its ranges and its statistics.
+void require_known_ranges(const Recipe& recipe) {
+  if (recipe.train.only.empty()) return;
+  const std::string& place = recipe.resolved.find("train")->find("only")->place;
+  if (recipe.quantize && !recipe.calibrate) {
+    fail_at(place,
+            "train.only with 'quantize' needs 'calibrate': ranges of what is not trained come from "
+            "there");
+  }
+  if (recipe.schedule.reestimate_bn) {
+    fail_at(place, "train.only keeps batch norms that schedule.reestimate_bn would change");
+  }
+}
+
 Recipe read_recipe(const OptionReader& from) {
   Recipe recipe{.name = from.text("name"),
                 .seed = from.integer("seed"),
@@ -233,6 +251,7 @@ Recipe read_recipe(const OptionReader& from) {
     recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
   }
   require_observing(recipe);
+  require_known_ranges(recipe);
   if (from.has("export")) {
     recipe.exports = {from.table("export").texts("formats"), from.table("export").text("profile")};
   }

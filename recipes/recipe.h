@@ -70,6 +70,8 @@ struct TrainSpec {
   std::optional<double> clip_grad_norm = {};
   std::optional<DistillSpec> distill = {};
   std::optional<EmaSpec> ema = {};
+  std::vector<std::string> only = {};  // targets of what is trained; empty: everything
+  std::vector<std::string> only_places = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
   bool tensorboard = false;

@@ -163,6 +163,16 @@ RecipeOption ema_option() {
               0.999999)});
 }
 
+RecipeOption only_option() {
+  RecipeOption only = text_list(
+      "only",
+      "what is trained, everything beneath it included, written as targets of `quantize` are (the "
+      "types of the float model); the rest keeps its weights, batch-norm statistics and, from "
+      "`calibrate`, its ranges; absent: everything is trained");
+  only.min_items = 1;
+  return only;
+}
+
 RecipeOption train_option() {
   return required(table(
       "train", "How to train.",
@@ -175,7 +185,7 @@ RecipeOption train_option() {
        optional(
            above_min(number("clip_grad_norm", "",
                             "largest norm of all gradients together; absent: no limit", 0, 1e30))),
-       distill_option(), ema_option(),
+       distill_option(), ema_option(), only_option(),
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",

@@ -188,3 +188,50 @@ class Oscillations(Helpers):
         self.rejected(self.body(self.FREEZE), "recipe.yaml:", "oscillations: no layer has quantized weights", more=only_activations)
         out = self.succeed("train", self.recipe(self.body(self.FREEZE)), "--dry-run")
         self.assertRegex(out, r"oscillations +0\.0[12]\n")  # 1,168 weights, 11 bytes each
+
+
+class Only(Helpers):
+    def body(self, only, rest=""):
+        return LAYERS + SGD.replace("epochs: 6", f"epochs: 6, only: [{only}]") + rest
+
+    def changed(self, run, first):
+        """Names whose tensors differ between two checkpoints of a run, training state left out."""
+        before, after = (tensors_of(self.path(run, file)) for file in (first, "last.safetensors"))
+        self.assertEqual(before.keys(), after.keys())
+        return {name for name in before if before[name] != after[name] and "/" not in name}, after
+
+    def test_float(self):
+        self.resumes("run", self.body("fc"))
+        changed, tensors = self.changed("run", "step-1.safetensors")
+        self.assertEqual(changed, {"fc.weight", "fc.bias"})
+        self.assertEqual({name for name in tensors if "/" in name}, {"fc.weight/momentum", "fc.bias/momentum"})
+
+    def test_quantized(self):
+        self.train(self.recipe(LAYERS + SGD), "float")
+        start = f"init: {{checkpoint: {self.path('float', 'last.safetensors')}}}\ncalibrate: {{batches: 4}}\n"
+        for method in ("ste", "lsq"):
+            rest = QUANTIZE.replace("num_bits: 8", "num_bits: 4") + f"  algorithm: {{method: {method}}}\n"
+            recipe = self.resumes(method, self.body("fc", rest + start))
+            changed, _ = self.changed(method, "step-1.safetensors")
+            self.assertTrue({"fc.weight", "fc.bias", "fc.weight_quantizer.scale", "fc.output_quantizer.scale"} <= changed)
+            self.assertEqual([name for name in changed if not name.startswith("fc.")], [])
+            self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
+            # What stays is what calibration found.
+            self.succeed("calibrate", recipe, "--run-dir", method + "-calibrated")
+            calibrated = tensors_of(self.path(method + "-calibrated", "last.safetensors"))
+            trained = tensors_of(self.path(method, "last.safetensors"))
+            for name in calibrated:
+                if name.endswith((".scale", ".zero_point", ".weight", ".bias")) and not name.startswith("fc."):
+                    self.assertEqual(trained[name], calibrated[name], name)
+
+    def test_output(self):
+        out = self.succeed("train", self.recipe(self.body("fc")), "--dry-run")
+        self.assertIn("516 of the parameters are trained (train.only)", out)  # 4 x 128 weights, 4 biases
+        self.assertNotIn("train.only", self.succeed("train", self.recipe(LAYERS + SGD), "--dry-run"))
+
+    def test_wrong_recipes(self):
+        self.rejected(self.body("fd"), "recipe.yaml:17:27: train.only: 'fd' matches no module (did you mean 'fc'?)")
+        self.rejected(self.body("ReLU"), "train.only: 'ReLU' names only modules without parameters")
+        self.rejected(self.body("fc", QUANTIZE), "recipe.yaml:17:26: train.only with 'quantize' needs 'calibrate'")
+        self.rejected(self.body("fc", "schedule: {reestimate_bn: {batches: 2}}\n"), "recipe.yaml:17:26: ", "schedule.reestimate_bn")
+        self.rejected(self.body("bn", QUANTIZE + "calibrate: {batches: 2}\n"), "recipe.yaml:17:26: train.only: nothing to train is left")
