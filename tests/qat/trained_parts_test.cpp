@@ -58,7 +58,7 @@ TEST(TrainedParts, Errors) {
   EXPECT_EQ(message_of<InputError>([] {
               parts({"fc", "fc3"});
             }),
-            "train.only: 'fc3' matches no module (did you mean 'fc2'?)");
+            "train.only: 'fc3' matches no module (did you mean 'fc'?)");
   EXPECT_EQ(message_of<InputError>([] { parts({"ReLU"}); }),
             "train.only: 'ReLU' names only modules without parameters");
   EXPECT_THAT(message_of<InputError>([] { parts({"re:("}); }),
