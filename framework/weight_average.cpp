@@ -37,9 +37,12 @@ WeightAverage::WeightAverage(Module& model, WeightAverageOptions options)
 
 void WeightAverage::update() {
   std::int64_t* updates = updates_.data<std::int64_t>();
+  std::vector<std::string> set;
+  if (options_.take_set_parameters) set = options_.take_set_parameters();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     if (!entry.averaged) continue;
+    if (std::find(set.begin(), set.end(), entry.name) != set.end()) updates[i] = 0;
     const Variable& parameter = entry.parameter;
     if (updates[i] == 0 && parameter.defined() && !parameter.grad().defined()) continue;
     const auto n = static_cast<double>(updates[i]);

@@ -15,6 +15,9 @@ struct WeightAverageOptions {
   double decay = 0.999;  // in [0, 1)
   // Buffers that are averaged like parameters; the others are the trained model's. Null: none.
   std::function<bool(const std::string& name)> averages_buffer{};
+  // Names of the parameters that were set, not trained, since it was last called: their averages
+  // begin anew. May be null.
+  std::function<std::vector<std::string>()> take_set_parameters{};
   // Called while the model holds new averages, to bring what follows from them in line. May be
   // null.
   std::function<void()> refresh{};

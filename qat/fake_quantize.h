@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "framework/module.h"
 #include "kernels/layout.h"
@@ -22,7 +23,7 @@ enum class QuantizerRole { kActivation, kWeight };
 // point and the observer's state are buffers, so that a checkpoint holds them.
 class FakeQuantize : public Module {
  public:
-  // channels: number of scales (1 unless the scheme's strategy is kChannel, then dimension 0).
+  // channels: number of scales (observers::scale_count()), each of as many consecutive elements.
   FakeQuantize(const QuantizerConfig& config, QuantizerRole role, std::int64_t channels = 1);
 
   // Observes x in training and calibration, and gives its straight-through fake-quantization with
@@ -32,8 +33,15 @@ class FakeQuantize : public Module {
   std::string type_name() const override { return "FakeQuantize"; }
   std::string description() const override;
 
+  // As configured; the width may differ for a time (set_bits()).
   const QuantizerConfig& config() const { return config_; }
-  kernels::CodeRange code_range() const { return config_.scheme.code_range(); }
+  QuantizerRole role() const { return role_; }
+  // The grid in use.
+  observers::QScheme scheme() const;
+  kernels::CodeRange code_range() const { return scheme().code_range(); }
+  // Changes the width of the codes, 2 to 8 bits, over the same range. What learns begins anew with
+  // the next values observed.
+  void set_bits(int bits);
   std::span<const float> scale() const;
   std::span<const std::int32_t> zero_point() const;
   // Sets one channel's parameters; throws std::invalid_argument when they are not valid.
@@ -56,6 +64,8 @@ class FakeQuantize : public Module {
   }
   // Takes what the observer found as the start of learning; does nothing where nothing learns.
   void begin_learning(const ForwardContext& context);
+  // Whether learning began, or began anew, since the last call.
+  bool take_begun() { return std::exchange(begun_now_, false); }
   // `output` is the quantized form of `input`, from the real values that `values` computes again in
   // backward: where the quantizer learns, gradients reach its parameters. The input's gradient is
   // the output's where the packed mask has a one; all of it without a mask. Elsewhere the plain
@@ -91,7 +101,7 @@ class FakeQuantize : public Module {
   void add_non_finite(std::int64_t count) { non_finite_ += count; }
 
  private:
-  enum Switch { kObserving, kQuantizing, kObserved, kBegun, kSwitches };
+  enum Switch { kObserving, kQuantizing, kObserved, kBegun, kBits, kSwitches };
   bool has_begun() const { return switches_.data<std::uint8_t>()[kBegun] != 0; }
   void update_qparams();
   void follow_latents() const;
@@ -108,6 +118,7 @@ class FakeQuantize : public Module {
   Tensor scale_floor_;           // f32 [channels]
   std::vector<bool> zero_range_;
   mutable std::int64_t non_finite_ = 0;
+  bool begun_now_ = false;
 };
 
 // The straight-through estimator: makes `output` the quantized form of `input`, whose gradient

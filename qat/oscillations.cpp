@@ -31,7 +31,7 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
     weights_.push_back({join_path(entry.name, "weight"), layer, Tensor::zeros(shape, DType::kI8),
                         Tensor::zeros(shape, DType::kI8), Tensor::zeros(shape),
                         Tensor::zeros(shape), Tensor::zeros(shape, DType::kU8),
-                        Tensor::zeros(Shape{}, DType::kI64)});
+                        Tensor::zeros({2}, DType::kI64)});
   }
   if (weights_.empty()) throw InputError("oscillations: no layer has quantized weights");
 }
@@ -47,14 +47,17 @@ void OscillationCallback::on_gradients(std::int64_t step, std::int64_t total_ste
     if (!quantizer.quantizing() || !weight.grad().defined()) continue;
     const Tensor codes = quantizer.quantize(weight.value(), nullptr);
     const kernels::OscillationState state = w.state();
-    if (w.begun()) {
+    const int bits = quantizer.scheme().bits;
+    if (w.steps() > 0 && w.bits() == bits) {
       kernels::track_oscillations(w.size(), codes.data<std::int8_t>(),
                                   static_cast<float>(options_.momentum),
                                   static_cast<float>(freeze_above), state);
     } else {
       kernels::begin_oscillations(w.size(), codes.data<std::int8_t>(), state);
+      w.steps() = 0;
+      w.bits() = bits;
     }
-    ++*w.steps.data<std::int64_t>();
+    ++w.steps();
     const kernels::ChannelLayout layout = quantizer.layout(w.size());
     const float* scale = quantizer.scale().data();
     if (lambda > 0) {
@@ -69,7 +72,7 @@ void OscillationCallback::on_gradients(std::int64_t step, std::int64_t total_ste
 
 void OscillationCallback::on_step_end(const StepReport&) {
   for (const Tracked& w : weights_) {
-    if (!w.begun()) continue;
+    if (w.steps() == 0) continue;
     const FakeQuantize& quantizer = *w.layer->weight_quantizer();
     kernels::hold_frozen(quantizer.layout(w.size()), w.state(), quantizer.scale().data(),
                          w.layer->weight().value().data<float>(), nullptr);
@@ -84,7 +87,7 @@ std::vector<NamedBuffer> OscillationCallback::named_state() const {
     state.push_back({w.name + "/frequency", w.frequency});
     state.push_back({w.name + "/mean_code", w.mean_code});
     state.push_back({w.name + "/frozen", w.frozen});
-    state.push_back({w.name + "/tracked_steps", w.steps});
+    state.push_back({w.name + "/tracked", w.tracked});
   }
   return state;
 }

@@ -42,7 +42,7 @@ class OscillationCallback : public TrainerCallback {
   void on_gradients(std::int64_t step, std::int64_t total_steps) override;
   void on_step_end(const StepReport& report) override;
   // "<weight>/code", ".../direction", ".../frequency", ".../mean_code", ".../frozen" and
-  // ".../tracked_steps".
+  // ".../tracked": the steps so far and the width of the codes, with which all begins anew.
   std::vector<NamedBuffer> named_state() const override;
   // "oscillating_weights_percent" and "frozen_weights_percent" of all tracked weights.
   std::vector<Figure> figures() const override;
@@ -52,11 +52,12 @@ class OscillationCallback : public TrainerCallback {
     std::string name;  // of the weight
     QuantizedLayer* layer;
     Tensor code, direction, frequency, mean_code, frozen;
-    Tensor steps;  // i64, rank 0
+    Tensor tracked;  // i64 [2]
 
     kernels::OscillationState state() const;
     std::int64_t size() const { return code.size(); }
-    bool begun() const { return *steps.data<std::int64_t>() > 0; }
+    std::int64_t& steps() const { return tracked.data<std::int64_t>()[0]; }
+    std::int64_t& bits() const { return tracked.data<std::int64_t>()[1]; }
   };
 
   OscillationOptions options_;

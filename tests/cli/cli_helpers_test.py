@@ -145,6 +145,28 @@ class Ema(Helpers):
         self.rejected(self.body(decay=1), "recipe.yaml:17:33: expected a number from 0 to 0.999999, got '1'")
 
 
+class Stages(Helpers):
+    """The helpers together, over widths that change and activations that start later."""
+
+    def test_resume(self):
+        self.train(self.recipe(LAYERS + SGD), "float")
+        teacher = self.path("float", "last.safetensors")
+        schedule = ("schedule: {bits: [{until: 2, weights: 8}, {until: 4, weights: 4}], "
+                    "fake_quant: {from: 0, activations_from: 1}}\n")
+        for method in ("ste", "lsq", "pact"):
+            body = (LAYERS + SGD.replace("epochs: 6", f"epochs: 6, ema: {{decay: 0.99}}, distill: {{checkpoint: {teacher}}}")
+                    + QUANTIZE.replace("num_bits: 8", "num_bits: 3") + f"  algorithm: {{method: {method}}}\n"
+                    + "  oscillations: {momentum: 0.1, damping: {}, freeze_threshold: {}}\n" + schedule)
+            self.resumes(method, body, steps=(5, 17, 18, 19, 30, 36, 54))
+            self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
+            # The averaged latent began anew with the last width: it is near the trained one.
+            tensors = tensors_of(self.path(method, "last.safetensors"))
+            name = "fc.weight_quantizer.learned_scale"
+            if name in tensors:
+                for averaged, trained in zip(floats(tensors[name]), floats(tensors[name + "/trained"])):
+                    self.assertLess(abs(averaged / trained - 1), 0.3)
+
+
 class Oscillations(Helpers):
     FREEZE = "  oscillations: {momentum: 0.1, damping: {end: 0.01}, freeze_threshold: {start: 0.2, end: 0.05}}\n"
 

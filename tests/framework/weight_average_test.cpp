@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tests/support/gradcheck.h"
 
@@ -77,6 +78,29 @@ TEST(WeightAverage, BeginsWithTheFirstGradient) {
   model.scale.value().fill(19.0);
   average.update();
   EXPECT_THAT(averaged(average, "scale"), ElementsAre(8.0 + 9.0 / 11.0 * 11.0)) << "d = 2 / 11";
+}
+
+TEST(WeightAverage, BeginsAnewWhereAParameterWasSet) {
+  Model model;
+  bool set = false;
+  WeightAverageOptions with_set = options(0.9);
+  with_set.take_set_parameters = [&] {
+    return std::exchange(set, false) ? std::vector<std::string>{"scale"}
+                                     : std::vector<std::string>{};
+  };
+  WeightAverage average(model, with_set);
+  give_gradient(model.scale);
+  give_gradient(model.weight);
+  for (int n = 0; n < 5; ++n) average.update();
+  const std::vector<double> weight = averaged(average, "weight");
+  model.scale.value().fill(64.0);
+  set = true;
+  average.update();
+  EXPECT_THAT(averaged(average, "scale"), ElementsAre(64.0));
+  EXPECT_EQ(averaged(average, "weight"), weight);
+  model.scale.value().fill(75.0);
+  average.update();
+  EXPECT_THAT(averaged(average, "scale"), ElementsAre(73.0)) << "d = 2 / 11 again";
 }
 
 TEST(WeightAverage, ExchangesTheModelAndKeepsWhatIsChangedInTheAveragedOne) {

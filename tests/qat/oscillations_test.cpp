@@ -126,13 +126,31 @@ TEST(Oscillations, WaitForQuantizationAndSkipWhatIsNotTrained) {
   Training run({.momentum = 0.1, .damping = CosineSchedule{1, 1}, .freeze_threshold = {}});
   run.layer->weight_quantizer()->set_quantizing(false);
   run.step(0.1);
-  EXPECT_EQ(*run.state("tracked_steps").data<std::int64_t>(), 0);
+  EXPECT_EQ(*run.state("tracked").data<std::int64_t>(), 0);
   run.layer->weight_quantizer()->set_quantizing(true);
   run.step(0.1);
-  EXPECT_EQ(*run.state("tracked_steps").data<std::int64_t>(), 1);
+  EXPECT_EQ(*run.state("tracked").data<std::int64_t>(), 1);
   run.layer->weight().set_requires_grad(false);
   run.step(0.1);
-  EXPECT_EQ(*run.state("tracked_steps").data<std::int64_t>(), 1);
+  EXPECT_EQ(*run.state("tracked").data<std::int64_t>(), 1);
+}
+
+// Codes of another width have nothing to do with those before.
+TEST(Oscillations, BeginAnewWithAnotherWidth) {
+  Training run({.momentum = 1, .damping = {}, .freeze_threshold = CosineSchedule{0.5, 0.5}});
+  FakeQuantize& quantizer = *run.layer->weight_quantizer();
+  const auto flip = [&](float* w) {
+    w[1] = (run.done % 2 == 0 ? 0.4F : 0.6F) * w[3];
+    w[0] = w[2] = 0;
+  };
+  for (int n = 0; n < 4; ++n) run.step(0, flip);
+  EXPECT_EQ(run.state("frozen").data<std::uint8_t>()[1], 1);
+  quantizer.set_bits(8);
+  run.step(0, flip);
+  EXPECT_EQ(run.state("frozen").data<std::uint8_t>()[1], 0);
+  EXPECT_EQ(run.state("tracked").data<std::int64_t>()[0], 1);
+  EXPECT_EQ(run.state("tracked").data<std::int64_t>()[1], 8);
+  EXPECT_EQ(std::abs(run.state("code").data<std::int8_t>()[3]), 127);
 }
 
 TEST(Oscillations, Errors) {
