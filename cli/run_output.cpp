@@ -10,13 +10,16 @@ namespace steelyard::cli {
 
 void print_model(Experiment& experiment) {
   std::int64_t parameters = 0;
+  std::int64_t trained = 0;
   for (const NamedParameter& p : experiment.model().named_parameters()) {
     parameters += p.variable.value().size();
+    if (p.variable.requires_grad()) trained += p.variable.value().size();
   }
   fmt::print("{}: {} training, {} validation, {} test samples; {} parameters; {} threads, {}\n",
              experiment.recipe().name, experiment.train().size(), experiment.validation().size(),
              experiment.test().size(), parameters, kernels::num_threads(),
              kernels::backend_name(kernels::default_backend()));
+  if (trained < parameters) fmt::print("{} of the parameters are trained (train.only)\n", trained);
   if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
   flush_progress();
 }

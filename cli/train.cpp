@@ -58,6 +58,9 @@ ExitCode dry_run(Experiment& experiment) {
   line("parameters", memory.parameters_bytes);
   line("gradients", memory.gradients_bytes);
   line("optimizer state", memory.optimizer_bytes);
+  if (memory.teacher_bytes > 0) line("teacher", memory.teacher_bytes);
+  if (memory.averages_bytes > 0) line("weight averages", memory.averages_bytes);
+  if (memory.oscillations_bytes > 0) line("oscillations", memory.oscillations_bytes);
   line("batches made ahead", memory.batches_bytes);
   line("saved activations", memory.saved_activations_bytes);
   line("temporaries", memory.temporaries_bytes);
@@ -81,6 +84,7 @@ ExitCode train(const Options& options) {
   Experiment experiment(std::move(recipe), registries,
                         continues ? InitialWeights::kLater : InitialWeights::kRecipe);
   require_exportable(experiment, registries);
+  experiment.load_teacher(registries);
   print_model(experiment);
   if (options.dry_run) return dry_run(experiment);
 

@@ -52,23 +52,21 @@ bool has_non_finite(const Tensor& tensor) {
   });
 }
 
-void restore_optimizer(const Optimizer& optimizer, const std::vector<NamedTensor>& tensors,
-                       const std::string& source) {
+void restore_state(const std::vector<NamedBuffer>& state, const std::vector<NamedTensor>& tensors,
+                   const std::string& source) {
   std::map<std::string, Tensor> saved;
   for (const NamedTensor& tensor : tensors) {
     if (tensor.name.find(kStateSeparator) != std::string::npos) saved[tensor.name] = tensor.tensor;
   }
-  const auto state = optimizer.named_state();
   if (state.size() != saved.size()) {
     throw InputError(source + ": holds " + std::to_string(saved.size()) +
-                     " optimizer tensors, this run's " + optimizer.type_name() + " has " +
-                     std::to_string(state.size()));
+                     " tensors of training state, this run has " + std::to_string(state.size()));
   }
   for (const NamedBuffer& buffer : state) {
     const auto found = saved.find(buffer.name);
     if (found == saved.end() || found->second.shape() != buffer.tensor.shape() ||
         found->second.dtype() != buffer.tensor.dtype()) {
-      throw InputError(source + ": optimizer tensor " + buffer.name + " is missing or differs");
+      throw InputError(source + ": training state " + buffer.name + " is missing or differs");
     }
     buffer.tensor.copy_from(found->second);
   }
@@ -86,7 +84,9 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       loader_options_(loader_options),
       loader_(train, loader_options),
       options_(options),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)) {
+  if (options.average) average_.emplace(model, *options.average);
+}
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
   while (position_.epoch < options_.epochs) {
@@ -95,6 +95,7 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
       return {.interrupted = true, .step = position_.step, .best = best_};
     }
   }
+  if (average_) average_->enter();
   return {.interrupted = false, .step = position_.step, .best = best_};
 }
 
@@ -126,10 +127,13 @@ void Trainer::train_step(const Batch& batch) {
   double loss_value = 0;
   {
     const Variable loss =
-        compute_loss(options_.loss, model_.forward(Variable(batch.inputs), context), batch.targets);
+        training_loss(model_, options_.loss, options_.distillation, batch, context);
     loss_value = loss.value().item();
     if (!std::isfinite(loss_value)) diverged("loss is " + std::to_string(loss_value), batch);
     loss.backward();
+  }
+  for (TrainerCallback* callback : callbacks_) {
+    callback->on_gradients(position_.step, total_steps());
   }
   if (options_.clip_grad_norm) {
     const double norm = clip_grad_norm(parameters_, *options_.clip_grad_norm);
@@ -150,22 +154,31 @@ void Trainer::train_step(const Batch& batch) {
                           .loss = loss_value,
                           .lr = lr};
   for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
+  if (average_) average_->update();
 }
 
 void Trainer::finish_epoch() {
-  for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
   report.train_loss = position_.loss_sum / static_cast<double>(position_.samples);
+  {
+    const AveragedScope averaged(average_ ? &*average_ : nullptr);
+    for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
+    if (validation_.size() > 0) {
+      report.validation = evaluate(model_, validation_, loader_options_.normalization,
+                                   options_.loss, loader_options_.batch_size);
+    }
+  }
   bool improved = false;
-  if (validation_.size() > 0) {
-    report.validation = evaluate(model_, validation_, loader_options_.normalization, options_.loss,
-                                 loader_options_.batch_size);
+  if (report.validation) {
     if (!std::isfinite(report.validation->loss)) {
       throw TrainingDiverged("step " + std::to_string(position_.step) + ": validation loss is " +
                              std::to_string(report.validation->loss));
     }
     improved = !best_ || is_better(*report.validation, best_->metrics);
     if (improved) best_ = {position_.epoch, *report.validation};
+  }
+  for (const TrainerCallback* callback : callbacks_) {
+    for (const Figure& figure : callback->figures()) report.figures.push_back(figure);
   }
   // Before the checkpoint: a run that is killed in between repeats the epoch and its report, the
   // other way round the report would be lost.
@@ -177,10 +190,20 @@ void Trainer::finish_epoch() {
   }
 }
 
-Checkpoint Trainer::checkpoint() const {
+std::vector<NamedBuffer> Trainer::training_state() const {
+  std::vector<NamedBuffer> state = optimizer_.named_state();
+  const auto add = [&](const std::vector<NamedBuffer>& more) {
+    state.insert(state.end(), more.begin(), more.end());
+  };
+  if (average_) add(average_->named_state());
+  for (const TrainerCallback* callback : callbacks_) add(callback->named_state());
+  return state;
+}
+
+Checkpoint Trainer::checkpoint() {
   Checkpoint result;
-  result.tensors = module_state(model_);
-  for (const NamedBuffer& buffer : optimizer_.named_state()) result.tensors.push_back(buffer);
+  result.tensors = average_ ? average_->averaged() : module_state(model_);
+  for (const NamedBuffer& buffer : training_state()) result.tensors.push_back(buffer);
   auto& metadata = result.metadata;
   metadata["optimizer"] = optimizer_.type_name();
   metadata["seed"] = std::to_string(options_.seed);
@@ -197,7 +220,7 @@ Checkpoint Trainer::checkpoint() const {
   return result;
 }
 
-void Trainer::save(const std::string& file_name) const {
+void Trainer::save(const std::string& file_name) {
   require_finite_state();
   save_checkpoint(options_.run_dir / file_name, checkpoint());
 }
@@ -228,7 +251,8 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
                      " do not fit a run of " + std::to_string(per_epoch) + " steps an epoch");
   }
   load_into(model_, checkpoint.tensors, source);
-  restore_optimizer(optimizer_, checkpoint.tensors, source);
+  if (average_) average_->restore_averaged();
+  restore_state(training_state(), checkpoint.tensors, source);
   position_ = position;
   best_.reset();
   if (metadata.contains("best_epoch")) {
@@ -244,6 +268,11 @@ void Trainer::diverged(const std::string& what, const Batch& batch) const {
   std::string name;
   for (const NamedParameter& p : parameters_) {
     if (name.empty() && has_non_finite(p.variable.value())) name = p.name;
+  }
+  if (options_.distillation) {
+    for (const NamedTensor& t : module_state(*options_.distillation->teacher)) {
+      if (name.empty() && has_non_finite(t.tensor)) name = "the teacher's " + t.name;
+    }
   }
   if (name.empty() && has_non_finite(batch.inputs)) name = "the batch's inputs";
   if (name.empty()) {

@@ -18,6 +18,8 @@
 #include "framework/lr_schedule.h"
 #include "framework/module.h"
 #include "framework/optimizer.h"
+#include "framework/training_loss.h"
+#include "framework/weight_average.h"
 
 namespace steelyard {
 
@@ -37,11 +39,18 @@ struct StepReport {
   double lr = 0;
 };
 
+// Something that a callback measures at the end of an epoch.
+struct Figure {
+  std::string name;
+  double value = 0;
+};
+
 struct EpochReport {
   std::int64_t epoch = 0;
   std::int64_t step = 0;
   double train_loss = 0;                // mean over the epoch's samples, as trained
   std::optional<Metrics> validation{};  // when there is a validation split
+  std::vector<Figure> figures{};        // of all callbacks
 };
 
 // What watches or steers a run from outside the engine.
@@ -49,20 +58,30 @@ class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
+  // After backward, before clipping and the optimizer's step: gradients may still change. `step`
+  // steps are done.
+  virtual void on_gradients(std::int64_t /*step*/, std::int64_t /*total_steps*/) {}
   // After the optimizer's step, before any checkpoint of it.
   virtual void on_step_end(const StepReport& /*report*/) {}
-  // After the epoch's last step, before the model is evaluated: it may still change.
+  // After the epoch's last step, before the model is evaluated: it may still change. Where weights
+  // are averaged the model holds the averages.
   virtual void on_steps_done(std::int64_t /*epoch*/) {}
   // Before the epoch's checkpoint.
   virtual void on_epoch_end(const EpochReport& /*report*/) {}
+  // What resuming needs of this callback, under names with a '/', as Optimizer::named_state().
+  virtual std::vector<NamedBuffer> named_state() const { return {}; }
+  virtual std::vector<Figure> figures() const { return {}; }
 };
 
 struct TrainerOptions {
   std::int64_t epochs = 1;
   std::uint64_t seed = 0;
   Loss loss;
+  std::optional<Distillation> distillation;
   LrSchedule lr_schedule;
   std::optional<double> clip_grad_norm;
+  // Present: averages of the weights are validated, and are the tensors of checkpoints.
+  std::optional<WeightAverageOptions> average;
   // Where last.safetensors and best.safetensors go; empty: nothing is written.
   std::filesystem::path run_dir;
   std::int64_t checkpoint_every_steps = 0;  // 0: at the ends of epochs only
@@ -89,7 +108,8 @@ class Trainer {
   // Continues from a checkpoint of this kind of run. Throws InputError when it does not fit.
   void restore(const Checkpoint& checkpoint, const std::string& source_name);
 
-  // Trains to the end, or until `stop` becomes true: then saves last.safetensors and returns.
+  // Trains to the end, or until `stop` becomes true: then saves last.safetensors and returns. A
+  // run that came to its end leaves the averages in the model, where there are any, and is over.
   // Throws TrainingDiverged.
   TrainResult run(const std::atomic<bool>& stop);
 
@@ -111,8 +131,10 @@ class Trainer {
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
   void train_step(const Batch& batch);
   void finish_epoch();
-  Checkpoint checkpoint() const;
-  void save(const std::string& file_name) const;
+  // Of optimizer, averages and callbacks: everything but the model and the position.
+  std::vector<NamedBuffer> training_state() const;
+  Checkpoint checkpoint();
+  void save(const std::string& file_name);
   [[noreturn]] void diverged(const std::string& what, const Batch& batch) const;
   void require_finite_state() const;
 
@@ -124,6 +146,7 @@ class Trainer {
   DataLoader loader_;
   TrainerOptions options_;
   std::vector<TrainerCallback*> callbacks_;
+  std::optional<WeightAverage> average_;
   Position position_;
   std::optional<TrainResult::Best> best_;
 };

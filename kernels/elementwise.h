@@ -40,6 +40,10 @@ double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a);
 template <typename T>
 double mean_huber_error(std::int64_t n, const T* a, const T* b, double delta, T* grad_a);
 
+// average += weight * (x - average); a weight of 1 copies x.
+template <typename T>
+void move_average(std::int64_t n, double weight, const T* x, T* average);
+
 // Number of elements that are NaN or infinite.
 template <typename T>
 std::int64_t count_non_finite(std::int64_t n, const T* x);

@@ -1,4 +1,4 @@
-// Softmax cross-entropy over rows of logits, fused with its gradient.
+// Losses of softmax(logits) over rows, fused with their gradients.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,14 @@ namespace steelyard::kernels {
 template <typename T>
 T softmax_cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
                         const std::int64_t* labels, double label_smoothing, T* grad_logits);
+
+// Mean over rows of T^2 * KL(softmax(teacher / T) || softmax(logits / T)), T = temperature > 0,
+// both [rows, classes]; the factor T^2 keeps gradients of one size for every T (Hinton et al. 2015,
+// arXiv:1503.02531). Writes grad_logits[rows, classes] = T * (softmax(logits / T) -
+// softmax(teacher / T)) / rows when not null. A NaN anywhere gives a NaN loss, as do zero rows.
+template <typename T>
+T softmax_divergence(std::int64_t rows, std::int64_t classes, const T* logits, const T* teacher,
+                     double temperature, T* grad_logits);
 
 // predictions[rows] = index of the largest logit, the first of equals; a NaN counts as largest.
 template <typename T>

@@ -151,6 +151,7 @@ void FakeQuantize::begin_learning(const ForwardContext& context) {
     learned_zero_point_.value().copy_from(zero_point_.to(DType::kF32));
   }
   switches_.data<std::uint8_t>()[kBegun] = 1;
+  begun_now_ = true;
 }
 
 Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask,

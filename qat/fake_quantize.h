@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "framework/module.h"
 #include "kernels/layout.h"
@@ -63,6 +64,8 @@ class FakeQuantize : public Module {
   }
   // Takes what the observer found as the start of learning; does nothing where nothing learns.
   void begin_learning(const ForwardContext& context);
+  // Whether learning began, or began anew, since the last call.
+  bool take_begun() { return std::exchange(begun_now_, false); }
   // `output` is the quantized form of `input`, from the real values that `values` computes again in
   // backward: where the quantizer learns, gradients reach its parameters. The input's gradient is
   // the output's where the packed mask has a one; all of it without a mask. Elsewhere the plain
@@ -79,6 +82,8 @@ class FakeQuantize : public Module {
   // scale and zero point. What producers call that quantize in their own epilogue.
   void observe(std::span<const float> values);
   void observe(const observers::Extremes& extremes);
+  // Forgets what the observer has seen; the scale and zero point stay until it observes again.
+  void forget() { observer_->reset(); }
   bool needs_only_extremes() const { return observer_->needs_only_extremes(); }
 
   // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask.
@@ -113,6 +118,7 @@ class FakeQuantize : public Module {
   Tensor scale_floor_;           // f32 [channels]
   std::vector<bool> zero_range_;
   mutable std::int64_t non_finite_ = 0;
+  bool begun_now_ = false;
 };
 
 // The straight-through estimator: makes `output` the quantized form of `input`, whose gradient

@@ -43,21 +43,23 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
   for (const NamedQuantizer& entry : quantizers_) {
     FakeQuantize& quantizer = *entry.quantizer;
     const bool weights = quantizer.role() == QuantizerRole::kWeight;
-    quantizer.set_observing(epoch >= schedule_.observe_from && !frozen);
+    const bool trained = schedule_.trained.contain(entry.name);
+    quantizer.set_observing(epoch >= schedule_.observe_from && !frozen && trained);
     quantizer.set_quantizing(epoch >=
                              (weights ? schedule_.fake_quant_from : activations_from(schedule_)));
     int bits = quantizer.config().scheme.bits;
     for (const BitStage& stage : schedule_.stages) {
-      if (epoch >= stage.until) continue;
+      if (epoch >= stage.until || !trained) continue;
       bits = std::max(bits, weights ? stage.weights : stage.activations);
       break;
     }
     quantizer.set_bits(bits);
   }
-  if (!schedule_.freeze_batch_norm) return;
+  const auto& freeze = schedule_.freeze_batch_norm;
+  if (!freeze && schedule_.trained.everything()) return;
   for (const NamedModule& entry : model_.named_modules()) {
     if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) {
-      norm->set_frozen(epoch >= *schedule_.freeze_batch_norm);
+      norm->set_frozen((freeze && epoch >= *freeze) || !schedule_.trained.contain(entry.name));
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "framework/trainer.h"
 #include "qat/prepare.h"
+#include "qat/trained_parts.h"
 
 namespace steelyard::qat {
 
@@ -27,6 +28,7 @@ struct QatSchedule {
   std::optional<std::int64_t> freeze_observers{};
   std::optional<std::int64_t> freeze_batch_norm{};
   bool keep_ranges = false;  // observers never follow: ranges are those of a calibration
+  TrainedParts trained{};    // quantizers and batch norms of the rest never follow
 };
 
 // Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and

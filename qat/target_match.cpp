@@ -5,7 +5,17 @@
 
 namespace steelyard::qat {
 
-bool TargetMatcher::Entry::matches(const std::string& path, const std::string& type) const {
+TargetPattern::TargetPattern(std::string given_text, std::string given_where)
+    : text(std::move(given_text)), where(std::move(given_where)) {
+  if (!text.starts_with("re:")) return;
+  try {
+    pattern = std::regex(text.substr(3));
+  } catch (const std::regex_error& error) {
+    throw InputError(where + ": '" + text + "': bad regular expression: " + error.what());
+  }
+}
+
+bool TargetPattern::matches(const std::string& path, const std::string& type) const {
   return pattern ? std::regex_match(path, *pattern) : text == type || text == path;
 }
 
@@ -22,18 +32,8 @@ void TargetMatcher::add(const std::vector<std::string>& texts,
                         const std::vector<std::string>& places, const std::string& name,
                         const QConfig* config) {
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    Entry entry{.where = i < places.size() ? places[i] + ": " + name : name,
-                .text = texts[i],
-                .config = config};
-    if (entry.text.starts_with("re:")) {
-      try {
-        entry.pattern = std::regex(entry.text.substr(3));
-      } catch (const std::regex_error& error) {
-        throw InputError(entry.where + ": '" + entry.text +
-                         "': bad regular expression: " + error.what());
-      }
-    }
-    entries_.push_back(std::move(entry));
+    const std::string where = i < places.size() ? places[i] + ": " + name : name;
+    entries_.emplace_back(TargetPattern(texts[i], where), config);
   }
 }
 

@@ -6,15 +6,29 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qat/qconfig.h"
 
 namespace steelyard::qat {
 
-// The groups and the ignore list, remembering which entries were of use. An entry is a type name,
-// an exact module path, or "re:" and a regular expression (ECMAScript) that must match the whole
-// path; an ignored container is ignored with everything beneath it.
+// A type name, an exact module path, or "re:" and a regular expression (ECMAScript) that must match
+// the whole path.
+struct TargetPattern {
+  // `where` starts messages about it: "recipe.yaml:12:9: quantize.groups.0.targets". Throws
+  // InputError on a bad regular expression.
+  TargetPattern(std::string text, std::string where);
+
+  bool matches(const std::string& path, const std::string& type) const;
+
+  std::string text;
+  std::string where;
+  std::optional<std::regex> pattern{};
+};
+
+// The groups and the ignore list, remembering which entries were of use. An ignored container is
+// ignored with everything beneath it.
 class TargetMatcher {
  public:
   // Throws InputError on a bad regular expression.
@@ -35,16 +49,13 @@ class TargetMatcher {
   void finish() const;
 
  private:
-  struct Entry {
-    std::string where;  // "recipe.yaml:12:9: quantize.groups.0.targets"
-    std::string text;
-    std::optional<std::regex> pattern{};
-    const QConfig* config = nullptr;  // null: an ignore entry
+  struct Entry : TargetPattern {
+    Entry(TargetPattern target, const QConfig* of) : TargetPattern(std::move(target)), config(of) {}
+
+    const QConfig* config;  // null: an ignore entry
     bool used = false;
     bool taken = true;          // every layer that it names belongs to another group
     std::string unsupported{};  // "bn1 (BatchNorm2d)"
-
-    bool matches(const std::string& path, const std::string& type) const;
   };
 
   void add(const std::vector<std::string>& texts, const std::vector<std::string>& places,

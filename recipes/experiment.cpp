@@ -9,6 +9,8 @@
 #include "framework/storage.h"
 #include "qat/calibrate.h"
 #include "qat/learned_scale.h"
+#include "qat/observe_weights.h"
+#include "qat/oscillations.h"
 #include "qat/prepare.h"
 #include "qat/reestimate.h"
 
@@ -101,6 +103,21 @@ Shape sample_shape(const Dataset& dataset) {
   return {dataset.inputs.shape().begin() + 1, dataset.inputs.shape().end()};
 }
 
+// The latents that quantizers set, as learning began, since the last call.
+std::vector<std::string> begun_latents(Module& model) {
+  std::vector<std::string> names;
+  for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
+    if (!entry.quantizer->take_begun()) continue;
+    names.push_back(join_path(entry.name, qat::kLearnedScale));
+    names.push_back(join_path(entry.name, qat::kLearnedZeroPoint));
+  }
+  return names;
+}
+
+bool is_batch_norm_statistic(const std::string& name) {
+  return name.ends_with("running_mean") || name.ends_with("running_var");
+}
+
 }  // namespace
 
 qat::Profile profile_of(const ExportSpec& spec) {
@@ -149,19 +166,39 @@ void Experiment::load_data(const Registries& registries) {
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
+  const TrainSpec& train = recipe_.train;
+  if (!train.only.empty()) {
+    trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
+  }
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
   model_ = make_model(registries, loads ? recipe_.init_checkpoint : std::nullopt, plan_);
+  if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
+    fail_at(place("train", "only"),
+            "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
+  }
   require_norms_to_reestimate();
   if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
+}
+
+std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
+  Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
+  return build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
+}
+
+void Experiment::load_teacher(const Registries& registries) {
+  const auto& distill = recipe_.train.distill;
+  if (!distill) return;
+  at_place(recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place, [&] {
+    teacher_ = make_float_model(registries);
+    load_into(*teacher_, load_tensors(distill->checkpoint).tensors, distill->checkpoint);
+  });
 }
 
 std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
                                                const std::optional<std::string>& checkpoint,
                                                std::optional<qat::Plan>& plan) const {
-  Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
-  std::shared_ptr<Module> model =
-      build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
+  std::shared_ptr<Module> model = make_float_model(registries);
   if (checkpoint) load_into(*model, load_tensors(*checkpoint).tensors, *checkpoint);
   if (!recipe_.quantize) return model;
   qat::PreparedModel prepared =
@@ -254,8 +291,10 @@ std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
     return qat::is_quantizer_parameter(p.name) ? scale_lr : 1;
   };
+  std::vector<NamedParameter> parameters = model_->named_parameters();
+  std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.requires_grad(); });
   if (spec.type == "adamw") {
-    return std::make_unique<AdamW>(model_->named_parameters(),
+    return std::make_unique<AdamW>(std::move(parameters),
                                    AdamWOptions{.beta1 = spec.beta1,
                                                 .beta2 = spec.beta2,
                                                 .eps = spec.eps,
@@ -263,12 +302,11 @@ std::unique_ptr<Optimizer> Experiment::make_optimizer() {
                                                 .no_decay = no_decay,
                                                 .lr_factor = lr_factor});
   }
-  return std::make_unique<Sgd>(model_->named_parameters(),
-                               SgdOptions{.momentum = spec.momentum,
-                                          .nesterov = spec.nesterov,
-                                          .weight_decay = spec.weight_decay,
-                                          .no_decay = no_decay,
-                                          .lr_factor = lr_factor});
+  return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.momentum = spec.momentum,
+                                                                 .nesterov = spec.nesterov,
+                                                                 .weight_decay = spec.weight_decay,
+                                                                 .no_decay = no_decay,
+                                                                 .lr_factor = lr_factor});
 }
 
 TrainerOptions Experiment::trainer_options() const {
@@ -278,7 +316,18 @@ TrainerOptions Experiment::trainer_options() const {
   options.epochs = train.epochs;
   options.seed = static_cast<std::uint64_t>(recipe_.seed);
   options.loss = loss();
+  if (teacher_) {
+    options.distillation = {teacher_, train.distill->weight, train.distill->temperature};
+  }
   options.clip_grad_norm = train.clip_grad_norm;
+  if (train.ema) {
+    Shape one = sample_shape(train_);
+    one.insert(one.begin(), 1);
+    options.average = {.decay = train.ema->decay,
+                       .averages_buffer = is_batch_norm_statistic,
+                       .take_set_parameters = [model = model_] { return begun_latents(*model); },
+                       .refresh = [model = model_, one] { qat::observe_weights(*model, one); }};
+  }
   options.checkpoint_every_steps = train.checkpoint_every_steps;
   options.keep_step_checkpoints = train.keep_step_checkpoints;
   LrSchedule& schedule = options.lr_schedule;
@@ -297,7 +346,7 @@ TrainerOptions Experiment::trainer_options() const {
 
 std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const {
   const ScheduleSpec& spec = recipe_.schedule;
-  if (!recipe_.quantize && !spec.freeze_bn) return nullptr;
+  if (!recipe_.quantize && !spec.freeze_bn && trained_.everything()) return nullptr;
   return std::make_unique<qat::ScheduleCallback>(
       model, qat::QatSchedule{.observe_from = spec.observe_from,
                               .fake_quant_from = spec.fake_quant_from,
@@ -305,7 +354,22 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
                               .stages = bit_stages(spec),
                               .freeze_observers = spec.freeze_observers,
                               .freeze_batch_norm = spec.freeze_bn,
-                              .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze});
+                              .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze,
+                              .trained = trained_});
+}
+
+std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {
+  if (!recipe_.quantize || !recipe_.quantize->oscillations) return nullptr;
+  const OscillationsSpec& spec = *recipe_.quantize->oscillations;
+  const auto schedule = [](const std::optional<CosineSpec>& cosine) {
+    return cosine ? std::optional(qat::CosineSchedule{cosine->start, cosine->end}) : std::nullopt;
+  };
+  return at_place(place("quantize", "oscillations"), [&] {
+    return std::make_unique<qat::OscillationCallback>(
+        *model_, qat::OscillationOptions{.momentum = spec.momentum,
+                                         .damping = schedule(spec.damping),
+                                         .freeze_threshold = schedule(spec.freeze_threshold)});
+  });
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {

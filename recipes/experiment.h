@@ -47,10 +47,16 @@ class Experiment {
   Loss loss() const;
 
   std::unique_ptr<Optimizer> make_optimizer();
-  // Everything but the run's folder.
+  // Loads the teacher of a recipe that distills, for training only. Throws InputError when its
+  // checkpoint does not fit the float model.
+  void load_teacher(const Registries& registries);
+  // Everything but the run's folder; distillation once the teacher is loaded.
   TrainerOptions trainer_options() const;
-  // Null for a float run without a freeze_bn schedule.
+  // Null for a float run that freezes nothing.
   std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
+  // What follows the codes of weights; null unless the recipe asks for it. Throws InputError when
+  // no layer has quantized weights.
+  std::unique_ptr<TrainerCallback> make_oscillations();
   // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
   std::unique_ptr<TrainerCallback> make_reestimation();
   // Lets the observers see the first batches of the first epoch, without augmentation (see
@@ -70,7 +76,9 @@ class Experiment {
   void require_norms_to_reestimate() const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
   void require_trainable_last_batch(const Registries& registries);
-  // A model with random weights, prepared for quantization after those of `checkpoint` are loaded.
+  // The recipe's float model, with random weights.
+  std::shared_ptr<Module> make_float_model(const Registries& registries) const;
+  // The same, prepared for quantization after the weights of `checkpoint` are loaded.
   std::shared_ptr<Module> make_model(const Registries& registries,
                                      const std::optional<std::string>& checkpoint,
                                      std::optional<qat::Plan>& plan) const;
@@ -81,6 +89,8 @@ class Experiment {
   LoaderOptions loader_options_;
   std::shared_ptr<Module> model_;
   std::optional<qat::Plan> plan_;
+  std::shared_ptr<Module> teacher_;
+  qat::TrainedParts trained_;
 };
 
 }  // namespace steelyard

@@ -40,6 +40,12 @@ std::int64_t dataset_bytes(const Dataset& dataset) {
   return dataset.size() == 0 ? 0 : dataset.inputs.bytes() + dataset.targets.bytes();
 }
 
+std::int64_t state_bytes(const Module& module) {
+  std::int64_t bytes = 0;
+  for (const NamedTensor& t : module_state(module)) bytes += t.tensor.bytes();
+  return bytes;
+}
+
 std::int64_t resident_bytes() {
   std::int64_t all = 0;
   std::int64_t resident = 0;
@@ -54,6 +60,7 @@ struct StepMemory {
 };
 
 StepMemory measure(Experiment& experiment, std::int64_t samples,
+                   const std::optional<Distillation>& distillation,
                    const std::vector<Tensor>& parameters) {
   LoaderOptions options = experiment.loader_options();
   options.batch_size = std::min(samples, experiment.train().size());
@@ -65,8 +72,7 @@ StepMemory measure(Experiment& experiment, std::int64_t samples,
   {
     const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
     const Variable loss =
-        compute_loss(experiment.loss(), experiment.model().forward(Variable(batch.inputs), context),
-                     batch.targets);
+        training_loss(experiment.model(), experiment.loss(), distillation, batch, context);
     memory.saved = saved_bytes(loss, parameters);
     loss.backward();
   }
@@ -94,14 +100,23 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   for (const NamedParameter& p : experiment.model().named_parameters()) {
     parameters.push_back(p.variable.value());
     estimate.parameters_bytes += parameters.back().bytes();
+    if (p.variable.requires_grad()) estimate.gradients_bytes += parameters.back().bytes();
   }
-  estimate.gradients_bytes = estimate.parameters_bytes;
   const auto optimizer = experiment.make_optimizer();
   for (const NamedBuffer& state : optimizer->named_state()) {
     estimate.optimizer_bytes += state.tensor.bytes();
   }
-  const StepMemory small = measure(experiment, kSmallBatch, parameters);
-  const StepMemory larger = measure(experiment, kLargerBatch, parameters);
+  const TrainerOptions options = experiment.trainer_options();
+  const std::optional<Distillation>& distillation = options.distillation;
+  if (distillation) estimate.teacher_bytes = state_bytes(*distillation->teacher);
+  if (const auto oscillations = experiment.make_oscillations()) {
+    for (const NamedBuffer& state : oscillations->named_state()) {
+      estimate.oscillations_bytes += state.tensor.bytes();
+    }
+  }
+  if (options.average) estimate.averages_bytes = state_bytes(experiment.model());
+  const StepMemory small = measure(experiment, kSmallBatch, distillation, parameters);
+  const StepMemory larger = measure(experiment, kLargerBatch, distillation, parameters);
   estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes());
 
   const std::int64_t samples = experiment.train().size();
@@ -117,9 +132,9 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   estimate.temporaries_bytes =
       std::max<std::int64_t>(0, static_cast<std::int64_t>(blocks) - estimate.gradients_bytes -
                                     estimate.saved_activations_bytes);
-  LoaderOptions options = experiment.loader_options();
-  options.batch_size = 1;
-  const Batch one = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+  LoaderOptions one_sample = experiment.loader_options();
+  one_sample.batch_size = 1;
+  const Batch one = make_batch(experiment.train(), one_sample, /*epoch=*/0, /*index=*/0);
   constexpr std::int64_t kMadeAhead = 3;  // two are ready, one is under way
   estimate.batches_bytes = kMadeAhead * batch * (one.inputs.bytes() + one.targets.bytes());
   return estimate;

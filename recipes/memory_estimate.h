@@ -15,6 +15,9 @@ struct MemoryEstimate {
   std::int64_t parameters_bytes = 0;
   std::int64_t gradients_bytes = 0;
   std::int64_t optimizer_bytes = 0;
+  std::int64_t teacher_bytes = 0;
+  std::int64_t averages_bytes = 0;           // of the weights
+  std::int64_t oscillations_bytes = 0;       // what is known of each weight's code
   std::int64_t batches_bytes = 0;            // made ahead of training
   std::int64_t saved_activations_bytes = 0;  // kept for backward, one full batch
   // What else a step takes, and the blocks that the caching allocator keeps for the last, smaller
@@ -23,7 +26,8 @@ struct MemoryEstimate {
 
   std::int64_t total_bytes() const {
     return program_bytes + dataset_bytes + parameters_bytes + gradients_bytes + optimizer_bytes +
-           batches_bytes + saved_activations_bytes + temporaries_bytes;
+           teacher_bytes + averages_bytes + oscillations_bytes + batches_bytes +
+           saved_activations_bytes + temporaries_bytes;
   }
 };
 

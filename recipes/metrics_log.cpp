@@ -56,6 +56,8 @@ std::string event_of(const Json& line) {
     const Json validation = line.value("validation", Json::object());
     add("validation/loss", validation, "loss");
     add("validation/top1", validation, "top1");
+    add("weights/oscillating_percent", line, "oscillating_weights_percent");
+    add("weights/frozen_percent", line, "frozen_weights_percent");
   } else {
     add("test/loss", line, "loss");
     add("test/top1", line, "top1");
@@ -119,6 +121,7 @@ void MetricsLog::on_epoch_end(const EpochReport& report) {
             {"epoch", report.epoch + 1},
             {"train_loss", report.train_loss}};
   if (report.validation) json["validation"] = to_json(*report.validation);
+  for (const Figure& figure : report.figures) json[figure.name] = figure.value;
   json["seconds"] = seconds();
   line(json);
 }

@@ -76,6 +76,12 @@ LrScheduleSpec read_lr_schedule(const OptionReader& from, std::int64_t epochs) {
   return schedule;
 }
 
+std::vector<std::string> places_of(const YamlNode& list) {
+  std::vector<std::string> places;
+  for (const YamlNode& item : list.items) places.push_back(item.place);
+  return places;
+}
+
 TrainSpec read_train(const OptionReader& from) {
   TrainSpec train{
       .epochs = from.integer("epochs"),
@@ -88,6 +94,19 @@ TrainSpec read_train(const OptionReader& from) {
       .keep_step_checkpoints = from.boolean("keep_step_checkpoints"),
       .tensorboard = from.boolean("tensorboard")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
+  if (from.has("distill")) {
+    const OptionReader distill = from.table("distill");
+    train.distill = {distill.text("checkpoint"), distill.number("weight"),
+                     distill.number("temperature")};
+    if (train.loss != "cross_entropy") {
+      fail_at(distill.place(), "distill needs the loss cross_entropy, got " + train.loss);
+    }
+  }
+  if (from.has("ema")) train.ema = EmaSpec{from.table("ema").number("decay")};
+  if (from.has("only")) {
+    train.only = from.texts("only");
+    train.only_places = places_of(from.at("only"));
+  }
   if (train.keep_step_checkpoints && train.checkpoint_every_steps == 0) {
     fail_at(from.at("keep_step_checkpoints").place,
             "keep_step_checkpoints needs checkpoint_every_steps above 0");
@@ -125,17 +144,29 @@ std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::stri
   return quantizer;
 }
 
-std::vector<std::string> places_of(const YamlNode& list) {
-  std::vector<std::string> places;
-  for (const YamlNode& item : list.items) places.push_back(item.place);
-  return places;
+std::optional<CosineSpec> read_cosine(const OptionReader& from, std::string_view key) {
+  if (!from.has(key)) return std::nullopt;
+  return CosineSpec{from.table(key).number("start"), from.table(key).number("end")};
+}
+
+std::optional<OscillationsSpec> read_oscillations(const OptionReader& quantize) {
+  if (!quantize.has("oscillations")) return std::nullopt;
+  const OptionReader from = quantize.table("oscillations");
+  const std::string& bn_fold = quantize.text("bn_fold");
+  if (bn_fold != "frozen" && bn_fold != "none") {
+    fail_at(from.place(), "oscillations needs bn_fold frozen or none, got " + bn_fold);
+  }
+  return OscillationsSpec{.momentum = from.number("momentum"),
+                          .damping = read_cosine(from, "damping"),
+                          .freeze_threshold = read_cosine(from, "freeze_threshold")};
 }
 
 QuantizeSpec read_quantize(const OptionReader& from) {
   QuantizeSpec quantize{.ignore = from.texts("ignore"),
                         .ignore_places = places_of(from.at("ignore")),
                         .bn_fold = from.text("bn_fold"),
-                        .algorithm_method = from.table("algorithm").text("method")};
+                        .algorithm_method = from.table("algorithm").text("method"),
+                        .oscillations = read_oscillations(from)};
   if (from.table("algorithm").has("scale_lr")) {
     quantize.scale_lr = from.table("algorithm").number("scale_lr");
   }
@@ -230,6 +261,20 @@ void require_observing(const Recipe& recipe) {
   }
 }
 
+// What is not trained keeps its ranges and its statistics.
+void require_known_ranges(const Recipe& recipe) {
+  if (recipe.train.only.empty()) return;
+  const std::string& place = recipe.resolved.find("train")->find("only")->place;
+  if (recipe.quantize && !recipe.calibrate) {
+    fail_at(place,
+            "train.only with 'quantize' needs 'calibrate': ranges of what is not trained come from "
+            "there");
+  }
+  if (recipe.schedule.reestimate_bn) {
+    fail_at(place, "train.only keeps batch norms that schedule.reestimate_bn would change");
+  }
+}
+
 // A stage that widens no quantizer would be ignored silently.
 void require_wider_stages(const Recipe& recipe) {
   if (recipe.schedule.bits.empty()) return;
@@ -267,6 +312,7 @@ Recipe read_recipe(const OptionReader& from) {
     recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
   }
   require_observing(recipe);
+  require_known_ranges(recipe);
   require_wider_stages(recipe);
   if (from.has("export")) {
     recipe.exports = {from.table("export").texts("formats"), from.table("export").text("profile")};

@@ -48,6 +48,18 @@ struct LrScheduleSpec {
   double final_lr = 0;            // cosine
 };
 
+// A float teacher of the recipe's model.
+struct DistillSpec {
+  std::string checkpoint = {};
+  double weight = 0;
+  double temperature = 1;
+};
+
+// Averages of the weights.
+struct EmaSpec {
+  double decay = 0;
+};
+
 struct TrainSpec {
   std::int64_t epochs = 0;
   OptimizerSpec optimizer = {};
@@ -56,6 +68,10 @@ struct TrainSpec {
   double huber_delta = 1;
   double label_smoothing = 0;
   std::optional<double> clip_grad_norm = {};
+  std::optional<DistillSpec> distill = {};
+  std::optional<EmaSpec> ema = {};
+  std::vector<std::string> only = {};  // targets of what is trained; empty: everything
+  std::vector<std::string> only_places = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
   bool tensorboard = false;
@@ -81,6 +97,18 @@ struct QuantizeGroupSpec {
   std::string place = {};
 };
 
+// Half a cosine from the first step to the last.
+struct CosineSpec {
+  double start = 0;
+  double end = 0;
+};
+
+struct OscillationsSpec {
+  double momentum = 0.01;
+  std::optional<CosineSpec> damping = {};
+  std::optional<CosineSpec> freeze_threshold = {};
+};
+
 struct QuantizeSpec {
   std::vector<QuantizeGroupSpec> groups = {};  // the first match wins
   std::vector<std::string> ignore = {};
@@ -88,6 +116,7 @@ struct QuantizeSpec {
   std::string bn_fold = {};           // frozen, none, batch_corrected, one_convolution
   std::string algorithm_method = {};  // ste, lsq, lsq_plus, pact
   double scale_lr = 1;                // of learned scales, as a multiple of the learning rate
+  std::optional<OscillationsSpec> oscillations = {};
 };
 
 // Before the epoch `until`, codes have at least these widths.

@@ -139,6 +139,40 @@ RecipeOption lr_schedule_option() {
   return with_default(schedule, "{}");
 }
 
+RecipeOption distill_option() {
+  return table(
+      "distill",
+      "Knowledge distillation (Hinton et al., arXiv:1503.02531): the recipe's model in float "
+      "teaches the one that is trained.",
+      {required(text("checkpoint", "the teacher: a safetensors file with the float model's names")),
+       above_min(number("weight", "0.5",
+                        "of the teacher in the loss: (1 - weight) * task + weight * "
+                        "temperature^2 * KL(teacher, student)",
+                        0, 1)),
+       above_min(number("temperature", "1", "what both models' logits are divided by", 0, 1e3))});
+}
+
+RecipeOption ema_option() {
+  return table(
+      "ema",
+      "An exponential moving average of weights, learned scales and batch-norm statistics: "
+      "what is validated, tested, saved by name and deployed in place of the trained "
+      "weights.",
+      {number("decay", "0.999",
+              "of the average in each step; less at first, (1 + n) / (10 + n) in step n", 0,
+              0.999999)});
+}
+
+RecipeOption only_option() {
+  RecipeOption only = text_list(
+      "only",
+      "what is trained, everything beneath it included, written as targets of `quantize` are (the "
+      "types of the float model); the rest keeps its weights, batch-norm statistics and, from "
+      "`calibrate`, its ranges; absent: everything is trained");
+  only.min_items = 1;
+  return only;
+}
+
 RecipeOption train_option() {
   return required(table(
       "train", "How to train.",
@@ -151,6 +185,7 @@ RecipeOption train_option() {
        optional(
            above_min(number("clip_grad_norm", "",
                             "largest norm of all gradients together; absent: no limit", 0, 1e30))),
+       distill_option(), ema_option(), only_option(),
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",
@@ -209,6 +244,26 @@ RecipeOption algorithm_option() {
   return with_default(algorithm, "{}");
 }
 
+RecipeOption oscillations_option() {
+  return table(
+      "oscillations",
+      "Follows how often the codes of weights turn back and forth, and reports it at the end of "
+      "each epoch; damping and freezing stop it (Nagel et al., arXiv:2203.11086). Both ends of a "
+      "schedule are joined by half a cosine over all steps of training. Needs `bn_fold` frozen or "
+      "none.",
+      {above_min(number("momentum", "0.01", "weight of the newest step in the averages", 0, 1)),
+       table("damping",
+             "Adds lambda times the squared distances of weights from their quantized values to "
+             "the loss.",
+             {number("start", "0", "lambda in the first step", 0, 1e6),
+              number("end", "0.1", "lambda at the end", 0, 1e6)}),
+       table("freeze_threshold",
+             "Fixes the code of a weight, at its rounded mean, when the frequency of its "
+             "oscillations (turns per step) exceeds this.",
+             {number("start", "0.1", "threshold in the first step", 0, 1),
+              number("end", "0.01", "threshold at the end", 0, 1)})});
+}
+
 RecipeOption quantize_option() {
   const RecipeOption num_bits = integer("num_bits", "8", "width of the codes", 2, 8);
   RecipeOption weights =
@@ -254,7 +309,7 @@ RecipeOption quantize_option() {
               "batch norm behind a quantized layer: `frozen` folds it once and drops it, `none` "
               "keeps it in float, `batch_corrected` and `one_convolution` fold it in every step",
               {"frozen", "none", "batch_corrected", "one_convolution"}),
-       algorithm_option()});
+       algorithm_option(), oscillations_option()});
 }
 
 RecipeOption calibrate_option() {

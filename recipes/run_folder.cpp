@@ -144,14 +144,19 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
                      const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop) {
   const auto optimizer = experiment.make_optimizer();
   const auto schedule = experiment.make_schedule();
+  const auto oscillations = experiment.make_oscillations();
   const auto reestimation = experiment.make_reestimation();
   TrainerOptions options = experiment.trainer_options();
   options.run_dir = request.folder;
+  if (experiment.recipe().train.distill && !options.distillation) {
+    throw std::logic_error("[train_run] the teacher was not loaded");
+  }
 
   const std::filesystem::path last = request.folder / kLast;
   MetricsLog log;
   std::vector<TrainerCallback*> callbacks;
   if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
+  if (oscillations) callbacks.push_back(oscillations.get());
   if (reestimation) callbacks.push_back(reestimation.get());
   callbacks.push_back(&log);
   callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
@@ -177,10 +182,13 @@ Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::in
   open_log(log, request, experiment, 0, 0);
   experiment.calibrate(batches);
   const auto optimizer = experiment.make_optimizer();
+  const auto oscillations = experiment.make_oscillations();
   TrainerOptions options = experiment.trainer_options();
   options.run_dir = request.folder;
+  std::vector<TrainerCallback*> callbacks;
+  if (oscillations) callbacks.push_back(oscillations.get());
   Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
-                  experiment.loader_options(), options, {});
+                  experiment.loader_options(), options, callbacks);
   const std::atomic<bool> stop = true;  // before the first step: only saves
   const TrainResult result = trainer.run(stop);
   const Metrics final = tested(experiment, 0);

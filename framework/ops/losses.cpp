@@ -33,16 +33,42 @@ class LossFunction : public Function {
   Attributes attributes_;
 };
 
+class MixFunction : public Function {
+ public:
+  explicit MixFunction(double weight) : weight_(weight) {}
+
+  std::string name() const override { return "mix_losses"; }
+  Attributes attributes() const override { return {{"weight", ops::number_text(weight_)}}; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    std::vector<Tensor> grads(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const double factor = i == 0 ? 1 - weight_ : weight_;
+      if (needs_grad(i)) {
+        grads[i] = Tensor::full(Shape{}, grad_output.item() * factor, grad_output.dtype());
+      }
+    }
+    return grads;
+  }
+
+ private:
+  double weight_;
+};
+
 Tensor gradient_buffer(const Variable& x) {
   if (!should_record({x})) return {};
   return Tensor::empty(x.shape(), x.dtype(), x.value().device());
 }
 
-void require_targets(const Variable& logits, const Tensor& targets) {
-  ops::require_defined("cross_entropy", "logits", logits);
+void require_logits(const char* name, const Variable& logits) {
+  ops::require_defined(name, "logits", logits);
   if (logits.shape().size() != 2 || logits.dim(0) < 1 || logits.dim(1) < 1) {
-    ops::fail("cross_entropy", "logits [N, C], neither empty", shape_string(logits.shape()));
+    ops::fail(name, "logits [N, C], neither empty", shape_string(logits.shape()));
   }
+}
+
+void require_targets(const Variable& logits, const Tensor& targets) {
+  require_logits("cross_entropy", logits);
   if (!targets.defined() || targets.dtype() != DType::kI64 ||
       targets.shape() != Shape{logits.dim(0)}) {
     ops::fail("cross_entropy", "i64 targets [" + std::to_string(logits.dim(0)) + "]",
@@ -99,6 +125,49 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"label_smoothing", ops::number_text(label_smoothing)}};
   return record(loss, std::make_shared<LossFunction>("cross_entropy", attributes, grad), {logits});
+}
+
+Variable distillation_loss(const Variable& logits, const Tensor& teacher, double temperature) {
+  constexpr const char* kName = "distillation_loss";
+  require_logits(kName, logits);
+  if (!teacher.defined() || teacher.shape() != logits.shape() ||
+      teacher.dtype() != logits.dtype()) {
+    ops::fail(kName,
+              "a teacher's logits " + std::string(dtype_name(logits.dtype())) + " " +
+                  shape_string(logits.shape()),
+              std::string(dtype_name(teacher.dtype())) + " " + shape_string(teacher.shape()));
+  }
+  if (!(temperature > 0.0)) {
+    ops::fail(kName, "a temperature above 0", ops::number_text(temperature));
+  }
+  const Tensor grad = gradient_buffer(logits);
+  Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
+  visit_floating(logits.dtype(), kName, [&](auto zero) {
+    using T = decltype(zero);
+    *loss.data<T>() = kernels::softmax_divergence<T>(
+        logits.dim(0), logits.dim(1), logits.value().data<T>(), teacher.data<T>(), temperature,
+        grad.defined() ? grad.data<T>() : nullptr);
+  });
+  if (!grad.defined()) return Variable(loss);
+  const Attributes attributes{{"temperature", ops::number_text(temperature)}};
+  return record(loss, std::make_shared<LossFunction>(kName, attributes, grad), {logits});
+}
+
+Variable mix_losses(const Variable& a, const Variable& b, double weight) {
+  for (const Variable& loss : {a, b}) {
+    ops::require_defined("mix_losses", "two losses", loss);
+    if (!loss.shape().empty()) {
+      ops::fail("mix_losses", "two numbers of rank 0", shape_string(loss.shape()));
+    }
+  }
+  ops::require_same_dtype("mix_losses", "second loss", a, b);
+  if (!(weight >= 0.0 && weight <= 1.0)) {
+    ops::fail("mix_losses", "weight in [0, 1]", ops::number_text(weight));
+  }
+  const double mixed = (1 - weight) * a.value().item() + weight * b.value().item();
+  Tensor y = Tensor::full(Shape{}, mixed, a.dtype(), a.value().device());
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<MixFunction>(weight), {a, b});
 }
 
 Variable mse_loss(const Variable& x, const Tensor& target) {

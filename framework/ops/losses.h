@@ -11,6 +11,15 @@ namespace steelyard {
 // gradient, computed with the loss, instead of the logits.
 Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing = 0.0);
 
+// Knowledge distillation: mean over rows of temperature^2 * KL(softmax(teacher / temperature) ||
+// softmax(logits / temperature)), logits and teacher [N, C] of one dtype, temperature > 0; no
+// gradient reaches the teacher. Source: Hinton et al., arXiv:1503.02531. Keeps the gradient instead
+// of the logits.
+Variable distillation_loss(const Variable& logits, const Tensor& teacher, double temperature = 1.0);
+
+// (1 - weight) * a + weight * b of two losses of one dtype, weight in [0, 1].
+Variable mix_losses(const Variable& a, const Variable& b, double weight);
+
 // Mean of (x - target)^2 over all elements; equal shapes and dtypes.
 Variable mse_loss(const Variable& x, const Tensor& target);
 

@@ -31,6 +31,16 @@ void sgd_update(std::int64_t n, const SgdStep& step, const T* grad, T* momentum_
 }
 
 template <typename T>
+void move_average(std::int64_t n, double weight, const T* x, T* average) {
+  const T w = T(weight);
+  parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      average[i] = w == 1 ? x[i] : average[i] + w * (x[i] - average[i]);
+    }
+  });
+}
+
+template <typename T>
 void adamw_update(std::int64_t n, const AdamWStep& step, const T* grad, T* exp_avg, T* exp_avg_sq,
                   T* param) {
   const double correction1 = 1 - std::pow(step.beta1, double(step.count));
@@ -52,6 +62,8 @@ void adamw_update(std::int64_t n, const AdamWStep& step, const T* grad, T* exp_a
   });
 }
 
+template void move_average(std::int64_t, double, const float*, float*);
+template void move_average(std::int64_t, double, const double*, double*);
 template void sgd_update(std::int64_t, const SgdStep&, const float*, float*, float*);
 template void sgd_update(std::int64_t, const SgdStep&, const double*, double*, double*);
 template void adamw_update(std::int64_t, const AdamWStep&, const float*, float*, float*, float*);

@@ -41,22 +41,67 @@ double row_loss(std::int64_t classes, const T* row, std::int64_t label, double s
   return loss;
 }
 
+// log(sum_c exp(row[c] / temperature)).
+template <typename T>
+double log_sum_exp(std::int64_t classes, const T* row, double temperature) {
+  const double largest = double(*std::max_element(row, row + classes)) / temperature;
+  double sum = 0;
+  for (std::int64_t c = 0; c < classes; ++c)
+    sum += std::exp(double(row[c]) / temperature - largest);
+  return largest + std::log(sum);
+}
+
+// KL(softmax(teacher / temperature) || softmax(row / temperature)), with softmax(row / temperature)
+// - softmax(teacher / temperature) times `grad_scale` if grad is not null.
+template <typename T>
+double row_divergence(std::int64_t classes, const T* row, const T* teacher, double temperature,
+                      double grad_scale, T* grad) {
+  const double row_sum = log_sum_exp(classes, row, temperature);
+  const double teacher_sum = log_sum_exp(classes, teacher, temperature);
+  double divergence = 0;
+  for (std::int64_t c = 0; c < classes; ++c) {
+    const double log_p = double(teacher[c]) / temperature - teacher_sum;
+    const double log_q = double(row[c]) / temperature - row_sum;
+    const double p = std::exp(log_p);
+    divergence += p * (log_p - log_q);
+    if (grad != nullptr) grad[c] = T((std::exp(log_q) - p) * grad_scale);
+  }
+  return divergence;
+}
+
+// The mean over rows of row_value(row), in an order that does not depend on the thread count.
+template <typename F>
+double mean_over_rows(std::int64_t rows, std::int64_t classes, const F& row_value) {
+  std::vector<double> values(rows);
+  parallel_for(rows, row_grain(classes), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) values[r] = row_value(r);
+  });
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / double(rows);
+}
+
 }  // namespace
 
 template <typename T>
 T softmax_cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
                         const std::int64_t* labels, double label_smoothing, T* grad_logits) {
-  std::vector<double> losses(rows);
-  parallel_for(rows, row_grain(classes), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
-      losses[r] = row_loss(classes, logits + r * classes, labels[r], label_smoothing,
-                           1.0 / double(rows), grad);
-    }
+  return T(mean_over_rows(rows, classes, [&](std::int64_t r) {
+    T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
+    return row_loss(classes, logits + r * classes, labels[r], label_smoothing, 1.0 / double(rows),
+                    grad);
+  }));
+}
+
+template <typename T>
+T softmax_divergence(std::int64_t rows, std::int64_t classes, const T* logits, const T* teacher,
+                     double temperature, T* grad_logits) {
+  const double mean = mean_over_rows(rows, classes, [&](std::int64_t r) {
+    T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
+    return row_divergence(classes, logits + r * classes, teacher + r * classes, temperature,
+                          temperature / double(rows), grad);
   });
-  double sum = 0;
-  for (const double loss : losses) sum += loss;
-  return T(sum / double(rows));
+  return T(mean * temperature * temperature);
 }
 
 template <typename T>
@@ -78,6 +123,10 @@ template float softmax_cross_entropy(std::int64_t, std::int64_t, const float*, c
                                      double, float*);
 template double softmax_cross_entropy(std::int64_t, std::int64_t, const double*,
                                       const std::int64_t*, double, double*);
+template float softmax_divergence(std::int64_t, std::int64_t, const float*, const float*, double,
+                                  float*);
+template double softmax_divergence(std::int64_t, std::int64_t, const double*, const double*, double,
+                                   double*);
 template void argmax_rows(std::int64_t, std::int64_t, const float*, std::int64_t*);
 template void argmax_rows(std::int64_t, std::int64_t, const double*, std::int64_t*);
 

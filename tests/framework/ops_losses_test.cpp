@@ -91,6 +91,88 @@ TEST(CrossEntropy, Errors) {
   EXPECT_THROW(cross_entropy(Variable(Tensor::zeros({3})), labels({0})), std::invalid_argument);
 }
 
+// By the definition: mean over rows of T^2 * sum_c p_c (log p_c - log q_c).
+double divergence(const Tensor& logits, const Tensor& teacher, double temperature) {
+  const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
+  const auto probabilities = [&](const Tensor& t, std::int64_t r) {
+    std::vector<double> p;
+    double sum = 0;
+    for (std::int64_t c = 0; c < classes; ++c) {
+      p.push_back(std::exp(t.data<double>()[r * classes + c] / temperature));
+      sum += p.back();
+    }
+    for (double& value : p) value /= sum;
+    return p;
+  };
+  double sum = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto p = probabilities(teacher, r), q = probabilities(logits, r);
+    for (std::size_t c = 0; c < p.size(); ++c) sum += p[c] * std::log(p[c] / q[c]);
+  }
+  return temperature * temperature * sum / static_cast<double>(rows);
+}
+
+TEST(DistillationLoss, MatchesTheDefinition) {
+  const Tensor logits = random_tensor({4, 5}, 1), teacher = random_tensor({4, 5}, 2);
+  for (const double temperature : {0.5, 1.0, 4.0}) {
+    const double expected = divergence(logits, teacher, temperature);
+    const Variable loss = distillation_loss(Variable(logits), teacher, temperature);
+    EXPECT_EQ(loss.shape(), Shape{});
+    EXPECT_NEAR(loss.value().item(), expected, 1e-13);
+    const Variable narrow(logits.to(DType::kF32));
+    EXPECT_NEAR(distillation_loss(narrow, teacher.to(DType::kF32), temperature).value().item(),
+                expected, 1e-6);
+  }
+  EXPECT_EQ(distillation_loss(Variable(logits), logits).value().item(), 0.0);
+}
+
+TEST(DistillationLoss, Gradients) {
+  const Variable logits = random_leaf({4, 5}, 1);
+  const Tensor teacher = random_tensor({4, 5}, 2);
+  for (const double temperature : {0.5, 1.0, 4.0}) {
+    const auto loss = [&] { return distillation_loss(logits, teacher, temperature); };
+    EXPECT_TRUE(gradcheck(loss, {logits}));
+    const auto mixed = [&] {
+      return mix_losses(cross_entropy(logits, labels({0, 4, 2, 2}), 0.1), loss(), 0.7);
+    };
+    EXPECT_TRUE(gradcheck(mixed, {logits}));
+  }
+}
+
+TEST(DistillationLoss, LargeLogitsStayFiniteAndNaNShows) {
+  const Variable large(Tensor::from<float>({1e4f, -1e4f, 0}, {1, 3}), true);
+  const Variable loss = distillation_loss(large, Tensor::from<float>({0, 1e4f, 0}, {1, 3}), 2);
+  EXPECT_EQ(loss.value().item(), 4 * 1e4);
+  loss.backward();
+  EXPECT_THAT(values(large.grad()), ::testing::ElementsAre(2, -2, 0));
+  const Tensor bad = Tensor::full({1, 3}, std::numeric_limits<double>::quiet_NaN());
+  EXPECT_TRUE(std::isnan(distillation_loss(large, bad.to(DType::kF32)).value().item()));
+}
+
+TEST(DistillationLoss, Errors) {
+  const Variable logits(Tensor::zeros({2, 3}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              distillation_loss(logits, Tensor::zeros({2, 4}));
+            }),
+            "[distillation_loss] expected a teacher's logits f32 [2, 3], got f32 [2, 4]");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              distillation_loss(logits, Tensor::zeros({2, 3}), 0);
+            }),
+            "[distillation_loss] expected a temperature above 0, got 0");
+  EXPECT_THROW(mix_losses(logits, logits, 0.5), std::invalid_argument);
+}
+
+TEST(MixLosses, Weighs) {
+  const Variable a(Tensor::full(Shape{}, 2.0), true), b(Tensor::full(Shape{}, 10.0), true);
+  const Variable mixed = mix_losses(a, b, 0.25);
+  EXPECT_EQ(mixed.value().item(), 4.0);
+  mixed.backward();
+  EXPECT_EQ(a.grad().item(), 0.75);
+  EXPECT_EQ(b.grad().item(), 0.25);
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { mix_losses(a, b, 1.5); }),
+            "[mix_losses] expected weight in [0, 1], got 1.5");
+}
+
 TEST(MseLoss, ValueAndGradients) {
   const Variable x = random_leaf({3, 4}, 1);
   const Tensor target = random_tensor({3, 4}, 2);

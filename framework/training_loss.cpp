@@ -1,0 +1,28 @@
+#include "framework/training_loss.h"
+
+#include "framework/ops/losses.h"
+
+namespace steelyard {
+namespace {
+
+Tensor teacher_logits(Module& teacher, const Tensor& inputs) {
+  const NoGradGuard no_grad;
+  ForwardContext evaluation;
+  return teacher.forward(Variable(inputs), evaluation).value();
+}
+
+}  // namespace
+
+Variable training_loss(Module& model, const Loss& loss,
+                       const std::optional<Distillation>& distillation, const Batch& batch,
+                       ForwardContext& context) {
+  Tensor teacher;
+  if (distillation) teacher = teacher_logits(*distillation->teacher, batch.inputs);
+  const Variable outputs = model.forward(Variable(batch.inputs), context);
+  const Variable task = compute_loss(loss, outputs, batch.targets);
+  if (!distillation) return task;
+  return mix_losses(task, distillation_loss(outputs, teacher, distillation->temperature),
+                    distillation->weight);
+}
+
+}  // namespace steelyard

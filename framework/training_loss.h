@@ -1,0 +1,25 @@
+// What a training step minimises: the task's loss, and where wanted a teacher's.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "framework/evaluate.h"
+
+namespace steelyard {
+
+// Knowledge distillation: the loss becomes (1 - weight) * task + weight * distillation_loss()
+// (framework/ops/losses.h) against what the teacher says about the same batch.
+struct Distillation {
+  std::shared_ptr<Module> teacher;  // gives logits of the trained model's shape
+  double weight = 0.5;              // in [0, 1]
+  double temperature = 1.0;         // above 0
+};
+
+// The recorded loss of one batch: the model runs in `context`, the teacher unrecorded in evaluation
+// mode and before it, so that its activations are gone by then.
+Variable training_loss(Module& model, const Loss& loss,
+                       const std::optional<Distillation>& distillation, const Batch& batch,
+                       ForwardContext& context);
+
+}  // namespace steelyard

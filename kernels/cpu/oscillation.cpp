@@ -1,0 +1,86 @@
+#include "kernels/oscillation.h"
+
+#include "kernels/cpu/parallel.h"
+
+namespace steelyard::kernels {
+namespace {
+
+constexpr std::int64_t kGrain = 16384;  // weights per thread that pay for waking it
+
+int sign(int value) { return (value > 0) - (value < 0); }
+
+// f(i, channel of i) for every element.
+template <typename F>
+void for_each_element(const ChannelLayout& layout, const F& f) {
+  parallel_for(layout.size(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) f(i, i / layout.inner % layout.channels);
+  });
+}
+
+}  // namespace
+
+void begin_oscillations(std::int64_t n, const std::int8_t* codes, const OscillationState& state) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    state.code[i] = codes[i];
+    state.direction[i] = 0;
+    state.frequency[i] = 0;
+    state.mean_code[i] = codes[i];
+    state.frozen[i] = 0;
+  }
+}
+
+void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum,
+                        float freeze_above, const OscillationState& state) {
+  parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (state.frozen[i] != 0) continue;
+      const int change = sign(codes[i] - state.code[i]);
+      const float flip = change * state.direction[i] < 0 ? 1.0F : 0.0F;
+      if (change != 0) state.direction[i] = static_cast<std::int8_t>(change);
+      state.frequency[i] += momentum * (flip - state.frequency[i]);
+      state.mean_code[i] += momentum * (static_cast<float>(codes[i]) - state.mean_code[i]);
+      state.frozen[i] = state.frequency[i] > freeze_above;
+      state.code[i] = state.frozen[i] != 0
+                          ? static_cast<std::int8_t>(round_half_even(state.mean_code[i]))
+                          : codes[i];
+    }
+  });
+}
+
+OscillationCount count_oscillations(std::int64_t n, float frequency,
+                                    const OscillationState& state) {
+  OscillationCount count;
+  for (std::int64_t i = 0; i < n; ++i) {
+    count.frozen += state.frozen[i];
+    count.oscillating += state.frozen[i] == 0 && state.frequency[i] > frequency;
+  }
+  return count;
+}
+
+template <typename T>
+void add_damping_gradient(const ChannelLayout& layout, CodeRange range, double lambda, const T* x,
+                          const T* scale, const std::int8_t* codes, T* grad) {
+  const T factor = T(2 * lambda);
+  for_each_element(layout, [&](std::int64_t i, std::int64_t channel) {
+    const T s = scale[channel];
+    if (x[i] >= s * T(range.qmin) && x[i] <= s * T(range.qmax)) {
+      grad[i] += factor * (x[i] - dequantize_code(T(codes[i]), T(0), s));
+    }
+  });
+}
+
+void hold_frozen(const ChannelLayout& layout, const OscillationState& state, const float* scale,
+                 float* x, float* grad) {
+  for_each_element(layout, [&](std::int64_t i, std::int64_t channel) {
+    if (state.frozen[i] == 0) return;
+    x[i] = dequantize_code(static_cast<float>(state.code[i]), 0.0F, scale[channel]);
+    if (grad != nullptr) grad[i] = 0;
+  });
+}
+
+template void add_damping_gradient(const ChannelLayout&, CodeRange, double, const float*,
+                                   const float*, const std::int8_t*, float*);
+template void add_damping_gradient(const ChannelLayout&, CodeRange, double, const double*,
+                                   const double*, const std::int8_t*, double*);
+
+}  // namespace steelyard::kernels

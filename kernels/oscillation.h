@@ -1,0 +1,48 @@
+// Weights whose integer codes flip between neighbours during training, and what stops them. Source:
+// Nagel et al., "Overcoming Oscillations in Quantization-Aware Training", arXiv:2203.11086.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/affine.h"
+#include "kernels/layout.h"
+
+namespace steelyard::kernels {
+
+// What is known of each of n weights.
+struct OscillationState {
+  std::int8_t* code;       // of the last step, or the one kept where frozen
+  std::int8_t* direction;  // sign of the code's last change, 0 before the first
+  float* frequency;        // moving average of the steps that turned the direction, in [0, 1]
+  float* mean_code;        // moving average of the codes
+  std::uint8_t* frozen;    // 1: the code stays
+};
+
+// The state before the first step that quantizes, from its codes.
+void begin_oscillations(std::int64_t n, const std::int8_t* codes, const OscillationState& state);
+
+// One more step's codes: a change against the direction of the last change counts as 1 in the
+// frequency, everything else as 0; averages move by momentum * (new - old). A weight whose
+// frequency then exceeds `freeze_above` is frozen at its rounded mean code.
+void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum,
+                        float freeze_above, const OscillationState& state);
+
+// How many weights are frozen, and how many others have a frequency above `frequency`.
+struct OscillationCount {
+  std::int64_t frozen = 0;
+  std::int64_t oscillating = 0;
+};
+OscillationCount count_oscillations(std::int64_t n, float frequency, const OscillationState& state);
+
+// grad += d/dx of lambda * sum (s * code - clip(x, s * qmin, s * qmax))^2 with the codes held
+// constant: 2 lambda (x - s * code) within the limits, 0 beyond. Zero points are 0. T is float or
+// double.
+template <typename T>
+void add_damping_gradient(const ChannelLayout& layout, CodeRange range, double lambda, const T* x,
+                          const T* scale, const std::int8_t* codes, T* grad);
+
+// x = s * code and, where grad is not null, grad = 0, for frozen weights.
+void hold_frozen(const ChannelLayout& layout, const OscillationState& state, const float* scale,
+                 float* x, float* grad);
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,107 @@
+#include "qat/oscillations.h"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "framework/error.h"
+
+namespace steelyard::qat {
+
+double CosineSchedule::at(std::int64_t step, std::int64_t total_steps) const {
+  const double part = static_cast<double>(step) / static_cast<double>(total_steps);
+  return end + (start - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * part));
+}
+
+kernels::OscillationState OscillationCallback::Tracked::state() const {
+  return {code.data<std::int8_t>(), direction.data<std::int8_t>(), frequency.data<float>(),
+          mean_code.data<float>(), frozen.data<std::uint8_t>()};
+}
+
+OscillationCallback::OscillationCallback(Module& model, const OscillationOptions& options)
+    : options_(options) {
+  for (const NamedModule& entry : model.named_modules()) {
+    auto* layer = dynamic_cast<QuantizedLayer*>(entry.module);
+    if (layer == nullptr || layer->weight_quantizer() == nullptr) continue;
+    if (layer->folds_norm()) {
+      throw InputError("oscillations: " + entry.name +
+                       " folds its batch norm in every step: expected bn_fold frozen or none");
+    }
+    const Shape& shape = layer->weight().shape();
+    weights_.push_back({join_path(entry.name, "weight"), layer, Tensor::zeros(shape, DType::kI8),
+                        Tensor::zeros(shape, DType::kI8), Tensor::zeros(shape),
+                        Tensor::zeros(shape), Tensor::zeros(shape, DType::kU8),
+                        Tensor::zeros({2}, DType::kI64)});
+  }
+  if (weights_.empty()) throw InputError("oscillations: no layer has quantized weights");
+}
+
+void OscillationCallback::on_gradients(std::int64_t step, std::int64_t total_steps) {
+  const double lambda = options_.damping ? options_.damping->at(step, total_steps) : 0;
+  const double freeze_above = options_.freeze_threshold
+                                  ? options_.freeze_threshold->at(step, total_steps)
+                                  : std::numeric_limits<double>::infinity();
+  for (const Tracked& w : weights_) {
+    FakeQuantize& quantizer = *w.layer->weight_quantizer();
+    const Variable& weight = w.layer->weight();
+    if (!quantizer.quantizing() || !weight.grad().defined()) continue;
+    const Tensor codes = quantizer.quantize(weight.value(), nullptr);
+    const kernels::OscillationState state = w.state();
+    const int bits = quantizer.scheme().bits;
+    if (w.steps() > 0 && w.bits() == bits) {
+      kernels::track_oscillations(w.size(), codes.data<std::int8_t>(),
+                                  static_cast<float>(options_.momentum),
+                                  static_cast<float>(freeze_above), state);
+    } else {
+      kernels::begin_oscillations(w.size(), codes.data<std::int8_t>(), state);
+      w.steps() = 0;
+      w.bits() = bits;
+    }
+    ++w.steps();
+    const kernels::ChannelLayout layout = quantizer.layout(w.size());
+    const float* scale = quantizer.scale().data();
+    if (lambda > 0) {
+      kernels::add_damping_gradient(layout, quantizer.code_range(), lambda,
+                                    weight.value().data<float>(), scale, codes.data<std::int8_t>(),
+                                    weight.grad().data<float>());
+    }
+    kernels::hold_frozen(layout, state, scale, weight.value().data<float>(),
+                         weight.grad().data<float>());
+  }
+}
+
+void OscillationCallback::on_step_end(const StepReport&) {
+  for (const Tracked& w : weights_) {
+    if (w.steps() == 0) continue;
+    const FakeQuantize& quantizer = *w.layer->weight_quantizer();
+    kernels::hold_frozen(quantizer.layout(w.size()), w.state(), quantizer.scale().data(),
+                         w.layer->weight().value().data<float>(), nullptr);
+  }
+}
+
+std::vector<NamedBuffer> OscillationCallback::named_state() const {
+  std::vector<NamedBuffer> state;
+  for (const Tracked& w : weights_) {
+    state.push_back({w.name + "/code", w.code});
+    state.push_back({w.name + "/direction", w.direction});
+    state.push_back({w.name + "/frequency", w.frequency});
+    state.push_back({w.name + "/mean_code", w.mean_code});
+    state.push_back({w.name + "/frozen", w.frozen});
+    state.push_back({w.name + "/tracked", w.tracked});
+  }
+  return state;
+}
+
+std::vector<Figure> OscillationCallback::figures() const {
+  double oscillating = 0, frozen = 0, all = 0;
+  for (const Tracked& w : weights_) {
+    const auto count = kernels::count_oscillations(w.size(), kOscillating, w.state());
+    oscillating += static_cast<double>(count.oscillating);
+    frozen += static_cast<double>(count.frozen);
+    all += static_cast<double>(w.size());
+  }
+  return {{"oscillating_weights_percent", 100 * oscillating / all},
+          {"frozen_weights_percent", 100 * frozen / all}};
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,67 @@
+// Watches the codes of weights during training, damps their oscillations and freezes the weights
+// that do not settle: a plugin of the trainer. Source: Nagel et al., arXiv:2203.11086.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/trainer.h"
+#include "kernels/oscillation.h"
+#include "qat/quantized_layer.h"
+
+namespace steelyard::qat {
+
+// Half a cosine from `start` in the first step of a run to `end` after the last.
+struct CosineSchedule {
+  double start = 0;
+  double end = 0;
+  double at(std::int64_t step, std::int64_t total_steps) const;
+};
+
+struct OscillationOptions {
+  double momentum = 0.01;                 // of the new step in the averages
+  std::optional<CosineSchedule> damping;  // lambda, at least 0; absent: none
+  // Weights with a higher frequency of oscillation are frozen; absent: never.
+  std::optional<CosineSchedule> freeze_threshold;
+};
+
+// In every step that quantizes, of every quantized weight that is trained: follows the codes that
+// the forward pass used, adds the gradient of lambda * sum (quantized - clipped weight)^2 (which
+// leaves the scale alone), and holds frozen weights at scale * code, with gradient 0.
+class OscillationCallback : public TrainerCallback {
+ public:
+  // Weights above this frequency count as oscillating in figures(); the paper's threshold.
+  static constexpr float kOscillating = 0.005F;
+
+  // Throws InputError when no layer has quantized weights, or when one folds its batch norm in
+  // every step (its weight is not what is quantized).
+  OscillationCallback(Module& model, const OscillationOptions& options);
+
+  void on_gradients(std::int64_t step, std::int64_t total_steps) override;
+  void on_step_end(const StepReport& report) override;
+  // "<weight>/code", ".../direction", ".../frequency", ".../mean_code", ".../frozen" and
+  // ".../tracked": the steps so far and the width of the codes, with which all begins anew.
+  std::vector<NamedBuffer> named_state() const override;
+  // "oscillating_weights_percent" and "frozen_weights_percent" of all tracked weights.
+  std::vector<Figure> figures() const override;
+
+ private:
+  struct Tracked {
+    std::string name;  // of the weight
+    QuantizedLayer* layer;
+    Tensor code, direction, frequency, mean_code, frozen;
+    Tensor tracked;  // i64 [2]
+
+    kernels::OscillationState state() const;
+    std::int64_t size() const { return code.size(); }
+    std::int64_t& steps() const { return tracked.data<std::int64_t>()[0]; }
+    std::int64_t& bits() const { return tracked.data<std::int64_t>()[1]; }
+  };
+
+  OscillationOptions options_;
+  std::vector<Tracked> weights_;
+};
+
+}  // namespace steelyard::qat
