@@ -95,6 +95,9 @@ void validate(const Graph& graph);
 // A line per node: name, operation, inputs, shape, quantization, parameters.
 std::string to_string(const Graph& graph);
 
+// Bits that a weight's code of `bits` takes when packed: 2, 4 or 8.
+int stored_bits(int bits);
+
 // Bytes of weights, scales and biases; codes below 8 bits count as packed.
 std::int64_t parameter_bytes(const Graph& graph);
 

@@ -70,12 +70,14 @@ std::string to_string(const Graph& graph) {
   return text + fmt::format("{} bytes of parameters\n", parameter_bytes(graph));
 }
 
+int stored_bits(int bits) { return bits <= 2 ? 2 : bits <= 4 ? 4 : 8; }
+
 std::int64_t parameter_bytes(const Graph& graph) {
   std::int64_t bytes = 0;
   for (const Node& node : graph.nodes) {
     if (!node.weights) continue;
     const Weights& w = *node.weights;
-    const int bits = w.integer() ? (w.bits <= 4 ? 4 : 8) : 32;
+    const int bits = w.integer() ? stored_bits(w.bits) : 32;
     bytes += (w.weight.size() * bits + 7) / 8;
     bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float));
     if (w.bias.defined()) bytes += w.bias.bytes();

@@ -88,9 +88,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   }
   result.samples = std::min(samples, dataset.size());
   const LoaderOptions options = plain_batches(interpreter, std::min(batch_size, result.samples));
-  std::vector<std::int64_t> first(static_cast<std::size_t>(result.samples));
-  for (std::size_t i = 0; i < first.size(); ++i) first[i] = static_cast<std::int64_t>(i);
-  const Dataset chosen = select_samples(dataset, first);
+  const Dataset chosen = first_samples(dataset, samples);
   result.inputs = normalized(chosen.inputs, options.normalization);
   Shape output_shape = graph.values[graph.output].shape;
   output_shape.insert(output_shape.begin(), result.samples);

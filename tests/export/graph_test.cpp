@@ -137,6 +137,12 @@ TEST(Graph, CountsPackedParameters) {
     }
   }
   EXPECT_EQ(parameter_bytes(graph), bytes);
+  for (Node& node : graph.nodes) {
+    if (!node.weights) continue;
+    bytes -= (node.weights->weight.size() + 1) / 2 - (node.weights->weight.size() + 3) / 4;
+    node.weights->bits = 2;
+  }
+  EXPECT_EQ(parameter_bytes(graph), bytes);
 }
 
 }  // namespace
