@@ -148,10 +148,19 @@ void validate(const Node& node, const Quantization& q) {
                      q.range.qmax, dtype_name(q.dtype)));
 }
 
-void validate_integer(const Node& node, const Weights& weights) {
-  const auto channels = static_cast<std::size_t>(weights.weight.dim(0));
-  expect(weights.scales.size() == channels, node,
-         fmt::format("expected {} weight scales, got {}", channels, weights.scales.size()));
+void validate_codes(const Node& node, const Weights& weights) {
+  const std::int64_t outputs = weights.weight.dim(0);
+  const auto count = static_cast<std::int64_t>(weights.scales.size());
+  if (weights.integer() || outputs == 0) {
+    expect(count == outputs, node,
+           fmt::format("expected {} weight scales, got {}", outputs, count));
+  } else {
+    const bool equal_groups =
+        count > 0 && count % outputs == 0 && weights.weight.size() % count == 0;
+    expect(equal_groups, node,
+           fmt::format("{} weight scales do not divide its weight {}", count,
+                       shape_string(weights.weight.shape())));
+  }
   for (const float scale : weights.scales) {
     expect(std::isfinite(scale) && scale > 0, node,
            fmt::format("expected finite weight scales above 0, got {}", scale));
@@ -181,10 +190,10 @@ void validate_sums(const Node& node, const Quantization& input) {
 }
 
 void validate_float(const Node& node, const Weights& weights) {
-  expect(weights.weight.dtype() == DType::kF32 && weights.scales.empty(), node,
-         "weights must be i8 with scales or f32 without");
+  expect(weights.has_codes() || (weights.weight.dtype() == DType::kF32 && weights.scales.empty()),
+         node, "weights must be i8 with scales or f32 without");
   for (const Tensor& tensor : {weights.weight, weights.bias}) {
-    if (!tensor.defined()) continue;
+    if (!tensor.defined() || tensor.dtype() != DType::kF32) continue;
     for (const float value : tensor.span<float>()) {
       expect(std::isfinite(value), node, fmt::format("a parameter is {}", value));
     }
@@ -203,13 +212,14 @@ void validate_weights(const Node& node, const std::optional<Quantization>& input
                weights.bias.shape() == Shape{weights.weight.dim(0)},
            node, "its bias does not fit its weights");
   }
+  if (weights.has_codes()) validate_codes(node, weights);
   if (weights.integer()) {
-    validate_integer(node, weights);
+    expect(weights.has_codes(), node, "integer products need weight codes");
     expect(input.has_value(), node, "integer weights need a quantized input");
     validate_sums(node, *input);
   } else {
     validate_float(node, weights);
-    expect(!quantized_output, node, "float weights give a float output");
+    expect(!quantized_output, node, "a product in float gives a float output");
   }
 }
 
@@ -276,6 +286,17 @@ const char* op_name(Op op) {
       return "flatten";
   }
   return "unknown";
+}
+
+Tensor real_weight(const Weights& weights) {
+  if (!weights.has_codes()) return weights.weight;
+  Tensor real = Tensor::empty(weights.weight.shape());
+  const std::int64_t group = weights.group_size();
+  for (std::int64_t i = 0; i < real.size(); ++i) {
+    real.data<float>()[i] = static_cast<float>(weights.weight.data<std::int8_t>()[i]) *
+                            weights.scales[static_cast<std::size_t>(i / group)];
+  }
+  return real;
 }
 
 void validate(const Graph& graph) {

@@ -40,7 +40,7 @@ std::string activation_name(kernels::Activation activation) {
 Tensor pack(const Weights& weights) {
   const int bits = stored_bits(weights.bits);
   const Tensor& codes = weights.weight;
-  if (!weights.integer() || bits == 8) return codes;
+  if (!weights.has_codes() || bits == 8) return codes;
   Tensor packed = Tensor::empty({(codes.size() * bits + 7) / 8}, DType::kU8);
   kernels::pack_codes(static_cast<const std::uint8_t*>(codes.raw()), codes.size(), bits,
                       packed.data<std::uint8_t>());
@@ -57,6 +57,14 @@ Tensor unpack(const Tensor& stored, const Shape& shape, int bits) {
   kernels::unpack_codes(stored.data<std::uint8_t>(), size, bits, /*is_signed=*/true,
                         static_cast<std::uint8_t*>(codes.raw()));
   return codes;
+}
+
+// [O], or [O, groups].
+Tensor scale_tensor(const Weights& weights) {
+  const auto count = static_cast<std::int64_t>(weights.scales.size());
+  const std::int64_t outputs = weights.weight.dim(0);
+  return Tensor::from(weights.scales,
+                      count == outputs ? Shape{count} : Shape{outputs, count / outputs});
 }
 
 DType dtype_from(const Json& json, std::initializer_list<DType> known) {
@@ -112,7 +120,8 @@ Json to_json(const Node& node) {
   }
   if (node.weights) {
     json["weight_shape"] = node.weights->weight.shape();
-    json["weight_bits"] = node.weights->integer() ? node.weights->bits : 32;
+    json["weight_bits"] = node.weights->has_codes() ? node.weights->bits : 32;
+    json["product"] = node.weights->integer() ? "integer" : "float";
   }
   return json;
 }
@@ -132,11 +141,19 @@ Tensor take(const TensorsByName& tensors, const std::string& name) {
   return found->second;
 }
 
+Product product_from(const std::string& name) {
+  if (name == "integer") return Product::kInteger;
+  if (name == "float") return Product::kFloat;
+  throw std::invalid_argument("unknown product '" + name + "'");
+}
+
 Weights weights_from(const Json& json, const std::string& name, const TensorsByName& tensors) {
   const auto shape = json.at("weight_shape").get<Shape>();
   const int bits = json.at("weight_bits").get<int>();
-  Weights weights{
-      .weight = take(tensors, name + ".weight"), .bits = bits, .scales = {}, .bias = {}};
+  Weights weights;
+  weights.product = product_from(json.at("product").get<std::string>());
+  weights.weight = take(tensors, name + ".weight");
+  weights.bits = bits;
   if (stored_bits(bits) < 8) weights.weight = unpack(weights.weight, shape, stored_bits(bits));
   if (weights.weight.shape() != shape) {
     throw std::invalid_argument("expected '" + name + ".weight' " + shape_string(shape) + ", got " +
@@ -210,10 +227,8 @@ void save_graph(const std::filesystem::path& path, const Graph& graph) {
     json["nodes"].push_back(to_json(node));
     if (!node.weights) continue;
     file.tensors.push_back({node.name + ".weight", pack(*node.weights)});
-    const std::vector<float>& scales = node.weights->scales;
-    if (!scales.empty()) {
-      file.tensors.push_back({node.name + ".weight_scale",
-                              Tensor::from(scales, {static_cast<std::int64_t>(scales.size())})});
+    if (node.weights->has_codes()) {
+      file.tensors.push_back({node.name + ".weight_scale", scale_tensor(*node.weights)});
     }
     if (node.weights->bias.defined()) {
       file.tensors.push_back({node.name + ".bias", node.weights->bias});

@@ -41,11 +41,14 @@ std::string operation_text(const Node& node) {
 
 std::string weights_text(const Weights& weights) {
   std::string text = fmt::format(
-      "weight {} {}", weights.integer() ? fmt::format("int{}", weights.bits) : std::string("f32"),
+      "weight {} {}", weights.has_codes() ? fmt::format("int{}", weights.bits) : std::string("f32"),
       shape_string(weights.weight.shape()));
-  if (weights.integer()) {
+  if (weights.has_codes()) {
     const auto [lo, hi] = std::minmax_element(weights.scales.begin(), weights.scales.end());
     if (!weights.scales.empty()) text += fmt::format(", scales {}..{}", *lo, *hi);
+    if (!weights.integer()) {
+      text += fmt::format(" of {} each, product in float", weights.group_size());
+    }
   }
   return text + (weights.bias.defined() ? ", bias" : "");
 }
@@ -77,7 +80,7 @@ std::int64_t parameter_bytes(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (!node.weights) continue;
     const Weights& w = *node.weights;
-    const int bits = w.integer() ? stored_bits(w.bits) : 32;
+    const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
     bytes += (w.weight.size() * bits + 7) / 8;
     bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float));
     if (w.bias.defined()) bytes += w.bias.bytes();

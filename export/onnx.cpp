@@ -1,7 +1,6 @@
 #include "export/onnx.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -26,17 +25,15 @@ void check(const Graph& graph) {
       throw InputError("export: the name " + node.name + " is not that of one node and its output");
     }
   }
-  for (const auto* values :
-       {&graph.preprocessing.normalization.mean, &graph.preprocessing.normalization.stddev}) {
-    if (!std::all_of(values->begin(), values->end(), [](float v) { return std::isfinite(v); })) {
-      throw InputError("export: the normalisation is not finite");
-    }
-  }
 }
 
-bool has_int4(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    return node.weights && node.weights->integer() && node.weights->bits <= 4;
+// INT4 and scales of blocks came with opset 21.
+bool needs_opset_21(const Graph& graph, const OnnxOptions& options) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    if (!node.weights || !node.weights->has_codes()) return false;
+    const Weights& weights = *node.weights;
+    const bool int4 = options.pack_int4 && weights.bits <= 4;
+    return int4 || static_cast<std::int64_t>(weights.scales.size()) != weights.weight.dim(0);
   });
 }
 
@@ -61,12 +58,12 @@ std::string preprocessing_text(const Preprocessing& preprocessing) {
 }
 
 onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
-  const bool int4 = options.pack_int4 && has_int4(graph);
+  const bool newer = needs_opset_21(graph, options);
   onnx::ModelProto model;
-  model.set_ir_version(int4 ? 10 : 7);
+  model.set_ir_version(newer ? 10 : 7);
   onnx::OperatorSetIdProto& opset = *model.add_opset_import();
   opset.set_domain("");
-  opset.set_version(int4 ? 21 : 13);
+  opset.set_version(newer ? 21 : 13);
   model.set_producer_name("steelyard");
   onnx::StringStringEntryProto& entry = *model.add_metadata_props();
   entry.set_key("preprocessing");

@@ -31,6 +31,13 @@ std::string OnnxGraph::int32s(const std::string& name, std::span<const std::int3
   return name;
 }
 
+std::string OnnxGraph::int64s(const std::string& name, std::span<const std::int64_t> values,
+                              const Shape& shape) {
+  initializer(name, onnx::TensorProto::INT64, shape)
+      .set_raw_data(values.data(), values.size_bytes());
+  return name;
+}
+
 std::string OnnxGraph::codes(const std::string& name, int data_type,
                              std::span<const std::int8_t> values, const Shape& shape) {
   onnx::TensorProto& tensor = initializer(name, data_type, shape);

@@ -24,6 +24,8 @@ class OnnxGraph {
   std::string floats(const std::string& name, std::span<const float> values, const Shape& shape);
   std::string int32s(const std::string& name, std::span<const std::int32_t> values,
                      const Shape& shape);
+  std::string int64s(const std::string& name, std::span<const std::int64_t> values,
+                     const Shape& shape);
   // Codes of INT8, UINT8 or INT4, which is packed, the first of two in the low half.
   std::string codes(const std::string& name, int data_type, std::span<const std::int8_t> values,
                     const Shape& shape);

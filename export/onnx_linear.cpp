@@ -49,17 +49,34 @@ std::string OnnxNodes::weight(const Node& node) {
   const Weights& weights = *node.weights;
   const std::string name = node.name + "/weight";
   const Shape& shape = weights.weight.shape();
-  if (!weights.integer()) return onnx_.floats(name, weights.weight.span<float>(), shape);
+  if (!weights.has_codes()) return onnx_.floats(name, weights.weight.span<float>(), shape);
+  const auto count = static_cast<std::int64_t>(weights.scales.size());
+  const bool groups = count != shape[0];
+  Shape code_shape = shape;
+  Shape scale_shape{count};
+  if (groups) {
+    // Rows, since ONNX's blocks lie on one axis: those of a convolution get their shape behind.
+    code_shape = {shape[0], weights.weight.size() / shape[0]};
+    scale_shape = {shape[0], count / shape[0]};
+  }
+  const std::string real_name = groups && shape.size() > 2 ? name + "_rows" : name;
   const int type =
       options_.pack_int4 && weights.bits <= 4 ? kOnnxInt4 : int{onnx::TensorProto::INT8};
   const std::vector<std::int8_t> zeros(weights.scales.size(), 0);
   onnx::NodeProto& real =
       onnx_.add("DequantizeLinear",
-                {onnx_.codes(name + "_codes", type, weights.weight.span<std::int8_t>(), shape),
-                 onnx_.floats(name + "_scale", weights.scales, {shape[0]}),
-                 onnx_.codes(name + "_zero_point", type, zeros, {shape[0]})},
-                name);
-  set_attribute(real, "axis", 0);
+                {onnx_.codes(name + "_codes", type, weights.weight.span<std::int8_t>(), code_shape),
+                 onnx_.floats(name + "_scale", weights.scales, scale_shape),
+                 onnx_.codes(name + "_zero_point", type, zeros, scale_shape)},
+                real_name);
+  set_attribute(real, "axis", groups ? 1 : 0);
+  if (groups) set_attribute(real, "block_size", weights.group_size());
+  if (real_name != name) {
+    onnx_.add("Reshape",
+              {real_name,
+               onnx_.int64s(name + "_shape", shape, {static_cast<std::int64_t>(shape.size())})},
+              name);
+  }
   return name;
 }
 

@@ -28,7 +28,8 @@ struct LinearMap {
 // Weights [O, C/groups, KH, KW] or [O, I], reordered to [O, KH, KW, C/groups].
 template <typename Element, typename Sum>
 LinearMap<Element, Sum> linear_map(const Node& node) {
-  const Tensor& weight = node.weights->weight;
+  const bool integer = node.weights->integer();
+  const Tensor weight = integer ? node.weights->weight : real_weight(*node.weights);
   LinearMap<Element, Sum> map;
   map.groups = node.op == Op::kConv2d ? node.conv.groups : 1;
   map.outputs = weight.dim(0);
@@ -40,8 +41,7 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
     for (std::int64_t c = 0; c < channels; ++c) {
       for (std::int64_t t = 0; t < taps; ++t) {
         const std::int64_t from = (o * channels + c) * taps + t;
-        const double w =
-            node.weights->integer() ? weight.data<std::int8_t>()[from] : weight.data<float>()[from];
+        const double w = integer ? weight.data<std::int8_t>()[from] : weight.data<float>()[from];
         map.weight[static_cast<std::size_t>((o * taps + t) * channels + c)] =
             static_cast<Element>(w);
       }

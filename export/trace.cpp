@@ -79,13 +79,21 @@ void read_geometry(const Attributes& attributes, Node& node) {
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
-    return {.weight = product->weight_codes(),
+    return {.product = Product::kInteger,
+            .weight = product->weight_codes(),
             .bits = product->weight_bits(),
             .scales = product->weight_scales(),
             .bias = product->bias_codes()};
   }
   // The trace may outlive further training: it keeps its own copy.
-  Weights weights{.weight = operation.inputs[1].value().clone(), .scales = {}, .bias = {}};
+  Weights weights;
+  if (const auto companion = operation.inputs[1].companion<qat::WeightCompanion>()) {
+    weights.weight = companion->codes.codes;
+    weights.bits = companion->codes.bits;
+    weights.scales = companion->codes.scales;
+  } else {
+    weights.weight = operation.inputs[1].value().clone();
+  }
   if (operation.inputs.size() > 2) weights.bias = operation.inputs[2].value().clone();
   return weights;
 }
@@ -95,6 +103,8 @@ void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tenso
           const Tensor& inv_std) {
   const std::int64_t channels = weights.weight.dim(0);
   const std::int64_t terms = weights.weight.size() / channels;
+  weights.weight = real_weight(weights);
+  weights.scales.clear();
   Tensor bias = Tensor::empty({channels});
   for (std::int64_t o = 0; o < channels; ++o) {
     const double factor = double{gamma.data<float>()[o]} * inv_std.data<float>()[o];

@@ -28,6 +28,7 @@ class EntropyObserver : public CountingObserver {
       : CountingObserver(channels, kEntropyBins), scheme_(scheme) {}
 
   std::string name() const override { return "entropy"; }
+  void set_bits(int bits) override { scheme_.bits = bits; }
 
  protected:
   Range range_of(const HistogramView& histogram) const override {

@@ -19,6 +19,7 @@ class HistogramObserver : public CountingObserver {
       : CountingObserver(channels), scheme_(scheme) {}
 
   std::string name() const override { return "histogram"; }
+  void set_bits(int bits) override { scheme_.bits = bits; }
 
  protected:
   Range range_of(const HistogramView& histogram) const override {

@@ -25,6 +25,7 @@ class MseObserver : public Observer {
   MseObserver(std::int64_t channels, const QScheme& scheme, double averaging_constant);
 
   std::string name() const override { return "mse"; }
+  void set_bits(int bits) override { scheme_.bits = bits; }
   std::int64_t observe(const kernels::ChannelLayout& layout, const float* values) override;
   std::vector<Range> ranges() const override;
   void reset() override;

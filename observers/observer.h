@@ -42,6 +42,8 @@ class Observer {
   virtual bool forgets() const { return false; }
   // The range of each channel.
   virtual std::vector<Range> ranges() const = 0;
+  // The quantizer's codes change their width: what looks at rounding errors takes notice.
+  virtual void set_bits(int /*bits*/) {}
   // Forgets everything.
   virtual void reset() = 0;
   // Named tensors that are the whole state.

@@ -21,12 +21,37 @@ void validate(const QScheme& scheme) {
   if (scheme.narrow_range && !scheme.symmetric) {
     throw std::invalid_argument("[qscheme] a narrow range needs a symmetric scheme");
   }
+  if ((scheme.group_size > 0) != (scheme.strategy == Strategy::kGroup) || scheme.group_size < 0) {
+    throw std::invalid_argument("[qscheme] expected a group size above 0 with groups, 0 elsewhere");
+  }
+}
+
+std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t row_size) {
+  switch (scheme.strategy) {
+    case Strategy::kTensor:
+      return 1;
+    case Strategy::kChannel:
+      return rows;
+    case Strategy::kGroup:
+      break;
+  }
+  if (row_size <= scheme.group_size) return rows;
+  if (row_size % scheme.group_size != 0) {
+    throw std::invalid_argument("groups of " + std::to_string(scheme.group_size) +
+                                " do not divide the " + std::to_string(row_size) +
+                                " weights of an output");
+  }
+  return rows * (row_size / scheme.group_size);
 }
 
 std::string to_string(const QScheme& scheme) {
+  std::string strategy = ", per tensor";
+  if (scheme.strategy == Strategy::kChannel) strategy = ", per channel";
+  if (scheme.strategy == Strategy::kGroup) {
+    strategy = ", groups of " + std::to_string(scheme.group_size);
+  }
   return std::string(scheme.is_signed ? "int" : "uint") + std::to_string(scheme.bits) +
-         (scheme.symmetric ? " symmetric" : " affine") +
-         (scheme.strategy == Strategy::kChannel ? ", per channel" : ", per tensor");
+         (scheme.symmetric ? " symmetric" : " affine") + strategy;
 }
 
 }  // namespace steelyard::observers

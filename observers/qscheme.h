@@ -9,8 +9,9 @@
 
 namespace steelyard::observers {
 
-// How many scales a tensor has: one, or one per slice of an axis (the words of compressed-tensors).
-enum class Strategy { kTensor, kChannel };
+// How many scales a tensor has: one, one per slice of the first axis, or one per `group_size`
+// consecutive elements of such a slice (the words of compressed-tensors).
+enum class Strategy { kTensor, kChannel, kGroup };
 
 struct QScheme {
   int bits = 8;
@@ -19,6 +20,7 @@ struct QScheme {
   // Signed symmetric codes in [-qmax, qmax] instead of [-qmax - 1, qmax].
   bool narrow_range = true;
   Strategy strategy = Strategy::kTensor;
+  std::int64_t group_size = 0;  // with kGroup
 
   // The smallest and largest code: unsigned [0, 2^bits - 1], signed [-2^(bits-1), 2^(bits-1) - 1].
   kernels::CodeRange code_range() const;
@@ -27,9 +29,13 @@ struct QScheme {
   bool operator==(const QScheme&) const = default;
 };
 
-// Throws std::invalid_argument unless 2 <= bits <= 8, symmetric implies signed, and narrow_range
-// implies symmetric.
+// Throws std::invalid_argument unless 2 <= bits <= 8, symmetric implies signed, narrow_range
+// implies symmetric, and group_size is above 0 with kGroup and 0 elsewhere.
 void validate(const QScheme& scheme);
+
+// Scales of a tensor whose first dimension is `rows`, of `row_size` elements each. A row of at most
+// group_size elements is one group. Throws std::invalid_argument where groups do not divide rows.
+std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t row_size);
 
 // "int8 symmetric, per channel".
 std::string to_string(const QScheme& scheme);

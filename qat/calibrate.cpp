@@ -6,7 +6,6 @@
 
 #include "framework/trainer.h"
 #include "qat/prepare.h"
-#include "qat/quantized_layer.h"
 
 namespace steelyard::qat {
 namespace {
@@ -17,14 +16,8 @@ class Calibrating {
   explicit Calibrating(Module& model) {
     for (const NamedQuantizer& entry : named_quantizers(model)) {
       switches_.push_back({entry.name, entry.quantizer, entry.quantizer->observing(),
-                           entry.quantizer->quantizing(), false});
-    }
-    for (const NamedModule& entry : model.named_modules()) {
-      const auto* layer = dynamic_cast<QuantizedLayer*>(entry.module);
-      if (layer == nullptr) continue;
-      for (Switches& s : switches_) {
-        if (s.quantizer == layer->weight_quantizer()) s.weights = true;
-      }
+                           entry.quantizer->quantizing(),
+                           entry.quantizer->role() == QuantizerRole::kWeight});
     }
   }
   ~Calibrating() {

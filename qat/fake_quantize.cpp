@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "kernels/fake_quantize.h"
+#include "kernels/qparams.h"
 #include "qat/learned_scale.h"
 
 namespace steelyard::qat {
@@ -30,6 +31,7 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
       switches_(register_buffer("switches", Tensor::zeros({kSwitches}, DType::kU8))),
       zero_range_(static_cast<std::size_t>(channels), false) {
   observers::validate(config.scheme);
+  switches_.data<std::uint8_t>()[kBits] = static_cast<std::uint8_t>(config.scheme.bits);
   set_observing(true);
   set_quantizing(true);
   if (config.learning != Learning::kNothing) {
@@ -74,6 +76,37 @@ Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
   value.range = code_range();
   return learn(
       make_variable(std::move(value)), x, mask, [x] { return x.value(); }, context);
+}
+
+observers::QScheme FakeQuantize::scheme() const {
+  observers::QScheme scheme = config_.scheme;
+  scheme.bits = switches_.data<std::uint8_t>()[kBits];
+  return scheme;
+}
+
+void FakeQuantize::set_bits(int bits) {
+  observers::QScheme changed = config_.scheme;
+  changed.bits = bits;
+  observers::validate(changed);
+  const kernels::CodeRange before = code_range();
+  const kernels::CodeRange after = changed.code_range();
+  std::uint8_t* switches = switches_.data<std::uint8_t>();
+  if (switches[kBits] == bits) return;
+  follow_latents();
+  switches[kBits] = static_cast<std::uint8_t>(bits);
+  if (has_begun()) {
+    observer_->reset();
+    switches[kBegun] = 0;
+  }
+  const double ratio = double(before.qmax - before.qmin) / (after.qmax - after.qmin);
+  for (std::int64_t c = 0; c < scale_.size(); ++c) {
+    float& scale = scale_.data<float>()[c];
+    scale = kernels::bounded_scale<float>(scale * ratio, after.qmax - after.qmin);
+    std::int32_t& zero_point = zero_point_.data<std::int32_t>()[c];
+    if (config_.scheme.symmetric) continue;
+    zero_point =
+        static_cast<std::int32_t>(std::lrint((zero_point - before.qmin) / ratio + after.qmin));
+  }
 }
 
 std::span<const float> FakeQuantize::scale() const {
@@ -130,11 +163,12 @@ Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask
   const auto initial = initial_scale_.span<float>();
   const std::int64_t size = shape_size(output.shape());
   const std::int64_t sharers = role_ == QuantizerRole::kWeight ? scale_.size() : output.dim(0);
-  LearnedUse use{config_.scheme,
+  LearnedUse use{scheme(),
                  {scales.begin(), scales.end()},
                  {zero_points.begin(), zero_points.end()},
                  {initial.begin(), initial.end()},
-                 sharers == 0 ? 1 : std::max<std::int64_t>(1, size / sharers)};
+                 sharers == 0 ? 1 : std::max<std::int64_t>(1, size / sharers),
+                 config_.learning == Learning::kClipping};
   return record_learned(std::move(output), input, std::move(mask), std::move(values),
                         std::move(use), learned_scale_, learned_zero_point_);
 }
@@ -150,7 +184,7 @@ void FakeQuantize::set_scale_floor(std::int64_t channel, float floor) {
 }
 
 void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t zero_point) {
-  observers::validate({scale, zero_point}, config_.scheme, "fake_quantize");
+  observers::validate({scale, zero_point}, scheme(), "fake_quantize");
   scale_.span<float>()[static_cast<std::size_t>(channel)] = scale;
   zero_point_.span<std::int32_t>()[static_cast<std::size_t>(channel)] = zero_point;
   switches_.data<std::uint8_t>()[kObserved] = 1;
@@ -160,6 +194,7 @@ void FakeQuantize::observe(std::span<const float> values) {
   if (listener_) return listener_(values);
   if (has_begun()) return;
   if (role_ == QuantizerRole::kWeight && !observer_->forgets()) observer_->reset();
+  observer_->set_bits(scheme().bits);
   non_finite_ +=
       observer_->observe(layout(static_cast<std::int64_t>(values.size())), values.data());
   update_qparams();
@@ -173,9 +208,11 @@ void FakeQuantize::observe(const observers::Extremes& extremes) {
 }
 
 void FakeQuantize::update_qparams() {
+  const observers::QScheme grid = scheme();
+  observer_->set_bits(grid.bits);
   const std::vector<observers::Range> ranges = observer_->ranges();
   for (std::size_t c = 0; c < ranges.size(); ++c) {
-    const observers::QParams params = observers::choose_qparams(ranges[c], config_.scheme);
+    const observers::QParams params = observers::choose_qparams(ranges[c], grid);
     set_qparams(static_cast<std::int64_t>(c), params.scale, params.zero_point);
     zero_range_[c] = params.zero_range;
   }

@@ -22,7 +22,7 @@ enum class QuantizerRole { kActivation, kWeight };
 // point and the observer's state are buffers, so that a checkpoint holds them.
 class FakeQuantize : public Module {
  public:
-  // channels: number of scales (1 unless the scheme's strategy is kChannel, then dimension 0).
+  // channels: number of scales (observers::scale_count()), each of as many consecutive elements.
   FakeQuantize(const QuantizerConfig& config, QuantizerRole role, std::int64_t channels = 1);
 
   // Observes x in training and calibration, and gives its straight-through fake-quantization with
@@ -32,8 +32,15 @@ class FakeQuantize : public Module {
   std::string type_name() const override { return "FakeQuantize"; }
   std::string description() const override;
 
+  // As configured; the width may differ for a time (set_bits()).
   const QuantizerConfig& config() const { return config_; }
-  kernels::CodeRange code_range() const { return config_.scheme.code_range(); }
+  QuantizerRole role() const { return role_; }
+  // The grid in use.
+  observers::QScheme scheme() const;
+  kernels::CodeRange code_range() const { return scheme().code_range(); }
+  // Changes the width of the codes, 2 to 8 bits, over the same range. What learns begins anew with
+  // the next values observed.
+  void set_bits(int bits);
   std::span<const float> scale() const;
   std::span<const std::int32_t> zero_point() const;
   // Sets one channel's parameters; throws std::invalid_argument when they are not valid.
@@ -94,7 +101,7 @@ class FakeQuantize : public Module {
   void add_non_finite(std::int64_t count) { non_finite_ += count; }
 
  private:
-  enum Switch { kObserving, kQuantizing, kObserved, kBegun, kSwitches };
+  enum Switch { kObserving, kQuantizing, kObserved, kBegun, kBits, kSwitches };
   bool has_begun() const { return switches_.data<std::uint8_t>()[kBegun] != 0; }
   void update_qparams();
   void follow_latents() const;

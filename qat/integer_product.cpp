@@ -6,7 +6,7 @@ namespace steelyard::qat {
 
 WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded) {
   WeightCodes result;
-  result.bits = quantizer.config().scheme.bits;
+  result.bits = quantizer.scheme().bits;
   result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
   const auto scale = quantizer.scale();
   result.scales.assign(static_cast<std::size_t>(weight.dim(0)), scale[0]);
@@ -16,13 +16,21 @@ WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool 
 
 Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales) {
   Tensor weight = Tensor::empty(codes.shape());
-  const std::int64_t channels = codes.dim(0);
+  const auto channels = static_cast<std::int64_t>(scales.size());
   const std::vector<std::int32_t> zero_points(scales.size(), 0);
   if (weight.size() == 0) return weight;
   kernels::dequantize(kernels::ChannelLayout{1, channels, codes.size() / channels},
                       codes.data<std::int8_t>(), scales.data(), zero_points.data(),
                       weight.data<float>());
   return weight;
+}
+
+Variable make_weight(WeightCodes codes) {
+  auto companion = std::make_shared<const WeightCompanion>(std::move(codes));
+  return Variable::deferred(
+      companion->codes.codes.shape(), DType::kF32,
+      [companion] { return dequantize_weight(companion->codes.codes, companion->codes.scales); },
+      companion);
 }
 
 Attributes activation_attribute(kernels::Activation activation) {

@@ -14,12 +14,21 @@ namespace steelyard::qat {
 struct WeightCodes {
   Tensor codes;               // i8, the shape of the weight
   Tensor mask;                // packed, undefined where not recorded or applied elsewhere
-  std::vector<float> scales;  // one per output channel
+  std::vector<float> scales;  // one per output channel, or per group of its weights
   int bits = 8;
 };
 
 WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded);
 Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales);
+
+// How the float weights of a product in float carry their codes.
+struct WeightCompanion : Companion {
+  explicit WeightCompanion(WeightCodes w) : codes(std::move(w)) {}
+  WeightCodes codes;
+};
+
+// f32 weights that carry their codes.
+Variable make_weight(WeightCodes codes);
 
 // "activation" and its name; nothing for none.
 Attributes activation_attribute(kernels::Activation activation);

@@ -15,6 +15,28 @@ struct ParameterGradients {
   Tensor zero_point;  // f32 [channels]
 };
 
+// For a step on the scale to move the clipping value as a step on that would: it lies `steps`
+// scales away, so both its gradient and the way back divide by them.
+double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
+  const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
+  return 1 / (steps * steps);
+}
+
+// grad_output where the quantizer clips, else 0.
+Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
+  Tensor grad = Tensor::empty(values.shape());
+  const auto grid =
+      kernels::make_affine(use.scheme.code_range(), use.scales[0], use.zero_points[0]);
+  const float* x = values.data<float>();
+  const float* from = grad_output.data<float>();
+  float* to = grad.data<float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < values.size(); ++i) {
+    to[i] = kernels::is_inside(x[i], grid) ? 0.0F : from[i];
+  }
+  return grad;
+}
+
 ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& values,
                                        const Tensor& grad_output) {
   const auto channels = static_cast<std::int64_t>(use.scales.size());
@@ -29,7 +51,9 @@ ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& valu
   descriptor.symmetric = use.scheme.symmetric;
   descriptor.parameter_gradients = true;
   descriptor.gradient_factor =
-      kernels::lsq_gradient_factor(use.per_scale, descriptor.range, use.scheme.symmetric);
+      use.only_clipping
+          ? clipping_gradient_factor(descriptor.range, use.scheme.symmetric)
+          : kernels::lsq_gradient_factor(use.per_scale, descriptor.range, use.scheme.symmetric);
   const auto plan = kernels::QuantPlan::select(descriptor, kernels::DeviceType::kCpu);
   const Tensor workspace =
       Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8);
@@ -39,7 +63,9 @@ ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& valu
   std::vector<std::int32_t> zero_points = use.zero_points;
   kernels::QuantArgs args;
   args.x = values.raw();
-  args.grad_y = grad_output.raw();
+  const Tensor grad_y =
+      use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
+  args.grad_y = grad_y.raw();
   args.grad_x = grad_values.raw();
   args.scale = scales.data();
   args.zero_point = zero_points.data();

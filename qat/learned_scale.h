@@ -1,5 +1,5 @@
-// Scales and zero points that learn with the weights: LSQ (Esser et al., arXiv:1902.08153) and LSQ+
-// (Bhalgat et al., arXiv:2004.09576).
+// Scales and zero points that learn with the weights: LSQ (Esser et al., arXiv:1902.08153), LSQ+
+// (Bhalgat et al., arXiv:2004.09576) and the clipping of PACT (Choi et al., arXiv:1805.06085).
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,14 @@ struct LearnedUse {
   std::vector<std::int32_t> zero_points;
   std::vector<float> initial;  // s0 of each channel
   std::int64_t per_scale = 1;  // elements that share a scale, the batch not counted
+  bool only_clipping = false;  // PACT: only clipped values move the scale
 };
 
 // Makes `output`, the quantized form of `input`, hand gradients to the latents of its quantizer:
-// d latent = ds * s / s0 with ds, dz of NUMERICS, from the real f32 values before quantization.
-// `values` is called in backward. The input's gradient is the output's where the packed mask has a
-// one; all of it without a mask. zero_point is undefined where it does not learn.
+// d latent = ds * s / s0 with ds, dz of NUMERICS (of clipped values alone for PACT), from the real
+// f32 values before quantization. `values` is called in backward. The input's gradient is the
+// output's where the packed mask has a one; all of it without a mask. zero_point is undefined where
+// it does not learn.
 Variable record_learned(Variable output, const Variable& input, Tensor mask,
                         std::function<Tensor()> values, LearnedUse use, const Variable& scale,
                         const Variable& zero_point);

@@ -25,6 +25,16 @@ namespace {
 
 constexpr const char* kInputName = "(input)";
 
+void require_groups_fit(const QConfig& config, const Tensor& weight, const std::string& path) {
+  const std::int64_t outputs = weight.dim(0);
+  if (!config.weights || outputs == 0) return;
+  try {
+    observers::scale_count(config.weights->scheme, outputs, weight.size() / outputs);
+  } catch (const std::invalid_argument& error) {
+    throw InputError(path + ": " + error.what());
+  }
+}
+
 // The whole model with the quantizer of its input; the wrapped model's names are unchanged.
 class QatModel : public Module {
  public:
@@ -180,6 +190,7 @@ class Preparer {
     std::shared_ptr<QuantizedLayer> layer;
     const auto build = [&]<typename Quantized>(auto& source, std::shared_ptr<Quantized>) {
       const Tensor bias = source.bias().defined() ? source.bias().value() : Tensor();
+      require_groups_fit(*config, source.weight().value(), path);
       if (norm != nullptr && drops_norm) {
         folded = fold_batch_norm(source.weight().value(), bias, *norm);
         return std::make_shared<Quantized>(source.options(), folded.weight, folded.bias, *config,

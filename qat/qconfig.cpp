@@ -22,6 +22,13 @@ void validate(const QConfig& config) {
           "[qconfig] weights must be symmetric: integer layers have no weight zero point");
     }
     observers::make_observer(config.weights->observer, config.weights->scheme, 1);
+    if (config.weights->learning == Learning::kClipping) {
+      throw std::invalid_argument("[qconfig] learned clipping is for activations");
+    }
+    if (config.activations && config.weights->scheme.strategy == observers::Strategy::kGroup) {
+      throw std::invalid_argument(
+          "[qconfig] weights in groups are multiplied in float: leave out the activations");
+    }
   }
   if (config.activations) {
     observers::validate(config.activations->scheme);

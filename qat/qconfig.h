@@ -10,8 +10,9 @@
 
 namespace steelyard::qat {
 
-// What a quantizer learns by gradient descent, once its observer has found a first range.
-enum class Learning { kNothing, kScale, kScaleAndZeroPoint };
+// What a quantizer learns by gradient descent, once its observer has found a first range: LSQ's
+// scale, LSQ+'s zero point beside it, or PACT's clipping value.
+enum class Learning { kNothing, kScale, kScaleAndZeroPoint, kClipping };
 
 // One quantizer: its grid and how its range is found.
 struct QuantizerConfig {
@@ -60,8 +61,9 @@ struct QuantizeConfig {
 // int8 symmetric narrow weights per channel (min_max), uint8 affine activations (moving_average).
 QConfig default_w8a8();
 
-// Throws std::invalid_argument for what the layers cannot execute on integers: weights that are not
-// symmetric, activations per channel, invalid schemes, unknown observers.
+// Throws std::invalid_argument for what the layers cannot execute: weights that are not symmetric,
+// weights in groups beside activations, activations per channel, invalid schemes, unknown
+// observers.
 void validate(const QConfig& config);
 // The same, with what the profile asks for: zero points of 0 for kTensorrt.
 void validate(const QConfig& config, Profile profile);

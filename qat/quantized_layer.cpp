@@ -83,10 +83,12 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
   weight_ = register_parameter("weight", weight);
   if (bias.defined()) bias_ = register_parameter("bias", bias);
   if (config.weights) {
-    const bool per_channel = config.weights->scheme.strategy == observers::Strategy::kChannel;
+    const std::int64_t outputs = weight.dim(0);
+    const std::int64_t scales = observers::scale_count(config.weights->scheme, outputs,
+                                                       outputs == 0 ? 0 : weight.size() / outputs);
     weight_slot_ = &register_child(
-        "weight_quantizer", std::make_shared<FakeQuantize>(*config.weights, QuantizerRole::kWeight,
-                                                           per_channel ? weight.dim(0) : 1));
+        "weight_quantizer",
+        std::make_shared<FakeQuantize>(*config.weights, QuantizerRole::kWeight, scales));
   }
   if (config.activations) {
     output_slot_ = &register_child(
@@ -130,7 +132,9 @@ Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
 Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& operands,
                                   const Epilogue& epilogue, ForwardContext& context) {
   const auto codes = quantized(x);
-  const bool integers = codes && weight_slot_ != nullptr && weight_quantizer()->quantizing();
+  const FakeQuantize* weights = weight_quantizer();
+  const bool integers = codes && weights != nullptr && weights->quantizing() &&
+                        weights->config().scheme.strategy != observers::Strategy::kGroup;
   return integers ? integer_forward(x, *codes, operands, epilogue, context)
                   : float_forward(x, operands, epilogue, context);
 }
@@ -238,11 +242,11 @@ Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands&
     if (weight_quant->quantizing()) {
       weight_quant->begin_learning(context);
       const bool recorded = should_record({weight});
-      const WeightCodes codes = quantize_weight(*weight_quant, weight.value(), recorded);
-      Tensor values = dequantize_weight(codes.codes, codes.scales);
+      WeightCodes codes = quantize_weight(*weight_quant, weight.value(), recorded);
+      const Tensor mask = std::exchange(codes.mask, Tensor());
       const Tensor raw = weight.value();
       weight = weight_quant->learn(
-          Variable(values), weight, codes.mask, [raw] { return raw; }, context);
+          make_weight(std::move(codes)), weight, mask, [raw] { return raw; }, context);
     }
   }
   const Variable y =

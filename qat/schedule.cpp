@@ -1,9 +1,25 @@
 #include "qat/schedule.h"
 
+#include <algorithm>
+
 #include "framework/error.h"
 #include "layers/batch_norm2d.h"
 
 namespace steelyard::qat {
+namespace {
+
+std::int64_t activations_from(const QatSchedule& schedule) {
+  return schedule.fake_quant_activations_from.value_or(schedule.fake_quant_from);
+}
+
+// The epoch from which on everything is quantized as it will be deployed.
+std::int64_t last_change(const QatSchedule& schedule) {
+  std::int64_t epoch = std::max(schedule.fake_quant_from, activations_from(schedule));
+  if (!schedule.stages.empty()) epoch = std::max(epoch, schedule.stages.back().until);
+  return epoch;
+}
+
+}  // namespace
 
 ScheduleCallback::ScheduleCallback(Module& model, const QatSchedule& schedule)
     : schedule_(schedule), model_(model), quantizers_(named_quantizers(model)) {
@@ -13,12 +29,11 @@ ScheduleCallback::ScheduleCallback(Module& model, const QatSchedule& schedule)
   }
   // The rules for bias scales need the input's scale, so a layer's weight scales are final only
   // once it has observed while quantizing: frozen earlier, the bias of a dead channel would vanish.
-  if (schedule.freeze_observers && *schedule.freeze_observers <= schedule.fake_quant_from) {
+  if (schedule.freeze_observers && *schedule.freeze_observers <= last_change(schedule)) {
     throw InputError(
         "schedule.freeze_observers.epoch = " + std::to_string(*schedule.freeze_observers) +
-        " leaves no epoch that observes and quantizes: expected more than "
-        "schedule.fake_quant.from = " +
-        std::to_string(schedule.fake_quant_from));
+        " leaves no epoch that observes and quantizes with the final widths: expected more than " +
+        std::to_string(last_change(schedule)));
   }
 }
 
@@ -26,8 +41,18 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
   const bool frozen =
       schedule_.keep_ranges || (schedule_.freeze_observers && epoch >= *schedule_.freeze_observers);
   for (const NamedQuantizer& entry : quantizers_) {
-    entry.quantizer->set_observing(epoch >= schedule_.observe_from && !frozen);
-    entry.quantizer->set_quantizing(epoch >= schedule_.fake_quant_from);
+    FakeQuantize& quantizer = *entry.quantizer;
+    const bool weights = quantizer.role() == QuantizerRole::kWeight;
+    quantizer.set_observing(epoch >= schedule_.observe_from && !frozen);
+    quantizer.set_quantizing(epoch >=
+                             (weights ? schedule_.fake_quant_from : activations_from(schedule_)));
+    int bits = quantizer.config().scheme.bits;
+    for (const BitStage& stage : schedule_.stages) {
+      if (epoch >= stage.until) continue;
+      bits = std::max(bits, weights ? stage.weights : stage.activations);
+      break;
+    }
+    quantizer.set_bits(bits);
   }
   if (!schedule_.freeze_batch_norm) return;
   for (const NamedModule& entry : model_.named_modules()) {

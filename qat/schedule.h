@@ -3,16 +3,27 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "framework/trainer.h"
 #include "qat/prepare.h"
 
 namespace steelyard::qat {
 
+// Before the epoch `until`, codes have at least these widths.
+struct BitStage {
+  std::int64_t until = 0;
+  int weights = 2;
+  int activations = 2;
+};
+
 // Epochs count from 0.
 struct QatSchedule {
   std::int64_t observe_from = 0;
   std::int64_t fake_quant_from = 0;  // not before observe_from
+  // Of activations, when they start later than weights.
+  std::optional<std::int64_t> fake_quant_activations_from{};
+  std::vector<BitStage> stages{};  // in order
   std::optional<std::int64_t> freeze_observers{};
   std::optional<std::int64_t> freeze_batch_norm{};
   bool keep_ranges = false;  // observers never follow: ranges are those of a calibration
@@ -22,8 +33,8 @@ struct QatSchedule {
 // stops a run whose quantizers met NaN or infinite values (their codes would hide it).
 class ScheduleCallback : public TrainerCallback {
  public:
-  // Throws InputError when fake_quant_from is before observe_from, or when observers freeze before
-  // an epoch that observes and quantizes.
+  // Throws InputError when quantizing starts before observing, or when observers freeze before an
+  // epoch that observes and quantizes with the final widths.
   ScheduleCallback(Module& model, const QatSchedule& schedule);
 
   void on_epoch_begin(std::int64_t epoch) override;

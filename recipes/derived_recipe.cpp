@@ -29,15 +29,15 @@ const YamlNode* groups_in(const Recipe& recipe) {
 
 YamlNode empty_table() { return {.kind = YamlNode::Kind::kTable}; }
 
-// The first group's table of that name, or one of defaults.
-YamlNode first_quantizer(const Recipe& recipe, const std::string& side,
-                         const std::string& observer) {
+// The group whose quantizers others shall be like: the first that has weights.
+YamlNode group_to_follow(const Recipe& recipe, const ObserverNames& observers) {
   if (const YamlNode* groups = groups_in(recipe)) {
     for (const YamlNode& group : groups->items) {
-      if (const YamlNode* found = group.find(side)) return *found;
+      if (group.find("weights") != nullptr) return group;
     }
   }
-  return observed_by(empty_table(), observer);
+  return yaml_table({{"weights", observed_by(empty_table(), observers.weights)},
+                     {"activations", observed_by(empty_table(), observers.activations)}});
 }
 
 void copy_entry(YamlNode& to, const YamlNode& from, const std::string& key) {
@@ -108,14 +108,15 @@ YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& f
 
 YamlNode groups_of_widths(const Recipe& recipe, const std::vector<WidthGroup>& widths,
                           const ObserverNames& observers) {
+  const YamlNode followed = group_to_follow(recipe, observers);
   YamlNode groups{.kind = YamlNode::Kind::kList};
   for (const WidthGroup& width : widths) {
-    groups.items.push_back(yaml_table(
-        {{"targets", yaml_list(width.targets)},
-         {"weights",
-          of_width(first_quantizer(recipe, "weights", observers.weights), width.weight_bits)},
-         {"activations", of_width(first_quantizer(recipe, "activations", observers.activations),
-                                  width.activation_bits)}}));
+    YamlNode group = yaml_table({{"targets", yaml_list(width.targets)}});
+    set_entry(group, "weights", of_width(*followed.find("weights"), width.weight_bits));
+    if (const YamlNode* activations = followed.find("activations")) {
+      set_entry(group, "activations", of_width(*activations, width.activation_bits));
+    }
+    groups.items.push_back(std::move(group));
   }
   return groups;
 }

@@ -33,7 +33,7 @@ YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& f
                          int bits, const ObserverNames& observers);
 
 // `quantize.groups` with a group for each of `widths`, else as the recipe's first group that has
-// weights, and the first that has activations. For a float recipe the defaults with `observers`.
+// weights. For a float recipe the defaults with `observers`.
 YamlNode groups_of_widths(const Recipe& recipe, const std::vector<WidthGroup>& widths,
                           const ObserverNames& observers);
 

@@ -24,6 +24,7 @@ constexpr std::uint64_t kInitStream = std::uint64_t{0x1A17} << 48;
 qat::Learning learning_of(const std::string& method) {
   if (method == "lsq") return qat::Learning::kScale;
   if (method == "lsq_plus") return qat::Learning::kScaleAndZeroPoint;
+  if (method == "pact") return qat::Learning::kClipping;
   return qat::Learning::kNothing;
 }
 
@@ -33,11 +34,14 @@ qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, qat::Learning l
   config.scheme.bits = static_cast<int>(spec.num_bits);
   config.scheme.symmetric = spec.symmetric;
   config.scheme.is_signed = weights || spec.symmetric;
-  config.learning = learning;
-  const bool narrow = weights && learning == qat::Learning::kNothing;
+  config.learning =
+      weights && learning == qat::Learning::kClipping ? qat::Learning::kNothing : learning;
+  const bool narrow = weights && config.learning == qat::Learning::kNothing;
   config.scheme.narrow_range = spec.narrow_range.value_or(narrow) && spec.symmetric;
-  config.scheme.strategy =
-      spec.strategy == "channel" ? observers::Strategy::kChannel : observers::Strategy::kTensor;
+  config.scheme.strategy = spec.strategy == "channel" ? observers::Strategy::kChannel
+                           : spec.strategy == "group" ? observers::Strategy::kGroup
+                                                      : observers::Strategy::kTensor;
+  config.scheme.group_size = spec.group_size;
   config.observer = {.type = spec.observer,
                      .averaging_constant = spec.averaging_constant,
                      .percentile = spec.percentile};
@@ -72,6 +76,15 @@ qat::QuantizeConfig quantize_config(const QuantizeSpec& spec, qat::Profile profi
     config.groups.push_back({group.targets, q, group.target_places});
   }
   return config;
+}
+
+std::vector<qat::BitStage> bit_stages(const ScheduleSpec& spec) {
+  std::vector<qat::BitStage> stages;
+  for (const BitStageSpec& stage : spec.bits) {
+    stages.push_back({stage.until, static_cast<int>(stage.weights.value_or(2)),
+                      static_cast<int>(stage.activations.value_or(2))});
+  }
+  return stages;
 }
 
 // Runs `f`; what it finds wrong is at `place` of the recipe.
@@ -228,8 +241,10 @@ Loss Experiment::loss() const {
 
 std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   const OptimizerSpec& spec = recipe_.train.optimizer;
-  const NoDecay no_decay = [all = spec.decay_bias_and_norm](const NamedParameter& p) {
-    return qat::is_quantizer_parameter(p.name) || (!all && is_bias_or_norm(p));
+  const bool pact = recipe_.quantize && recipe_.quantize->algorithm_method == "pact";
+  const NoDecay no_decay = [all = spec.decay_bias_and_norm, pact](const NamedParameter& p) {
+    if (qat::is_quantizer_parameter(p.name)) return !pact;
+    return !all && is_bias_or_norm(p);
   };
   const double scale_lr = recipe_.quantize ? recipe_.quantize->scale_lr : 1;
   const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
@@ -282,6 +297,8 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
   return std::make_unique<qat::ScheduleCallback>(
       model, qat::QatSchedule{.observe_from = spec.observe_from,
                               .fake_quant_from = spec.fake_quant_from,
+                              .fake_quant_activations_from = spec.fake_quant_activations_from,
+                              .stages = bit_stages(spec),
                               .freeze_observers = spec.freeze_observers,
                               .freeze_batch_norm = spec.freeze_bn,
                               .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze});

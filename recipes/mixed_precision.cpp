@@ -15,13 +15,13 @@
 namespace steelyard {
 namespace {
 
+constexpr int kFloatBits = 32;
 constexpr double kLrDivisor = 10;  // from a float run to its fine-tuning
 
 using Unit = WidthBudget::Unit;
 
 std::int64_t parameter_bytes(const LayerSensitivity& layer, int bits) {
-  const std::int64_t per_channel = layer.bias ? 8 : 4;  // an f32 scale, an int32 bias
-  return (layer.weights * deploy::stored_bits(bits) + 7) / 8 + per_channel * layer.channels;
+  return (layer.weights * deploy::stored_bits(bits) + 7) / 8 + 4 * (layer.scales + layer.biases);
 }
 
 std::int64_t bit_operations(const LayerSensitivity& layer, int bits, int activation_bits) {
@@ -112,6 +112,9 @@ std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
 
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
                         int activation_bits) {
+  const bool floats = std::none_of(sensitivity.layers.begin(), sensitivity.layers.end(),
+                                   [](auto& layer) { return layer.activations > 0; });
+  if (floats) activation_bits = kFloatBits;
   const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
   std::vector<std::vector<qat::WidthChoice>> choices;
   std::int64_t weights = 0;

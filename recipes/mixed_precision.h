@@ -35,11 +35,11 @@ struct WidthPlan {
 };
 
 // The widths of weights, among those measured, whose divergences have the least sum that the budget
-// allows, exactly; activations all have one width. The sum stands for the whole: each layer's error
-// is taken to move the outputs independently of the others' (Cai et al., ZeroQ, arXiv:2001.00281,
-// whose sensitivity this is; HAWQ-V3, arXiv:2011.10680, solves the same problem by integer
-// programming). Throws InputError when the budget is below what the smallest widths need, and for a
-// run whose layers keep float weights.
+// allows, exactly; activations all have one width (32 for a run that leaves them in float). The sum
+// stands for the whole: each layer's error is taken to move the outputs independently of the
+// others' (Cai et al., ZeroQ, arXiv:2001.00281, whose sensitivity this is; HAWQ-V3,
+// arXiv:2011.10680, solves the same problem by integer programming). Throws InputError when the
+// budget is below what the smallest widths need, and for a run whose layers keep float weights.
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
                         int activation_bits);
 

@@ -101,6 +101,8 @@ TrainSpec read_train(const OptionReader& from) {
   return train;
 }
 
+constexpr std::int64_t kDefaultGroupSize = 32;
+
 std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::string_view key) {
   if (!group.has(key)) return std::nullopt;
   const OptionReader from = group.table(key);
@@ -109,6 +111,12 @@ std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::stri
                           .strategy = from.text("strategy"),
                           .observer = from.text("observer"),
                           .place = from.place()};
+  const bool groups = quantizer.strategy == "group";
+  if (groups) quantizer.group_size = kDefaultGroupSize;
+  if (from.has("group_size")) {
+    if (!groups) fail_at(from.at("group_size").place, "group_size needs the strategy group");
+    quantizer.group_size = from.integer("group_size");
+  }
   if (from.has("narrow_range")) quantizer.narrow_range = from.boolean("narrow_range");
   if (from.has("averaging_constant")) {
     quantizer.averaging_constant = from.number("averaging_constant");
@@ -158,15 +166,45 @@ void require_epoch(const OptionReader& schedule, std::string_view table, std::st
   }
 }
 
+std::vector<BitStageSpec> read_bit_stages(const OptionReader& from, std::int64_t epochs) {
+  std::vector<BitStageSpec> stages;
+  if (!from.has("bits")) return stages;
+  for (const YamlNode& item : from.at("bits").items) {
+    const OptionReader stage(item);
+    BitStageSpec spec{.until = stage.integer("until")};
+    const std::int64_t first = stages.empty() ? 1 : stages.back().until + 1;
+    if (spec.until < first || spec.until >= epochs) {
+      fail_at(stage.at("until").place,
+              "schedule.bits expected an epoch from " + std::to_string(first) + " to " +
+                  std::to_string(epochs - 1) + ", got " + std::to_string(spec.until));
+    }
+    if (stage.has("weights")) spec.weights = stage.integer("weights");
+    if (stage.has("activations")) spec.activations = stage.integer("activations");
+    if (!spec.weights && !spec.activations) {
+      fail_at(stage.place(), "expected 'weights', 'activations' or both in the stage");
+    }
+    stages.push_back(spec);
+  }
+  return stages;
+}
+
 ScheduleSpec read_schedule(const OptionReader& from, std::int64_t epochs) {
   ScheduleSpec schedule{.observe_from = integer_of(from, "observe", "from").value_or(0),
                         .fake_quant_from = integer_of(from, "fake_quant", "from").value_or(0),
+                        .bits = read_bit_stages(from, epochs),
                         .freeze_observers = integer_of(from, "freeze_observers", "epoch"),
                         .freeze_bn = integer_of(from, "freeze_bn", "epoch"),
                         .reestimate_bn = integer_of(from, "reestimate_bn", "batches")};
   require_epoch(from, "observe", "from", 0, epochs);
   require_epoch(from, "fake_quant", "from", schedule.observe_from, epochs);
-  require_epoch(from, "freeze_observers", "epoch", schedule.fake_quant_from + 1, epochs);
+  std::int64_t last_change = schedule.fake_quant_from;
+  if (from.has("fake_quant") && from.table("fake_quant").has("activations_from")) {
+    require_epoch(from, "fake_quant", "activations_from", last_change, epochs);
+    last_change = from.table("fake_quant").integer("activations_from");
+    schedule.fake_quant_activations_from = last_change;
+  }
+  if (!schedule.bits.empty()) last_change = std::max(last_change, schedule.bits.back().until);
+  require_epoch(from, "freeze_observers", "epoch", last_change + 1, epochs);
   require_epoch(from, "freeze_bn", "epoch", 0, epochs);
   return schedule;
 }
@@ -186,8 +224,31 @@ void require_observing(const Recipe& recipe) {
             "schedule." + key + " is without effect: calibrate.freeze keeps all ranges");
   };
   if (recipe.schedule.observe_from > 0) reject(*schedule.find("observe"), "observe");
+  if (!recipe.schedule.bits.empty()) reject(*schedule.find("bits"), "bits");
   if (recipe.schedule.freeze_observers) {
     reject(*schedule.find("freeze_observers"), "freeze_observers");
+  }
+}
+
+// A stage that widens no quantizer would be ignored silently.
+void require_wider_stages(const Recipe& recipe) {
+  if (recipe.schedule.bits.empty()) return;
+  const YamlNode& stages = *recipe.resolved.find("schedule")->find("bits");
+  const auto widens = [&](std::optional<std::int64_t> bits,
+                          std::optional<QuantizerSpec> QuantizeGroupSpec::*side) {
+    if (!bits) return true;
+    const auto& groups = recipe.quantize->groups;
+    return std::any_of(groups.begin(), groups.end(), [&](const QuantizeGroupSpec& group) {
+      return group.*side && (group.*side)->num_bits < *bits;
+    });
+  };
+  for (std::size_t i = 0; i < stages.items.size(); ++i) {
+    const BitStageSpec& stage = recipe.schedule.bits[i];
+    if (!widens(stage.weights, &QuantizeGroupSpec::weights) ||
+        !widens(stage.activations, &QuantizeGroupSpec::activations)) {
+      fail_at(stages.items[i].place,
+              "schedule.bits: the stage is without effect: no quantizer has fewer bits");
+    }
   }
 }
 
@@ -206,6 +267,7 @@ Recipe read_recipe(const OptionReader& from) {
     recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
   }
   require_observing(recipe);
+  require_wider_stages(recipe);
   if (from.has("export")) {
     recipe.exports = {from.table("export").texts("formats"), from.table("export").text("profile")};
   }

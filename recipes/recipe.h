@@ -64,7 +64,8 @@ struct TrainSpec {
 struct QuantizerSpec {
   std::int64_t num_bits = 8;
   bool symmetric = false;
-  std::string strategy = {};              // tensor, channel
+  std::string strategy = {};              // tensor, channel, group
+  std::int64_t group_size = 0;            // group
   std::string observer = {};              // a name of observers::observer_names()
   std::optional<bool> narrow_range = {};  // absent: the algorithm's default
   double averaging_constant = 0.01;       // moving_average, mse
@@ -85,14 +86,23 @@ struct QuantizeSpec {
   std::vector<std::string> ignore = {};
   std::vector<std::string> ignore_places = {};
   std::string bn_fold = {};           // frozen, none, batch_corrected, one_convolution
-  std::string algorithm_method = {};  // ste, lsq, lsq_plus
+  std::string algorithm_method = {};  // ste, lsq, lsq_plus, pact
   double scale_lr = 1;                // of learned scales, as a multiple of the learning rate
+};
+
+// Before the epoch `until`, codes have at least these widths.
+struct BitStageSpec {
+  std::int64_t until = 0;
+  std::optional<std::int64_t> weights = {};
+  std::optional<std::int64_t> activations = {};
 };
 
 // Epochs count from 0; a change takes effect before the first step of its epoch.
 struct ScheduleSpec {
   std::int64_t observe_from = 0;
   std::int64_t fake_quant_from = 0;
+  std::optional<std::int64_t> fake_quant_activations_from = {};
+  std::vector<BitStageSpec> bits = {};
   std::optional<std::int64_t> freeze_observers = {};
   std::optional<std::int64_t> freeze_bn = {};
   std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch

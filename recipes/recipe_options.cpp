@@ -197,7 +197,11 @@ RecipeOption algorithm_option() {
   static const OptionCases kAlgorithms{
       {{"ste", "straight-through estimator; observers find the ranges", {}},
        {"lsq", "learned scales, from where the observer's first range puts them", {scale_lr}},
-       {"lsq_plus", "learned scales, and zero points of affine activations", {scale_lr}}}};
+       {"lsq_plus", "learned scales, and zero points of affine activations", {scale_lr}},
+       {"pact",
+        "learned clipping of activations, which decays as weights do; observers find the ranges of "
+        "weights",
+        {scale_lr}}}};
   RecipeOption algorithm = table("algorithm", "How gradients pass the quantizers.",
                                  {choice("method", "ste", "the estimator", {})});
   algorithm.discriminator = "method";
@@ -210,8 +214,16 @@ RecipeOption quantize_option() {
   RecipeOption weights =
       quantizer(table("weights", "Quantization of weights.",
                       {num_bits, boolean("symmetric", "true", "whether the zero point is fixed"),
-                       choice("strategy", "channel", "a scale for each output channel, or one",
-                              {"channel", "tensor"}),
+                       choice("strategy", "channel",
+                              "a scale for each output channel, one for all, or one for each group "
+                              "of an output channel's weights, which are then multiplied in float "
+                              "and need a group without activations",
+                              {"channel", "tensor", "group"}),
+                       optional(integer("group_size", "",
+                                        "with strategy group: weights that share a scale, in the "
+                                        "order of PyTorch's layout; must divide those of an output "
+                                        "channel or exceed them; absent: 32",
+                                        1)),
                        optional(boolean("narrow_range", "",
                                         "whether the lowest code stays unused; absent: yes, but "
                                         "no with learned scales")),
@@ -261,6 +273,18 @@ RecipeOption from_table(const std::string& name, const std::string& help) {
   return with_default(table(name, help, {integer("from", "0", "epoch, from 0", 0, 1e6)}), "{}");
 }
 
+RecipeOption bit_stages_option() {
+  return {.name = "bits",
+          .kind = OptionKind::kList,
+          .help = "progressive widths: stages in which codes have more bits than in the end",
+          .min_items = 1,
+          .members = {table(
+              "", "A stage, from the end of the one before.",
+              {required(integer("until", "", "epoch, from 0, that the stage ends before", 1, 1e6)),
+               optional(integer("weights", "", "fewest bits of weights", 2, 8)),
+               optional(integer("activations", "", "fewest bits of activations", 2, 8))})}};
+}
+
 RecipeOption schedule_option(bool quantized) {
   const RecipeOption freeze_bn =
       epoch_table("freeze_bn", "epoch", "when batch-norm statistics stop; absent: never");
@@ -274,10 +298,18 @@ RecipeOption schedule_option(bool quantized) {
   if (!quantized) return schedule;
   schedule.members = {
       from_table("observe", "when observers start to follow ranges"),
-      from_table("fake_quant", "when tensors start to be quantized"),
+      with_default(
+          table("fake_quant", "when tensors start to be quantized",
+                {integer("from", "0", "epoch, from 0", 0, 1e6),
+                 optional(integer("activations_from", "",
+                                  "epoch, from 0, for activations; absent: with the weights", 0,
+                                  1e6))}),
+          "{}"),
+      bit_stages_option(),
       epoch_table("freeze_observers", "epoch",
                   "when ranges stop to move, after `fake_quant.from`; absent: never"),
-      freeze_bn, reestimate_bn};
+      freeze_bn,
+      reestimate_bn};
   return with_default(schedule, "{}");
 }
 

@@ -40,7 +40,7 @@ ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
   ReportedTensor result{.histogram = tensor.histogram, .in_codes = tensor.in_codes};
   if (!quantizes) return result;
   const qat::FakeQuantize& quantizer = *tensor.quantizer;
-  const observers::QScheme& scheme = quantizer.config().scheme;
+  const observers::QScheme scheme = quantizer.scheme();
   result.scheme = observers::to_string(scheme);
   result.bits = scheme.bits;
   result.error = tensor.error;

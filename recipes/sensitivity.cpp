@@ -266,8 +266,10 @@ class Measurement {
       }
       const Tensor weight = part.weights_of->deployed_weight();
       layer.weights = weight.size();
-      layer.channels = weight.dim(0);
-      layer.bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
+      const auto own = static_cast<std::int64_t>(part.tensors[0].quantizer->scale().size());
+      layer.scales = std::max(own, weight.dim(0));
+      const bool bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
+      layer.biases = bias ? weight.dim(0) : 0;
       for (const auto& [path, count] : macs) {
         if (path == part.layer) layer.macs = count;
       }

@@ -35,10 +35,10 @@ struct QuantizationEffect {
 };
 
 struct LayerSensitivity {
-  std::string name = {};      // the module's path; "(input)" for the model's
-  std::int64_t weights = 0;   // elements; 0: no weights are quantized here
-  std::int64_t channels = 0;  // output channels, of scales and bias
-  bool bias = false;
+  std::string name = {};     // the module's path; "(input)" for the model's
+  std::int64_t weights = 0;  // elements; 0: no weights are quantized here
+  std::int64_t scales = 0;   // of the deployed weights
+  std::int64_t biases = 0;
   std::int64_t activations = 0;  // elements a sample; 0: none are quantized here
   std::int64_t macs = 0;         // multiplications a sample
   std::vector<QuantizationEffect> weight_effects = {};  // in the order of the widths

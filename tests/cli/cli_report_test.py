@@ -246,6 +246,19 @@ class Sensitivity(WithRuns):
                 self.assertLess(measured["float"]["loss"], 2)
                 self.assertLess(self.layer(measured, "fc")["weight"][0]["divergence"], 0.01)
 
+    def test_weights_in_groups(self):
+        weights = QUANTIZE[:QUANTIZE.index("      activations")].replace("strategy: channel", "strategy: group, group_size: 8")
+        self.succeed("train", self.recipe(SHORT + INIT + weights.replace("Linear, Conv2d", "Linear")), "--run-dir", "grouped")
+        measured = self.measured("grouped", "--budget-bits", "4", "--out", "m.yaml", "--set", "name=m")
+        self.assertEqual([layer["name"] for layer in measured["layers"]], ["fc"])
+        self.assertEqual(measured["chosen"]["activation_bits"], 32)
+        self.succeed("train", "m.yaml", "--run-dir", "m")
+        # Codes of 4 bits, a scale for 8 of them, 4 biases; the convolutions of the graph are in float.
+        self.assertEqual(measured["chosen"]["bytes"], 512 // 2 + 4 * 512 // 8 + 4 * 4)
+        with open(self.path("m", "plan.txt")) as file:
+            self.assertRegex(file.read(), r"(?m)^fc +weight +int4 ")
+        self.succeed("report", "m")
+
     def test_what_the_run_keeps_in_float_stays(self):
         run = self.quantized("partly", "quantize.ignore=[block]")
         names = [layer["name"] for layer in self.measured(run, "--bits", "4")["layers"]]

@@ -369,6 +369,26 @@ class ResumeSome(Case):
                        "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n")
             self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
 
+    def test_learned_clipping(self):
+        self.check("pact", LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 4") +
+                   "  algorithm: {method: pact}\n")
+        self.assertRegex(self.succeed("verify", "pact"), r"0 of \d+ codes differ")
+
+    def test_stages(self):
+        for method in ("ste", "lsq"):
+            self.check(method, LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
+                       f"  algorithm: {{method: {method}}}\n"
+                       "schedule: {fake_quant: {from: 0, activations_from: 1}, freeze_observers: {epoch: 4},\n"
+                       "           bits: [{until: 2, weights: 8, activations: 6}, {until: 3, weights: 4}]}\n")
+            self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
+
+    def test_weights_in_groups(self):
+        self.check("groups", LAYERS + SGD +
+                   "quantize:\n  groups:\n    - targets: [Linear]\n"
+                   "      weights: {num_bits: 4, strategy: group, group_size: 4}\n"
+                   "  algorithm: {method: lsq}\n")
+        self.assertIn("top-1", self.succeed("verify", "groups"))
+
 
 class ResumeQat(Resume, Case):
     body = LAYERS + SGD + QUANTIZE + "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n"

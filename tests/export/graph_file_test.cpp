@@ -50,6 +50,35 @@ TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
   }
 }
 
+TEST(GraphFile, KeepsGroupsOfWeights) {
+  const TemporaryFolder folder;
+  for (const int bits : {3, 4, 8}) {
+    Rng rng(2);
+    const auto model = quantized_model(testing::every_layer(rng), testing::weight_groups(bits));
+    const Graph graph = trace(*model, images(1, 1), "net").graph;
+    save_graph(folder.path() / "m", graph);
+    const Graph loaded = load_graph(folder.path() / "m");
+    EXPECT_EQ(to_string(loaded), to_string(graph));
+    const Tensor inputs = images(3, 4);
+    EXPECT_TRUE(
+        testing::all_close(Interpreter(loaded).run(inputs), Interpreter(graph).run(inputs), 0, 0));
+    for (const NamedTensor& tensor : load_checkpoint(folder.path() / "m").tensors) {
+      if (tensor.name != "fc1.weight_scale") continue;
+      EXPECT_EQ(tensor.tensor.shape(), (Shape{16, 12}));
+    }
+  }
+}
+
+TEST(GraphFile, RefusesGroupsThatDoNotFit) {
+  const TemporaryFolder folder;
+  Rng rng(2);
+  const auto model = quantized_model(testing::every_layer(rng), testing::weight_groups(4));
+  Graph graph = trace(*model, images(1, 1), "net").graph;
+  graph.nodes[0].weights->scales.pop_back();
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { save_graph(folder.path() / "m", graph); }),
+            "[graph] conv1 (conv2d): 17 weight scales do not divide its weight [6, 3, 3, 3]");
+}
+
 TEST(GraphFile, KeepsJoins) {
   const TemporaryFolder folder;
   Rng rng(2);

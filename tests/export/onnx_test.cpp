@@ -56,9 +56,10 @@ TEST_F(Onnx, EqualGraphsGiveEqualBytes) {
 
 TEST_F(Onnx, SaysHowTheInputIsMade) {
   Graph graph = network(8);
-  graph.preprocessing = {DType::kU8, {{0.5F}, {0.25F}}};
+  graph.preprocessing = {DType::kU8, {{0.5F, 0.5F, 1.F}, {0.25F, 0.25F, 2.F}}};
   EXPECT_TRUE(
-      holds(written(graph), R"({"dtype":"u8","scale":"1/255","mean":[0.5],"stddev":[0.25]})"));
+      holds(written(graph),
+            R"({"dtype":"u8","scale":"1/255","mean":[0.5,0.5,1.0],"stddev":[0.25,0.25,2.0]})"));
 }
 
 // ir_version (field 1) is the file's first.
@@ -80,8 +81,8 @@ TEST_F(Onnx, RefusesWhatIsNotFinite) {
   graph.values[2].quantization->scale = NAN;
   EXPECT_TRUE(holds(refusal(graph), "expected a finite scale above 0, got nan"));
   graph = network(8);
-  graph.preprocessing.normalization.mean = {INFINITY};
-  EXPECT_EQ(refusal(graph), "export: the normalisation is not finite");
+  graph.preprocessing.normalization = {{0, 0, INFINITY}, {1, 1, 1}};
+  EXPECT_TRUE(holds(refusal(graph), "the normalisation is not finite"));
 
   qat::QuantizeConfig partly = w8a8();
   partly.ignore = {"fc2"};
@@ -115,7 +116,7 @@ TEST_F(Onnx, RefusesRowsOfFeaturesThatAreImages) {
   node.name = "fc";
   node.inputs = {0};
   node.output = 1;
-  node.weights = Weights{.weight = Tensor::zeros({4, 3}), .scales = {}, .bias = {}};
+  node.weights.emplace().weight = Tensor::zeros({4, 3});
   graph.nodes = {node};
   graph.output = 1;
   EXPECT_EQ(refusal(graph),

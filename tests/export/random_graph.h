@@ -136,7 +136,9 @@ class RandomGraph {
   }
 
   deploy::Weights weights(const Shape& weight_shape) {
-    deploy::Weights w{.weight = Tensor::empty(weight_shape, DType::kI8), .scales = {}, .bias = {}};
+    deploy::Weights w;
+    w.product = deploy::Product::kInteger;
+    w.weight = Tensor::empty(weight_shape, DType::kI8);
     for (std::int8_t& code : w.weight.span<std::int8_t>()) {
       code = static_cast<std::int8_t>(pick(-127, 127));
     }

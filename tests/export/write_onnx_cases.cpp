@@ -110,6 +110,14 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("layers_a4", testing::every_layer, narrow, layers);
   writer.write_network("residual_a4", testing::residual_net, narrow, residual);
   writer.write_network("concat_a4", testing::concat_net, narrow, concat);
+  writer.write_network("layers_w4_groups", testing::every_layer, testing::weight_groups(4), close);
+  writer.write_network("layers_w8_groups", testing::every_layer, testing::weight_groups(8), close);
+  writer.write_network("residual_w4_groups", testing::residual_net, testing::weight_groups(4),
+                       close);
+  qat::QuantizeConfig head = w8a8();
+  head.groups = {{{"Conv2d"}, qat::default_w8a8()}, testing::weight_groups(4).groups[1]};
+  writer.write_network("layers_with_a_head_in_groups", testing::every_layer, head,
+                       {false, "QLinearConv", "Conv"});
   for (unsigned seed = 1; seed <= random_graphs; ++seed) {
     const testing::RandomGraph random(seed, seed % 2 == 0 ? DType::kU8 : DType::kI8);
     writer.write("random" + std::to_string(seed), random.graph(), random.inputs(),

@@ -43,6 +43,48 @@ TEST(FakeQuantize, ObservesInTrainingOnly) {
   EXPECT_EQ(quantizer.scale()[0], scale);
 }
 
+// Observers that look at rounding errors, too.
+TEST(FakeQuantize, ChangesItsWidthAsIfMadeWithIt) {
+  ForwardContext training{.training = true};
+  const Tensor first = testing::random_tensor({64}, 1, DType::kF32);
+  const Tensor second = testing::random_tensor({64}, 2, DType::kF32);
+  for (const char* observer : {"min_max", "moving_average", "histogram", "mse", "entropy"}) {
+    QuantizerConfig config = kActivations;
+    config.observer.type = observer;
+    config.scheme.bits = 3;
+    FakeQuantize narrow(config, QuantizerRole::kActivation);
+    FakeQuantize changed(config, QuantizerRole::kActivation);
+    changed.set_bits(8);
+    EXPECT_EQ(changed.code_range().qmax, 255);
+    changed.forward(Variable(first), training);
+    const float lo = -changed.scale()[0] * static_cast<float>(changed.zero_point()[0]);
+    const float span = changed.scale()[0] * 255;
+    changed.set_bits(3);
+    EXPECT_EQ(changed.code_range().qmax, 7);
+    EXPECT_NEAR(changed.scale()[0] * 7, span, 1e-5) << "the same range";
+    EXPECT_NEAR(-changed.scale()[0] * static_cast<float>(changed.zero_point()[0]), lo, span / 14);
+    if (config.observer.type == "mse") continue;  // its average remembers ranges of 8 bits
+    changed.forward(Variable(second), training);
+    narrow.forward(Variable(first), training);
+    narrow.forward(Variable(second), training);
+    EXPECT_EQ(changed.scale()[0], narrow.scale()[0]) << observer;
+    EXPECT_EQ(changed.zero_point()[0], narrow.zero_point()[0]) << observer;
+  }
+}
+
+TEST(FakeQuantize, LearnsAnewAfterAChangeOfWidth) {
+  ForwardContext training{.training = true};
+  QuantizerConfig config = kActivations;
+  config.learning = Learning::kScaleAndZeroPoint;
+  FakeQuantize quantizer(config, QuantizerRole::kActivation);
+  quantizer.forward(Variable(Tensor::from({-1.0F, 2.0F}, {2})), training);
+  quantizer.set_bits(4);
+  EXPECT_TRUE(quantizer.observes(training));
+  quantizer.forward(Variable(Tensor::from({-1.0F, 4.0F}, {2})), training);
+  EXPECT_FALSE(quantizer.observes(training));
+  EXPECT_NEAR(quantizer.scale()[0], 5.0 / 15, 1e-2) << "of the new values alone";
+}
+
 TEST(FakeQuantize, SwitchedOffItHandsOutItsInput) {
   FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
   quantizer.set_quantizing(false);

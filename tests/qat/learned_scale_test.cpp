@@ -56,6 +56,13 @@ QuantizerConfig weights(int bits, observers::Strategy strategy) {
           .learning = Learning::kScale};
 }
 
+// A scale for every two of the weights.
+QuantizerConfig pairs_of_weights(int bits) {
+  QuantizerConfig config = weights(bits, observers::Strategy::kGroup);
+  config.scheme.group_size = 2;
+  return config;
+}
+
 Variable parameter(const Module& module, const std::string& name) {
   for (const NamedParameter& p : module.named_parameters()) {
     if (p.name == name) return p.variable;
@@ -78,16 +85,21 @@ TEST(LearnedScale, IsPositiveForEveryLatentAndTheLatentAtFirst) {
   EXPECT_EQ(scale_of_latent(-1, s0, 0.5F, range), 0.5F) << "the floor that a bias asks for";
 }
 
+constexpr std::int64_t kIn = 6;
+constexpr std::int64_t kOut = 4;
+
 class LearnedWeights : public ::testing::TestWithParam<std::tuple<int, observers::Strategy>> {};
 
 TEST_P(LearnedWeights, GradientsAreLsqs) {
   const auto [bits, strategy] = GetParam();
   Rng rng(3);
-  const Linear source(LinearOptions{5, 4}, rng);
-  QatLinear layer(source, {.weights = weights(bits, strategy), .activations = {}});
+  const Linear source(LinearOptions{kIn, kOut}, rng);
+  const bool groups = strategy == observers::Strategy::kGroup;
+  QatLinear layer(source, {.weights = groups ? pairs_of_weights(bits) : weights(bits, strategy),
+                           .activations = {}});
   ForwardContext context = training();
-  const Variable x(random_tensor({7, 5}, 1, DType::kF32));
-  const Tensor grad = random_tensor({7, 4}, 2, DType::kF32);
+  const Variable x(random_tensor({7, kIn}, 1, DType::kF32));
+  const Tensor grad = random_tensor({7, kOut}, 2, DType::kF32);
   layer.forward(x, context);  // begins
   // Away from the start, and small enough that codes are clipped.
   Variable latent = parameter(layer, "weight_quantizer.learned_scale");
@@ -95,20 +107,21 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
   layer.forward(x, context).backward(grad);
 
   const Tensor w = layer.weight().value();
-  Tensor grad_w = Tensor::zeros({4, 5});
-  for (std::int64_t o = 0; o < 4; ++o) {
-    for (std::int64_t i = 0; i < 5; ++i) {
+  Tensor grad_w = Tensor::zeros({kOut, kIn});
+  for (std::int64_t o = 0; o < kOut; ++o) {
+    for (std::int64_t i = 0; i < kIn; ++i) {
       double sum = 0;
       for (std::int64_t n = 0; n < 7; ++n) {
-        sum +=
-            static_cast<double>(grad.data<float>()[n * 4 + o]) * x.value().data<float>()[n * 5 + i];
+        sum += static_cast<double>(grad.data<float>()[n * kOut + o]) *
+               x.value().data<float>()[n * kIn + i];
       }
-      grad_w.data<float>()[o * 5 + i] = static_cast<float>(sum);
+      grad_w.data<float>()[o * kIn + i] = static_cast<float>(sum);
     }
   }
   const FakeQuantize& quantizer = *layer.weight_quantizer();
   const auto channels = static_cast<std::size_t>(latent.value().size());
-  const std::size_t each = 20 / channels;
+  const std::size_t each = kIn * kOut / channels;
+  EXPECT_EQ(channels, groups ? 12U : strategy == observers::Strategy::kChannel ? 4U : 1U);
   bool clipped = false;
   for (std::size_t c = 0; c < channels; ++c) {
     const float s = quantizer.scale()[c];
@@ -126,9 +139,9 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
   }
   EXPECT_TRUE(clipped);
   // The weight's own gradient stops where codes are clipped.
-  for (std::size_t i = 0; i < 20; ++i) {
-    const kernels::Affine<float> grid = kernels::make_affine(
-        quantizer.code_range(), quantizer.scale()[channels > 1 ? i / 5 : 0], 0);
+  for (std::size_t i = 0; i < kIn * kOut; ++i) {
+    const kernels::Affine<float> grid =
+        kernels::make_affine(quantizer.code_range(), quantizer.scale()[i / each], 0);
     const float value = layer.weight().grad().data<float>()[i];
     if (kernels::is_inside(w.data<float>()[i], grid)) {
       EXPECT_NEAR(value, grad_w.data<float>()[i], 1e-5);
@@ -141,7 +154,8 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
 INSTANTIATE_TEST_SUITE_P(BitsAndStrategies, LearnedWeights,
                          ::testing::Combine(::testing::Values(2, 3, 4, 8),
                                             ::testing::Values(observers::Strategy::kTensor,
-                                                              observers::Strategy::kChannel)));
+                                                              observers::Strategy::kChannel,
+                                                              observers::Strategy::kGroup)));
 
 class LearnedActivations : public ::testing::TestWithParam<std::tuple<int, Learning, bool>> {};
 
@@ -183,6 +197,36 @@ INSTANTIATE_TEST_SUITE_P(All, LearnedActivations,
                                             ::testing::Values(Learning::kScale,
                                                               Learning::kScaleAndZeroPoint),
                                             ::testing::Bool()));
+
+// PACT: d(alpha) is the sum of the gradients of clipped values, alpha the largest value; a step on
+// the latent moves alpha by what a step on alpha would.
+TEST(LearnedClipping, GradientsArePacts) {
+  for (const int bits : {2, 4, 8}) {
+    FakeQuantize quantizer(activations(bits, Learning::kClipping), QuantizerRole::kActivation);
+    ForwardContext context = training();
+    Tensor values = random_tensor({6, 3, 5}, 4, DType::kF32);
+    for (float& v : values.span<float>()) v = std::max(v, 0.0F);
+    const Tensor grad = random_tensor({6, 3, 5}, 5, DType::kF32);
+    quantizer.forward(Variable(values), context);  // begins
+    Variable latent = parameter(quantizer, "learned_scale");
+    const float s0 = latent.value().data<float>()[0];
+    latent.value().data<float>()[0] *= 0.8F;
+    quantizer.forward(Variable(values, /*requires_grad=*/true), context).backward(grad);
+
+    const double steps = (1 << bits) - 1;
+    const float s = quantizer.scale()[0];
+    ASSERT_EQ(quantizer.zero_point()[0], 0);
+    double alpha_gradient = 0;
+    for (std::int64_t i = 0; i < values.size(); ++i) {
+      const bool clipped = std::nearbyint(values.data<float>()[i] / s) > steps;
+      alpha_gradient += clipped ? grad.data<float>()[i] : 0.0;
+    }
+    ASSERT_NE(alpha_gradient, 0);
+    // alpha = steps * s: its step -d(alpha) moves s by -d(alpha) / steps.
+    EXPECT_NEAR(latent.grad().data<float>()[0], alpha_gradient / steps * s / s0,
+                1e-5 * std::abs(alpha_gradient));
+  }
+}
 
 // Producers that quantize their integer results hand the same gradients to the quantizer as it
 // computes itself from the real values.

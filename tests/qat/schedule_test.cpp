@@ -14,11 +14,14 @@
 namespace steelyard::qat {
 namespace {
 
-std::shared_ptr<Module> prepared_model() {
+std::shared_ptr<Module> prepared_model(int bits = 8) {
   Rng rng(1);
   const auto linear = std::make_shared<Linear>(LinearOptions{4, 3}, rng);
   QuantizeConfig config;
-  config.groups.push_back({{"Linear"}, default_w8a8()});
+  QConfig widths = default_w8a8();
+  widths.weights->scheme.bits = bits;
+  widths.activations->scheme.bits = bits;
+  config.groups.push_back({{"Linear"}, widths});
   return prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"fc", linear}}), config)
       .model;
 }
@@ -108,6 +111,38 @@ TEST(Schedule, FrozenScalesStay) {
   model->forward(Variable(values), training);
   for (const auto& q : named_quantizers(*model)) after.push_back(q.quantizer->scale()[0]);
   EXPECT_EQ(before, after);
+}
+
+TEST(Schedule, ActivationsMayStartLater) {
+  const auto model = prepared_model();
+  ScheduleCallback schedule(*model, {.fake_quant_activations_from = 2});
+  for (const std::int64_t epoch : {0, 1, 2}) {
+    schedule.on_epoch_begin(epoch);
+    for (const NamedQuantizer& entry : named_quantizers(*model)) {
+      const bool weights = entry.quantizer->role() == QuantizerRole::kWeight;
+      EXPECT_EQ(entry.quantizer->quantizing(), weights || epoch >= 2) << entry.name;
+      EXPECT_TRUE(entry.quantizer->observing());
+    }
+  }
+}
+
+TEST(Schedule, WidthsNarrowInStages) {
+  QatSchedule stages{.stages = {{.until = 1, .weights = 8, .activations = 6},
+                                {.until = 3, .weights = 5, .activations = 2}}};
+  const auto model = prepared_model(4);
+  ScheduleCallback schedule(*model, stages);
+  const std::vector<std::pair<int, int>> expected{{8, 6}, {5, 4}, {5, 4}, {4, 4}};
+  for (std::size_t epoch = 0; epoch < expected.size(); ++epoch) {
+    schedule.on_epoch_begin(static_cast<std::int64_t>(epoch));
+    for (const NamedQuantizer& entry : named_quantizers(*model)) {
+      const bool weights = entry.quantizer->role() == QuantizerRole::kWeight;
+      EXPECT_EQ(entry.quantizer->scheme().bits,
+                weights ? expected[epoch].first : expected[epoch].second)
+          << entry.name << " in epoch " << epoch;
+    }
+  }
+  stages.freeze_observers = 3;
+  EXPECT_THROW(ScheduleCallback(*model, stages), InputError);
 }
 
 }  // namespace

@@ -124,14 +124,14 @@ Sensitivity two_layers() {
   all.samples = 7;
   all.bits = {8, 4, 2};
   all.baseline.top1 = 90;
-  LayerSensitivity small{.name = "a", .weights = 100, .channels = 10, .bias = true, .macs = 5000};
-  LayerSensitivity large{.name = "b", .weights = 1000, .channels = 4, .macs = 1000};
+  LayerSensitivity small{.name = "a", .weights = 100, .scales = 10, .biases = 10, .macs = 5000};
+  LayerSensitivity large{.name = "b", .weights = 1000, .scales = 4, .macs = 1000};
   const double divergences[2][3] = {{0.0, 0.5, 4.0}, {0.0, 0.1, 0.3}};
   for (std::size_t i = 0; i < 3; ++i) {
     small.weight_effects.push_back({.bits = all.bits[i], .divergence = divergences[0][i]});
     large.weight_effects.push_back({.bits = all.bits[i], .divergence = divergences[1][i]});
   }
-  all.layers = {{.name = "(input)"}, small, large};
+  all.layers = {{.name = "(input)", .activations = 7}, small, large};
   return all;
 }
 
