@@ -37,8 +37,8 @@ void add_error(QuantizationError& error, const FakeQuantize& quantizer,
 struct ValueHistogram {
   double first = 0;  // where the first bin begins
   double bin_width = 0;
-  std::vector<std::int64_t> counts =
-      {};         // the outer ones are not 0; empty when nothing was counted
+  // The outer ones are not 0; empty when nothing was counted.
+  std::vector<std::int64_t> counts = {};
   double lo = 0;  // the smallest and largest value
   double hi = 0;
 };

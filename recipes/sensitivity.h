@@ -24,8 +24,8 @@ struct SensitivityOptions {
 // The network when one thing is quantized to `bits`, after calibration, beside the float network.
 struct QuantizationEffect {
   int bits = 0;
-  std::optional<double> sqnr_db =
-      {};              // of the tensor; infinite without error, nothing for all zeros
+  // Of the tensor; infinite without error, nothing for all zeros.
+  std::optional<double> sqnr_db = {};
   double clipped = 0;  // fraction of the tensor
   double loss_increase = 0;
   std::optional<double> top1_drop = {};  // percentage points, for class targets
@@ -41,9 +41,10 @@ struct LayerSensitivity {
   std::int64_t biases = 0;
   std::int64_t activations = 0;  // elements a sample; 0: none are quantized here
   std::int64_t macs = 0;         // multiplications a sample
-  std::vector<QuantizationEffect> weight_effects = {};  // in the order of the widths
-  std::vector<QuantizationEffect> activation_effects =
-      {};  // of its output, and of an input of its own
+  // In the order of the widths.
+  std::vector<QuantizationEffect> weight_effects = {};
+  // Of its output, together with an input of its own; SQNR and clipping are the output's.
+  std::vector<QuantizationEffect> activation_effects = {};
 };
 
 struct Sensitivity {
