@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -53,6 +54,8 @@ std::string decibels(const std::optional<double>& sqnr) {
 // One table: a row for each layer, two columns for each width.
 void print_effects(const Sensitivity& all, const char* title,
                    std::vector<QuantizationEffect> LayerSensitivity::*effects) {
+  const auto has_effects = [&](const LayerSensitivity& layer) { return !(layer.*effects).empty(); };
+  if (std::none_of(all.layers.begin(), all.layers.end(), has_effects)) return;
   const bool classes = all.baseline.top1.has_value();
   std::size_t width = std::string_view(title).size();
   for (const LayerSensitivity& layer : all.layers) width = std::max(width, layer.name.size());
@@ -64,7 +67,7 @@ void print_effects(const Sensitivity& all, const char* title,
   }
   fmt::print("\n");
   for (const LayerSensitivity& layer : all.layers) {
-    if ((layer.*effects).empty()) continue;
+    if (!has_effects(layer)) continue;
     const bool weights = effects == &LayerSensitivity::weight_effects;
     fmt::print("{:<{}}  {:>9}", layer.name, width,
                fmt::format("{}", weights ? layer.weights : layer.activations));
@@ -180,7 +183,7 @@ ExitCode sensitivity(const Options& options) {
     json["chosen"] = to_json(plan, options.out);
     if (!options.json) print_plan(plan, options.out);
   }
-  if (options.json) fmt::print("{}\n", json.dump(2));
+  if (options.json) fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
   return kDone;
 }
 

@@ -254,7 +254,7 @@ class Reporter {
     report_.layers.push_back(std::move(layer));
   }
 
-  // Below its owner's row: the last one, but for sums, averages and the model's input.
+  // In its owner's row, or in one of its own: an input that arrives in float.
   void add_tensor(const qat::MeasuredTensor& tensor, bool quantized) {
     const std::string owner = qat::owner_of_quantizer(tensor.name);
     const ReportedTensor shown = reported(tensor, quantized && tensor.quantizer->quantizing());
@@ -262,8 +262,7 @@ class Reporter {
         std::find_if(report_.layers.begin(), report_.layers.end(),
                      [&](const ReportedLayer& layer) { return layer.name == owner; });
     ReportedLayer* row = found != report_.layers.end() ? &*found : nullptr;
-    const bool own_input =
-        row != nullptr && row->activation && tensor.name.ends_with("input_quantizer");
+    const bool own_input = tensor.name.ends_with(".input_quantizer");
     if (row == nullptr || own_input) {
       report_.layers.push_back({.name = own_input ? owner + " (input)" : owner});
       row = &report_.layers.back();
