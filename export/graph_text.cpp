@@ -73,8 +73,6 @@ std::string to_string(const Graph& graph) {
   return text + fmt::format("{} bytes of parameters\n", parameter_bytes(graph));
 }
 
-int stored_bits(int bits) { return bits <= 2 ? 2 : bits <= 4 ? 4 : 8; }
-
 std::int64_t parameter_bytes(const Graph& graph) {
   std::int64_t bytes = 0;
   for (const Node& node : graph.nodes) {
