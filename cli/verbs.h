@@ -28,6 +28,8 @@ Run add_eval(CLI::App& app);
 Run add_export(CLI::App& app);
 Run add_predict(CLI::App& app);
 Run add_verify(CLI::App& app);
+Run add_report(CLI::App& app);
+Run add_sensitivity(CLI::App& app);
 Run add_validate(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_recipes(CLI::App& app);

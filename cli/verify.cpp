@@ -1,8 +1,6 @@
 #include <fmt/core.h>
 
 #include <memory>
-#include <numeric>
-#include <vector>
 
 #include "cli/verbs.h"
 #include "export/graph_file.h"
@@ -42,9 +40,7 @@ deploy::Graph model_to_judge(const Options& options, Experiment& experiment) {
 }
 
 double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
-  std::vector<std::int64_t> first(static_cast<std::size_t>(samples));
-  std::iota(first.begin(), first.end(), 0);
-  const Tensor labels = select_samples(data, first).targets;
+  const Tensor labels = first_samples(data, samples).targets;
   return 100.0 * static_cast<double>(count_correct(outputs, labels)) / static_cast<double>(samples);
 }
 

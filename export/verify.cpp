@@ -161,9 +161,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
                      ", the dataset has " + shape_string({given.begin() + 1, given.end()}));
   }
   const LoaderOptions options = plain_batches(interpreter, std::min(batch_size, result.samples));
-  std::vector<std::int64_t> first(static_cast<std::size_t>(result.samples));
-  for (std::size_t i = 0; i < first.size(); ++i) first[i] = static_cast<std::int64_t>(i);
-  const Dataset chosen = select_samples(dataset, first);
+  const Dataset chosen = first_samples(dataset, samples);
   result.inputs = normalized(chosen.inputs, options.normalization);
   Shape output_shape = graph.values[graph.output].shape;
   output_shape.insert(output_shape.begin(), result.samples);

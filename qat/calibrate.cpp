@@ -29,11 +29,11 @@ class Calibrating {
   Calibrating(const Calibrating&) = delete;
   Calibrating& operator=(const Calibrating&) = delete;
 
-  // Weights always observe and quantize; activations do one or the other.
-  void set_activations_quantized(bool quantized) {
+  // Weights always observe; activations observe or quantize.
+  void set_quantized(bool weights, bool activations) {
     for (const Switches& s : switches_) {
-      s.quantizer->set_observing(s.weights || !quantized);
-      s.quantizer->set_quantizing(s.weights || quantized);
+      s.quantizer->set_observing(s.weights || !activations);
+      s.quantizer->set_quantizing(s.weights ? weights : activations);
     }
   }
 
@@ -60,7 +60,7 @@ class Calibrating {
 }  // namespace
 
 void calibrate(Module& model, std::int64_t batches,
-               const std::function<Tensor(std::int64_t)>& inputs) {
+               const std::function<Tensor(std::int64_t)>& inputs, CalibrationWeights weights) {
   if (batches < 1) {
     throw std::invalid_argument("[calibrate] expected 1 batch or more, got " +
                                 std::to_string(batches));
@@ -72,9 +72,9 @@ void calibrate(Module& model, std::int64_t batches,
     model.forward(Variable(inputs(batch)), context).value();
     calibrating.require_finite(batch);
   };
-  calibrating.set_activations_quantized(false);
+  calibrating.set_quantized(weights == CalibrationWeights::kQuantized, false);
   for (std::int64_t i = 0; i < batches; ++i) pass(i);
-  calibrating.set_activations_quantized(true);
+  calibrating.set_quantized(true, true);
   pass(0);
 }
 

@@ -9,12 +9,16 @@
 
 namespace steelyard::qat {
 
+// What weights are while the ranges of activations are measured.
+enum class CalibrationWeights { kQuantized, kFloat };
+
 // Shows `batches` >= 1 batches to every observer in `model`: batch norms use their running
-// statistics, nothing drops out, weights are quantized and activations are not. Then batch 0 passes
-// once more with activations quantized, since the scales of weights follow that of their input
-// where a bias needs it. Switches are as before afterwards. `inputs(i)` is batch i. Throws
+// statistics, nothing drops out, activations are not quantized, weights as `weights` says. Then
+// batch 0 passes once more with both quantized, since the scales of weights follow that of their
+// input where a bias needs it. Switches are as before afterwards. `inputs(i)` is batch i. Throws
 // TrainingDiverged that names the batch and the quantizer when NaN or infinite values reach one.
 void calibrate(Module& model, std::int64_t batches,
-               const std::function<Tensor(std::int64_t)>& inputs);
+               const std::function<Tensor(std::int64_t)>& inputs,
+               CalibrationWeights weights = CalibrationWeights::kQuantized);
 
 }  // namespace steelyard::qat

@@ -192,6 +192,7 @@ void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t z
 }
 
 void FakeQuantize::observe(std::span<const float> values) {
+  if (listener_) return listener_(values);
   if (has_begun()) return;
   if (role_ == QuantizerRole::kWeight && !observer_->forgets()) observer_->reset();
   observer_->set_bits(scheme().bits);

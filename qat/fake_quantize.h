@@ -55,8 +55,13 @@ class FakeQuantize : public Module {
   // Whether a pass in this context teaches the observer. A quantizer that learns stops to observe
   // when it begins.
   bool observes(const ForwardContext& context) const {
-    return (context.training || context.calibrating) && observing() && !has_begun();
+    return (context.training || context.calibrating) &&
+           (listener_ || (observing() && !has_begun()));
   }
+  // While set, every pass that may observe gives the f32 values to `listener` instead, whatever the
+  // switch says: nothing is learned. An empty one ends that.
+  using Listener = std::function<void(std::span<const float>)>;
+  void set_listener(Listener listener) { listener_ = std::move(listener); }
   // Whether scale (and zero point) get gradients in this step: in training, from the first step
   // that quantizes on, until freezing ends what observing means.
   bool learns(const ForwardContext& context) const {
@@ -84,7 +89,7 @@ class FakeQuantize : public Module {
   void observe(const observers::Extremes& extremes);
   // Forgets what the observer has seen; the scale and zero point stay until it observes again.
   void forget() { observer_->reset(); }
-  bool needs_only_extremes() const { return observer_->needs_only_extremes(); }
+  bool needs_only_extremes() const { return !listener_ && observer_->needs_only_extremes(); }
 
   // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask.
   Tensor quantize(const Tensor& x, Tensor* mask);
@@ -109,6 +114,7 @@ class FakeQuantize : public Module {
   QuantizerConfig config_;
   QuantizerRole role_;
   std::unique_ptr<observers::Observer> observer_;
+  Listener listener_;
   Tensor scale_;                 // f32 [channels]
   Tensor zero_point_;            // i32 [channels]
   Tensor switches_;              // u8 [kSwitches]

@@ -106,6 +106,12 @@ FakeQuantize* QuantizedLayer::quantizer(const Slot* slot) {
   return slot == nullptr ? nullptr : static_cast<FakeQuantize*>(slot->module().get());
 }
 
+Tensor QuantizedLayer::deployed_weight() const {
+  if (!folds_norm()) return weight_.value();
+  const NoGradGuard no_grad;
+  return norm_->operands(weight_, bias_, ForwardContext{}).weight.value();
+}
+
 Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
   const bool needs_codes = input_slot_ != nullptr && !quantized(x);
   const Variable input = needs_codes ? (*input_slot_)(x, context) : x;

@@ -32,6 +32,8 @@ class QuantizedLayer : public Module {
   Variable& bias() { return bias_; }
   // Whether a batch norm is folded into the weights in every step.
   bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
+  // What the layer multiplies by in evaluation, before quantization: f32, a batch norm folded in.
+  Tensor deployed_weight() const;
   kernels::Activation activation() const { return activation_; }
   // Null where the side stays in float.
   FakeQuantize* weight_quantizer() const { return quantizer(weight_slot_); }

@@ -379,13 +379,16 @@ std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
                                                    recipe_.train.epochs, *batches);
 }
 
-void Experiment::calibrate(std::int64_t batches) {
+std::function<Tensor(std::int64_t)> Experiment::plain_batches() const {
   LoaderOptions plain = loader_options_;
   plain.augment = {};
-  const std::vector<std::int64_t> order = epoch_order(train_, plain, 0);
-  qat::calibrate(*model_, batches, [&](std::int64_t batch) {
+  return [this, plain, order = epoch_order(train_, plain, 0)](std::int64_t batch) {
     return make_batch(train_, plain, order, 0, batch).inputs;
-  });
+  };
+}
+
+void Experiment::calibrate(std::int64_t batches) {
+  qat::calibrate(*model_, batches, plain_batches());
 }
 
 Metrics Experiment::evaluate_test() {

@@ -1,6 +1,7 @@
 // From a recipe to everything a run needs: data, model, quantization, optimizer, schedules.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,8 +60,10 @@ class Experiment {
   std::unique_ptr<TrainerCallback> make_oscillations();
   // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
   std::unique_ptr<TrainerCallback> make_reestimation();
-  // Lets the observers see the first batches of the first epoch, without augmentation (see
-  // qat/calibrate.h). At most batches_per_epoch().
+  // The batches of the first epoch, without augmentation: at most batches_per_epoch(). The result
+  // must not outlive the experiment.
+  std::function<Tensor(std::int64_t)> plain_batches() const;
+  // Lets the observers see the first of plain_batches() (see qat/calibrate.h).
   void calibrate(std::int64_t batches);
   // Loss and accuracy on the test set.
   Metrics evaluate_test();

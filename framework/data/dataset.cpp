@@ -130,6 +130,12 @@ Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> ind
           dataset.classes};
 }
 
+Dataset first_samples(const Dataset& dataset, std::int64_t count) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(count, dataset.size())));
+  std::iota(indices.begin(), indices.end(), std::int64_t{0});
+  return select_samples(dataset, indices);
+}
+
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, std::int64_t count,
                                              std::uint64_t seed) {
   if (count < 0 || count >= dataset.size()) {

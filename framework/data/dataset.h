@@ -34,6 +34,8 @@ void validate_dataset(const Dataset& dataset, const std::string& source);
 
 // The samples at `indices`, copied in that order.
 Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
+// The first `count` of them, or all.
+Dataset first_samples(const Dataset& dataset, std::int64_t count);
 
 // {train, validation}: `count` samples chosen by a permutation that depends on the seed only; both
 // parts keep the original order. Throws InputError unless 0 <= count < size.

@@ -75,6 +75,30 @@ TEST(Calibrate, InputAndWeightRangesAreThoseOfTheDataAndTheWeights) {
             static_cast<float>(static_cast<double>(amax) / 127));
 }
 
+// With weights in float, an output's range is that of the float layer, however coarse the weights.
+TEST(Calibrate, RangesOfFloatWeights) {
+  const auto output_scale = [](int bits, CalibrationWeights weights) {
+    QConfig config = default_w8a8();
+    config.weights->scheme.bits = bits;
+    QuantizeConfig all;
+    all.groups.push_back({{"Linear"}, config});
+    Rng rng(1);
+    const auto model = prepare(std::make_shared<Linear>(LinearOptions{50, 2}, rng), all).model;
+    calibrate(
+        *model, 1,
+        [](std::int64_t i) {
+          return batch(i).reshape({4, 50});
+        },
+        weights);
+    EXPECT_TRUE(quantizer(*model, "weight_quantizer").quantizing());
+    return quantizer(*model, "output_quantizer").scale()[0];
+  };
+  EXPECT_EQ(output_scale(2, CalibrationWeights::kFloat),
+            output_scale(8, CalibrationWeights::kFloat));
+  EXPECT_NE(output_scale(2, CalibrationWeights::kQuantized),
+            output_scale(8, CalibrationWeights::kQuantized));
+}
+
 // No dropout (there is no random generator to draw from), no batch statistics, switches as before.
 TEST(Calibrate, TouchesNothingButRanges) {
   const auto model = prepared_model().model;

@@ -1,0 +1,55 @@
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "cli/verbs.h"
+#include "framework/files.h"
+#include "kernels/backend.h"
+#include "recipes/run_report.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string run;
+  ReportOptions report;
+  std::string out;
+  int threads = 0;
+};
+
+ExitCode report(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const std::filesystem::path out = options.out.empty()
+                                        ? std::filesystem::path(options.run) / "report.html"
+                                        : std::filesystem::path(options.out);
+  const RunReport made = make_report(options.run, Registries{}, options.report);
+  write_file_atomic(out, report_page(made));
+  for (const MissingPart& part : made.missing) {
+    fmt::print("missing: {}: {}\n", part.what, printable(part.why, 1000));
+  }
+  fmt::print("report: {}\n", out.string());
+  return kDone;
+}
+
+}  // namespace
+
+Run add_report(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "report", "One HTML page about a run: curves, layers, histograms, sizes, accuracies");
+  verb->add_option("run", options->run, "The run's folder")->required();
+  verb->add_option("--out", options->out, "The page (default: RUN/report.html)");
+  verb->add_option("--checkpoint", options->report.checkpoint,
+                   "last, best or a file (default: last)");
+  verb->add_option("--batches", options->report.batches,
+                   "Training batches to measure activations on (default: 8)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  verb->add_option("--samples", options->report.samples,
+                   "Test samples for the accuracies (default: 10000)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  add_threads(*verb, options->threads);
+  return [options] { return report(*options); };
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,249 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/verbs.h"
+#include "framework/error.h"
+#include "framework/files.h"
+#include "kernels/backend.h"
+#include "observers/registry.h"
+#include "recipes/mixed_precision.h"
+
+namespace steelyard::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Unit = WidthBudget::Unit;
+
+struct Options {
+  std::string run;
+  SensitivityOptions measure;
+  bool json = false;
+  double budget_bits = 0;
+  std::int64_t budget_bytes = 0;
+  std::int64_t budget_bitops = 0;
+  std::optional<Unit> unit;
+  int activation_bits = 8;
+  std::vector<std::string> overrides;
+  std::string out;
+  int threads = 0;
+};
+
+WidthBudget budget_of(const Options& options) {
+  switch (*options.unit) {
+    case Unit::kBitsPerWeight:
+      return {*options.unit, options.budget_bits};
+    case Unit::kBytes:
+      return {*options.unit, static_cast<double>(options.budget_bytes)};
+    case Unit::kBitOperations:
+      return {*options.unit, static_cast<double>(options.budget_bitops)};
+  }
+  return {};
+}
+
+std::string decibels(const std::optional<double>& sqnr) {
+  if (!sqnr) return "-";
+  return std::isinf(*sqnr) ? "exact" : fmt::format("{:.1f}", *sqnr);
+}
+
+// One table: a row for each layer, two columns for each width.
+void print_effects(const Sensitivity& all, const char* title,
+                   std::vector<QuantizationEffect> LayerSensitivity::*effects) {
+  const auto has_effects = [&](const LayerSensitivity& layer) { return !(layer.*effects).empty(); };
+  if (std::none_of(all.layers.begin(), all.layers.end(), has_effects)) return;
+  const bool classes = all.baseline.top1.has_value();
+  std::size_t width = std::string_view(title).size();
+  for (const LayerSensitivity& layer : all.layers) width = std::max(width, layer.name.size());
+  fmt::print("\n{:<{}}           ", title, width);
+  for (const int bits : all.bits) fmt::print("  {:>15}", fmt::format("{} bits", bits));
+  fmt::print("\n{:<{}}   elements", "", width);
+  for (std::size_t i = 0; i < all.bits.size(); ++i) {
+    fmt::print("  {:>7} {:>7}", "SQNR dB", classes ? "top-1" : "loss");
+  }
+  fmt::print("\n");
+  for (const LayerSensitivity& layer : all.layers) {
+    if (!has_effects(layer)) continue;
+    const bool weights = effects == &LayerSensitivity::weight_effects;
+    fmt::print("{:<{}}  {:>9}", layer.name, width,
+               fmt::format("{}", weights ? layer.weights : layer.activations));
+    for (const QuantizationEffect& effect : layer.*effects) {
+      fmt::print("  {:>7} {:>7}", decibels(effect.sqnr_db),
+                 effect.top1_drop ? fmt::format("{:+.2f}", 0 - *effect.top1_drop)
+                                  : fmt::format("{:+.2g}", effect.loss_increase));
+    }
+    fmt::print("\n");
+  }
+}
+
+void print_sensitivity(const Sensitivity& all) {
+  fmt::print("{}: {} {} samples; ranges of weights by {}, of activations by {} from {} batches\n",
+             all.checkpoint.string(), all.samples, all.split, all.observers.weights,
+             all.observers.activations, all.batches);
+  fmt::print("in float: loss {:.4f}", all.baseline.loss);
+  if (all.baseline.top1) fmt::print(", top-1 {:.2f} %", *all.baseline.top1);
+  fmt::print("\n");
+  print_effects(all, "weights alone", &LayerSensitivity::weight_effects);
+  print_effects(all, "activations alone", &LayerSensitivity::activation_effects);
+  fmt::print("\n{}\n", all.baseline.top1
+                           ? "top-1: change in percentage points when only this is quantized"
+                           : "loss: its change when only this is quantized");
+}
+
+Json to_json(const std::vector<QuantizationEffect>& effects) {
+  Json list = Json::array();
+  for (const QuantizationEffect& effect : effects) {
+    Json json{{"bits", effect.bits}, {"sqnr_db", nullptr}};
+    if (effect.sqnr_db && std::isfinite(*effect.sqnr_db)) json["sqnr_db"] = *effect.sqnr_db;
+    json["clipped"] = effect.clipped;
+    json["loss_increase"] = effect.loss_increase;
+    if (effect.top1_drop) json["top1_drop"] = *effect.top1_drop;
+    json["divergence"] = effect.divergence;
+    list.push_back(json);
+  }
+  return list;
+}
+
+Json to_json(const Sensitivity& all) {
+  Json baseline{{"loss", all.baseline.loss}};
+  if (all.baseline.top1) baseline["top1"] = *all.baseline.top1;
+  Json json{{"checkpoint", all.checkpoint.string()},
+            {"split", all.split},
+            {"samples", all.samples},
+            {"batches", all.batches},
+            {"observers",
+             {{"weights", all.observers.weights}, {"activations", all.observers.activations}}},
+            {"float", baseline},
+            {"layers", Json::array()}};
+  for (const LayerSensitivity& layer : all.layers) {
+    json["layers"].push_back({{"name", layer.name},
+                              {"weights", layer.weights},
+                              {"activations", layer.activations},
+                              {"macs", layer.macs},
+                              {"weight", to_json(layer.weight_effects)},
+                              {"activation", to_json(layer.activation_effects)}});
+  }
+  return json;
+}
+
+Json to_json(const WidthPlan& plan, const std::string& recipe) {
+  Json json{{"recipe", recipe},
+            {"bits_per_weight", plan.bits_per_weight},
+            {"bytes", plan.bytes},
+            {"bit_operations", plan.bit_operations},
+            {"activation_bits", plan.activation_bits},
+            {"divergence", plan.divergence},
+            {"bits", Json::object()}};
+  for (const ChosenWidth& layer : plan.layers) json["bits"][layer.layer] = layer.effect.bits;
+  return json;
+}
+
+void print_plan(const WidthPlan& plan, const std::string& recipe) {
+  fmt::print("\nchosen widths:");
+  for (const ChosenWidth& layer : plan.layers) {
+    fmt::print(" {} {}", layer.layer, layer.effect.bits);
+  }
+  fmt::print(
+      "\n{:.3f} bits a weight, {} bytes of parameters, {} bit operations a sample with {} "
+      "bits for activations\n",
+      plan.bits_per_weight, plan.bytes, plan.bit_operations, plan.activation_bits);
+  fmt::print("recipe: {}\n", recipe);
+}
+
+void show_progress(std::int64_t done, std::int64_t all) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r{} of {} measured{}", done, all, done == all ? "\r\033[K" : "");
+  std::fflush(stderr);
+}
+
+ExitCode sensitivity(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  if (options.unit && options.out.empty()) {
+    throw InputError("a budget needs --out, the recipe to write");
+  }
+  if (!options.unit && (!options.out.empty() || !options.overrides.empty())) {
+    throw InputError(
+        "--out and --set need a budget: --budget-bits, --budget-bytes or "
+        "--budget-bitops");
+  }
+  const Registries registries;
+  const Sensitivity measured =
+      measure_sensitivity(options.run, registries, options.measure, show_progress);
+  Json json = to_json(measured);
+  if (!options.json) print_sensitivity(measured);
+  if (options.unit) {
+    const WidthPlan plan = choose_widths(measured, budget_of(options), options.activation_bits);
+    write_file_atomic(
+        options.out, mixed_precision_recipe(recipe_of_run(options.run, registries.models), measured,
+                                            plan, options.overrides, registries.models));
+    json["chosen"] = to_json(plan, options.out);
+    if (!options.json) print_plan(plan, options.out);
+  }
+  if (options.json) fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  return kDone;
+}
+
+void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
+  std::vector<CLI::Option*> budgets{
+      verb.add_option("--budget-bits", options->budget_bits,
+                      "Choose widths: at most this many bits a weight, as a mean")
+          ->check(CLI::PositiveNumber),
+      verb.add_option("--budget-bytes", options->budget_bytes,
+                      "Choose widths: at most so many bytes of exported parameters")
+          ->check(CLI::PositiveNumber),
+      verb.add_option("--budget-bitops", options->budget_bitops,
+                      "Choose widths: at most so many bit operations a sample (multiplications * "
+                      "bits of weights * bits of activations)")
+          ->check(CLI::PositiveNumber)};
+  const Unit units[] = {Unit::kBitsPerWeight, Unit::kBytes, Unit::kBitOperations};
+  for (std::size_t i = 0; i < budgets.size(); ++i) {
+    budgets[i]->each([options, unit = units[i]](const std::string&) { options->unit = unit; });
+    for (std::size_t j = 0; j < i; ++j) budgets[i]->excludes(budgets[j]);
+  }
+  verb.add_option("--activation-bits", options->activation_bits,
+                  "With a budget: the width of all activations (default: 8)")
+      ->check(CLI::Range(2, 8));
+  verb.add_option("--out", options->out, "With a budget: the recipe to write");
+  verb.add_option("--set", options->overrides,
+                  "With a budget: override one value of that recipe: --set train.epochs=5")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
+Run add_sensitivity(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "sensitivity",
+      "Which layer hurts: each quantized alone, at each width; and a recipe that "
+      "gives every layer its own");
+  verb->add_option("run", options->run, "The run's folder")->required();
+  verb->add_option("--checkpoint", options->measure.checkpoint,
+                   "last, best or a file (default: last)");
+  verb->add_option("--bits", options->measure.bits,
+                   "The widths, from 2 to 8, separated by commas (default: 8,4,3,2)")
+      ->delimiter(',');
+  verb->add_option("--samples", options->measure.samples,
+                   "Samples of the validation split, or of the test set where there is none "
+                   "(default: 1000)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  verb->add_option("--batches", options->measure.batches,
+                   "Training batches to find ranges on (default: 8)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  verb->add_option("--weight-observer", options->measure.observers.weights,
+                   "How ranges of weights are found, as in recipes (default: mse)")
+      ->check(CLI::IsMember(observers::observer_names()));
+  verb->add_option("--activation-observer", options->measure.observers.activations,
+                   "How ranges of activations are found (default: histogram)")
+      ->check(CLI::IsMember(observers::observer_names()));
+  verb->add_flag("--json", options->json, "Print JSON instead of tables");
+  add_budgets(*verb, options);
+  add_threads(*verb, options->threads);
+  return [options] { return sensitivity(*options); };
+}
+
+}  // namespace steelyard::cli

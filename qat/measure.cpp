@@ -1,0 +1,197 @@
+#include "qat/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+#include "observers/counting_observer.h"
+#include "qat/prepare.h"
+
+namespace steelyard::qat {
+namespace {
+
+// A histogram of everything seen, as observers keep it.
+class Counter : public observers::CountingObserver {
+ public:
+  // Counts of both signs: twice as many bins as one sign has.
+  explicit Counter(std::int64_t bins) : CountingObserver(1, 2 * bins) {}
+
+  std::string name() const override { return "counter"; }
+  void add(std::span<const float> values) {
+    observe(kernels::ChannelLayout::per_tensor(static_cast<std::int64_t>(values.size())),
+            values.data());
+  }
+  ValueHistogram histogram() const {
+    const observers::HistogramView all = view(0);
+    if (all.extremes.empty()) return {};
+    std::int64_t begin = 0;
+    std::int64_t end = all.bins;
+    while (begin < end && all.counts[begin] == 0) ++begin;
+    while (begin < end && all.counts[end - 1] == 0) --end;
+    return {static_cast<double>(begin - all.bins / 2) * all.bin_width, all.bin_width,
+            std::vector<std::int64_t>(all.counts + begin, all.counts + end), all.extremes.lo,
+            all.extremes.hi};
+  }
+
+ protected:
+  observers::Range range_of(const observers::HistogramView& histogram) const override {
+    return histogram.extremes;
+  }
+};
+
+std::vector<float> in_steps(const FakeQuantize& quantizer, std::span<const float> values) {
+  const kernels::ChannelLayout layout = quantizer.layout(static_cast<std::int64_t>(values.size()));
+  const auto scales = quantizer.scale();
+  std::vector<float> codes(values.begin(), values.end());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] /= scales[i / static_cast<std::size_t>(layout.inner)];
+  }
+  return codes;
+}
+
+// One tensor's error and histogram as values arrive.
+class Gatherer {
+ public:
+  Gatherer(MeasuredTensor& tensor, std::int64_t bins) : tensor_(tensor) {
+    if (bins > 0) counter_ = std::make_unique<Counter>(bins);
+    if (tensor.quantizer->observed()) tensor.error.emplace();
+    tensor.in_codes = tensor.error && tensor.quantizer->scale().size() > 1;
+  }
+
+  void add(std::span<const float> values) {
+    if (tensor_.error) add_error(*tensor_.error, *tensor_.quantizer, values);
+    if (!counter_) return;
+    if (tensor_.in_codes) {
+      counter_->add(in_steps(*tensor_.quantizer, values));
+    } else {
+      counter_->add(values);
+    }
+  }
+  void finish() {
+    if (counter_) tensor_.histogram = counter_->histogram();
+  }
+
+ private:
+  MeasuredTensor& tensor_;
+  std::unique_ptr<Counter> counter_;
+};
+
+// While it lives, quantizers learn nothing, and those of activations hand on what they see.
+class Listening {
+ public:
+  explicit Listening(const std::vector<MeasuredTensor>& tensors) {
+    for (const MeasuredTensor& tensor : tensors) {
+      observing_.push_back({tensor.quantizer, tensor.quantizer->observing()});
+      tensor.quantizer->set_observing(false);
+    }
+  }
+  ~Listening() {
+    for (const Switch& s : observing_) {
+      s.quantizer->set_observing(s.on);
+      s.quantizer->set_listener({});
+    }
+  }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+
+ private:
+  struct Switch {
+    FakeQuantize* quantizer;
+    bool on;
+  };
+  std::vector<Switch> observing_;
+};
+
+std::vector<MeasuredTensor> all_tensors(Module& model) {
+  std::vector<MeasuredTensor> tensors;
+  for (const NamedQuantizer& entry : named_quantizers(model)) {
+    tensors.push_back({.name = entry.name, .quantizer = entry.quantizer});
+  }
+  for (const NamedModule& entry : model.named_modules()) {
+    auto* layer = dynamic_cast<QuantizedLayer*>(entry.module);
+    if (layer == nullptr || layer->weight_quantizer() == nullptr) continue;
+    for (MeasuredTensor& tensor : tensors) {
+      if (tensor.quantizer == layer->weight_quantizer()) tensor.weights_of = layer;
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::optional<double> QuantizationError::sqnr_db() const {
+  if (signal == 0) return std::nullopt;
+  if (noise == 0) return std::numeric_limits<double>::infinity();
+  return 10 * std::log10(signal / noise);
+}
+
+double QuantizationError::clipped_fraction() const {
+  return elements == 0 ? 0 : static_cast<double>(clipped) / static_cast<double>(elements);
+}
+
+void add_error(QuantizationError& error, const FakeQuantize& quantizer,
+               std::span<const float> values) {
+  const auto scales = quantizer.scale();
+  const auto zero_points = quantizer.zero_point();
+  const kernels::ChannelLayout layout = quantizer.layout(static_cast<std::int64_t>(values.size()));
+  const auto inner = static_cast<std::size_t>(layout.inner);
+  for (std::size_t c = 0; c < scales.size(); ++c) {
+    const auto grid = kernels::make_affine(quantizer.code_range(), scales[c], zero_points[c]);
+    for (const float x : values.subspan(c * inner, inner)) {
+      if (!std::isfinite(x)) continue;
+      const double difference = static_cast<double>(x) - kernels::fake_quantize_value(x, grid);
+      error.signal += static_cast<double>(x) * x;
+      error.noise += difference * difference;
+      ++error.elements;
+      error.clipped += !kernels::is_inside(x, grid);
+    }
+  }
+}
+
+std::string owner_of_quantizer(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot != std::string::npos) return name.substr(0, dot);
+  return name == "input_quantizer" ? "(input)" : "(model)";
+}
+
+ValueHistogram histogram_of(std::span<const float> values, std::int64_t bins) {
+  Counter counter(bins);
+  counter.add(values);
+  return counter.histogram();
+}
+
+std::vector<MeasuredTensor> measure_tensors(Module& model, std::int64_t batches,
+                                            const std::function<Tensor(std::int64_t)>& inputs,
+                                            std::int64_t bins) {
+  if (batches < 1) {
+    throw std::invalid_argument("[measure] expected 1 batch or more, got " +
+                                std::to_string(batches));
+  }
+  const NoGradGuard no_grad;
+  std::vector<MeasuredTensor> tensors = all_tensors(model);
+  std::vector<Gatherer> gatherers;
+  gatherers.reserve(tensors.size());
+  for (MeasuredTensor& tensor : tensors) gatherers.emplace_back(tensor, bins);
+  {
+    const Listening listening(tensors);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      Gatherer* gatherer = &gatherers[i];
+      if (const QuantizedLayer* layer = tensors[i].weights_of) {
+        gatherer->add(layer->deployed_weight().span<float>());
+      } else {
+        tensors[i].quantizer->set_listener(
+            [gatherer](std::span<const float> values) { gatherer->add(values); });
+      }
+    }
+    for (std::int64_t i = 0; i < batches; ++i) {
+      ForwardContext context{.calibrating = true};
+      model.forward(Variable(inputs(i)), context).value();
+    }
+  }
+  for (Gatherer& gatherer : gatherers) gatherer.finish();
+  return tensors;
+}
+
+}  // namespace steelyard::qat

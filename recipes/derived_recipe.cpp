@@ -1,0 +1,151 @@
+#include "recipes/derived_recipe.h"
+
+#include <set>
+
+#include "layers/conv2d.h"
+#include "layers/linear.h"
+
+namespace steelyard {
+namespace {
+
+YamlNode of_width(YamlNode quantizer, int bits) {
+  set_entry(quantizer, "num_bits", yaml_scalar(std::to_string(bits)));
+  return quantizer;
+}
+
+// Without what belongs to the observer or the algorithm that it had.
+YamlNode observed_by(YamlNode quantizer, const std::string& observer) {
+  for (const char* own : {"averaging_constant", "percentile", "narrow_range"}) {
+    remove_entry(quantizer, own);
+  }
+  set_entry(quantizer, "observer", yaml_scalar(observer));
+  return quantizer;
+}
+
+const YamlNode* groups_in(const Recipe& recipe) {
+  const YamlNode* quantize = recipe.resolved.find("quantize");
+  return quantize == nullptr ? nullptr : quantize->find("groups");
+}
+
+YamlNode empty_table() { return {.kind = YamlNode::Kind::kTable}; }
+
+// The group whose quantizers others shall be like: the first that has weights.
+YamlNode group_to_follow(const Recipe& recipe, const ObserverNames& observers) {
+  if (const YamlNode* groups = groups_in(recipe)) {
+    for (const YamlNode& group : groups->items) {
+      if (group.find("weights") != nullptr) return group;
+    }
+  }
+  return yaml_table({{"weights", observed_by(empty_table(), observers.weights)},
+                     {"activations", observed_by(empty_table(), observers.activations)}});
+}
+
+void copy_entry(YamlNode& to, const YamlNode& from, const std::string& key) {
+  if (const YamlNode* value = from.find(key)) set_entry(to, key, *value);
+}
+
+}  // namespace
+
+std::vector<std::string> quantizable_types(Module& model) {
+  std::set<std::string> types;
+  for (const NamedModule& entry : model.named_modules()) {
+    if (dynamic_cast<Linear*>(entry.module) != nullptr ||
+        dynamic_cast<Conv2d*>(entry.module) != nullptr) {
+      types.insert(entry.module->type_name());
+    }
+  }
+  return {types.begin(), types.end()};
+}
+
+YamlNode yaml_scalar(std::string text) {
+  return {.kind = YamlNode::Kind::kScalar, .text = std::move(text)};
+}
+
+YamlNode yaml_table(std::vector<std::pair<std::string, YamlNode>> entries) {
+  YamlNode table = empty_table();
+  for (auto& [key, value] : entries) set_entry(table, key, std::move(value));
+  return table;
+}
+
+YamlNode yaml_list(const std::vector<std::string>& texts) {
+  YamlNode list{.kind = YamlNode::Kind::kList};
+  for (const std::string& text : texts) {
+    YamlNode item = yaml_scalar(text);
+    item.quoted = true;
+    list.items.push_back(std::move(item));
+  }
+  return list;
+}
+
+void set_entry(YamlNode& table, const std::string& key, YamlNode value) {
+  if (YamlNode* found = table.find(key)) {
+    *found = std::move(value);
+  } else {
+    table.entries.push_back({key, "", std::move(value)});
+  }
+}
+
+void remove_entry(YamlNode& table, std::string_view key) {
+  std::erase_if(table.entries, [&](const YamlEntry& entry) { return entry.key == key; });
+}
+
+YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& float_targets,
+                         int bits, const ObserverNames& observers) {
+  const YamlNode* given = groups_in(recipe);
+  if (given == nullptr) return groups_of_widths(recipe, {{float_targets, bits, bits}}, observers);
+  YamlNode groups = *given;
+  for (YamlNode& group : groups.items) {
+    for (const bool weights : {true, false}) {
+      if (YamlNode* quantizer = group.find(weights ? "weights" : "activations")) {
+        *quantizer = of_width(
+            observed_by(std::move(*quantizer), weights ? observers.weights : observers.activations),
+            bits);
+      }
+    }
+  }
+  return groups;
+}
+
+YamlNode groups_of_widths(const Recipe& recipe, const std::vector<WidthGroup>& widths,
+                          const ObserverNames& observers) {
+  const YamlNode followed = group_to_follow(recipe, observers);
+  YamlNode groups{.kind = YamlNode::Kind::kList};
+  for (const WidthGroup& width : widths) {
+    YamlNode group = yaml_table({{"targets", yaml_list(width.targets)}});
+    set_entry(group, "weights", of_width(*followed.find("weights"), width.weight_bits));
+    if (const YamlNode* activations = followed.find("activations")) {
+      set_entry(group, "activations", of_width(*activations, width.activation_bits));
+    }
+    groups.items.push_back(std::move(group));
+  }
+  return groups;
+}
+
+std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>& groups,
+                             const std::string& init_checkpoint) {
+  YamlNode document = empty_table();
+  for (const char* key : {"version", "name", "seed", "device", "data", "model"}) {
+    copy_entry(document, recipe.resolved, key);
+  }
+  if (!init_checkpoint.empty()) {
+    YamlNode path = yaml_scalar(init_checkpoint);
+    path.quoted = true;
+    set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
+  }
+  YamlNode train = empty_table();
+  for (const char* key : {"epochs", "optimizer", "loss", "huber_delta"}) {
+    copy_entry(train, *recipe.resolved.find("train"), key);
+  }
+  set_entry(document, "train", std::move(train));
+  if (!groups) return to_yaml(document);
+  YamlNode quantize = yaml_table({{"groups", *groups}});
+  if (const YamlNode* given = recipe.resolved.find("quantize")) {
+    copy_entry(quantize, *given, "ignore");
+    copy_entry(quantize, *given, "bn_fold");
+  }
+  set_entry(document, "quantize", std::move(quantize));
+  set_entry(document, "export", yaml_table({{"profile", yaml_scalar(recipe.exports.profile)}}));
+  return to_yaml(document);
+}
+
+}  // namespace steelyard

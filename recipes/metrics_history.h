@@ -1,0 +1,36 @@
+// A run's metrics.jsonl, read back.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "framework/evaluate.h"
+
+namespace steelyard {
+
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = 0;
+  double lr = 0;
+};
+
+struct EpochMetrics {
+  std::int64_t epoch = 0;  // from 1
+  std::int64_t step = 0;   // steps done at its end
+  double train_loss = 0;
+  std::optional<Metrics> validation = {};
+};
+
+struct MetricsHistory {
+  std::vector<StepMetrics> steps;
+  std::vector<EpochMetrics> epochs;
+  std::optional<Metrics> test;
+  std::int64_t unreadable_lines = 0;  // a crash may cut the last one short
+};
+
+// Throws InputError when the file cannot be read; lines that are no metrics are counted.
+MetricsHistory read_metrics(const std::filesystem::path& path);
+
+}  // namespace steelyard

@@ -1,0 +1,183 @@
+#include "recipes/mixed_precision.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "export/graph.h"
+#include "framework/error.h"
+#include "qat/bit_allocation.h"
+#include "recipes/derived_recipe.h"
+#include "recipes/scalar.h"
+
+namespace steelyard {
+namespace {
+
+constexpr int kFloatBits = 32;
+constexpr double kLrDivisor = 10;  // from a float run to its fine-tuning
+
+using Unit = WidthBudget::Unit;
+
+std::int64_t parameter_bytes(const LayerSensitivity& layer, int bits) {
+  return (layer.weights * deploy::stored_bits(bits) + 7) / 8 + 4 * (layer.scales + layer.biases);
+}
+
+std::int64_t bit_operations(const LayerSensitivity& layer, int bits, int activation_bits) {
+  return layer.macs * bits * activation_bits;
+}
+
+std::int64_t cost_of(const LayerSensitivity& layer, int bits, Unit unit, int activation_bits) {
+  switch (unit) {
+    case Unit::kBitsPerWeight:
+      return layer.weights * bits;
+    case Unit::kBytes:
+      return parameter_bytes(layer, bits);
+    case Unit::kBitOperations:
+      return bit_operations(layer, bits, activation_bits);
+  }
+  return 0;
+}
+
+std::string amount_text(double cost, Unit unit, std::int64_t weights) {
+  switch (unit) {
+    case Unit::kBitsPerWeight:
+      return fmt::format("{:.4g} bits a weight", cost / static_cast<double>(weights));
+    case Unit::kBytes:
+      return fmt::format("{:.0f} bytes", cost);
+    case Unit::kBitOperations:
+      return fmt::format("{:.0f} bit operations", cost);
+  }
+  return "";
+}
+
+std::vector<const LayerSensitivity*> layers_with_weights(const Sensitivity& sensitivity) {
+  std::vector<const LayerSensitivity*> layers;
+  for (const LayerSensitivity& layer : sensitivity.layers) {
+    if (layer.weights > 0) layers.push_back(&layer);
+  }
+  if (layers.empty()) {
+    throw InputError(sensitivity.checkpoint.string() + ": no layer has weights to quantize");
+  }
+  return layers;
+}
+
+// The groups, widest first; a width's layers in the order of the network.
+std::vector<WidthGroup> groups_by_width(const WidthPlan& plan) {
+  std::map<int, WidthGroup, std::greater<>> groups;
+  for (const ChosenWidth& chosen : plan.layers) {
+    WidthGroup& group = groups[chosen.effect.bits];
+    group.weight_bits = chosen.effect.bits;
+    group.activation_bits = plan.activation_bits;
+    group.targets.push_back(chosen.layer);
+  }
+  std::vector<WidthGroup> list;
+  for (auto& [bits, group] : groups) list.push_back(std::move(group));
+  return list;
+}
+
+YamlNode fine_tuning(YamlNode train) {
+  YamlNode& lr = *train.find("optimizer")->find("lr");
+  lr = yaml_scalar(format_number(*parse_number(lr.text) / kLrDivisor));
+  if (YamlNode* schedule = train.find("lr_schedule")) remove_entry(*schedule, "warmup_epochs");
+  return train;
+}
+
+// As YAML comments; names may hold anything that a recipe's text may.
+std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
+  std::string text = fmt::format(
+      "# Widths chosen by steelyard sensitivity: the least sum of divergences, each of one "
+      "layer's\n"
+      "# weights quantized alone, on {} {} samples ({}).\n"
+      "# {:.4g} bits a weight, {} bytes of parameters, {} bit operations a sample;\n"
+      "# sum of divergences {:.3g}\n#\n",
+      sensitivity.samples, sensitivity.split,
+      sensitivity.baseline.top1 ? "nats" : "mean squared difference", plan.bits_per_weight,
+      plan.bytes, plan.bit_operations, plan.divergence);
+  std::size_t width = 5;
+  for (const ChosenWidth& layer : plan.layers) width = std::max(width, layer.layer.size());
+  text += fmt::format("# {:<{}}  {:>9}  {:>4}  {:>7}  {:>10}\n", "layer", width, "weights", "bits",
+                      "SQNR dB", "divergence");
+  for (const ChosenWidth& layer : plan.layers) {
+    text += fmt::format("# {:<{}}  {:>9}  {:>4}  {:>7}  {:>10.3g}\n", layer.layer, width,
+                        layer.weights, layer.effect.bits,
+                        layer.effect.sqnr_db ? fmt::format("{:.1f}", *layer.effect.sqnr_db) : "-",
+                        layer.effect.divergence);
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
+                        int activation_bits) {
+  const bool floats = std::none_of(sensitivity.layers.begin(), sensitivity.layers.end(),
+                                   [](auto& layer) { return layer.activations > 0; });
+  if (floats) activation_bits = kFloatBits;
+  const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
+  std::vector<std::vector<qat::WidthChoice>> choices;
+  std::int64_t weights = 0;
+  for (const LayerSensitivity* layer : layers) {
+    weights += layer->weights;
+    choices.emplace_back();
+    for (const QuantizationEffect& effect : layer->weight_effects) {
+      choices.back().push_back(
+          {cost_of(*layer, effect.bits, budget.unit, activation_bits), effect.divergence});
+    }
+  }
+  const double scale = budget.unit == Unit::kBitsPerWeight ? static_cast<double>(weights) : 1.0;
+  // A mean that is met exactly must not fail by a rounding.
+  const double limit = std::floor(budget.amount * scale * (1 + 1e-12));
+  constexpr double kLargest = 0x1p62;
+  const auto found =
+      qat::allocate_widths(choices, static_cast<std::int64_t>(std::clamp(limit, -1.0, kLargest)));
+  if (!found) {
+    const auto smallest = static_cast<double>(qat::smallest_cost(choices));
+    throw InputError("the budget of " + amount_text(budget.amount * scale, budget.unit, weights) +
+                     " is too small: the smallest measured widths need " +
+                     amount_text(smallest, budget.unit, weights));
+  }
+  WidthPlan plan{.activation_bits = activation_bits, .divergence = found->error};
+  std::int64_t bits = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerSensitivity& layer = *layers[i];
+    const QuantizationEffect& effect = layer.weight_effects[found->choice[i]];
+    plan.layers.push_back({layer.name, layer.weights, effect});
+    bits += layer.weights * effect.bits;
+    plan.bytes += parameter_bytes(layer, effect.bits);
+    plan.bit_operations += bit_operations(layer, effect.bits, activation_bits);
+  }
+  plan.bits_per_weight = static_cast<double>(bits) / static_cast<double>(weights);
+  return plan;
+}
+
+std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
+                                   const WidthPlan& plan, const std::vector<std::string>& overrides,
+                                   const ModelRegistry& registry) {
+  if (run.quantize && !run.init_checkpoint) {
+    throw InputError(run.resolved.place +
+                     ": a quantized run without init.checkpoint: there are no float weights to "
+                     "start from; search on a float run");
+  }
+  YamlNode document = run.resolved;
+  set_entry(document, "name", yaml_scalar(run.name + "-mixed"));
+  YamlNode quantize = yaml_table({});
+  if (run.quantize) {
+    quantize = *document.find("quantize");
+  } else {
+    YamlNode path = yaml_scalar(sensitivity.checkpoint.string());
+    path.quoted = true;
+    set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
+    YamlNode& train = *document.find("train");
+    train = fine_tuning(std::move(train));
+    set_entry(quantize, "algorithm", yaml_table({{"method", yaml_scalar("lsq")}}));
+  }
+  set_entry(quantize, "groups",
+            groups_of_widths(run, groups_by_width(plan), sensitivity.observers));
+  set_entry(document, "quantize", std::move(quantize));
+  const Recipe recipe = parse_recipe(to_yaml(document), run.name + "-mixed", overrides, registry);
+  return comments(sensitivity, plan) + resolved_yaml(recipe);
+}
+
+}  // namespace steelyard

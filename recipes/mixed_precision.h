@@ -1,0 +1,55 @@
+// A width for each layer under a budget, from measured sensitivities, as a recipe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "recipes/sensitivity.h"
+
+namespace steelyard {
+
+struct WidthBudget {
+  enum class Unit {
+    kBitsPerWeight,  // mean over the weights of all layers
+    kBytes,          // of the exported parameters: packed codes, scales, biases
+    kBitOperations   // a sample: multiplications * width of weights * width of activations
+  };
+  Unit unit = Unit::kBitsPerWeight;
+  double amount = 0;
+};
+
+struct ChosenWidth {
+  std::string layer;
+  std::int64_t weights = 0;
+  QuantizationEffect effect;  // of the chosen width
+};
+
+struct WidthPlan {
+  std::vector<ChosenWidth> layers = {};
+  int activation_bits = 8;
+  double divergence = 0;  // the objective: the sum of the layers'
+  double bits_per_weight = 0;
+  std::int64_t bytes = 0;
+  std::int64_t bit_operations = 0;
+};
+
+// The widths of weights, among those measured, whose divergences have the least sum that the budget
+// allows, exactly; activations all have one width (32 for a run that leaves them in float). The sum
+// stands for the whole: each layer's error is taken to move the outputs independently of the
+// others' (Cai et al., ZeroQ, arXiv:2001.00281, whose sensitivity this is; HAWQ-V3,
+// arXiv:2011.10680, solves the same problem by integer programming). Throws InputError when the
+// budget is below what the smallest widths need, and for a run whose layers keep float weights.
+WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
+                        int activation_bits);
+
+// The recipe that fine-tunes with these widths, resolved, with comments that say what was found:
+// the run's recipe, a group for each width, and weights from the run's checkpoint. A float run's
+// recipe gets learned scales (lsq), a tenth of its learning rate and no warmup. A quantized run's
+// starts where that run did, since its own checkpoint is no float model's: throws InputError when
+// it has no init.checkpoint. `overrides` are those of parse_recipe().
+std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
+                                   const WidthPlan& plan, const std::vector<std::string>& overrides,
+                                   const ModelRegistry& registry);
+
+}  // namespace steelyard

@@ -1,0 +1,349 @@
+#include "recipes/run_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "export/graph_file.h"
+#include "export/interpreter.h"
+#include "framework/error.h"
+#include "framework/files.h"
+#include "layers/conv2d.h"
+#include "layers/linear.h"
+#include "qat/prepare.h"
+#include "recipes/deployment.h"
+#include "recipes/derived_recipe.h"
+#include "recipes/scalar.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::int64_t kBins = 128;  // on each side of 0
+constexpr int kMostBitsWithLevels = 4;
+constexpr std::uint64_t kMaxSummaryBytes = 1 << 20;
+
+// The integer model as a module, so that it is evaluated as the others are.
+class Deployed : public Module {
+ public:
+  explicit Deployed(deploy::Graph graph) : interpreter_(std::move(graph), deploy::Engine::kFast) {}
+  Variable forward(const Variable& x, ForwardContext&) override {
+    return Variable(interpreter_.run(x.value()));
+  }
+  std::string type_name() const override { return "Deployed"; }
+
+ private:
+  deploy::Interpreter interpreter_;
+};
+
+ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
+  ReportedTensor result{.histogram = tensor.histogram, .in_codes = tensor.in_codes};
+  if (!quantizes) return result;
+  const qat::FakeQuantize& quantizer = *tensor.quantizer;
+  const observers::QScheme scheme = quantizer.scheme();
+  result.scheme = observers::to_string(scheme);
+  result.bits = scheme.bits;
+  result.error = tensor.error;
+  if (!tensor.error) return result;
+  const auto scales = quantizer.scale();
+  const auto [smallest, largest] = std::minmax_element(scales.begin(), scales.end());
+  result.scales = {*smallest, *largest};
+  const kernels::CodeRange codes = quantizer.code_range();
+  const auto value = [&](std::int32_t code) {
+    return tensor.in_codes ? code : (code - quantizer.zero_point()[0]) * double{scales[0]};
+  };
+  result.range = {value(codes.qmin), value(codes.qmax)};
+  if (scheme.bits <= kMostBitsWithLevels) {
+    for (std::int32_t code = codes.qmin; code <= codes.qmax; ++code) {
+      result.levels.push_back(value(code));
+    }
+  }
+  return result;
+}
+
+bool is_layer(const Module* module) {
+  return dynamic_cast<const qat::QuantizedLayer*>(module) != nullptr ||
+         dynamic_cast<const Linear*>(module) != nullptr ||
+         dynamic_cast<const Conv2d*>(module) != nullptr;
+}
+
+class Reporter {
+ public:
+  Reporter(const std::filesystem::path& folder, const Registries& registries,
+           const ReportOptions& options)
+      : folder_(folder),
+        registries_(registries),
+        options_(options),
+        recipe_(recipe_of_run(folder, registries.models)) {}
+
+  RunReport run() {
+    report_.name = recipe_.name;
+    report_.recipe = resolved_yaml(recipe_);
+    report_.quantized = recipe_.quantize.has_value();
+    read_history();
+    read_summary();
+    list_files();
+    attempt("weights, activations and accuracy",
+            [&] { loaded_ = load_run(folder_, options_.checkpoint, registries_); });
+    add_facts();
+    if (loaded_.experiment) measure();
+    return std::move(report_);
+  }
+
+ private:
+  // Runs `f`; what it throws becomes the reason why `what` is missing.
+  template <typename F>
+  bool attempt(const std::string& what, const F& f) {
+    try {
+      f();
+      return true;
+    } catch (const std::exception& error) {
+      missing(what, error.what());
+      return false;
+    }
+  }
+  void missing(const std::string& what, const std::string& why) {
+    report_.missing.push_back({what, why});
+  }
+
+  void read_history() {
+    attempt("curves", [&] { report_.history = read_metrics(folder_ / "metrics.jsonl"); });
+    if (!report_.history) return;
+    if (const std::int64_t bad = report_.history->unreadable_lines; bad > 0) {
+      missing("some metrics",
+              fmt::format("metrics.jsonl: {} unreadable line{}", bad, bad == 1 ? "" : "s"));
+    }
+  }
+
+  void read_summary() {
+    attempt("summary of a finished run", [&] {
+      const auto json =
+          nlohmann::json::parse(read_file(folder_ / "summary.json", kMaxSummaryBytes));
+      finished_ = true;
+      seconds_ = json.at("seconds").get<double>();
+      if (!json.at("best").is_null()) best_epoch_ = json.at("best").at("epoch").get<std::int64_t>();
+    });
+  }
+
+  void fact(const std::string& name, std::string value) {
+    report_.facts.emplace_back(name, std::move(value));
+  }
+
+  void add_facts() {
+    const std::int64_t done = report_.history && !report_.history->epochs.empty()
+                                  ? report_.history->epochs.back().epoch
+                                  : 0;
+    const std::string of = fmt::format("{} of {} epochs", done, recipe_.train.epochs);
+    fact("state", finished_
+                      ? done == 0 ? std::string("finished without training") : "finished, " + of
+                      : "interrupted or running, " + of + " logged");
+    if (seconds_) fact("training time", fmt::format("{:.0f} s", *seconds_));
+    if (best_epoch_) fact("best epoch", std::to_string(*best_epoch_));
+    fact("seed", std::to_string(recipe_.seed));
+    fact("data", recipe_.data.dataset);
+    fact("model", recipe_.model.type.empty() ? "layers" : recipe_.model.type);
+    fact("optimizer", fmt::format("{}, learning rate {}", recipe_.train.optimizer.type,
+                                  format_number(recipe_.train.optimizer.lr)));
+    if (recipe_.init_checkpoint) fact("starts from", *recipe_.init_checkpoint);
+    if (recipe_.quantize) {
+      fact("quantization",
+           fmt::format("{}, batch norm {}, profile {}", recipe_.quantize->algorithm_method,
+                       recipe_.quantize->bn_fold, recipe_.exports.profile));
+    }
+    if (!loaded_.experiment) return;
+    fact("checkpoint shown", loaded_.checkpoint.filename().string());
+    const Experiment& experiment = *loaded_.experiment;
+    fact("samples", fmt::format("{} training, {} validation, {} test", experiment.train().size(),
+                                experiment.validation().size(), experiment.test().size()));
+    std::int64_t parameters = 0;
+    for (const NamedParameter& p : loaded_.experiment->model().named_parameters()) {
+      parameters += p.variable.value().size();
+    }
+    fact("parameters", std::to_string(parameters));
+  }
+
+  void list_files() {
+    for (const std::filesystem::path& folder : {folder_, folder_ / "export"}) {
+      std::error_code error;
+      std::vector<std::filesystem::path> paths;
+      for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+        const std::string extension = entry.path().extension().string();
+        const bool wanted = extension == ".safetensors" || extension == ".onnx";
+        if (wanted && entry.is_regular_file(error)) paths.push_back(entry.path());
+      }
+      std::sort(paths.begin(), paths.end());
+      for (const std::filesystem::path& path : paths) {
+        const auto bytes = std::filesystem::file_size(path, error);
+        if (!error) {
+          report_.files.push_back(
+              {path.lexically_relative(folder_).string(), static_cast<double>(bytes)});
+        }
+      }
+    }
+  }
+
+  void measure() {
+    if (report_.quantized) {
+      attempt("layers", [&] { measure_layers(*loaded_.experiment, true); });
+    } else {
+      attempt("layers", [&] { measure_float_layers(); });
+    }
+    attempt("accuracy", [&] { measure_accuracies(); });
+    add_ideal_sizes();
+  }
+
+  // A float run is measured where a quantized one would have its quantizers.
+  void measure_float_layers() {
+    const std::vector<std::string> targets = quantizable_types(loaded_.experiment->model());
+    if (targets.empty()) throw InputError("the model has no Linear and no Conv2d");
+    Experiment experiment(
+        parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, targets, 8, {}),
+                                      loaded_.checkpoint.string()),
+                     "recipe of the report", {}, registries_.models),
+        registries_, InitialWeights::kRecipe);
+    for (const qat::NamedQuantizer& entry : qat::named_quantizers(experiment.model())) {
+      entry.quantizer->set_quantizing(false);
+    }
+    measure_layers(experiment, false);
+  }
+
+  void measure_layers(Experiment& experiment, bool quantized) {
+    require_quantizers_ready(experiment);
+    const std::int64_t batches = std::min(
+        options_.batches, batches_per_epoch(experiment.train(), experiment.loader_options()));
+    const auto inputs = [&, plain = experiment.plain_batches()](std::int64_t i) {
+      const Tensor x = plain(i);
+      report_.activation_samples += x.dim(0);
+      return x;
+    };
+    const auto measured = qat::measure_tensors(experiment.model(), batches, inputs, kBins);
+    for (const NamedModule& entry : experiment.model().named_modules()) {
+      if (is_layer(entry.module)) add_layer(entry);
+      for (const qat::MeasuredTensor& tensor : measured) {
+        if (tensor.quantizer == entry.module) add_tensor(tensor, quantized);
+      }
+    }
+    const auto input =
+        std::find_if(report_.layers.begin(), report_.layers.end(),
+                     [](const ReportedLayer& layer) { return layer.name == "(input)"; });
+    if (input != report_.layers.end()) std::rotate(report_.layers.begin(), input, input + 1);
+  }
+
+  void require_quantizers_ready(Experiment& experiment) const {
+    for (const qat::NamedQuantizer& entry : qat::named_quantizers(experiment.model())) {
+      if (entry.quantizer->quantizing() && !entry.quantizer->observed()) {
+        throw InputError("the quantizer " + entry.name + " never observed anything");
+      }
+    }
+  }
+
+  void add_layer(const NamedModule& entry) {
+    ReportedLayer layer{.name = entry.name, .type = entry.module->type_name()};
+    if (layer.type.starts_with("Qat")) layer.type.erase(0, 3);
+    for (const NamedParameter& p : entry.module->named_parameters()) {
+      if (p.name == "weight") layer.weights = p.variable.value().size();
+    }
+    const auto* quantized = dynamic_cast<const qat::QuantizedLayer*>(entry.module);
+    if (quantized == nullptr || quantized->weight_quantizer() == nullptr) {
+      for (const NamedParameter& p : entry.module->named_parameters()) {
+        if (p.name != "weight") continue;
+        layer.weight =
+            ReportedTensor{.histogram = qat::histogram_of(p.variable.value().span<float>(), kBins)};
+      }
+    }
+    report_.layers.push_back(std::move(layer));
+  }
+
+  // In its owner's row, or in one of its own: an input that arrives in float.
+  void add_tensor(const qat::MeasuredTensor& tensor, bool quantized) {
+    const std::string owner = qat::owner_of_quantizer(tensor.name);
+    const ReportedTensor shown = reported(tensor, quantized && tensor.quantizer->quantizing());
+    const auto found =
+        std::find_if(report_.layers.begin(), report_.layers.end(),
+                     [&](const ReportedLayer& layer) { return layer.name == owner; });
+    ReportedLayer* row = found != report_.layers.end() ? &*found : nullptr;
+    const bool own_input = tensor.name.ends_with(".input_quantizer");
+    if (row == nullptr || own_input) {
+      report_.layers.push_back({.name = own_input ? owner + " (input)" : owner});
+      row = &report_.layers.back();
+    }
+    (tensor.weights_of != nullptr ? row->weight : row->activation) = shown;
+  }
+
+  void measure_accuracies() {
+    Experiment& experiment = *loaded_.experiment;
+    const Dataset test = first_samples(experiment.test(), options_.samples);
+    report_.test_samples = test.size();
+    const auto evaluated = [&](Module& model) {
+      return evaluate(model, test, experiment.normalization(), experiment.loss(),
+                      recipe_.data.batch_size);
+    };
+    const std::string checkpoint = loaded_.checkpoint.filename().string();
+    if (!report_.quantized) {
+      report_.accuracies.push_back({"float, " + checkpoint, evaluated(experiment.model())});
+      return;
+    }
+    attempt("accuracy of the float model", [&] {
+      if (!recipe_.init_checkpoint) throw InputError("the recipe has no init.checkpoint");
+      Experiment base(
+          parse_recipe(measuring_recipe(recipe_, std::nullopt, *recipe_.init_checkpoint),
+                       "recipe of the float model", {}, registries_.models),
+          registries_, InitialWeights::kRecipe);
+      report_.accuracies.push_back({"float, init.checkpoint", evaluated(base.model())});
+    });
+    attempt("accuracy in training's arithmetic", [&] {
+      require_quantizers_ready(experiment);
+      report_.accuracies.push_back(
+          {"quantized in training, " + checkpoint, evaluated(experiment.model())});
+    });
+    attempt("accuracy of the integer model", [&] {
+      const std::filesystem::path path = export_path(folder_ / "export", "safetensors");
+      const bool exported = std::filesystem::exists(path);
+      deploy::Graph graph = exported ? deploy::load_graph(path) : deployed_graph(experiment);
+      integer_bytes_ = deploy::parameter_bytes(graph);
+      Deployed deployed(std::move(graph));
+      report_.accuracies.push_back(
+          {exported ? "integer, export/model.safetensors" : "integer, as export would write it",
+           evaluated(deployed)});
+    });
+  }
+
+  // Of the weights of linear layers and convolutions.
+  void add_ideal_sizes() {
+    double floats = 0;
+    double codes = 0;
+    for (const ReportedLayer& layer : report_.layers) {
+      floats += 4.0 * static_cast<double>(layer.weights);
+      const int bits = layer.weight ? layer.weight->bits : 32;
+      codes += static_cast<double>(layer.weights) * bits / 8;
+    }
+    if (floats == 0) return;
+    report_.ideal.push_back({"weights as float32", floats});
+    if (!report_.quantized) return;
+    report_.ideal.push_back({"weights at the widths of their codes", codes});
+    if (integer_bytes_) {
+      report_.ideal.push_back(
+          {"integer model: packed codes, scales and biases", static_cast<double>(*integer_bytes_)});
+    }
+  }
+
+  std::filesystem::path folder_;
+  const Registries& registries_;
+  ReportOptions options_;
+  Recipe recipe_;
+  LoadedRun loaded_;
+  bool finished_ = false;
+  std::optional<double> seconds_;
+  std::optional<std::int64_t> best_epoch_;
+  std::optional<std::int64_t> integer_bytes_;
+  RunReport report_;
+};
+
+}  // namespace
+
+RunReport make_report(const std::filesystem::path& run, const Registries& registries,
+                      const ReportOptions& options) {
+  return Reporter(run, registries, options).run();
+}
+
+}  // namespace steelyard

@@ -1,0 +1,51 @@
+// Charts as inline SVG: text and shapes with classes, coloured by the page's style sheet.
+//
+// Classes: "axis", "grid", "label", "title", "line c1".."line c4", "dot c1".., "bar", "range",
+// "limit", "level".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qat/measure.h"
+
+namespace steelyard {
+
+// `text` for HTML and XML: & < > " ' as entities; control characters and what is not UTF-8 in the
+// escaped form of printable().
+std::string html_escaped(std::string_view text);
+
+struct ChartSeries {
+  std::string name;
+  int color = 1;                                       // 1 to 4
+  std::vector<std::pair<double, double>> points = {};  // by rising x
+  bool dots = false;                                   // a mark at every point
+};
+
+struct LineChart {
+  std::string title;  // with the unit
+  std::string x_label;
+  std::vector<ChartSeries> series;
+};
+
+// Points that are not finite are left out; a legend where there are several series.
+std::string line_chart(const LineChart& chart);
+
+// A histogram on a logarithmic axis of counts, with what the quantizer can represent. Bins are
+// joined where there are few values.
+struct HistogramChart {
+  std::string title;
+  std::string x_label;
+  qat::ValueHistogram histogram;
+  std::optional<std::pair<double, double>> range = {};
+  std::vector<double> levels = {};  // values of codes, to draw
+};
+
+std::string histogram_chart(const HistogramChart& chart);
+
+// Round numbers in [lo, hi], about `count` of them; lo <= hi, both finite.
+std::vector<double> axis_ticks(double lo, double hi, int count);
+
+}  // namespace steelyard

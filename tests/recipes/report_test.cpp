@@ -1,0 +1,247 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "recipes/metrics_history.h"
+#include "recipes/mixed_precision.h"
+#include "recipes/run_report.h"
+#include "recipes/svg_chart.h"
+#include "tests/recipes/recipe_support.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(SvgChart, EscapesText) {
+  EXPECT_EQ(html_escaped("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
+  EXPECT_EQ(html_escaped("\xff\x01"), "\\xff\\x01");
+  EXPECT_THAT(line_chart({"<t>", "<x>", {{.name = "<s>"}, {.name = "&"}}}),
+              Not(::testing::ContainsRegex("<[txs]>")));
+}
+
+TEST(SvgChart, TicksAreRound) {
+  EXPECT_THAT(axis_ticks(0, 1, 4), ElementsAre(0, 0.5, 1));
+  EXPECT_THAT(axis_ticks(-3, 17, 4), ElementsAre(0, 5, 10, 15));
+  EXPECT_THAT(axis_ticks(2, 2, 4), ElementsAre(2));
+  const std::vector<double> tiny = axis_ticks(0, 3e-9, 3);
+  EXPECT_EQ(tiny.size(), 4U);
+  EXPECT_DOUBLE_EQ(tiny.back(), 3e-9);
+}
+
+// Every point in its place: the extremes of x and y touch the plot's sides.
+TEST(SvgChart, DrawsPointsToScale) {
+  const std::string svg = line_chart(
+      {"t", "step", {{.name = "s", .points = {{100, -1}, {150, 0}, {200, 1}}, .dots = true}}});
+  EXPECT_THAT(svg, HasSubstr("M52.00 203.70L240.00 125.00L428.00 46.30"));
+  EXPECT_THAT(svg, HasSubstr("cx=\"240.00\" cy=\"125.00\""));
+}
+
+TEST(SvgChart, SurvivesWhatIsNotFinite) {
+  const std::string svg = line_chart(
+      {"t", "x", {{.name = "s", .points = {{1, NAN}, {2, INFINITY}, {3, 5.0}, {4, 5.0}}}}});
+  EXPECT_THAT(svg, HasSubstr("class=\"line c1\""));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  EXPECT_THAT(svg, Not(HasSubstr("inf")));
+  EXPECT_THAT(line_chart({"t", "x", {{.name = "s"}}}), Not(HasSubstr("nan")));
+}
+
+// Bins at [0, 1), [1, 2), [2, 3); range 0..2 of the axis -0.06..3.06.
+TEST(SvgChart, MarksTheRangeAndTheLevels) {
+  HistogramChart chart;
+  chart.title = "h";
+  chart.histogram.bin_width = 1;
+  chart.histogram.counts = {10, 0, 1};
+  chart.range = {0, 2};
+  chart.levels = {0, 1, 2};
+  const std::string svg = histogram_chart(chart);
+  const auto x = [](double value) { return 34 + (value + 0.06) / 3.12 * (322 - 34); };
+  char expected[100];
+  std::snprintf(expected, sizeof expected,
+                "<rect class=\"range\" x=\"%.2f\" y=\"24.00\" width=\"%.2f\"", x(0), x(2) - x(0));
+  EXPECT_THAT(svg, HasSubstr(expected));
+  std::snprintf(expected, sizeof expected, "<line class=\"limit\" x1=\"%.2f\"", x(2));
+  EXPECT_THAT(svg, HasSubstr(expected));
+  std::snprintf(expected, sizeof expected, "<line class=\"level\" x1=\"%.2f\"", x(1));
+  EXPECT_THAT(svg, HasSubstr(expected));
+  std::snprintf(expected, sizeof expected, "M%.2f 132.00V", x(2));  // the bar of the third bin
+  EXPECT_THAT(svg, HasSubstr(expected));
+  std::snprintf(expected, sizeof expected, "M%.2f 132.00V", x(1));  // an empty bin has none
+  EXPECT_THAT(svg, Not(HasSubstr(expected)));
+}
+
+TEST(SvgChart, JoinsBinsOfFewValues) {
+  HistogramChart chart;
+  chart.histogram.bin_width = 1;
+  chart.histogram.counts.assign(64, 1);
+  const auto bars = [&] {
+    const std::string svg = histogram_chart(chart);
+    const std::string path = svg.substr(svg.find("class=\"bar\""));
+    return std::count(path.begin(), path.end(), 'Z');
+  };
+  EXPECT_EQ(bars(), 32);
+  chart.histogram.counts.assign(64, 4);
+  EXPECT_EQ(bars(), 64);
+}
+
+TEST(MetricsHistory, ReadsBackWhatRunsWrite) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(
+      folder / "m.jsonl",
+      R"({"type":"step","step":10,"epoch":1,"loss":0.5,"lr":0.1})"
+      "\n"
+      R"({"type":"epoch","step":12,"epoch":1,"train_loss":0.4,"validation":{"loss":0.3,"top1":90.5},"seconds":1})"
+      "\n"
+      R"({"type":"epoch","step":24,"epoch":2,"train_loss":0.2,"seconds":2})"
+      "\n"
+      R"({"type":"step","step":"30","loss":0.5,"lr":0.1})"
+      "\nnonsense\n[1]\n{\"type\":\"other\",\"step\":1}\n"
+      R"({"type":"test","step":24,"loss":0.25,"seconds":2})"
+      "\n"
+      R"({"type":"st)");
+  const MetricsHistory history = read_metrics(folder / "m.jsonl");
+  ASSERT_EQ(history.steps.size(), 1U);
+  EXPECT_EQ(history.steps[0].lr, 0.1);
+  ASSERT_EQ(history.epochs.size(), 2U);
+  EXPECT_EQ(history.epochs[0].validation->top1, 90.5);
+  EXPECT_FALSE(history.epochs[1].validation);
+  EXPECT_EQ(history.test->loss, 0.25);
+  EXPECT_FALSE(history.test->top1);
+  EXPECT_EQ(history.unreadable_lines, 5);
+  EXPECT_THROW(read_metrics(folder / "none"), InputError);
+}
+
+// Two layers, 8, 4 and 2 bits; the second ten times as large and far less sensitive.
+Sensitivity two_layers() {
+  Sensitivity all;
+  all.checkpoint = "runs/a/last.safetensors";
+  all.split = "test";
+  all.samples = 7;
+  all.bits = {8, 4, 2};
+  all.baseline.top1 = 90;
+  LayerSensitivity small{.name = "a", .weights = 100, .scales = 10, .biases = 10, .macs = 5000};
+  LayerSensitivity large{.name = "b", .weights = 1000, .scales = 4, .macs = 1000};
+  const double divergences[2][3] = {{0.0, 0.5, 4.0}, {0.0, 0.1, 0.3}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    small.weight_effects.push_back({.bits = all.bits[i], .divergence = divergences[0][i]});
+    large.weight_effects.push_back({.bits = all.bits[i], .divergence = divergences[1][i]});
+  }
+  all.layers = {{.name = "(input)", .activations = 7}, small, large};
+  return all;
+}
+
+std::vector<int> widths(const WidthPlan& plan) {
+  std::vector<int> bits;
+  for (const ChosenWidth& layer : plan.layers) bits.push_back(layer.effect.bits);
+  return bits;
+}
+
+TEST(ChooseWidths, SpendsTheBudgetWhereItHelps) {
+  const Sensitivity all = two_layers();
+  using Unit = WidthBudget::Unit;
+  // 4400 bits: 8 for a leaves 3600 for b, so 2 bits: 0.3; 4 and 4 give 0.6.
+  const WidthPlan mean = choose_widths(all, {Unit::kBitsPerWeight, 4}, 8);
+  EXPECT_THAT(widths(mean), ElementsAre(8, 2));
+  EXPECT_DOUBLE_EQ(mean.divergence, 0.3);
+  EXPECT_DOUBLE_EQ(mean.bits_per_weight, 2800.0 / 1100);
+  EXPECT_EQ(mean.bytes, (100 + 8 * 10) + (250 + 4 * 4));
+  EXPECT_EQ(mean.bit_operations, 8 * (8 * 5000 + 2 * 1000));
+  // Exactly what 8 and 4 need.
+  EXPECT_THAT(widths(choose_widths(all, {Unit::kBitsPerWeight, 4800.0 / 1100}, 8)),
+              ElementsAre(8, 4));
+  EXPECT_THAT(widths(choose_widths(all, {Unit::kBytes, 180 + 516}, 8)), ElementsAre(8, 4));
+  EXPECT_THAT(widths(choose_widths(all, {Unit::kBytes, 180 + 515}, 8)), ElementsAre(8, 2));
+  EXPECT_THAT(widths(choose_widths(all, {Unit::kBitOperations, 4.0 * (4 * 5000 + 8 * 1000)}, 4)),
+              ElementsAre(4, 8));
+  EXPECT_THAT(widths(choose_widths(all, {Unit::kBytes, 1e30}, 8)), ElementsAre(8, 8));
+}
+
+TEST(ChooseWidths, NamesTheSmallestBudget) {
+  const Sensitivity all = two_layers();
+  using Unit = WidthBudget::Unit;
+  EXPECT_EQ(
+      rejection([&] {
+        choose_widths(all, {Unit::kBitsPerWeight, 1.5}, 8);
+      }),
+      "the budget of 1.5 bits a weight is too small: the smallest measured widths need 2 bits "
+      "a weight");
+  EXPECT_EQ(rejection([&] {
+              choose_widths(all, {Unit::kBytes, 370}, 8);
+            }),
+            "the budget of 370 bytes is too small: the smallest measured widths need 371 bytes");
+  EXPECT_THAT(rejection([&] {
+                choose_widths(all, {Unit::kBitOperations, 1}, 8);
+              }),
+              HasSubstr("need 96000 bit operations"));
+  Sensitivity none = all;
+  none.layers.resize(1);
+  EXPECT_THAT(rejection([&] {
+                choose_widths(none, {Unit::kBytes, 370}, 8);
+              }),
+              HasSubstr("no layer has weights to quantize"));
+}
+
+TEST(MixedPrecision, WritesARecipe) {
+  const ModelRegistry registry = builtin_models();
+  const Recipe run = parse_recipe(kSmallRecipe, "r.yaml", {}, registry);
+  const Sensitivity all = two_layers();
+  const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, 6);
+  const std::string text = mixed_precision_recipe(run, all, plan, {"train.epochs=9"}, registry);
+  const Recipe recipe = parse_recipe(text, "m.yaml", {}, registry);
+  EXPECT_EQ(recipe.name, "small-mixed");
+  EXPECT_EQ(recipe.init_checkpoint, "runs/a/last.safetensors");
+  EXPECT_EQ(recipe.train.epochs, 9);
+  EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.01);
+  EXPECT_EQ(recipe.quantize->algorithm_method, "lsq");
+  ASSERT_EQ(recipe.quantize->groups.size(), 2U);
+  EXPECT_THAT(recipe.quantize->groups[0].targets, ElementsAre("a"));
+  EXPECT_EQ(recipe.quantize->groups[0].weights->num_bits, 8);
+  EXPECT_EQ(recipe.quantize->groups[1].weights->num_bits, 2);
+  EXPECT_EQ(recipe.quantize->groups[1].activations->num_bits, 6);
+}
+
+// What a quantized run chose for its quantizers stays, but for the widths.
+TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
+  const ModelRegistry registry = builtin_models();
+  const std::string text =
+      with(with(kQuantizedRecipe, "weights: {}", "weights: {strategy: tensor, observer: min_max}"),
+           "activations: {num_bits: 4}", "activations: {observer: percentile, percentile: 99}") +
+      "init: {checkpoint: base.safetensors}\n";
+  const Recipe run = parse_recipe(text, "r.yaml", {}, registry);
+  const Sensitivity all = two_layers();
+  const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 8}, 8);
+  const Recipe recipe =
+      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
+  EXPECT_EQ(recipe.init_checkpoint, "base.safetensors");
+  EXPECT_EQ(recipe.quantize->algorithm_method, "ste");
+  EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.001);
+  ASSERT_EQ(recipe.quantize->groups.size(), 1U);
+  const QuantizeGroupSpec& group = recipe.quantize->groups[0];
+  EXPECT_THAT(group.targets, ElementsAre("a", "b"));
+  EXPECT_EQ(group.weights->strategy, "tensor");
+  EXPECT_EQ(group.weights->observer, "min_max");
+  EXPECT_EQ(group.activations->percentile, 99);
+  EXPECT_EQ(group.activations->num_bits, 8);
+}
+
+TEST(ReportPage, SaysWhatIsMissing) {
+  RunReport report;
+  report.name = "a<b";
+  report.recipe = "name: \"<i>\"\n";
+  report.missing = {{"curves", "metrics.jsonl: no <such> file"},
+                    {"weights, activations and accuracy", "no data"}};
+  const std::string page = report_page(report);
+  EXPECT_THAT(page, HasSubstr("<title>a&lt;b</title>"));
+  EXPECT_THAT(page, HasSubstr("Not shown: metrics.jsonl: no &lt;such&gt; file"));
+  EXPECT_THAT(page, HasSubstr("Not shown: no data"));
+  EXPECT_THAT(page, HasSubstr("name: &quot;&lt;i&gt;&quot;"));
+  EXPECT_EQ(page, report_page(report));
+}
+
+}  // namespace
+}  // namespace steelyard
