@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include "framework/error.h"
 #include "kernels/backend.h"
+#include "recipes/deployment.h"
 #include "recipes/run_folder.h"
 
 namespace steelyard::cli {
@@ -37,6 +38,7 @@ ExitCode calibrate(const Options& options) {
   const RunRequest request{.folder = options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated"
                                                              : options.run_dir};
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
+  require_exportable(experiment, registries);
   print_model(experiment);
   const auto& given = experiment.recipe().calibrate;
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());

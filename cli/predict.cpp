@@ -26,7 +26,7 @@ constexpr std::int64_t kWholeFile = INT64_MAX;
 struct Options {
   std::string model;
   std::string file;
-  std::string with = "checkpoint";
+  std::string with;
   int threads = 0;
 };
 
@@ -76,7 +76,13 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
 }
 
 Predictor make_predictor(const Options& options) {
-  if (!std::filesystem::is_directory(options.model)) return integer_predictor(options.model);
+  if (!std::filesystem::is_directory(options.model)) {
+    if (options.with != "integer" && !options.with.empty()) {
+      throw InputError(printable(options.model) + ": is no run's folder: --with " + options.with +
+                       " needs one");
+    }
+    return integer_predictor(options.model);
+  }
   const std::filesystem::path exported = std::filesystem::path(options.model) / "export";
   if (options.with == "integer") return integer_predictor(export_path(exported, "safetensors"));
   const Registries registries;

@@ -11,6 +11,7 @@
 #include "cli/verbs.h"
 #include "framework/storage.h"
 #include "kernels/backend.h"
+#include "recipes/deployment.h"
 #include "recipes/memory_estimate.h"
 #include "recipes/run_folder.h"
 
@@ -82,6 +83,7 @@ ExitCode train(const Options& options) {
   const bool continues = options.resume && has_checkpoint(request.folder);
   Experiment experiment(std::move(recipe), registries,
                         continues ? InitialWeights::kLater : InitialWeights::kRecipe);
+  require_exportable(experiment, registries);
   experiment.load_teacher(registries);
   print_model(experiment);
   if (options.dry_run) return dry_run(experiment);

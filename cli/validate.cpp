@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/verbs.h"
+#include "recipes/deployment.h"
 #include "recipes/experiment.h"
 #include "recipes/option_docs.h"
 #include "recipes/recipe_options.h"
@@ -21,6 +22,7 @@ ExitCode validate(const Options& options) {
   Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
   Experiment experiment(std::move(recipe), registries, InitialWeights::kLater);
+  require_exportable(experiment, registries);
   experiment.make_schedule();
   if (!options.print_resolved) fmt::print("{}: valid\n", options.recipe);
   return kDone;

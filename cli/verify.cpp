@@ -57,30 +57,43 @@ bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
   return exact;
 }
 
+std::filesystem::path onnx_path(const Options& options) {
+  return export_path(std::filesystem::path(options.run) / "export", "onnx");
+}
+
+// What runs the ONNX file, where there is one; a Python given by hand must have it.
+std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
+  if (options.python.empty() && !std::filesystem::exists(onnx_path(options))) return std::nullopt;
+  auto runtime = deploy::find_onnx_runtime(options.python);
+  if (!runtime && !options.python.empty()) {
+    throw InputError(printable(options.python) + ": no Python with numpy and onnxruntime");
+  }
+  return runtime;
+}
+
 // Runs RUN/export/model.onnx where it and ONNX Runtime are there.
-ExitCode verify_onnx(const Options& options, Experiment& experiment, const deploy::Graph& graph,
+ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRuntime>& runtime,
+                     Experiment& experiment, const deploy::Graph& graph,
                      const deploy::Verification& result) {
-  const std::filesystem::path path =
-      export_path(std::filesystem::path(options.run) / "export", "onnx");
+  const std::filesystem::path path = onnx_path(options);
   if (!std::filesystem::exists(path)) {
     fmt::print("ONNX: skipped, no {}\n", path.string());
     return kDone;
-  }
-  const auto runtime = deploy::find_onnx_runtime(options.python);
-  if (!runtime && !options.python.empty()) {
-    throw InputError(printable(options.python) + ": no Python with numpy and onnxruntime");
   }
   if (!runtime) {
     fmt::print("ONNX: skipped, no Python with onnxruntime (scripts/python_env makes one)\n");
     return kDone;
   }
   const Tensor outputs = deploy::run_onnx(*runtime, path, result.inputs);
-  const deploy::OutputComparison compared = deploy::compare_outputs(result.outputs, outputs);
+  const deploy::OutputComparison compared =
+      deploy::compare_outputs(result.outputs, outputs, experiment.test().classes > 0);
   fmt::print("ONNX Runtime {}: ", runtime->version);
   if (result.trained_top1) {
     Shape rows{result.samples, outputs.size() / result.samples};
     fmt::print("top-1 {:.2f} %, the same class for {:.2f} %; ",
                top1(outputs.reshape(rows), experiment.test(), result.samples), compared.agreement);
+  } else {
+    fmt::print("close values for {:.2f} % of the samples; ", compared.agreement);
   }
   fmt::print("{} of {} outputs differ, by at most {}\n", compared.differing, compared.elements,
              compared.largest);
@@ -91,6 +104,7 @@ ExitCode verify_onnx(const Options& options, Experiment& experiment, const deplo
 
 ExitCode verify_run(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const auto runtime = chosen_runtime(options);
   const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries);
   Experiment& experiment = *run.experiment;
@@ -110,7 +124,7 @@ ExitCode verify_run(const Options& options) {
                *result.deployed_top1);
   }
   fmt::print("{}", to_string(result));
-  const ExitCode onnx = verify_onnx(options, experiment, interpreter.graph(), result);
+  const ExitCode onnx = verify_onnx(options, runtime, experiment, interpreter.graph(), result);
   return same_inputs && result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
 

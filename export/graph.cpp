@@ -121,6 +121,8 @@ Shape output_shape(const Graph& graph, const Node& node) {
       expect(in[0] * in[1] <= kMaxWindow, node, "its sums can overflow int32");
       return {in[2]};
     case Op::kFlatten:
+      expect(in.size() == 3 || in.size() == 1, node,
+             "expected an image or features, got " + shape_string(in));
       return {shape_size(in)};
     case Op::kAdd:
       expect(graph.values[node.inputs[1]].shape == in, node, "its inputs differ in shape");

@@ -108,7 +108,10 @@ void validate(const Graph& graph);
 // A line per node: name, operation, inputs, shape, quantization, parameters.
 std::string to_string(const Graph& graph);
 
-// Bytes of weights, scales and biases; codes below 8 bits count as packed.
+// Bits that a weight code of `bits` bits takes in the integer model's file.
+constexpr int stored_bits(int bits) { return bits <= 2 ? 2 : bits <= 4 ? 4 : 8; }
+
+// Bytes of weights, scales and biases as the integer model's file holds them.
 std::int64_t parameter_bytes(const Graph& graph);
 
 }  // namespace steelyard::deploy

@@ -37,9 +37,6 @@ std::string activation_name(kernels::Activation activation) {
   return "none";
 }
 
-// Bits that a code takes in the file.
-int stored_bits(int bits) { return bits <= 2 ? 2 : bits <= 4 ? 4 : 8; }
-
 Tensor pack(const Weights& weights) {
   const int bits = stored_bits(weights.bits);
   const Tensor& codes = weights.weight;

@@ -78,7 +78,7 @@ std::int64_t parameter_bytes(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (!node.weights) continue;
     const Weights& w = *node.weights;
-    const int bits = w.has_codes() ? (w.bits <= 4 ? 4 : 8) : 32;
+    const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
     bytes += (w.weight.size() * bits + 7) / 8;
     bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float));
     if (w.bias.defined()) bytes += w.bias.bytes();

@@ -49,20 +49,24 @@ void Interpreter::execute(std::vector<Tensor>& values, bool keep) const {
                                 ", got " + std::string(dtype_name(inputs.dtype())) + " " +
                                 shape_string(inputs.shape()));
   }
-  const std::int64_t batch = inputs.dim(0);
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node& node = graph_.nodes[i];
-    const Value& output = graph_.values[node.output];
-    Shape shape = output.shape;
-    shape.insert(shape.begin(), batch);
-    values[node.output] =
-        Tensor::empty(shape, output.quantization ? output.quantization->dtype : DType::kF32);
-    const Operands operands{graph_, node, values};
-    if (engine_ == Engine::kReference || !run_fast(operands)) run_reference(operands);
+    values[node.output] = run_node(node, values);
     for (const std::size_t input : node.inputs) {
       if (!keep && last_reader_[input] == i) values[input] = Tensor();
     }
   }
+}
+
+Tensor Interpreter::run_node(const Node& node, const std::vector<Tensor>& values) const {
+  const Value& output = graph_.values[node.output];
+  Shape shape = output.shape;
+  shape.insert(shape.begin(), values[node.inputs[0]].dim(0));
+  Tensor result =
+      Tensor::empty(shape, output.quantization ? output.quantization->dtype : DType::kF32);
+  const Operands operands{graph_, node, values, result};
+  if (engine_ == Engine::kReference || !run_fast(operands)) run_reference(operands);
+  return result;
 }
 
 }  // namespace steelyard::deploy

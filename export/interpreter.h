@@ -27,6 +27,9 @@ class Interpreter {
   Tensor run_raw(const Tensor& inputs) const;
   // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32.
   std::vector<Tensor> run_all(const Tensor& inputs) const;
+  // The output of one node of the graph, from `values` for its inputs: as run_all() gives them, of
+  // one batch.
+  Tensor run_node(const Node& node, const std::vector<Tensor>& values) const;
 
  private:
   void execute(std::vector<Tensor>& values, bool keep) const;

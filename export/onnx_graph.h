@@ -70,6 +70,7 @@ class OnnxNodes {
   void add_linear_map(const Node& node, const std::string& output);
   void add_pool(const Node& node, const std::string& output);
   void add_average_of_codes(const Node& node, const std::string& output);
+  void expect_computable_average(const Node& node) const;
   void add_activation(kernels::Activation activation, const std::string& input,
                       const std::string& output);
 

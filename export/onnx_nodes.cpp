@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <cmath>
 
 #include "export/onnx_graph.h"
@@ -58,7 +60,9 @@ void OnnxNodes::add_operation(const Node& node, const std::string& output) {
     case Op::kConcat: {
       std::vector<std::string> parts;
       for (const std::size_t part : node.inputs) parts.push_back(tensor(part));
-      set_attribute(onnx_.add("Concat", parts, output), "axis", 1);  // channels or features
+      const std::size_t rank = graph_.values[node.output].shape.size();
+      const std::size_t axis = rank == 3 ? 1 : rank;  // an image's channels, else the last
+      set_attribute(onnx_.add("Concat", parts, output), "axis", static_cast<std::int64_t>(axis));
       return;
     }
     case Op::kRelu:
@@ -103,6 +107,7 @@ void OnnxNodes::add_pool(const Node& node, const std::string& output) {
     set_window(pool, node.pool);
     set_attribute(pool, "count_include_pad", 1);
   } else {
+    if (codes) expect_computable_average(node);
     const std::string image = node.name + "/image";  // [N, C, 1, 1]
     onnx_.add("GlobalAveragePool", {input}, image);
     std::string flat = image;
@@ -111,6 +116,18 @@ void OnnxNodes::add_pool(const Node& node, const std::string& output) {
       quantize_and_back(node, image, image, flat);
     }
     set_attribute(onnx_.add("Flatten", {flat}, output), "axis", 1);
+  }
+}
+
+// What ONNX Runtime takes for a QLinearGlobalAveragePool (1.30, MLAS); it fails on others.
+void OnnxNodes::expect_computable_average(const Node& node) const {
+  const Value& in = graph_.values[node.inputs[0]];
+  const float multiplier =
+      kernels::global_average_multiplier(in.quantization->scale, in.shape[0] * in.shape[1],
+                                         graph_.values[node.output].quantization->scale);
+  if (multiplier < 0x1p-32F || multiplier >= 256) {
+    refuse_onnx(node, fmt::format("ONNX Runtime takes multipliers from 2^-32 to 256, its is {}",
+                                  multiplier));
   }
 }
 

@@ -4,8 +4,11 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -27,54 +30,78 @@ constexpr std::uint64_t kMaxMessageBytes = 1 << 20;
 constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 
-// Arguments: model, inputs, outputs, shape of the inputs. Inputs and outputs are raw f32.
+// Arguments: the model, the shape of the inputs. Inputs come in and outputs go out as raw f32; what
+// a library prints goes to standard error.
 constexpr const char* kScript = R"py(
+import os
 import sys
+outputs = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
 import numpy
 import onnxruntime
 options = onnxruntime.SessionOptions()
-options.log_severity_level = 3
+options.log_severity_level = 4
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-inputs = numpy.fromfile(sys.argv[2], numpy.float32).reshape([int(n) for n in sys.argv[4].split(",")])
+inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
 name = session.get_inputs()[0].name
-with open(sys.argv[3], "wb") as outputs:
-    for begin in range(0, len(inputs), 500):
-        outputs.write(session.run(None, {name: inputs[begin:begin + 500]})[0].astype(numpy.float32).tobytes())
+for begin in range(0, len(inputs), 500):
+    outputs.write(session.run(None, {name: inputs[begin:begin + 500]})[0].astype(numpy.float32).tobytes())
+outputs.close()
 )py";
 
-class TemporaryFolder {
+// A file without a name: nothing of it stays behind, however this program ends.
+class ScratchFile {
  public:
-  TemporaryFolder() {
+  ScratchFile() {
     std::string name = (std::filesystem::temp_directory_path() / "steelyard-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) {
-      throw std::system_error(errno, std::generic_category(), name);
-    }
-    path_ = name;
+    descriptor_ = mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), name);
+    unlink(name.c_str());
   }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+  ~ScratchFile() { close(descriptor_); }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  int descriptor() const { return descriptor_; }
+
+  std::uint64_t size() const {
+    struct stat info = {};
+    return fstat(descriptor_, &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::filesystem::path operator/(const char* name) const { return path_ / name; }
+
+  void fill(const void* data, std::uint64_t bytes) const {
+    transfer(bytes, [&](std::uint64_t at) {
+      return pwrite(descriptor_, static_cast<const char*>(data) + at, bytes - at,
+                    static_cast<off_t>(at));
+    });
+  }
+  void read(void* into, std::uint64_t bytes) const {
+    transfer(bytes, [&](std::uint64_t at) {
+      return pread(descriptor_, static_cast<char*>(into) + at, bytes - at, static_cast<off_t>(at));
+    });
+  }
+  // What a program wrote; nothing when that is no message.
+  std::string message() const {
+    if (size() > kMaxMessageBytes) return "";
+    std::string text(size(), '\0');
+    read(text.data(), text.size());
+    return text;
+  }
 
  private:
-  std::filesystem::path path_;
-};
+  template <typename F>
+  static void transfer(std::uint64_t bytes, const F& f) {
+    for (std::uint64_t at = 0; at < bytes;) {
+      const ssize_t done = f(at);
+      if (done == 0) errno = EIO;
+      if (done <= 0 && errno != EINTR) {
+        throw std::system_error(errno, std::generic_category(), "a temporary file");
+      }
+      if (done > 0) at += static_cast<std::uint64_t>(done);
+    }
+  }
 
-struct Finished {
-  bool ok = false;
-  std::string output;
-  std::string errors;
+  int descriptor_ = -1;
 };
-
-// What a program wrote; nothing when that is no message.
-std::string read_message(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::file_size(path, ignored) > kMaxMessageBytes) return "";
-  return read_file(path, kMaxMessageBytes);
-}
 
 // Whether the child ended by itself with status 0. Past the limit it is killed.
 bool succeeds(pid_t child, std::optional<std::chrono::seconds> limit) {
@@ -95,25 +122,21 @@ bool succeeds(pid_t child, std::optional<std::chrono::seconds> limit) {
 }
 
 // Runs a program to its end; one that cannot be started has not succeeded.
-Finished run_program(const std::vector<std::string>& command,
-                     std::optional<std::chrono::seconds> limit = std::nullopt) {
-  const TemporaryFolder folder;
-  const std::string out = (folder / "stdout").string();
-  const std::string err = (folder / "stderr").string();
+bool run_program(const std::vector<std::string>& command, const ScratchFile& input,
+                 const ScratchFile& output, const ScratchFile& errors,
+                 std::optional<std::chrono::seconds> limit = std::nullopt) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_adddup2(&actions, input.descriptor(), 0);
+  posix_spawn_file_actions_adddup2(&actions, output.descriptor(), 1);
+  posix_spawn_file_actions_adddup2(&actions, errors.descriptor(), 2);
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   pid_t child = 0;
   const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return {false, "", std::generic_category().message(error)};
-  const bool ok = succeeds(child, limit);
-  return {ok, read_message(out), read_message(err)};
+  return error == 0 && succeeds(child, limit);
 }
 
 std::string last_line(const std::string& text) {
@@ -121,6 +144,20 @@ std::string last_line(const std::string& text) {
   if (end == std::string::npos) return "";
   const std::size_t begin = text.find_last_of('\n', end);
   return text.substr(begin + 1, end - begin);
+}
+
+// What Python died of: the lines behind its last traceback, as one.
+std::string exception_text(const std::string& errors) {
+  std::size_t begin = errors.rfind("Traceback (");
+  if (begin == std::string::npos) return last_line(errors);
+  do {
+    begin = errors.find('\n', begin);
+    if (begin == std::string::npos) return last_line(errors);
+    ++begin;
+  } while (begin < errors.size() && errors[begin] == ' ');
+  std::string text = errors.substr(begin, errors.find_last_not_of("\n ") + 1 - begin);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
 }
 
 // [N, H, W, C] as [N, C, H, W]; rank 2 as it is.
@@ -142,11 +179,14 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
   }
   for (const std::string& candidate : candidates) {
     if (candidate.empty()) continue;
-    const Finished found = run_program(
+    const ScratchFile input;
+    const ScratchFile output;
+    const ScratchFile errors;
+    const bool ran = run_program(
         {candidate, "-c", "import numpy, onnxruntime; print('found', onnxruntime.__version__)"},
-        kSearchLimit);
-    const std::string line = last_line(found.output);
-    if (found.ok && line.starts_with(kFound)) {
+        input, output, errors, kSearchLimit);
+    const std::string line = last_line(output.message());
+    if (ran && line.starts_with(kFound)) {
       return OnnxRuntime{candidate, printable(line.substr(kFound.size()))};
     }
   }
@@ -155,27 +195,25 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs) {
-  const TemporaryFolder folder;
   const Tensor x = channels_first(inputs);
   std::string shape;
   for (const std::int64_t size : x.shape()) {
     if (!shape.empty()) shape += ',';
     shape += std::to_string(size);
   }
-  write_file_atomic(folder / "inputs",
-                    {static_cast<const char*>(x.raw()), static_cast<std::size_t>(x.bytes())});
-  const Finished run =
-      run_program({runtime.python, "-c", kScript, model.string(), (folder / "inputs").string(),
-                   (folder / "outputs").string(), shape});
-  if (!run.ok) {
+  const ScratchFile input;
+  const ScratchFile output;
+  const ScratchFile errors;
+  input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
+  if (!run_program({runtime.python, "-c", kScript, model.string(), shape}, input, output, errors)) {
+    constexpr std::size_t kMaxTextBytes = 600;
     throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + printable(model.string()) +
-                             ": " + printable(last_line(run.errors)));
+                             ": " + printable(exception_text(errors.message()), kMaxTextBytes));
   }
-  const InputFile file(folder / "outputs");
   const std::int64_t batch = inputs.dim(0);
-  const auto floats = static_cast<std::int64_t>(file.size() / sizeof(float));
+  const auto floats = static_cast<std::int64_t>(output.size() / sizeof(float));
   Tensor outputs = Tensor::empty({batch, batch == 0 ? 0 : floats / batch});
-  file.read(0, outputs.raw(), static_cast<std::uint64_t>(outputs.bytes()));
+  output.read(outputs.raw(), static_cast<std::uint64_t>(outputs.bytes()));
   return outputs;
 }
 

@@ -8,15 +8,16 @@
 
 namespace steelyard::deploy {
 
-// A node with the tensors of the batch: inputs are there, the output is to be filled.
+// A node with the tensors of the batch: inputs are among `values`, the result is to be filled.
 struct Operands {
   const Graph& graph;
   const Node& node;
   const std::vector<Tensor>& values;
+  const Tensor& result;
 
   const Tensor& input(std::size_t i) const { return values[node.inputs[i]]; }
   const Value& input_value(std::size_t i) const { return graph.values[node.inputs[i]]; }
-  const Tensor& output() const { return values[node.output]; }
+  const Tensor& output() const { return result; }
   const Value& output_value() const { return graph.values[node.output]; }
 };
 

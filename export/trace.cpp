@@ -1,6 +1,8 @@
 #include "export/trace.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -158,6 +160,7 @@ class GraphBuilder {
       if (node.inputs.size() != 1 || !index_.contains(operation.inputs[0].node().get())) {
         refuse(operation, "with computed weights has no deployed form");
       }
+      require_finite(operation);
       node.weights = weights_of(operation);
     } else if (node.inputs.size() != operation.inputs.size()) {
       refuse(operation, "with a constant has no deployed form");
@@ -184,6 +187,18 @@ class GraphBuilder {
     index_.emplace(operation.output.node().get(), value);
     trace_.values[value] = operation.output;
     return true;
+  }
+
+  // The codes of NaN and infinities would hide them.
+  static void require_finite(const TracedOperation& operation) {
+    for (std::size_t i = 1; i < operation.inputs.size(); ++i) {
+      const Variable& parameter = operation.inputs[i];
+      if (!parameter.defined()) continue;
+      const auto values = parameter.value().span<float>();
+      if (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) {
+        refuse(operation, "has a weight or bias that is not finite");
+      }
+    }
   }
 
   std::string unique_name(const TracedOperation& operation) {

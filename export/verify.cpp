@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <span>
 
 #include "export/trace.h"
@@ -41,26 +42,92 @@ void count_differences(const Tensor& a, const Tensor& b, ValueComparison& compar
   }
 }
 
-void compare(const Variable& trained, const Value& trained_value, const Tensor& deployed,
-             const Value& deployed_value, ValueComparison& comparison) {
-  comparison.elements += deployed.size();
-  const auto codes = qat::quantized(trained);
-  if (!codes) {
-    count_differences<float>(trained.value(), deployed, comparison);
-  } else if (trained_value.quantization != deployed_value.quantization) {
-    comparison.differing += deployed.size();  // equal codes would stand for other values
-  } else {
-    qat::visit_codes(deployed.dtype(), [&](auto* tag) {
-      count_differences<qat::CodeOf<decltype(tag)>>(codes->codes, deployed, comparison);
-    });
-  }
+Tensor codes_or_floats(const Variable& variable) {
+  const auto codes = qat::quantized(variable);
+  return codes ? codes->codes : variable.value();
 }
 
-// Whether row[at] is the largest, or as large up to the rounding of a runtime that adds in float.
-bool is_largest(std::span<const float> row, std::size_t at) {
+bool equal_bytes(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() &&
+         std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+double largest_magnitude(const Tensor& values) {
+  double largest = 0;
+  for (const float x : values.span<float>()) largest = std::max(largest, std::abs(double{x}));
+  return largest;
+}
+
+// What two orders of a sum of floats may make of it, for the largest value of the tensor.
+double rounding_of(const Graph& graph, const Node& node, const Tensor& values) {
+  const bool float_average = (node.op == Op::kAvgPool2d || node.op == Op::kGlobalAvgPool) &&
+                             !graph.values[node.output].quantization;
+  if (!float_average && !(node.weights && !node.weights->integer())) return 0;
+  constexpr double kRounding = 1e-3;
+  return kRounding * largest_magnitude(values);
+}
+
+// What training made of the node's inputs, and what the deployed model makes of the same.
+void compare(const Graph& trained, const Graph& deployed, const Node& node, const Tensor& expected,
+             const Tensor& got, ValueComparison& comparison) {
+  ValueComparison batch;
+  double allowed = 0;
+  if (!comparison.quantized) {
+    count_differences<float>(expected, got, batch);
+    allowed = rounding_of(deployed, node, expected);
+  } else if (trained.values[node.output].quantization !=
+             deployed.values[node.output].quantization) {
+    batch.differing = got.size();  // equal codes would stand for other values
+    allowed = -1;
+  } else {
+    qat::visit_codes(got.dtype(), [&](auto* tag) {
+      count_differences<qat::CodeOf<decltype(tag)>>(expected, got, batch);
+    });
+  }
+  comparison.elements += got.size();
+  comparison.differing += batch.differing;
+  comparison.mismatch |= batch.differing > 0 && !(batch.largest <= allowed);
+  comparison.largest =
+      std::isnan(batch.largest) ? batch.largest : std::max(comparison.largest, batch.largest);
+}
+
+// Runs a batch from end to end and compares every node's output with training's. Gives the model's
+// output.
+Tensor run_and_compare(const Interpreter& interpreter, const Trace& trained, const Tensor& inputs,
+                       std::vector<ValueComparison>& comparisons) {
+  const Graph& graph = interpreter.graph();
+  std::vector<Tensor> expected;
+  for (const Variable& value : trained.values) expected.push_back(codes_or_floats(value));
+  std::vector<Tensor> deployed(expected.size());
+  deployed[graph.input] = inputs;
+  comparisons[graph.input].elements += inputs.size();
+  for (const Node& node : graph.nodes) {
+    deployed[node.output] = interpreter.run_node(node, deployed);
+    const bool same_inputs =
+        std::all_of(node.inputs.begin(), node.inputs.end(),
+                    [&](std::size_t i) { return equal_bytes(deployed[i], expected[i]); });
+    compare(trained.graph, graph, node, expected[node.output],
+            same_inputs ? deployed[node.output] : interpreter.run_node(node, expected),
+            comparisons[node.output]);
+  }
+  return dequantized(graph.values[graph.output], deployed[graph.output]);
+}
+
+// Whether the class of `theirs` has the largest output of `ours`, or one as large up to the
+// rounding of a runtime that adds in float.
+bool same_class(std::span<const float> ours, std::span<const float> theirs) {
   constexpr float kRounding = 1e-5F;
-  const auto [lo, hi] = std::minmax_element(row.begin(), row.end());
-  return row[at] >= *hi - kRounding * std::max(std::abs(*lo), std::abs(*hi));
+  std::int64_t at = 0;
+  kernels::argmax_rows(1, static_cast<std::int64_t>(theirs.size()), theirs.data(), &at);
+  const auto [lo, hi] = std::minmax_element(ours.begin(), ours.end());
+  return ours[static_cast<std::size_t>(at)] >=
+         *hi - kRounding * std::max(std::abs(*lo), std::abs(*hi));
+}
+
+bool are_close(std::span<const float> ours, std::span<const float> theirs, double distance) {
+  return std::equal(ours.begin(), ours.end(), theirs.begin(), [&](double a, double b) {
+    return std::abs(a - b) <= distance || (std::isnan(a) && std::isnan(b));
+  });
 }
 
 LoaderOptions plain_batches(const Interpreter& interpreter, std::int64_t batch_size) {
@@ -74,7 +141,7 @@ LoaderOptions plain_batches(const Interpreter& interpreter, std::int64_t batch_s
 
 const ValueComparison* Verification::first_mismatch() const {
   for (const ValueComparison& value : values) {
-    if (value.quantized && value.differing > 0) return &value;
+    if (value.mismatch) return &value;
   }
   return nullptr;
 }
@@ -87,6 +154,12 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
     result.values.push_back({.name = value.name, .quantized = value.quantization.has_value()});
   }
   result.samples = std::min(samples, dataset.size());
+  const Shape& sample = graph.values[graph.input].shape;
+  const Shape& given = dataset.inputs.shape();
+  if (!std::equal(given.begin() + 1, given.end(), sample.begin(), sample.end())) {
+    throw InputError("verify: the deployed model takes inputs " + shape_string(sample) +
+                     ", the dataset has " + shape_string({given.begin() + 1, given.end()}));
+  }
   const LoaderOptions options = plain_batches(interpreter, std::min(batch_size, result.samples));
   std::vector<std::int64_t> first(static_cast<std::size_t>(result.samples));
   for (std::size_t i = 0; i < first.size(); ++i) first[i] = static_cast<std::int64_t>(i);
@@ -94,6 +167,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   result.inputs = normalized(chosen.inputs, options.normalization);
   Shape output_shape = graph.values[graph.output].shape;
   output_shape.insert(output_shape.begin(), result.samples);
+  result.trained_outputs = Tensor::empty(output_shape);
   result.outputs = Tensor::empty(output_shape);
   std::int64_t trained_correct = 0;
   std::int64_t deployed_correct = 0;
@@ -101,17 +175,15 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
     const Batch batch = make_batch(chosen, options, 0, b);
     const Trace trained = trace(model, batch.inputs, graph.name);
     require_same_network(trained.graph, graph);
-    const std::vector<Tensor> deployed = interpreter.run_all(batch.inputs);
-    for (std::size_t i = 0; i < deployed.size(); ++i) {
-      compare(trained.values[i], trained.graph.values[i], deployed[i], graph.values[i],
-              result.values[i]);
-    }
-    const Tensor outputs = dequantized(graph.values[graph.output], deployed[graph.output]);
-    std::copy_n(
-        outputs.data<float>(), outputs.size(),
-        result.outputs.data<float>() + b * options.batch_size * (outputs.size() / outputs.dim(0)));
+    const Tensor expected = trained.values[graph.output].value();
+    const Tensor outputs = run_and_compare(interpreter, trained, batch.inputs, result.values);
+    const std::int64_t first_element = b * options.batch_size * (outputs.size() / outputs.dim(0));
+    std::copy_n(expected.data<float>(), outputs.size(),
+                result.trained_outputs.data<float>() + first_element);
+    std::copy_n(outputs.data<float>(), outputs.size(),
+                result.outputs.data<float>() + first_element);
     if (chosen.classes == 0) continue;
-    trained_correct += count_correct(trained.values[graph.output].value(), batch.targets);
+    trained_correct += count_correct(expected, batch.targets);
     deployed_correct += count_correct(outputs, batch.targets);
   }
   if (chosen.classes != 0) {
@@ -124,7 +196,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   return result;
 }
 
-OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other) {
+OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other, bool classifies) {
   if (deployed.size() != other.size() || deployed.dim(0) != other.dim(0)) {
     throw std::runtime_error("[verify] expected outputs " + shape_string(deployed.shape()) +
                              ", got " + shape_string(other.shape()));
@@ -132,14 +204,14 @@ OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other) {
   ValueComparison values;
   count_differences<float>(deployed, other, values);
   const std::int64_t samples = deployed.dim(0);
-  const std::int64_t width = samples == 0 ? 0 : deployed.size() / samples;
-  std::vector<std::int64_t> classes(static_cast<std::size_t>(samples));
-  kernels::argmax_rows(samples, width, other.data<float>(), classes.data());
+  const auto width = static_cast<std::size_t>(samples == 0 ? 0 : deployed.size() / samples);
+  const double close = 0.01 * largest_magnitude(deployed);
   std::int64_t same = 0;
   for (std::int64_t i = 0; i < samples; ++i) {
-    const auto row = deployed.span<float>().subspan(static_cast<std::size_t>(i * width),
-                                                    static_cast<std::size_t>(width));
-    same += is_largest(row, static_cast<std::size_t>(classes[static_cast<std::size_t>(i)]));
+    const auto first = static_cast<std::size_t>(i) * width;
+    const auto ours = deployed.span<float>().subspan(first, width);
+    const auto theirs = other.span<float>().subspan(first, width);
+    same += classifies ? same_class(ours, theirs) : are_close(ours, theirs, close);
   }
   return {deployed.size(), values.differing, values.largest,
           samples == 0 ? 100.0 : 100.0 * static_cast<double>(same) / static_cast<double>(samples)};
@@ -155,15 +227,22 @@ std::string to_string(const Verification& verification) {
       codes += value.elements;
     }
     if (value.differing == 0) continue;
-    text += fmt::format("{}: {} of {} {} differ, by at most {}\n", value.name, value.differing,
-                        value.elements, value.quantized ? "codes" : "floats", value.largest);
+    text += fmt::format("{}: {} of {} {} differ, by at most {}{}\n", value.name, value.differing,
+                        value.elements, value.quantized ? "codes" : "floats", value.largest,
+                        value.mismatch ? "" : " (rounding)");
+  }
+  ValueComparison ends;
+  count_differences<float>(verification.trained_outputs, verification.outputs, ends);
+  if (ends.differing > 0) {
+    text += fmt::format("from end to end {} of {} outputs differ, by at most {}\n", ends.differing,
+                        verification.outputs.size(), ends.largest);
   }
   const ValueComparison* first = verification.first_mismatch();
   if (first == nullptr) {
     text += fmt::format("0 of {} codes differ, in {} quantized tensors over {} samples\n", codes,
                         tensors, verification.samples);
   } else {
-    text += fmt::format("the first quantized tensor that differs is {}\n", first->name);
+    text += fmt::format("the first tensor that differs is {}\n", first->name);
   }
   return text;
 }

@@ -1,4 +1,8 @@
 // Proof that a deployed model computes what was trained: every tensor, code by code.
+//
+// Each operation is judged on the values that training gave it. So a model of integers is the same
+// from end to end, and behind an operation that sums floats, where the two may round differently,
+// the integers are still compared exactly.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +22,21 @@ struct ValueComparison {
   std::int64_t elements = 0;
   std::int64_t differing = 0;
   double largest = 0;  // difference: of codes, or of f32 values
+  // Whether a difference is more than what the order of a sum of floats explains.
+  bool mismatch = false;
 };
 
 struct Verification {
   std::vector<ValueComparison> values;  // in the order of the graph
   std::int64_t samples = 0;
-  Tensor inputs;   // f32, preprocessed [samples, ...]
-  Tensor outputs;  // f32, of the deployed model
+  Tensor inputs;           // f32, preprocessed [samples, ...]
+  Tensor trained_outputs;  // f32, of training's forward
+  Tensor outputs;          // f32, of the deployed model from end to end
   // Percent, for class targets.
   std::optional<double> trained_top1;
   std::optional<double> deployed_top1;
 
-  // The first quantized tensor with a differing code, or null.
+  // The first tensor that is not what training computed, or null.
   const ValueComparison* first_mismatch() const;
 };
 
@@ -42,12 +49,14 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
 struct OutputComparison {
   std::int64_t elements = 0;
   std::int64_t differing = 0;
-  double largest = 0;    // difference of two values
-  double agreement = 0;  // percent of samples whose largest output is the same, rounding aside
+  double largest = 0;  // difference of two values
+  // Percent of the samples whose largest output is the same, rounding aside; where the outputs
+  // are no scores of classes, of those that differ by at most a hundredth of the largest output.
+  double agreement = 0;
 };
 // Both f32 of one size, outputs of one sample beside each other. Throws std::runtime_error on other
 // sizes.
-OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other);
+OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other, bool classifies);
 
 // A line per tensor that differs, or one that says that none does.
 std::string to_string(const Verification& verification);

@@ -137,6 +137,11 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
 
 Variable flatten_codes(const Variable& x) {
   if (x.shape().size() == 2) return x;
+  if (x.shape().size() != 4) {
+    throw std::invalid_argument(
+        "[quantized_flatten] expected input [N, H, W, C] or [N, features], got " +
+        shape_string(x.shape()));
+  }
   const auto codes = quantized(x);
   const std::int64_t batch = x.dim(0);
   const std::int64_t channels = x.dim(-1);

@@ -1,9 +1,13 @@
 #include "recipes/deployment.h"
 
+#include <algorithm>
+#include <stdexcept>
+
 #include "export/graph_file.h"
 #include "export/trace.h"
 #include "framework/error.h"
 #include "framework/files.h"
+#include "qat/calibrate.h"
 #include "qat/prepare.h"
 
 namespace steelyard {
@@ -36,6 +40,27 @@ deploy::Graph deployed_graph(Experiment& experiment) {
   graph.preprocessing = {experiment.test().inputs.dtype(), experiment.normalization()};
   graph.classifies = experiment.test().classes > 0;
   return graph;
+}
+
+void require_exportable(const Experiment& experiment, const Registries& registries) {
+  const std::vector<std::string>& formats = experiment.recipe().exports.formats;
+  if (formats.empty()) return;
+  const std::string place = experiment.place("export", "formats");
+  if (std::find(formats.begin(), formats.end(), "onnx") != formats.end() &&
+      !deploy::can_write_onnx()) {
+    fail_at(place, "export.formats: this build writes no ONNX files");
+  }
+  Shape one = experiment.test().inputs.shape();
+  one[0] = 1;
+  const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
+  qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
+  try {
+    deploy::trace(*model, Tensor::zeros(one), experiment.recipe().name);
+  } catch (const InputError& error) {
+    fail_at(place, error.what());
+  } catch (const std::invalid_argument&) {
+    // Depends on the weights (sums that can overflow): the trained ones are judged when they are.
+  }
 }
 
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format) {

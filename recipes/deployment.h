@@ -16,6 +16,10 @@ namespace steelyard {
 // deployed form.
 deploy::Graph deployed_graph(Experiment& experiment);
 
+// Throws InputError at the recipe's place where it asks for exports that its model cannot have: an
+// operation without deployed form, ONNX in a build without. To be called before training.
+void require_exportable(const Experiment& experiment, const Registries& registries);
+
 // Where a format lies in an export folder: "safetensors" is model.safetensors.
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);
 

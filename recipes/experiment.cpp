@@ -247,8 +247,7 @@ void Experiment::require_batches(std::string_view table, std::string_view key,
 void Experiment::require_trainable_last_batch(const Registries& registries) {
   if (train_.size() % recipe_.data.batch_size != 1 && recipe_.data.batch_size != 1) return;
   const NoGradGuard no_grad;
-  std::optional<qat::Plan> plan;
-  const std::shared_ptr<Module> model = make_model(registries, std::nullopt, plan);
+  const std::shared_ptr<Module> model = make_trial_model(registries);
   Shape one = sample_shape(train_);
   one.insert(one.begin(), 1);
   if (recipe_.calibrate) {
@@ -265,6 +264,11 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
                 std::to_string(train_.size()) + " training samples for the last batch, on which " +
                 "the model cannot train: " + error.what());
   }
+}
+
+std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registries) const {
+  std::optional<qat::Plan> plan;
+  return make_model(registries, std::nullopt, plan);
 }
 
 Loss Experiment::loss() const {

@@ -64,6 +64,10 @@ class Experiment {
   void calibrate(std::int64_t batches);
   // Loss and accuracy on the test set.
   Metrics evaluate_test();
+  // Another model of the recipe, with random weights, for trials that change its state.
+  std::shared_ptr<Module> make_trial_model(const Registries& registries) const;
+  // Where the recipe has the key, else where its table is.
+  std::string place(std::string_view table, std::string_view key) const;
 
  private:
   void load_data(const Registries& registries);
@@ -79,8 +83,6 @@ class Experiment {
                                      const std::optional<std::string>& checkpoint,
                                      std::optional<qat::Plan>& plan) const;
   std::unique_ptr<TrainerCallback> make_schedule(Module& model) const;
-  // Where the recipe has the key, else where its table is.
-  std::string place(std::string_view table, std::string_view key) const;
 
   Recipe recipe_;
   Dataset train_, validation_, test_;

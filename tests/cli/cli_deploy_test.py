@@ -3,10 +3,13 @@ import os
 import random
 import re
 import shutil
+import signal
 import struct
+import subprocess
+import time
 import unittest
 
-from cli_test import LAYERS, QUANTIZE, SGD, Case, write_dataset, write_safetensors
+from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case, write_dataset, write_safetensors
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
 
@@ -88,6 +91,44 @@ class Deploy(Case):
         self.assertNotIn("class", by_checkpoint)
         self.assertEqual(by_checkpoint, self.succeed("predict", run, data, "--with", "integer"))
 
+    def test_with_belongs_to_a_run(self):
+        run = self.trained("run", "export.formats=[safetensors]")
+        model = os.path.join(run, "export", "model.safetensors")
+        data = os.path.join(self.data, "test.safetensors")
+        for form in ("checkpoint", "onnx"):
+            self.fail_with(2, f"{model}: is no run's folder: --with {form} needs one",
+                           arguments=["predict", model, data, "--with", form])
+        self.succeed("predict", model, data, "--with", "integer")
+
+    def test_ctrl_c_leaves_no_temporary_files(self):
+        run = self.trained("run")
+        self.succeed("export", run)
+        os.makedirs(self.path("tmp"))
+        python = self.path("python")  # waits, as a search or a long run does
+        with open(python, "w") as file:
+            file.write("#!/bin/sh\necho $$ >started\nexec sleep 100\n")
+        os.chmod(python, 0o755)
+        process = subprocess.Popen([PROGRAM, "verify", run, "--python", python], cwd=self.folder,
+                                   stdout=subprocess.DEVNULL, start_new_session=True,
+                                   env={**os.environ, "TMPDIR": self.path("tmp")})
+        while process.poll() is None and not os.path.exists(self.path("started")):
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        self.assertNotEqual(process.wait(60), 0)
+        self.assertTrue(os.path.exists(self.path("started")))
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+
+    def test_says_all_that_onnx_runtime_said(self):
+        run = self.trained("run", "export.formats=[safetensors]")
+        with open(self.path(run, "export", "model.onnx"), "w"):
+            pass
+        with open(self.path("python"), "w") as file:
+            file.write("#!/bin/sh\ncase $2 in *found*) echo found 9.9; exit;; esac\n"
+                       "printf 'Traceback (most):\\n  File x\\n    y\\nBad: input\\n got 3\\nfix it\\n' >&2; exit 1\n")
+        os.chmod(self.path("python"), 0o755)
+        self.fail_with(1, "ONNX Runtime 9.9: run/export/model.onnx: Bad: input  got 3 fix it",
+                       arguments=["verify", run, "--python", self.path("python")])
+
     def test_a_python_that_is_none(self):
         run = self.trained("run")
         self.succeed("export", run)
@@ -116,7 +157,7 @@ class Deploy(Case):
         self.succeed("export", "b", "--format", "safetensors")
         result = self.run_program("verify", "a", "--model", "b/export/model.safetensors")
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
-        self.assertIn("the first quantized tensor that differs is input_quantizer", result.stdout)
+        self.assertIn("the first tensor that differs is input_quantizer", result.stdout)
 
     def test_tensorrt_profile(self):
         run = self.trained("run", "export.profile=tensorrt", "quantize.groups.0.activations.symmetric=true")
@@ -132,6 +173,16 @@ class Deploy(Case):
         run = self.trained("run", "export.formats=[safetensors]")
         self.assertTrue(os.path.isfile(self.path(run, "export", "model.safetensors")))
         self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ")
+
+    def test_what_cannot_be_exported_is_refused_before_training(self):
+        body = LAYERS.replace("{type: ReLU}", "{type: GELU}") + SHORT + QUANTIZE
+        self.succeed("validate", self.recipe(body))
+        recipe = self.recipe(body + "export: {formats: [safetensors]}\n")
+        for verb in ("validate", "train"):
+            result = self.fail_with(2, "recipe.yaml:24:19: ", "export: 2: the operation gelu has no deployed form",
+                                    arguments=[verb, recipe])
+            self.assertEqual(result.stdout, "")
+        self.assertFalse(os.path.exists(self.path("runs")))
 
     def test_refusals(self):
         self.trained("float", body=LAYERS + SHORT)

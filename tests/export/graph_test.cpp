@@ -130,13 +130,30 @@ TEST(Validate, NamesJoinsThatDoNotFit) {
 
 TEST(Graph, CountsPackedParameters) {
   Graph graph = a_graph();
-  std::int64_t bytes = 0;
-  for (const Node& node : graph.nodes) {
-    if (node.weights) {
-      bytes += (node.weights->weight.size() + 1) / 2 + 4 * 2 * node.weights->weight.dim(0);
+  for (const int bits : {2, 4, 5}) {
+    std::int64_t bytes = 0;
+    for (Node& node : graph.nodes) {
+      if (!node.weights) continue;
+      node.weights->bits = bits;
+      const std::int64_t codes_a_byte = bits == 2 ? 4 : bits == 4 ? 2 : 1;
+      bytes += (node.weights->weight.size() + codes_a_byte - 1) / codes_a_byte +
+               4 * 2 * node.weights->weight.dim(0);
     }
+    EXPECT_EQ(parameter_bytes(graph), bytes) << bits << " bits";
   }
-  EXPECT_EQ(parameter_bytes(graph), bytes);
+}
+
+TEST(Validate, FlattensImagesAndFeaturesOnly) {
+  Graph graph;
+  graph.values = {{"input", {5, 8}, {}}, {"flat", {40}, {}}};
+  Node flatten;
+  flatten.name = "flat";
+  flatten.inputs = {0};
+  flatten.output = 1;
+  graph.nodes = {flatten};
+  graph.output = 1;
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(graph); }),
+            "[graph] flat (flatten): expected an image or features, got [5, 8]");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -56,10 +57,10 @@ TEST_F(Onnx, EqualGraphsGiveEqualBytes) {
 
 TEST_F(Onnx, SaysHowTheInputIsMade) {
   Graph graph = network(8);
-  graph.preprocessing = {DType::kU8, {{0.5F, 0.5F, 1.F}, {0.25F, 0.25F, 2.F}}};
+  graph.preprocessing = {DType::kU8, {{0.5F, 0.5F, 1.5F}, {0.25F, 0.5F, 2.0F}}};
   EXPECT_TRUE(
       holds(written(graph),
-            R"({"dtype":"u8","scale":"1/255","mean":[0.5,0.5,1.0],"stddev":[0.25,0.25,2.0]})"));
+            R"({"dtype":"u8","scale":"1/255","mean":[0.5,0.5,1.5],"stddev":[0.25,0.5,2.0]})"));
 }
 
 // ir_version (field 1) is the file's first.
@@ -81,7 +82,7 @@ TEST_F(Onnx, RefusesWhatIsNotFinite) {
   graph.values[2].quantization->scale = NAN;
   EXPECT_TRUE(holds(refusal(graph), "expected a finite scale above 0, got nan"));
   graph = network(8);
-  graph.preprocessing.normalization = {{0, 0, INFINITY}, {1, 1, 1}};
+  graph.preprocessing.normalization = {{0, INFINITY, 0}, {1, 1, 1}};
   EXPECT_TRUE(holds(refusal(graph), "the normalisation is not finite"));
 
   qat::QuantizeConfig partly = w8a8();
@@ -106,6 +107,29 @@ TEST_F(Onnx, RefusesWhatHasNoForm) {
   OnnxOptions small;
   small.max_bytes = 5000;
   EXPECT_TRUE(holds(refusal(network(8), small), "an ONNX file holds at most 5000 bytes"));
+}
+
+// ONNX Runtime loads such a file and fails in its first run.
+TEST_F(Onnx, RefusesAveragesThatOnnxRuntimeCannotCompute) {
+  Rng rng(2);
+  Graph graph =
+      trace(*quantized_model(testing::residual_net(rng), w8a8()), images(1, 1), "n").graph;
+  const auto pool = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                 [](const Node& node) { return node.name == "pool"; });
+  const Value& in = graph.values[pool->inputs[0]];
+  const auto set_multiplier = [&](float multiplier) {
+    graph.values[pool->output].quantization->scale =
+        in.quantization->scale / static_cast<float>(in.shape[0] * in.shape[1]) / multiplier;
+  };
+  for (const float fits : {254.0F, 1e-9F}) {
+    set_multiplier(fits);
+    EXPECT_FALSE(written(graph).empty());
+    std::filesystem::remove(path_);
+  }
+  for (const float fails : {260.0F, 1e-10F}) {
+    set_multiplier(fails);
+    EXPECT_TRUE(holds(refusal(graph), "ONNX Runtime takes multipliers from 2^-32 to 256"));
+  }
 }
 
 TEST_F(Onnx, RefusesRowsOfFeaturesThatAreImages) {

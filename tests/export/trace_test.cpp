@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "export/interpreter.h"
 #include "framework/error.h"
 #include "framework/ops/add.h"
@@ -149,6 +151,21 @@ TEST(Trace, RefusesConstantsAndComputedWeights) {
               trace(product, Tensor::zeros({3, 4}), "net");
             }),
             "export: the model: the operation linear with computed weights has no deployed form");
+}
+
+// Their codes are 0 and saturated: nothing behind the trace could see them.
+TEST(Trace, RefusesParametersThatAreNotFinite) {
+  for (const char* name : {"weight", "bias"}) {
+    Rng rng(1);
+    const auto model = quantized_model(testing::every_layer(rng), w8a8());
+    for (NamedParameter& parameter : model->named_parameters()) {
+      if (parameter.name != std::string("conv2.") + name) continue;
+      parameter.variable.value().data<float>()[1] = parameter.name.ends_with("t") ? NAN : INFINITY;
+    }
+    EXPECT_EQ(message_of<InputError>([&] { trace(*model, images(1, 1), "net"); }),
+              "export: conv2: the operation quantized_conv2d has a weight or bias that is not "
+              "finite");
+  }
 }
 
 TEST(Trace, RefusesWhatHasNoDeployedForm) {

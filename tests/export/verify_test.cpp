@@ -5,6 +5,7 @@
 
 #include "framework/error.h"
 #include "tests/export/export_support.h"
+#include "tests/support/gradcheck.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -91,6 +92,64 @@ TEST(Verify, EqualCodesOfAnotherScaleAreNoMatch) {
   EXPECT_EQ(f.run().first_mismatch()->name, "fc");
 }
 
+// A first layer in float, as many recipes have it, whose norm takes a mean of 1000 away: training
+// rounds in the middle of that, the deployed layer has the norm folded in. The codes behind it flip
+// here and there, and every operation is right.
+TEST(Verify, AFloatLayerInFrontIsNoMismatch) {
+  Rng rng(2);
+  const auto bn = testing::norm(6, 1);
+  for (float& mean : bn->running_mean().span<float>()) mean += 1000;
+  const auto first = testing::conv(3, 6, 3, 1, rng);
+  for (float& bias : first->bias().value().span<float>()) bias = 1000;
+  auto net = std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"first", first},
+                                {"bn", bn},
+                                {"conv", testing::conv(6, 6, 3, 1, rng)},
+                                {"pool", std::make_shared<GlobalAvgPool>()},
+                                {"fc", std::make_shared<Linear>(LinearOptions{6, 7}, rng)}});
+  qat::PreparedModel prepared = [&] {
+    qat::QuantizeConfig config = w8a8();
+    config.ignore = {"first"};
+    return qat::prepare(net, config);
+  }();
+  ForwardContext calibrating{.calibrating = true};
+  prepared.model->forward(Variable(images(40, 3)), calibrating);
+  const Graph graph = trace(*prepared.model, images(1, 1), "net").graph;
+  const Tensor inputs = images(40, 3);
+  const Dataset data{inputs, Tensor::zeros({40}, DType::kI64), 7};
+
+  const Verification result = verify(*prepared.model, Interpreter(graph), data, 40, 16);
+  EXPECT_EQ(result.first_mismatch(), nullptr) << to_string(result);
+  EXPECT_NE(to_string(result).find("floats differ, by at most"), std::string::npos);
+  EXPECT_NE(to_string(result).find("from end to end"), std::string::npos)
+      << "no code flipped: the test shows nothing";
+}
+
+// Outputs that stay float are sums of integers (profile tensorrt) or of floats (a last layer that
+// is ignored): neither may be another's.
+TEST(Verify, SeesFloatLogitsOfAnotherModel) {
+  qat::QuantizeConfig ignoring = w8a8();
+  ignoring.ignore = {"fc"};
+  for (const qat::QuantizeConfig& config : {testing::tensorrt(8), ignoring}) {
+    Rng rng(2);
+    const auto model = quantized_model(testing::residual_net(rng), config);
+    Graph graph = trace(*model, images(1, 1), "net").graph;
+    const Dataset data{images(9, 3), Tensor::zeros({9}, DType::kI64), 7};
+    EXPECT_EQ(verify(*model, Interpreter(graph), data, 9, 4).first_mismatch(), nullptr);
+    Weights& fc = *graph.nodes.back().weights;
+    fc.weight = fc.weight.clone();
+    if (fc.integer()) {
+      ++fc.weight.span<std::int8_t>()[3];
+    } else {
+      fc.weight.span<float>()[3] += 0.05F;
+    }
+    const Verification result = verify(*model, Interpreter(graph), data, 9, 4);
+    ASSERT_NE(result.first_mismatch(), nullptr) << to_string(result);
+    EXPECT_EQ(result.first_mismatch()->name, "fc");
+    EXPECT_FALSE(result.first_mismatch()->quantized);
+  }
+}
+
 TEST(Verify, RefusesAnotherNetwork) {
   Fixture f;
   Rng rng(2);
@@ -102,10 +161,26 @@ TEST(Verify, RefusesAnotherNetwork) {
 TEST(Verify, ClassesThatDifferByRoundingAgree) {
   const Tensor ours = Tensor::from<float>({1.0F, 1.0F, 0.0F, 0.5F}, {2, 2});
   const Tensor tie = Tensor::from<float>({1.0F, 1.0000001F, 0.0F, 0.5F}, {2, 2});
-  EXPECT_EQ(compare_outputs(ours, tie).agreement, 100.0);
-  EXPECT_EQ(compare_outputs(ours, tie).differing, 1);
+  EXPECT_EQ(compare_outputs(ours, tie, true).agreement, 100.0);
+  EXPECT_EQ(compare_outputs(ours, tie, true).differing, 1);
   const Tensor wrong = Tensor::from<float>({1.0F, 1.0F, 0.5F, 0.4F}, {2, 2});
-  EXPECT_EQ(compare_outputs(ours, wrong).agreement, 50.0);
+  EXPECT_EQ(compare_outputs(ours, wrong, true).agreement, 50.0);
+}
+
+// Values of a regression have no largest that could agree: a row of one always would.
+TEST(Verify, OutputsThatAreNoScoresAgreeByTheirValues) {
+  const Tensor ours = Tensor::from<float>({1.0F, -2.0F, 0.5F, 0.0F}, {4, 1});
+  const Tensor close = Tensor::from<float>({1.01F, -2.0F, 0.485F, 0.0F}, {4, 1});
+  EXPECT_EQ(compare_outputs(ours, close, false).agreement, 100.0);
+  const Tensor wrong = Tensor::from<float>({1.01F, -2.0F, 0.6F, NAN}, {4, 1});
+  EXPECT_EQ(compare_outputs(ours, wrong, false).agreement, 50.0);
+}
+
+TEST(Verify, RefusesInputsOfAnotherShape) {
+  Fixture f;
+  f.data = {Tensor::zeros({9, 4, 4, 3}), Tensor::zeros({9}, DType::kI64), 7};
+  EXPECT_EQ(testing::message_of<InputError>([&] { f.run(); }),
+            "verify: the deployed model takes inputs [9, 8, 3], the dataset has [4, 4, 3]");
 }
 
 }  // namespace

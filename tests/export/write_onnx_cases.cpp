@@ -73,6 +73,31 @@ class Writer {
   std::filesystem::path folder_;
 };
 
+// Codes of rows [5, 8], joined with their rectified selves along the 8.
+Graph joined_rows() {
+  const Quantization narrow{0.02F, 90, {0, 255}, DType::kU8};
+  const Quantization wide{0.03F, 0, {0, 255}, DType::kU8};
+  Graph graph;
+  graph.name = "rows";
+  graph.values = {{"input", {5, 8}, {}},
+                  {"codes", {5, 8}, narrow},
+                  {"relu", {5, 8}, narrow},
+                  {"join", {5, 16}, wide}};
+  const auto add = [&](Op op, std::vector<std::size_t> inputs) {
+    Node node;
+    node.op = op;
+    node.output = graph.nodes.size() + 1;
+    node.name = graph.values[node.output].name;
+    node.inputs = std::move(inputs);
+    graph.nodes.push_back(node);
+  };
+  add(Op::kQuantize, {0});
+  add(Op::kRelu, {1});
+  add(Op::kConcat, {1, 2});
+  graph.output = 3;
+  return graph;
+}
+
 void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   const Writer writer(folder);
   const std::string no_floats = "Conv Gemm Add AveragePool GlobalAveragePool FusedConv FusedGemm";
@@ -102,6 +127,8 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("concat_w4", testing::concat_net, w8a8(4), close);
   writer.write_network("concat_tensorrt", testing::concat_net, testing::tensorrt(8), close,
                        tensorrt);
+  writer.write("rows", joined_rows(), testing::random_tensor({40, 5, 8}, 7, DType::kF32),
+               {true, "QLinearConcat", "Concat"});
   qat::QuantizeConfig partly = w8a8();
   partly.ignore = {"fc2", "conv2"};
   writer.write_network("partly_float", testing::every_layer, partly, floats);

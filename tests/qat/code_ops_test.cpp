@@ -68,6 +68,13 @@ TEST(CodeOps, MaxPoolAndFlattenCommuteWithDequantization) {
   }
 }
 
+// As the float operation does: there is no order of channels to go by.
+TEST(CodeOps, FlattenRefusesWhatIsNoImage) {
+  const Quantized q({2, 5, 3}, 1, false);
+  EXPECT_THROW(flatten_codes(q.x), std::invalid_argument);
+  EXPECT_THROW(flatten(Variable(q.x.value())), std::invalid_argument);
+}
+
 TEST(CodeOps, ActivationsClampTheCodes) {
   const Quantized q({100}, 4, true, 20);
   for (const auto activation : {kernels::Activation::kRelu, kernels::Activation::kRelu6}) {
