@@ -153,14 +153,16 @@ class Stages(Helpers):
         teacher = self.path("float", "last.safetensors")
         schedule = ("schedule: {bits: [{until: 2, weights: 8}, {until: 4, weights: 4}], "
                     "fake_quant: {from: 0, activations_from: 1}}\n")
-        for method in ("ste", "lsq", "pact"):
+        # Scales of 8 bits are small: with the weights' own learning rate they diverge on this model.
+        for method in ("ste", "lsq, scale_lr: 0.02", "pact"):
             body = (LAYERS + SGD.replace("epochs: 6", f"epochs: 6, ema: {{decay: 0.99}}, distill: {{checkpoint: {teacher}}}")
                     + QUANTIZE.replace("num_bits: 8", "num_bits: 3") + f"  algorithm: {{method: {method}}}\n"
-                    + "  oscillations: {momentum: 0.1, damping: {}, freeze_threshold: {}}\n" + schedule)
-            self.resumes(method, body, steps=(5, 17, 18, 19, 30, 36, 54))
-            self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
+                    + "  oscillations: {momentum: 0.1, damping: {}, freeze_threshold: {start: 0.3, end: 0.15}}\n" + schedule)
+            run = method.split(",")[0]
+            self.resumes(run, body, steps=(5, 18, 19, 36, 54))
+            self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ")
             # The averaged latent began anew with the last width: it is near the trained one.
-            tensors = tensors_of(self.path(method, "last.safetensors"))
+            tensors = tensors_of(self.path(run, "last.safetensors"))
             name = "fc.weight_quantizer.learned_scale"
             if name in tensors:
                 for averaged, trained in zip(floats(tensors[name]), floats(tensors[name + "/trained"])):
