@@ -92,7 +92,7 @@ class LearnedQuantizerFunction : public Function {
     const ParameterGradients own = parameter_gradients(use_, values_(), grad_output);
     grads[1] = own.scale;
     for (std::size_t c = 0; c < use_.scales.size(); ++c) {
-      grads[1].data<float>()[c] *= use_.scales[c] / use_.initial[c];
+      grads[1].data<float>()[c] *= std::min(1.0F, use_.scales[c] / use_.initial[c]);
     }
     if (grads.size() > 2) grads[2] = own.zero_point;
     return grads;
@@ -107,7 +107,7 @@ class LearnedQuantizerFunction : public Function {
 
 float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range) {
   const double s0 = initial;
-  const double scale = s0 * std::exp((static_cast<double>(latent) - s0) / s0);
+  const double scale = latent >= initial ? latent : s0 * std::exp((latent - s0) / s0);
   return kernels::bounded_scale<float>(std::max<double>(scale, floor), range.qmax - range.qmin);
 }
 

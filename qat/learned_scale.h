@@ -12,9 +12,9 @@
 
 namespace steelyard::qat {
 
-// The scale of a latent v that began at s0 > 0: s0 * exp((v - s0) / s0). Positive whatever v is,
-// and v itself to first order around s0, so that v moves as LSQ's scale does. Kept within the
-// limits of scales (kernels/qparams.h) and above `floor`.
+// The scale of a latent v that began at s0 > 0: v itself from s0 on, s0 * exp((v - s0) / s0) below.
+// Positive whatever v is, smooth at s0, and no step makes it larger than LSQ's own scale. Kept
+// within the limits of scales (kernels/qparams.h) and above `floor`.
 float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range);
 
 // The quantizer of one recorded use, as it was in the forward pass.
@@ -28,7 +28,7 @@ struct LearnedUse {
 };
 
 // Makes `output`, the quantized form of `input`, hand gradients to the latents of its quantizer:
-// d latent = ds * s / s0 with ds, dz of NUMERICS (of clipped values alone for PACT), from the real
+// d latent = ds * min(1, s / s0) with ds, dz of NUMERICS (of clipped values alone for PACT), from the real
 // f32 values before quantization. `values` is called in backward. The input's gradient is the
 // output's where the packed mask has a one; all of it without a mask. zero_point is undefined where
 // it does not learn.

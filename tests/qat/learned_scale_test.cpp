@@ -76,7 +76,9 @@ TEST(LearnedScale, IsPositiveForEveryLatentAndTheLatentAtFirst) {
   const kernels::CodeRange range{-8, 7};
   const float s0 = 0.013F;
   EXPECT_FLOAT_EQ(scale_of_latent(s0, s0, 0, range), s0);
-  EXPECT_NEAR((scale_of_latent(s0 * 1.001F, s0, 0, range) - s0) / (s0 * 0.001), 1, 0.01);
+  EXPECT_NEAR((scale_of_latent(s0 * 0.999F, s0, 0, range) - s0) / (s0 * -0.001), 1, 0.01);
+  EXPECT_EQ(scale_of_latent(0.014F, s0, 0, range), 0.014F);
+  EXPECT_EQ(scale_of_latent(5, s0, 0, range), 5) << "a large step is no larger than LSQ's";
   for (const float latent : {-1e30F, -1.0F, 0.0F, 1e-30F, 1.0F, 1e30F}) {
     const float scale = scale_of_latent(latent, s0, 0, range);
     EXPECT_GE(scale, std::numeric_limits<float>::min()) << latent;
