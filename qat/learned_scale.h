@@ -28,10 +28,10 @@ struct LearnedUse {
 };
 
 // Makes `output`, the quantized form of `input`, hand gradients to the latents of its quantizer:
-// d latent = ds * min(1, s / s0) with ds, dz of NUMERICS (of clipped values alone for PACT), from the real
-// f32 values before quantization. `values` is called in backward. The input's gradient is the
-// output's where the packed mask has a one; all of it without a mask. zero_point is undefined where
-// it does not learn.
+// d latent = ds * min(1, s / s0) with ds, dz of NUMERICS (of clipped values alone for PACT), from
+// the real f32 values before quantization. `values` is called in backward. The input's gradient is
+// the output's where the packed mask has a one; all of it without a mask. zero_point is undefined
+// where it does not learn.
 Variable record_learned(Variable output, const Variable& input, Tensor mask,
                         std::function<Tensor()> values, LearnedUse use, const Variable& scale,
                         const Variable& zero_point);

@@ -72,6 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"resnet", "fashion-mnist-resnet-w8a8", kOrt},
                       Case{"resnet_w4a8", "fashion-mnist-resnet-w8a8", kW4},
                       Case{"resnet_tensorrt", "fashion-mnist-resnet-w8a8", kTensorrt},
+                      Case{"cnn_w4a4_lsq", "fashion-mnist-cnn-w4a4-lsq", kOrt},
+                      Case{"cnn_w4a8_progressive", "fashion-mnist-cnn-w4a8-progressive", kOrt},
                       Case{"mobilenet", "fashion-mnist-mobilenet-w8a8", kOrt},
                       Case{"mobilenet_w4a8", "fashion-mnist-mobilenet-w8a8", kW4},
                       Case{"mobilenet_tensorrt", "fashion-mnist-mobilenet-w8a8", kTensorrt}),

@@ -329,12 +329,13 @@ TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
     const Recipe recipe = load_recipe(std::string(preset.name), {}, registry);
     EXPECT_EQ(recipe.name, preset.name);
     EXPECT_FALSE(preset.description.empty());
-    EXPECT_EQ(recipe.quantize.has_value(), preset.name.ends_with("-w8a8"));
+    EXPECT_EQ(recipe.quantize.has_value(), !preset.name.ends_with("-float"));
     Rng rng(1);
     EXPECT_TRUE(build_model(recipe.model, {28, 28, 1}, 10, rng, registry));
     names.emplace_back(preset.name);
   }
-  EXPECT_THAT(names, ElementsAre("fashion-mnist-cnn-float", "fashion-mnist-cnn-w8a8",
+  EXPECT_THAT(names, ElementsAre("fashion-mnist-cnn-float", "fashion-mnist-cnn-w4a4-lsq",
+                                 "fashion-mnist-cnn-w4a8-progressive", "fashion-mnist-cnn-w8a8",
                                  "fashion-mnist-mlp-float", "fashion-mnist-mlp-w8a8",
                                  "fashion-mnist-mobilenet-float", "fashion-mnist-mobilenet-w8a8",
                                  "fashion-mnist-resnet-float", "fashion-mnist-resnet-w8a8"));
