@@ -165,6 +165,8 @@ std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensiti
   YamlNode quantize = yaml_table({});
   if (run.quantize) {
     quantize = *document.find("quantize");
+    // The way to the run's own widths.
+    if (YamlNode* schedule = document.find("schedule")) remove_entry(*schedule, "bits");
   } else {
     YamlNode path = yaml_scalar(sensitivity.checkpoint.string());
     path.quoted = true;

@@ -211,14 +211,17 @@ TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
   const std::string text =
       with(with(kQuantizedRecipe, "weights: {}", "weights: {strategy: tensor, observer: min_max}"),
            "activations: {num_bits: 4}", "activations: {observer: percentile, percentile: 99}") +
-      "init: {checkpoint: base.safetensors}\n";
-  const Recipe run = parse_recipe(text, "r.yaml", {}, registry);
+      "init: {checkpoint: base.safetensors}\nschedule: {bits: [{until: 1, activations: 8}]}\n";
+  const Recipe run =
+      parse_recipe(with(text, "observer: percentile", "num_bits: 4, observer: percentile"),
+                   "r.yaml", {}, registry);
   const Sensitivity all = two_layers();
   const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 8}, 8);
   const Recipe recipe =
       parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
   EXPECT_EQ(recipe.init_checkpoint, "base.safetensors");
   EXPECT_EQ(recipe.quantize->algorithm_method, "ste");
+  EXPECT_TRUE(recipe.schedule.bits.empty());
   EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.001);
   ASSERT_EQ(recipe.quantize->groups.size(), 1U);
   const QuantizeGroupSpec& group = recipe.quantize->groups[0];
