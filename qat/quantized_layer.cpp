@@ -22,16 +22,17 @@ std::vector<double> largest_biases(const Tensor& bias, std::int64_t scales) {
   return largest;
 }
 
-// int32 codes of the bias, undefined without one; NaN and infinite ones are counted, since their
-// codes would hide them.
+// int32 codes of the bias, undefined without one; NaN and infinite ones are counted and have code
+// 0, since a code would hide them, and the largest would overflow the sum.
 Tensor quantize_biases(const Variable& bias, const std::vector<float>& scales,
                        FakeQuantize& weight_quantizer) {
   if (!bias.defined()) return {};
   Tensor codes = Tensor::empty(bias.shape(), DType::kI32);
   for (std::size_t o = 0; o < scales.size(); ++o) {
     const float b = bias.value().data<float>()[o];
-    if (!std::isfinite(b)) weight_quantizer.add_non_finite(1);
-    codes.data<std::int32_t>()[o] = kernels::quantize_bias(b, scales[o]);
+    const bool finite = std::isfinite(b);
+    if (!finite) weight_quantizer.add_non_finite(1);
+    codes.data<std::int32_t>()[o] = finite ? kernels::quantize_bias(b, scales[o]) : 0;
   }
   return codes;
 }
