@@ -40,13 +40,6 @@ class Helpers(Case):
             self.assertEqual(self.summary(run)["final"], self.summary(name)["final"])
         return recipe
 
-    def metrics(self, run):
-        with open(self.path(run, "metrics.jsonl")) as file:
-            lines = [json.loads(line) for line in file]
-        for line in lines:
-            line.pop("seconds", None)
-        return lines
-
     def rejected(self, body, *fragments, more=()):
         self.fail_with(2, *fragments, arguments=["train", self.recipe(body), *more])
 

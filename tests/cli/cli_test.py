@@ -121,6 +121,14 @@ class Case(unittest.TestCase):
         with open(self.path(run, "summary.json")) as file:
             return json.load(file)
 
+    def metrics(self, run):
+        """The lines without what differs between equal runs."""
+        with open(self.path(run, "metrics.jsonl")) as file:
+            lines = [json.loads(line) for line in file]
+        for line in lines:
+            line.pop("seconds", None)
+        return lines
+
 
 class Usage(Case):
     def test_no_or_unknown_verb(self):
@@ -328,13 +336,6 @@ class Resume:
             self.assertEqual(self.metrics(run), self.metrics("whole"), f"resumed from step {step}")
             self.assertEqual(self.summary(run)["best"], self.summary("whole")["best"])
             shutil.rmtree(self.path(run))
-
-    def metrics(self, run):
-        with open(self.path(run, "metrics.jsonl")) as file:
-            lines = [json.loads(line) for line in file]
-        for line in lines:
-            line.pop("seconds", None)
-        return lines
 
 
 class ResumeFloat(Resume, Case):
