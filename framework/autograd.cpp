@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "framework/on_device.h"
 #include "framework/tape_trace.h"
 #include "kernels/elementwise.h"
 
@@ -17,7 +18,9 @@ Tensor add_tensors(const Tensor& a, const Tensor& b) {
   Tensor sum = Tensor::empty(a.shape(), a.dtype(), a.device());
   visit_floating(a.dtype(), "backward", [&](auto zero) {
     using T = decltype(zero);
-    kernels::add<T>(a.size(), a.data<T>(), b.data<T>(), sum.data<T>());
+    on_device(a.device(), [&](auto&... queue) {
+      kernels::add<T>(queue..., a.size(), a.data<T>(), b.data<T>(), sum.data<T>());
+    });
   });
   return sum;
 }
@@ -90,7 +93,7 @@ void Variable::backward() const {
   if (!impl_ || shape_size(shape()) != 1) {
     throw std::invalid_argument("[backward] needs one element or an explicit gradient");
   }
-  backward(Tensor::full(shape(), 1.0, dtype()));
+  backward(Tensor::full(shape(), 1.0, dtype(), value().device()));
 }
 
 void Variable::backward(const Tensor& grad_output) const {

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "framework/error.h"
+#include "kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
 
@@ -12,16 +13,24 @@ std::string device_name(Device device) {
 }
 
 Device resolve_device(std::string_view name) {
-  if (name == "auto" || name == "cpu") return Device{};
+  if (name == "cpu") return Device{};
+  if (name == "auto") return Device{};
+  const std::string_view digits = name.starts_with("cuda:") ? name.substr(5) : std::string_view();
   const bool has_index =
-      name.starts_with("cuda:") && name.size() > 5 && name.size() < 9 &&
-      std::all_of(name.begin() + 5, name.end(), [](unsigned char c) { return std::isdigit(c); });
-  if (name == "cuda" || has_index) {
-    throw DeviceError("device '" + std::string(name) +
-                      "' is not available: this version trains on the CPU only");
+      !digits.empty() && digits.size() < 4 &&
+      std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); });
+  if (name != "cuda" && !has_index) {
+    throw InputError("unknown device '" + std::string(name) +
+                     "': expected auto, cpu, cuda or cuda:N");
   }
-  throw InputError("unknown device '" + std::string(name) +
-                   "': expected auto, cpu, cuda or cuda:N");
+  const int index = has_index ? std::stoi(std::string(digits)) : 0;
+  const int count = kernels::cuda_device_count();
+  if (index >= count) {
+    throw DeviceError("device '" + std::string(name) + "' is not available: " +
+                      (count == 0 ? kernels::cuda_absence()
+                                  : "this machine has " + std::to_string(count) + " CUDA devices"));
+  }
+  return {Device::Kind::kCuda, index};
 }
 
 }  // namespace steelyard

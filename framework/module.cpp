@@ -107,4 +107,10 @@ void clear_gradients(const Module& module) {
   for (NamedParameter& p : module.named_parameters()) p.variable.clear_grad();
 }
 
+void move_to(const Module& module, Device device) {
+  clear_gradients(module);
+  for (const NamedParameter& p : module.named_parameters()) p.variable.value().move_to(device);
+  for (const NamedBuffer& b : module.named_buffers()) b.tensor.move_to(device);
+}
+
 }  // namespace steelyard

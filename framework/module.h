@@ -101,4 +101,8 @@ std::string join_path(const std::string& prefix, const std::string& name);
 // Marks every gradient as absent.
 void clear_gradients(const Module& module);
 
+// Moves all parameters and buffers, and whatever shares their storage, to a device. Gradients are
+// cleared.
+void move_to(const Module& module, Device device);
+
 }  // namespace steelyard

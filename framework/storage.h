@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 
 #include "framework/device.h"
 
@@ -16,8 +17,14 @@ struct AllocatorStats {
   std::int64_t cached_bytes = 0;  // free blocks kept for reuse
 };
 
+// A device's memory is used up; the message says how much was asked and is held.
+class OutOfMemory : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // One block of memory on a device, 64-byte aligned; returned to the allocator's cache on
-// destruction. Size 0 gives a null pointer.
+// destruction. Size 0 gives a null pointer. Throws OutOfMemory.
 class Storage {
  public:
   Storage(std::size_t bytes, Device device);
@@ -28,6 +35,8 @@ class Storage {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  // Copies the bytes to another device and stays there: everything that shares this storage moves.
+  void move_to(Device device);
 
  private:
   void* data_ = nullptr;
@@ -35,9 +44,14 @@ class Storage {
   Device device_;
 };
 
-AllocatorStats allocator_stats();
-void reset_allocator_peak();
-// Returns every cached free block to the operating system.
-void release_cached_memory();
+AllocatorStats allocator_stats(Device device = {});
+void reset_allocator_peak(Device device = {});
+// Returns every cached free block to the operating system or the driver.
+void release_cached_memory(Device device = {});
+
+// Copies bytes from one device's memory to another's, or within one. The source may be used again
+// when this returns, the copy is seen by what is queued later.
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device,
+                std::size_t bytes);
 
 }  // namespace steelyard

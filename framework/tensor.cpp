@@ -1,11 +1,12 @@
 #include "framework/tensor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 
 #include "framework/half.h"
+#include "framework/on_device.h"
+#include "kernels/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -56,7 +57,7 @@ void require_floating(DType dtype) {
 
 Tensor from_half(const Tensor& half, DType dtype) {
   require_floating(dtype);
-  Tensor t = Tensor::empty(half.shape(), DType::kF64, half.device());
+  Tensor t = Tensor::empty(half.shape(), DType::kF64, Device{});
   const auto* in = static_cast<const std::uint16_t*>(half.raw());
   double* out = t.data<double>();
   for (std::int64_t i = 0; i < half.size(); ++i) out[i] = decode_half(half.dtype(), in[i]);
@@ -66,7 +67,7 @@ Tensor from_half(const Tensor& half, DType dtype) {
 Tensor to_half(const Tensor& tensor, DType dtype) {
   require_floating(tensor.dtype());
   const Tensor wide = tensor.dtype() == DType::kF64 ? tensor : tensor.to(DType::kF64);
-  Tensor t = Tensor::empty(tensor.shape(), dtype, tensor.device());
+  Tensor t = Tensor::empty(tensor.shape(), dtype);
   const double* in = wide.data<double>();
   auto* out = static_cast<std::uint16_t*>(t.raw());
   for (std::int64_t i = 0; i < t.size(); ++i) out[i] = encode_half(dtype, in[i]);
@@ -106,14 +107,13 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   }
   t.shape_ = std::move(shape);
   t.dtype_ = dtype;
-  t.device_ = device;
   t.storage_ = std::make_shared<Storage>(static_cast<std::size_t>(bytes), device);
   return t;
 }
 
 Tensor Tensor::zeros(Shape shape, DType dtype, Device device) {
   Tensor t = empty(std::move(shape), dtype, device);
-  if (t.bytes() > 0) std::memset(t.raw(), 0, static_cast<std::size_t>(t.bytes()));
+  t.fill(0);
   return t;
 }
 
@@ -159,6 +159,7 @@ double Tensor::item() const {
     throw std::invalid_argument("[tensor] item() needs one element, shape is " +
                                 shape_string(shape_));
   }
+  if (device().kind != Device::Kind::kCpu) return to(Device{}).item();
   double value = 0;
   visit_dtype(dtype_, "item", [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
@@ -179,16 +180,17 @@ Tensor Tensor::reshape(Shape shape) const {
 
 Tensor Tensor::clone() const {
   if (!defined()) return {};
-  Tensor t = empty(shape_, dtype_, device_);
+  Tensor t = empty(shape_, dtype_, device());
   t.copy_from(*this);
   return t;
 }
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return clone();
+  if (device().kind != Device::Kind::kCpu) return to(Device{}).to(dtype).to(device());
   if (is_half(dtype_)) return from_half(*this, dtype);
   if (is_half(dtype)) return to_half(*this, dtype);
-  Tensor t = empty(shape_, dtype, device_);
+  Tensor t = empty(shape_, dtype);
   visit_dtype(dtype_, "to", [&](auto* from_tag) {
     using From = std::remove_pointer_t<decltype(from_tag)>;
     visit_dtype(dtype, "to", [&](auto* to_tag) {
@@ -207,14 +209,34 @@ void Tensor::copy_from(const Tensor& other) const {
         "[copy_from] expected " + shape_string(shape_) + " " + std::string(dtype_name(dtype_)) +
         ", got " + shape_string(other.shape_) + " " + std::string(dtype_name(other.dtype_)));
   }
-  if (bytes() > 0) std::memcpy(raw(), other.raw(), static_cast<std::size_t>(bytes()));
+  copy_bytes(raw(), device(), other.raw(), other.device(), static_cast<std::size_t>(bytes()));
+}
+
+Tensor Tensor::to(Device device) const {
+  if (!defined() || device == this->device()) return *this;
+  Tensor t = empty(shape_, dtype_, device);
+  t.copy_from(*this);
+  return t;
+}
+
+void Tensor::move_to(Device device) const {
+  if (defined()) storage_->move_to(device);
 }
 
 void Tensor::fill(double value) const {
+  if (is_half(dtype_)) {
+    return copy_from(full(shape_, value, DType::kF64).to(dtype_).to(device()));
+  }
   visit_dtype(dtype_, "fill", [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
-    T* out = data<T>();
-    std::fill(out, out + size_, static_cast<T>(value));
+    using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+    auto* out = static_cast<Stored*>(raw());
+    const auto stored = static_cast<Stored>(static_cast<T>(value));
+    if (device().kind == Device::Kind::kCpu) {
+      std::fill(out, out + size_, stored);
+    } else {
+      kernels::fill(cuda_queue(device()), size_, stored, out);
+    }
   });
 }
 
@@ -224,6 +246,12 @@ void Tensor::require_dtype(DType dtype) const {
     throw std::invalid_argument("[tensor] expected dtype " + std::string(dtype_name(dtype)) +
                                 ", got " + std::string(dtype_name(dtype_)));
   }
+}
+
+void Tensor::require_cpu(const char* op) const {
+  if (device().kind == Device::Kind::kCpu) return;
+  throw std::invalid_argument(std::string("[") + op + "] expected a tensor on the CPU, got " +
+                              device_name(device()));
 }
 
 void throw_not_floating(const char* op, DType dtype) {

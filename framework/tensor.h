@@ -52,10 +52,11 @@ class Tensor {
   std::int64_t size() const { return size_; }
   std::int64_t bytes() const;
   DType dtype() const { return dtype_; }
-  Device device() const { return device_; }
+  Device device() const { return storage_ ? storage_->device() : Device{}; }
 
-  // Typed memory; throws std::invalid_argument when T is not the tensor's dtype. A Tensor is a
-  // handle: constness of the handle does not protect the elements.
+  // Typed memory, the device's (span(): the CPU's only); throws std::invalid_argument when T is not
+  // the tensor's dtype. A Tensor is a handle: constness of the handle does not protect the
+  // elements.
   template <typename T>
   T* data() const {
     require_dtype(DTypeOf<T>::value);
@@ -63,10 +64,11 @@ class Tensor {
   }
   template <typename T>
   std::span<T> span() const {
+    require_cpu("span");
     return {data<T>(), static_cast<std::size_t>(size_)};
   }
   void* raw() const { return storage_ ? storage_->data() : nullptr; }
-  // The only element as double; throws unless size() == 1.
+  // The only element as double; throws unless size() == 1. Waits for a GPU.
   double item() const;
 
   // The same storage under another shape of equal size.
@@ -75,19 +77,23 @@ class Tensor {
   // Conversion by value; the same dtype gives a clone. f16 and bf16 convert to and from the
   // floating dtypes only, rounded to nearest even.
   Tensor to(DType dtype) const;
-  // Copies the elements of a tensor of equal shape and dtype into this storage.
+  // The elements on another device; on its own device the tensor itself.
+  Tensor to(Device device) const;
+  // Moves the storage: every handle that shares it is on `device` afterwards.
+  void move_to(Device device) const;
+  // Copies the elements of a tensor of equal shape and dtype, from any device, into this storage.
   void copy_from(const Tensor& other) const;
   void fill(double value) const;
   bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
 
  private:
   void require_dtype(DType dtype) const;
+  void require_cpu(const char* op) const;
 
   std::shared_ptr<Storage> storage_;
   Shape shape_;
   std::int64_t size_ = 0;
   DType dtype_ = DType::kF32;
-  Device device_;
 };
 
 // Calls f with a value of the tensor's floating C++ type: visit_floating(t, "op", [&](auto zero)

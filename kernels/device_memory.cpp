@@ -29,7 +29,9 @@ DeviceBuffer::DeviceBuffer(DeviceType device, std::size_t bytes)
     : device_(device),
       memory_(device == DeviceType::kCpu ? ::operator new(bytes, kAlignment)
                                          : cuda_allocate(bytes)),
-      bytes_(bytes) {}
+      bytes_(bytes) {
+  if (memory_ == nullptr && bytes > 0) throw std::bad_alloc();
+}
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
     : device_(other.device_),
@@ -57,7 +59,7 @@ void DeviceBuffer::copy_from_host(const void* host, std::size_t bytes) {
   if (device_ == DeviceType::kCpu) {
     std::memcpy(memory_, host, bytes);
   } else {
-    cuda_copy_to_device(memory_, host, bytes);
+    cuda_copy_to_device({}, memory_, host, bytes);
   }
 }
 
@@ -67,7 +69,7 @@ void DeviceBuffer::copy_to_host(void* host, std::size_t bytes) const {
   if (device_ == DeviceType::kCpu) {
     std::memcpy(host, memory_, bytes);
   } else {
-    cuda_copy_to_host(host, memory_, bytes);
+    cuda_copy_to_host({}, host, memory_, bytes);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda_queue.h"
+
 namespace steelyard::kernels {
 
 template <typename T>
@@ -84,5 +86,21 @@ struct AdamWStep {
 template <typename T>
 void adamw_update(std::int64_t n, const AdamWStep& step, const T* grad, T* exp_avg, T* exp_avg_sq,
                   T* param);
+
+// The same on a GPU.
+template <typename T>
+void add(const CudaQueue& queue, std::int64_t n, const T* a, const T* b, T* y);
+template <typename T>
+void multiply(const CudaQueue& queue, std::int64_t n, const T* a, const T* b, T* y);
+template <typename T>
+void scale(const CudaQueue& queue, std::int64_t n, const T* x, T factor, T* y);
+template <typename T>
+void relu_forward(const CudaQueue& queue, std::int64_t n, const T* x, T ceiling, T* y);
+template <typename T>
+void relu_backward(const CudaQueue& queue, std::int64_t n, const T* y, const T* grad_y, T ceiling,
+                   T* grad_x);
+// For every integer type of tensors too, bool as std::uint8_t.
+template <typename T>
+void fill(const CudaQueue& queue, std::int64_t n, T value, T* y);
 
 }  // namespace steelyard::kernels

@@ -31,7 +31,9 @@ Variable add(const Variable& a, const Variable& b) {
   Tensor y = Tensor::empty(a.shape(), a.dtype(), a.value().device());
   visit_floating(a.dtype(), "add", [&](auto zero) {
     using T = decltype(zero);
-    kernels::add<T>(y.size(), a.value().data<T>(), b.value().data<T>(), y.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::add<T>(queue..., y.size(), a.value().data<T>(), b.value().data<T>(), y.data<T>());
+    });
   });
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<AddFunction>(), {a, b});

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "framework/autograd.h"
+#include "framework/on_device.h"
 
 namespace steelyard::ops {
 

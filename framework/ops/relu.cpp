@@ -24,8 +24,10 @@ class ReluFunction : public Function {
     Tensor grad_x = Tensor::empty(y.shape(), y.dtype(), y.device());
     visit_floating(y.dtype(), op_name(ceiling_), [&](auto zero) {
       using T = decltype(zero);
-      kernels::relu_backward<T>(y.size(), y.data<T>(), grad_output.data<T>(),
-                                static_cast<T>(ceiling_), grad_x.data<T>());
+      on_device(y.device(), [&](auto&... queue) {
+        kernels::relu_backward<T>(queue..., y.size(), y.data<T>(), grad_output.data<T>(),
+                                  static_cast<T>(ceiling_), grad_x.data<T>());
+      });
     });
     return {grad_x};
   }
@@ -39,7 +41,10 @@ Variable clamped_relu(const Variable& x, double ceiling) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.value().device());
   visit_floating(x.dtype(), op_name(ceiling), [&](auto zero) {
     using T = decltype(zero);
-    kernels::relu_forward<T>(y.size(), x.value().data<T>(), static_cast<T>(ceiling), y.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::relu_forward<T>(queue..., y.size(), x.value().data<T>(), static_cast<T>(ceiling),
+                               y.data<T>());
+    });
   });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<ReluFunction>(ceiling, y), {x});

@@ -1,32 +1,68 @@
 #include "kernels/cuda/cuda_memory.h"
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/grid.h"
 
 namespace steelyard::kernels {
+namespace {
 
-bool cuda_is_available() {
+void require(cudaError_t error, const char* what) { cuda::check(error, what, __FILE__, __LINE__); }
+
+void copy(const CudaQueue& queue, void* to, const void* from, std::size_t bytes,
+          cudaMemcpyKind kind) {
+  require(cudaMemcpyAsync(to, from, bytes, kind, cuda::stream_of(queue)), "cudaMemcpyAsync");
+}
+
+}  // namespace
+
+bool cuda_is_available() { return cuda_device_count() > 0; }
+
+int cuda_device_count() {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::string cuda_absence() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  return error == cudaSuccess ? "no CUDA device was found" : cudaGetErrorString(error);
+}
+
+void cuda_select_device(int index) { require(cudaSetDevice(index), "cudaSetDevice"); }
+
+void* cuda_new_stream() {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+
+void cuda_synchronize(const CudaQueue& queue) {
+  require(cudaStreamSynchronize(cuda::stream_of(queue)), "cudaStreamSynchronize");
 }
 
 void* cuda_allocate(std::size_t bytes) {
   cuda::require_device();
   if (bytes == 0) return nullptr;
   void* memory = nullptr;
-  const std::string what = "cudaMalloc of " + std::to_string(bytes) + " bytes";
-  cuda::check(cudaMalloc(&memory, bytes), what.c_str(), __FILE__, __LINE__);
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error != cudaSuccess) cudaGetLastError();  // or the next launch would report it again
+  if (error == cudaErrorMemoryAllocation) return nullptr;
+  require(error, "cudaMalloc");
   return memory;
 }
 
 void cuda_release(void* memory) noexcept { cudaFree(memory); }
 
-void cuda_copy_to_device(void* to, const void* from, std::size_t bytes) {
-  cuda::check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy", __FILE__,
-              __LINE__);
+void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
+  copy(queue, to, from, bytes, cudaMemcpyHostToDevice);
 }
 
-void cuda_copy_to_host(void* to, const void* from, std::size_t bytes) {
-  cuda::copy_to_host(to, from, bytes, nullptr);
+void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
+  copy(queue, to, from, bytes, cudaMemcpyDeviceToHost);
+  cuda_synchronize(queue);
+}
+
+void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
+  copy(queue, to, from, bytes, cudaMemcpyDeviceToDevice);
 }
 
 }  // namespace steelyard::kernels

@@ -1,15 +1,32 @@
-// The CUDA runtime's memory, behind DeviceBuffer; kernels/cuda_absent has the same without CUDA.
+// The CUDA runtime's devices, streams and memory; kernels/cuda_absent has the same without CUDA,
+// the tests' emulation has it on the host. Functions throw std::runtime_error with CUDA's words.
 #pragma once
 
 #include <cstddef>
+#include <string>
+
+#include "kernels/cuda_queue.h"
 
 namespace steelyard::kernels {
 
 bool cuda_is_available();
-// Null for 0 bytes. Throw std::runtime_error with CUDA's words.
+// 0 where there is no driver.
+int cuda_device_count();
+// Why there is none: CUDA's words, or that this build is without CUDA.
+std::string cuda_absence();
+// The device of the calling thread's next calls.
+void cuda_select_device(int index);
+// A stream that does not wait for the default one.
+void* cuda_new_stream();
+// Returns when all work on the stream is done.
+void cuda_synchronize(const CudaQueue& queue);
+
+// Null for 0 bytes and where memory is used up.
 void* cuda_allocate(std::size_t bytes);
 void cuda_release(void* memory) noexcept;
-void cuda_copy_to_device(void* to, const void* from, std::size_t bytes);
-void cuda_copy_to_host(void* to, const void* from, std::size_t bytes);
+// In the stream's order. To the host: returns when the bytes are there.
+void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
+void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
+void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 
 }  // namespace steelyard::kernels

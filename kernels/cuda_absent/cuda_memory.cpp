@@ -6,9 +6,15 @@
 namespace steelyard::kernels {
 
 bool cuda_is_available() { return false; }
+int cuda_device_count() { return 0; }
+std::string cuda_absence() { return "this build is without CUDA"; }
+void cuda_select_device(int) { cuda_is_absent(); }
+void* cuda_new_stream() { cuda_is_absent(); }
+void cuda_synchronize(const CudaQueue&) { cuda_is_absent(); }
 void* cuda_allocate(std::size_t) { cuda_is_absent(); }
 void cuda_release(void*) noexcept {}
-void cuda_copy_to_device(void*, const void*, std::size_t) { cuda_is_absent(); }
-void cuda_copy_to_host(void*, const void*, std::size_t) { cuda_is_absent(); }
+void cuda_copy_to_device(const CudaQueue&, void*, const void*, std::size_t) { cuda_is_absent(); }
+void cuda_copy_to_host(const CudaQueue&, void*, const void*, std::size_t) { cuda_is_absent(); }
+void cuda_copy_on_device(const CudaQueue&, void*, const void*, std::size_t) { cuda_is_absent(); }
 
 }  // namespace steelyard::kernels

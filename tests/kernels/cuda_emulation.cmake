@@ -3,6 +3,7 @@
 set(emulation_folder ${PROJECT_SOURCE_DIR}/tests/support/cuda_emulation)
 add_library(cuda_emulation STATIC
   ${emulation_folder}/collective.cpp
+  ${emulation_folder}/device_memory.cpp
   ${emulation_folder}/emulation.cpp
   ${emulation_folder}/fiber.cpp
   ${emulation_folder}/scheduler.cpp
@@ -22,6 +23,7 @@ steelyard_add_tests(cuda_emulation_test
 
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
@@ -31,6 +33,10 @@ add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.
 target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
 target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)
+
+# An emulated GPU: with these objects a program finds one CUDA device, whatever the build has.
+add_library(emulated_gpu OBJECT ${emulation_folder}/cuda_memory.cpp)
+target_link_libraries(emulated_gpu PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 steelyard_add_tests(quant_plan_emulated_test
   SOURCES

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/intrinsics.h"
 #include "tests/support/cuda_emulation/scheduler.h"
 #include "tests/support/cuda_emulation/vector_types.h"
@@ -44,6 +45,11 @@ inline int barrier(Collective kind, int predicate, Site site) {
 inline unsigned vote(Collective kind, unsigned mask, int predicate, Site site) {
   return static_cast<unsigned>(
       collective({.kind = kind, .mask = mask, .value = predicate != 0, .site = site}));
+}
+
+template <typename T>
+void require_device_parameter(const T& parameter, int index) {
+  if constexpr (std::is_pointer_v<T>) require_device_pointer(parameter, index);
 }
 
 template <typename T>
@@ -133,6 +139,13 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
   static_assert((std::is_trivially_copyable_v<Parameters> && ...),
                 "kernel parameters are copied to the device byte by byte");
   const std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
+  std::apply(
+      [](const Parameters&... parameters) {
+        int index = 0;
+        (emulation::require_device_parameter(parameters, index++), ...);
+      },
+      copies);
+  const emulation::DeviceAccess access;
   emulation::run_grid({shape.blocks, shape.threads, shape.shared_bytes},
                       [&] { std::apply(kernel, copies); });
 }

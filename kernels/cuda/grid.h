@@ -1,0 +1,52 @@
+// Grids of one thread per element, and memory for what a kernel leaves to the next one.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda_queue.h"
+
+namespace steelyard::kernels::cuda {
+
+constexpr int kThreads = 256;
+
+inline cudaStream_t stream_of(const CudaQueue& queue) {
+  return static_cast<cudaStream_t>(queue.stream);
+}
+
+// The running thread's place in its grid.
+__device__ inline std::int64_t element_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+// Starts kernel(n, arguments...) with a thread for each of n elements; threads from n on have
+// nothing to do: a kernel begins with `if (element_index() >= n) return;`. Pointers are arguments
+// of their own, never members of a struct: the emulation checks that they are device memory.
+template <typename... Parameters, typename... Arguments>
+void launch_elements(const CudaQueue& queue, void (*kernel)(std::int64_t, Parameters...),
+                     std::int64_t n, Arguments&&... arguments) {
+  launch(kernel, {.blocks = (n + kThreads - 1) / kThreads, .threads = kThreads}, stream_of(queue),
+         n, std::forward<Arguments>(arguments)...);
+}
+
+// `count` uninitialised T of device memory until the end of the scope.
+template <typename T>
+class Scratch {
+ public:
+  Scratch(const CudaQueue& queue, std::int64_t count)
+      : source_(*queue.scratch),
+        bytes_(static_cast<std::size_t>(count) * sizeof(T)),
+        memory_(source_.take(bytes_)) {}
+  ~Scratch() { source_.give_back(memory_, bytes_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  T* data() const { return static_cast<T*>(memory_); }
+
+ private:
+  ScratchMemory& source_;
+  std::size_t bytes_;
+  void* memory_;
+};
+
+}  // namespace steelyard::kernels::cuda

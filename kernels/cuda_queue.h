@@ -1,0 +1,30 @@
+// Where work for a GPU goes: the first argument of every kernel that runs there.
+//
+// Kernels that take a CudaQueue are queued on its stream and return before they are done; their
+// pointers are device memory. They throw std::runtime_error where a launch is refused and in a
+// build without CUDA.
+#pragma once
+
+#include <cstddef>
+
+namespace steelyard::kernels {
+
+// Device memory that a kernel needs while it runs. What was given back may be taken again by work
+// that is queued later on the same stream.
+class ScratchMemory {
+ public:
+  virtual ~ScratchMemory() = default;
+  virtual void* take(std::size_t bytes) = 0;
+  virtual void give_back(void* memory, std::size_t bytes) noexcept = 0;
+};
+
+// How the products of float matrices are computed on tensor cores, if at all.
+enum class MatmulPrecision { kFloat32, kTf32, kBf16 };
+
+struct CudaQueue {
+  void* stream = nullptr;            // a cudaStream_t; null: the default stream
+  ScratchMemory* scratch = nullptr;  // outlives the work
+  MatmulPrecision precision = MatmulPrecision::kFloat32;
+};
+
+}  // namespace steelyard::kernels

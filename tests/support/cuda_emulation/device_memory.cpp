@@ -1,0 +1,73 @@
+#include "tests/support/cuda_emulation/device_memory.h"
+
+#include <sys/mman.h>
+
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace steelyard::emulation {
+namespace {
+
+constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses, not memory
+constexpr std::size_t kPage = 4096;
+
+struct Arena {
+  std::byte* begin = nullptr;
+  std::size_t used = 0;
+  int open = 0;  // accesses that live
+  std::recursive_mutex mutex;
+
+  void protect() const {
+    if (used == 0) return;
+    if (mprotect(begin, used, open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+      throw std::bad_alloc();
+    }
+  }
+};
+
+Arena& arena() {
+  static auto* arena = new Arena();
+  return *arena;
+}
+
+}  // namespace
+
+DeviceAccess::DeviceAccess() {
+  const std::lock_guard lock(arena().mutex);
+  if (arena().open++ == 0) arena().protect();
+}
+
+DeviceAccess::~DeviceAccess() {
+  const std::lock_guard lock(arena().mutex);
+  if (--arena().open == 0) arena().protect();
+}
+
+void* allocate_device_memory(std::size_t bytes) {
+  Arena& a = arena();
+  const std::lock_guard lock(a.mutex);
+  if (a.begin == nullptr) {
+    void* begin =
+        mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (begin == MAP_FAILED) throw std::bad_alloc();
+    a.begin = static_cast<std::byte*>(begin);
+  }
+  const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
+  if (bytes > kReserved - a.used || pages > kReserved - a.used) return nullptr;
+  void* memory = a.begin + a.used;
+  a.used += pages;
+  a.protect();
+  return memory;
+}
+
+void require_device_pointer(const void* pointer, int parameter) {
+  const Arena& a = arena();
+  const auto* p = static_cast<const std::byte*>(pointer);
+  if (pointer == nullptr || a.begin == nullptr) return;
+  if (p >= a.begin && p <= a.begin + a.used) return;
+  throw std::logic_error("[emulation] parameter " + std::to_string(parameter) +
+                         " of a kernel points to the host's memory");
+}
+
+}  // namespace steelyard::emulation

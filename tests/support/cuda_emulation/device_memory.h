@@ -1,0 +1,24 @@
+// The emulated GPU's memory: pages that only kernels and copies can touch, so that code of the host
+// which follows a device pointer crashes, as it does with a GPU.
+#pragma once
+
+#include <cstddef>
+
+namespace steelyard::emulation {
+
+// Makes device memory accessible while one lives; they nest.
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
+
+// Null where there is no more. Never given back: an emulated process ends soon.
+void* allocate_device_memory(std::size_t bytes);
+
+// Throws std::logic_error for a pointer to the host's memory, once device memory is in use.
+void require_device_pointer(const void* pointer, int parameter);
+
+}  // namespace steelyard::emulation
