@@ -6,4 +6,5 @@ steelyard_add_tests(device_tests SOURCES ${device_tests} DEPENDS steelyard::laye
 steelyard_add_tests(device_emulated_tests
   SOURCES ${device_tests} $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::layers cuda_emulation
+  PREFIX emulated.
   LABELS once)

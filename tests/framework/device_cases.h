@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct DeviceCase {
   double rtol = 1e-5;           // of f32; f64 is held to 1e-12
   double atol = 1e-5;
 };
+
+inline void PrintTo(const DeviceCase& c, std::ostream* out) { *out << c.name; }
 
 struct DeviceOutcome {
   Tensor y;
