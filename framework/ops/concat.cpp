@@ -54,7 +54,10 @@ Variable concat(const std::vector<Variable>& inputs) {
     T* to = y.data<T>();
     for (const Variable& x : inputs) {
       const Tensor& part = x.value();
-      kernels::copy_columns<T>(rows_of(part), x.dim(-1), part.data<T>(), x.dim(-1), to, width);
+      on_device(y.device(), [&](auto&... queue) {
+        kernels::copy_columns<T>(queue..., rows_of(part), x.dim(-1), part.data<T>(), x.dim(-1), to,
+                                 width);
+      });
       to += x.dim(-1);
     }
   });
@@ -70,7 +73,10 @@ std::vector<Tensor> split(const Tensor& joined, const std::vector<std::int64_t>&
     for (const std::int64_t width : widths) {
       const Tensor part =
           Tensor::empty(with_width(joined.shape(), width), joined.dtype(), joined.device());
-      kernels::copy_columns<T>(rows_of(joined), width, from, joined.dim(-1), part.data<T>(), width);
+      on_device(joined.device(), [&](auto&... queue) {
+        kernels::copy_columns<T>(queue..., rows_of(joined), width, from, joined.dim(-1),
+                                 part.data<T>(), width);
+      });
       parts.push_back(part);
       from += width;
     }
