@@ -1,5 +1,6 @@
 # Tests that run on a GPU, and, with the emulated one, everywhere.
 set(device_tests
+  device_norms_pools_test.cpp
   device_ops_test.cpp
   device_products_test.cpp
   device_tensor_test.cpp)
