@@ -25,14 +25,21 @@ steelyard_add_tests(cuda_emulation_test
 set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/activation.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/convert.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/dropout.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/embedding.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/layer_norm.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/norm.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/optimizer_step.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu)
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.
