@@ -1,11 +1,14 @@
 #include "framework/trainer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
 
 #include "framework/error.h"
 #include "framework/gradient_clipping.h"
+#include "framework/on_device.h"
+#include "kernels/elementwise.h"
 
 namespace steelyard {
 namespace {
