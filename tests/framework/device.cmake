@@ -1,6 +1,7 @@
 # Tests that run on a GPU, and, with the emulated one, everywhere.
 set(device_tests
   device_ops_test.cpp
+  device_products_test.cpp
   device_tensor_test.cpp)
 steelyard_add_tests(device_tests SOURCES ${device_tests} DEPENDS steelyard::layers LABELS once)
 steelyard_add_tests(device_emulated_tests

@@ -35,7 +35,7 @@ target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
 target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 # An emulated GPU: with these objects a program finds one CUDA device, whatever the build has.
-add_library(emulated_gpu OBJECT ${emulation_folder}/cuda_memory.cpp)
+add_library(emulated_gpu OBJECT ${emulation_folder}/cuda_memory.cpp ${emulation_folder}/gemm.cpp)
 target_link_libraries(emulated_gpu PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 steelyard_add_tests(quant_plan_emulated_test
