@@ -24,10 +24,18 @@ steelyard_add_tests(cuda_emulation_test
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/integer.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/integer_pool.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/oscillation.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu)
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quantizer_state.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/reduce.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/requantize.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.
