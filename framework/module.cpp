@@ -113,4 +113,9 @@ void move_to(const Module& module, Device device) {
   for (const NamedBuffer& b : module.named_buffers()) b.tensor.move_to(device);
 }
 
+Device device_of(const Module& module) {
+  const std::vector<NamedParameter> parameters = module.named_parameters();
+  return parameters.empty() ? Device{} : parameters.front().variable.value().device();
+}
+
 }  // namespace steelyard

@@ -105,4 +105,7 @@ void clear_gradients(const Module& module);
 // cleared.
 void move_to(const Module& module, Device device);
 
+// Where the module's parameters are; the CPU where it has none.
+Device device_of(const Module& module);
+
 }  // namespace steelyard

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "framework/on_device.h"
+#include "framework/ops/conv2d.h"
+#include "framework/ops/linear.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/value_type.h"
 #include "tests/framework/device_cases.h"
@@ -146,6 +148,65 @@ INSTANTIATE_TEST_SUITE_P(
                   .batch_stride_b = 4,
                   .batch_stride_c = 12}}),
     [](const auto& gemm) { return std::string(gemm.param.name); });
+
+using Vs = std::vector<Variable>;
+using Place = std::function<Tensor(const Tensor&)>;
+
+DeviceCase linear_case(const std::string& name, const Shape& x, std::int64_t out, bool bias) {
+  std::vector<Tensor> inputs{random_tensor(x, 1), random_tensor({out, x.back()}, 2)};
+  if (bias) inputs.push_back(random_tensor({out}, 3));
+  return {name, inputs, [](const Vs& v, const Place&) {
+            return linear(v[0], v[1], v.size() > 2 ? v[2] : Variable());
+          }};
+}
+
+// x is [N, H, W, C], w [O, C/groups, KH, KW].
+DeviceCase conv_case(const std::string& name, const Shape& x, const Shape& w,
+                     const Conv2dGeometry& geometry, bool bias = true) {
+  std::vector<Tensor> inputs{random_tensor(x, 1), random_tensor(w, 2)};
+  if (bias) inputs.push_back(random_tensor({w[0]}, 3));
+  return {name, inputs, [geometry](const Vs& v, const Place&) {
+            return conv2d(v[0], v[1], v.size() > 2 ? v[2] : Variable(), geometry);
+          }};
+}
+
+std::vector<DeviceCase> cases() {
+  const Conv2dGeometry same{.padding = {1, 1}};
+  const Conv2dGeometry uneven{.stride = {2, 3}, .padding = {2, 1}, .dilation = {1, 2}};
+  const auto grouped = [](Conv2dGeometry geometry, std::int64_t groups) {
+    geometry.groups = groups;
+    return geometry;
+  };
+  return {
+      linear_case("linear", {37, 29}, 13, true),
+      linear_case("linear_without_bias", {5, 3, 17}, 33, false),
+      linear_case("linear_one_element", {1, 1}, 1, true),
+      linear_case("linear_no_rows", {0, 4}, 3, true),
+      conv_case("conv", {2, 7, 6, 4}, {5, 4, 3, 3}, same),
+      conv_case("conv_16_byte_patches", {2, 5, 6, 8}, {6, 8, 3, 3}, same),
+      conv_case("conv_three_channels", {3, 9, 8, 3}, {7, 3, 3, 3}, same, false),
+      conv_case("conv_uneven", {2, 11, 13, 3}, {4, 3, 3, 2}, uneven),
+      conv_case("conv_pointwise", {2, 5, 7, 6}, {9, 6, 1, 1}, {}),
+      conv_case("conv_pointwise_strided", {2, 5, 7, 6}, {9, 6, 1, 1}, {.stride = {2, 2}}),
+      conv_case("conv_pointwise_padded", {1, 3, 3, 2}, {3, 2, 1, 1}, {.padding = {1, 1}}),
+      conv_case("conv_grouped", {2, 6, 7, 8}, {6, 4, 3, 3}, grouped(same, 2)),
+      conv_case("conv_grouped_uneven", {2, 11, 13, 6}, {9, 2, 3, 2}, grouped(uneven, 3)),
+      conv_case("conv_grouped_pointwise", {2, 5, 7, 6}, {4, 3, 1, 1}, grouped({}, 2)),
+      conv_case("conv_one_channel_of_a_group", {2, 6, 5, 4}, {8, 1, 3, 3}, grouped(same, 4)),
+      conv_case("conv_depthwise", {2, 9, 7, 40}, {40, 1, 3, 3}, grouped(same, 40)),
+      conv_case("conv_depthwise_uneven", {2, 11, 13, 5}, {5, 1, 3, 2}, grouped(uneven, 5), false),
+      conv_case("conv_depthwise_pointwise", {2, 3, 3, 5}, {5, 1, 1, 1}, grouped({}, 5)),
+      conv_case("conv_whole_image", {3, 4, 5, 2}, {3, 2, 4, 5}, {}),
+      conv_case("conv_one_element", {1, 1, 1, 1}, {1, 1, 1, 1}, {}),
+      conv_case("conv_no_images", {0, 5, 5, 2}, {3, 2, 3, 3}, same),
+      conv_case("conv_depthwise_no_images", {0, 5, 5, 2}, {2, 1, 3, 3}, grouped(same, 2)),
+  };
+}
+
+using ProductsOnCuda = OnCuda;
+TEST_P(ProductsOnCuda, MatchTheCpuInDouble) { expect_close(DType::kF64); }
+TEST_P(ProductsOnCuda, MatchTheCpuInFloat) { expect_close(DType::kF32); }
+INSTANTIATE_TEST_SUITE_P(Ops, ProductsOnCuda, ::testing::ValuesIn(cases()), device_case_name);
 
 }  // namespace
 }  // namespace steelyard::testing
