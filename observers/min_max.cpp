@@ -1,7 +1,8 @@
 #include "observers/min_max.h"
 
-#include <algorithm>
 #include <limits>
+
+#include "kernels/quantizer_state.h"
 
 namespace steelyard::observers {
 
@@ -17,23 +18,11 @@ std::int64_t MinMaxObserver::observe(const kernels::ChannelLayout& layout, const
 }
 
 void MinMaxObserver::observe_extremes(const Extremes& extremes) {
-  float* lo = min_.data<float>();
-  float* hi = max_.data<float>();
-  for (std::int64_t c = 0; c < min_.size(); ++c) {
-    const auto i = static_cast<std::size_t>(c);
-    if (extremes.lo[i] > extremes.hi[i]) continue;  // nothing finite: the state stays
-    if (lo[c] > hi[c]) {
-      lo[c] = extremes.lo[i];
-      hi[c] = extremes.hi[i];
-    } else {
-      update(lo[c], hi[c], extremes.lo[i], extremes.hi[i]);
-    }
-  }
+  update(extremes, min_.data<float>(), max_.data<float>());
 }
 
-void MinMaxObserver::update(float& lo, float& hi, float step_lo, float step_hi) const {
-  lo = std::min(lo, step_lo);
-  hi = std::max(hi, step_hi);
+void MinMaxObserver::update(const Extremes& step, float* lo, float* hi) const {
+  kernels::update_extremes(min_.size(), step.lo.data(), step.hi.data(), lo, hi);
 }
 
 std::vector<Range> MinMaxObserver::ranges() const {

@@ -18,8 +18,8 @@ class MinMaxObserver : public Observer {
   std::vector<NamedBuffer> state() const override;
 
  protected:
-  // How a channel's extreme follows one step's finite extreme.
-  virtual void update(float& lo, float& hi, float step_lo, float step_hi) const;
+  // How the range [lo, hi] of each channel follows one step's extremes.
+  virtual void update(const Extremes& step, float* lo, float* hi) const;
 
  private:
   Tensor min_;  // f32 [channels], +inf until a finite value was seen

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "kernels/qparams.h"
+#include "kernels/quantizer_state.h"
 
 namespace steelyard::observers {
 
@@ -14,9 +14,9 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
   }
 }
 
-void MovingAverageObserver::update(float& lo, float& hi, float step_lo, float step_hi) const {
-  lo = kernels::moving_average(lo, step_lo, averaging_constant_);
-  hi = kernels::moving_average(hi, step_hi, averaging_constant_);
+void MovingAverageObserver::update(const Extremes& step, float* lo, float* hi) const {
+  kernels::update_average_extremes(static_cast<std::int64_t>(step.lo.size()), averaging_constant_,
+                                   step.lo.data(), step.hi.data(), lo, hi);
 }
 
 }  // namespace steelyard::observers

@@ -1,11 +1,11 @@
 #include "qat/code_ops.h"
 
-#include <algorithm>
 #include <functional>
 
 #include "framework/ops/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
+#include "kernels/integer.h"
 #include "kernels/integer_pool.h"
 #include "qat/integer_product.h"
 
@@ -55,36 +55,32 @@ QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
       .codes = std::move(codes), .scale = x.scale, .zero_point = x.zero_point, .range = x.range};
 }
 
-// The multiplier of an average: of the input's scale, the count and the output's scale.
-using AverageMultiplier = float (*)(float, std::int64_t, float);
-
 Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Shape output_shape,
-                       AverageMultiplier multiplier, FakeQuantize& output, ForwardContext& context,
+                       kernels::Average::Kind kind, FakeQuantize& output, ForwardContext& context,
                        const char* name, Attributes attributes) {
   const auto codes = quantized(x);
   Tensor sums = Tensor::empty(output_shape, DType::kI32);
   visit_codes(codes->codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::integer_window_sums(shape, codes->codes.data<Code>(), codes->zero_point,
+    kernels::integer_window_sums(shape, codes->codes.data<Code>(), &codes->zero_point,
                                  sums.data<std::int32_t>());
   });
-  const std::int64_t count = shape.kernel_h * shape.kernel_w;
-  const auto values = [sums, output_shape, scale = codes->scale, count] {
+  const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
+  const auto values = [sums, output_shape, scale = codes->scale, count = average.count] {
     Tensor real = Tensor::empty(output_shape);
-    kernels::dequantize_average(sums.size(), scale, count, sums.data<std::int32_t>(),
+    kernels::dequantize_average(sums.size(), count, sums.data<std::int32_t>(), &scale,
                                 real.data<float>());
     return real;
   };
   if (output.observes(context)) output.observe(values().span<float>());
   output.begin_learning(context);
   QuantizedValue y = empty_output(output, std::move(output_shape));
-  const kernels::AverageRequantize op{multiplier(codes->scale, count, y.scale), y.scale,
-                                      y.zero_point, y.range};
   const bool recorded = should_record({x});
   const Tensor mask = recorded ? empty_mask(sums.size()) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::requantize_average(sums.size(), op, sums.data<std::int32_t>(), y.codes.data<Code>(),
+    kernels::requantize_average(sums.size(), average, sums.data<std::int32_t>(), &codes->scale,
+                                &y.scale, &y.zero_point, y.range, y.codes.data<Code>(),
                                 recorded ? mask.data<std::uint8_t>() : nullptr);
   });
   Variable result = make_variable(std::move(y));
@@ -170,26 +166,15 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
   if (activation == kernels::Activation::kNone) return x;
   const auto codes = quantized(x);
   const std::int64_t n = codes->codes.size();
-  const kernels::CodeRange left =
-      kernels::activation_code_range(activation, codes->range, codes->scale, codes->zero_point);
   const bool capped = activation == kernels::Activation::kRelu6;
   const bool recorded = should_record({x});
   const Tensor mask = recorded ? empty_mask(n) : Tensor();
-  if (recorded) mask.fill(0);
   Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype());
   visit_codes(rectified.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    const Code* in = codes->codes.template data<Code>();
-    Code* out = rectified.data<Code>();
-    for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = static_cast<Code>(std::clamp<std::int32_t>(in[i], left.qmin, left.qmax));
-    }
-    std::uint8_t* bits = recorded ? mask.data<std::uint8_t>() : nullptr;
-    for (std::int64_t i = 0; recorded && i < n; ++i) {
-      const bool linear = in[i] > left.qmin && (!capped || in[i] < left.qmax);
-      bits[i / 8] =
-          static_cast<std::uint8_t>(bits[i / 8] | static_cast<unsigned>(linear) << (i % 8));
-    }
+    kernels::activate_codes(n, activation, codes->codes.template data<Code>(), &codes->scale,
+                            &codes->zero_point, codes->range, rectified.data<Code>(),
+                            recorded ? mask.data<std::uint8_t>() : nullptr);
   });
   Variable y = make_variable(with_codes(*codes, rectified));
   if (!recorded) return y;
@@ -210,13 +195,8 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype());
   visit_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    const Code* in = codes->codes.template data<Code>();
-    const std::uint8_t* bits = mask.data<std::uint8_t>();
-    Code* out = kept.data<Code>();
-    for (std::int64_t i = 0; i < kept.size(); ++i) {
-      const bool keep = (bits[i / 8] >> (i % 8) & 1) != 0;
-      out[i] = keep ? in[i] : static_cast<Code>(codes->zero_point);
-    }
+    kernels::drop_codes(kept.size(), mask.data<std::uint8_t>(), codes->codes.template data<Code>(),
+                        &codes->zero_point, kept.data<Code>());
   });
   QuantizedValue value = with_codes(*codes, kept);
   value.scale *= static_cast<float>(1.0 / (1.0 - p));
@@ -241,8 +221,8 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   const auto qa = quantized(a);
   const auto qb = quantized(b);
   const std::int64_t n = qa->codes.size();
-  const kernels::QuantizedOperand pa{qa->scale, qa->zero_point};
-  const kernels::QuantizedOperand pb{qb->scale, qb->zero_point};
+  const kernels::QuantizedOperand pa{&qa->scale, &qa->zero_point};
+  const kernels::QuantizedOperand pb{&qb->scale, &qb->zero_point};
   const auto visit_operands = [qa, qb](auto&& f) {
     visit_codes(qa->codes.dtype(), [&](auto* tag_a) {
       visit_codes(qb->codes.dtype(), [&](auto* tag_b) {
@@ -266,7 +246,7 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   visit_operands([&](auto* codes_a, auto* codes_b) {
     visit_codes(y.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::requantize_add(n, activation, codes_a, pa, codes_b, pb, y.scale, y.zero_point,
+      kernels::requantize_add(n, activation, codes_a, pa, codes_b, pb, &y.scale, &y.zero_point,
                               y.range, y.codes.data<Code>(),
                               recorded ? mask.data<std::uint8_t>() : nullptr);
     });
@@ -288,14 +268,14 @@ Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, Fak
                           ForwardContext& context) {
   const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
   return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.channels},
-                       kernels::window_average_multiplier, output, context, "quantized_avg_pool2d",
+                       kernels::Average::Kind::kWindow, output, context, "quantized_avg_pool2d",
                        pool2d_attributes(geometry));
 }
 
 Variable global_avg_pool_codes(const Variable& x, FakeQuantize& output, ForwardContext& context) {
   const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
   const kernels::Pool2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
-  return average_codes(x, shape, {shape.batch, shape.channels}, kernels::global_average_multiplier,
+  return average_codes(x, shape, {shape.batch, shape.channels}, kernels::Average::Kind::kGlobal,
                        output, context, "quantized_global_avg_pool", {});
 }
 

@@ -1,11 +1,10 @@
 #include "qat/fake_quantize.h"
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 #include "kernels/fake_quantize.h"
-#include "kernels/qparams.h"
+#include "kernels/quantizer_state.h"
 #include "qat/learned_scale.h"
 
 namespace steelyard::qat {
@@ -98,15 +97,8 @@ void FakeQuantize::set_bits(int bits) {
     observer_->reset();
     switches[kBegun] = 0;
   }
-  const double ratio = double(before.qmax - before.qmin) / (after.qmax - after.qmin);
-  for (std::int64_t c = 0; c < scale_.size(); ++c) {
-    float& scale = scale_.data<float>()[c];
-    scale = kernels::bounded_scale<float>(scale * ratio, after.qmax - after.qmin);
-    std::int32_t& zero_point = zero_point_.data<std::int32_t>()[c];
-    if (config_.scheme.symmetric) continue;
-    zero_point =
-        static_cast<std::int32_t>(std::lrint((zero_point - before.qmin) / ratio + after.qmin));
-  }
+  kernels::rescale_qparams(scale_.size(), before, after, config_.scheme.symmetric,
+                           scale_.data<float>(), zero_point_.data<std::int32_t>());
 }
 
 std::span<const float> FakeQuantize::scale() const {
@@ -123,23 +115,11 @@ std::span<const std::int32_t> FakeQuantize::zero_point() const {
 // is counted, so that the run stops.
 void FakeQuantize::follow_latents() const {
   if (!learned_scale_.defined() || !has_begun()) return;
-  const kernels::CodeRange range = code_range();
-  for (std::int64_t c = 0; c < scale_.size(); ++c) {
-    const float latent = learned_scale_.value().data<float>()[c];
-    if (!std::isfinite(latent)) {
-      ++non_finite_;
-      continue;
-    }
-    scale_.data<float>()[c] = scale_of_latent(latent, initial_scale_.data<float>()[c],
-                                              scale_floor_.data<float>()[c], range);
-    if (!learned_zero_point_.defined()) continue;
-    const float zero = learned_zero_point_.value().data<float>()[c];
-    if (!std::isfinite(zero)) ++non_finite_;
-    const kernels::Affine<float> unit = kernels::make_affine(range, 1.0F, 0);
-    if (std::isfinite(zero)) {
-      zero_point_.data<std::int32_t>()[c] = kernels::quantize_value(zero, unit);
-    }
-  }
+  kernels::follow_latents(
+      scale_.size(), code_range(), learned_scale_.value().data<float>(),
+      initial_scale_.data<float>(), scale_floor_.data<float>(),
+      learned_zero_point_.defined() ? learned_zero_point_.value().data<float>() : nullptr,
+      scale_.data<float>(), zero_point_.data<std::int32_t>(), &non_finite_);
 }
 
 void FakeQuantize::begin_learning(const ForwardContext& context) {
@@ -224,10 +204,10 @@ Tensor FakeQuantize::quantize(const Tensor& x, Tensor* mask) {
   Tensor codes = Tensor::empty(x.shape(), config_.scheme.code_dtype());
   if (mask != nullptr) *mask = Tensor::empty({kernels::mask_bytes(x.size())}, DType::kU8);
   std::uint8_t* bits = mask != nullptr ? mask->data<std::uint8_t>() : nullptr;
-  non_finite_ += visit_codes(codes.dtype(), [&](auto* tag) {
+  visit_codes(codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    return kernels::quantize(layout(x.size()), code_range(), x.data<float>(), scale().data(),
-                             zero_point().data(), codes.data<Code>(), bits);
+    kernels::quantize(layout(x.size()), code_range(), x.data<float>(), scale().data(),
+                      zero_point().data(), codes.data<Code>(), bits, &non_finite_);
   });
   return codes;
 }

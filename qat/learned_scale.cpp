@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/qparams.h"
+#include "kernels/fake_quantize.h"
 #include "kernels/quant_plan.h"
+#include "kernels/quantizer_state.h"
 #include "qat/fake_quantize.h"
 
 namespace steelyard::qat {
@@ -25,15 +26,9 @@ double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
 // grad_output where the quantizer clips, else 0.
 Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
   Tensor grad = Tensor::empty(values.shape());
-  const auto grid =
-      kernels::make_affine(use.scheme.code_range(), use.scales[0], use.zero_points[0]);
-  const float* x = values.data<float>();
-  const float* from = grad_output.data<float>();
-  float* to = grad.data<float>();
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < values.size(); ++i) {
-    to[i] = kernels::is_inside(x[i], grid) ? 0.0F : from[i];
-  }
+  kernels::clipped_gradient(kernels::ChannelLayout::per_tensor(values.size()),
+                            use.scheme.code_range(), values.data<float>(), use.scales.data(),
+                            use.zero_points.data(), grad_output.data<float>(), grad.data<float>());
   return grad;
 }
 
@@ -91,9 +86,8 @@ class LearnedQuantizerFunction : public Function {
     if (grad_output.size() == 0) return grads;
     const ParameterGradients own = parameter_gradients(use_, values_(), grad_output);
     grads[1] = own.scale;
-    for (std::size_t c = 0; c < use_.scales.size(); ++c) {
-      grads[1].data<float>()[c] *= std::min(1.0F, use_.scales[c] / use_.initial[c]);
-    }
+    kernels::chain_latent_gradient(grads[1].size(), use_.scales.data(), use_.initial.data(),
+                                   grads[1].data<float>());
     if (grads.size() > 2) grads[2] = own.zero_point;
     return grads;
   }
@@ -104,12 +98,6 @@ class LearnedQuantizerFunction : public Function {
 };
 
 }  // namespace
-
-float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range) {
-  const double s0 = initial;
-  const double scale = latent >= initial ? latent : s0 * std::exp((latent - s0) / s0);
-  return kernels::bounded_scale<float>(std::max<double>(scale, floor), range.qmax - range.qmin);
-}
 
 Variable record_learned(Variable output, const Variable& input, Tensor mask,
                         std::function<Tensor()> values, LearnedUse use, const Variable& scale,

@@ -95,9 +95,10 @@ std::vector<NamedBuffer> OscillationCallback::named_state() const {
 std::vector<Figure> OscillationCallback::figures() const {
   double oscillating = 0, frozen = 0, all = 0;
   for (const Tracked& w : weights_) {
-    const auto count = kernels::count_oscillations(w.size(), kOscillating, w.state());
-    oscillating += static_cast<double>(count.oscillating);
-    frozen += static_cast<double>(count.frozen);
+    std::int64_t counts[2];
+    kernels::count_oscillations(w.size(), kOscillating, w.state(), counts);
+    frozen += static_cast<double>(counts[0]);
+    oscillating += static_cast<double>(counts[1]);
     all += static_cast<double>(w.size());
   }
   return {{"oscillating_weights_percent", 100 * oscillating / all},

@@ -31,9 +31,8 @@ class LinearProduct : public Product {
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::integer_matmul(kernels::default_backend(), x.codes.size() / in, out, in,
-                              x.codes.data<Code>(), x.zero_point, weight_codes.data<std::int8_t>(),
-                              acc.data<std::int32_t>());
+      kernels::integer_matmul(x.codes.size() / in, out, in, x.codes.data<Code>(), &x.zero_point,
+                              weight_codes.data<std::int8_t>(), acc.data<std::int32_t>());
     });
   }
 
@@ -79,7 +78,7 @@ class Conv2dProduct : public Product {
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::integer_conv2d(kernels::default_backend(), shape, x.codes.data<Code>(), x.zero_point,
+      kernels::integer_conv2d(shape, x.codes.data<Code>(), &x.zero_point,
                               weight_codes.data<std::int8_t>(), acc.data<std::int32_t>());
     });
   }

@@ -1,64 +1,54 @@
 #include "qat/quantized_layer.h"
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "framework/ops/relu.h"
-#include "kernels/fake_quantize.h"
+#include "kernels/quantizer_state.h"
 #include "qat/integer_product.h"
 
 namespace steelyard::qat {
 namespace {
 
-// Largest finite |bias| among the channels that share each of `scales` scales.
-std::vector<double> largest_biases(const Tensor& bias, std::int64_t scales) {
-  std::vector<double> largest(static_cast<std::size_t>(scales), 0.0);
-  for (std::int64_t o = 0; bias.defined() && o < bias.dim(0); ++o) {
-    const double b = std::abs(static_cast<double>(bias.data<float>()[o]));
-    double& slot = largest[scales > 1 ? static_cast<std::size_t>(o) : 0];
-    if (std::isfinite(b)) slot = std::max(slot, b);
-  }
-  return largest;
-}
+// The scales of the accumulators and, with a bias, its int32 codes.
+struct BiasCodes {
+  std::vector<float> product_scales;
+  Tensor codes;  // undefined without a bias
 
-// int32 codes of the bias, undefined without one; NaN and infinite ones are counted and have code
-// 0, since a code would hide them, and the largest would overflow the sum.
-Tensor quantize_biases(const Variable& bias, const std::vector<float>& scales,
-                       FakeQuantize& weight_quantizer) {
-  if (!bias.defined()) return {};
-  Tensor codes = Tensor::empty(bias.shape(), DType::kI32);
-  for (std::size_t o = 0; o < scales.size(); ++o) {
-    const float b = bias.value().data<float>()[o];
-    const bool finite = std::isfinite(b);
-    if (!finite) weight_quantizer.add_non_finite(1);
-    codes.data<std::int32_t>()[o] = finite ? kernels::quantize_bias(b, scales[o]) : 0;
+  const std::int32_t* data() const {
+    return codes.defined() ? codes.data<std::int32_t>() : nullptr;
   }
-  return codes;
-}
+};
 
-// The float that is no smaller, of a scale: at most 2^120.
-float rounded_up(double scale) {
-  const float rounded = static_cast<float>(std::min(scale, 0x1p120));
-  return static_cast<double>(rounded) < scale ? std::nextafter(rounded, INFINITY) : rounded;
+// Biases that are not finite are counted.
+BiasCodes quantize_biases(const Variable& bias, float x_scale, const std::vector<float>& scales,
+                          FakeQuantize& weight_quantizer) {
+  BiasCodes result{std::vector<float>(scales.size()), {}};
+  if (bias.defined()) result.codes = Tensor::empty(bias.shape(), DType::kI32);
+  const auto outputs = static_cast<std::int64_t>(scales.size());
+  std::int64_t non_finite = 0;
+  kernels::quantize_biases(outputs, bias.defined() ? bias.value().data<float>() : nullptr, &x_scale,
+                           outputs, scales.data(), result.product_scales.data(),
+                           bias.defined() ? result.codes.data<std::int32_t>() : nullptr,
+                           &non_finite);
+  weight_quantizer.add_non_finite(non_finite);
+  return result;
 }
 
 // Lets the quantizer learn from the real values that the accumulators stand for.
-void observe_accumulators(FakeQuantize& quantizer, const kernels::Requantize& op,
-                          const Tensor& acc) {
+void observe_accumulators(FakeQuantize& quantizer, const kernels::Requantize& op, const Tensor& acc,
+                          const BiasCodes& bias) {
   if (acc.size() == 0) return;
   if (quantizer.needs_only_extremes()) {
     observers::Extremes extremes{{0}, {0}, 0};
-    kernels::accumulator_min_max(op, acc.data<std::int32_t>(), extremes.lo.data(),
-                                 extremes.hi.data());
-    if (!std::isfinite(extremes.lo[0]) || !std::isfinite(extremes.hi[0])) {
-      extremes = observers::Extremes{{INFINITY}, {-INFINITY}, 1};  // nothing to learn from
-    }
+    kernels::accumulator_min_max(op, acc.data<std::int32_t>(), bias.data(),
+                                 bias.product_scales.data(), extremes.lo.data(), extremes.hi.data(),
+                                 &extremes.non_finite);
     quantizer.observe(extremes);
     return;
   }
   Tensor values = Tensor::empty(acc.shape());
-  kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), values.data<float>());
+  kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), bias.data(),
+                                   bias.product_scales.data(), values.data<float>());
   quantizer.observe(values.span<float>());
 }
 
@@ -146,18 +136,18 @@ void QuantizedLayer::update_weight_scale(const ProductOperands& operands, float 
   FakeQuantize& quantizer = *weight_quantizer();
   quantizer.observe(operands.weight.value().span<float>());
   const auto channels = static_cast<std::int64_t>(quantizer.scale().size());
-  const std::vector<double> largest_bias = largest_biases(operands.deployed_bias, channels);
-  const double sx = input_scale;
+  const Tensor& bias = operands.deployed_bias;
+  const auto size = static_cast<std::size_t>(channels);
+  std::vector<float> scale(quantizer.scale().begin(), quantizer.scale().end()), floor(size);
+  std::vector<std::uint8_t> zero_range(size);
+  for (std::size_t c = 0; c < size; ++c) {
+    zero_range[c] = quantizer.zero_range(static_cast<std::int64_t>(c));
+  }
+  kernels::fit_weight_scales(operands.weight.dim(0), bias.defined() ? bias.data<float>() : nullptr,
+                             &input_scale, channels, zero_range.data(), scale.data(), floor.data());
   for (std::int64_t c = 0; c < channels; ++c) {
-    const double bias = largest_bias[static_cast<std::size_t>(c)];
-    double scale = quantizer.scale()[static_cast<std::size_t>(c)];
-    if (quantizer.zero_range(c) && bias > 0) {
-      scale = std::exp2(std::ceil(std::log2(bias / (sx * 0x1p20))));
-    }
-    constexpr double kSmallestNormal = 0x1p-126;
-    const double floor = std::max({bias / (sx * 0x1p30), kSmallestNormal / sx, kSmallestNormal});
-    quantizer.set_qparams(c, rounded_up(std::max(scale, floor)), 0);
-    quantizer.set_scale_floor(c, rounded_up(floor));
+    quantizer.set_qparams(c, scale[static_cast<std::size_t>(c)], 0);
+    quantizer.set_scale_floor(c, floor[static_cast<std::size_t>(c)]);
   }
 }
 
@@ -184,32 +174,29 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   Tensor acc = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32);
   product_->integer(codes, weight.codes, acc);
 
-  std::vector<float> product_scales;
-  for (const float s : weight.scales) product_scales.push_back(codes.scale * s);
-  const Tensor bias_codes = quantize_biases(bias, product_scales, weight_quant);
+  const BiasCodes biases = quantize_biases(bias, codes.scale, weight.scales, weight_quant);
   FakeQuantize* output = epilogue.output;
   const bool quantizes_output = output != nullptr && output->quantizing();
   kernels::Requantize op;
   op.channels = weight_.dim(0);
   op.rows = op.channels == 0 ? 0 : acc.size() / op.channels;
-  op.bias = bias.defined() ? bias_codes.data<std::int32_t>() : nullptr;
-  op.product_scale = product_scales.data();
   op.activation = quantizes_output ? epilogue.activation : kernels::Activation::kNone;
 
   const auto finish = [&](Variable y, Tensor mask) {
     if (!recorded) return y;
     return record(std::move(y),
-                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias_codes,
+                  std::make_shared<IntegerProductFunction>(product_, codes, weight, biases.codes,
                                                            op.activation, std::move(mask)),
                   {x, weight_input, bias});
   };
   if (!quantizes_output) {
     Tensor y = Tensor::empty(acc.shape());
-    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), y.data<float>());
+    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), biases.data(),
+                                     biases.product_scales.data(), y.data<float>());
     const Variable activated = apply_activation(finish(Variable(y), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(activated, context) : activated;
   }
-  if (output->observes(context)) observe_accumulators(*output, op, acc);
+  if (output->observes(context)) observe_accumulators(*output, op, acc, biases);
   output->require_observed();
   output->begin_learning(context);
   QuantizedValue y{.codes = Tensor::empty(acc.shape(), output->config().scheme.code_dtype()),
@@ -220,15 +207,15 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   if (recorded) mask = Tensor::empty({kernels::mask_bytes(acc.size())}, DType::kU8);
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::requantize(op, acc.data<std::int32_t>(), y.scale, y.zero_point, y.range,
-                        y.codes.data<Code>(), recorded ? mask.data<std::uint8_t>() : nullptr);
+    kernels::requantize(op, acc.data<std::int32_t>(), biases.data(), biases.product_scales.data(),
+                        &y.scale, &y.zero_point, y.range, y.codes.data<Code>(),
+                        recorded ? mask.data<std::uint8_t>() : nullptr);
   });
   const Variable result = finish(make_variable(std::move(y)), mask);
-  const auto values = [op, product_scales, bias_codes, acc]() mutable {
-    op.product_scale = product_scales.data();
-    op.bias = bias_codes.defined() ? bias_codes.data<std::int32_t>() : nullptr;
+  const auto values = [op, biases, acc] {
     Tensor real = Tensor::empty(acc.shape());
-    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), real.data<float>());
+    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), biases.data(),
+                                     biases.product_scales.data(), real.data<float>());
     return real;
   };
   return output->learn_output(result, values, context);
