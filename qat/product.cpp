@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "framework/on_device.h"
 #include "framework/ops/linear.h"
 #include "kernels/conv.h"
 #include "kernels/elementwise.h"
@@ -31,9 +32,11 @@ class LinearProduct : public Product {
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::integer_matmul(kernels::default_backend(), x.codes.size() / in, out, in,
-                              x.codes.data<Code>(), x.zero_point, weight_codes.data<std::int8_t>(),
-                              acc.data<std::int32_t>());
+      on_device(acc.device(), [&](auto&... queue) {
+        kernels::integer_matmul(queue..., x.codes.size() / in, out, in, x.codes.data<Code>(),
+                                x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
+                                acc.data<std::int32_t>());
+      });
     });
   }
 
@@ -79,8 +82,11 @@ class Conv2dProduct : public Product {
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::integer_conv2d(kernels::default_backend(), shape, x.codes.data<Code>(), x.zero_point,
-                              weight_codes.data<std::int8_t>(), acc.data<std::int32_t>());
+      on_device(acc.device(), [&](auto&... queue) {
+        kernels::integer_conv2d(queue..., shape, x.codes.data<Code>(),
+                                x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
+                                acc.data<std::int32_t>());
+      });
     });
   }
 

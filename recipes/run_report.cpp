@@ -45,12 +45,13 @@ ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
   result.bits = scheme.bits;
   result.error = tensor.error;
   if (!tensor.error) return result;
-  const auto scales = quantizer.scale();
+  const std::vector<float> scales = quantizer.host_scale();
+  const std::int32_t zero_point = quantizer.host_zero_point()[0];
   const auto [smallest, largest] = std::minmax_element(scales.begin(), scales.end());
   result.scales = {*smallest, *largest};
   const kernels::CodeRange codes = quantizer.code_range();
   const auto value = [&](std::int32_t code) {
-    return tensor.in_codes ? code : (code - quantizer.zero_point()[0]) * double{scales[0]};
+    return tensor.in_codes ? code : (code - zero_point) * double{scales[0]};
   };
   result.range = {value(codes.qmin), value(codes.qmax)};
   if (scheme.bits <= kMostBitsWithLevels) {

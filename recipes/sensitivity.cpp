@@ -266,7 +266,7 @@ class Measurement {
       }
       const Tensor weight = part.weights_of->deployed_weight();
       layer.weights = weight.size();
-      const auto own = static_cast<std::int64_t>(part.tensors[0].quantizer->scale().size());
+      const auto own = part.tensors[0].quantizer->channels();
       layer.scales = std::max(own, weight.dim(0));
       const bool bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
       layer.biases = bias ? weight.dim(0) : 0;

@@ -42,9 +42,7 @@ Prepared trained(const std::string& observer, Learning learning = Learning::kNot
   return prepared;
 }
 
-std::vector<double> scales(const FakeQuantize& quantizer) {
-  return {quantizer.scale().begin(), quantizer.scale().end()};
-}
+std::vector<double> scales(const FakeQuantize& quantizer) { return quantizer.host_scale(); }
 
 const FakeQuantize* input_quantizer(Module& model) {
   for (const NamedQuantizer& entry : named_quantizers(model)) {
