@@ -24,7 +24,7 @@ BatchNorm2d::BatchNorm2d(const BatchNorm2dOptions& options)
       running_mean_(register_buffer("running_mean", Tensor::zeros({options.channels}))),
       running_var_(register_buffer("running_var", Tensor::full({options.channels}, 1.0))),
       num_batches_tracked_(
-          register_buffer("num_batches_tracked", Tensor::zeros(Shape{}, DType::kI64))) {}
+          register_host_buffer("num_batches_tracked", Tensor::zeros(Shape{}, DType::kI64))) {}
 
 Variable BatchNorm2d::forward(const Variable& x, ForwardContext& context) {
   const BatchNormState used = state(context);

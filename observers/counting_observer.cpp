@@ -29,12 +29,12 @@ std::int64_t CountingObserver::observe_values(const kernels::ChannelLayout& layo
     const kernels::HistogramGrid grid{exponent_.data<std::int32_t>()[c], bins_};
     auto* counts = reinterpret_cast<std::uint64_t*>(counts_.data<std::int64_t>()) + c * bins_;
     if (layout.channels == 1) {
-      kernels::histogram_accumulate(grid, layout.size(), values, counts);
+      kernels::histogram_accumulate(grid, layout.size(), values, counts, nullptr);
       continue;
     }
     const std::vector<float> gathered = finite_values(layout, values, c);
     kernels::histogram_accumulate(grid, static_cast<std::int64_t>(gathered.size()), gathered.data(),
-                                  counts);
+                                  counts, nullptr);
   }
   return extremes.non_finite;
 }

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
+#include "kernels/counter.h"
 #include "kernels/reduce.h"
 
 namespace steelyard::observers {
@@ -13,9 +14,12 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
   const Device device = values.device();
   Extremes extremes{Tensor::empty({layout.channels}, DType::kF32, device),
                     Tensor::empty({layout.channels}, DType::kF32, device)};
+  const Tensor skipped = Tensor::empty({layout.channels}, DType::kI64, device);
   on_device(device, [&](auto&... queue) {
     kernels::min_max(queue..., layout, values.data<float>(), extremes.lo.data<float>(),
-                     extremes.hi.data<float>(), non_finite.data<std::int64_t>());
+                     extremes.hi.data<float>(), skipped.data<std::int64_t>());
+    kernels::add_counts(queue..., layout.channels, skipped.data<std::int64_t>(),
+                        non_finite.data<std::int64_t>());
   });
   return extremes;
 }
@@ -23,7 +27,9 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
 HostExtremes host_extremes_of(const kernels::ChannelLayout& layout, const float* values) {
   const auto channels = static_cast<std::size_t>(layout.channels);
   HostExtremes extremes{std::vector<float>(channels), std::vector<float>(channels), 0};
-  kernels::min_max(layout, values, extremes.lo.data(), extremes.hi.data(), &extremes.non_finite);
+  std::vector<std::int64_t> skipped(channels);
+  kernels::min_max(layout, values, extremes.lo.data(), extremes.hi.data(), skipped.data());
+  extremes.non_finite = std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0});
   return extremes;
 }
 

@@ -4,6 +4,7 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/dropout.h"
+#include "qat/tmp_gpu.h"
 #include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer_pool.h"
@@ -102,8 +103,10 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
                                 const std::vector<Tensor>& saved) {
     const Tensor inside = masked_gradient(grad_output, saved[0]);
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    kernels::avg_pool2d_backward(shape, /*count_include_pad=*/true, inside.data<float>(),
-                                 grad.data<float>());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::avg_pool2d_backward(queue..., shape, /*count_include_pad=*/true,
+                                   inside.data<float>(), grad.data<float>());
+    });
     return grad;
   };
   result = record(std::move(result),
@@ -126,17 +129,21 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
                                 codes->codes.dtype(), device);
   visit_codes(pooled.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::max_pool2d_forward(shape, codes->codes.data<Code>(), pooled.data<Code>(),
-                                static_cast<std::uint16_t*>(winners.raw()));
+    on_device(device, [&](auto&... queue) {
+      kernels::max_pool2d_forward(queue..., shape, codes->codes.data<Code>(), pooled.data<Code>(),
+                                  static_cast<std::uint16_t*>(winners.raw()));
+    });
   });
   Variable y = make_variable(with_codes(*codes, pooled));
   if (!recorded) return y;
   const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
                                 const std::vector<Tensor>& saved) {
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    kernels::max_pool2d_backward(shape, grad_output.data<float>(),
-                                 static_cast<const std::uint16_t*>(saved[0].raw()),
-                                 grad.data<float>());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::max_pool2d_backward(queue..., shape, grad_output.data<float>(),
+                                   static_cast<const std::uint16_t*>(saved[0].raw()),
+                                   grad.data<float>());
+    });
     return grad;
   };
   return record(std::move(y),
@@ -161,14 +168,20 @@ Variable flatten_codes(const Variable& x) {
       Tensor::empty({batch, pixels * channels}, codes->codes.dtype(), codes->codes.device());
   visit_codes(flat.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::nhwc_to_nchw(batch, pixels, channels, codes->codes.data<Code>(), flat.data<Code>());
+    on_device(flat.device(), [&](auto&... queue) {
+      kernels::nhwc_to_nchw(queue..., batch, pixels, channels, codes->codes.data<Code>(),
+                            flat.data<Code>());
+    });
   });
   Variable y = make_variable(with_codes(*codes, flat));
   if (!should_record({x})) return y;
   const auto gradient = [=](const Tensor& grad_output, const Shape& input,
                             const std::vector<Tensor>&) {
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    kernels::nchw_to_nhwc(batch, pixels, channels, grad_output.data<float>(), grad.data<float>());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::nchw_to_nhwc(queue..., batch, pixels, channels, grad_output.data<float>(),
+                            grad.data<float>());
+    });
     return grad;
   };
   return record(std::move(y),
@@ -211,7 +224,7 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   if (p == 0) return x;
   const auto codes = quantized(x);
   const Device device = codes->codes.device();
-  const Tensor mask = dropout_mask(codes->codes.size(), p, rng);
+  const Tensor mask = dropout_mask(codes->codes.size(), p, rng, device);
   Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "framework/on_device.h"
+#include "kernels/fake_quantize.h"
 #include "kernels/quant_plan.h"
 #include "kernels/quantizer_state.h"
 #include "qat/fake_quantize.h"

@@ -2,6 +2,7 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/op_support.h"
+#include "qat/tmp_gpu.h"
 #include "kernels/norm.h"
 #include "kernels/norm_fold.h"
 #include "qat/fold.h"
@@ -22,7 +23,7 @@ Tensor channel_map(const Tensor& x, const Tensor& mean, const Tensor& slope, con
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   const Tensor ones = Tensor::full(mean.shape(), 1.0, x.dtype(), x.device());
   on_device(x.device(), [&](auto&... queue) {
-    kernels::batch_norm_forward<T>(/*q*/ rows_of(x), x.dim(-1), x.data<T>(), mean.data<T>(),
+    kernels::batch_norm_forward<T>(queue..., rows_of(x), x.dim(-1), x.data<T>(), mean.data<T>(),
                                    slope.data<T>(), ones.data<T>(), shift.data<T>(), y.data<T>());
   });
   return y;
@@ -37,7 +38,7 @@ template <typename T>
 Moments batch_moments(const Tensor& x) {
   Moments moments{per_channel(x), per_channel(x)};
   on_device(x.device(), [&](auto&... queue) {
-    kernels::batch_moments<T>(/*q*/ rows_of(x), x.dim(-1), x.data<T>(), moments.mean.data<T>(),
+    kernels::batch_moments<T>(queue..., rows_of(x), x.dim(-1), x.data<T>(), moments.mean.data<T>(),
                               moments.variance.data<T>());
   });
   return moments;
@@ -85,9 +86,9 @@ class CorrectedBatchNormFunction : public Function {
     Tensor grad_gamma = per_channel(grad), slope = per_channel(grad), shift = per_channel(grad);
     on_device(grad.device(), [&](auto&... queue) {
       kernels::batch_norm_backward_frozen<T>(
-          /*q*/ rows, channels, product.data<T>(), grad.data<T>(), hidden_.hidden_mean.data<T>(),
-          hidden_.ratio.data<T>(), ones.data<T>(), grad_product.data<T>(), grad_ratio.data<T>(),
-          grad_beta.data<T>());
+          queue..., rows, channels, product.data<T>(), grad.data<T>(),
+          hidden_.hidden_mean.data<T>(), hidden_.ratio.data<T>(), ones.data<T>(),
+          grad_product.data<T>(), grad_ratio.data<T>(), grad_beta.data<T>());
       kernels::corrected_norm_backward<T>(queue..., channels, rows, gamma.data<T>(), mean.data<T>(),
                                           inv_std.data<T>(), grad_ratio.data<T>(),
                                           grad_beta.data<T>(), grad_gamma.data<T>(),
@@ -127,7 +128,7 @@ class RecoveredBatchNormFunction : public Function {
     Tensor grad_beta = per_channel(grad);
     on_device(grad.device(), [&](auto&... queue) {
       kernels::batch_norm_backward_training<T>(
-          /*q*/ rows_of(grad), gamma.size(), product.data<T>(), grad.data<T>(), mean.data<T>(),
+          queue..., rows_of(grad), gamma.size(), product.data<T>(), grad.data<T>(), mean.data<T>(),
           saved()[3].data<T>(), gamma.data<T>(), grad_product.data<T>(), grad_gamma.data<T>(),
           grad_beta.data<T>());
     });
@@ -202,9 +203,9 @@ Variable recovered_batch_norm(const Variable& product, const Tensor& factor, con
                                        hidden.mean.data<T>(), hidden.variance.data<T>(), state.eps,
                                        data_or_null<T>(offset), moments.mean.data<T>(),
                                        moments.variance.data<T>(), inv_std.data<T>());
-      kernels::batch_norm_forward<T>(/*q*/ rows_of(x), channels, x.data<T>(), hidden.mean.data<T>(),
-                                     inv_std.data<T>(), gamma.value().data<T>(),
-                                     beta.value().data<T>(), y.data<T>());
+      kernels::batch_norm_forward<T>(queue..., rows_of(x), channels, x.data<T>(),
+                                     hidden.mean.data<T>(), inv_std.data<T>(),
+                                     gamma.value().data<T>(), beta.value().data<T>(), y.data<T>());
     });
     update_running_statistics(state, moments.mean, moments.variance, rows_of(x));
     if (!should_record({product, gamma, beta})) return Variable(y);

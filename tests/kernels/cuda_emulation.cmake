@@ -23,6 +23,7 @@ steelyard_add_tests(cuda_emulation_test
 
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/counter.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/norm_fold.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
