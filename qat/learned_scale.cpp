@@ -1,8 +1,5 @@
 #include "qat/learned_scale.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/quant_plan.h"
@@ -108,12 +105,6 @@ class LearnedQuantizerFunction : public Function {
 };
 
 }  // namespace
-
-float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range) {
-  const double s0 = initial;
-  const double scale = latent >= initial ? latent : s0 * std::exp((latent - s0) / s0);
-  return kernels::bounded_scale<float>(std::max<double>(scale, floor), range.qmax - range.qmin);
-}
 
 Variable record_learned(Variable output, const Variable& input, Tensor mask,
                         std::function<Tensor()> values, LearnedUse use, const Variable& scale,

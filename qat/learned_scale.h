@@ -11,11 +11,6 @@
 
 namespace steelyard::qat {
 
-// The scale of a latent v that began at s0 > 0: v itself from s0 on, s0 * exp((v - s0) / s0) below.
-// Positive whatever v is, smooth at s0, and no step makes it larger than LSQ's own scale. Kept
-// within the limits of scales (kernels/qparams.h) and above `floor`.
-float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range);
-
 // The quantizer of one recorded use, as it was in the forward pass.
 struct LearnedUse {
   observers::QScheme scheme;

@@ -92,10 +92,10 @@ int histogram_exponent(double amax, std::int64_t bins) {
 }
 
 template <typename T>
-std::int64_t histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
-                                  std::uint64_t* counts) {
+void histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
+                          std::uint64_t* counts, std::int64_t* non_finite) {
   const T inverse_width = std::ldexp(T(1), -grid.exponent);
-  std::int64_t non_finite = 0;
+  std::int64_t skipped = 0;
   std::mutex mutex;
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
     PartialCounts partial(grid.bins);
@@ -109,10 +109,10 @@ std::int64_t histogram_accumulate(const HistogramGrid& grid, std::int64_t n, con
       }
       begin = stop;
       const std::lock_guard<std::mutex> lock(mutex);
-      non_finite += partial.flush(counts);
+      skipped += partial.flush(counts);
     }
   });
-  return non_finite;
+  if (non_finite != nullptr) *non_finite += skipped;
 }
 
 void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
@@ -132,9 +132,9 @@ void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
   }
 }
 
-template std::int64_t histogram_accumulate(const HistogramGrid&, std::int64_t, const float*,
-                                           std::uint64_t*);
-template std::int64_t histogram_accumulate(const HistogramGrid&, std::int64_t, const double*,
-                                           std::uint64_t*);
+template void histogram_accumulate(const HistogramGrid&, std::int64_t, const float*, std::uint64_t*,
+                                   std::int64_t*);
+template void histogram_accumulate(const HistogramGrid&, std::int64_t, const double*,
+                                   std::uint64_t*, std::int64_t*);
 
 }  // namespace steelyard::kernels

@@ -47,14 +47,13 @@ void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum
   });
 }
 
-OscillationCount count_oscillations(std::int64_t n, float frequency,
-                                    const OscillationState& state) {
-  OscillationCount count;
+void count_oscillations(std::int64_t n, float frequency, const OscillationState& state,
+                        std::int64_t* counts) {
+  counts[0] = counts[1] = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    count.frozen += state.frozen[i];
-    count.oscillating += state.frozen[i] == 0 && state.frequency[i] > frequency;
+    counts[0] += state.frozen[i];
+    counts[1] += state.frozen[i] == 0 && state.frequency[i] > frequency;
   }
-  return count;
 }
 
 template <typename T>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/quantizer_rules.h"
 #include "qat/code_ops.h"
 #include "qat/qat_linear.h"
 #include "tests/support/tensors.h"
@@ -75,16 +76,17 @@ ForwardContext training() { return {.training = true}; }
 TEST(LearnedScale, IsPositiveForEveryLatentAndTheLatentAtFirst) {
   const kernels::CodeRange range{-8, 7};
   const float s0 = 0.013F;
-  EXPECT_FLOAT_EQ(scale_of_latent(s0, s0, 0, range), s0);
-  EXPECT_NEAR((scale_of_latent(s0 * 0.999F, s0, 0, range) - s0) / (s0 * -0.001), 1, 0.01);
-  EXPECT_EQ(scale_of_latent(0.014F, s0, 0, range), 0.014F);
-  EXPECT_EQ(scale_of_latent(5, s0, 0, range), 5) << "a large step is no larger than LSQ's";
+  EXPECT_FLOAT_EQ(kernels::scale_of_latent(s0, s0, 0, range), s0);
+  EXPECT_NEAR((kernels::scale_of_latent(s0 * 0.999F, s0, 0, range) - s0) / (s0 * -0.001), 1, 0.01);
+  EXPECT_EQ(kernels::scale_of_latent(0.014F, s0, 0, range), 0.014F);
+  EXPECT_EQ(kernels::scale_of_latent(5, s0, 0, range), 5) << "a large step is no larger than LSQ's";
   for (const float latent : {-1e30F, -1.0F, 0.0F, 1e-30F, 1.0F, 1e30F}) {
-    const float scale = scale_of_latent(latent, s0, 0, range);
+    const float scale = kernels::scale_of_latent(latent, s0, 0, range);
     EXPECT_GE(scale, std::numeric_limits<float>::min()) << latent;
     EXPECT_TRUE(std::isfinite(scale * 15)) << latent;
   }
-  EXPECT_EQ(scale_of_latent(-1, s0, 0.5F, range), 0.5F) << "the floor that a bias asks for";
+  EXPECT_EQ(kernels::scale_of_latent(-1, s0, 0.5F, range), 0.5F)
+      << "the floor that a bias asks for";
 }
 
 constexpr std::int64_t kIn = 6;
