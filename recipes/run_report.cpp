@@ -248,8 +248,8 @@ class Reporter {
     if (quantized == nullptr || quantized->weight_quantizer() == nullptr) {
       for (const NamedParameter& p : entry.module->named_parameters()) {
         if (p.name != "weight") continue;
-        layer.weight =
-            ReportedTensor{.histogram = qat::histogram_of(p.variable.value().span<float>(), kBins)};
+        const Tensor weight = p.variable.value().to(Device{});
+        layer.weight = ReportedTensor{.histogram = qat::histogram_of(weight.span<float>(), kBins)};
       }
     }
     report_.layers.push_back(std::move(layer));

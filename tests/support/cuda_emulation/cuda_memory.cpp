@@ -1,9 +1,20 @@
 // kernels/cuda/cuda_memory.h for the emulated GPU: one device, work is done when it is queued.
 #include "kernels/cuda/cuda_memory.h"
 
+#include <atomic>
 #include <cstring>
 
+#include "tests/support/cuda_emulation/copies.h"
 #include "tests/support/cuda_emulation/device_memory.h"
+
+namespace steelyard::emulation {
+namespace {
+std::atomic<std::int64_t> copies{0};
+}  // namespace
+
+std::int64_t copies_to_host() { return copies; }
+
+}  // namespace steelyard::emulation
 
 namespace steelyard::kernels {
 
@@ -22,6 +33,7 @@ void cuda_copy_to_device(const CudaQueue&, void* to, const void* from, std::size
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
+  ++emulation::copies;
   cuda_copy_to_device(queue, to, from, bytes);
 }
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
