@@ -1,20 +1,42 @@
 #include "framework/evaluate.h"
 
 #include <stdexcept>
-#include <vector>
 
 #include "framework/error.h"
+#include "framework/on_device.h"
 #include "framework/ops/losses.h"
+#include "kernels/elementwise.h"
 #include "kernels/softmax.h"
 
 namespace steelyard {
+namespace {
+
+// *sum += weight * value, in double.
+void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
+  visit_floating(value.dtype(), "evaluate", [&](auto zero) {
+    using T = decltype(zero);
+    on_device(sum.device(), [&](auto&... queue) {
+      kernels::add_weighted<T>(queue..., value.data<T>(), weight, sum.data<double>());
+    });
+  });
+}
+
+}  // namespace
+
+void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count) {
+  visit_floating(logits.dtype(), "count_correct", [&](auto zero) {
+    using T = decltype(zero);
+    on_device(logits.device(), [&](auto&... queue) {
+      kernels::add_correct_rows<T>(queue..., logits.dim(0), logits.dim(1), logits.data<T>(),
+                                   labels.data<std::int64_t>(), count.data<std::int64_t>());
+    });
+  });
+}
+
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
-  std::vector<std::int64_t> predictions(static_cast<std::size_t>(logits.dim(0)));
-  kernels::argmax_rows(logits.dim(0), logits.dim(1), logits.data<float>(), predictions.data());
-  std::int64_t correct = 0;
-  const std::int64_t* expected = labels.data<std::int64_t>();
-  for (std::size_t i = 0; i < predictions.size(); ++i) correct += predictions[i] == expected[i];
-  return correct;
+  const Tensor count = Tensor::zeros(Shape{}, DType::kI64, logits.device());
+  add_correct(logits, labels, count);
+  return *count.to(Device{}).data<std::int64_t>();
 }
 
 const char* loss_name(Loss::Type type) {
@@ -62,21 +84,19 @@ Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& nor
   Loss plain = loss;
   plain.label_smoothing = 0;
   ForwardContext context;
-  double loss_sum = 0;
-  std::int64_t correct = 0;
+  const Device device = device_of(model);
+  const Tensor loss_sum = Tensor::zeros(Shape{}, DType::kF64, device);
+  const Tensor correct = Tensor::zeros(Shape{}, DType::kI64, device);
   while (const auto batch = loader.next()) {
-    const Variable outputs = model.forward(Variable(batch->inputs), context);
+    const Tensor targets = batch->targets.to(device);
+    const Variable outputs = model.forward(Variable(batch->inputs.to(device)), context);
     const auto rows = static_cast<double>(batch->inputs.dim(0));
-    loss_sum += compute_loss(plain, outputs, batch->targets).value().item() * rows;
-    if (loss.type == Loss::Type::kCrossEntropy) {
-      correct += count_correct(outputs.value(), batch->targets);
-    }
+    add_weighted(compute_loss(plain, outputs, targets).value(), rows, loss_sum);
+    if (loss.type == Loss::Type::kCrossEntropy) add_correct(outputs.value(), targets, correct);
   }
   const auto size = static_cast<double>(dataset.size());
-  Metrics metrics{.loss = loss_sum / size};
-  if (loss.type == Loss::Type::kCrossEntropy) {
-    metrics.top1 = 100.0 * static_cast<double>(correct) / size;
-  }
+  Metrics metrics{.loss = loss_sum.item() / size};
+  if (loss.type == Loss::Type::kCrossEntropy) metrics.top1 = 100.0 * correct.item() / size;
   return metrics;
 }
 

@@ -31,10 +31,14 @@ struct Metrics {
   std::optional<double> top1{};  // percent, for class targets
 };
 
-// How many rows of f32 logits [N, classes] are largest at their i64 label [N].
+// Adds to `count`, i64 of rank 0, how many rows of logits [N, classes] are largest at their i64
+// label [N]. All on one device, which nobody waits for.
+void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count);
+// That number by itself. Waits for a GPU.
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels);
 
-// Runs the model in evaluation mode, unrecorded, over the whole dataset.
+// Runs the model in evaluation mode, unrecorded, over the whole dataset, where its parameters are.
+// A GPU is waited for once, at the end.
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size);
 

@@ -1,60 +1,74 @@
 #include "framework/gradient_clipping.h"
 
-#include <cmath>
 #include <stdexcept>
 
+#include "framework/on_device.h"
 #include "kernels/elementwise.h"
+#include "kernels/optimizer_step.h"
 
 namespace steelyard {
 namespace {
 
-constexpr double kNormGuard = 1e-6;  // PyTorch's, against a zero norm
-
-double sum_of_squares(const Tensor& grad) {
-  return visit_floating(grad.dtype(), "clip_grad_norm", [&](auto zero) {
-    using T = decltype(zero);
-    return kernels::sum_of_squares<T>(grad.size(), grad.data<T>());
-  });
+template <typename T>
+std::vector<kernels::ValueTensor<T>> gradients_of(const std::vector<NamedParameter>& parameters) {
+  std::vector<kernels::ValueTensor<T>> gradients;
+  for (const NamedParameter& p : parameters) {
+    const Tensor& grad = p.variable.grad();
+    if (!grad.defined() || grad.dtype() != DTypeOf<T>::value) continue;
+    gradients.push_back({grad.size(), grad.data<T>()});
+  }
+  return gradients;
 }
 
-void scale_in_place(const Tensor& grad, double factor) {
-  visit_floating(grad.dtype(), "clip_grad_norm", [&](auto zero) {
-    using T = decltype(zero);
-    kernels::scale<T>(grad.size(), grad.data<T>(), static_cast<T>(factor), grad.data<T>());
-  });
-}
-
-bool all_finite(const Tensor& grad) {
-  return visit_floating(grad.dtype(), "first_non_finite_gradient", [&](auto zero) {
-    using T = decltype(zero);
-    return kernels::count_non_finite<T>(grad.size(), grad.data<T>()) == 0;
-  });
+Device device_of_gradients(const std::vector<NamedParameter>& parameters) {
+  for (const NamedParameter& p : parameters) {
+    if (p.variable.grad().defined()) return p.variable.grad().device();
+  }
+  return {};
 }
 
 }  // namespace
 
-double clip_grad_norm(const std::vector<NamedParameter>& parameters, double max_norm) {
+Tensor clip_grad_norm(const std::vector<NamedParameter>& parameters, double max_norm) {
   if (!(max_norm > 0.0)) {
     throw std::invalid_argument("[clip_grad_norm] expected max_norm above 0, got " +
                                 std::to_string(max_norm));
   }
-  double sum = 0.0;
-  for (const NamedParameter& p : parameters) {
-    if (p.variable.grad().defined()) sum += sum_of_squares(p.variable.grad());
-  }
-  const double norm = std::sqrt(sum);
-  const double factor = max_norm / (norm + kNormGuard);
-  if (!std::isfinite(norm) || factor >= 1.0) return norm;
-  for (const NamedParameter& p : parameters) {
-    if (p.variable.grad().defined()) scale_in_place(p.variable.grad(), factor);
-  }
+  const Device device = device_of_gradients(parameters);
+  const auto floats = gradients_of<float>(parameters);
+  const auto doubles = gradients_of<double>(parameters);
+  const Tensor sums = Tensor::empty({2}, DType::kF64, device);
+  const Tensor factor = Tensor::empty(Shape{}, DType::kF64, device);
+  Tensor norm = Tensor::empty(Shape{}, DType::kF64, device);
+  on_device(device, [&](auto&... queue) {
+    double* sum = sums.data<double>();
+    const double* by = factor.data<double>();
+    kernels::sum_of_squares<float>(queue..., floats, sum);
+    kernels::sum_of_squares<double>(queue..., doubles, sum + 1);
+    kernels::clip_factor(queue..., 2, sum, max_norm, norm.data<double>(), factor.data<double>());
+    kernels::scale_all<float>(queue..., floats, by);
+    kernels::scale_all<double>(queue..., doubles, by);
+  });
   return norm;
+}
+
+bool has_non_finite(const Tensor& tensor) {
+  if (!tensor.defined() || !is_floating(tensor.dtype())) return false;
+  const Tensor count = Tensor::empty(Shape{}, DType::kI64, tensor.device());
+  visit_floating(tensor.dtype(), "finite", [&](auto zero) {
+    using T = decltype(zero);
+    on_device(tensor.device(), [&](auto&... queue) {
+      kernels::count_non_finite<T>(queue..., tensor.size(), tensor.data<T>(),
+                                   count.data<std::int64_t>());
+    });
+  });
+  return count.item() > 0;
 }
 
 std::optional<std::string> first_non_finite_gradient(
     const std::vector<NamedParameter>& parameters) {
   for (const NamedParameter& p : parameters) {
-    if (p.variable.grad().defined() && !all_finite(p.variable.grad())) return p.name;
+    if (has_non_finite(p.variable.grad())) return p.name;
   }
   return std::nullopt;
 }

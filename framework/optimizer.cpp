@@ -2,7 +2,8 @@
 
 #include <stdexcept>
 
-#include "kernels/elementwise.h"
+#include "framework/on_device.h"
+#include "kernels/optimizer_step.h"
 
 namespace steelyard {
 namespace {
@@ -12,6 +13,10 @@ void require(bool condition, const std::string& message) {
 }
 
 bool in_unit_interval(double value) { return value >= 0.0 && value < 1.0; }
+
+kernels::AdamWStep rule_of(const AdamWOptions& options) {
+  return {options.beta1, options.beta2, options.eps};
+}
 
 void append_state(const std::vector<NamedParameter>& parameters, const std::string& state,
                   const std::vector<Tensor>& tensors, std::vector<NamedBuffer>& all) {
@@ -28,10 +33,14 @@ bool is_bias_or_norm(const NamedParameter& parameter) {
 }
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay,
-                     const NoDecay& no_decay, const LrFactor& lr_factor)
+                     const NoDecay& no_decay, const LrFactor& lr_factor, std::int64_t factors)
     : parameters_(std::move(parameters)) {
   require(weight_decay >= 0.0, "expected weight_decay of at least 0");
+  const Device device = parameters_.empty() ? Device{} : parameters_[0].variable.value().device();
   for (const NamedParameter& p : parameters_) {
+    const Device own = p.variable.value().device();
+    require(own == device,
+            "expected '" + p.name + "' on " + device_name(device) + ", got " + device_name(own));
     const DType dtype = p.variable.dtype();
     require(dtype == DType::kF32 || dtype == DType::kF64,
             "expected f32 or f64 for '" + p.name + "', got " + std::string(dtype_name(dtype)));
@@ -40,25 +49,59 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay
     require(lr_factors_.back() >= 0.0,
             "expected a learning rate of at least 0 for '" + p.name + "'");
   }
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  host_factors_ = Tensor::zeros({count, factors}, DType::kF64);
+  factors_ = host_factors_.clone().to(device);
 }
 
 void Optimizer::step(double lr) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Variable& v = parameters_[i].variable;
-    if (v.requires_grad() && v.grad().defined()) update(i, lr * lr_factors_[i]);
+  prepare(lr);
+  apply();
+}
+
+void Optimizer::prepare(double lr) {
+  const std::int64_t each = host_factors_.dim(1);
+  double* factors = host_factors_.data<double>();
+  for (std::size_t i = 0; i < parameters_.size(); ++i, factors += each) {
+    if (has_gradient(i)) write_factors(i, lr * lr_factors_[i], factors);
   }
+  factors_.copy_from(host_factors_);
+}
+
+void Optimizer::apply() {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!has_gradient(i) || parameters_[i].variable.dtype() != dtype) continue;
+      const Device own = parameters_[i].variable.value().device();
+      require(own == device(), "'" + parameters_[i].name + "' moved to " + device_name(own) +
+                                   " after the optimizer was made on " + device_name(device()));
+      chosen.push_back(i);
+    }
+    if (!chosen.empty()) update(dtype, chosen);
+  }
+}
+
+const double* Optimizer::factors(std::size_t i) const {
+  return factors_.data<double>() + static_cast<std::int64_t>(i) * factors_.dim(1);
+}
+
+bool Optimizer::has_gradient(std::size_t i) const {
+  const Variable& v = parameters_[i].variable;
+  return v.requires_grad() && v.grad().defined();
 }
 
 std::vector<Tensor> Optimizer::zeros_like_parameters() const {
   std::vector<Tensor> zeros;
   for (const NamedParameter& p : parameters_) {
-    zeros.push_back(Tensor::zeros(p.variable.shape(), p.variable.dtype()));
+    zeros.push_back(Tensor::zeros(p.variable.shape(), p.variable.dtype(), device()));
   }
   return zeros;
 }
 
 Sgd::Sgd(std::vector<NamedParameter> parameters, SgdOptions options)
-    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor),
+    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor,
+                /*factors=*/1),
       options_(std::move(options)) {
   require(in_unit_interval(options_.momentum), "expected momentum in [0, 1)");
   require(!options_.nesterov || options_.momentum > 0.0, "nesterov needs momentum");
@@ -71,19 +114,29 @@ std::vector<NamedBuffer> Sgd::named_state() const {
   return all;
 }
 
-void Sgd::update(std::size_t i, double lr) {
-  const Variable& v = parameters()[i].variable;
-  const kernels::SgdStep step{lr, options_.momentum, weight_decay(i), options_.nesterov};
-  visit_floating(v.dtype(), "sgd", [&](auto zero) {
+void Sgd::write_factors(std::size_t /*i*/, double lr, double* factors) { *factors = lr; }
+
+void Sgd::update(DType dtype, std::span<const std::size_t> chosen) {
+  const kernels::SgdStep step{options_.momentum, options_.nesterov};
+  visit_floating(dtype, "sgd", [&](auto zero) {
     using T = decltype(zero);
-    kernels::sgd_update<T>(v.value().size(), step, v.grad().data<T>(),
-                           momentum_.empty() ? nullptr : momentum_[i].data<T>(),
-                           v.value().data<T>());
+    std::vector<kernels::SgdTensor<T>> tensors;
+    for (const std::size_t i : chosen) {
+      const Variable& v = parameters()[i].variable;
+      tensors.push_back({.size = v.value().size(),
+                         .lr = factors(i),
+                         .grad = v.grad().data<T>(),
+                         .momentum = momentum_.empty() ? nullptr : momentum_[i].data<T>(),
+                         .param = v.value().data<T>(),
+                         .weight_decay = weight_decay(i)});
+    }
+    on_device(device(), [&](auto&... queue) { kernels::sgd_update<T>(queue..., tensors, step); });
   });
 }
 
 AdamW::AdamW(std::vector<NamedParameter> parameters, AdamWOptions options)
-    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor),
+    : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor,
+                kernels::kAdamWFactors),
       options_(std::move(options)),
       exp_avg_(zeros_like_parameters()),
       exp_avg_sq_(zeros_like_parameters()) {
@@ -103,15 +156,27 @@ std::vector<NamedBuffer> AdamW::named_state() const {
   return all;
 }
 
-void AdamW::update(std::size_t i, double lr) {
-  const Variable& v = parameters()[i].variable;
+void AdamW::write_factors(std::size_t i, double lr, double* factors) {
   const std::int64_t count = ++*steps_[i].data<std::int64_t>();
-  const kernels::AdamWStep step{lr,           options_.beta1,  options_.beta2,
-                                options_.eps, weight_decay(i), count};
-  visit_floating(v.dtype(), "adamw", [&](auto zero) {
+  kernels::adamw_factors(rule_of(options_), lr, weight_decay(i), count, factors);
+}
+
+void AdamW::update(DType dtype, std::span<const std::size_t> chosen) {
+  visit_floating(dtype, "adamw", [&](auto zero) {
     using T = decltype(zero);
-    kernels::adamw_update<T>(v.value().size(), step, v.grad().data<T>(), exp_avg_[i].data<T>(),
-                             exp_avg_sq_[i].data<T>(), v.value().data<T>());
+    std::vector<kernels::AdamWTensor<T>> tensors;
+    for (const std::size_t i : chosen) {
+      const Variable& v = parameters()[i].variable;
+      tensors.push_back({.size = v.value().size(),
+                         .factors = factors(i),
+                         .grad = v.grad().data<T>(),
+                         .exp_avg = exp_avg_[i].data<T>(),
+                         .exp_avg_sq = exp_avg_sq_[i].data<T>(),
+                         .param = v.value().data<T>()});
+    }
+    on_device(device(), [&](auto&... queue) {
+      kernels::adamw_update<T>(queue..., tensors, rule_of(options_));
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,8 @@ using LrFactor = std::function<double(const NamedParameter&)>;
 bool is_bias_or_norm(const NamedParameter& parameter);
 
 // Updates parameters from their gradients. Values are changed in place, in the tensors the
-// parameters hold; a parameter without a gradient is skipped, and so is its state.
+// parameters hold; a parameter without a gradient is skipped, and so is its state. Everything is
+// where the parameters are when the optimizer is made, and stays there.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -29,8 +31,13 @@ class Optimizer {
   // "sgd", "adamw": the name in recipes and checkpoints.
   virtual std::string type_name() const = 0;
 
-  // One update with learning rate `lr`.
+  // One update with learning rate `lr`: prepare(lr), then apply().
   void step(double lr);
+  // The halves of a step. The first counts the updates and sends what depends on them and on the
+  // rate to the parameters' device; the second reads it there and is all that a CUDA graph has to
+  // record: to run it again, call prepare() before, with gradients for the same parameters.
+  void prepare(double lr);
+  void apply();
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
@@ -39,23 +46,33 @@ class Optimizer {
   virtual std::vector<NamedBuffer> named_state() const = 0;
 
  protected:
-  // Throws std::invalid_argument on parameters that are not f32 or f64, or on a negative decay or
-  // factor.
+  // `factors` numbers of each parameter change from step to step. Throws std::invalid_argument on
+  // parameters that are not f32 or f64 or not on one device, or on a negative decay or factor.
   Optimizer(std::vector<NamedParameter> parameters, double weight_decay, const NoDecay& no_decay,
-            const LrFactor& lr_factor);
+            const LrFactor& lr_factor, std::int64_t factors);
 
-  // Updates parameter `i`, which has a gradient.
-  virtual void update(std::size_t i, double lr) = 0;
+  // Writes the factors of parameter `i`, which is about to be updated with its own rate.
+  virtual void write_factors(std::size_t i, double lr, double* factors) = 0;
+  // Updates the parameters of one dtype, f32 or f64, that are given by their numbers.
+  virtual void update(DType dtype, std::span<const std::size_t> chosen) = 0;
+
+  // On the parameters' device: what write_factors() wrote for parameter `i`.
+  const double* factors(std::size_t i) const;
 
   // The decay of parameter `i`: weight_decay, or 0 where excluded.
   double weight_decay(std::size_t i) const { return weight_decays_[i]; }
   // One zero tensor like each parameter.
   std::vector<Tensor> zeros_like_parameters() const;
+  Device device() const { return factors_.device(); }
 
  private:
+  bool has_gradient(std::size_t i) const;
+
   std::vector<NamedParameter> parameters_;
   std::vector<double> weight_decays_;
   std::vector<double> lr_factors_;
+  Tensor host_factors_;  // f64 [parameters, factors]
+  Tensor factors_;       // the same where the parameters are
 };
 
 struct SgdOptions {
@@ -75,7 +92,8 @@ class Sgd : public Optimizer {
   std::vector<NamedBuffer> named_state() const override;
 
  private:
-  void update(std::size_t i, double lr) override;
+  void write_factors(std::size_t i, double lr, double* factors) override;
+  void update(DType dtype, std::span<const std::size_t> chosen) override;
 
   SgdOptions options_;
   std::vector<Tensor> momentum_;  // empty without momentum
@@ -91,7 +109,7 @@ struct AdamWOptions {
 };
 
 // Adam with decoupled weight decay. State: "<parameter>/exp_avg", "<parameter>/exp_avg_sq" and
-// "<parameter>/step" (i64, rank 0: updates done).
+// "<parameter>/step" (i64, rank 0, on the CPU: updates done).
 // Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 class AdamW : public Optimizer {
  public:
@@ -100,7 +118,8 @@ class AdamW : public Optimizer {
   std::vector<NamedBuffer> named_state() const override;
 
  private:
-  void update(std::size_t i, double lr) override;
+  void write_factors(std::size_t i, double lr, double* factors) override;
+  void update(DType dtype, std::span<const std::size_t> chosen) override;
 
   AdamWOptions options_;
   std::vector<Tensor> exp_avg_;

@@ -4,27 +4,13 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "kernels/philox.h"
+
 namespace steelyard {
 
-std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
-                                    std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0];
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * counter[2];
-    counter = {
-        static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(p1),
-        static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(p0)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
-  return counter;
-}
-
 std::array<std::uint32_t, 4> Rng::block(std::uint64_t index) const {
-  return philox(
-      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-       static_cast<std::uint32_t>(state_.stream), static_cast<std::uint32_t>(state_.stream >> 32)},
-      {static_cast<std::uint32_t>(state_.seed), static_cast<std::uint32_t>(state_.seed >> 32)});
+  const kernels::PhiloxBlock block = kernels::philox_block(state_.seed, state_.stream, index);
+  return std::to_array(block.words);
 }
 
 std::uint64_t Rng::skip_blocks(std::uint64_t count) {
@@ -38,7 +24,7 @@ std::uint32_t Rng::next_u32() {
   return words[state_.position++ % 4];
 }
 
-double Rng::uniform() { return (next_u32() >> 8) * 0x1.0p-24; }
+double Rng::uniform() { return kernels::unit_interval(next_u32()); }
 
 std::uint64_t Rng::below(std::uint64_t n) {
   if (n == 0) throw std::invalid_argument("[rng] below(0)");

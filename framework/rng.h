@@ -1,15 +1,10 @@
-// Counter-based random numbers: Philox4x32-10.
-// Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+// Random numbers by position (kernels/philox.h).
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 namespace steelyard {
-
-// One Philox4x32-10 block: four 32-bit words from a 128-bit counter and a 64-bit key.
-std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
-                                    std::array<std::uint32_t, 2> key);
 
 // A stream of numbers that is a pure function of (seed, stream, position): equal state, equal
 // numbers, on every machine.

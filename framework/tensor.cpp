@@ -6,6 +6,7 @@
 
 #include "framework/half.h"
 #include "framework/on_device.h"
+#include "kernels/convert.h"
 #include "kernels/elementwise.h"
 
 namespace steelyard {
@@ -53,6 +54,44 @@ void require_floating(DType dtype) {
     throw std::invalid_argument("[to] f16 and bf16 convert to and from floating dtypes, not " +
                                 std::string(dtype_name(dtype)));
   }
+}
+
+// Calls f with a null pointer to the C++ type of what a GPU converts; false for other dtypes.
+template <typename F>
+bool visit_convertible(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(static_cast<float*>(nullptr)), true;
+    case DType::kF64:
+      return f(static_cast<double*>(nullptr)), true;
+    case DType::kF16:
+      return f(static_cast<kernels::Half*>(nullptr)), true;
+    case DType::kBF16:
+      return f(static_cast<kernels::BFloat16*>(nullptr)), true;
+    case DType::kI32:
+      return f(static_cast<std::int32_t*>(nullptr)), true;
+    default:
+      return false;
+  }
+}
+
+// to(dtype) on a GPU: there, or for rare dtypes by way of the CPU.
+Tensor converted_on_gpu(const Tensor& x, DType dtype) {
+  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
+  bool done = false;
+  visit_convertible(x.dtype(), [&](auto* from) {
+    visit_convertible(dtype, [&](auto* to) {
+      using From = std::remove_pointer_t<decltype(from)>;
+      using To = std::remove_pointer_t<decltype(to)>;
+      if constexpr (!std::is_same_v<From, To> && (!std::is_integral_v<From> || sizeof(To) > 2) &&
+                    (!std::is_integral_v<To> || sizeof(From) > 2)) {
+        kernels::convert(cuda_queue(x.device()), x.size(), static_cast<const From*>(x.raw()),
+                         static_cast<To*>(y.raw()));
+        done = true;
+      }
+    });
+  });
+  return done ? y : x.to(Device{}).to(dtype).to(x.device());
 }
 
 Tensor from_half(const Tensor& half, DType dtype) {
@@ -187,7 +226,7 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return clone();
-  if (device().kind != Device::Kind::kCpu) return to(Device{}).to(dtype).to(device());
+  if (device().kind != Device::Kind::kCpu) return converted_on_gpu(*this, dtype);
   if (is_half(dtype_)) return from_half(*this, dtype);
   if (is_half(dtype)) return to_half(*this, dtype);
   Tensor t = empty(shape_, dtype);

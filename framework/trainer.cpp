@@ -6,7 +6,6 @@
 
 #include "framework/error.h"
 #include "framework/gradient_clipping.h"
-#include "kernels/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -42,14 +41,6 @@ T parsed(const TensorFileMetadata& metadata, const std::string& key, const std::
     throw InputError(source + ": '" + key + "' is '" + found->second + "', expected a number");
   }
   return value;
-}
-
-bool has_non_finite(const Tensor& tensor) {
-  if (!tensor.defined() || !is_floating(tensor.dtype())) return false;
-  return visit_floating(tensor.dtype(), "finite", [&](auto zero) {
-    using T = decltype(zero);
-    return kernels::count_non_finite(tensor.size(), tensor.data<T>()) > 0;
-  });
 }
 
 void restore_state(const std::vector<NamedBuffer>& state, const std::vector<NamedTensor>& tensors,
@@ -136,7 +127,7 @@ void Trainer::train_step(const Batch& batch) {
     callback->on_gradients(position_.step, total_steps());
   }
   if (options_.clip_grad_norm) {
-    const double norm = clip_grad_norm(parameters_, *options_.clip_grad_norm);
+    const double norm = clip_grad_norm(parameters_, *options_.clip_grad_norm).item();
     if (!std::isfinite(norm)) diverged("gradient norm is " + std::to_string(norm), batch);
   }
   const double lr = learning_rate(options_.lr_schedule, position_.step);

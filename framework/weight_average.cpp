@@ -1,17 +1,18 @@
 #include "framework/weight_average.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <stdexcept>
 
+#include "framework/on_device.h"
 #include "kernels/elementwise.h"
+#include "kernels/optimizer_step.h"
 
 namespace steelyard {
 namespace {
 
 void swap_elements(const Tensor& a, const Tensor& b) {
-  auto* first = static_cast<std::byte*>(a.raw());
-  std::swap_ranges(first, first + a.bytes(), static_cast<std::byte*>(b.raw()));
+  on_device(a.device(),
+            [&](auto&... queue) { kernels::swap_bytes(queue..., a.bytes(), a.raw(), b.raw()); });
 }
 
 }  // namespace
@@ -32,13 +33,18 @@ WeightAverage::WeightAverage(Module& model, WeightAverageOptions options)
   for (const NamedBuffer& b : model.named_buffers()) {
     add(b.name, b.tensor, Variable(), options_.averages_buffer && options_.averages_buffer(b.name));
   }
-  updates_ = Tensor::zeros({static_cast<std::int64_t>(entries_.size())}, DType::kI64);
+  const Shape one_each{static_cast<std::int64_t>(entries_.size())};
+  updates_ = Tensor::zeros(one_each, DType::kI64);
+  host_weights_ = Tensor::zeros(one_each, DType::kF64);
+  weights_ = host_weights_.clone().to(device_of(model));
 }
 
 void WeightAverage::update() {
   std::int64_t* updates = updates_.data<std::int64_t>();
+  double* weights = host_weights_.data<double>();
   std::vector<std::string> set;
   if (options_.take_set_parameters) set = options_.take_set_parameters();
+  std::vector<std::size_t> chosen;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     if (!entry.averaged) continue;
@@ -46,15 +52,30 @@ void WeightAverage::update() {
     const Variable& parameter = entry.parameter;
     if (updates[i] == 0 && parameter.defined() && !parameter.grad().defined()) continue;
     const auto n = static_cast<double>(updates[i]);
-    const double decay = updates[i] == 0 ? 0 : std::min(options_.decay, (1 + n) / (10 + n));
-    visit_floating(entry.in_model.dtype(), "weight_average", [&](auto zero) {
-      using T = decltype(zero);
-      kernels::move_average<T>(entry.in_model.size(), 1 - decay, entry.in_model.data<T>(),
-                               entry.aside.data<T>());
-    });
+    weights[i] = updates[i] == 0 ? 1 : 1 - std::min(options_.decay, (1 + n) / (10 + n));
     ++updates[i];
+    chosen.push_back(i);
   }
+  weights_.copy_from(host_weights_);
+  for (const DType dtype : {DType::kF32, DType::kF64}) move_averages(dtype, chosen);
   stale_ = true;
+}
+
+void WeightAverage::move_averages(DType dtype, const std::vector<std::size_t>& chosen) {
+  visit_floating(dtype, "weight_average", [&](auto zero) {
+    using T = decltype(zero);
+    std::vector<kernels::AverageTensor<T>> tensors;
+    for (const std::size_t i : chosen) {
+      const Entry& entry = entries_[i];
+      if (entry.in_model.dtype() != dtype) continue;
+      tensors.push_back({.size = entry.in_model.size(),
+                         .weight = weights_.data<double>() + i,
+                         .x = entry.in_model.data<T>(),
+                         .average = entry.aside.data<T>()});
+    }
+    on_device(weights_.device(),
+              [&](auto&... queue) { kernels::move_averages<T>(queue..., tensors); });
+  });
 }
 
 void WeightAverage::enter() {

@@ -30,7 +30,8 @@ struct WeightAverageOptions {
 // TensorFlow's ExponentialMovingAverage.
 class WeightAverage {
  public:
-  // The model outlives the average. Throws std::invalid_argument on a decay outside [0, 1).
+  // The model outlives the average and stays on its device. Throws std::invalid_argument on a decay
+  // outside [0, 1).
   WeightAverage(Module& model, WeightAverageOptions options);
 
   // After each step of the optimizer.
@@ -58,10 +59,15 @@ class WeightAverage {
     bool averaged = false;
   };
 
+  // Moves the averages of one dtype, f32 or f64, among the chosen entries.
+  void move_averages(DType dtype, const std::vector<std::size_t>& chosen);
+
   WeightAverageOptions options_;
   std::vector<Entry> entries_;
-  Tensor updates_;     // i64 [entries], 0 where an average has not begun
-  bool stale_ = true;  // the averaged model lacks what follows from the last update
+  Tensor updates_;       // i64 [entries], 0 where an average has not begun; on the CPU
+  Tensor host_weights_;  // f64 [entries]: of the value in the next average
+  Tensor weights_;       // the same where the model is
+  bool stale_ = true;    // the averaged model lacks what follows from the last update
 };
 
 // The averaged model is in place while one lives; null: nothing happens.

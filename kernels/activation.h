@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda_queue.h"
+
 namespace steelyard::kernels {
 
 enum class SmoothActivation {
@@ -17,5 +19,13 @@ void smooth_activation_forward(SmoothActivation activation, std::int64_t n, cons
 template <typename T>
 void smooth_activation_backward(SmoothActivation activation, std::int64_t n, const T* x,
                                 const T* grad_y, T* grad_x);
+
+// The same on a GPU.
+template <typename T>
+void smooth_activation_forward(const CudaQueue& queue, SmoothActivation activation, std::int64_t n,
+                               const T* x, T* y);
+template <typename T>
+void smooth_activation_backward(const CudaQueue& queue, SmoothActivation activation, std::int64_t n,
+                                const T* x, const T* grad_y, T* grad_x);
 
 }  // namespace steelyard::kernels

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/cuda_queue.h"
 
 namespace steelyard::kernels {
 
@@ -54,5 +55,31 @@ void conv2d_backward_input(Backend backend, const Conv2dShape& shape, const T* g
 template <typename T>
 void conv2d_backward_weight(Backend backend, const Conv2dShape& shape, const T* x, const T* grad_y,
                             T* grad_w, T* grad_bias);
+
+// The same on the default backend.
+template <typename T>
+void conv2d_forward(const Conv2dShape& shape, const T* x, const T* w, const T* bias, T* y) {
+  conv2d_forward(default_backend(), shape, x, w, bias, y);
+}
+template <typename T>
+void conv2d_backward_input(const Conv2dShape& shape, const T* grad_y, const T* w, T* grad_x) {
+  conv2d_backward_input(default_backend(), shape, grad_y, w, grad_x);
+}
+template <typename T>
+void conv2d_backward_weight(const Conv2dShape& shape, const T* x, const T* grad_y, T* grad_w,
+                            T* grad_bias) {
+  conv2d_backward_weight(default_backend(), shape, x, grad_y, grad_w, grad_bias);
+}
+
+// The same on a GPU.
+template <typename T>
+void conv2d_forward(const CudaQueue& queue, const Conv2dShape& shape, const T* x, const T* w,
+                    const T* bias, T* y);
+template <typename T>
+void conv2d_backward_input(const CudaQueue& queue, const Conv2dShape& shape, const T* grad_y,
+                           const T* w, T* grad_x);
+template <typename T>
+void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, const T* x,
+                            const T* grad_y, T* grad_w, T* grad_bias);
 
 }  // namespace steelyard::kernels

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda_queue.h"
+
 namespace steelyard::kernels {
 
 // y = (x - mean) * inv_std * gamma + beta with inv_std = 1 / sqrt(biased variance + eps); moments
@@ -18,5 +20,14 @@ template <typename T>
 void layer_norm_backward(std::int64_t rows, std::int64_t columns, const T* x, const T* grad_y,
                          const T* mean, const T* inv_std, const T* gamma, T* grad_x, T* grad_gamma,
                          T* grad_beta);
+
+// The same on a GPU.
+template <typename T>
+void layer_norm_forward(const CudaQueue& queue, std::int64_t rows, std::int64_t columns, const T* x,
+                        const T* gamma, const T* beta, double eps, T* y, T* mean, T* inv_std);
+template <typename T>
+void layer_norm_backward(const CudaQueue& queue, std::int64_t rows, std::int64_t columns,
+                         const T* x, const T* grad_y, const T* mean, const T* inv_std,
+                         const T* gamma, T* grad_x, T* grad_gamma, T* grad_beta);
 
 }  // namespace steelyard::kernels

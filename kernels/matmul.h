@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/cuda_queue.h"
 
 namespace steelyard::kernels {
 
@@ -20,5 +21,15 @@ struct MatmulShape {
 // Writes C (k = 0 gives zeros; m or n = 0 is a no-op). T is float or double.
 template <typename T>
 void matmul(Backend backend, const MatmulShape& shape, const T* a, const T* b, T* c);
+
+// The same on the default backend.
+template <typename T>
+void matmul(const MatmulShape& shape, const T* a, const T* b, T* c) {
+  matmul(default_backend(), shape, a, b, c);
+}
+
+// The same on a GPU.
+template <typename T>
+void matmul(const CudaQueue& queue, const MatmulShape& shape, const T* a, const T* b, T* c);
 
 }  // namespace steelyard::kernels

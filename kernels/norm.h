@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda_queue.h"
+
 namespace steelyard::kernels {
 
 // Per-channel mean and biased variance over all rows, accumulated in double, in an order that does
@@ -11,7 +13,17 @@ namespace steelyard::kernels {
 template <typename T>
 void batch_moments(std::int64_t rows, std::int64_t channels, const T* x, T* mean, T* variance);
 
-// y = (x - mean) * inv_std * gamma + beta, per channel; inv_std = 1 / sqrt(variance + eps).
+// inv_std = 1 / sqrt(variance + eps), in double.
+template <typename T>
+void inverse_std(std::int64_t channels, const T* variance, double eps, T* inv_std);
+
+// running = (1 - momentum) * running + momentum * factor * batch, in double. R too is float or
+// double.
+template <typename T, typename R>
+void move_running_statistic(std::int64_t channels, double momentum, double factor, const T* batch,
+                            R* running);
+
+// y = (x - mean) * inv_std * gamma + beta, per channel.
 template <typename T>
 void batch_norm_forward(std::int64_t rows, std::int64_t channels, const T* x, const T* mean,
                         const T* inv_std, const T* gamma, const T* beta, T* y);
@@ -28,5 +40,28 @@ template <typename T>
 void batch_norm_backward_frozen(std::int64_t rows, std::int64_t channels, const T* x,
                                 const T* grad_y, const T* mean, const T* inv_std, const T* gamma,
                                 T* grad_x, T* grad_gamma, T* grad_beta);
+
+// The same on a GPU.
+template <typename T>
+void batch_moments(const CudaQueue& queue, std::int64_t rows, std::int64_t channels, const T* x,
+                   T* mean, T* variance);
+template <typename T>
+void inverse_std(const CudaQueue& queue, std::int64_t channels, const T* variance, double eps,
+                 T* inv_std);
+template <typename T, typename R>
+void move_running_statistic(const CudaQueue& queue, std::int64_t channels, double momentum,
+                            double factor, const T* batch, R* running);
+template <typename T>
+void batch_norm_forward(const CudaQueue& queue, std::int64_t rows, std::int64_t channels,
+                        const T* x, const T* mean, const T* inv_std, const T* gamma, const T* beta,
+                        T* y);
+template <typename T>
+void batch_norm_backward_training(const CudaQueue& queue, std::int64_t rows, std::int64_t channels,
+                                  const T* x, const T* grad_y, const T* mean, const T* inv_std,
+                                  const T* gamma, T* grad_x, T* grad_gamma, T* grad_beta);
+template <typename T>
+void batch_norm_backward_frozen(const CudaQueue& queue, std::int64_t rows, std::int64_t channels,
+                                const T* x, const T* grad_y, const T* mean, const T* inv_std,
+                                const T* gamma, T* grad_x, T* grad_gamma, T* grad_beta);
 
 }  // namespace steelyard::kernels

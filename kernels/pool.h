@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda_queue.h"
+
 namespace steelyard::kernels {
 
 struct Pool2dShape {
@@ -48,5 +50,25 @@ void global_avg_pool_forward(std::int64_t batch, std::int64_t pixels, std::int64
 template <typename T>
 void global_avg_pool_backward(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
                               const T* grad_y, T* grad_x);
+
+// The same on a GPU.
+template <typename T>
+void max_pool2d_forward(const CudaQueue& queue, const Pool2dShape& shape, const T* x, T* y,
+                        std::uint16_t* argmax);
+template <typename T>
+void max_pool2d_backward(const CudaQueue& queue, const Pool2dShape& shape, const T* grad_y,
+                         const std::uint16_t* argmax, T* grad_x);
+template <typename T>
+void avg_pool2d_forward(const CudaQueue& queue, const Pool2dShape& shape, bool count_include_pad,
+                        const T* x, T* y);
+template <typename T>
+void avg_pool2d_backward(const CudaQueue& queue, const Pool2dShape& shape, bool count_include_pad,
+                         const T* grad_y, T* grad_x);
+template <typename T>
+void global_avg_pool_forward(const CudaQueue& queue, std::int64_t batch, std::int64_t pixels,
+                             std::int64_t channels, const T* x, T* y);
+template <typename T>
+void global_avg_pool_backward(const CudaQueue& queue, std::int64_t batch, std::int64_t pixels,
+                              std::int64_t channels, const T* grad_y, T* grad_x);
 
 }  // namespace steelyard::kernels

@@ -126,4 +126,20 @@ STEELYARD_HOST_DEVICE inline BFloat16 narrow<BFloat16>(float value) {
 #endif
 }
 
+// A double rounded to V once. By way of the float whose last bit says that something was cut off
+// (round to odd), which leaves the second rounding nothing to mistake.
+// Source: Boldo and Melquiond, "When double rounding is odd", IMACS 2005.
+template <typename V>
+STEELYARD_HOST_DEVICE inline V narrow_once(double value) {
+  if constexpr (sizeof(V) >= sizeof(float)) {
+    return static_cast<V>(value);
+  } else {
+    const float nearest = static_cast<float>(value);
+    std::uint32_t bits = bits_as<std::uint32_t>(nearest);
+    if (std::abs(static_cast<double>(nearest)) > std::abs(value)) --bits;  // towards zero
+    if (static_cast<double>(nearest) != value) bits |= 1U;
+    return narrow<V>(bits_as<float>(bits));
+  }
+}
+
 }  // namespace steelyard::kernels

@@ -4,7 +4,6 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/dropout.h"
-#include "qat/tmp_gpu.h"
 #include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer_pool.h"

@@ -2,7 +2,6 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/op_support.h"
-#include "qat/tmp_gpu.h"
 #include "kernels/norm.h"
 #include "kernels/norm_fold.h"
 #include "qat/fold.h"

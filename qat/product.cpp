@@ -4,7 +4,6 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/linear.h"
-#include "qat/tmp_gpu.h"
 #include "kernels/conv.h"
 #include "kernels/elementwise.h"
 #include "kernels/integer.h"

@@ -1,7 +1,5 @@
 #include "framework/ops/batch_norm.h"
 
-#include <cmath>
-
 #include "framework/ops/op_support.h"
 #include "kernels/norm.h"
 
@@ -44,11 +42,18 @@ class BatchNormFunction : public Function {
     Tensor grad_x = needs_grad(0) ? Tensor::empty(x.shape(), x.dtype(), x.device()) : Tensor();
     Tensor grad_gamma = Tensor::empty({channels}, x.dtype(), x.device());
     Tensor grad_beta = Tensor::empty({channels}, x.dtype(), x.device());
-    const auto kernel = batch_statistics_ ? kernels::batch_norm_backward_training<T>
-                                          : kernels::batch_norm_backward_frozen<T>;
-    kernel(x.size() / channels, channels, x.data<T>(), grad_output.data<T>(), mean.data<T>(),
-           inv_std.data<T>(), gamma.data<T>(), grad_x.defined() ? grad_x.data<T>() : nullptr,
-           grad_gamma.data<T>(), grad_beta.data<T>());
+    on_device(x.device(), [&](auto&... queue) {
+      const auto run = [&](auto... arguments) {
+        if (batch_statistics_) {
+          kernels::batch_norm_backward_training<T>(queue..., arguments...);
+        } else {
+          kernels::batch_norm_backward_frozen<T>(queue..., arguments...);
+        }
+      };
+      run(x.size() / channels, channels, x.data<T>(), grad_output.data<T>(), mean.data<T>(),
+          inv_std.data<T>(), gamma.data<T>(), grad_x.defined() ? grad_x.data<T>() : nullptr,
+          grad_gamma.data<T>(), grad_beta.data<T>());
+    });
     return {grad_x, needs_grad(1) ? grad_gamma : Tensor(), needs_grad(2) ? grad_beta : Tensor()};
   }
 
@@ -57,28 +62,23 @@ class BatchNormFunction : public Function {
   bool batch_statistics_;
 };
 
-// PyTorch's update, in double: running = (1 - momentum) * running + momentum * batch.
 template <typename T>
 void update_running(const Tensor& running, double momentum, const Tensor& batch, double factor) {
   visit_floating(running.dtype(), "batch_norm", [&](auto zero) {
     using R = decltype(zero);
-    R* state = running.data<R>();
-    const T* value = batch.data<T>();
-    for (std::int64_t c = 0; c < running.size(); ++c) {
-      const double update = static_cast<double>(value[c]) * factor;
-      state[c] =
-          static_cast<R>((1.0 - momentum) * static_cast<double>(state[c]) + momentum * update);
-    }
+    on_device(running.device(), [&](auto&... queue) {
+      kernels::move_running_statistic<T, R>(queue..., running.size(), momentum, factor,
+                                            batch.data<T>(), running.data<R>());
+    });
   });
 }
 
 template <typename T>
 Tensor inverse_std(const Tensor& variance, double eps) {
   Tensor inv_std = Tensor::empty(variance.shape(), variance.dtype(), variance.device());
-  for (std::int64_t c = 0; c < variance.size(); ++c) {
-    const double v = static_cast<double>(variance.data<T>()[c]);
-    inv_std.data<T>()[c] = static_cast<T>(1.0 / std::sqrt(v + eps));
-  }
+  on_device(variance.device(), [&](auto&... queue) {
+    kernels::inverse_std<T>(queue..., variance.size(), variance.data<T>(), eps, inv_std.data<T>());
+  });
   return inv_std;
 }
 
@@ -88,7 +88,10 @@ Moments batch_moments(const Tensor& x, const BatchNormState& state) {
   const std::int64_t rows = x.size() / channels;
   Tensor mean = Tensor::empty({channels}, x.dtype(), x.device());
   Tensor variance = Tensor::empty({channels}, x.dtype(), x.device());
-  kernels::batch_moments<T>(rows, channels, x.data<T>(), mean.data<T>(), variance.data<T>());
+  on_device(x.device(), [&](auto&... queue) {
+    kernels::batch_moments<T>(queue..., rows, channels, x.data<T>(), mean.data<T>(),
+                              variance.data<T>());
+  });
   update_running_statistics(state, mean, variance, rows);
   return {mean, inverse_std<T>(variance, state.eps)};
 }
@@ -150,9 +153,11 @@ Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& be
     using T = decltype(zero);
     const Moments used =
         state.batch_statistics ? batch_moments<T>(input, state) : running_moments<T>(state);
-    kernels::batch_norm_forward<T>(input.size() / channels, channels, input.data<T>(),
-                                   used.mean.template data<T>(), used.inv_std.template data<T>(),
-                                   gamma.value().data<T>(), beta.value().data<T>(), y.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::batch_norm_forward<T>(queue..., input.size() / channels, channels, input.data<T>(),
+                                     used.mean.template data<T>(), used.inv_std.template data<T>(),
+                                     gamma.value().data<T>(), beta.value().data<T>(), y.data<T>());
+    });
     return used;
   });
   if (!should_record({x, gamma, beta})) return Variable(y);

@@ -13,6 +13,19 @@ Shape with_width(Shape shape, std::int64_t width) {
   return shape;
 }
 
+// Copies `width` columns of `from`, from column `from_first` on, to those of `to` from `to_first`.
+void copy_columns(const Tensor& from, std::int64_t from_first, const Tensor& to,
+                  std::int64_t to_first, std::int64_t width) {
+  if (width == 0 || rows_of(from) == 0) return;
+  visit_floating(to.dtype(), "concat", [&](auto zero) {
+    using T = decltype(zero);
+    on_device(to.device(), [&](auto&... queue) {
+      kernels::copy_columns<T>(queue..., rows_of(from), width, from.data<T>() + from_first,
+                               from.dim(-1), to.data<T>() + to_first, to.dim(-1));
+    });
+  });
+}
+
 class ConcatFunction : public Function {
  public:
   std::string name() const override { return "concat"; }
@@ -49,32 +62,24 @@ Variable concat(const std::vector<Variable>& inputs) {
   const std::int64_t width = joined_width(inputs);
   const Tensor y = Tensor::empty(with_width(inputs[0].shape(), width), inputs[0].dtype(),
                                  inputs[0].value().device());
-  visit_floating(y.dtype(), "concat", [&](auto zero) {
-    using T = decltype(zero);
-    T* to = y.data<T>();
-    for (const Variable& x : inputs) {
-      const Tensor& part = x.value();
-      kernels::copy_columns<T>(rows_of(part), x.dim(-1), part.data<T>(), x.dim(-1), to, width);
-      to += x.dim(-1);
-    }
-  });
+  std::int64_t first = 0;
+  for (const Variable& x : inputs) {
+    copy_columns(x.value(), 0, y, first, x.dim(-1));
+    first += x.dim(-1);
+  }
   if (!should_record(inputs)) return Variable(y);
   return record(y, std::make_shared<ConcatFunction>(), inputs);
 }
 
 std::vector<Tensor> split(const Tensor& joined, const std::vector<std::int64_t>& widths) {
   std::vector<Tensor> parts;
-  visit_floating(joined.dtype(), "split", [&](auto zero) {
-    using T = decltype(zero);
-    const T* from = joined.data<T>();
-    for (const std::int64_t width : widths) {
-      const Tensor part =
-          Tensor::empty(with_width(joined.shape(), width), joined.dtype(), joined.device());
-      kernels::copy_columns<T>(rows_of(joined), width, from, joined.dim(-1), part.data<T>(), width);
-      parts.push_back(part);
-      from += width;
-    }
-  });
+  std::int64_t first = 0;
+  for (const std::int64_t width : widths) {
+    parts.push_back(
+        Tensor::empty(with_width(joined.shape(), width), joined.dtype(), joined.device()));
+    copy_columns(joined, first, parts.back(), 0, width);
+    first += width;
+  }
   return parts;
 }
 

@@ -26,27 +26,30 @@ class Conv2dFunction : public Function {
  private:
   template <typename T>
   std::vector<Tensor> gradients(const Tensor& grad_output) const {
-    const auto backend = kernels::default_backend();
+    const DType dtype = grad_output.dtype();
+    const Device device = grad_output.device();
     const T* grad_y = grad_output.data<T>();
     std::vector<Tensor> grads(inputs().size());
     T* grad_bias = nullptr;
     if (inputs().size() > 2 && needs_grad(2)) {
-      grads[2] = Tensor::empty({shape_.out_channels}, grad_output.dtype(), grad_output.device());
+      grads[2] = Tensor::empty({shape_.out_channels}, dtype, device);
       grad_bias = grads[2].data<T>();
     }
-    if (needs_grad(0)) {
-      grads[0] = Tensor::empty(x_shape_, grad_output.dtype(), grad_output.device());
-      kernels::conv2d_backward_input<T>(backend, shape_, grad_y, saved()[1].data<T>(),
-                                        grads[0].data<T>());
-    }
-    if (needs_grad(1)) {
-      grads[1] = Tensor::empty(w_shape_, grad_output.dtype(), grad_output.device());
-      kernels::conv2d_backward_weight<T>(backend, shape_, saved()[0].data<T>(), grad_y,
-                                         grads[1].data<T>(), grad_bias);
-    } else if (grad_bias != nullptr) {
-      kernels::column_sums<T>(shape_.batch * shape_.out_h() * shape_.out_w(), shape_.out_channels,
-                              grad_y, grad_bias);
-    }
+    on_device(device, [&](auto&... queue) {
+      if (needs_grad(0)) {
+        grads[0] = Tensor::empty(x_shape_, dtype, device);
+        kernels::conv2d_backward_input<T>(queue..., shape_, grad_y, saved()[1].data<T>(),
+                                          grads[0].data<T>());
+      }
+      if (needs_grad(1)) {
+        grads[1] = Tensor::empty(w_shape_, dtype, device);
+        kernels::conv2d_backward_weight<T>(queue..., shape_, saved()[0].data<T>(), grad_y,
+                                           grads[1].data<T>(), grad_bias);
+      } else if (grad_bias != nullptr) {
+        kernels::column_sums<T>(queue..., shape_.batch * shape_.out_h() * shape_.out_w(),
+                                shape_.out_channels, grad_y, grad_bias);
+      }
+    });
     return grads;
   }
 
@@ -137,9 +140,10 @@ Variable conv2d(const Variable& x, const Variable& w, const Variable& bias,
                            x.dtype(), x.value().device());
   visit_floating(x.dtype(), "conv2d", [&](auto zero) {
     using T = decltype(zero);
-    kernels::conv2d_forward<T>(kernels::default_backend(), shape, x.value().data<T>(),
-                               w.value().data<T>(),
-                               bias.defined() ? bias.value().data<T>() : nullptr, y.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::conv2d_forward<T>(queue..., shape, x.value().data<T>(), w.value().data<T>(),
+                                 bias.defined() ? bias.value().data<T>() : nullptr, y.data<T>());
+    });
   });
   if (!should_record({x, w, bias})) return Variable(y);
   return record(y, std::make_shared<Conv2dFunction>(shape, geometry, x, w), {x, w, bias});

@@ -18,9 +18,11 @@ class EmbeddingFunction : public Function {
     Tensor grad = Tensor::empty(table, grad_output.dtype(), grad_output.device());
     visit_floating(grad.dtype(), "embedding", [&](auto zero) {
       using T = decltype(zero);
-      kernels::embedding_backward<T>(indices.size(), table[0], table[1],
-                                     indices.data<std::int64_t>(), grad_output.data<T>(),
-                                     grad.data<T>());
+      on_device(grad.device(), [&](auto&... queue) {
+        kernels::embedding_backward<T>(queue..., indices.size(), table[0], table[1],
+                                       indices.data<std::int64_t>(), grad_output.data<T>(),
+                                       grad.data<T>());
+      });
     });
     return {grad};
   }
@@ -31,6 +33,7 @@ void require_indices(const Tensor& indices, std::int64_t rows) {
     ops::fail("embedding", "i64 indices",
               indices.defined() ? std::string(dtype_name(indices.dtype())) : "none");
   }
+  if (indices.device().kind != Device::Kind::kCpu) return;  // the kernel marks them
   const auto all = indices.span<std::int64_t>();
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i] < 0 || all[i] >= rows) {
@@ -54,8 +57,11 @@ Variable embedding(const Tensor& indices, const Variable& table) {
   Tensor y = Tensor::empty(shape, table.dtype(), table.value().device());
   visit_floating(table.dtype(), "embedding", [&](auto zero) {
     using T = decltype(zero);
-    kernels::embedding_forward<T>(indices.size(), table.dim(1), indices.data<std::int64_t>(),
-                                  table.value().data<T>(), y.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::embedding_forward<T>(queue..., indices.size(), table.dim(0), table.dim(1),
+                                    indices.data<std::int64_t>(), table.value().data<T>(),
+                                    y.data<T>());
+    });
   });
   if (!should_record({table})) return Variable(y);
   return record(y, std::make_shared<EmbeddingFunction>(indices), {table});

@@ -6,7 +6,8 @@
 namespace steelyard {
 
 // table[indices]: i64 indices [...] and a table [N, D] give [..., D]. Throws std::out_of_range
-// naming an index outside [0, N).
+// naming an index outside [0, N); on a GPU, where to look at it would mean to wait, such an index
+// gives NaN instead.
 Variable embedding(const Tensor& indices, const Variable& table);
 
 }  // namespace steelyard

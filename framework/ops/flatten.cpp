@@ -22,8 +22,10 @@ class FlattenFunction : public Function {
     Tensor grad_x = Tensor::empty(x_shape_, grad_output.dtype(), grad_output.device());
     visit_floating(grad_output.dtype(), "flatten", [&](auto zero) {
       using T = decltype(zero);
-      kernels::nchw_to_nhwc<T>(x_shape_[0], x_shape_[1] * x_shape_[2], x_shape_[3],
-                               grad_output.data<T>(), grad_x.data<T>());
+      on_device(grad_x.device(), [&](auto&... queue) {
+        kernels::nchw_to_nhwc<T>(queue..., x_shape_[0], x_shape_[1] * x_shape_[2], x_shape_[3],
+                                 grad_output.data<T>(), grad_x.data<T>());
+      });
     });
     return {grad_x};
   }
@@ -38,7 +40,9 @@ Tensor nchw_rows(const Tensor& x) {
   Tensor y = Tensor::empty(flat_shape(s), x.dtype(), x.device());
   visit_floating(x.dtype(), "flatten", [&](auto zero) {
     using T = decltype(zero);
-    kernels::nhwc_to_nchw<T>(s[0], s[1] * s[2], s[3], x.data<T>(), y.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::nhwc_to_nchw<T>(queue..., s[0], s[1] * s[2], s[3], x.data<T>(), y.data<T>());
+    });
   });
   return y;
 }

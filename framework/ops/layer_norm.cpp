@@ -24,9 +24,12 @@ class LayerNormFunction : public Function {
     visit_floating(x.dtype(), "layer_norm", [&](auto zero) {
       using T = decltype(zero);
       const auto data = [](const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; };
-      kernels::layer_norm_backward<T>(
-          x.size() / x.dim(-1), x.dim(-1), x.data<T>(), grad_output.data<T>(), data(saved()[2]),
-          data(saved()[3]), data(saved()[1]), data(grads[0]), data(grads[1]), data(grads[2]));
+      on_device(x.device(), [&](auto&... queue) {
+        kernels::layer_norm_backward<T>(queue..., x.size() / x.dim(-1), x.dim(-1), x.data<T>(),
+                                        grad_output.data<T>(), data(saved()[2]), data(saved()[3]),
+                                        data(saved()[1]), data(grads[0]), data(grads[1]),
+                                        data(grads[2]));
+      });
     });
     return grads;
   }
@@ -57,9 +60,11 @@ Variable layer_norm(const Variable& x, const Variable& gamma, const Variable& be
   Tensor inv_std = Tensor::empty({rows}, input.dtype(), input.device());
   visit_floating(x.dtype(), "layer_norm", [&](auto zero) {
     using T = decltype(zero);
-    kernels::layer_norm_forward<T>(rows, columns, input.data<T>(), gamma.value().data<T>(),
-                                   beta.value().data<T>(), eps, y.data<T>(), mean.data<T>(),
-                                   inv_std.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::layer_norm_forward<T>(queue..., rows, columns, input.data<T>(),
+                                     gamma.value().data<T>(), beta.value().data<T>(), eps,
+                                     y.data<T>(), mean.data<T>(), inv_std.data<T>());
+    });
   });
   if (!should_record({x, gamma, beta})) return Variable(y);
   return record(y, std::make_shared<LayerNormFunction>(eps, input, gamma.value(), mean, inv_std),

@@ -1,7 +1,6 @@
 #include "framework/ops/linear.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/backend.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 
@@ -32,24 +31,27 @@ class LinearFunction : public Function {
  private:
   template <typename T>
   std::vector<Tensor> gradients(const Tensor& grad_output) const {
-    const auto [rows, in, out] = shape_;
-    const auto backend = kernels::default_backend();
+    const LinearShape& s = shape_;
+    const DType dtype = grad_output.dtype();
+    const Device device = grad_output.device();
     const T* grad_y = grad_output.data<T>();
     std::vector<Tensor> grads(inputs().size());
-    if (needs_grad(0)) {
-      grads[0] = Tensor::empty(x_shape_, grad_output.dtype(), grad_output.device());
-      kernels::matmul<T>(backend, {.m = rows, .n = in, .k = out}, grad_y, saved()[1].data<T>(),
-                         grads[0].data<T>());
-    }
-    if (needs_grad(1)) {
-      grads[1] = Tensor::empty({out, in}, grad_output.dtype(), grad_output.device());
-      kernels::matmul<T>(backend, {.m = out, .n = in, .k = rows, .transpose_a = true}, grad_y,
-                         saved()[0].data<T>(), grads[1].data<T>());
-    }
-    if (inputs().size() > 2 && needs_grad(2)) {
-      grads[2] = Tensor::empty({out}, grad_output.dtype(), grad_output.device());
-      kernels::column_sums<T>(rows, out, grad_y, grads[2].data<T>());
-    }
+    on_device(device, [&](auto&... queue) {
+      if (needs_grad(0)) {
+        grads[0] = Tensor::empty(x_shape_, dtype, device);
+        kernels::matmul<T>(queue..., {.m = s.rows, .n = s.in, .k = s.out}, grad_y,
+                           saved()[1].data<T>(), grads[0].data<T>());
+      }
+      if (needs_grad(1)) {
+        grads[1] = Tensor::empty({s.out, s.in}, dtype, device);
+        kernels::matmul<T>(queue..., {.m = s.out, .n = s.in, .k = s.rows, .transpose_a = true},
+                           grad_y, saved()[0].data<T>(), grads[1].data<T>());
+      }
+      if (inputs().size() > 2 && needs_grad(2)) {
+        grads[2] = Tensor::empty({s.out}, dtype, device);
+        kernels::column_sums<T>(queue..., s.rows, s.out, grad_y, grads[2].data<T>());
+      }
+    });
     return grads;
   }
 
@@ -83,12 +85,14 @@ Variable linear(const Variable& x, const Variable& w, const Variable& bias) {
   Tensor y = Tensor::empty(std::move(y_shape), x.dtype(), x.value().device());
   visit_floating(x.dtype(), "linear", [&](auto zero) {
     using T = decltype(zero);
-    kernels::matmul<T>(kernels::default_backend(),
-                       {.m = shape.rows, .n = shape.out, .k = shape.in, .transpose_b = true},
-                       x.value().data<T>(), w.value().data<T>(), y.data<T>());
-    if (bias.defined()) {
-      kernels::add_bias<T>(shape.rows, shape.out, y.data<T>(), bias.value().data<T>(), y.data<T>());
-    }
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::matmul<T>(queue...,
+                         {.m = shape.rows, .n = shape.out, .k = shape.in, .transpose_b = true},
+                         x.value().data<T>(), w.value().data<T>(), y.data<T>());
+      if (!bias.defined()) return;
+      kernels::add_bias<T>(queue..., shape.rows, shape.out, y.data<T>(), bias.value().data<T>(),
+                           y.data<T>());
+    });
   });
   if (!should_record({x, w, bias})) return Variable(y);
   return record(y, std::make_shared<LinearFunction>(shape, x, w), {x, w, bias});

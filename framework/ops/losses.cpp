@@ -23,7 +23,10 @@ class LossFunction : public Function {
     Tensor grad_x = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
     visit_floating(grad.dtype(), "loss", [&](auto zero) {
       using T = decltype(zero);
-      kernels::scale<T>(grad.size(), grad.data<T>(), *grad_output.data<T>(), grad_x.data<T>());
+      on_device(grad.device(), [&](auto&... queue) {
+        kernels::scale_by<T>(queue..., grad.size(), grad.data<T>(), grad_output.data<T>(),
+                             grad_x.data<T>());
+      });
     });
     return {grad_x};
   }
@@ -32,6 +35,17 @@ class LossFunction : public Function {
   std::string name_;
   Attributes attributes_;
 };
+
+Tensor scaled(const Tensor& x, double factor) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  visit_floating(x.dtype(), "mix_losses", [&](auto zero) {
+    using T = decltype(zero);
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::scale<T>(queue..., x.size(), x.data<T>(), static_cast<T>(factor), y.data<T>());
+    });
+  });
+  return y;
+}
 
 class MixFunction : public Function {
  public:
@@ -44,9 +58,7 @@ class MixFunction : public Function {
     std::vector<Tensor> grads(2);
     for (std::size_t i = 0; i < 2; ++i) {
       const double factor = i == 0 ? 1 - weight_ : weight_;
-      if (needs_grad(i)) {
-        grads[i] = Tensor::full(Shape{}, grad_output.item() * factor, grad_output.dtype());
-      }
+      if (needs_grad(i)) grads[i] = scaled(grad_output, factor);
     }
     return grads;
   }
@@ -74,6 +86,7 @@ void require_targets(const Variable& logits, const Tensor& targets) {
     ops::fail("cross_entropy", "i64 targets [" + std::to_string(logits.dim(0)) + "]",
               std::string(dtype_name(targets.dtype())) + " " + shape_string(targets.shape()));
   }
+  if (targets.device().kind != Device::Kind::kCpu) return;  // the kernel marks them
   const std::int64_t* target = targets.data<std::int64_t>();
   for (std::int64_t i = 0; i < targets.size(); ++i) {
     if (target[i] < 0 || target[i] >= logits.dim(1)) {
@@ -84,10 +97,10 @@ void require_targets(const Variable& logits, const Tensor& targets) {
   }
 }
 
-// loss(grad_x or null) computes the mean over all elements.
+// compute(loss, grad_x or null) writes the mean over all elements.
 template <typename F>
 Variable regression_loss(const char* name, const Attributes& attributes, const Variable& x,
-                         const Tensor& target, const F& loss_and_gradient) {
+                         const Tensor& target, const F& compute) {
   ops::require_defined(name, "an input", x);
   if (!target.defined() || target.shape() != x.shape() || target.dtype() != x.dtype() ||
       target.size() < 1) {
@@ -100,8 +113,7 @@ Variable regression_loss(const char* name, const Attributes& attributes, const V
   Tensor loss = Tensor::empty(Shape{}, x.dtype(), x.value().device());
   visit_floating(x.dtype(), name, [&](auto zero) {
     using T = decltype(zero);
-    T* grad_x = grad.defined() ? grad.data<T>() : nullptr;
-    *loss.data<T>() = static_cast<T>(loss_and_gradient(grad_x));
+    compute(loss.data<T>(), grad.defined() ? grad.data<T>() : nullptr);
   });
   if (!grad.defined()) return Variable(loss);
   return record(loss, std::make_shared<LossFunction>(name, attributes, grad), {x});
@@ -118,9 +130,12 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), "cross_entropy", [&](auto zero) {
     using T = decltype(zero);
-    *loss.data<T>() = kernels::softmax_cross_entropy<T>(
-        logits.dim(0), logits.dim(1), logits.value().data<T>(), targets.data<std::int64_t>(),
-        label_smoothing, grad.defined() ? grad.data<T>() : nullptr);
+    on_device(loss.device(), [&](auto&... queue) {
+      kernels::softmax_cross_entropy<T>(queue..., logits.dim(0), logits.dim(1),
+                                        logits.value().data<T>(), targets.data<std::int64_t>(),
+                                        label_smoothing, loss.data<T>(),
+                                        grad.defined() ? grad.data<T>() : nullptr);
+    });
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"label_smoothing", ops::number_text(label_smoothing)}};
@@ -144,9 +159,11 @@ Variable distillation_loss(const Variable& logits, const Tensor& teacher, double
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), kName, [&](auto zero) {
     using T = decltype(zero);
-    *loss.data<T>() = kernels::softmax_divergence<T>(
-        logits.dim(0), logits.dim(1), logits.value().data<T>(), teacher.data<T>(), temperature,
-        grad.defined() ? grad.data<T>() : nullptr);
+    on_device(loss.device(), [&](auto&... queue) {
+      kernels::softmax_divergence<T>(queue..., logits.dim(0), logits.dim(1),
+                                     logits.value().data<T>(), teacher.data<T>(), temperature,
+                                     loss.data<T>(), grad.defined() ? grad.data<T>() : nullptr);
+    });
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"temperature", ops::number_text(temperature)}};
@@ -164,25 +181,34 @@ Variable mix_losses(const Variable& a, const Variable& b, double weight) {
   if (!(weight >= 0.0 && weight <= 1.0)) {
     ops::fail("mix_losses", "weight in [0, 1]", ops::number_text(weight));
   }
-  const double mixed = (1 - weight) * a.value().item() + weight * b.value().item();
-  Tensor y = Tensor::full(Shape{}, mixed, a.dtype(), a.value().device());
+  Tensor y = Tensor::empty(Shape{}, a.dtype(), a.value().device());
+  visit_floating(a.dtype(), "mix_losses", [&](auto zero) {
+    using T = decltype(zero);
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::mix<T>(queue..., 1, weight, a.value().data<T>(), b.value().data<T>(), y.data<T>());
+    });
+  });
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<MixFunction>(weight), {a, b});
 }
 
 Variable mse_loss(const Variable& x, const Tensor& target) {
-  return regression_loss("mse_loss", {}, x, target, [&]<typename T>(T* grad) {
-    return kernels::mean_squared_error<T>(target.size(), x.value().data<T>(), target.data<T>(),
-                                          grad);
+  return regression_loss("mse_loss", {}, x, target, [&]<typename T>(T* loss, T* grad) {
+    on_device(target.device(), [&](auto&... queue) {
+      kernels::mean_squared_error<T>(queue..., target.size(), x.value().data<T>(), target.data<T>(),
+                                     loss, grad);
+    });
   });
 }
 
 Variable huber_loss(const Variable& x, const Tensor& target, double delta) {
   if (!(delta > 0)) ops::fail("huber_loss", "delta above 0", ops::number_text(delta));
   const Attributes attributes{{"delta", ops::number_text(delta)}};
-  return regression_loss("huber_loss", attributes, x, target, [&]<typename T>(T* grad) {
-    return kernels::mean_huber_error<T>(target.size(), x.value().data<T>(), target.data<T>(), delta,
-                                        grad);
+  return regression_loss("huber_loss", attributes, x, target, [&]<typename T>(T* loss, T* grad) {
+    on_device(target.device(), [&](auto&... queue) {
+      kernels::mean_huber_error<T>(queue..., target.size(), x.value().data<T>(), target.data<T>(),
+                                   delta, loss, grad);
+    });
   });
 }
 

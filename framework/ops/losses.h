@@ -7,8 +7,9 @@ namespace steelyard {
 
 // Mean cross-entropy of softmax(logits[N, C]) against class numbers targets[N] (i64); the target
 // distribution is (1 - label_smoothing) * onehot + label_smoothing / C, label_smoothing in [0, 1)
-// (Szegedy et al. 2016). Throws std::out_of_range naming a target outside [0, C). Keeps the
-// gradient, computed with the loss, instead of the logits.
+// (Szegedy et al. 2016). Throws std::out_of_range naming a target outside [0, C); on a GPU, where
+// to look at it would mean to wait, such a target makes the loss NaN instead. Keeps the gradient,
+// computed with the loss, instead of the logits.
 Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing = 0.0);
 
 // Knowledge distillation: mean over rows of temperature^2 * KL(softmax(teacher / temperature) ||

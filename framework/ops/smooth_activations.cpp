@@ -33,8 +33,10 @@ class SmoothActivationFunction : public Function {
     Tensor grad_x = Tensor::empty(x.shape(), x.dtype(), x.device());
     visit_floating(x.dtype(), op_name(activation_), [&](auto zero) {
       using T = decltype(zero);
-      kernels::smooth_activation_backward<T>(activation_, x.size(), x.data<T>(),
-                                             grad_output.data<T>(), grad_x.data<T>());
+      on_device(x.device(), [&](auto&... queue) {
+        kernels::smooth_activation_backward<T>(queue..., activation_, x.size(), x.data<T>(),
+                                               grad_output.data<T>(), grad_x.data<T>());
+      });
     });
     return {grad_x};
   }
@@ -49,7 +51,10 @@ Variable apply(SmoothActivation activation, const Variable& x) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
   visit_floating(x.dtype(), op_name(activation), [&](auto zero) {
     using T = decltype(zero);
-    kernels::smooth_activation_forward<T>(activation, y.size(), value.data<T>(), y.data<T>());
+    on_device(y.device(), [&](auto&... queue) {
+      kernels::smooth_activation_forward<T>(queue..., activation, y.size(), value.data<T>(),
+                                            y.data<T>());
+    });
   });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<SmoothActivationFunction>(activation, value), {x});

@@ -1,24 +1,14 @@
 #include "kernels/elementwise.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <cstddef>
 
+#include "kernels/cpu/map.h"
 #include "kernels/cpu/row_sums.h"
+#include "kernels/elementwise_formulas.h"
 
 namespace steelyard::kernels {
 namespace {
-
-constexpr std::int64_t kGrain = 16384;  // elements per thread that pay for waking it
-
-// Calls body(i) for every i, in vectors.
-template <class Body>
-void map(std::int64_t n, Body&& body) {
-  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) body(i);
-  });
-}
 
 // Transposes `batch` matrices [rows, columns] in blocks that stay in the cache.
 template <typename T>
@@ -27,7 +17,7 @@ void transpose_batch(std::int64_t batch, std::int64_t rows, std::int64_t columns
   constexpr std::int64_t kBlockElements = 16;
   const std::int64_t bands = (rows + kBlockElements - 1) / kBlockElements;
   const std::int64_t grain =
-      std::max<std::int64_t>(1, kGrain / (kBlockElements * std::max<std::int64_t>(columns, 1)));
+      std::max<std::int64_t>(1, kMapGrain / (kBlockElements * std::max<std::int64_t>(columns, 1)));
   parallel_for(batch * bands, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t band = begin; band < end; ++band) {
       const T* from = x + band / bands * rows * columns;
@@ -59,6 +49,16 @@ void multiply(std::int64_t n, const T* a, const T* b, T* y) {
 template <typename T>
 void scale(std::int64_t n, const T* x, T factor, T* y) {
   map(n, [x, factor, y](std::int64_t i) { y[i] = x[i] * factor; });
+}
+
+template <typename T>
+void scale_by(std::int64_t n, const T* x, const T* factor, T* y) {
+  scale(n, x, *factor, y);
+}
+
+template <typename T>
+void mix(std::int64_t n, double weight, const T* a, const T* b, T* y) {
+  map(n, [weight, a, b, y](std::int64_t i) { y[i] = mixed(weight, a[i], b[i]); });
 }
 
 template <typename T>
@@ -101,49 +101,38 @@ void column_sums(std::int64_t rows, std::int64_t channels, const T* x, T* sums) 
 }
 
 template <typename T>
-double sum_of_squares(std::int64_t n, const T* x) {
-  return row_sums(RowChunks(n, 1),
-                  [x](std::int64_t i, std::int64_t) { return double(x[i]) * double(x[i]); })[0];
-}
-
-template <typename T>
-double mean_squared_error(std::int64_t n, const T* a, const T* b, T* grad_a) {
+void mean_squared_error(std::int64_t n, const T* a, const T* b, T* mean, T* grad_a) {
   const double sum = row_sums(RowChunks(n, 1), [a, b](std::int64_t i, std::int64_t) {
-    const double d = double(a[i]) - double(b[i]);
-    return d * d;
+    return squared_error(a[i], b[i]);
   })[0];
-  if (grad_a != nullptr) {
-    const double factor = 2.0 / double(n);
-    map(n, [a, b, factor, grad_a](std::int64_t i) {
-      grad_a[i] = T((double(a[i]) - double(b[i])) * factor);
-    });
-  }
-  return sum / double(n);
+  *mean = T(sum / double(n));
+  if (grad_a == nullptr) return;
+  map(n, [a, b, n, grad_a](std::int64_t i) { grad_a[i] = squared_error_slope(a[i], b[i], n); });
 }
 
 template <typename T>
-double mean_huber_error(std::int64_t n, const T* a, const T* b, double delta, T* grad_a) {
+void mean_huber_error(std::int64_t n, const T* a, const T* b, double delta, T* mean, T* grad_a) {
   const double sum = row_sums(RowChunks(n, 1), [a, b, delta](std::int64_t i, std::int64_t) {
-    const double d = std::abs(double(a[i]) - double(b[i]));
-    return d <= delta ? 0.5 * d * d : delta * (d - 0.5 * delta);
+    return huber_error(a[i], b[i], delta);
   })[0];
-  if (grad_a != nullptr) {
-    map(n, [a, b, delta, n, grad_a](std::int64_t i) {
-      const double d = double(a[i]) - double(b[i]);
-      const double clamped = d < -delta ? -delta : d > delta ? delta : d;
-      grad_a[i] = T(clamped / double(n));
-    });
-  }
-  return sum / double(n);
+  *mean = T(sum / double(n));
+  if (grad_a == nullptr) return;
+  map(n, [a, b, delta, n, grad_a](std::int64_t i) {
+    grad_a[i] = huber_error_slope(a[i], b[i], delta, n);
+  });
 }
 
 template <typename T>
-std::int64_t count_non_finite(std::int64_t n, const T* x) {
+void count_non_finite(std::int64_t n, const T* x, std::int64_t* count) {
   // Counts up to 2^53 are exact in double.
-  return static_cast<std::int64_t>(row_sums(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
-    const bool finite = std::abs(x[i]) <= std::numeric_limits<T>::max();
-    return finite ? T(0) : T(1);
+  *count = static_cast<std::int64_t>(row_sums(RowChunks(n, 1), [x](std::int64_t i, std::int64_t) {
+    return is_finite(x[i]) ? T(0) : T(1);
   })[0]);
+}
+
+template <typename T>
+void add_weighted(const T* x, double weight, double* sum) {
+  *sum += weight * double(*x);
 }
 
 template <typename T>
@@ -162,12 +151,17 @@ template <typename T>
 void copy_columns(std::int64_t rows, std::int64_t columns, const T* x, std::int64_t x_stride, T* y,
                   std::int64_t y_stride) {
   if (columns == 0) return;
-  parallel_for(rows, std::max<std::int64_t>(1, kGrain / columns),
+  parallel_for(rows, std::max<std::int64_t>(1, kMapGrain / columns),
                [=](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t r = begin; r < end; ++r) {
                    std::copy_n(x + r * x_stride, columns, y + r * y_stride);
                  }
                });
+}
+
+void swap_bytes(std::int64_t bytes, void* a, void* b) {
+  auto* first = static_cast<std::byte*>(a);
+  std::swap_ranges(first, first + bytes, static_cast<std::byte*>(b));
 }
 
 template void add(std::int64_t, const float*, const float*, float*);
@@ -176,6 +170,10 @@ template void multiply(std::int64_t, const float*, const float*, float*);
 template void multiply(std::int64_t, const double*, const double*, double*);
 template void scale(std::int64_t, const float*, float, float*);
 template void scale(std::int64_t, const double*, double, double*);
+template void scale_by(std::int64_t, const float*, const float*, float*);
+template void scale_by(std::int64_t, const double*, const double*, double*);
+template void mix(std::int64_t, double, const float*, const float*, float*);
+template void mix(std::int64_t, double, const double*, const double*, double*);
 template void fill(std::int64_t, float, float*);
 template void fill(std::int64_t, double, double*);
 template void relu_forward(std::int64_t, const float*, float, float*);
@@ -186,14 +184,15 @@ template void add_bias(std::int64_t, std::int64_t, const float*, const float*, f
 template void add_bias(std::int64_t, std::int64_t, const double*, const double*, double*);
 template void column_sums(std::int64_t, std::int64_t, const float*, float*);
 template void column_sums(std::int64_t, std::int64_t, const double*, double*);
-template double sum_of_squares(std::int64_t, const float*);
-template double sum_of_squares(std::int64_t, const double*);
-template double mean_squared_error(std::int64_t, const float*, const float*, float*);
-template double mean_squared_error(std::int64_t, const double*, const double*, double*);
-template double mean_huber_error(std::int64_t, const float*, const float*, double, float*);
-template double mean_huber_error(std::int64_t, const double*, const double*, double, double*);
-template std::int64_t count_non_finite(std::int64_t, const float*);
-template std::int64_t count_non_finite(std::int64_t, const double*);
+template void mean_squared_error(std::int64_t, const float*, const float*, float*, float*);
+template void mean_squared_error(std::int64_t, const double*, const double*, double*, double*);
+template void mean_huber_error(std::int64_t, const float*, const float*, double, float*, float*);
+template void mean_huber_error(std::int64_t, const double*, const double*, double, double*,
+                               double*);
+template void count_non_finite(std::int64_t, const float*, std::int64_t*);
+template void count_non_finite(std::int64_t, const double*, std::int64_t*);
+template void add_weighted(const float*, double, double*);
+template void add_weighted(const double*, double, double*);
 template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const float*, float*);
 template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const double*, double*);
 template void nhwc_to_nchw(std::int64_t, std::int64_t, std::int64_t, const std::int8_t*,

@@ -14,8 +14,8 @@ std::int64_t grain_of(std::int64_t elements) {
 }  // namespace
 
 template <typename T>
-void embedding_forward(std::int64_t count, std::int64_t width, const std::int64_t* indices,
-                       const T* table, T* y) {
+void embedding_forward(std::int64_t count, std::int64_t /*rows*/, std::int64_t width,
+                       const std::int64_t* indices, const T* table, T* y) {
   parallel_for(count, grain_of(width), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       std::copy_n(table + indices[i] * width, width, y + i * width);
@@ -35,10 +35,10 @@ void embedding_backward(std::int64_t count, std::int64_t rows, std::int64_t widt
   });
 }
 
-template void embedding_forward(std::int64_t, std::int64_t, const std::int64_t*, const float*,
-                                float*);
-template void embedding_forward(std::int64_t, std::int64_t, const std::int64_t*, const double*,
-                                double*);
+template void embedding_forward(std::int64_t, std::int64_t, std::int64_t, const std::int64_t*,
+                                const float*, float*);
+template void embedding_forward(std::int64_t, std::int64_t, std::int64_t, const std::int64_t*,
+                                const double*, double*);
 template void embedding_backward(std::int64_t, std::int64_t, std::int64_t, const std::int64_t*,
                                  const float*, float*);
 template void embedding_backward(std::int64_t, std::int64_t, std::int64_t, const std::int64_t*,

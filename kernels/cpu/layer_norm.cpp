@@ -1,8 +1,7 @@
 #include "kernels/layer_norm.h"
 
-#include <cmath>
-
 #include "kernels/cpu/row_sums.h"
+#include "kernels/norm_formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -32,7 +31,7 @@ void layer_norm_forward(std::int64_t rows, std::int64_t columns, const T* x, con
       squares += (double(row[c]) - m) * (double(row[c]) - m);
     }
     mean[r] = T(m);
-    inv_std[r] = T(1.0 / std::sqrt(squares / double(columns) + eps));
+    inv_std[r] = T(inverse_std_of(squares / double(columns), eps));
     for (std::int64_t c = 0; c < columns; ++c) {
       y[r * columns + c] = (row[c] - mean[r]) * inv_std[r] * gamma[c] + beta[c];
     }

@@ -1,28 +1,10 @@
 #include "kernels/norm.h"
 
 #include "kernels/cpu/row_sums.h"
+#include "kernels/norm_formulas.h"
 
 namespace steelyard::kernels {
 namespace {
-
-// Per channel: mean and sum of squared deviations over `count` rows.
-struct Moments {
-  explicit Moments(std::int64_t channels) : mean(channels), squares(channels) {}
-  double count = 0;
-  std::vector<double> mean, squares;
-};
-
-// Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-// Variances", 1979.
-void merge(Moments& total, double count, const double* mean, const double* squares) {
-  const double sum = total.count + count;
-  for (std::size_t c = 0; c < total.mean.size(); ++c) {
-    const double delta = mean[c] - total.mean[c];
-    total.mean[c] += delta * (count / sum);
-    total.squares[c] += squares[c] + delta * delta * (total.count * count / sum);
-  }
-  total.count = sum;
-}
 
 // One chunk, twice through the cache: deviations from a rounded mean cannot cancel, and their own
 // sum corrects the rounding.
@@ -47,9 +29,10 @@ void chunk_moments(const RowChunks& layout, std::int64_t chunk, const T* x, doub
   add_terms(begin, end, width, wide.data(), deviation, square);
   fold_repeats(layout, 2, wide.data(), folded.data());
   for (std::int64_t c = 0; c < layout.channels; ++c) {
-    const double offset = folded[c] / count;
-    mean[c] = double(shift[c]) + offset;
-    squares[c] = std::max(0.0, folded[layout.channels + c] - folded[c] * offset);
+    const Moments moments =
+        moments_about(count, double(shift[c]), folded[c], folded[layout.channels + c]);
+    mean[c] = moments.mean;
+    squares[c] = moments.squares;
   }
 }
 
@@ -95,14 +78,32 @@ void batch_moments(std::int64_t rows, std::int64_t channels, const T* x, T* mean
                     squares.data() + chunk * channels, wide);
     }
   });
-  Moments total(channels);
+  std::vector<Moments> totals(channels);
   for (std::int64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
     const double count = double(layout.end(chunk) - layout.begin(chunk)) / double(layout.channels);
-    merge(total, count, means.data() + chunk * channels, squares.data() + chunk * channels);
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const std::int64_t at = chunk * channels + c;
+      totals[c] = merged(totals[c], {count, means[at], squares[at]});
+    }
   }
   for (std::int64_t c = 0; c < channels; ++c) {
-    mean[c] = T(total.mean[c]);
-    variance[c] = T(total.squares[c] / double(rows));
+    mean[c] = T(totals[c].mean);
+    variance[c] = T(totals[c].squares / double(rows));
+  }
+}
+
+template <typename T>
+void inverse_std(std::int64_t channels, const T* variance, double eps, T* inv_std) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    inv_std[c] = T(inverse_std_of(double(variance[c]), eps));
+  }
+}
+
+template <typename T, typename R>
+void move_running_statistic(std::int64_t channels, double momentum, double factor, const T* batch,
+                            R* running) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    running[c] = R(moved_statistic(double(running[c]), momentum, double(batch[c]) * factor));
   }
 }
 
@@ -158,6 +159,12 @@ void batch_norm_backward_frozen(std::int64_t rows, std::int64_t channels, const 
 
 template void batch_moments(std::int64_t, std::int64_t, const float*, float*, float*);
 template void batch_moments(std::int64_t, std::int64_t, const double*, double*, double*);
+template void inverse_std(std::int64_t, const float*, double, float*);
+template void inverse_std(std::int64_t, const double*, double, double*);
+template void move_running_statistic(std::int64_t, double, double, const float*, float*);
+template void move_running_statistic(std::int64_t, double, double, const float*, double*);
+template void move_running_statistic(std::int64_t, double, double, const double*, float*);
+template void move_running_statistic(std::int64_t, double, double, const double*, double*);
 template void batch_norm_forward(std::int64_t, std::int64_t, const float*, const float*,
                                  const float*, const float*, const float*, float*);
 template void batch_norm_forward(std::int64_t, std::int64_t, const double*, const double*,

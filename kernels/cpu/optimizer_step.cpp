@@ -1,73 +1,91 @@
+#include "kernels/optimizer_step.h"
+
 #include <cmath>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/elementwise.h"
+#include "kernels/cpu/map.h"
+#include "kernels/cpu/row_sums.h"
 
 namespace steelyard::kernels {
-namespace {
-
-constexpr std::int64_t kGrain = 16384;  // elements per thread that pay for waking it
-
-}  // namespace
-
 template <typename T>
-void sgd_update(std::int64_t n, const SgdStep& step, const T* grad, T* momentum_buffer, T* param) {
-  const T lr = T(step.lr), momentum = T(step.momentum), decay = T(step.weight_decay);
-  const bool nesterov = step.nesterov;
-  parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
-    if (momentum_buffer == nullptr) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) param[i] -= lr * (grad[i] + decay * param[i]);
-      return;
+void sgd_update(std::span<const SgdTensor<T>> tensors, const SgdStep& step) {
+  for (const SgdTensor<T>& t : tensors) {
+    const SgdRule<T> rule(step, *t.lr, t.weight_decay);
+    const T* grad = t.grad;
+    T* momentum = t.momentum;
+    T* param = t.param;
+    if (momentum == nullptr) {
+      map(t.size, [=](std::int64_t i) { rule.update(grad[i], param[i]); });
+    } else {
+      map(t.size, [=](std::int64_t i) { rule.update(grad[i], momentum[i], param[i]); });
     }
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T g = grad[i] + decay * param[i];
-      const T m = momentum * momentum_buffer[i] + g;
-      momentum_buffer[i] = m;
-      param[i] -= lr * (nesterov ? g + momentum * m : m);
-    }
-  });
+  }
+}
+
+void adamw_factors(const AdamWStep& step, double lr, double weight_decay, std::int64_t count,
+                   double* factors) {
+  const auto exponent = static_cast<double>(count);
+  factors[0] = 1 - lr * weight_decay;
+  factors[1] = lr / (1 - std::pow(step.beta1, exponent));
+  factors[2] = std::sqrt(1 - std::pow(step.beta2, exponent));
 }
 
 template <typename T>
-void move_average(std::int64_t n, double weight, const T* x, T* average) {
-  const T w = T(weight);
-  parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      average[i] = w == 1 ? x[i] : average[i] + w * (x[i] - average[i]);
-    }
-  });
+void adamw_update(std::span<const AdamWTensor<T>> tensors, const AdamWStep& step) {
+  for (const AdamWTensor<T>& t : tensors) {
+    const AdamWRule<T> rule(step, t.factors);
+    const T* grad = t.grad;
+    T* exp_avg = t.exp_avg;
+    T* exp_avg_sq = t.exp_avg_sq;
+    T* param = t.param;
+    map(t.size, [=](std::int64_t i) { rule.update(grad[i], exp_avg[i], exp_avg_sq[i], param[i]); });
+  }
 }
 
 template <typename T>
-void adamw_update(std::int64_t n, const AdamWStep& step, const T* grad, T* exp_avg, T* exp_avg_sq,
-                  T* param) {
-  const double correction1 = 1 - std::pow(step.beta1, double(step.count));
-  const double correction2 = 1 - std::pow(step.beta2, double(step.count));
-  const T keep = T(1 - step.lr * step.weight_decay), rate = T(step.lr / correction1);
-  const T beta1 = T(step.beta1), rest1 = T(1 - step.beta1);
-  const T beta2 = T(step.beta2), rest2 = T(1 - step.beta2);
-  const T root = T(std::sqrt(correction2)), eps = T(step.eps);
-  parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T g = grad[i];
-      const T m = beta1 * exp_avg[i] + rest1 * g;
-      const T v = beta2 * exp_avg_sq[i] + rest2 * (g * g);
-      exp_avg[i] = m;
-      exp_avg_sq[i] = v;
-      param[i] = keep * param[i] - rate * (m / (std::sqrt(v) / root + eps));
-    }
-  });
+void move_averages(std::span<const AverageTensor<T>> tensors) {
+  for (const AverageTensor<T>& t : tensors) {
+    const T weight = T(*t.weight);
+    const T* x = t.x;
+    T* average = t.average;
+    map(t.size, [=](std::int64_t i) { average[i] = moved_average(weight, x[i], average[i]); });
+  }
 }
 
-template void move_average(std::int64_t, double, const float*, float*);
-template void move_average(std::int64_t, double, const double*, double*);
-template void sgd_update(std::int64_t, const SgdStep&, const float*, float*, float*);
-template void sgd_update(std::int64_t, const SgdStep&, const double*, double*, double*);
-template void adamw_update(std::int64_t, const AdamWStep&, const float*, float*, float*, float*);
-template void adamw_update(std::int64_t, const AdamWStep&, const double*, double*, double*,
-                           double*);
+template <typename T>
+void sum_of_squares(std::span<const ValueTensor<T>> tensors, double* sum) {
+  *sum = 0;
+  for (const ValueTensor<T>& t : tensors) {
+    *sum += row_sums(RowChunks(t.size, 1), [x = t.values](std::int64_t i, std::int64_t) {
+      return double(x[i]) * double(x[i]);
+    })[0];
+  }
+}
+
+void clip_factor(std::int64_t count, const double* sums, double max_norm, double* norm,
+                 double* factor) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += sums[i];
+  *norm = std::sqrt(sum);
+  *factor = clip_factor_of(*norm, max_norm);
+}
+
+template <typename T>
+void scale_all(std::span<const ValueTensor<T>> tensors, const double* factor) {
+  if (*factor == 1) return;
+  const T by = T(*factor);
+  for (const ValueTensor<T>& t : tensors) {
+    map(t.size, [x = t.values, by](std::int64_t i) { x[i] *= by; });
+  }
+}
+
+#define STEELYARD_INSTANTIATE(T)                                                 \
+  template void sgd_update(std::span<const SgdTensor<T>>, const SgdStep&);       \
+  template void adamw_update(std::span<const AdamWTensor<T>>, const AdamWStep&); \
+  template void move_averages(std::span<const AverageTensor<T>>);                \
+  template void sum_of_squares(std::span<const ValueTensor<T>>, double*);        \
+  template void scale_all(std::span<const ValueTensor<T>>, const double*);
+STEELYARD_INSTANTIATE(float)
+STEELYARD_INSTANTIATE(double)
+#undef STEELYARD_INSTANTIATE
 
 }  // namespace steelyard::kernels

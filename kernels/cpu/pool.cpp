@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/row_sums.h"
+#include "kernels/pool_window.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -14,28 +15,9 @@ std::int64_t grain_of(std::int64_t elements) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, elements));
 }
 
-// The part of a window that lies inside the image, as input rows and columns [begin, end).
-struct Window {
-  std::int64_t top = 0, left = 0;  // may be negative
-  std::int64_t row_begin = 0, row_end = 0, column_begin = 0, column_end = 0;
-
-  std::int64_t pixels() const { return (row_end - row_begin) * (column_end - column_begin); }
-};
-
-Window window_of(const Pool2dShape& s, std::int64_t oh, std::int64_t ow) {
-  Window w;
-  w.top = oh * s.stride_h - s.pad_h;
-  w.left = ow * s.stride_w - s.pad_w;
-  w.row_begin = std::max<std::int64_t>(0, w.top);
-  w.row_end = std::min(s.in_h, w.top + s.kernel_h);
-  w.column_begin = std::max<std::int64_t>(0, w.left);
-  w.column_end = std::min(s.in_w, w.left + s.kernel_w);
-  return w;
-}
-
 // Calls visit(input pixel within the image, offset inside the window) over a window.
 template <class Visit>
-void for_each_pixel(const Pool2dShape& s, const Window& w, Visit&& visit) {
+void for_each_pixel(const Pool2dShape& s, const PoolWindow& w, Visit&& visit) {
   for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
     for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
       visit(row * s.in_w + column, (row - w.top) * s.kernel_w + column - w.left);
@@ -70,12 +52,6 @@ void parallel_windows(const Pool2dShape& s, Body&& body) {
                });
 }
 
-// A greater value, or the first NaN.
-template <typename T>
-bool wins(T value, T best) {
-  return (value > best) | ((value != value) & (best == best));
-}
-
 template <typename T>
 void max_values(std::int64_t channels, const T* x, T* best) {
 #pragma omp simd
@@ -93,22 +69,12 @@ void max_winners(std::int64_t channels, const T* x, std::uint16_t offset, T* bes
   }
 }
 
-// Divisor of an average window.
-template <typename T>
-T average_factor(const Pool2dShape& s, const Window& w, bool count_include_pad) {
-  if (!count_include_pad) return T(1) / T(w.pixels());
-  // As PyTorch: padding counts, what lies beyond it does not.
-  const std::int64_t rows = std::min(s.in_h + s.pad_h, w.top + s.kernel_h) - w.top;
-  const std::int64_t columns = std::min(s.in_w + s.pad_w, w.left + s.kernel_w) - w.left;
-  return T(1) / T(rows * columns);
-}
-
 }  // namespace
 
 template <typename T>
 void max_pool2d_forward(const Pool2dShape& s, const T* x, T* y, std::uint16_t* argmax) {
   const std::int64_t channels = s.channels;
-  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const Window& w) {
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
     const T* source = x + image * s.in_h * s.in_w * channels;
     T* best = y + output * channels;
     std::uint16_t* winner = argmax == nullptr ? nullptr : argmax + output * channels;
@@ -135,25 +101,26 @@ void max_pool2d_backward(const Pool2dShape& s, const T* grad_y, const std::uint1
   const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
   parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
     std::fill(grad_x + begin * image_size, grad_x + end * image_size, T(0));
-    for_each_window(s, begin, end, [&](std::int64_t image, std::int64_t output, const Window& w) {
-      const T* grad = grad_y + output * channels;
-      const std::uint16_t* winner = argmax + output * channels;
-      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t offset) {
-        T* target = grad_x + image * image_size + pixel * channels;
-        const auto index = static_cast<std::uint16_t>(offset);
+    for_each_window(s, begin, end,
+                    [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
+                      const T* grad = grad_y + output * channels;
+                      const std::uint16_t* winner = argmax + output * channels;
+                      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t offset) {
+                        T* target = grad_x + image * image_size + pixel * channels;
+                        const auto index = static_cast<std::uint16_t>(offset);
 #pragma omp simd
-        for (std::int64_t c = 0; c < channels; ++c) {
-          target[c] += winner[c] == index ? grad[c] : T(0);
-        }
-      });
-    });
+                        for (std::int64_t c = 0; c < channels; ++c) {
+                          target[c] += winner[c] == index ? grad[c] : T(0);
+                        }
+                      });
+                    });
   });
 }
 
 template <typename T>
 void avg_pool2d_forward(const Pool2dShape& s, bool count_include_pad, const T* x, T* y) {
   const std::int64_t channels = s.channels;
-  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const Window& w) {
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
     T* out = y + output * channels;
     std::fill_n(out, channels, T(0));
     for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
@@ -172,15 +139,16 @@ void avg_pool2d_backward(const Pool2dShape& s, bool count_include_pad, const T* 
   const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
   parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
     std::fill(grad_x + begin * image_size, grad_x + end * image_size, T(0));
-    for_each_window(s, begin, end, [&](std::int64_t image, std::int64_t output, const Window& w) {
-      const T* grad = grad_y + output * channels;
-      const T factor = average_factor<T>(s, w, count_include_pad);
-      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
-        T* target = grad_x + image * image_size + pixel * channels;
+    for_each_window(s, begin, end,
+                    [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
+                      const T* grad = grad_y + output * channels;
+                      const T factor = average_factor<T>(s, w, count_include_pad);
+                      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
+                        T* target = grad_x + image * image_size + pixel * channels;
 #pragma omp simd
-        for (std::int64_t c = 0; c < channels; ++c) target[c] += grad[c] * factor;
-      });
-    });
+                        for (std::int64_t c = 0; c < channels; ++c) target[c] += grad[c] * factor;
+                      });
+                    });
   });
 }
 

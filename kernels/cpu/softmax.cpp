@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/softmax_formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -28,17 +29,13 @@ double row_loss(std::int64_t classes, const T* row, std::int64_t label, double s
     shifted += double(d);
     if (grad != nullptr) grad[c] = e;
   }
-  const double log_sum = std::log(sum);
-  const double uniform = smoothing / double(classes);
+  const SmoothedTarget target(classes, label, smoothing);
   if (grad != nullptr) {
     for (std::int64_t c = 0; c < classes; ++c) {
-      const double target = uniform + (c == label ? 1 - smoothing : 0.0);
-      grad[c] = T((double(grad[c]) / sum - target) * grad_scale);
+      grad[c] = T((double(grad[c]) / sum - target.at(c)) * grad_scale);
     }
   }
-  double loss = (1 - smoothing) * (log_sum - (double(row[label]) - double(largest)));
-  if (smoothing > 0) loss += smoothing * (log_sum - shifted / double(classes));
-  return loss;
+  return target.loss(sum, double(row[label]) - double(largest), shifted);
 }
 
 // log(sum_c exp(row[c] / temperature)).
@@ -60,11 +57,10 @@ double row_divergence(std::int64_t classes, const T* row, const T* teacher, doub
   const double teacher_sum = log_sum_exp(classes, teacher, temperature);
   double divergence = 0;
   for (std::int64_t c = 0; c < classes; ++c) {
-    const double log_p = double(teacher[c]) / temperature - teacher_sum;
-    const double log_q = double(row[c]) / temperature - row_sum;
-    const double p = std::exp(log_p);
-    divergence += p * (log_p - log_q);
-    if (grad != nullptr) grad[c] = T((std::exp(log_q) - p) * grad_scale);
+    const Divergence at(double(teacher[c]) / temperature - teacher_sum,
+                        double(row[c]) / temperature - row_sum);
+    divergence += at.term;
+    if (grad != nullptr) grad[c] = T(at.slope() * grad_scale);
   }
   return divergence;
 }
@@ -84,9 +80,10 @@ double mean_over_rows(std::int64_t rows, std::int64_t classes, const F& row_valu
 }  // namespace
 
 template <typename T>
-T softmax_cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
-                        const std::int64_t* labels, double label_smoothing, T* grad_logits) {
-  return T(mean_over_rows(rows, classes, [&](std::int64_t r) {
+void softmax_cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
+                           const std::int64_t* labels, double label_smoothing, T* loss,
+                           T* grad_logits) {
+  *loss = T(mean_over_rows(rows, classes, [&](std::int64_t r) {
     T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
     return row_loss(classes, logits + r * classes, labels[r], label_smoothing, 1.0 / double(rows),
                     grad);
@@ -94,14 +91,14 @@ T softmax_cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits
 }
 
 template <typename T>
-T softmax_divergence(std::int64_t rows, std::int64_t classes, const T* logits, const T* teacher,
-                     double temperature, T* grad_logits) {
+void softmax_divergence(std::int64_t rows, std::int64_t classes, const T* logits, const T* teacher,
+                        double temperature, T* loss, T* grad_logits) {
   const double mean = mean_over_rows(rows, classes, [&](std::int64_t r) {
     T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
     return row_divergence(classes, logits + r * classes, teacher + r * classes, temperature,
                           temperature / double(rows), grad);
   });
-  return T(mean * temperature * temperature);
+  *loss = T(mean * temperature * temperature);
 }
 
 template <typename T>
@@ -111,23 +108,32 @@ void argmax_rows(std::int64_t rows, std::int64_t classes, const T* logits,
     for (std::int64_t r = begin; r < end; ++r) {
       const T* row = logits + r * classes;
       std::int64_t best = 0;
-      for (std::int64_t c = 1; c < classes && !std::isnan(row[best]); ++c) {
-        if (row[c] > row[best] || std::isnan(row[c])) best = c;
+      for (std::int64_t c = 1; c < classes; ++c) {
+        if (is_larger(row[c], row[best])) best = c;
       }
       predictions[r] = best;
     }
   });
 }
 
-template float softmax_cross_entropy(std::int64_t, std::int64_t, const float*, const std::int64_t*,
-                                     double, float*);
-template double softmax_cross_entropy(std::int64_t, std::int64_t, const double*,
-                                      const std::int64_t*, double, double*);
-template float softmax_divergence(std::int64_t, std::int64_t, const float*, const float*, double,
-                                  float*);
-template double softmax_divergence(std::int64_t, std::int64_t, const double*, const double*, double,
-                                   double*);
-template void argmax_rows(std::int64_t, std::int64_t, const float*, std::int64_t*);
-template void argmax_rows(std::int64_t, std::int64_t, const double*, std::int64_t*);
+template <typename T>
+void add_correct_rows(std::int64_t rows, std::int64_t classes, const T* logits,
+                      const std::int64_t* labels, std::int64_t* correct) {
+  std::vector<std::int64_t> predictions(rows);
+  argmax_rows(rows, classes, logits, predictions.data());
+  for (std::int64_t r = 0; r < rows; ++r) *correct += predictions[r] == labels[r] ? 1 : 0;
+}
+
+#define STEELYARD_INSTANTIATE(T)                                                                 \
+  template void softmax_cross_entropy(std::int64_t, std::int64_t, const T*, const std::int64_t*, \
+                                      double, T*, T*);                                           \
+  template void softmax_divergence(std::int64_t, std::int64_t, const T*, const T*, double, T*,   \
+                                   T*);                                                          \
+  template void argmax_rows(std::int64_t, std::int64_t, const T*, std::int64_t*);                \
+  template void add_correct_rows(std::int64_t, std::int64_t, const T*, const std::int64_t*,      \
+                                 std::int64_t*);
+STEELYARD_INSTANTIATE(float)
+STEELYARD_INSTANTIATE(double)
+#undef STEELYARD_INSTANTIATE
 
 }  // namespace steelyard::kernels

@@ -3,14 +3,13 @@
 #pragma once
 
 #include "kernels/code_type.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/grid.h"
 #include "kernels/quant_layout.h"
 #include "kernels/value_type.h"
 
 namespace steelyard::kernels::cuda {
 
 inline constexpr int kEight = 8;
-inline constexpr int kThreads = 256;
 
 inline LaunchShape shape_for_eights(std::int64_t elements) {
   constexpr std::int64_t kPerBlock = std::int64_t{kEight} * kThreads;
@@ -27,14 +26,6 @@ __device__ inline Span span_of(std::int64_t block, std::int64_t elements) {
   const std::int64_t first = (block * kThreads + threadIdx.x) * kEight;
   const std::int64_t left = elements - first;
   return {first, left >= kEight ? kEight : left > 0 ? static_cast<int>(left) : 0};
-}
-
-// Division of sizes: 32 bits where they do, which costs a quarter.
-__device__ inline std::int64_t divide(std::int64_t value, std::int64_t by) {
-  if (((value | by) >> 32) == 0) {
-    return static_cast<std::uint32_t>(value) / static_cast<std::uint32_t>(by);
-  }
-  return value / by;
 }
 
 // Logical index -> parameter set, the common layouts by two divisions.

@@ -20,9 +20,18 @@ __device__ inline std::int64_t element_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
+// Division of sizes: 32 bits where they do, which costs a quarter.
+__device__ inline std::int64_t divide(std::int64_t value, std::int64_t by) {
+  if (((value | by) >> 32) == 0) {
+    return static_cast<std::uint32_t>(value) / static_cast<std::uint32_t>(by);
+  }
+  return value / by;
+}
+
 // Starts kernel(n, arguments...) with a thread for each of n elements; threads from n on have
 // nothing to do: a kernel begins with `if (element_index() >= n) return;`. Pointers are arguments
-// of their own, never members of a struct: the emulation checks that they are device memory.
+// of their own, or members of a struct that names them by each_pointer(): the emulation checks that
+// they are device memory.
 template <typename... Parameters, typename... Arguments>
 void launch_elements(const CudaQueue& queue, void (*kernel)(std::int64_t, Parameters...),
                      std::int64_t n, Arguments&&... arguments) {

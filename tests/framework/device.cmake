@@ -1,10 +1,16 @@
 # Tests that run on a GPU, and, with the emulated one, everywhere.
 set(device_tests
+  device_conversion_test.cpp
+  device_evaluate_test.cpp
+  device_kernels_test.cpp
+  device_norms_pools_test.cpp
   device_ops_test.cpp
+  device_optimizer_test.cpp
+  device_products_test.cpp
   device_tensor_test.cpp)
 steelyard_add_tests(device_tests SOURCES ${device_tests} DEPENDS steelyard::layers LABELS once)
 steelyard_add_tests(device_emulated_tests
-  SOURCES ${device_tests} $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
+  SOURCES ${device_tests} emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::layers cuda_emulation
   PREFIX emulated.
   LABELS once)

@@ -1,5 +1,16 @@
 // Elementwise operations, norms, pools and losses on a GPU against the CPU.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "framework/evaluate.h"
 #include "framework/ops/add.h"
+#include "framework/ops/concat.h"
+#include "framework/ops/dropout.h"
+#include "framework/ops/embedding.h"
+#include "framework/ops/flatten.h"
+#include "framework/ops/losses.h"
 #include "framework/ops/relu.h"
 #include "tests/framework/device_cases.h"
 
@@ -9,8 +20,81 @@ namespace {
 using Vs = std::vector<Variable>;
 using Place = std::function<Tensor(const Tensor&)>;
 
+Tensor labels_below(std::int64_t n, std::int64_t limit) {
+  Tensor labels = Tensor::empty({n}, DType::kI64);
+  for (std::int64_t i = 0; i < n; ++i) labels.data<std::int64_t>()[i] = (i * i + 3) % limit;
+  return labels;
+}
+
+// Losses of rows that take one warp, several and the whole block, with odd sizes.
+void add_losses(std::vector<DeviceCase>& cases) {
+  for (const auto& [rows, classes] :
+       std::vector<std::array<std::int64_t, 2>>{{1, 1}, {37, 10}, {3, 33}, {5, 1000}, {300, 7}}) {
+    const Tensor logits = spread_tensor({rows, classes});
+    const Tensor labels = labels_below(rows, classes);
+    for (const double smoothing : {0.0, 0.1}) {
+      cases.push_back({"cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                         return cross_entropy(v[0], place(labels), smoothing);
+                       }});
+    }
+    cases.push_back(
+        {"distillation", {random_tensor({rows, classes}, 3)}, [=](const Vs& v, const Place& place) {
+           const Tensor teacher = random_tensor({rows, classes}, 4, v[0].dtype());
+           return distillation_loss(v[0], place(teacher), 2.5);
+         }});
+  }
+  for (const std::int64_t n : {1, 300, 2048, 5001}) {
+    cases.push_back({"mse", {random_tensor({n}, 1)}, [=](const Vs& v, const Place& place) {
+                       return mse_loss(v[0], place(random_tensor({n}, 2, v[0].dtype())));
+                     }});
+    cases.push_back({"huber", {random_tensor({n}, 1)}, [=](const Vs& v, const Place& place) {
+                       return huber_loss(v[0], place(random_tensor({n}, 2, v[0].dtype())), 0.4);
+                     }});
+  }
+  cases.push_back({"mix_losses", {random_tensor({4, 3}, 1)}, [](const Vs& v, const Place& place) {
+                     const Variable hard = cross_entropy(v[0], place(labels_below(4, 3)));
+                     const Tensor teacher = random_tensor({4, 3}, 4, v[0].dtype());
+                     return mix_losses(hard, distillation_loss(v[0], place(teacher)), 0.3);
+                   }});
+}
+
+void add_layouts(std::vector<DeviceCase>& cases) {
+  for (const Shape& shape : std::vector<Shape>{
+           {2, 5, 7, 3}, {3, 1, 1, 4}, {2, 33, 2, 40}, {0, 2, 2, 3}, {1, 9, 9, 65}}) {
+    cases.push_back({"flatten", {random_tensor(shape, 1)}, [](const Vs& v, const Place&) {
+                       return flatten(v[0]);
+                     }});
+  }
+  cases.push_back({"concat",
+                   {random_tensor({3, 17, 5}, 1), random_tensor({3, 17, 0}, 2),
+                    random_tensor({3, 17, 8}, 3), random_tensor({3, 17, 1}, 4)},
+                   [](const Vs& v, const Place&) { return concat(v); }});
+  cases.push_back({"concat_empty",
+                   {random_tensor({0, 2}, 1), random_tensor({0, 3}, 2)},
+                   [](const Vs& v, const Place&) { return concat(v); }});
+}
+
+void add_lookups(std::vector<DeviceCase>& cases) {
+  for (const auto& [count, width] :
+       std::vector<std::array<std::int64_t, 2>>{{0, 4}, {1, 1}, {90, 5}, {130, 40}}) {
+    cases.push_back({"embedding",
+                     {random_tensor({7, width}, 1)},
+                     [count = count](const Vs& v, const Place& place) {
+                       // The last row is never used, the others often.
+                       return embedding(place(labels_below(count, 6)), v[0]);
+                     }});
+  }
+  for (const std::int64_t n : {0, 1, 8, 1003}) {
+    cases.push_back({"dropout", {random_tensor({n}, 1)}, [](const Vs& v, const Place&) {
+                       Rng rng(5, 7);
+                       rng.next_u32();
+                       return dropout(v[0], 0.3, rng);
+                     }});
+  }
+}
+
 std::vector<DeviceCase> cases() {
-  return {
+  std::vector<DeviceCase> all{
       {"add",
        {random_tensor({37, 29}, 1), random_tensor({37, 29}, 2)},
        [](const Vs& v, const Place&) { return add(v[0], v[1]); }},
@@ -23,12 +107,94 @@ std::vector<DeviceCase> cases() {
       {"relu", {random_tensor({300, 7}, 1)}, [](const Vs& v, const Place&) { return relu(v[0]); }},
       {"relu6", {spread_tensor({40, 15})}, [](const Vs& v, const Place&) { return relu6(v[0]); }},
   };
+  add_losses(all);
+  add_layouts(all);
+  add_lookups(all);
+  return all;
 }
 
 using OpsOnCuda = OnCuda;
 TEST_P(OpsOnCuda, MatchTheCpuInDouble) { expect_close(DType::kF64); }
 TEST_P(OpsOnCuda, MatchTheCpuInFloat) { expect_close(DType::kF32); }
 INSTANTIATE_TEST_SUITE_P(Ops, OpsOnCuda, ::testing::ValuesIn(cases()), device_case_name);
+
+using LossOnCuda = WithCudaDevice;
+
+// What the CPU refuses is marked where nobody may wait to look at it.
+TEST_F(LossOnCuda, ALabelThatIsNoClassMakesTheLossNan) {
+  for (const std::int64_t bad : {std::int64_t{-1}, std::int64_t{3}}) {
+    const Variable logits(random_tensor({4, 3}, 1, DType::kF32).to(kCudaDevice), true);
+    const Tensor labels = Tensor::from<std::int64_t>({0, bad, 2, 1}, {4}).to(kCudaDevice);
+    const Variable loss = cross_entropy(logits, labels);
+    EXPECT_TRUE(std::isnan(loss.value().item()));
+    loss.backward();
+    const auto gradient = values(logits.grad().to(kCpuDevice));
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      EXPECT_EQ(std::isnan(gradient[i]), i / 3 == 1) << i;
+    }
+  }
+}
+
+TEST_F(LossOnCuda, ANanAnywhereInARowMakesTheLossNan) {
+  for (const std::int64_t at : {0, 40, 69}) {
+    Tensor logits = random_tensor({1, 70}, 1, DType::kF32);
+    logits.data<float>()[at] = std::numeric_limits<float>::quiet_NaN();
+    const Variable x(logits.to(kCudaDevice));
+    const Tensor teacher = random_tensor({1, 70}, 2, DType::kF32).to(kCudaDevice);
+    const Tensor label = Tensor::zeros({1}, DType::kI64, kCudaDevice);
+    EXPECT_TRUE(std::isnan(cross_entropy(x, label).value().item())) << at;
+    EXPECT_TRUE(std::isnan(distillation_loss(x, teacher).value().item())) << at;
+    EXPECT_TRUE(std::isnan(distillation_loss(Variable(teacher), x.value()).value().item())) << at;
+    EXPECT_TRUE(std::isnan(mse_loss(x, teacher).value().item())) << at;
+    EXPECT_TRUE(std::isnan(huber_loss(x, teacher).value().item())) << at;
+  }
+}
+
+using EmbeddingOnCuda = WithCudaDevice;
+
+TEST_F(EmbeddingOnCuda, AnIndexOutsideGivesNanAndNoGradient) {
+  const Variable table(random_tensor({3, 2}, 1, DType::kF32).to(kCudaDevice), true);
+  const Tensor indices = Tensor::from<std::int64_t>({2, -1, 3}, {3}).to(kCudaDevice);
+  const Variable y = embedding(indices, table);
+  y.backward(Tensor::full({3, 2}, 1, DType::kF32, kCudaDevice));
+  const auto rows = values(y.value().to(kCpuDevice));
+  for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(std::isnan(rows[i]), i >= 2) << i;
+  EXPECT_EQ(values(table.grad().to(kCpuDevice)), (std::vector<double>{0, 0, 0, 0, 1, 1}));
+}
+
+using DropoutOnCuda = WithCudaDevice;
+
+TEST_F(DropoutOnCuda, DrawsTheBitsOfTheCpu) {
+  Rng here(3, 4);
+  Rng there(3, 4);
+  for (const double p : {0.0, 0.5, 0.9}) {
+    const Tensor mask = dropout_mask(5003, p, there, kCudaDevice);
+    EXPECT_EQ(mask.device(), kCudaDevice);
+    EXPECT_EQ(values(mask.to(kCpuDevice)), values(dropout_mask(5003, p, here)));
+  }
+  EXPECT_EQ(here.state(), there.state());
+}
+
+using CountOnCuda = WithCudaDevice;
+
+// The first of equals counts, and a NaN is largest.
+TEST_F(CountOnCuda, CountsTheRowsOfTheCpu) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::int64_t classes : {1, 3, 32, 50, 100}) {
+    Tensor logits = random_tensor({67, classes}, 5, DType::kF32);
+    for (std::int64_t i = 0; i < logits.size(); ++i) {
+      float& value = logits.data<float>()[i];
+      value = i % 97 == 50 ? nan : std::round(value * 3);
+    }
+    const Tensor labels = labels_below(67, classes);
+    const std::int64_t expected = count_correct(logits, labels);
+    const Tensor count = Tensor::full({}, 1000, DType::kI64, kCudaDevice);
+    add_correct(logits.to(kCudaDevice), labels.to(kCudaDevice), count);
+    add_correct(logits.to(kCudaDevice), labels.to(kCudaDevice), count);
+    EXPECT_EQ(count.item(), static_cast<double>(1000 + 2 * expected)) << classes;
+    EXPECT_EQ(count_correct(logits.to(kCudaDevice), labels.to(kCudaDevice)), expected);
+  }
+}
 
 }  // namespace
 }  // namespace steelyard::testing

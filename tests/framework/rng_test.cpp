@@ -7,10 +7,18 @@
 #include <stdexcept>
 #include <vector>
 
+#include "kernels/philox.h"
+
 namespace steelyard {
 namespace {
 
 using Block = std::array<std::uint32_t, 4>;
+
+Block philox(const Block& counter, const std::array<std::uint32_t, 2>& key) {
+  const kernels::PhiloxBlock block =
+      kernels::philox({{counter[0], counter[1], counter[2], counter[3]}}, key[0], key[1]);
+  return std::to_array(block.words);
+}
 
 // The known-answer vectors of Random123 1.14 (kat_vectors, philox4x32 with 10 rounds).
 TEST(Philox, KnownAnswers) {

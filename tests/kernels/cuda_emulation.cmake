@@ -23,13 +23,25 @@ steelyard_add_tests(cuda_emulation_test
 
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/activation.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/convert.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/counter.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/dropout.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/embedding.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/layer_norm.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/norm.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/norm_fold.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/optimizer_step.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu)
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.
@@ -37,7 +49,7 @@ target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
 target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 # An emulated GPU: with these objects a program finds one CUDA device, whatever the build has.
-add_library(emulated_gpu OBJECT ${emulation_folder}/cuda_memory.cpp)
+add_library(emulated_gpu OBJECT ${emulation_folder}/cuda_memory.cpp ${emulation_folder}/gemm.cpp)
 target_link_libraries(emulated_gpu PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 steelyard_add_tests(quant_plan_emulated_test

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include "kernels/optimizer_step.h"
 #include "tests/kernels/float_support.h"
 
 namespace steelyard::kernels {
@@ -93,29 +94,40 @@ TYPED_TEST(Elementwise, HuberIsSquaredUpToDeltaAndThenLinear) {
   const std::vector<T> a = {0, 1, -1, T(2.5), -4}, b(5, T(0)), bad = {0, nan, 0, 0, 0};
   std::vector<T> grad(5);
   // 0, 0.5, 0.5, 2 * 2.5 - 2, 2 * 4 - 2 with delta 2.
-  EXPECT_DOUBLE_EQ(mean_huber_error(5, a.data(), b.data(), 2, grad.data()), (1 + 3.0 + 6.0) / 5);
+  T mean = 0;
+  mean_huber_error(5, a.data(), b.data(), 2, &mean, grad.data());
+  EXPECT_EQ(mean, T((1 + 3.0 + 6.0) / 5));
   EXPECT_EQ(grad, (std::vector<T>{0, T(0.2), T(-0.2), T(0.4), T(-0.4)}));
-  EXPECT_DOUBLE_EQ(mean_huber_error<T>(5, a.data(), b.data(), 2, nullptr), 2);
-  EXPECT_TRUE(std::isnan(mean_huber_error(5, bad.data(), b.data(), 2, grad.data())));
+  mean_huber_error<T>(5, a.data(), b.data(), 2, &mean, nullptr);
+  EXPECT_EQ(mean, T(2));
+  mean_huber_error(5, bad.data(), b.data(), 2, &mean, grad.data());
+  EXPECT_TRUE(std::isnan(mean));
   EXPECT_TRUE(std::isnan(grad[1]));
 }
 
 TYPED_TEST(Elementwise, SumsInDouble) {
   using T = TypeParam;
   for (const std::int64_t n : kSizes) {
-    const auto a = random_values<T>(n, 1), b = random_values<T>(n, 2);
+    auto a = random_values<T>(n, 1);
+    const auto b = random_values<T>(n, 2);
     double squares = 0, errors = 0;
     for (std::int64_t i = 0; i < n; ++i) {
       squares += double(a[i]) * double(a[i]);
       errors += (double(a[i]) - double(b[i])) * (double(a[i]) - double(b[i]));
     }
-    EXPECT_NEAR(sum_of_squares(n, a.data()), squares, 1e-12 * squares);
+    const std::vector<ValueTensor<T>> parts = {{n / 3, a.data()}, {n - n / 3, a.data() + n / 3}};
+    double sum = -1;
+    sum_of_squares<T>(parts, &sum);
+    EXPECT_NEAR(sum, squares, 1e-12 * squares);
     if (n == 0) continue;
     std::vector<T> grad(n);
-    const double mean = errors / double(n);
-    EXPECT_NEAR(mean_squared_error(n, a.data(), b.data(), grad.data()), mean, 1e-12 * mean);
-    EXPECT_EQ(mean_squared_error<T>(n, a.data(), b.data(), nullptr),
-              mean_squared_error(n, a.data(), b.data(), grad.data()));
+    const double expected = errors / double(n);
+    T mean = 0, alone = 0;
+    mean_squared_error(n, a.data(), b.data(), &mean, grad.data());
+    EXPECT_NEAR(double(mean), expected,
+                expected * std::max(1e-12, double(std::numeric_limits<T>::epsilon())));
+    mean_squared_error<T>(n, a.data(), b.data(), &alone, nullptr);
+    EXPECT_EQ(alone, mean);
     for (std::int64_t i = 0; i < n; ++i) {
       ASSERT_NEAR(double(grad[i]), 2 * (double(a[i]) - double(b[i])) / double(n),
                   4 * std::numeric_limits<T>::epsilon() / double(n));
@@ -124,8 +136,11 @@ TYPED_TEST(Elementwise, SumsInDouble) {
 }
 
 TEST(SumOfSquares, DoesNotOverflowInFloat) {
-  const std::vector<float> x(100, 1e30F);
-  EXPECT_NEAR(sum_of_squares(100, x.data()), 1e62, 1e56);
+  std::vector<float> x(100, 1e30F);
+  const std::vector<ValueTensor<float>> all = {{100, x.data()}};
+  double sum = 0;
+  sum_of_squares<float>(all, &sum);
+  EXPECT_NEAR(sum, 1e62, 1e56);
 }
 
 TYPED_TEST(Elementwise, CountNonFinite) {
@@ -133,26 +148,36 @@ TYPED_TEST(Elementwise, CountNonFinite) {
   const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
   for (const std::int64_t n : kSizes) {
     std::vector<T> x(n, std::numeric_limits<T>::max());
-    EXPECT_EQ(count_non_finite(n, x.data()), 0);
+    std::int64_t count = -1;
+    count_non_finite(n, x.data(), &count);
+    EXPECT_EQ(count, 0);
     if (n < 3) continue;
     x[0] = nan;
     x[n / 2] = -inf;
     x[n - 1] = inf;
-    EXPECT_EQ(count_non_finite(n, x.data()), 3);
+    count_non_finite(n, x.data(), &count);
+    EXPECT_EQ(count, 3);
     std::fill(x.begin(), x.end(), nan);
-    EXPECT_EQ(count_non_finite(n, x.data()), n);
+    count_non_finite(n, x.data(), &count);
+    EXPECT_EQ(count, n);
   }
 }
 
 TYPED_TEST(Elementwise, SumsDoNotDependOnTheThreadCount) {
   using T = TypeParam;
-  const auto a = random_values<T>(200003, 1), b = random_values<T>(200003, 2);
+  auto a = random_values<T>(200003, 1);
+  const auto b = random_values<T>(200003, 2);
+  const std::vector<ValueTensor<T>> whole = {{200003, a.data()}};
   test::expect_same_for_any_thread_count([&] {
     std::vector<T> sums(13);
     column_sums(15384, 13, a.data(), sums.data());
     std::vector<double> all(sums.begin(), sums.end());
-    all.push_back(sum_of_squares(200003, a.data()));
-    all.push_back(mean_squared_error<T>(200003, a.data(), b.data(), nullptr));
+    double squares = 0;
+    sum_of_squares<T>(whole, &squares);
+    all.push_back(squares);
+    T mean = 0;
+    mean_squared_error<T>(200003, a.data(), b.data(), &mean, nullptr);
+    all.push_back(double(mean));
     return all;
   });
 }
@@ -186,51 +211,27 @@ TEST(Layout, NhwcAndNchw) {
   }
 }
 
-// PyTorch's documented update, by hand in double.
-TYPED_TEST(Elementwise, Sgd) {
+// y = x * *factor, the mix of two, an exchange of bytes.
+TYPED_TEST(Elementwise, ScalesMixesAndSwaps) {
   using T = TypeParam;
-  const std::int64_t n = 40001;
-  for (const SgdStep step : {SgdStep{0.1, 0, 0, false}, SgdStep{0.1, 0, 0.01, false},
-                             SgdStep{0.05, 0.9, 0.01, false}, SgdStep{0.05, 0.9, 0.01, true}}) {
-    auto param = random_values<T>(n, 1);
-    std::vector<T> buffer(n, T(0));
-    std::vector<double> expected(param.begin(), param.end()), momentum(n);
-    for (int t = 0; t < 3; ++t) {
-      const auto grad = random_values<T>(n, 10 + t);
-      sgd_update(n, step, grad.data(), step.momentum == 0 ? nullptr : buffer.data(), param.data());
-      for (std::int64_t i = 0; i < n; ++i) {
-        const double g = double(grad[i]) + step.weight_decay * expected[i];
-        momentum[i] = t == 0 ? g : step.momentum * momentum[i] + g;
-        expected[i] -= step.lr * (step.nesterov ? g + step.momentum * momentum[i] : momentum[i]);
-      }
-    }
-    const double tolerance = 16 * std::numeric_limits<T>::epsilon();
-    for (std::int64_t i = 0; i < n; ++i) ASSERT_NEAR(double(param[i]), expected[i], tolerance);
-  }
-}
-
-TYPED_TEST(Elementwise, AdamW) {
-  using T = TypeParam;
-  const std::int64_t n = 40001;
-  AdamWStep step{0.01, 0.9, 0.999, 1e-8, 0.1, 1};
-  auto param = random_values<T>(n, 1);
-  std::vector<T> exp_avg(n, T(0)), exp_avg_sq(n, T(0));
-  std::vector<double> expected(param.begin(), param.end()), m(n), v(n);
-  for (; step.count <= 4; ++step.count) {
-    const auto grad = random_values<T>(n, static_cast<unsigned>(10 + step.count));
-    adamw_update(n, step, grad.data(), exp_avg.data(), exp_avg_sq.data(), param.data());
+  for (const std::int64_t n : kSizes) {
+    const auto a = random_values<T>(n, 1), b = random_values<T>(n, 2);
+    std::vector<T> scaled(n), mixed_values(n), first = a, second = b;
+    const T factor = T(0.3);
+    scale_by(n, a.data(), &factor, scaled.data());
+    mix(n, 0.25, a.data(), b.data(), mixed_values.data());
     for (std::int64_t i = 0; i < n; ++i) {
-      const double g = double(grad[i]);
-      expected[i] *= 1 - 0.01 * 0.1;
-      m[i] = 0.9 * m[i] + 0.1 * g;
-      v[i] = 0.999 * v[i] + 0.001 * g * g;
-      const double mhat = m[i] / (1 - std::pow(0.9, double(step.count)));
-      const double vhat = v[i] / (1 - std::pow(0.999, double(step.count)));
-      expected[i] -= 0.01 * mhat / (std::sqrt(vhat) + 1e-8);
+      ASSERT_EQ(scaled[i], a[i] * factor);
+      ASSERT_EQ(mixed_values[i], T(0.75 * double(a[i]) + 0.25 * double(b[i])));
     }
+    swap_bytes(n * static_cast<std::int64_t>(sizeof(T)), first.data(), second.data());
+    EXPECT_EQ(first, b);
+    EXPECT_EQ(second, a);
+    double sum = 1;
+    if (n == 0) continue;
+    add_weighted(a.data(), 3, &sum);
+    EXPECT_EQ(sum, 1 + 3 * double(a[0]));
   }
-  const double tolerance = 64 * std::numeric_limits<T>::epsilon();
-  for (std::int64_t i = 0; i < n; ++i) ASSERT_NEAR(double(param[i]), expected[i], tolerance) << i;
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ TYPED_TEST(EmbeddingKernel, GathersRowsAndAddsTheirGradientsInOrder) {
       for (std::int64_t i = 0; i < count; ++i)
         indices[i] = i * i % (kRows - 1);  // the last: unused
       std::vector<T> y(count * width), grad(kRows * width, T(9)), expected(kRows * width);
-      embedding_forward(count, width, indices.data(), table.data(), y.data());
+      embedding_forward(count, kRows, width, indices.data(), table.data(), y.data());
       embedding_backward(count, kRows, width, indices.data(), dy.data(), grad.data());
       for (std::int64_t i = 0; i < count * width; ++i) {
         ASSERT_EQ(y[i], table[indices[i / width] * width + i % width]);

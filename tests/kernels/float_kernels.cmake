@@ -7,6 +7,7 @@ steelyard_add_tests(float_kernels_test
     layer_norm_test.cpp
     matmul_test.cpp
     norm_test.cpp
+    optimizer_step_test.cpp
     pool_test.cpp
     softmax_test.cpp
   DEPENDS steelyard::kernels)

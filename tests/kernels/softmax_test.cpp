@@ -18,6 +18,14 @@ struct Reference {
   std::vector<double> grad;
 };
 
+template <typename T>
+T cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
+                const std::int64_t* labels, double smoothing, T* grad) {
+  T loss = T(99);
+  softmax_cross_entropy(rows, classes, logits, labels, smoothing, &loss, grad);
+  return loss;
+}
+
 // The definition, in long double.
 template <typename T>
 Reference reference(std::int64_t rows, std::int64_t classes, const std::vector<T>& logits,
@@ -49,14 +57,13 @@ void check(std::int64_t rows, std::int64_t classes, double spread, double smooth
   const auto labels = some_labels(rows, classes);
   const Reference expected = reference(rows, classes, logits, labels, smoothing);
   std::vector<T> grad(logits.size(), T(99));
-  const T loss =
-      softmax_cross_entropy(rows, classes, logits.data(), labels.data(), smoothing, grad.data());
+  const T loss = cross_entropy(rows, classes, logits.data(), labels.data(), smoothing, grad.data());
   EXPECT_NEAR(double(loss), expected.loss, tolerance * (1 + expected.loss));
   for (std::size_t i = 0; i < grad.size(); ++i) {
     ASSERT_NEAR(double(grad[i]), expected.grad[i], tolerance / double(rows)) << i;
   }
-  EXPECT_EQ(loss, softmax_cross_entropy<T>(rows, classes, logits.data(), labels.data(), smoothing,
-                                           nullptr));
+  EXPECT_EQ(loss,
+            cross_entropy<T>(rows, classes, logits.data(), labels.data(), smoothing, nullptr));
 }
 
 TEST(SoftmaxCrossEntropy, MatchesTheDefinition) {
@@ -75,12 +82,12 @@ TEST(SoftmaxCrossEntropy, GradientMatchesFiniteDifferences) {
   auto logits = random_values<double>(5 * 7, 2);
   const auto labels = some_labels(5, 7);
   std::vector<double> grad(logits.size());
-  softmax_cross_entropy(5, 7, logits.data(), labels.data(), 0.2, grad.data());
+  cross_entropy(5, 7, logits.data(), labels.data(), 0.2, grad.data());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const double kept = logits[i], h = 1e-5;
     const auto loss_at = [&](double value) {
       logits[i] = value;
-      return softmax_cross_entropy<double>(5, 7, logits.data(), labels.data(), 0.2, nullptr);
+      return cross_entropy<double>(5, 7, logits.data(), labels.data(), 0.2, nullptr);
     };
     const double difference = (loss_at(kept + h) - loss_at(kept - h)) / (2 * h);
     logits[i] = kept;
@@ -94,7 +101,7 @@ TEST(SoftmaxCrossEntropy, ANanLogitAnywhereGivesANanLoss) {
     logits[position] = std::numeric_limits<float>::quiet_NaN();
     const std::int64_t label = 2;
     std::vector<float> grad(4);
-    EXPECT_TRUE(std::isnan(softmax_cross_entropy(1, 4, logits.data(), &label, 0.0, grad.data())));
+    EXPECT_TRUE(std::isnan(cross_entropy(1, 4, logits.data(), &label, 0.0, grad.data())));
     for (const float g : grad) EXPECT_TRUE(std::isnan(g));
   }
 }
@@ -103,8 +110,7 @@ TEST(SoftmaxCrossEntropy, AMaskedLogitHasNoGradient) {
   const std::vector<float> logits = {1, -std::numeric_limits<float>::infinity(), 1};
   const std::int64_t label = 0;
   std::vector<float> grad(3);
-  EXPECT_NEAR(softmax_cross_entropy(1, 3, logits.data(), &label, 0.0, grad.data()), std::log(2.0),
-              1e-6);
+  EXPECT_NEAR(cross_entropy(1, 3, logits.data(), &label, 0.0, grad.data()), std::log(2.0), 1e-6);
   EXPECT_EQ(grad, (std::vector<float>{-0.5F, 0.0F, 0.5F}));
 }
 
@@ -113,7 +119,7 @@ TEST(SoftmaxCrossEntropy, DoesNotDependOnTheThreadCount) {
   const auto labels = some_labels(3000, 10);
   test::expect_same_for_any_thread_count([&] {
     std::vector<float> grad(logits.size() + 1);
-    grad.back() = softmax_cross_entropy(3000, 10, logits.data(), labels.data(), 0.1, grad.data());
+    grad.back() = cross_entropy(3000, 10, logits.data(), labels.data(), 0.1, grad.data());
     return grad;
   });
 }
@@ -140,6 +146,10 @@ TEST(ArgmaxRows, EveryRow) {
   }
   argmax_rows(rows, classes, logits.data(), predictions.data());
   EXPECT_EQ(predictions, expected);
+  expected[7] = (expected[7] + 1) % classes;
+  std::int64_t correct = 2;
+  add_correct_rows(rows, classes, logits.data(), expected.data(), &correct);
+  EXPECT_EQ(correct, 2 + rows - 1);
 }
 
 }  // namespace

@@ -49,7 +49,12 @@ inline unsigned vote(Collective kind, unsigned mask, int predicate, Site site) {
 
 template <typename T>
 void require_device_parameter(const T& parameter, int index) {
-  if constexpr (std::is_pointer_v<T>) require_device_pointer(parameter, index);
+  const auto require = [index](const void* pointer) { require_device_pointer(pointer, index); };
+  if constexpr (std::is_pointer_v<T>) {
+    require(parameter);
+  } else if constexpr (requires { parameter.each_pointer(require); }) {
+    parameter.each_pointer(require);
+  }
 }
 
 template <typename T>

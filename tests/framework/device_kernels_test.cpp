@@ -1,0 +1,122 @@
+// Kernels of elementwise.h and softmax.h on a GPU against the CPU, where no operation shows all.
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "framework/on_device.h"
+#include "kernels/elementwise.h"
+#include "kernels/softmax.h"
+#include "tests/support/devices.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::testing {
+namespace {
+
+using KernelOnCuda = WithCudaDevice;
+
+const kernels::CudaQueue& queue() { return cuda_queue(kCudaDevice); }
+
+// One row, parts of a block, several parts, more rows than parts; channels below, at and above the
+// columns of a block.
+const std::vector<std::array<std::int64_t, 2>> kMatrices{
+    {0, 5}, {1, 1}, {7, 3}, {256, 32}, {257, 33}, {1000, 100}, {300001, 1}, {270000, 2}, {4, 0}};
+
+TEST_F(KernelOnCuda, ColumnSums) {
+  for (const auto& [rows, channels] : kMatrices) {
+    const Tensor x = random_tensor({rows, channels}, 1);
+    const Tensor expected = Tensor::full({channels}, 9, DType::kF64);
+    kernels::column_sums(rows, channels, x.data<double>(), expected.data<double>());
+    for (const DType dtype : {DType::kF32, DType::kF64}) {
+      const Tensor there = x.to(dtype).to(kCudaDevice);
+      const Tensor sums = Tensor::full({channels}, 9, dtype, kCudaDevice);
+      visit_floating(dtype, "test", [&](auto zero) {
+        using T = decltype(zero);
+        kernels::column_sums(queue(), rows, channels, there.data<T>(), sums.data<T>());
+      });
+      const double tolerance = dtype == DType::kF64 ? 1e-9 : 1e-4;
+      EXPECT_TRUE(all_close(sums.to(kCpuDevice), expected, tolerance, tolerance))
+          << rows << " x " << channels;
+    }
+  }
+}
+
+TEST_F(KernelOnCuda, ANanStaysInItsColumn) {
+  Tensor x = random_tensor({600, 3}, 1, DType::kF32);
+  x.data<float>()[500 * 3 + 1] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor there = x.to(kCudaDevice);
+  const Tensor sums = Tensor::empty({3}, DType::kF32, kCudaDevice);
+  kernels::column_sums(queue(), 600, 3, there.data<float>(), sums.data<float>());
+  const auto found = values(sums.to(kCpuDevice));
+  EXPECT_FALSE(std::isnan(found[0]));
+  EXPECT_TRUE(std::isnan(found[1]));
+  EXPECT_FALSE(std::isnan(found[2]));
+}
+
+TEST_F(KernelOnCuda, AddBiasInPlace) {
+  for (const auto& [rows, channels] : kMatrices) {
+    if (rows > 10000) continue;
+    const Tensor x = random_tensor({rows, channels}, 1);
+    const Tensor bias = random_tensor({channels}, 2);
+    const Tensor y = x.clone().to(kCudaDevice);
+    const Tensor there = bias.to(kCudaDevice);
+    kernels::add_bias(queue(), rows, channels, y.data<double>(), there.data<double>(),
+                      y.data<double>());
+    kernels::add_bias(rows, channels, x.data<double>(), bias.data<double>(), x.data<double>());
+    EXPECT_EQ(values(y.to(kCpuDevice)), values(x));
+  }
+}
+
+TEST_F(KernelOnCuda, CodesChangeTheirLayout) {
+  for (const DType dtype : {DType::kI8, DType::kU8}) {
+    Tensor x = Tensor::empty({2, 35, 40}, dtype);
+    auto* bytes = static_cast<std::uint8_t*>(x.raw());
+    for (std::int64_t i = 0; i < x.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 % 251);
+    const Tensor there = x.to(kCudaDevice);
+    const Tensor y = Tensor::empty({2, 40, 35}, dtype, kCudaDevice);
+    const Tensor expected = Tensor::empty({2, 40, 35}, dtype);
+    if (dtype == DType::kI8) {
+      using Code = std::int8_t;
+      kernels::nhwc_to_nchw(queue(), 2, 35, 40, there.data<Code>(), y.data<Code>());
+      kernels::nhwc_to_nchw(2, 35, 40, x.data<Code>(), expected.data<Code>());
+    } else {
+      using Code = std::uint8_t;
+      kernels::nhwc_to_nchw(queue(), 2, 35, 40, there.data<Code>(), y.data<Code>());
+      kernels::nhwc_to_nchw(2, 35, 40, x.data<Code>(), expected.data<Code>());
+    }
+    EXPECT_EQ(values(y.to(kCpuDevice)), values(expected));
+  }
+}
+
+TEST_F(KernelOnCuda, ArgmaxTakesTheFirstOfEqualsAndNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::int64_t classes : {1, 5, 33, 200}) {
+    Tensor logits = random_tensor({41, classes}, 3, DType::kF32);
+    for (std::int64_t i = 0; i < logits.size(); ++i) {
+      float& value = logits.data<float>()[i];
+      value = i % 61 == 7 ? nan : std::round(value * 2);
+    }
+    const Tensor there = logits.to(kCudaDevice);
+    const Tensor places = Tensor::empty({41}, DType::kI64, kCudaDevice);
+    const Tensor expected = Tensor::empty({41}, DType::kI64);
+    kernels::argmax_rows(queue(), 41, classes, there.data<float>(), places.data<std::int64_t>());
+    kernels::argmax_rows(41, classes, logits.data<float>(), expected.data<std::int64_t>());
+    EXPECT_EQ(values(places.to(kCpuDevice)), values(expected)) << classes;
+  }
+}
+
+TEST_F(KernelOnCuda, CountsNonFinite) {
+  for (const std::int64_t n : {0, 1, 2048, 5000}) {
+    Tensor x = Tensor::full({n}, 1e30, DType::kF32);
+    for (std::int64_t i = 0; i < n; i += 100) {
+      x.data<float>()[i] = i % 200 == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                        : -std::numeric_limits<float>::infinity();
+    }
+    const Tensor there = x.to(kCudaDevice);
+    const Tensor count = Tensor::full({}, 77, DType::kI64, kCudaDevice);
+    kernels::count_non_finite(queue(), n, there.data<float>(), count.data<std::int64_t>());
+    EXPECT_EQ(count.item(), static_cast<double>((n + 99) / 100));
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::testing

@@ -1,0 +1,212 @@
+// Matrix products, linear layers and convolutions on a GPU against the CPU.
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "framework/on_device.h"
+#include "framework/ops/conv2d.h"
+#include "framework/ops/linear.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/value_type.h"
+#include "tests/framework/device_cases.h"
+
+namespace steelyard::testing {
+namespace {
+
+using kernels::cuda::GemmShape;
+
+// A shape's stored sizes, with room for its strides.
+std::int64_t elements(std::int64_t rows, std::int64_t stride, std::int64_t batches,
+                      std::int64_t batch_stride) {
+  return (batches - 1) * batch_stride + rows * stride;
+}
+
+struct GemmOperands {
+  explicit GemmOperands(const GemmShape& s)
+      : a(random_tensor(
+            {elements(s.transpose_a ? s.k : s.m, s.stored_row_a(), s.batches, s.batch_stride_a)},
+            1)),
+        b(random_tensor(
+            {elements(s.transpose_b ? s.n : s.k, s.stored_row_b(), s.batches, s.batch_stride_b)},
+            2)),
+        c(random_tensor({elements(s.m, s.stored_row_c(), s.batches, s.batch_stride_c)}, 3)) {}
+  Tensor a, b, c;
+};
+
+// C by the definition; what lies between its rows stays as it was.
+Tensor expected_product(const GemmShape& s, const GemmOperands& with) {
+  const Tensor c = with.c.clone();
+  const double* a = with.a.data<double>();
+  const double* b = with.b.data<double>();
+  for (std::int64_t batch = 0; batch < s.batches; ++batch) {
+    for (std::int64_t i = 0; i < s.m; ++i) {
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        double& y = c.data<double>()[batch * s.batch_stride_c + i * s.stored_row_c() + j];
+        double sum = s.accumulate ? y : 0.0;
+        for (std::int64_t k = 0; k < s.k; ++k) {
+          const std::int64_t at_a =
+              s.transpose_a ? k * s.stored_row_a() + i : i * s.stored_row_a() + k;
+          const std::int64_t at_b =
+              s.transpose_b ? j * s.stored_row_b() + k : k * s.stored_row_b() + j;
+          sum += a[batch * s.batch_stride_a + at_a] * b[batch * s.batch_stride_b + at_b];
+        }
+        y = sum;
+      }
+    }
+  }
+  return c;
+}
+
+template <typename T>
+Tensor product_on_cuda(const GemmShape& s, const GemmOperands& with) {
+  const DType dtype = DTypeOf<T>::value;
+  const Tensor a = with.a.to(dtype).to(kCudaDevice), b = with.b.to(dtype).to(kCudaDevice);
+  const Tensor c = with.c.to(dtype).to(kCudaDevice);
+  kernels::cuda::gemm<T>(cuda_queue(kCudaDevice), s, a.data<T>(), b.data<T>(), c.data<T>());
+  return c.to(kCpuDevice);
+}
+
+struct GemmCase {
+  const char* name;
+  GemmShape shape;
+};
+void PrintTo(const GemmCase& c, std::ostream* out) { *out << c.name; }
+
+class GemmOnCuda : public ::testing::TestWithParam<GemmCase> {
+ protected:
+  void SetUp() override {
+    if (!has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_P(GemmOnCuda, MatchesItsDefinition) {
+  const GemmShape& shape = GetParam().shape;
+  const GemmOperands operands(shape);
+  const Tensor expected = expected_product(shape, operands);
+  EXPECT_TRUE(all_close(product_on_cuda<double>(shape, operands), expected, 1e-12, 1e-12));
+  EXPECT_TRUE(all_close(product_on_cuda<float>(shape, operands), expected, 1e-5, 1e-5));
+}
+
+// Integers of 8 bits are exact in bfloat16 and their sums in float: no bit may differ.
+TEST_P(GemmOnCuda, MultipliesIntegersExactlyInBfloat16) {
+  const GemmShape& shape = GetParam().shape;
+  GemmOperands operands(shape);
+  for (const Tensor& t : {operands.a, operands.b, operands.c}) {
+    for (double& value : t.span<double>()) value = std::floor(value * 256.0);
+  }
+  const auto bits_on_cuda = [](const Tensor& t) {
+    Tensor bits = Tensor::empty(t.shape(), DType::kBF16);
+    for (std::int64_t i = 0; i < t.size(); ++i) {
+      static_cast<std::uint16_t*>(bits.raw())[i] =
+          kernels::narrow<kernels::BFloat16>(static_cast<float>(t.data<double>()[i])).bits;
+    }
+    return bits.to(kCudaDevice);
+  };
+  const Tensor a = bits_on_cuda(operands.a), b = bits_on_cuda(operands.b);
+  const Tensor c = operands.c.to(DType::kF32).to(kCudaDevice);
+  kernels::cuda::gemm_bf16(cuda_queue(kCudaDevice), shape,
+                           static_cast<const std::uint16_t*>(a.raw()),
+                           static_cast<const std::uint16_t*>(b.raw()), c.data<float>());
+  EXPECT_EQ(values(c.to(kCpuDevice)), values(expected_product(shape, operands)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GemmOnCuda,
+    ::testing::Values(
+        GemmCase{"plain", {.m = 7, .n = 5, .k = 33}},
+        GemmCase{"one_element", {.m = 1, .n = 1, .k = 1}},
+        GemmCase{"transposed_a", {.m = 7, .n = 5, .k = 9, .transpose_a = true}},
+        GemmCase{"transposed_b", {.m = 7, .n = 5, .k = 9, .transpose_b = true}},
+        GemmCase{"transposed_both",
+                 {.m = 4, .n = 6, .k = 3, .transpose_a = true, .transpose_b = true}},
+        GemmCase{"accumulated", {.m = 3, .n = 5, .k = 8, .accumulate = true}},
+        GemmCase{"no_terms", {.m = 3, .n = 5, .k = 0}},
+        GemmCase{"no_terms_accumulated", {.m = 3, .n = 5, .k = 0, .accumulate = true}},
+        GemmCase{"strided_batches",
+                 {.m = 6,
+                  .n = 2,
+                  .k = 4,
+                  .transpose_b = true,
+                  .row_stride_a = 13,
+                  .row_stride_c = 7,
+                  .batches = 3,
+                  .batch_stride_a = 4,
+                  .batch_stride_b = 8,
+                  .batch_stride_c = 2}},
+        GemmCase{"strided_batches_of_no_terms",
+                 {.m = 2, .n = 3, .k = 0, .row_stride_c = 4, .batches = 2, .batch_stride_c = 9}},
+        GemmCase{"strided_transposed",
+                 {.m = 3,
+                  .n = 4,
+                  .k = 10,
+                  .transpose_a = true,
+                  .accumulate = true,
+                  .row_stride_a = 8,
+                  .row_stride_b = 9,
+                  .batches = 2,
+                  .batch_stride_a = 3,
+                  .batch_stride_b = 4,
+                  .batch_stride_c = 12}}),
+    [](const auto& gemm) { return std::string(gemm.param.name); });
+
+using Vs = std::vector<Variable>;
+using Place = std::function<Tensor(const Tensor&)>;
+
+DeviceCase linear_case(const std::string& name, const Shape& x, std::int64_t out, bool bias) {
+  std::vector<Tensor> inputs{random_tensor(x, 1), random_tensor({out, x.back()}, 2)};
+  if (bias) inputs.push_back(random_tensor({out}, 3));
+  return {name, inputs, [](const Vs& v, const Place&) {
+            return linear(v[0], v[1], v.size() > 2 ? v[2] : Variable());
+          }};
+}
+
+// x is [N, H, W, C], w [O, C/groups, KH, KW].
+DeviceCase conv_case(const std::string& name, const Shape& x, const Shape& w,
+                     const Conv2dGeometry& geometry, bool bias = true) {
+  std::vector<Tensor> inputs{random_tensor(x, 1), random_tensor(w, 2)};
+  if (bias) inputs.push_back(random_tensor({w[0]}, 3));
+  return {name, inputs, [geometry](const Vs& v, const Place&) {
+            return conv2d(v[0], v[1], v.size() > 2 ? v[2] : Variable(), geometry);
+          }};
+}
+
+std::vector<DeviceCase> cases() {
+  const Conv2dGeometry same{.padding = {1, 1}};
+  const Conv2dGeometry uneven{.stride = {2, 3}, .padding = {2, 1}, .dilation = {1, 2}};
+  const auto grouped = [](Conv2dGeometry geometry, std::int64_t groups) {
+    geometry.groups = groups;
+    return geometry;
+  };
+  return {
+      linear_case("linear", {37, 29}, 13, true),
+      linear_case("linear_without_bias", {5, 3, 17}, 33, false),
+      linear_case("linear_one_element", {1, 1}, 1, true),
+      linear_case("linear_no_rows", {0, 4}, 3, true),
+      conv_case("conv", {2, 7, 6, 4}, {5, 4, 3, 3}, same),
+      conv_case("conv_16_byte_patches", {2, 5, 6, 8}, {6, 8, 3, 3}, same),
+      conv_case("conv_three_channels", {3, 9, 8, 3}, {7, 3, 3, 3}, same, false),
+      conv_case("conv_uneven", {2, 11, 13, 3}, {4, 3, 3, 2}, uneven),
+      conv_case("conv_pointwise", {2, 5, 7, 6}, {9, 6, 1, 1}, {}),
+      conv_case("conv_pointwise_strided", {2, 5, 7, 6}, {9, 6, 1, 1}, {.stride = {2, 2}}),
+      conv_case("conv_pointwise_padded", {1, 3, 3, 2}, {3, 2, 1, 1}, {.padding = {1, 1}}),
+      conv_case("conv_grouped", {2, 6, 7, 8}, {6, 4, 3, 3}, grouped(same, 2)),
+      conv_case("conv_grouped_uneven", {2, 11, 13, 6}, {9, 2, 3, 2}, grouped(uneven, 3)),
+      conv_case("conv_grouped_pointwise", {2, 5, 7, 6}, {4, 3, 1, 1}, grouped({}, 2)),
+      conv_case("conv_one_channel_of_a_group", {2, 6, 5, 4}, {8, 1, 3, 3}, grouped(same, 4)),
+      conv_case("conv_depthwise", {2, 9, 7, 40}, {40, 1, 3, 3}, grouped(same, 40)),
+      conv_case("conv_depthwise_uneven", {2, 11, 13, 5}, {5, 1, 3, 2}, grouped(uneven, 5), false),
+      conv_case("conv_depthwise_pointwise", {2, 3, 3, 5}, {5, 1, 1, 1}, grouped({}, 5)),
+      conv_case("conv_whole_image", {3, 4, 5, 2}, {3, 2, 4, 5}, {}),
+      conv_case("conv_one_element", {1, 1, 1, 1}, {1, 1, 1, 1}, {}),
+      conv_case("conv_no_images", {0, 5, 5, 2}, {3, 2, 3, 3}, same),
+      conv_case("conv_depthwise_no_images", {0, 5, 5, 2}, {2, 1, 3, 3}, grouped(same, 2)),
+  };
+}
+
+using ProductsOnCuda = OnCuda;
+TEST_P(ProductsOnCuda, MatchTheCpuInDouble) { expect_close(DType::kF64); }
+TEST_P(ProductsOnCuda, MatchTheCpuInFloat) { expect_close(DType::kF32); }
+INSTANTIATE_TEST_SUITE_P(Ops, ProductsOnCuda, ::testing::ValuesIn(cases()), device_case_name);
+
+}  // namespace
+}  // namespace steelyard::testing

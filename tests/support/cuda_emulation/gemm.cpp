@@ -1,0 +1,67 @@
+// kernels/cuda/gemm.h for the emulated GPU: the CPU's products, dense matrices at a time.
+#include "kernels/cuda/gemm.h"
+
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "kernels/value_type.h"
+#include "tests/support/cuda_emulation/device_memory.h"
+
+namespace steelyard::kernels::cuda {
+namespace {
+
+// A stored matrix without its stride, as the type that is summed in.
+template <typename Sum, typename Load>
+std::vector<Sum> dense(std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                       const Load& load) {
+  std::vector<Sum> packed(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t i = 0; i < rows * columns; ++i) {
+    packed[static_cast<std::size_t>(i)] = load(i / columns * stride + i % columns);
+  }
+  return packed;
+}
+
+template <typename Sum, typename C, typename LoadA, typename LoadB>
+void product(const GemmShape& s, const LoadA& load_a, const LoadB& load_b, C* c) {
+  const MatmulShape shape{s.m, s.n, s.k, s.transpose_a, s.transpose_b};
+  const auto a =
+      dense<Sum>(s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.stored_row_a(), load_a);
+  const auto b =
+      dense<Sum>(s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.stored_row_b(), load_b);
+  std::vector<Sum> sums(static_cast<std::size_t>(s.m * s.n));
+  matmul<Sum>(default_backend(), shape, a.data(), b.data(), sums.data());
+  for (std::int64_t i = 0; i < s.m * s.n; ++i) {
+    C& value = c[i / s.n * s.stored_row_c() + i % s.n];
+    const Sum sum = sums[static_cast<std::size_t>(i)];
+    value = static_cast<C>(s.accumulate ? static_cast<Sum>(value) + sum : sum);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void gemm(const CudaQueue&, const GemmShape& s, const T* a, const T* b, T* c) {
+  const emulation::DeviceAccess access;
+  for (std::int64_t i = 0; i < s.batches; ++i) {
+    product<T>(
+        s, [from = a + i * s.batch_stride_a](std::int64_t at) { return from[at]; },
+        [from = b + i * s.batch_stride_b](std::int64_t at) { return from[at]; },
+        c + i * s.batch_stride_c);
+  }
+}
+template void gemm(const CudaQueue&, const GemmShape&, const float*, const float*, float*);
+template void gemm(const CudaQueue&, const GemmShape&, const double*, const double*, double*);
+
+void gemm_bf16(const CudaQueue&, const GemmShape& s, const std::uint16_t* a, const std::uint16_t* b,
+               float* c) {
+  const emulation::DeviceAccess access;
+  const auto value = [](std::uint16_t bits) { return double(widen(BFloat16{bits})); };
+  for (std::int64_t i = 0; i < s.batches; ++i) {
+    product<double>(
+        s, [&, from = a + i * s.batch_stride_a](std::int64_t at) { return value(from[at]); },
+        [&, from = b + i * s.batch_stride_b](std::int64_t at) { return value(from[at]); },
+        c + i * s.batch_stride_c);
+  }
+}
+
+}  // namespace steelyard::kernels::cuda
