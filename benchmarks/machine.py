@@ -2,11 +2,17 @@
 import glob
 import os
 import platform
+import subprocess
 
 
 def cpu_name():
     with open("/proc/cpuinfo") as file:
         return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+
+
+def gpu_name():
+    return subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], check=True, text=True,
+                          capture_output=True).stdout.splitlines()[0]
 
 
 def blas_in_use():

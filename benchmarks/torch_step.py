@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """PyTorch's twin of training_step_benchmark: the same models, batches and protocol."""
+import argparse
 import json
 import sys
 import time
@@ -47,31 +48,53 @@ def resnet20():
 
 
 def main():
-    name, layout, threads, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    torch.set_num_threads(threads)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("layout", choices=("contiguous", "channels_last"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=("float32", "tf32"), default="float32")
+    parser.add_argument("--compile", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     torch.manual_seed(1)
-    model, shape, batch = {"mlp": mlp, "cnn": cnn, "resnet20": resnet20}[name]()
-    inputs = torch.randn(batch, *shape)
-    if layout == "channels_last":
+    model, shape, batch = {"mlp": mlp, "cnn": cnn, "resnet20": resnet20}[args.model]()
+    model = model.to(args.device)
+    inputs = torch.randn(batch, *shape, device=args.device)
+    if args.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)
         inputs = inputs.to(memory_format=torch.channels_last)
-    targets = torch.randint(10, (batch,))
+    targets = torch.randint(10, (batch,), device=args.device)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9, weight_decay=5e-4)
     criterion = nn.CrossEntropyLoss()
+    forward = torch.compile(model, mode="max-autotune") if args.compile else model
+    on_gpu = args.device.startswith("cuda")
 
     def step():
-        begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        criterion(model(inputs), targets).backward()
+        criterion(forward(inputs), targets).backward()
         optimizer.step()
-        return (time.perf_counter() - begin) * 1e3
+
+    def timed(steps):
+        begin = time.perf_counter()
+        for _ in range(steps):
+            step()
+        if on_gpu:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - begin) * 1e3 / steps
+
+    def times():
+        """Of each step; on a GPU their mean, since steps are queued and not waited for."""
+        return [timed(args.steps)] if on_gpu else [timed(1) for _ in range(args.steps)]
 
     for _ in range(3):
         step()
     blas = [line.strip() for line in torch.__config__.show().split("\n") if "BLAS" in line or "LAPACK" in line]
     print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "blas": blas[:2]}), flush=True)
     for _ in sys.stdin:
-        print(json.dumps([step() for _ in range(steps)]), flush=True)
+        print(json.dumps(times()), flush=True)
 
 
 main()

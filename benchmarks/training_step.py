@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Compares whole training steps: ours in float, ours quantized, and PyTorch's, in turn, in one run.
 
-usage: benchmarks/training_step.py PROGRAM [--models cnn,resnet20] [--rounds 15] [--threads 2] [--out FILE]
+usage: benchmarks/training_step.py PROGRAM [--models cnn,resnet20] [--rounds 15] [--threads 2] [--device cuda] [--out FILE]
 PROGRAM is the built training_step_benchmark. Every figure is a median over all rounds; only the ratios mean
-something on another day.
+something on another day. On a GPU our steps are CUDA graphs; PyTorch runs eagerly and compiled, in float32 and with
+TF32 products.
 """
 import argparse
 import datetime
@@ -12,7 +13,7 @@ import os
 import statistics
 import subprocess
 
-from machine import blas_in_use, cpu_name
+from machine import blas_in_use, cpu_name, gpu_name
 
 
 class Stepper:
@@ -37,14 +38,33 @@ class Stepper:
         return statistics.median(self.times)
 
 
-def compare(program, model, threads, rounds, steps, with_torch):
-    here = os.path.dirname(os.path.abspath(__file__))
-    commands = {mode: [program, model, mode, "--threads", str(threads), "--steps", str(steps)]
-                for mode in ("float", "float_frozen_bn", "qat")}
-    if with_torch:
+def cpu_commands(program, model, common, python):
+    commands = {mode: [program, model, mode, *common] for mode in ("float", "float_frozen_bn", "qat")}
+    if python:
         for layout in ("contiguous", "channels_last"):
-            commands["torch_" + layout] = ["/usr/bin/python3", os.path.join(here, "torch_step.py"), model, layout,
-                                           str(threads), str(steps)]
+            commands["torch_" + layout] = [*python, model, layout, *common]
+    return commands
+
+
+def gpu_commands(program, model, common, python):
+    commands = {}
+    for precision in ("float32", "tf32"):
+        more = [*common, "--precision", precision]
+        for mode in ("float", "float_frozen_bn", "qat"):
+            commands[f"{mode}_{precision}"] = [program, model, mode, *more]
+        if python:
+            commands[f"torch_eager_{precision}"] = [*python, model, "channels_last", *more]
+            commands[f"torch_compile_{precision}"] = [*python, model, "channels_last", *more, "--compile"]
+    return commands
+
+
+def compare(program, model, args):
+    here = os.path.dirname(os.path.abspath(__file__))
+    python = [] if args.no_torch else [args.python, os.path.join(here, "torch_step.py")]
+    common = ["--threads", str(args.threads), "--steps", str(args.steps), "--device", args.device]
+    on_gpu = args.device.startswith("cuda")
+    commands = (gpu_commands if on_gpu else cpu_commands)(program, model, common, python)
+    rounds = args.rounds
     steppers = {name: Stepper(command) for name, command in commands.items()}
     for _ in range(rounds):
         for stepper in steppers.values():
@@ -57,11 +77,22 @@ def compare(program, model, threads, rounds, steps, with_torch):
         "model": model,
         "median_ms": {name: round(value, 3) for name, value in median.items()},
         "saved_activation_bytes": saved,
+    }
+    if on_gpu:
+        for precision in ("float32", "tf32"):
+            of = {name.removesuffix("_" + precision): value for name, value in median.items() if name.endswith(precision)}
+            result[precision] = {"qat_over_" + name: round(of["qat"] / value, 3) for name, value in of.items()
+                                 if name != "qat"}
+            result[precision].update({"float_over_" + name: round(of["float"] / value, 3) for name, value in of.items()
+                                      if name.startswith("torch")})
+        result["qat_saved_over_float_saved"] = round(saved["qat_float32"] / saved["float_float32"], 3)
+        return result
+    result.update({
         "qat_over_float": round(median["qat"] / median["float"], 3),
         "qat_over_float_frozen_bn": round(median["qat"] / median["float_frozen_bn"], 3),
         "qat_saved_over_float_saved": round(saved["qat"] / saved["float"], 3),
-    }
-    if with_torch:
+    })
+    if python:
         fastest = min(median["torch_contiguous"], median["torch_channels_last"])
         result["float_over_torch"] = round(median["float"] / median["torch_contiguous"], 3)
         result["float_over_torch_fastest_layout"] = round(median["float"] / fastest, 3)
@@ -76,14 +107,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--python", default="/usr/bin/python3", help="one that has torch")
     parser.add_argument("--out")
     args = parser.parse_args()
-    results = {"machine": cpu_name(), "threads": args.threads, "date": datetime.date.today().isoformat(),
+    on_gpu = args.device.startswith("cuda")
+    results = {"machine": gpu_name() if on_gpu else cpu_name(), "threads": args.threads, "date": datetime.date.today().isoformat(),
                "blas": [] if args.no_torch else blas_in_use(), "rounds": args.rounds, "steps_per_round": args.steps,
                "results": []}
     for model in args.models.split(","):
-        result = compare(args.program, model, args.threads, args.rounds, args.steps, not args.no_torch)
+        result = compare(args.program, model, args)
         print(json.dumps(result, indent=1), flush=True)
         results["results"].append(result)
     if args.out:

@@ -1,18 +1,24 @@
 // Times whole training steps of one model in one mode, on demand.
 //
 // Prints one JSON line that describes the model, then, for every line read from standard input, the
-// milliseconds of each of --steps training steps as a JSON array. benchmarks/training_step.py runs
-// several of these programs, and PyTorch's twin, in turn.
+// milliseconds of each of --steps training steps as a JSON array; on a GPU their mean, since steps
+// are queued and not waited for. benchmarks/training_step.py runs several of these programs, and
+// PyTorch's twin, in turn.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "framework/captured_work.h"
 #include "framework/evaluate.h"
+#include "framework/on_device.h"
 #include "framework/optimizer.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_memory.h"
 #include "layers/batch_norm2d.h"
 #include "qat/prepare.h"
 #include "recipes/models.h"
@@ -36,7 +42,7 @@ const Case kCases[] = {
 
 class StepTimer {
  public:
-  StepTimer(const Case& c, const std::string& mode) {
+  StepTimer(const Case& c, const std::string& mode, Device device) : device_(device) {
     const ModelRegistry registry = builtin_models();
     const Recipe recipe =
         parse_recipe(std::string("version: 1\nname: benchmark\ndata: {dataset: none}\nmodel: ") +
@@ -55,6 +61,7 @@ class StepTimer {
     } else if (mode != "float") {
       throw std::invalid_argument("unknown mode " + mode);
     }
+    move_to(*model_, device);
     optimizer_ =
         std::make_unique<Sgd>(model_->named_parameters(),
                               SgdOptions{.momentum = 0.9, .nesterov = false, .weight_decay = 5e-4});
@@ -65,19 +72,35 @@ class StepTimer {
     targets_ = Tensor::empty({c.batch}, DType::kI64);
     for (std::int64_t& t : targets_.span<std::int64_t>())
       t = static_cast<std::int64_t>(rng.below(10));
+    inputs_ = inputs_.to(device);
+    targets_ = targets_.to(device);
+    for (int i = 0; i < 3; ++i) step();
+    if (device.kind == Device::Kind::kCuda) {
+      recorded_.emplace(device, [this] {
+        gradients();
+        optimizer_->apply();
+      });
+    }
   }
 
-  // One training step; returns milliseconds.
-  double step() {
-    const auto begin = std::chrono::steady_clock::now();
-    Rng rng(1);
-    ForwardContext context{.training = true, .rng = &rng};
-    clear_gradients(*model_);
-    const Variable loss = compute_loss({}, model_->forward(Variable(inputs_), context), targets_);
-    loss.backward();
-    optimizer_->step(1e-3);
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-        .count();
+  // Milliseconds of each step.
+  std::vector<double> time(int steps) {
+    std::vector<double> times;
+    const auto begin = Clock::now();
+    if (recorded_) {
+      for (int i = 0; i < steps; ++i) {
+        optimizer_->prepare(kRate);
+        recorded_->run();
+      }
+      kernels::cuda_synchronize(cuda_queue(device_));
+      return {milliseconds_since(begin) / steps};
+    }
+    for (int i = 0; i < steps; ++i) {
+      const auto one = Clock::now();
+      step();
+      times.push_back(milliseconds_since(one));
+    }
+    return times;
   }
 
   std::int64_t saved_activation_bytes() {
@@ -92,33 +115,62 @@ class StepTimer {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr double kRate = 1e-3;
+
+  static double milliseconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  }
+
+  void gradients() {
+    Rng rng(1);
+    ForwardContext context{.training = true, .rng = &rng};
+    clear_gradients(*model_);
+    const Variable loss = compute_loss({}, model_->forward(Variable(inputs_), context), targets_);
+    loss.backward();
+  }
+
+  void step() {
+    gradients();
+    optimizer_->step(kRate);
+  }
+
+  Device device_;
   std::shared_ptr<Module> model_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor inputs_, targets_;
+  std::optional<CapturedWork> recorded_;
 };
 
 int run(int argc, char** argv) {
   CLI::App app("Times training steps on demand; see benchmarks/training_step.py.");
-  std::string name, mode;
+  std::string name, mode, device = "cpu", precision = "float32";
   int threads = 0, steps = 5;
   app.add_option("model", name, "cnn, resnet20 or mlp")->required();
   app.add_option("mode", mode, "float, float_frozen_bn or qat")->required();
   app.add_option("--threads", threads);
   app.add_option("--steps", steps);
+  app.add_option("--device", device, "cpu or cuda");
+  app.add_option("--precision", precision, "on a GPU: float32, tf32 or bf16 products")
+      ->check(CLI::IsMember({"float32", "tf32", "bf16"}));
   CLI11_PARSE(app, argc, argv);
   if (threads > 0) kernels::set_num_threads(threads);
   for (const Case& c : kCases) {
     if (name != c.name) continue;
-    StepTimer timer(c, mode);
-    for (int i = 0; i < 3; ++i) timer.step();
+    const Device place = resolve_device(device);
+    if (place.kind == Device::Kind::kCuda) {
+      set_matmul_precision(place, precision == "tf32"   ? kernels::MatmulPrecision::kTf32
+                                  : precision == "bf16" ? kernels::MatmulPrecision::kBf16
+                                                        : kernels::MatmulPrecision::kFloat32);
+    }
+    StepTimer timer(c, mode, place);
     std::cout << nlohmann::json{{"saved_activation_bytes", timer.saved_activation_bytes()},
                                 {"batch", c.batch},
                                 {"threads", kernels::num_threads()}}
               << std::endl;
     for (std::string line; std::getline(std::cin, line);) {
-      nlohmann::json times = nlohmann::json::array();
-      for (int i = 0; i < steps; ++i) times.push_back(timer.step());
-      std::cout << times << std::endl;
+      std::cout << nlohmann::json(timer.time(steps)) << std::endl;
     }
     return 0;
   }

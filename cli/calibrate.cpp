@@ -35,6 +35,7 @@ ExitCode calibrate(const Options& options) {
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   require_something_to_calibrate(recipe);
+  resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{.folder = options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated"
                                                              : options.run_dir};
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);

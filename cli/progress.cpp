@@ -65,7 +65,7 @@ void Progress::draw(const StepReport& report, double images_per_second) {
                            std::max(images_per_second, 1e-9);
   const std::string text =
       fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  lr {:.4g}  {:.0f} samples/s  {} left",
-                  report.epoch + 1, epochs_, report.step, report.total_steps, report.loss,
+                  report.epoch + 1, epochs_, report.step, report.total_steps, report.loss(),
                   report.lr, images_per_second, clock_text(remaining));
   if (!terminal_) {
     fmt::print("{}\n", text);

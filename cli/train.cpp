@@ -77,6 +77,7 @@ ExitCode train(const Options& options) {
 
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
+  resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{
       .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
       .resume = options.resume};

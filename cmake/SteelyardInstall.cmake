@@ -24,8 +24,4 @@ install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
         DESTINATION ${steelyard_package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-foreach(program steelyard steelyard_cli)
-  if(TARGET ${program})
-    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
-endforeach()
+install(TARGETS steelyard RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

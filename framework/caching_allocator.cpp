@@ -28,13 +28,9 @@ void* CachingAllocator::take(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t size = size_class(bytes, device_);
   const std::lock_guard lock(mutex_);
-  auto found = free_.find(size);
-  void* block = nullptr;
-  if (found != free_.end() && !found->second.empty()) {
-    block = found->second.back();
-    found->second.pop_back();
-    stats_.cached_bytes -= static_cast<std::int64_t>(size);
-  } else {
+  void* block = in_private_ ? cached(private_free_, size) : nullptr;
+  if (block == nullptr) block = cached(free_, size);
+  if (block == nullptr) {
     block = fresh(size);
     if (block == nullptr) {
       release_locked();
@@ -46,6 +42,7 @@ void* CachingAllocator::take(std::size_t bytes) {
                         std::to_string(stats_.in_use_bytes) + " in use");
     }
   }
+  if (in_private_) private_blocks_.insert(block);
   stats_.in_use_bytes += static_cast<std::int64_t>(size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
   return block;
@@ -55,9 +52,37 @@ void CachingAllocator::give_back(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
   const std::size_t size = size_class(bytes, device_);
   const std::lock_guard lock(mutex_);
-  free_[size].push_back(block);
+  (private_blocks_.contains(block) ? private_free_ : free_)[size].push_back(block);
   stats_.in_use_bytes -= static_cast<std::int64_t>(size);
   stats_.cached_bytes += static_cast<std::int64_t>(size);
+}
+
+void* CachingAllocator::cached(Blocks& blocks, std::size_t size) {
+  const auto found = blocks.find(size);
+  if (found == blocks.end() || found->second.empty()) return nullptr;
+  void* block = found->second.back();
+  found->second.pop_back();
+  stats_.cached_bytes -= static_cast<std::int64_t>(size);
+  return block;
+}
+
+void CachingAllocator::begin_private() {
+  const std::lock_guard lock(mutex_);
+  in_private_ = true;
+}
+
+void CachingAllocator::end_private() {
+  const std::lock_guard lock(mutex_);
+  in_private_ = false;
+}
+
+void CachingAllocator::release_private() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [size, blocks] : private_free_) {
+    free_[size].insert(free_[size].end(), blocks.begin(), blocks.end());
+  }
+  private_free_.clear();
+  private_blocks_.clear();
 }
 
 void CachingAllocator::release_cached() {

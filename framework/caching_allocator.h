@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <unordered_set>
 #include <vector>
 
 #include "framework/storage.h"
@@ -21,17 +22,29 @@ class CachingAllocator : public kernels::ScratchMemory {
   // 64-byte aligned; null for 0 bytes. Throws OutOfMemory.
   void* take(std::size_t bytes) override;
   void give_back(void* block, std::size_t bytes) noexcept override;
+  // Blocks taken between begin_private() and end_private() stay apart: given back, they are taken
+  // again only in another such section, until release_private(). Recorded work that runs again
+  // later relies on them.
+  void begin_private();
+  void end_private();
+  void release_private();
   void release_cached();
   AllocatorStats stats();
   void reset_peak();
 
  private:
-  void* fresh(std::size_t size);  // null where there is none
+  using Blocks = std::map<std::size_t, std::vector<void*>>;
+
+  void* cached(Blocks& blocks, std::size_t size);  // null where there is none
+  void* fresh(std::size_t size);                   // as above
   void release_locked() noexcept;
 
   const Device device_;
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> free_;
+  Blocks free_;
+  Blocks private_free_;
+  std::unordered_set<void*> private_blocks_;
+  bool in_private_ = false;
   AllocatorStats stats_;
 };
 

@@ -14,7 +14,8 @@ std::string device_name(Device device) {
 
 Device resolve_device(std::string_view name) {
   if (name == "cpu") return Device{};
-  if (name == "auto") return Device{};
+  if (name == "auto")
+    return kernels::cuda_device_count() > 0 ? Device{Device::Kind::kCuda} : Device{};
   const std::string_view digits = name.starts_with("cuda:") ? name.substr(5) : std::string_view();
   const bool has_index =
       !digits.empty() && digits.size() < 4 &&

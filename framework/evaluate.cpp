@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "framework/data/device_batches.h"
 #include "framework/error.h"
 #include "framework/on_device.h"
 #include "framework/ops/losses.h"
@@ -80,16 +81,17 @@ Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& nor
   options.batch_size = batch_size;
   options.normalization = normalization;
   DataLoader loader(dataset, options);
-  loader.start(0);
   Loss plain = loss;
   plain.label_smoothing = 0;
   ForwardContext context;
   const Device device = device_of(model);
+  DeviceBatches batches(loader, device);
+  batches.start(0);
   const Tensor loss_sum = Tensor::zeros(Shape{}, DType::kF64, device);
   const Tensor correct = Tensor::zeros(Shape{}, DType::kI64, device);
-  while (const auto batch = loader.next()) {
-    const Tensor targets = batch->targets.to(device);
-    const Variable outputs = model.forward(Variable(batch->inputs.to(device)), context);
+  while (const auto batch = batches.next()) {
+    const Tensor& targets = batch->targets;
+    const Variable outputs = model.forward(Variable(batch->inputs), context);
     const auto rows = static_cast<double>(batch->inputs.dim(0));
     add_weighted(compute_loss(plain, outputs, targets).value(), rows, loss_sum);
     if (loss.type == Loss::Type::kCrossEntropy) add_correct(outputs.value(), targets, correct);

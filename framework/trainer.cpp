@@ -1,11 +1,14 @@
 #include "framework/trainer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
 
 #include "framework/error.h"
 #include "framework/gradient_clipping.h"
+#include "framework/on_device.h"
+#include "kernels/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -14,6 +17,11 @@ namespace {
 // ones hold the step.
 constexpr std::uint64_t kForwardStream = std::uint64_t{0xF0} << 48;
 constexpr const char* kStateSeparator = "/";
+
+// What a step allocates and starts once is done before it is recorded.
+constexpr std::int64_t kStepsBeforeRecording = 2;
+// A GPU's loss is read this often where nobody asks for it.
+constexpr std::int64_t kStepsPerCheck = 64;
 
 // Text that gives back the same double, bit for bit.
 std::string exact_text(double value) {
@@ -74,27 +82,41 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       validation_(validation),
       loader_options_(loader_options),
       loader_(train, loader_options),
+      device_(device_of(model)),
+      batches_(loader_, device_),
       options_(options),
       callbacks_(std::move(callbacks)) {
   if (options.average) average_.emplace(model, *options.average);
+  loss_sum_ = Tensor::zeros({}, DType::kF64, device_);
 }
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
   while (position_.epoch < options_.epochs) {
     if (!run_epoch(stop)) {
       if (!options_.run_dir.empty()) save("last.safetensors");
-      return {.interrupted = true, .step = position_.step, .best = best_};
+      return result(/*interrupted=*/true);
     }
   }
   if (average_) average_->enter();
-  return {.interrupted = false, .step = position_.step, .best = best_};
+  return result(/*interrupted=*/false);
+}
+
+TrainResult Trainer::result(bool interrupted) const {
+  return {.interrupted = interrupted,
+          .step = position_.step,
+          .recorded_steps = recorded_steps_,
+          .best = best_};
 }
 
 bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_begin(position_.epoch);
-  loader_.start(position_.epoch, position_.batch);
+  batches_.start(position_.epoch, position_.batch);
+  steps_of_epoch_ = 0;
+  may_record_ = options_.cuda_graph && device_.kind == Device::Kind::kCuda &&
+                std::none_of(callbacks_.begin(), callbacks_.end(),
+                             [](const auto* callback) { return callback->changes_gradients(); });
   while (!stop) {
-    const auto batch = loader_.next();
+    const auto batch = batches_.next();
     if (!batch) {
       finish_epoch();
       return true;
@@ -112,45 +134,100 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
 }
 
 void Trainer::train_step(const Batch& batch) {
-  Rng rng(options_.seed, kForwardStream + static_cast<std::uint64_t>(position_.step));
-  ForwardContext context{.training = true, .rng = &rng};
-  for (NamedParameter& p : parameters_) p.variable.clear_grad();
-  double loss_value = 0;
-  {
-    const Variable loss =
-        training_loss(model_, options_.loss, options_.distillation, batch, context);
-    loss_value = loss.value().item();
-    if (!std::isfinite(loss_value)) diverged("loss is " + std::to_string(loss_value), batch);
-    loss.backward();
-  }
-  for (TrainerCallback* callback : callbacks_) {
-    callback->on_gradients(position_.step, total_steps());
-  }
-  if (options_.clip_grad_norm) {
-    const double norm = clip_grad_norm(parameters_, *options_.clip_grad_norm).item();
-    if (!std::isfinite(norm)) diverged("gradient norm is " + std::to_string(norm), batch);
-  }
   const double lr = learning_rate(options_.lr_schedule, position_.step);
-  optimizer_.step(lr);
-
-  const std::int64_t rows = batch.inputs.dim(0);
-  position_.loss_sum += loss_value * static_cast<double>(rows);
-  position_.samples += rows;
+  Tensor loss;
+  if (run_recorded(batch, lr)) {
+    loss = recorded_->loss;
+  } else {
+    loss = compute_gradients(batch);
+    for (TrainerCallback* callback : callbacks_) {
+      if (callback->changes_gradients()) callback->on_gradients(position_.step, total_steps());
+    }
+    optimizer_.prepare(lr);
+    update_parameters(loss, batch);
+  }
+  position_.samples += batch.inputs.dim(0);
   position_.batch = batch.index + 1;
   ++position_.step;
+  ++steps_of_epoch_;
   const StepReport report{.step = position_.step,
                           .total_steps = total_steps(),
                           .epoch = position_.epoch,
                           .batch = batch.index,
-                          .loss = loss_value,
+                          .loss = [&] { return finite_loss(loss, batch); },
                           .lr = lr};
   for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
   if (average_) average_->update();
+  if (position_.step % kStepsPerCheck == 0) finite_loss(loss, batch);
+}
+
+bool Trainer::run_recorded(const Batch& batch, double lr) {
+  if (!may_record_ || steps_of_epoch_ < kStepsBeforeRecording) return false;
+  if (!recorded_) {
+    RecordedStep step{{batch.inputs.clone(), batch.targets.clone()}, {}, nullptr};
+    try {
+      step.work = std::make_unique<CapturedWork>(device_, [&] {
+        step.loss = compute_gradients(step.batch);
+        update_parameters(step.loss, step.batch);
+      });
+    } catch (const std::exception&) {
+      may_record_ = false;  // something in it needs the host
+      return false;
+    }
+    recorded_.emplace(std::move(step));
+  }
+  if (batch.inputs.shape() != recorded_->batch.inputs.shape()) return false;
+  recorded_->batch.inputs.copy_from(batch.inputs);
+  recorded_->batch.targets.copy_from(batch.targets);
+  optimizer_.prepare(lr);
+  recorded_->work->run();
+  ++recorded_steps_;
+  return true;
+}
+
+Tensor Trainer::compute_gradients(const Batch& batch) {
+  Rng rng(options_.seed, kForwardStream + static_cast<std::uint64_t>(position_.step));
+  const Rng::State fresh = rng.state();
+  ForwardContext context{.training = true, .rng = &rng};
+  for (NamedParameter& p : parameters_) p.variable.clear_grad();
+  const Variable loss = training_loss(model_, options_.loss, options_.distillation, batch, context);
+  if (device_.kind == Device::Kind::kCpu) finite_loss(loss.value(), batch);
+  loss.backward();
+  if (rng.state() != fresh) may_record_ = false;  // a recorded step would draw the same numbers
+  return loss.value();
+}
+
+void Trainer::update_parameters(const Tensor& loss, const Batch& batch) {
+  if (options_.clip_grad_norm) {
+    const Tensor norm = clip_grad_norm(parameters_, *options_.clip_grad_norm);
+    if (device_.kind == Device::Kind::kCpu && !std::isfinite(norm.item())) {
+      diverged("gradient norm is " + std::to_string(norm.item()), batch);
+    }
+  }
+  optimizer_.apply();
+  visit_floating(loss.dtype(), "loss", [&](auto zero) {
+    using T = decltype(zero);
+    on_device(device_, [&](auto&... queue) {
+      kernels::add_weighted<T>(queue..., loss.data<T>(), static_cast<double>(batch.inputs.dim(0)),
+                               loss_sum_.data<double>());
+    });
+  });
+}
+
+double Trainer::finite_loss(const Tensor& loss, const Batch& batch) const {
+  const double value = loss.item();
+  if (!std::isfinite(value)) diverged("loss is " + std::to_string(value), batch);
+  return value;
 }
 
 void Trainer::finish_epoch() {
+  recorded_.reset();  // what the next epoch begins with may be other work
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
-  report.train_loss = position_.loss_sum / static_cast<double>(position_.samples);
+  report.train_loss = loss_sum_.item() / static_cast<double>(position_.samples);
+  if (!std::isfinite(report.train_loss)) {
+    throw TrainingDiverged("step " + std::to_string(position_.step) + ": the epoch's loss is " +
+                           std::to_string(report.train_loss));
+  }
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);
     for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
@@ -175,6 +252,7 @@ void Trainer::finish_epoch() {
   // other way round the report would be lost.
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_end(report);
   position_ = {.epoch = position_.epoch + 1, .batch = 0, .step = position_.step};
+  loss_sum_.fill(0);
   if (!options_.run_dir.empty()) {
     if (improved) save("best.safetensors");
     save("last.safetensors");
@@ -201,7 +279,7 @@ Checkpoint Trainer::checkpoint() {
   metadata["epoch"] = std::to_string(position_.epoch);
   metadata["batch"] = std::to_string(position_.batch);
   metadata["step"] = std::to_string(position_.step);
-  metadata["epoch_loss_sum"] = exact_text(position_.loss_sum);
+  metadata["epoch_loss_sum"] = exact_text(loss_sum_.item());
   metadata["epoch_samples"] = std::to_string(position_.samples);
   if (best_) {
     metadata["best_epoch"] = std::to_string(best_->epoch);
@@ -232,7 +310,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   position.epoch = parsed<std::int64_t>(metadata, "epoch", source);
   position.batch = parsed<std::int64_t>(metadata, "batch", source);
   position.step = parsed<std::int64_t>(metadata, "step", source);
-  position.loss_sum = parsed<double>(metadata, "epoch_loss_sum", source);
+  const auto loss_sum = parsed<double>(metadata, "epoch_loss_sum", source);
   position.samples = parsed<std::int64_t>(metadata, "epoch_samples", source);
   const std::int64_t per_epoch = loader_.batches_per_epoch();
   if (position.epoch < 0 || position.batch < 0 || position.batch > per_epoch ||
@@ -245,6 +323,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   if (average_) average_->restore_averaged();
   restore_state(training_state(), checkpoint.tensors, source);
   position_ = position;
+  loss_sum_.fill(loss_sum);
   best_.reset();
   if (metadata.contains("best_epoch")) {
     best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),

@@ -7,13 +7,17 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "framework/captured_work.h"
 #include "framework/checkpoint.h"
 #include "framework/data/data_loader.h"
+#include "framework/data/device_batches.h"
 #include "framework/evaluate.h"
 #include "framework/lr_schedule.h"
 #include "framework/module.h"
@@ -35,7 +39,8 @@ struct StepReport {
   std::int64_t total_steps = 0;
   std::int64_t epoch = 0;  // from 0
   std::int64_t batch = 0;  // within the epoch, from 0
-  double loss = 0;
+  // Waits for a GPU that is still at work on it. Throws TrainingDiverged when it is not finite.
+  std::function<double()> loss;
   double lr = 0;
 };
 
@@ -59,8 +64,9 @@ class TrainerCallback {
   virtual ~TrainerCallback() = default;
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
   // After backward, before clipping and the optimizer's step: gradients may still change. `step`
-  // steps are done.
+  // steps are done. Only called where changes_gradients(): such steps are not recorded.
   virtual void on_gradients(std::int64_t /*step*/, std::int64_t /*total_steps*/) {}
+  virtual bool changes_gradients() const { return false; }
   // After the optimizer's step, before any checkpoint of it.
   virtual void on_step_end(const StepReport& /*report*/) {}
   // After the epoch's last step, before the model is evaluated: it may still change. Where weights
@@ -86,11 +92,15 @@ struct TrainerOptions {
   std::filesystem::path run_dir;
   std::int64_t checkpoint_every_steps = 0;  // 0: at the ends of epochs only
   bool keep_step_checkpoints = false;       // also as step-N.safetensors
+  // On a GPU: steps are recorded as a CUDA graph, once an epoch, where they allow it: no dropout,
+  // no callback that changes gradients, no observer that needs the host.
+  bool cuda_graph = true;
 };
 
 struct TrainResult {
   bool interrupted = false;
   std::int64_t step = 0;
+  std::int64_t recorded_steps = 0;  // of the steps done here: a recorded one, run again
   struct Best {
     std::int64_t epoch = 0;
     Metrics metrics;
@@ -98,6 +108,9 @@ struct TrainResult {
   std::optional<Best> best;  // on the validation split
 };
 
+// Trains on the device where the model's parameters are. On a GPU the host queues steps and does
+// not wait for them: that a loss is not finite shows when somebody reads it, at the latest when a
+// checkpoint is saved.
 class Trainer {
  public:
   // The model, optimizer and callbacks outlive the trainer; `validation` may be empty.
@@ -122,14 +135,27 @@ class Trainer {
   // Where the run stands; all of it is in the checkpoint.
   struct Position {
     std::int64_t epoch = 0;
-    std::int64_t batch = 0;  // the next one
-    std::int64_t step = 0;   // steps done
-    double loss_sum = 0;     // over the epoch's samples so far
-    std::int64_t samples = 0;
+    std::int64_t batch = 0;    // the next one
+    std::int64_t step = 0;     // steps done
+    std::int64_t samples = 0;  // of the epoch so far
   };
 
+  TrainResult result(bool interrupted) const;
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
+  // A step that runs again on new batches of one shape.
+  struct RecordedStep {
+    Batch batch;
+    Tensor loss;
+    std::unique_ptr<CapturedWork> work;
+  };
+
   void train_step(const Batch& batch);
+  // Whether the step was one recorded before, or is recorded now.
+  bool run_recorded(const Batch& batch, double lr);
+  // Forward and backward; gives the loss.
+  Tensor compute_gradients(const Batch& batch);
+  void update_parameters(const Tensor& loss, const Batch& batch);
+  double finite_loss(const Tensor& loss, const Batch& batch) const;
   void finish_epoch();
   // Of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
@@ -144,10 +170,17 @@ class Trainer {
   Dataset validation_;
   LoaderOptions loader_options_;
   DataLoader loader_;
+  Device device_;
+  DeviceBatches batches_;
   TrainerOptions options_;
   std::vector<TrainerCallback*> callbacks_;
   std::optional<WeightAverage> average_;
   Position position_;
+  Tensor loss_sum_;  // f64, on the device: over the epoch's samples so far
+  std::optional<RecordedStep> recorded_;
+  bool may_record_ = false;
+  std::int64_t steps_of_epoch_ = 0;  // run since the epoch began, or since resuming in it
+  std::int64_t recorded_steps_ = 0;
   std::optional<TrainResult::Best> best_;
 };
 

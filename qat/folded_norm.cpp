@@ -68,7 +68,7 @@ Variable FoldedNorm::normalise(const Variable& product, const Variable& bias,
   } else {
     y = corrected_batch_norm(product, raw_product(), gamma, beta, offset, state);
   }
-  ++*norm_->num_batches_tracked().data<std::int64_t>();
+  norm_->count_batch();
   return y;
 }
 

@@ -41,6 +41,7 @@ class OscillationCallback : public TrainerCallback {
   OscillationCallback(Module& model, const OscillationOptions& options);
 
   void on_gradients(std::int64_t step, std::int64_t total_steps) override;
+  bool changes_gradients() const override { return true; }
   void on_step_end(const StepReport& report) override;
   // "<weight>/code", ".../direction", ".../frequency", ".../mean_code", ".../frozen" and
   // ".../tracked": the steps so far and the width of the codes, with which all begins anew.

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "framework/device.h"
 #include "framework/error.h"
+#include "framework/on_device.h"
 #include "framework/storage.h"
 #include "qat/calibrate.h"
 #include "qat/learned_scale.h"
@@ -126,7 +126,6 @@ qat::Profile profile_of(const ExportSpec& spec) {
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)
     : recipe_(std::move(recipe)) {
-  resolve_device(recipe_.device);
   load_data(registries);
   release_cached_memory();  // the training set before it was split
   build(registries, weights);
@@ -179,6 +178,26 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   }
   require_norms_to_reestimate();
   if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
+}
+
+void Experiment::move_to(Device device) {
+  const std::string& precision = recipe_.train.matmul_precision;
+  if (device.kind == Device::Kind::kCuda) {
+    set_matmul_precision(device, precision == "tf32"   ? kernels::MatmulPrecision::kTf32
+                                 : precision == "bf16" ? kernels::MatmulPrecision::kBf16
+                                                       : kernels::MatmulPrecision::kFloat32);
+  } else if (precision != "float32") {
+    fail_at(place("train", "matmul_precision"), "train.matmul_precision: " + precision +
+                                                    " needs a CUDA device, this run is on the CPU");
+  }
+  steelyard::move_to(*model_, device);
+  if (teacher_) steelyard::move_to(*teacher_, device);
+  device_ = device;
+}
+
+void Experiment::move_to_cpu() {
+  steelyard::move_to(*model_, Device{});
+  device_ = {};
 }
 
 std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
@@ -328,6 +347,7 @@ TrainerOptions Experiment::trainer_options() const {
                        .take_set_parameters = [model = model_] { return begun_latents(*model); },
                        .refresh = [model = model_, one] { qat::observe_weights(*model, one); }};
   }
+  options.cuda_graph = train.cuda_graph;
   options.checkpoint_every_steps = train.checkpoint_every_steps;
   options.keep_step_checkpoints = train.keep_step_checkpoints;
   LrSchedule& schedule = options.lr_schedule;
@@ -383,7 +403,7 @@ std::function<Tensor(std::int64_t)> Experiment::plain_batches() const {
   LoaderOptions plain = loader_options_;
   plain.augment = {};
   return [this, plain, order = epoch_order(train_, plain, 0)](std::int64_t batch) {
-    return make_batch(train_, plain, order, 0, batch).inputs;
+    return make_batch(train_, plain, order, 0, batch).inputs.to(device_);
   };
 }
 

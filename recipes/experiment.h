@@ -47,6 +47,12 @@ class Experiment {
   const LoaderOptions& loader_options() const { return loader_options_; }
   Loss loss() const;
 
+  // Moves the model and the teacher, once it is loaded, to a device; they are built on the CPU.
+  // Throws InputError where the recipe asks for what the device does not do.
+  void move_to(Device device);
+  // Back, with what was trained.
+  void move_to_cpu();
+
   std::unique_ptr<Optimizer> make_optimizer();
   // Loads the teacher of a recipe that distills, for training only. Throws InputError when its
   // checkpoint does not fit the float model.
@@ -93,6 +99,7 @@ class Experiment {
   std::shared_ptr<Module> model_;
   std::optional<qat::Plan> plan_;
   std::shared_ptr<Module> teacher_;
+  Device device_;
   qat::TrainedParts trained_;
 };
 

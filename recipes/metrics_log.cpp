@@ -111,7 +111,7 @@ void MetricsLog::on_step_end(const StepReport& report) {
   line({{"type", "step"},
         {"step", report.step},
         {"epoch", report.epoch + 1},
-        {"loss", report.loss},
+        {"loss", report.loss()},
         {"lr", report.lr}});
 }
 

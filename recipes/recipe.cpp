@@ -92,6 +92,8 @@ TrainSpec read_train(const OptionReader& from) {
       .label_smoothing = from.number("label_smoothing"),
       .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
       .keep_step_checkpoints = from.boolean("keep_step_checkpoints"),
+      .matmul_precision = from.text("matmul_precision"),
+      .cuda_graph = from.text("cuda_graph") == "auto",
       .tensorboard = from.boolean("tensorboard")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
   if (from.has("distill")) {

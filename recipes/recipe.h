@@ -74,6 +74,8 @@ struct TrainSpec {
   std::vector<std::string> only_places = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
+  std::string matmul_precision = {};  // float32, tf32, bf16
+  bool cuda_graph = true;             // where the step allows it
   bool tensorboard = false;
 };
 

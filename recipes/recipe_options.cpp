@@ -190,6 +190,14 @@ RecipeOption train_option() {
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",
                "whether checkpoints inside an epoch are kept when the next is written"),
+       choice("matmul_precision", "float32",
+              "on a GPU: how products of float matrices are computed; tf32 and bf16 round their "
+              "operands to 11 and 8 significant bits and add in float32",
+              {"float32", "tf32", "bf16"}),
+       choice("cuda_graph", "auto",
+              "on a GPU: whether steps are recorded once an epoch and run again as a whole; auto "
+              "does so where nothing in a step depends on the host",
+              {"auto", "off"}),
        boolean("tensorboard", "false",
                "whether losses, learning rate and accuracy are also written as TensorBoard events, "
                "to `events.out.tfevents.steelyard` in the run's folder")}));

@@ -47,10 +47,10 @@ void open_log(MetricsLog& log, const RunRequest& request, const Experiment& expe
            step, epochs);
 }
 
-Json summary(const RunRequest& request, const Experiment& experiment, const TrainResult& result,
+Json summary(const RunRequest& request, Experiment& experiment, const TrainResult& result,
              const Metrics& final, double seconds) {
   Json json{{"name", experiment.recipe().name},
-            {"device", "cpu"},
+            {"device", device_name(device_of(experiment.model()))},
             {"seed", experiment.recipe().seed},
             {"epochs", experiment.recipe().train.epochs},
             {"steps", result.step},
@@ -61,12 +61,22 @@ Json summary(const RunRequest& request, const Experiment& experiment, const Trai
     json["best"] = {{"epoch", result.best->epoch + 1}};
     json["best"].update(to_json(result.best->metrics));
   }
+  if (device_of(experiment.model()).kind == Device::Kind::kCuda) {
+    json["recorded_steps"] = result.recorded_steps;
+  }
   json["checkpoint_sha256"] = sha256_of_file(request.folder / kLast);
   return json;
 }
 
 void write_summary(const RunRequest& request, const Json& json) {
   write_text(request.folder / kSummary, json.dump(2) + "\n");
+}
+
+// A run may go on on another device.
+std::string without_device(std::string recipe) {
+  const std::size_t begin = recipe.find("\ndevice:");
+  if (begin == std::string::npos) return recipe;
+  return recipe.erase(begin, recipe.find('\n', begin + 1) - begin);
 }
 
 Metrics tested(Experiment& experiment, std::int64_t step) {
@@ -120,7 +130,7 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
           request.folder.string() +
           ": holds a run already: train continues it with --resume, or pass another --run-dir");
     }
-    if (read_file(recipe_path, kMaxRecipeBytes) != resolved) {
+    if (without_device(read_file(recipe_path, kMaxRecipeBytes)) != without_device(resolved)) {
       throw InputError(recipe_path.string() +
                        ": differs from the recipe given: resume with the recipe of the run");
     }
@@ -142,6 +152,7 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
 
 RunSummary train_run(const RunRequest& request, Experiment& experiment,
                      const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop) {
+  experiment.move_to(resolve_device(experiment.recipe().device));
   const auto optimizer = experiment.make_optimizer();
   const auto schedule = experiment.make_schedule();
   const auto oscillations = experiment.make_oscillations();
@@ -174,12 +185,14 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   const Metrics final = tested(experiment, result.step);
   log.final_test(result.step, final);
   write_summary(request, summary(request, experiment, result, final, log.seconds()));
+  experiment.move_to_cpu();
   return {.interrupted = false, .final = final};
 }
 
 Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::int64_t batches) {
   MetricsLog log;
   open_log(log, request, experiment, 0, 0);
+  experiment.move_to(resolve_device(experiment.recipe().device));
   experiment.calibrate(batches);
   const auto optimizer = experiment.make_optimizer();
   const auto oscillations = experiment.make_oscillations();
@@ -197,6 +210,7 @@ Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::in
   json["epochs"] = 0;
   json["calibration_batches"] = batches;
   write_summary(request, json);
+  experiment.move_to_cpu();
   return final;
 }
 

@@ -22,12 +22,18 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) *total += sums[0];
 }
 
+__global__ void count_one_kernel(std::int64_t* counter) { ++*counter; }
+
 }  // namespace
 
 void add_counts(const CudaQueue& queue, std::int64_t n, const std::int64_t* counts,
                 std::int64_t* total) {
   cuda::launch(add_counts_kernel, {1, kThreads, kThreads * sizeof(std::int64_t)},
                cuda::stream_of(queue), n, counts, total);
+}
+
+void count_one(const CudaQueue& queue, std::int64_t* counter) {
+  cuda::launch(count_one_kernel, {1, 1}, cuda::stream_of(queue), counter);
 }
 
 }  // namespace steelyard::kernels

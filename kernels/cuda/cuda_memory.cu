@@ -35,8 +35,21 @@ void* cuda_new_stream() {
   return stream;
 }
 
+void cuda_release_stream(void* stream) noexcept {
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
+
 void cuda_synchronize(const CudaQueue& queue) {
   require(cudaStreamSynchronize(cuda::stream_of(queue)), "cudaStreamSynchronize");
+}
+
+void cuda_wait_for(const CudaQueue& queue, const CudaQueue& other) {
+  cudaEvent_t reached = nullptr;
+  require(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming), "cudaEventCreate");
+  cudaError_t error = cudaEventRecord(reached, cuda::stream_of(other));
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(cuda::stream_of(queue), reached);
+  cudaEventDestroy(reached);  // CUDA keeps it until the wait is over
+  require(error, "cudaStreamWaitEvent");
 }
 
 void* cuda_allocate(std::size_t bytes) {
@@ -51,6 +64,17 @@ void* cuda_allocate(std::size_t bytes) {
 }
 
 void cuda_release(void* memory) noexcept { cudaFree(memory); }
+
+void* cuda_allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMallocHost(&memory, bytes);
+  if (error != cudaSuccess) cudaGetLastError();
+  if (error == cudaErrorMemoryAllocation) return nullptr;
+  require(error, "cudaMallocHost");
+  return memory;
+}
+
+void cuda_release_pinned(void* memory) noexcept { cudaFreeHost(memory); }
 
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   copy(queue, to, from, bytes, cudaMemcpyHostToDevice);

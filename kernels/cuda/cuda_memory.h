@@ -18,13 +18,21 @@ std::string cuda_absence();
 void cuda_select_device(int index);
 // A stream that does not wait for the default one.
 void* cuda_new_stream();
+void cuda_release_stream(void* stream) noexcept;
 // Returns when all work on the stream is done.
 void cuda_synchronize(const CudaQueue& queue);
+
+// What is queued on `queue` from now on waits for what is queued on `other` by now.
+void cuda_wait_for(const CudaQueue& queue, const CudaQueue& other);
 
 // Null for 0 bytes and where memory is used up.
 void* cuda_allocate(std::size_t bytes);
 void cuda_release(void* memory) noexcept;
-// In the stream's order. To the host: returns when the bytes are there.
+// Memory of the host that a GPU copies from while the host goes on; null where there is no more.
+void* cuda_allocate_pinned(std::size_t bytes);
+void cuda_release_pinned(void* memory) noexcept;
+// In the stream's order, from pageable memory when it was read. To the host: returns when the bytes
+// are there.
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);

@@ -153,7 +153,7 @@ class Usage(Case):
 
     def test_device(self):
         recipe = self.recipe(LAYERS + SGD)
-        self.fail_with(4, "cuda", arguments=["train", recipe, "--device", "cuda"])
+        self.fail_with(4, "cuda:99", "is not available: ", arguments=["train", recipe, "--device", "cuda:99"])
         self.fail_with(2, "abacus", arguments=["train", recipe, "--device", "abacus"])
 
 

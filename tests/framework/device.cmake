@@ -7,7 +7,8 @@ set(device_tests
   device_ops_test.cpp
   device_optimizer_test.cpp
   device_products_test.cpp
-  device_tensor_test.cpp)
+  device_tensor_test.cpp
+  device_training_test.cpp)
 steelyard_add_tests(device_tests SOURCES ${device_tests} DEPENDS steelyard::layers LABELS once)
 steelyard_add_tests(device_emulated_tests
   SOURCES ${device_tests} emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>

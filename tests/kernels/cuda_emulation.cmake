@@ -6,6 +6,7 @@ add_library(cuda_emulation STATIC
   ${emulation_folder}/device_memory.cpp
   ${emulation_folder}/emulation.cpp
   ${emulation_folder}/fiber.cpp
+  ${emulation_folder}/queued_work.cpp
   ${emulation_folder}/scheduler.cpp
   ${emulation_folder}/shared_memory.cpp
   ${emulation_folder}/stuck.cpp)
@@ -57,7 +58,10 @@ target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
 target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 # An emulated GPU: with these objects a program finds one CUDA device, whatever the build has.
-add_library(emulated_gpu OBJECT ${emulation_folder}/cuda_memory.cpp ${emulation_folder}/gemm.cpp)
+add_library(emulated_gpu OBJECT
+  ${emulation_folder}/cuda_graph.cpp
+  ${emulation_folder}/cuda_memory.cpp
+  ${emulation_folder}/gemm.cpp)
 target_link_libraries(emulated_gpu PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 steelyard_add_tests(quant_plan_emulated_test

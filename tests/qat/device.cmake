@@ -6,7 +6,6 @@ steelyard_add_tests(qat_device_tests
 steelyard_add_tests(qat_device_emulated_tests
   SOURCES
     device_test.cpp
-    device_readback_test.cpp
     $<TARGET_OBJECTS:emulated_kernels>
     $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::export cuda_emulation

@@ -37,7 +37,7 @@ inline Tensor spread_tensor(Shape shape) {
 }
 
 inline std::vector<double> values(const Tensor& t) {
-  const Tensor wide = t.to(DType::kF64);
+  const Tensor wide = t.to(Device{}).to(DType::kF64);
   const auto span = wide.span<double>();
   return {span.begin(), span.end()};
 }

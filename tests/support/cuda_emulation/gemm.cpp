@@ -5,7 +5,7 @@
 
 #include "kernels/matmul.h"
 #include "kernels/value_type.h"
-#include "tests/support/cuda_emulation/device_memory.h"
+#include "tests/support/cuda_emulation/queued_work.h"
 
 namespace steelyard::kernels::cuda {
 namespace {
@@ -41,27 +41,29 @@ void product(const GemmShape& s, const LoadA& load_a, const LoadB& load_b, C* c)
 
 template <typename T>
 void gemm(const CudaQueue&, const GemmShape& s, const T* a, const T* b, T* c) {
-  const emulation::DeviceAccess access;
-  for (std::int64_t i = 0; i < s.batches; ++i) {
-    product<T>(
-        s, [from = a + i * s.batch_stride_a](std::int64_t at) { return from[at]; },
-        [from = b + i * s.batch_stride_b](std::int64_t at) { return from[at]; },
-        c + i * s.batch_stride_c);
-  }
+  emulation::queue_work([=] {
+    for (std::int64_t i = 0; i < s.batches; ++i) {
+      product<T>(
+          s, [from = a + i * s.batch_stride_a](std::int64_t at) { return from[at]; },
+          [from = b + i * s.batch_stride_b](std::int64_t at) { return from[at]; },
+          c + i * s.batch_stride_c);
+    }
+  });
 }
 template void gemm(const CudaQueue&, const GemmShape&, const float*, const float*, float*);
 template void gemm(const CudaQueue&, const GemmShape&, const double*, const double*, double*);
 
 void gemm_bf16(const CudaQueue&, const GemmShape& s, const std::uint16_t* a, const std::uint16_t* b,
                float* c) {
-  const emulation::DeviceAccess access;
-  const auto value = [](std::uint16_t bits) { return double(widen(BFloat16{bits})); };
-  for (std::int64_t i = 0; i < s.batches; ++i) {
-    product<double>(
-        s, [&, from = a + i * s.batch_stride_a](std::int64_t at) { return value(from[at]); },
-        [&, from = b + i * s.batch_stride_b](std::int64_t at) { return value(from[at]); },
-        c + i * s.batch_stride_c);
-  }
+  emulation::queue_work([=] {
+    const auto value = [](std::uint16_t bits) { return double(widen(BFloat16{bits})); };
+    for (std::int64_t i = 0; i < s.batches; ++i) {
+      product<double>(
+          s, [&, from = a + i * s.batch_stride_a](std::int64_t at) { return value(from[at]); },
+          [&, from = b + i * s.batch_stride_b](std::int64_t at) { return value(from[at]); },
+          c + i * s.batch_stride_c);
+    }
+  });
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -14,6 +14,7 @@
 
 #include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/intrinsics.h"
+#include "tests/support/cuda_emulation/queued_work.h"
 #include "tests/support/cuda_emulation/scheduler.h"
 #include "tests/support/cuda_emulation/vector_types.h"
 
@@ -150,9 +151,10 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
         (emulation::require_device_parameter(parameters, index++), ...);
       },
       copies);
-  const emulation::DeviceAccess access;
-  emulation::run_grid({shape.blocks, shape.threads, shape.shared_bytes},
-                      [&] { std::apply(kernel, copies); });
+  emulation::queue_work([=] {
+    emulation::run_grid({shape.blocks, shape.threads, shape.shared_bytes},
+                        [&] { std::apply(kernel, copies); });
+  });
 }
 
 template <typename T>

@@ -1,0 +1,45 @@
+#include "framework/captured_work.h"
+
+#include "framework/caching_allocator.h"
+#include "framework/on_device.h"
+#include "kernels/cuda/cuda_memory.h"
+
+namespace steelyard {
+namespace {
+
+class PrivateMemory {
+ public:
+  explicit PrivateMemory(Device device) : allocator_(allocator(device)) {
+    allocator_.begin_private();
+  }
+  ~PrivateMemory() { allocator_.end_private(); }
+  PrivateMemory(const PrivateMemory&) = delete;
+  PrivateMemory& operator=(const PrivateMemory&) = delete;
+
+ private:
+  CachingAllocator& allocator_;
+};
+
+}  // namespace
+
+CapturedWork::CapturedWork(Device device, const std::function<void()>& queue_work)
+    : device_(device) {
+  try {
+    const PrivateMemory memory(device);
+    graph_.emplace(cuda_queue(device), queue_work);
+  } catch (...) {
+    allocator(device).release_private();
+    throw;
+  }
+}
+
+CapturedWork::~CapturedWork() {
+  // The device may still be at work on it.
+  kernels::cuda_synchronize(cuda_queue(device_));
+  graph_.reset();
+  allocator(device_).release_private();
+}
+
+void CapturedWork::run() const { graph_->launch(cuda_queue(device_)); }
+
+}  // namespace steelyard

@@ -1,0 +1,31 @@
+// Work of a GPU, recorded once and run again: a training step without the host's part.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "framework/device.h"
+#include "kernels/cuda/cuda_graph.h"
+
+namespace steelyard {
+
+// What `queue_work` queues on the device's compute stream, with the memory that it took. Tensors
+// that it read or wrote must stay where they are. One per device at a time.
+class CapturedWork {
+ public:
+  // Records; nothing is run. Throws what queue_work throws, and std::runtime_error where work
+  // cannot be recorded.
+  CapturedWork(Device device, const std::function<void()>& queue_work);
+  ~CapturedWork();
+  CapturedWork(const CapturedWork&) = delete;
+  CapturedWork& operator=(const CapturedWork&) = delete;
+
+  // Queues all of it again.
+  void run() const;
+
+ private:
+  Device device_;
+  std::optional<kernels::CudaGraph> graph_;
+};
+
+}  // namespace steelyard

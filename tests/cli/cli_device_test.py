@@ -1,0 +1,77 @@
+"""Training on a GPU through the command line; the program is linked with the emulated one."""
+import os
+import shutil
+import unittest
+
+from cli_test import ADAMW, Case, LAYERS, SGD
+
+PLAIN = LAYERS.replace("    - {type: Dropout, p: 0.1}\n", "")
+
+
+class Training(Case):
+    def losses(self, run):
+        return [line["train_loss"] for line in self.metrics(run) if line["type"] == "epoch"]
+
+    def close(self, a, b, tolerance):
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertAlmostEqual(x, y, delta=tolerance * abs(y))
+
+    def both(self, body, *more):
+        recipe = self.recipe(body)
+        self.train(recipe, "gpu", "--device", "cuda", *more)
+        self.train(recipe, "cpu", "--device", "cpu", *more)
+        self.assertEqual(self.summary("gpu")["device"], "cuda:0")
+        self.assertEqual(self.summary("cpu")["device"], "cpu")
+        self.close(self.losses("gpu"), self.losses("cpu"), 1e-4)
+        return recipe
+
+    def test_gives_the_cpus_losses(self):
+        self.both(PLAIN + SGD)
+        # Two steps of each epoch come before recording, the last batch may be smaller.
+        self.assertGreater(self.summary("gpu")["recorded_steps"], 30)
+
+    def test_draws_the_same_random_numbers(self):
+        self.both(LAYERS + ADAMW)
+        self.assertEqual(self.summary("gpu")["recorded_steps"], 0, "dropout cannot be recorded")
+
+    def test_recorded_steps_change_nothing(self):
+        recipe = self.recipe(PLAIN + SGD)
+        self.train(recipe, "recorded")
+        self.train(recipe, "eager", "--set", "train.cuda_graph=off")
+        self.assertEqual(self.summary("eager")["recorded_steps"], 0)
+        self.assertEqual(self.losses("recorded"), self.losses("eager"))
+        self.assertEqual(self.metrics("recorded"), self.metrics("eager"))
+
+    def test_runs_of_one_seed_are_equal(self):
+        recipe = self.recipe(PLAIN + SGD)
+        for run in "ab":
+            self.train(recipe, run)
+        self.assertEqual(self.summary("a")["checkpoint_sha256"], self.summary("b")["checkpoint_sha256"])
+
+    def test_checkpoints_move_between_devices(self):
+        recipe = self.recipe(PLAIN + SGD)
+        self.train(recipe, "cpu", "--device", "cpu")
+        for first, then in (("cuda", "cpu"), ("cpu", "cuda")):
+            run = f"{first}-{then}"
+            self.train(recipe, run, "--device", first, "--set", "train.checkpoint_every_steps=20", "--set", "train.keep_step_checkpoints=true")
+            # Goes on from the middle on the other device.
+            os.makedirs(self.path(run + "-rest"))
+            shutil.copy(self.path(run, "recipe.yaml"), self.path(run + "-rest", "recipe.yaml"))
+            shutil.copy(self.path(run, "step-20.safetensors"), self.path(run + "-rest", "last.safetensors"))
+            self.succeed("train", recipe, "--run-dir", self.path(run + "-rest"), "--resume", "--device", then,
+                         "--set", "train.checkpoint_every_steps=20", "--set", "train.keep_step_checkpoints=true")
+            rest = self.summary(run + "-rest")
+            self.assertEqual(rest["device"], {"cpu": "cpu", "cuda": "cuda:0"}[then])
+            self.close([rest["final"]["loss"]], [self.summary("cpu")["final"]["loss"]], 1e-3)
+
+    def test_what_only_a_gpu_does(self):
+        recipe = self.recipe(PLAIN + SGD)
+        self.fail_with(2, "recipe.yaml:", "matmul_precision: bf16 needs a CUDA device",
+                       arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
+                                  "--set", "train.matmul_precision=bf16"])
+        self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")
+
+
+if __name__ == "__main__":
+    unittest.main()

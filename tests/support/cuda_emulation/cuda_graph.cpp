@@ -1,0 +1,18 @@
+// kernels/cuda/cuda_graph.h for the emulated GPU.
+#include "kernels/cuda/cuda_graph.h"
+
+#include "tests/support/cuda_emulation/queued_work.h"
+
+namespace steelyard::kernels {
+
+CudaGraph::~CudaGraph() { delete static_cast<emulation::Work*>(graph_); }
+void CudaGraph::begin(const CudaQueue&) { emulation::begin_recording(); }
+void CudaGraph::abandon(const CudaQueue&) noexcept { emulation::end_recording(); }
+void CudaGraph::end(const CudaQueue&) { graph_ = new emulation::Work(emulation::end_recording()); }
+void CudaGraph::launch(const CudaQueue&) const {
+  for (const auto& work : *static_cast<const emulation::Work*>(graph_)) {
+    emulation::queue_work(work);
+  }
+}
+
+}  // namespace steelyard::kernels
