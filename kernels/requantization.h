@@ -55,9 +55,10 @@ struct RealExtremes {
   float lo = INFINITY;
   float hi = -INFINITY;
 
-  STEELYARD_HOST_DEVICE void take(float value) {
-    lo = value < lo ? value : lo;
-    hi = value > hi ? value : hi;
+  STEELYARD_HOST_DEVICE void take(float value) { join({value, value}); }
+  STEELYARD_HOST_DEVICE void join(const RealExtremes& other) {
+    lo = other.lo < lo ? other.lo : lo;
+    hi = other.hi > hi ? other.hi : hi;
   }
   STEELYARD_HOST_DEVICE bool finite() const { return lo - lo == 0.0F && hi - hi == 0.0F; }
 };

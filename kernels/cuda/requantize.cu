@@ -156,9 +156,7 @@ __device__ RealExtremes block_extremes(RealExtremes mine) {
   all[threadIdx.x] = mine;
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (threadIdx.x >= half) continue;
-    all[threadIdx.x].take(all[threadIdx.x + half].lo);
-    all[threadIdx.x].take(all[threadIdx.x + half].hi);
+    if (threadIdx.x < half) all[threadIdx.x].join(all[threadIdx.x + half]);
   }
   return all[threadIdx.x];
 }
@@ -184,10 +182,7 @@ __global__ void __launch_bounds__(kThreads)
     finish_extremes_kernel(std::int64_t blocks, const RealExtremes* partial, float* lo, float* hi,
                            std::int64_t* non_finite) {
   RealExtremes mine;
-  for (std::int64_t i = threadIdx.x; i < blocks; i += kThreads) {
-    mine.take(partial[i].lo);
-    mine.take(partial[i].hi);
-  }
+  for (std::int64_t i = threadIdx.x; i < blocks; i += kThreads) mine.join(partial[i]);
   RealExtremes all = block_extremes(mine);
   if (threadIdx.x != 0) return;
   if (!all.finite()) {

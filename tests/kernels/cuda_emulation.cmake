@@ -72,3 +72,14 @@ steelyard_add_tests(quant_plan_emulated_test
     $<TARGET_OBJECTS:emulated_kernels>
   DEPENDS steelyard::kernels cuda_emulation
   LABELS once)
+
+steelyard_add_tests(quantized_layer_emulated_test
+  SOURCES
+    ${quantized_layer_tests}
+    quant_cuda_memory.cpp
+    quant_device_emulated.cpp
+    $<TARGET_OBJECTS:emulated_kernels>
+    $<TARGET_OBJECTS:emulated_gpu>
+  DEPENDS steelyard::kernels cuda_emulation
+  PREFIX emulated.
+  LABELS once)
