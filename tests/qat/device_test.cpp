@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "export/trace.h"
+#include "framework/captured_work.h"
 #include "qat/calibrate.h"
 #include "qat/fold.h"
 #include "qat/oscillations.h"
@@ -34,8 +35,10 @@ std::vector<Scheme> schemes() {
       {"bn_corrected", both(per_channel, average, BatchNormFold::kBatchCorrected), true},
       {"bn_one_convolution", both(per_channel, average, BatchNormFold::kOneConvolution), true}};
   for (const char* observer : {"histogram", "percentile", "mse", "entropy"}) {
-    all.push_back({observer, both(weight_scheme(8, Strategy::kChannel, observer),
-                                  activation_scheme(8, observer))});
+    all.push_back(
+        {observer,
+         both(weight_scheme(8, Strategy::kChannel, observer), activation_scheme(8, observer)),
+         false, true});
   }
   QuantizeConfig groups = both(weight_scheme(4, Strategy::kGroup), average);
   groups.groups[0].config.activations.reset();
@@ -102,6 +105,40 @@ TEST_P(QatOnCuda, TrainsAsTheCpuDoes) {
     const double tolerance = GetParam().float_products ? 0.05 : 2e-5;
     EXPECT_TRUE(all_close(gpu[i].variable.grad().to(Device{}), expected_grad, tolerance, tolerance))
         << cpu[i].name;
+  }
+}
+
+// Forward and backward wait for nothing, so that they can be recorded, and run again they are the
+// same step.
+TEST_P(QatOnCuda, AStepCanBeRecorded) {
+  const Twins twins(GetParam().config), others(GetParam().config);
+  const Tensor x = images(4).to(kCudaDevice);
+  const auto step = [&](Module& model) {
+    clear_gradients(model);
+    ForwardContext context = kTraining;
+    const Variable y = model.forward(Variable(x), context);
+    y.backward(Tensor::full(y.shape(), 1, DType::kF32, kCudaDevice));
+  };
+  for (int i = 0; i < 2; ++i) {
+    step(*twins.gpu);
+    step(*others.gpu);
+  }
+  if (GetParam().needs_host) {
+    EXPECT_ANY_THROW(CapturedWork(kCudaDevice, [&] { step(*twins.gpu); }));
+    return;
+  }
+  const CapturedWork recorded(kCudaDevice, [&] { step(*twins.gpu); });
+  for (int i = 0; i < 2; ++i) {
+    recorded.run();
+    step(*others.gpu);
+  }
+  expect_same_state(*twins.gpu, *others.gpu);
+  const auto a = twins.gpu->named_parameters(), b = others.gpu->named_parameters();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    SCOPED_TRACE(a[i].name);
+    ASSERT_EQ(a[i].variable.grad().defined(), b[i].variable.grad().defined());
+    if (!b[i].variable.grad().defined()) continue;
+    expect_same_bits({a[i].variable.grad().to(Device{})}, {b[i].variable.grad().to(Device{})});
   }
 }
 
