@@ -228,6 +228,12 @@ TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
   report.step = ScheduleCallback::kGpuCheckSteps;
   EXPECT_THROW(schedule.on_step_end(report), TrainingDiverged);
   EXPECT_NO_THROW(schedule.on_steps_done(0)) << "counted from anew";
+  ScheduleCallback saving(*twins.gpu, {.check_every_steps = 3});
+  computed(*twins.gpu, x, kTraining);
+  report.step = 2;
+  EXPECT_NO_THROW(saving.on_step_end(report));
+  report.step = 3;
+  EXPECT_THROW(saving.on_step_end(report), TrainingDiverged);
 }
 
 TEST_F(QuantizersOnCuda, AreCalibrated) {
