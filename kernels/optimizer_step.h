@@ -129,7 +129,7 @@ template <typename T>
 void scale_all(const CudaQueue& queue, std::span<const ValueTensor<T>> tensors,
                const double* factor);
 
-// The formulas of one element. `*_rule` holds a step's numbers as the tensors' type.
+// The formulas of one element. A rule holds the numbers of a step in the type of the tensors.
 template <typename T>
 struct SgdRule {
   T lr, momentum, decay;
