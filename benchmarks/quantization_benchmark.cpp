@@ -174,10 +174,10 @@ std::vector<Case> cases(Arrays& a, const std::regex& filter) {
                    }});
   }
   if (std::regex_search("histogram", filter)) {
-    all.push_back(
-        {"histogram, 2048 bins", 4, [&a, x] {
-           histogram_accumulate({histogram_exponent(8.0, 2048), 2048}, a.n, x, a.counts.data());
-         }});
+    all.push_back({"histogram, 2048 bins", 4, [&a, x] {
+                     histogram_accumulate({histogram_exponent(8.0, 2048), 2048}, a.n, x,
+                                          a.counts.data(), nullptr);
+                   }});
   }
   return all;
 }

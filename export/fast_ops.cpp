@@ -19,17 +19,16 @@ Shape batched_input(const Operands& op) { return op.input(0).shape(); }
 void accumulate(const Operands& op, const Tensor& acc) {
   const Tensor& x = op.input(0);
   const Tensor& w = op.node.weights->weight;
-  const std::int32_t zero_point = op.input_value(0).quantization->zero_point;
+  const std::int32_t* zero_point = &op.input_value(0).quantization->zero_point;
   visit_codes(x.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     if (op.node.op == Op::kConv2d) {
-      kernels::integer_conv2d(
-          kernels::default_backend(), conv2d_shape(batched_input(op), w.shape(), op.node.conv),
-          x.data<Code>(), zero_point, w.data<std::int8_t>(), acc.data<std::int32_t>());
-    } else {
-      kernels::integer_matmul(kernels::default_backend(), x.size() / w.dim(1), w.dim(0), w.dim(1),
+      kernels::integer_conv2d(conv2d_shape(batched_input(op), w.shape(), op.node.conv),
                               x.data<Code>(), zero_point, w.data<std::int8_t>(),
                               acc.data<std::int32_t>());
+    } else {
+      kernels::integer_matmul(x.size() / w.dim(1), w.dim(0), w.dim(1), x.data<Code>(), zero_point,
+                              w.data<std::int8_t>(), acc.data<std::int32_t>());
     }
   });
 }
@@ -45,18 +44,18 @@ void linear_map(const Operands& op) {
   kernels::Requantize rule;
   rule.channels = weights.weight.dim(0);
   rule.rows = acc.size() / rule.channels;
-  rule.bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
-  rule.product_scale = product_scales.data();
+  const std::int32_t* bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
   const auto& q = op.output_value().quantization;
   if (!q) {
-    kernels::dequantize_accumulators(rule, acc.data<std::int32_t>(), op.output().data<float>());
+    kernels::dequantize_accumulators(rule, acc.data<std::int32_t>(), bias, product_scales.data(),
+                                     op.output().data<float>());
     return;
   }
   rule.activation = op.node.activation;
   visit_codes(q->dtype, [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::requantize(rule, acc.data<std::int32_t>(), q->scale, q->zero_point, q->range,
-                        op.output().data<Code>(), nullptr);
+    kernels::requantize(rule, acc.data<std::int32_t>(), bias, product_scales.data(), &q->scale,
+                        &q->zero_point, q->range, op.output().data<Code>(), nullptr);
   });
 }
 
@@ -66,7 +65,7 @@ void quantize(const Operands& op) {
     using Code = CodeOf<decltype(tag)>;
     kernels::quantize(kernels::ChannelLayout::per_tensor(op.output().size()), q.range,
                       op.input(0).data<float>(), &q.scale, &q.zero_point, op.output().data<Code>(),
-                      nullptr);
+                      nullptr, nullptr);
   });
 }
 
@@ -74,15 +73,15 @@ void add(const Operands& op) {
   const Quantization& q = *op.output_value().quantization;
   const auto operand = [&](std::size_t i) {
     const Quantization& in = *op.input_value(i).quantization;
-    return kernels::QuantizedOperand{in.scale, in.zero_point};
+    return kernels::QuantizedOperand{&in.scale, &in.zero_point};
   };
   visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
     visit_codes(op.input(1).dtype(), [&](auto* tag_b) {
       visit_codes(q.dtype, [&](auto* tag) {
         kernels::requantize_add(
             op.output().size(), op.node.activation, op.input(0).data<CodeOf<decltype(tag_a)>>(),
-            operand(0), op.input(1).data<CodeOf<decltype(tag_b)>>(), operand(1), q.scale,
-            q.zero_point, q.range, op.output().data<CodeOf<decltype(tag)>>(), nullptr);
+            operand(0), op.input(1).data<CodeOf<decltype(tag_b)>>(), operand(1), &q.scale,
+            &q.zero_point, q.range, op.output().data<CodeOf<decltype(tag)>>(), nullptr);
       });
     });
   });
@@ -135,17 +134,15 @@ void average_pool(const Operands& op) {
   const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", batched_input(op), geometry);
   const Tensor sums = Tensor::empty(op.output().shape(), DType::kI32);
   visit_codes(in.dtype, [&](auto* tag) {
-    kernels::integer_window_sums(shape, op.input(0).data<CodeOf<decltype(tag)>>(), in.zero_point,
+    kernels::integer_window_sums(shape, op.input(0).data<CodeOf<decltype(tag)>>(), &in.zero_point,
                                  sums.data<std::int32_t>());
   });
-  const std::int64_t count = shape.kernel_h * shape.kernel_w;
-  const kernels::AverageRequantize rule{
-      op.node.op == Op::kGlobalAvgPool
-          ? kernels::global_average_multiplier(in.scale, count, q.scale)
-          : kernels::window_average_multiplier(in.scale, count, q.scale),
-      q.scale, q.zero_point, q.range};
+  using Kind = kernels::Average::Kind;
+  const kernels::Average average{op.node.op == Op::kGlobalAvgPool ? Kind::kGlobal : Kind::kWindow,
+                                 shape.kernel_h * shape.kernel_w};
   visit_codes(q.dtype, [&](auto* tag) {
-    kernels::requantize_average(sums.size(), rule, sums.data<std::int32_t>(),
+    kernels::requantize_average(sums.size(), average, sums.data<std::int32_t>(), &in.scale,
+                                &q.scale, &q.zero_point, q.range,
                                 op.output().data<CodeOf<decltype(tag)>>(), nullptr);
   });
 }

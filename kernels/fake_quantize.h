@@ -1,15 +1,16 @@
-// The CPU's quantization kernels for dense arrays with a scale per channel, as typed functions:
-// what QuantPlan (kernels/quant_plan.h) runs for them, without a plan.
+// Quantization kernels for dense arrays with a scale per channel, as typed functions: what
+// QuantPlan (kernels/quant_plan.h) runs for them, without a plan.
 //
 // All arithmetic is kernels/affine.h. scale and zero_point hold one value per channel of the layout
-// (validity is checked where they are set, not here). T is float or double, Code is int8_t or
-// uint8_t. Results do not depend on the number of threads.
+// (validity is checked where they are set, not here); a null zero_point means 0. T is float or
+// double, Code is int8_t or uint8_t. Results do not depend on the number of threads or the device.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/affine.h"
 #include "kernels/code_type.h"
+#include "kernels/cuda_queue.h"
 #include "kernels/layout.h"
 
 namespace steelyard::kernels {
@@ -26,10 +27,11 @@ void fake_quantize_backward(const ChannelLayout& layout, CodeRange range, const 
                             T* grad_x);
 
 // codes = quantize(x); mask (may be null): bit i % 8 of byte i / 8 is inside(x[i]), tail bits 0.
-// Returns how many elements were NaN (their code is z).
+// *nan_count (may be null) grows by the elements that were NaN (their code is z).
 template <typename T, typename Code>
-std::int64_t quantize(const ChannelLayout& layout, CodeRange range, const T* x, const T* scale,
-                      const std::int32_t* zero_point, Code* codes, std::uint8_t* mask);
+void quantize(const ChannelLayout& layout, CodeRange range, const T* x, const T* scale,
+              const std::int32_t* zero_point, Code* codes, std::uint8_t* mask,
+              std::int64_t* nan_count);
 
 // y = (code - z) * s.
 template <typename T, typename Code>
@@ -39,5 +41,33 @@ void dequantize(const ChannelLayout& layout, const Code* codes, const T* scale,
 // grad_x = bit ? grad_y : 0, from a mask of quantize(). grad_x may alias grad_y.
 template <typename T>
 void apply_mask(std::int64_t n, const std::uint8_t* mask, const T* grad_y, T* grad_x);
+
+// grad_x = inside(x) ? 0 : grad_y: what reaches the ends of the range. grad_x may alias grad_y.
+template <typename T>
+void clipped_gradient(const ChannelLayout& layout, CodeRange range, const T* x, const T* scale,
+                      const std::int32_t* zero_point, const T* grad_y, T* grad_x);
+
+// The same on a GPU.
+template <typename T>
+void fake_quantize_forward(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
+                           const T* x, const T* scale, const std::int32_t* zero_point, T* y);
+template <typename T>
+void fake_quantize_backward(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
+                            const T* x, const T* scale, const std::int32_t* zero_point,
+                            const T* grad_y, T* grad_x);
+template <typename T, typename Code>
+void quantize(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range, const T* x,
+              const T* scale, const std::int32_t* zero_point, Code* codes, std::uint8_t* mask,
+              std::int64_t* nan_count);
+template <typename T, typename Code>
+void dequantize(const CudaQueue& queue, const ChannelLayout& layout, const Code* codes,
+                const T* scale, const std::int32_t* zero_point, T* y);
+template <typename T>
+void apply_mask(const CudaQueue& queue, std::int64_t n, const std::uint8_t* mask, const T* grad_y,
+                T* grad_x);
+template <typename T>
+void clipped_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
+                      const T* x, const T* scale, const std::int32_t* zero_point, const T* grad_y,
+                      T* grad_x);
 
 }  // namespace steelyard::kernels

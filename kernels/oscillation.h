@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/affine.h"
+#include "kernels/cuda_queue.h"
 #include "kernels/layout.h"
 
 namespace steelyard::kernels {
@@ -27,12 +28,10 @@ void begin_oscillations(std::int64_t n, const std::int8_t* codes, const Oscillat
 void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum,
                         float freeze_above, const OscillationState& state);
 
-// How many weights are frozen, and how many others have a frequency above `frequency`.
-struct OscillationCount {
-  std::int64_t frozen = 0;
-  std::int64_t oscillating = 0;
-};
-OscillationCount count_oscillations(std::int64_t n, float frequency, const OscillationState& state);
+// counts[0] = how many weights are frozen, counts[1] = how many others have a frequency above
+// `frequency`.
+void count_oscillations(std::int64_t n, float frequency, const OscillationState& state,
+                        std::int64_t* counts);
 
 // grad += d/dx of lambda * sum (s * code - clip(x, s * qmin, s * qmax))^2 with the codes held
 // constant: 2 lambda (x - s * code) within the limits, 0 beyond. Zero points are 0. T is float or
@@ -44,5 +43,19 @@ void add_damping_gradient(const ChannelLayout& layout, CodeRange range, double l
 // x = s * code and, where grad is not null, grad = 0, for frozen weights.
 void hold_frozen(const ChannelLayout& layout, const OscillationState& state, const float* scale,
                  float* x, float* grad);
+
+// The same on a GPU.
+void begin_oscillations(const CudaQueue& queue, std::int64_t n, const std::int8_t* codes,
+                        const OscillationState& state);
+void track_oscillations(const CudaQueue& queue, std::int64_t n, const std::int8_t* codes,
+                        float momentum, float freeze_above, const OscillationState& state);
+void count_oscillations(const CudaQueue& queue, std::int64_t n, float frequency,
+                        const OscillationState& state, std::int64_t* counts);
+template <typename T>
+void add_damping_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
+                          double lambda, const T* x, const T* scale, const std::int8_t* codes,
+                          T* grad);
+void hold_frozen(const CudaQueue& queue, const ChannelLayout& layout, const OscillationState& state,
+                 const float* scale, float* x, float* grad);
 
 }  // namespace steelyard::kernels

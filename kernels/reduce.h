@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda_queue.h"
 #include "kernels/layout.h"
 
 namespace steelyard::kernels {
@@ -12,5 +13,10 @@ namespace steelyard::kernels {
 // T is float or double.
 template <typename T>
 void min_max(const ChannelLayout& layout, const T* x, T* lo, T* hi, std::int64_t* non_finite);
+
+// The same on a GPU.
+template <typename T>
+void min_max(const CudaQueue& queue, const ChannelLayout& layout, const T* x, T* lo, T* hi,
+             std::int64_t* non_finite);
 
 }  // namespace steelyard::kernels

@@ -19,8 +19,9 @@ CountingObserver::CountingObserver(std::int64_t channels, std::int64_t bins)
   CountingObserver::reset();
 }
 
-std::int64_t CountingObserver::observe(const kernels::ChannelLayout& layout, const float* values) {
-  const Extremes extremes = extremes_of(layout, values);
+std::int64_t CountingObserver::observe_values(const kernels::ChannelLayout& layout,
+                                              const float* values) {
+  const HostExtremes extremes = host_extremes_of(layout, values);
   for (std::int64_t c = 0; c < layout.channels; ++c) {
     const auto i = static_cast<std::size_t>(c);
     if (extremes.lo[i] > extremes.hi[i]) continue;
@@ -28,12 +29,12 @@ std::int64_t CountingObserver::observe(const kernels::ChannelLayout& layout, con
     const kernels::HistogramGrid grid{exponent_.data<std::int32_t>()[c], bins_};
     auto* counts = reinterpret_cast<std::uint64_t*>(counts_.data<std::int64_t>()) + c * bins_;
     if (layout.channels == 1) {
-      kernels::histogram_accumulate(grid, layout.size(), values, counts);
+      kernels::histogram_accumulate(grid, layout.size(), values, counts, nullptr);
       continue;
     }
     const std::vector<float> gathered = finite_values(layout, values, c);
     kernels::histogram_accumulate(grid, static_cast<std::int64_t>(gathered.size()), gathered.data(),
-                                  counts);
+                                  counts, nullptr);
   }
   return extremes.non_finite;
 }
@@ -84,7 +85,7 @@ void CountingObserver::reset() {
   max_.fill(-std::numeric_limits<float>::infinity());
 }
 
-std::vector<NamedBuffer> CountingObserver::state() const {
+std::vector<NamedBuffer> CountingObserver::host_state() const {
   return {{"counts", counts_}, {"exponent", exponent_}, {"min", min_}, {"max", max_}};
 }
 

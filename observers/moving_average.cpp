@@ -2,7 +2,8 @@
 
 #include <stdexcept>
 
-#include "kernels/qparams.h"
+#include "framework/on_device.h"
+#include "kernels/quantizer_state.h"
 
 namespace steelyard::observers {
 
@@ -14,9 +15,12 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
   }
 }
 
-void MovingAverageObserver::update(float& lo, float& hi, float step_lo, float step_hi) const {
-  lo = kernels::moving_average(lo, step_lo, averaging_constant_);
-  hi = kernels::moving_average(hi, step_hi, averaging_constant_);
+void MovingAverageObserver::update(const Extremes& state, const Extremes& step) const {
+  on_device(state.lo.device(), [&](auto&... queue) {
+    kernels::update_average_extremes(queue..., state.lo.size(), averaging_constant_,
+                                     step.lo.data<float>(), step.hi.data<float>(),
+                                     state.lo.data<float>(), state.hi.data<float>());
+  });
 }
 
 }  // namespace steelyard::observers

@@ -15,7 +15,7 @@ class MovingAverageObserver : public MinMaxObserver {
   bool forgets() const override { return true; }
 
  protected:
-  void update(float& lo, float& hi, float step_lo, float step_hi) const override;
+  void update(const Extremes& state, const Extremes& step) const override;
 
  private:
   float averaging_constant_;

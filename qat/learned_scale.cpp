@@ -1,10 +1,9 @@
 #include "qat/learned_scale.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/qparams.h"
+#include "framework/on_device.h"
+#include "kernels/fake_quantize.h"
 #include "kernels/quant_plan.h"
+#include "kernels/quantizer_state.h"
 #include "qat/fake_quantize.h"
 
 namespace steelyard::qat {
@@ -24,22 +23,22 @@ double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
 
 // grad_output where the quantizer clips, else 0.
 Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
-  Tensor grad = Tensor::empty(values.shape());
-  const auto grid =
-      kernels::make_affine(use.scheme.code_range(), use.scales[0], use.zero_points[0]);
-  const float* x = values.data<float>();
-  const float* from = grad_output.data<float>();
-  float* to = grad.data<float>();
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < values.size(); ++i) {
-    to[i] = kernels::is_inside(x[i], grid) ? 0.0F : from[i];
-  }
+  const std::int64_t channels = use.scale.size();
+  Tensor grad = Tensor::empty(values.shape(), DType::kF32, values.device());
+  on_device(grad.device(), [&](auto&... queue) {
+    kernels::clipped_gradient(queue..., {1, channels, values.size() / channels},
+                              use.scheme.code_range(), values.data<float>(),
+                              use.scale.data<float>(), use.zero_point.data<std::int32_t>(),
+                              grad_output.data<float>(), grad.data<float>());
+  });
   return grad;
 }
 
 ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& values,
                                        const Tensor& grad_output) {
-  const auto channels = static_cast<std::int64_t>(use.scales.size());
+  const Device device = values.device();
+  const bool on_cpu = device.kind == Device::Kind::kCpu;
+  const std::int64_t channels = use.scale.size();
   kernels::QuantDescriptor descriptor;
   descriptor.direction = kernels::QuantDirection::kBackward;
   descriptor.granularity =
@@ -54,24 +53,25 @@ ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& valu
       use.only_clipping
           ? clipping_gradient_factor(descriptor.range, use.scheme.symmetric)
           : kernels::lsq_gradient_factor(use.per_scale, descriptor.range, use.scheme.symmetric);
-  const auto plan = kernels::QuantPlan::select(descriptor, kernels::DeviceType::kCpu);
+  const auto plan = kernels::QuantPlan::select(
+      descriptor, on_cpu ? kernels::DeviceType::kCpu : kernels::DeviceType::kCuda);
   const Tensor workspace =
-      Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8);
-  const Tensor grad_values = Tensor::empty(values.shape());  // masked elsewhere
-  ParameterGradients gradients{Tensor::empty({channels}), Tensor::empty({channels})};
-  std::vector<float> scales = use.scales;
-  std::vector<std::int32_t> zero_points = use.zero_points;
+      Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8, device);
+  const Tensor grad_values =
+      Tensor::empty(values.shape(), DType::kF32, device);  // masked elsewhere
+  ParameterGradients gradients{Tensor::empty({channels}, DType::kF32, device),
+                               Tensor::empty({channels}, DType::kF32, device)};
   kernels::QuantArgs args;
   args.x = values.raw();
   const Tensor grad_y =
       use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
   args.grad_y = grad_y.raw();
   args.grad_x = grad_values.raw();
-  args.scale = scales.data();
-  args.zero_point = zero_points.data();
+  args.scale = use.scale.raw();
+  args.zero_point = use.zero_point.data<std::int32_t>();
   args.grad_scale = gradients.scale.raw();
   args.grad_zero_point = gradients.zero_point.raw();
-  plan.run(nullptr, workspace.raw(), args);
+  plan.run(on_cpu ? nullptr : cuda_queue(device).stream, workspace.raw(), args);
   return gradients;
 }
 
@@ -91,9 +91,10 @@ class LearnedQuantizerFunction : public Function {
     if (grad_output.size() == 0) return grads;
     const ParameterGradients own = parameter_gradients(use_, values_(), grad_output);
     grads[1] = own.scale;
-    for (std::size_t c = 0; c < use_.scales.size(); ++c) {
-      grads[1].data<float>()[c] *= std::min(1.0F, use_.scales[c] / use_.initial[c]);
-    }
+    on_device(own.scale.device(), [&](auto&... queue) {
+      kernels::chain_latent_gradient(queue..., own.scale.size(), use_.scale.data<float>(),
+                                     use_.initial.data<float>(), own.scale.data<float>());
+    });
     if (grads.size() > 2) grads[2] = own.zero_point;
     return grads;
   }
@@ -104,12 +105,6 @@ class LearnedQuantizerFunction : public Function {
 };
 
 }  // namespace
-
-float scale_of_latent(float latent, float initial, float floor, kernels::CodeRange range) {
-  const double s0 = initial;
-  const double scale = latent >= initial ? latent : s0 * std::exp((latent - s0) / s0);
-  return kernels::bounded_scale<float>(std::max<double>(scale, floor), range.qmax - range.qmin);
-}
 
 Variable record_learned(Variable output, const Variable& input, Tensor mask,
                         std::function<Tensor()> values, LearnedUse use, const Variable& scale,

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vectorize.h"
+#include "kernels/histogram_bin.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -20,21 +21,13 @@ constexpr std::int64_t kCopies = 4;
 constexpr std::int64_t kMostCopiedBins = 4096;
 constexpr std::int64_t kCounterLimit = std::int64_t{1} << 31;
 
-// The bins of count elements; a non-finite element has the extra bin `bins`. Scaling by a power of
-// two is exact unless it underflows; floor then still has to see the sign.
+// The bins of count elements; a non-finite element has the extra bin `bins`.
 template <typename T>
 void find_bins(const HistogramGrid& grid, T inverse_width, std::int64_t count, const T* x,
                std::int32_t* bin) {
   const std::int32_t bins = static_cast<std::int32_t>(grid.bins);
-  const std::int32_t half = bins / 2;
   STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T value = x[i];
-    const bool finite = std::abs(value) <= std::numeric_limits<T>::max();
-    const T scaled = std::floor((finite ? value : T(0)) * inverse_width);
-    const T floor = value < T(0) && scaled > T(-1) ? T(-1) : scaled;
-    bin[i] = finite ? static_cast<std::int32_t>(floor) + half : bins;
-  }
+  for (std::int64_t i = 0; i < count; ++i) bin[i] = histogram_bin(x[i], inverse_width, bins);
 }
 
 // Counts of one thread's part: kCopies tables of bins + 1 counters when these are small.
@@ -92,10 +85,10 @@ int histogram_exponent(double amax, std::int64_t bins) {
 }
 
 template <typename T>
-std::int64_t histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
-                                  std::uint64_t* counts) {
-  const T inverse_width = std::ldexp(T(1), -grid.exponent);
-  std::int64_t non_finite = 0;
+void histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
+                          std::uint64_t* counts, std::int64_t* non_finite) {
+  const T inverse_width = histogram_inverse_width<T>(grid);
+  std::int64_t skipped = 0;
   std::mutex mutex;
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
     PartialCounts partial(grid.bins);
@@ -109,10 +102,10 @@ std::int64_t histogram_accumulate(const HistogramGrid& grid, std::int64_t n, con
       }
       begin = stop;
       const std::lock_guard<std::mutex> lock(mutex);
-      non_finite += partial.flush(counts);
+      skipped += partial.flush(counts);
     }
   });
-  return non_finite;
+  if (non_finite != nullptr) *non_finite += skipped;
 }
 
 void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
@@ -132,9 +125,9 @@ void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
   }
 }
 
-template std::int64_t histogram_accumulate(const HistogramGrid&, std::int64_t, const float*,
-                                           std::uint64_t*);
-template std::int64_t histogram_accumulate(const HistogramGrid&, std::int64_t, const double*,
-                                           std::uint64_t*);
+template void histogram_accumulate(const HistogramGrid&, std::int64_t, const float*, std::uint64_t*,
+                                   std::int64_t*);
+template void histogram_accumulate(const HistogramGrid&, std::int64_t, const double*,
+                                   std::uint64_t*, std::int64_t*);
 
 }  // namespace steelyard::kernels

@@ -11,21 +11,13 @@
 #include "kernels/cpu/onednn/integer.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vectorize.h"
+#include "kernels/integer_terms.h"
 #include "kernels/matmul.h"
 
 namespace steelyard::kernels {
 namespace {
 
 constexpr std::int64_t kGrain = 16384;
-
-// |q_x - z| <= 255 and |w| <= 128: below this many terms no partial sum leaves int32.
-void check_terms(const char* op, std::int64_t terms) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() / (255 * 128);
-  if (terms <= kMost) return;
-  throw std::invalid_argument(std::string("[") + op + "] expected at most " +
-                              std::to_string(kMost) + " products per sum (int32), got " +
-                              std::to_string(terms));
-}
 
 // True where every sum of `outputs` rows of w is exact in float32 whatever the order of addition:
 // max|q_x - z| * sum_k|w_ok| < 2^24 for each row.
@@ -87,12 +79,16 @@ void float_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero_p
 
 template <typename Code>
 void integer_matmul(Backend backend, std::int64_t m, std::int64_t n, std::int64_t k, const Code* x,
-                    std::int32_t x_zero_point, const std::int8_t* w, std::int32_t* acc) {
-  check_terms("integer_matmul", k);
+                    const std::int32_t* zero_point, const std::int8_t* w, std::int32_t* acc,
+                    std::int64_t largest) {
+  check_terms("integer_matmul", k, largest);
   if (m == 0 || n == 0) return;
   if (k == 0) {
     std::fill(acc, acc + m * n, 0);
-  } else if (backend == Backend::kOneDnn && onednn::has_exact_int8()) {
+    return;
+  }
+  const std::int32_t x_zero_point = *zero_point;
+  if (backend == Backend::kOneDnn && onednn::has_exact_int8()) {
     onednn::integer_matmul(m, n, k, x, x_zero_point, w, acc);
   } else if (backend == Backend::kOneDnn && is_exact_in_float<Code>(n, k, x_zero_point, w)) {
     float_matmul(m, n, k, x, x_zero_point, w, acc);
@@ -103,10 +99,12 @@ void integer_matmul(Backend backend, std::int64_t m, std::int64_t n, std::int64_
 
 template <typename Code>
 void integer_conv2d(Backend backend, const Conv2dShape& shape, const Code* x,
-                    std::int32_t x_zero_point, const std::int8_t* w, std::int32_t* acc) {
+                    const std::int32_t* zero_point, const std::int8_t* w, std::int32_t* acc,
+                    std::int64_t largest) {
   const std::int64_t terms = shape.in_channels_per_group() * shape.kernel_h * shape.kernel_w;
-  check_terms("integer_conv2d", terms);
+  check_terms("integer_conv2d", terms, largest);
   if (shape.output_size() == 0) return;
+  const std::int32_t x_zero_point = *zero_point;
   if (backend == Backend::kOneDnn && onednn::has_exact_int8()) {
     onednn::integer_conv2d(shape, x, x_zero_point, w, acc);
   } else if (reference::is_depthwise(shape)) {
@@ -119,13 +117,32 @@ void integer_conv2d(Backend backend, const Conv2dShape& shape, const Code* x,
   }
 }
 
-template void integer_matmul(Backend, std::int64_t, std::int64_t, std::int64_t, const std::int8_t*,
-                             std::int32_t, const std::int8_t*, std::int32_t*);
-template void integer_matmul(Backend, std::int64_t, std::int64_t, std::int64_t, const std::uint8_t*,
-                             std::int32_t, const std::int8_t*, std::int32_t*);
-template void integer_conv2d(Backend, const Conv2dShape&, const std::int8_t*, std::int32_t,
-                             const std::int8_t*, std::int32_t*);
-template void integer_conv2d(Backend, const Conv2dShape&, const std::uint8_t*, std::int32_t,
-                             const std::int8_t*, std::int32_t*);
+template <typename Code>
+void integer_matmul(std::int64_t m, std::int64_t n, std::int64_t k, const Code* x,
+                    const std::int32_t* x_zero_point, const std::int8_t* w, std::int32_t* acc,
+                    std::int64_t largest) {
+  integer_matmul(default_backend(), m, n, k, x, x_zero_point, w, acc, largest);
+}
+
+template <typename Code>
+void integer_conv2d(const Conv2dShape& shape, const Code* x, const std::int32_t* x_zero_point,
+                    const std::int8_t* w, std::int32_t* acc, std::int64_t largest) {
+  integer_conv2d(default_backend(), shape, x, x_zero_point, w, acc, largest);
+}
+
+#define STEELYARD_INSTANTIATE(Code)                                                            \
+  template void integer_matmul(Backend, std::int64_t, std::int64_t, std::int64_t, const Code*, \
+                               const std::int32_t*, const std::int8_t*, std::int32_t*,         \
+                               std::int64_t);                                                  \
+  template void integer_conv2d(Backend, const Conv2dShape&, const Code*, const std::int32_t*,  \
+                               const std::int8_t*, std::int32_t*, std::int64_t);               \
+  template void integer_matmul(std::int64_t, std::int64_t, std::int64_t, const Code*,          \
+                               const std::int32_t*, const std::int8_t*, std::int32_t*,         \
+                               std::int64_t);                                                  \
+  template void integer_conv2d(const Conv2dShape&, const Code*, const std::int32_t*,           \
+                               const std::int8_t*, std::int32_t*, std::int64_t);
+STEELYARD_INSTANTIATE(std::int8_t)
+STEELYARD_INSTANTIATE(std::uint8_t)
+#undef STEELYARD_INSTANTIATE
 
 }  // namespace steelyard::kernels

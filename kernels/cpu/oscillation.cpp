@@ -1,13 +1,12 @@
 #include "kernels/oscillation.h"
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/oscillation_rules.h"
 
 namespace steelyard::kernels {
 namespace {
 
 constexpr std::int64_t kGrain = 16384;  // weights per thread that pay for waking it
-
-int sign(int value) { return (value > 0) - (value < 0); }
 
 // f(i, channel of i) for every element.
 template <typename F>
@@ -34,27 +33,19 @@ void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (state.frozen[i] != 0) continue;
-      const int change = sign(codes[i] - state.code[i]);
-      const float flip = change * state.direction[i] < 0 ? 1.0F : 0.0F;
-      if (change != 0) state.direction[i] = static_cast<std::int8_t>(change);
-      state.frequency[i] += momentum * (flip - state.frequency[i]);
-      state.mean_code[i] += momentum * (static_cast<float>(codes[i]) - state.mean_code[i]);
-      state.frozen[i] = state.frequency[i] > freeze_above;
-      state.code[i] = state.frozen[i] != 0
-                          ? static_cast<std::int8_t>(round_half_even(state.mean_code[i]))
-                          : codes[i];
+      track_oscillation(codes[i], momentum, freeze_above, state.code[i], state.direction[i],
+                        state.frequency[i], state.mean_code[i], state.frozen[i]);
     }
   });
 }
 
-OscillationCount count_oscillations(std::int64_t n, float frequency,
-                                    const OscillationState& state) {
-  OscillationCount count;
+void count_oscillations(std::int64_t n, float frequency, const OscillationState& state,
+                        std::int64_t* counts) {
+  counts[0] = counts[1] = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    count.frozen += state.frozen[i];
-    count.oscillating += state.frozen[i] == 0 && state.frequency[i] > frequency;
+    counts[0] += state.frozen[i];
+    counts[1] += state.frozen[i] == 0 && state.frequency[i] > frequency;
   }
-  return count;
 }
 
 template <typename T>
@@ -62,10 +53,7 @@ void add_damping_gradient(const ChannelLayout& layout, CodeRange range, double l
                           const T* scale, const std::int8_t* codes, T* grad) {
   const T factor = T(2 * lambda);
   for_each_element(layout, [&](std::int64_t i, std::int64_t channel) {
-    const T s = scale[channel];
-    if (x[i] >= s * T(range.qmin) && x[i] <= s * T(range.qmax)) {
-      grad[i] += factor * (x[i] - dequantize_code(T(codes[i]), T(0), s));
-    }
+    grad[i] = damped(grad[i], factor, x[i], scale[channel], codes[i], range);
   });
 }
 

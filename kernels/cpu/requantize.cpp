@@ -7,62 +7,20 @@
 #include "kernels/cpu/mask.h"
 #include "kernels/cpu/set_runs.h"
 #include "kernels/cpu/vectorize.h"
-#include "kernels/integer.h"
+#include "kernels/requantization.h"
 
 namespace steelyard::kernels {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The open interval on which an activation is the identity; it clamps to its ends.
-struct LinearPart {
-  float lower;
-  float upper;
-
-  float clamp(float value) const { return clamp_keeping_nan(value, lower, upper); }
-  bool contains(float value) const { return (value > lower) & (value < upper); }
-};
-
-LinearPart linear_part(Activation activation) {
-  switch (activation) {
-    case Activation::kRelu:
-      return {0.0F, kInfinity};
-    case Activation::kRelu6:
-      return {0.0F, 6.0F};
-    case Activation::kNone:
-      break;
-  }
-  return {-kInfinity, kInfinity};
-}
-
-// The output's quantization: its own range decides the mask, the narrower range of the activation's
-// values (relu: from the code of 0) clamps the codes.
-struct OutputCodes {
-  Affine<float> full;
-  Affine<float> clamped;
-  LinearPart linear;
-
-  std::int32_t code(float unclamped) const { return to_integer_code(unclamped, clamped); }
-  std::uint8_t passes(float unclamped, float real) const {
-    return code_is_inside(unclamped, full) && linear.contains(real) ? 1 : 0;
-  }
-};
-
-OutputCodes output_codes(Activation activation, float scale, std::int32_t zero_point,
-                         CodeRange range) {
-  const LinearPart linear = linear_part(activation);
-  const Affine<float> full = make_affine(range, scale, zero_point);
-  const CodeRange narrowed = activation_code_range(activation, range, scale, zero_point);
-  return {full, make_affine(narrowed, scale, zero_point), linear};
-}
-
 // Bias, product scale and multiplier of each accumulator of a tile of rows.
 struct TiledChannels {
-  explicit TiledChannels(const Requantize& op)
+  TiledChannels(const Requantize& op, const std::int32_t* bias_codes, const float* scales)
       : plan(RunPlan::tiles_of_rows(op.rows, op.channels)),
         bias(static_cast<std::size_t>(plan.tile()), 0),
-        product_scale(tile_values<float>(plan, op.product_scale)) {
-    if (op.bias != nullptr) bias = tile_values<std::int32_t>(plan, op.bias);
+        product_scale(tile_values<float>(plan, scales)) {
+    if (bias_codes != nullptr) bias = tile_values<std::int32_t>(plan, bias_codes);
   }
 
   RunPlan plan;
@@ -88,26 +46,8 @@ void requantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t*
     const std::int32_t sum = acc[i] + bias[i];
     const float code = requantized_code(sum, multiplier[i], out.full.zero_point);
     codes[i] = static_cast<Code>(out.code(code));
-    passes[i] = out.passes(code, dequantize_sum(sum, product_scale[i]));
+    passes[i] = out.passes(code, dequantize_sum(sum, product_scale[i])) ? 1 : 0;
   }
-}
-
-// One operand of a quantized sum, as floats.
-struct AddOperand {
-  explicit AddOperand(QuantizedOperand params)
-      : scale(params.scale), zero_point(static_cast<float>(params.zero_point)) {}
-  float scale;
-  float zero_point;
-};
-
-template <typename Code>
-constexpr float lowest() {
-  return static_cast<float>(std::numeric_limits<Code>::min());
-}
-
-float real_sum(float a, const AddOperand& of_a, float b, const AddOperand& of_b) {
-  return dequantize_code(a, of_a.zero_point, of_a.scale) +
-         dequantize_code(b, of_b.zero_point, of_b.scale);
 }
 
 template <typename CodeA, typename CodeB, typename CodeY>
@@ -119,7 +59,7 @@ void add_run(std::int64_t n, const CodeA* a, AddOperand of_a, const CodeB* b, Ad
     const float code_b = static_cast<float>(b[i]);
     const float code = requantized_add_code(code_a, code_b, add);
     codes[i] = static_cast<CodeY>(out.code(code));
-    passes[i] = out.passes(code, real_sum(code_a, of_a, code_b, of_b));
+    passes[i] = out.passes(code, real_sum(code_a, of_a, code_b, of_b)) ? 1 : 0;
   }
 }
 
@@ -144,16 +84,11 @@ struct SumExtremes {
   std::vector<std::int32_t> hi;
 };
 
-template <typename Code>
-void add_pixel(std::int64_t channels, const Code* x, std::int32_t zero_point, std::int32_t* sums) {
-  STEELYARD_VECTORIZE
-  for (std::int64_t c = 0; c < channels; ++c) sums[c] += x[c] - zero_point;
-}
-
 }  // namespace
 
-void dequantize_accumulators(const Requantize& op, const std::int32_t* acc, float* out) {
-  const TiledChannels tiled(op);
+void dequantize_accumulators(const Requantize& op, const std::int32_t* acc,
+                             const std::int32_t* bias, const float* product_scale, float* out) {
+  const TiledChannels tiled(op, bias, product_scale);
   const LinearPart linear = linear_part(op.activation);
   parallel_blocks(op.rows * op.channels, [&](std::int64_t begin, std::int64_t end) {
     tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
@@ -164,8 +99,10 @@ void dequantize_accumulators(const Requantize& op, const std::int32_t* acc, floa
   });
 }
 
-void accumulator_min_max(const Requantize& op, const std::int32_t* acc, float* lo, float* hi) {
-  const TiledChannels tiled(op);
+void accumulator_min_max(const Requantize& op, const std::int32_t* acc, const std::int32_t* bias,
+                         const float* product_scale, float* lo, float* hi,
+                         std::int64_t* non_finite) {
+  const TiledChannels tiled(op, bias, product_scale);
   const LinearPart linear = linear_part(op.activation);
   const RunPlan& plan = tiled.plan;
   SumExtremes total(plan.tile());
@@ -179,24 +116,30 @@ void accumulator_min_max(const Requantize& op, const std::int32_t* acc, float* l
                  const std::lock_guard<std::mutex> lock(mutex);
                  total.take(0, plan.tile(), part.lo.data(), part.hi.data());
                });
-  *lo = kInfinity;
-  *hi = -kInfinity;
+  RealExtremes real;
   for (std::int64_t slot = 0; slot < plan.tile(); ++slot) {
     if (total.lo[slot] > total.hi[slot]) continue;  // a slot beyond the last row
     const float scale = tiled.product_scale[slot];
-    *lo = std::min(*lo, linear.clamp(dequantize_sum(total.lo[slot] + tiled.bias[slot], scale)));
-    *hi = std::max(*hi, linear.clamp(dequantize_sum(total.hi[slot] + tiled.bias[slot], scale)));
+    real.take(linear.clamp(dequantize_sum(total.lo[slot] + tiled.bias[slot], scale)));
+    real.take(linear.clamp(dequantize_sum(total.hi[slot] + tiled.bias[slot], scale)));
   }
+  if (!real.finite()) {
+    if (op.rows * op.channels > 0) ++*non_finite;
+    real = RealExtremes();
+  }
+  *lo = real.lo;
+  *hi = real.hi;
 }
 
 template <typename Code>
-void requantize(const Requantize& op, const std::int32_t* acc, float scale, std::int32_t zero_point,
+void requantize(const Requantize& op, const std::int32_t* acc, const std::int32_t* bias,
+                const float* product_scale, const float* scale, const std::int32_t* zero_point,
                 CodeRange range, Code* codes, std::uint8_t* mask) {
-  const TiledChannels tiled(op);
-  const OutputCodes output = output_codes(op.activation, scale, zero_point, range);
+  const TiledChannels tiled(op, bias, product_scale);
+  const OutputCodes output = output_codes(op.activation, *scale, *zero_point, range);
   std::vector<float> multiplier(tiled.product_scale.size());
   for (std::size_t i = 0; i < multiplier.size(); ++i) {
-    multiplier[i] = requantize_multiplier(tiled.product_scale[i], scale);
+    multiplier[i] = requantize_multiplier(tiled.product_scale[i], *scale);
   }
   parallel_blocks(op.rows * op.channels, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
@@ -211,76 +154,90 @@ void requantize(const Requantize& op, const std::int32_t* acc, float scale, std:
 }
 
 template <typename CodeA, typename CodeB, typename CodeY>
-void requantize_add(std::int64_t n, Activation activation, const CodeA* a,
-                    QuantizedOperand a_params, const CodeB* b, QuantizedOperand b_params,
-                    float scale, std::int32_t zero_point, CodeRange range, CodeY* codes,
+void requantize_add(std::int64_t n, Activation activation, const CodeA* a, QuantizedOperand of_a,
+                    const CodeB* b, QuantizedOperand of_b, const float* scale,
+                    const std::int32_t* zero_point, CodeRange range, CodeY* codes,
                     std::uint8_t* mask) {
-  const AddOperand of_a(a_params);
-  const AddOperand of_b(b_params);
-  const OutputCodes output = output_codes(activation, scale, zero_point, range);
-  const AddRequantizer add = make_add_requantizer({of_a.scale, of_a.zero_point, lowest<CodeA>()},
-                                                  {of_b.scale, of_b.zero_point, lowest<CodeB>()},
-                                                  {scale, output.full.zero_point, lowest<CodeY>()});
+  const AddOperand left = add_operand(of_a);
+  const AddOperand right = add_operand(of_b);
+  const OutputCodes output = output_codes(activation, *scale, *zero_point, range);
+  const AddRequantizer add = add_requantizer<CodeA, CodeB, CodeY>(left, right, output.full);
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
-    add_run(end - begin, a + begin, of_a, b + begin, of_b, add, output, codes + begin, passes);
+    add_run(end - begin, a + begin, left, b + begin, right, add, output, codes + begin, passes);
     if (mask != nullptr) pack_flags(passes, end - begin, mask + begin / 8);
   });
 }
 
 template <typename CodeA, typename CodeB>
-void dequantize_add(std::int64_t n, Activation activation, const CodeA* a,
-                    QuantizedOperand a_params, const CodeB* b, QuantizedOperand b_params,
-                    float* out) {
-  const AddOperand of_a(a_params);
-  const AddOperand of_b(b_params);
+void dequantize_add(std::int64_t n, Activation activation, const CodeA* a, QuantizedOperand of_a,
+                    const CodeB* b, QuantizedOperand of_b, float* out) {
+  const AddOperand left = add_operand(of_a);
+  const AddOperand right = add_operand(of_b);
   const LinearPart linear = linear_part(activation);
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
     STEELYARD_VECTORIZE
     for (std::int64_t i = begin; i < end; ++i) {
       out[i] =
-          linear.clamp(real_sum(static_cast<float>(a[i]), of_a, static_cast<float>(b[i]), of_b));
+          linear.clamp(real_sum(static_cast<float>(a[i]), left, static_cast<float>(b[i]), right));
     }
   });
 }
 
-template void requantize(const Requantize&, const std::int32_t*, float, std::int32_t, CodeRange,
-                         std::int8_t*, std::uint8_t*);
-template void requantize(const Requantize&, const std::int32_t*, float, std::int32_t, CodeRange,
-                         std::uint8_t*, std::uint8_t*);
+template <typename Code>
+void activate_codes(std::int64_t n, Activation activation, const Code* x, const float* scale,
+                    const std::int32_t* zero_point, CodeRange range, Code* codes,
+                    std::uint8_t* mask) {
+  const CodeRange left = activation_code_range(activation, range, *scale, *zero_point);
+  parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t passes[kBlockElements];
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int32_t code = x[i];
+      passes[i - begin] = code_is_linear(code, activation, left) ? 1 : 0;
+      codes[i] = static_cast<Code>(clamp_keeping_nan(code, left.qmin, left.qmax));
+    }
+    if (mask != nullptr) pack_flags(passes, end - begin, mask + begin / 8);
+  });
+}
 
-template void dequantize_add(std::int64_t, Activation, const std::int8_t*, QuantizedOperand,
-                             const std::int8_t*, QuantizedOperand, float*);
-template void dequantize_add(std::int64_t, Activation, const std::int8_t*, QuantizedOperand,
-                             const std::uint8_t*, QuantizedOperand, float*);
-template void dequantize_add(std::int64_t, Activation, const std::uint8_t*, QuantizedOperand,
-                             const std::int8_t*, QuantizedOperand, float*);
-template void dequantize_add(std::int64_t, Activation, const std::uint8_t*, QuantizedOperand,
-                             const std::uint8_t*, QuantizedOperand, float*);
+template <typename Code>
+void drop_codes(std::int64_t n, const std::uint8_t* mask, const Code* x,
+                const std::int32_t* zero_point, Code* codes) {
+  const Code zero = static_cast<Code>(*zero_point);
+  parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t keeps[kBlockElements];
+    unpack_flags(mask + begin / 8, end - begin, keeps);
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = begin; i < end; ++i) codes[i] = keeps[i - begin] != 0 ? x[i] : zero;
+  });
+}
 
-template void requantize_add(std::int64_t, Activation, const std::int8_t*, QuantizedOperand,
-                             const std::int8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::int8_t*, std::uint8_t*);
-template void requantize_add(std::int64_t, Activation, const std::int8_t*, QuantizedOperand,
-                             const std::int8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::uint8_t*, std::uint8_t*);
-template void requantize_add(std::int64_t, Activation, const std::int8_t*, QuantizedOperand,
-                             const std::uint8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::int8_t*, std::uint8_t*);
-template void requantize_add(std::int64_t, Activation, const std::int8_t*, QuantizedOperand,
-                             const std::uint8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::uint8_t*, std::uint8_t*);
-template void requantize_add(std::int64_t, Activation, const std::uint8_t*, QuantizedOperand,
-                             const std::int8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::int8_t*, std::uint8_t*);
-template void requantize_add(std::int64_t, Activation, const std::uint8_t*, QuantizedOperand,
-                             const std::int8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::uint8_t*, std::uint8_t*);
-template void requantize_add(std::int64_t, Activation, const std::uint8_t*, QuantizedOperand,
-                             const std::uint8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::int8_t*, std::uint8_t*);
-template void requantize_add(std::int64_t, Activation, const std::uint8_t*, QuantizedOperand,
-                             const std::uint8_t*, QuantizedOperand, float, std::int32_t, CodeRange,
-                             std::uint8_t*, std::uint8_t*);
+#define STEELYARD_INSTANTIATE(Code)                                                             \
+  template void requantize(const Requantize&, const std::int32_t*, const std::int32_t*,         \
+                           const float*, const float*, const std::int32_t*, CodeRange, Code*,   \
+                           std::uint8_t*);                                                      \
+  template void activate_codes(std::int64_t, Activation, const Code*, const float*,             \
+                               const std::int32_t*, CodeRange, Code*, std::uint8_t*);           \
+  template void drop_codes(std::int64_t, const std::uint8_t*, const Code*, const std::int32_t*, \
+                           Code*);
+STEELYARD_INSTANTIATE(std::int8_t)
+STEELYARD_INSTANTIATE(std::uint8_t)
+#undef STEELYARD_INSTANTIATE
+
+#define STEELYARD_INSTANTIATE(CodeA, CodeB)                                                       \
+  template void dequantize_add(std::int64_t, Activation, const CodeA*, QuantizedOperand,          \
+                               const CodeB*, QuantizedOperand, float*);                           \
+  template void requantize_add(std::int64_t, Activation, const CodeA*, QuantizedOperand,          \
+                               const CodeB*, QuantizedOperand, const float*, const std::int32_t*, \
+                               CodeRange, std::int8_t*, std::uint8_t*);                           \
+  template void requantize_add(std::int64_t, Activation, const CodeA*, QuantizedOperand,          \
+                               const CodeB*, QuantizedOperand, const float*, const std::int32_t*, \
+                               CodeRange, std::uint8_t*, std::uint8_t*);
+STEELYARD_INSTANTIATE(std::int8_t, std::int8_t)
+STEELYARD_INSTANTIATE(std::int8_t, std::uint8_t)
+STEELYARD_INSTANTIATE(std::uint8_t, std::int8_t)
+STEELYARD_INSTANTIATE(std::uint8_t, std::uint8_t)
+#undef STEELYARD_INSTANTIATE
 
 }  // namespace steelyard::kernels

@@ -55,6 +55,41 @@ inline bool is_aligned(const void* p, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
+// Up to eight neighbours from or to registers: at once where there are eight and they lie on 16
+// bytes (8 for codes). `local` is an array of eight, aligned to 16 bytes.
+template <typename T>
+__device__ void load_span(const T* from, int count, T* local) {
+  if (count == kEight && reinterpret_cast<std::uintptr_t>(from) % 16 == 0 && sizeof(T) > 1) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
+      reinterpret_cast<uint4*>(local)[i] = reinterpret_cast<const uint4*>(from)[i];
+    }
+  } else if (count == kEight && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
+      reinterpret_cast<uint2*>(local)[i] = reinterpret_cast<const uint2*>(from)[i];
+    }
+  } else {
+    for (int i = 0; i < count; ++i) local[i] = from[i];
+  }
+}
+template <typename T>
+__device__ void store_span(const T* local, int count, T* to) {
+  if (count == kEight && reinterpret_cast<std::uintptr_t>(to) % 16 == 0 && sizeof(T) > 1) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
+      reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(local)[i];
+    }
+  } else if (count == kEight && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
+      reinterpret_cast<uint2*>(to)[i] = reinterpret_cast<const uint2*>(local)[i];
+    }
+  } else {
+    for (int i = 0; i < count; ++i) to[i] = local[i];
+  }
+}
+
 // An array of values with the way to reach it: one at a time, or, where it is `wide` (dense and
 // aligned), eight by accesses of 16 bytes.
 template <typename V>

@@ -1,14 +1,11 @@
 // Quantization with a scale that the call itself, or a moving average of calls, decides. Switches,
 // averages and scales stay on the device: every call launches the same kernels.
-//
-// Extremes are gathered by atomic minima and maxima of integers that order like the floats, so the
-// order in which blocks arrive does not show.
 #include "kernels/cuda/quant_statistics.h"
 
-#include <cmath>
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cuda/extremes.h"
 #include "kernels/cuda/quant_cuda.h"
 #include "kernels/cuda/quant_forward.h"
 #include "kernels/qparams.h"
@@ -16,143 +13,6 @@
 namespace steelyard::kernels {
 namespace cuda {
 namespace {
-
-// Signed integers in the order of the finite floats and infinities; -0 comes before +0.
-template <typename T>
-struct Ordered;
-template <>
-struct Ordered<float> {
-  using Key = int;
-  static constexpr Key kSignless = 0x7FFFFFFF;
-};
-template <>
-struct Ordered<double> {
-  using Key = long long;
-  static constexpr Key kSignless = 0x7FFFFFFFFFFFFFFFLL;
-};
-template <typename T>
-using Key = typename Ordered<T>::Key;
-
-template <typename T>
-__device__ Key<T> to_key(T value) {
-  const Key<T> bits = bits_as<Key<T>>(value);
-  return bits >= 0 ? bits : bits ^ Ordered<T>::kSignless;
-}
-
-template <typename T>
-__device__ T from_key(Key<T> key) {
-  return bits_as<T>(key >= 0 ? key : key ^ Ordered<T>::kSignless);
-}
-
-template <typename T>
-__device__ constexpr T infinity() {
-  return static_cast<T>(INFINITY);
-}
-
-// One call's extremes, a slot per set.
-template <typename T>
-struct Seen {
-  Key<T>* lo;
-  Key<T>* hi;
-  unsigned long long* skipped;
-};
-
-template <typename T>
-Seen<T> seen_in(void* workspace, std::int64_t sets) {
-  auto* skipped = static_cast<unsigned long long*>(workspace);
-  auto* lo = reinterpret_cast<Key<T>*>(skipped + sets);
-  return {lo, lo + sets, skipped};
-}
-
-template <typename T>
-struct Extremes {
-  T lo = infinity<T>();
-  T hi = -infinity<T>();
-  unsigned skipped = 0;
-
-  __device__ void take(T value) {
-    const bool finite = value - value == T(0);
-    lo = finite && value < lo ? value : lo;
-    hi = finite && value > hi ? value : hi;
-    skipped += finite ? 0U : 1U;
-  }
-};
-
-// Memory is touched only where it would change.
-template <typename T>
-__device__ void fold(const Extremes<T>& part, std::int64_t set, const Seen<T>& seen) {
-  const Key<T> lo = to_key(part.lo);
-  const Key<T> hi = to_key(part.hi);
-  if (lo < seen.lo[set]) atomicMin(seen.lo + set, lo);
-  if (hi > seen.hi[set]) atomicMax(seen.hi + set, hi);
-  if (part.skipped != 0) atomicAdd(seen.skipped + set, part.skipped);
-}
-
-// Every thread of the warp calls it with the extremes of its elements, all of one set: lanes that
-// agree on the set meet first.
-template <typename T>
-__device__ void fold_by_warp(const Sets& sets, const Span& span, Extremes<T> part,
-                             const Seen<T>& seen) {
-  constexpr unsigned kAll = 0xFFFFFFFFU;
-  const std::int64_t set = span.count > 0 ? sets.of(span.first) : -1;
-  const std::int64_t first = __shfl_sync(kAll, set, 0);
-  if (__all_sync(kAll, set == first || set < 0) == 0) {
-    if (set >= 0) fold(part, set, seen);
-    return;
-  }
-#pragma unroll 1
-  for (int half = 16; half > 0; half /= 2) {
-    const T lo = __shfl_down_sync(kAll, part.lo, half);
-    const T hi = __shfl_down_sync(kAll, part.hi, half);
-    part.lo = lo < part.lo ? lo : part.lo;
-    part.hi = hi > part.hi ? hi : part.hi;
-    part.skipped += __shfl_down_sync(kAll, part.skipped, half);
-  }
-  if (threadIdx.x % 32 == 0 && set >= 0) fold(part, set, seen);
-}
-
-// Every thread of the warp calls it. `eight` holds the span's values where they were loaded
-// already, else it is null.
-template <typename V>
-__device__ void observe_span(const ValueArray<V>& x, const Sets& sets, const Span& span,
-                             const ComputeType<V>* eight, const Seen<ComputeType<V>>& seen) {
-  using T = ComputeType<V>;
-  Extremes<T> part;
-  if (eight != nullptr) {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) part.take(eight[i]);
-  } else {
-#pragma unroll 1
-    for (int i = 0; i < span.count; ++i) {
-      part.take(x.get(span.first + i));
-      if (sets.eight_share) continue;
-      fold(part, sets.of(span.first + i), seen);
-      part = Extremes<T>();
-    }
-  }
-  if (sets.eight_share) fold_by_warp(sets, span, part, seen);
-}
-
-template <typename T>
-__global__ void clear_kernel(Seen<T> seen, std::int64_t sets) {
-  const std::int64_t set = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (set >= sets) return;
-  seen.lo[set] = to_key(infinity<T>());
-  seen.hi[set] = to_key(-infinity<T>());
-  seen.skipped[set] = 0;
-}
-
-template <typename V>
-__global__ void __launch_bounds__(kThreads)
-    observe_kernel(ValueArray<V> x, std::int64_t elements, Sets sets, const std::uint8_t* observing,
-                   Seen<ComputeType<V>> seen) {
-  if (!is_on(observing)) return;
-  const Span span = span_of(blockIdx.x, elements);
-  ComputeType<V> values[kEight];
-  const bool plain = x.wide && sets.eight_share && span.count == kEight;
-  if (plain) x.load_eight(span.first, values);
-  observe_span(x, sets, span, plain ? values : nullptr, seen);
-}
 
 // Quantizes with the scale of earlier calls while it observes.
 template <typename V>

@@ -27,17 +27,27 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/activation.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/convert.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/counter.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/dropout.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/embedding.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/integer.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/integer_pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/layer_norm.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/norm.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/norm_fold.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/optimizer_step.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/oscillation.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/quantizer_state.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/reduce.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/requantize.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu)
@@ -61,4 +71,15 @@ steelyard_add_tests(quant_plan_emulated_test
     quant_host_memory.cpp
     $<TARGET_OBJECTS:emulated_kernels>
   DEPENDS steelyard::kernels cuda_emulation
+  LABELS once)
+
+steelyard_add_tests(quantized_layer_emulated_test
+  SOURCES
+    ${quantized_layer_tests}
+    quant_cuda_memory.cpp
+    quant_device_emulated.cpp
+    $<TARGET_OBJECTS:emulated_kernels>
+    $<TARGET_OBJECTS:emulated_gpu>
+  DEPENDS steelyard::kernels cuda_emulation
+  PREFIX emulated.
   LABELS once)

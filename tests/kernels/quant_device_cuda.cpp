@@ -9,14 +9,6 @@ namespace steelyard::kernels::test {
 
 bool is_emulated() { return false; }
 DeviceType device() { return DeviceType::kCuda; }
-void* allocate(std::size_t bytes) { return cuda_allocate(bytes); }
-void release(void* memory) { cuda_release(memory); }
-void copy_to_device(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) cuda_copy_to_device({}, to, from, bytes);
-}
-void copy_to_host(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) cuda_copy_to_host({}, to, from, bytes);
-}
 void for_each_order(const std::function<void()>& body) { body(); }
 
 }  // namespace steelyard::kernels::test

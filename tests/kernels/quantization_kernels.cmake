@@ -8,6 +8,7 @@ steelyard_add_tests(quantization_kernels_test
     fake_quantize_test.cpp
     oscillation_test.cpp
     quantization_params_test.cpp
+    quantizer_state_test.cpp
     range_test.cpp
     requantize_test.cpp
     value_type_test.cpp
@@ -24,6 +25,11 @@ steelyard_add_tests(quant_plan_test
   SOURCES ${quant_plan_tests} quant_device_cpu.cpp quant_host_memory.cpp
   DEPENDS steelyard::kernels
   LABELS once)
+
+# The kernels of quantized layers: CPU against GPU.
+set(quantized_layer_tests
+  quantizer_cpu_gpu_test.cpp
+  integer_cpu_gpu_test.cpp)  # last: it leaves the most memory behind
 
 # Every float pattern, one pair of parameters; STEELYARD_LONG_TESTS=1 in the environment takes more.
 steelyard_add_tests(fake_quantize_exhaustive_test
@@ -44,10 +50,12 @@ find_program(STEELYARD_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(STEELYARD_NVCC)
   foreach(source
       tests/kernels/affine_ptx.cu
+      kernels/cuda/fake_quantize.cu
       kernels/cuda/quant_backward.cu
       kernels/cuda/quant_forward.cu
       kernels/cuda/quant_parameter_gradients.cu
-      kernels/cuda/quant_statistics.cu)
+      kernels/cuda/quant_statistics.cu
+      kernels/cuda/quantizer_state.cu)
     cmake_path(GET source STEM stem)
     set(fused 0)
     if(stem STREQUAL "affine_ptx")
@@ -65,10 +73,17 @@ endif()
 # The same tests on a GPU, where the build has CUDA; without a device they are skipped.
 if(STEELYARD_HAVE_CUDA)
   add_executable(quant_plan_cuda_test ${quant_plan_tests} quant_cpu_gpu_test.cpp
-    quant_device_cuda.cpp)
+    quant_cuda_memory.cpp quant_device_cuda.cpp)
   target_link_libraries(quant_plan_cuda_test PRIVATE
     steelyard::kernels GTest::gmock steelyard_warnings)
   target_include_directories(quant_plan_cuda_test PRIVATE ${PROJECT_SOURCE_DIR})
   add_test(NAME gpu.quant_plan COMMAND quant_plan_cuda_test)
   set_tests_properties(gpu.quant_plan PROPERTIES SKIP_RETURN_CODE 77)
+  add_executable(quantized_layer_cuda_test ${quantized_layer_tests} quant_cuda_memory.cpp
+    quant_device_cuda.cpp)
+  target_link_libraries(quantized_layer_cuda_test PRIVATE
+    steelyard::kernels GTest::gmock steelyard_warnings)
+  target_include_directories(quantized_layer_cuda_test PRIVATE ${PROJECT_SOURCE_DIR})
+  add_test(NAME gpu.quantized_layer COMMAND quantized_layer_cuda_test)
+  set_tests_properties(gpu.quantized_layer PROPERTIES SKIP_RETURN_CODE 77)
 endif()

@@ -143,9 +143,10 @@ void check_histogram(const std::vector<T>& x, std::int64_t bins) {
     if (std::isfinite(value)) ++want[static_cast<std::size_t>(bin_of(grid, value))];
   }
   std::vector<std::uint64_t> counts(static_cast<std::size_t>(bins), 0);
-  EXPECT_EQ(
-      histogram_accumulate(grid, static_cast<std::int64_t>(x.size()), x.data(), counts.data()),
-      non_finite);
+  std::int64_t skipped = 7;
+  histogram_accumulate(grid, static_cast<std::int64_t>(x.size()), x.data(), counts.data(),
+                       &skipped);
+  EXPECT_EQ(skipped, 7 + non_finite);
   EXPECT_EQ(counts, want);
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}),
             x.size() - static_cast<std::size_t>(non_finite));
@@ -197,9 +198,10 @@ TEST(Histogram, GrowingEqualsCountingInTheWiderGrid) {
     HistogramGrid grid{histogram_exponent(amax, bins), bins};
     for (const int doublings : {0, 1, 2, 5, 40}) {
       std::vector<std::uint64_t> grown(static_cast<std::size_t>(bins), 0), direct = grown;
-      histogram_accumulate(grid, 5000, x.data(), grown.data());
+      histogram_accumulate(grid, 5000, x.data(), grown.data(), nullptr);
       histogram_grow(bins, doublings, grown.data());
-      histogram_accumulate({grid.exponent + doublings, bins}, 5000, x.data(), direct.data());
+      histogram_accumulate({grid.exponent + doublings, bins}, 5000, x.data(), direct.data(),
+                           nullptr);
       EXPECT_EQ(grown, direct) << bins << " bins, " << doublings << " doublings";
     }
   }

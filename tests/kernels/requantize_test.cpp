@@ -75,25 +75,26 @@ struct Accumulators {
       acc[i] = -bias[i % static_cast<std::size_t>(channels)];
     }
   }
-
-  Requantize op(Activation activation, bool with_bias) const {
-    return {rows, channels, with_bias ? bias.data() : nullptr, product_scale.data(), activation};
-  }
 };
 
 template <typename Code>
 void check_requantize(const Accumulators& a, Activation activation, bool with_bias, float scale,
                       int zero_point, CodeRange range) {
-  const Requantize op = a.op(activation, with_bias);
+  const Requantize op{a.rows, a.channels, activation};
+  const std::int32_t* bias = with_bias ? a.bias.data() : nullptr;
+  const float* scales = a.product_scale.data();
+  const std::int32_t zero = zero_point;
   const std::size_t n = a.acc.size();
   std::vector<Code> codes(n), codes_alone(n);
   std::vector<float> real(n);
   std::vector<std::uint8_t> mask((n + 7) / 8, 0xFF);
-  requantize(op, a.acc.data(), scale, zero_point, range, codes.data(), mask.data());
-  requantize(op, a.acc.data(), scale, zero_point, range, codes_alone.data(), nullptr);
-  dequantize_accumulators(op, a.acc.data(), real.data());
+  requantize(op, a.acc.data(), bias, scales, &scale, &zero, range, codes.data(), mask.data());
+  requantize(op, a.acc.data(), bias, scales, &scale, &zero, range, codes_alone.data(), nullptr);
+  dequantize_accumulators(op, a.acc.data(), bias, scales, real.data());
   float lo = 0, hi = 0;
-  accumulator_min_max(op, a.acc.data(), &lo, &hi);
+  std::int64_t non_finite = 0;
+  accumulator_min_max(op, a.acc.data(), bias, scales, &lo, &hi, &non_finite);
+  EXPECT_EQ(non_finite, 0);
   float want_lo = std::numeric_limits<float>::infinity(), want_hi = -want_lo;
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t c = i % static_cast<std::size_t>(a.channels);
@@ -136,9 +137,15 @@ TEST_P(RequantizeActivations, ProductsAgreeWithScalarLoops) {
   }
 }
 
+struct Grid {
+  float scale;
+  std::int32_t zero_point;
+  QuantizedOperand operand() const { return {&scale, &zero_point}; }
+};
+
 template <typename CodeA, typename CodeB, typename CodeY>
-void check_add(Activation activation, std::int64_t n, QuantizedOperand pa, QuantizedOperand pb,
-               float scale, int zero_point, CodeRange range) {
+void check_add(Activation activation, std::int64_t n, Grid pa, Grid pb, float scale, int zero_point,
+               CodeRange range) {
   std::mt19937 random(5);
   std::uniform_int_distribution<int> byte(0, 255);
   std::vector<CodeA> a(static_cast<std::size_t>(n));
@@ -152,9 +159,10 @@ void check_add(Activation activation, std::int64_t n, QuantizedOperand pa, Quant
   std::vector<CodeY> codes(a.size());
   std::vector<float> real(a.size());
   std::vector<std::uint8_t> mask((a.size() + 7) / 8, 0xFF);
-  requantize_add(n, activation, a.data(), pa, b.data(), pb, scale, zero_point, range, codes.data(),
-                 mask.data());
-  dequantize_add(n, activation, a.data(), pa, b.data(), pb, real.data());
+  const std::int32_t zero = zero_point;
+  requantize_add(n, activation, a.data(), pa.operand(), b.data(), pb.operand(), &scale, &zero,
+                 range, codes.data(), mask.data());
+  dequantize_add(n, activation, a.data(), pa.operand(), b.data(), pb.operand(), real.data());
   const float ra = pa.scale / scale;
   const float rb = pb.scale / scale;
   const float za = static_cast<float>(pa.zero_point);
@@ -201,8 +209,10 @@ TEST(Requantize, AnyNumberOfThreadsGivesTheSameCodes) {
   for (const int count : {1, 2, 3}) {
     set_num_threads(count);
     codes.emplace_back(a.acc.size());
-    requantize(a.op(Activation::kRelu, true), a.acc.data(), 0.03F, 5, {0, 255}, codes.back().data(),
-               nullptr);
+    const float scale = 0.03F;
+    const std::int32_t zero_point = 5;
+    requantize({a.rows, a.channels, Activation::kRelu}, a.acc.data(), a.bias.data(),
+               a.product_scale.data(), &scale, &zero_point, {0, 255}, codes.back().data(), nullptr);
   }
   set_num_threads(threads);
   EXPECT_EQ(codes[0], codes[1]);
@@ -222,7 +232,8 @@ TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
                           .channels = kChannels,
                           .kernel_h = kPixels,
                           .kernel_w = 1};
-  integer_window_sums(whole, x.data(), 101, sums.data());
+  const std::int32_t zero_point = 101;
+  integer_window_sums(whole, x.data(), &zero_point, sums.data());
   for (std::int64_t b = 0; b < kBatch; ++b) {
     for (std::int64_t c = 0; c < kChannels; ++c) {
       std::int32_t want = 0;
@@ -235,7 +246,7 @@ TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
 // Eight codes that QLinearAdd of ONNX Runtime 1.30 gave on x86: each differs by one from the
 // formula without fused multiply-adds.
 struct RecordedSum {
-  QuantizedOperand a, b;
+  Grid a, b;
   float scale;
   std::int32_t zero_point;
   int code_a, code_b, sum;
@@ -247,9 +258,9 @@ void check_recorded(std::initializer_list<RecordedSum> sums) {
     const Code a = static_cast<Code>(s.code_a);
     const Code b = static_cast<Code>(s.code_b);
     Code y = 0;
-    requantize_add(1, Activation::kNone, &a, s.a, &b, s.b, s.scale, s.zero_point,
-                   {std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max()}, &y,
-                   nullptr);
+    requantize_add(
+        1, Activation::kNone, &a, s.a.operand(), &b, s.b.operand(), &s.scale, &s.zero_point,
+        {std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max()}, &y, nullptr);
     EXPECT_EQ(y, s.sum);
   }
 }
@@ -294,20 +305,20 @@ TEST(Averages, WindowsAreDepthwiseConvolutionsOfOnes) {
                          .groups = kChannels};
   const auto n = static_cast<std::size_t>(pool.output_size());
   std::vector<std::int32_t> sums(n), products(n);
-  integer_window_sums(pool, x.data(), 7, sums.data());
+  const std::int32_t x_zero_point = 7, zero_point = -5;
+  integer_window_sums(pool, x.data(), &x_zero_point, sums.data());
   const std::vector<std::int8_t> ones(9 * kChannels, 1);
-  integer_conv2d(default_backend(), conv, x.data(), 7, ones.data(), products.data());
+  integer_conv2d(conv, x.data(), &x_zero_point, ones.data(), products.data());
   EXPECT_EQ(sums, products);
 
   std::vector<std::int8_t> averages(n), codes(n);
-  const AverageRequantize average{
-      window_average_multiplier(0.037F, 9, 0.021F), 0.021F, -5, {-128, 127}};
-  requantize_average(pool.output_size(), average, sums.data(), averages.data(), nullptr);
-  const std::vector<float> product_scale(kChannels, 0.037F * average_weight_scale(9));
-  const Requantize rule{.rows = pool.output_size() / kChannels,
-                        .channels = kChannels,
-                        .product_scale = product_scale.data()};
-  requantize(rule, products.data(), 0.021F, -5, {-128, 127}, codes.data(), nullptr);
+  const float in_scale = 0.037F, scale = 0.021F;
+  requantize_average(pool.output_size(), {Average::Kind::kWindow, 9}, sums.data(), &in_scale,
+                     &scale, &zero_point, {-128, 127}, averages.data(), nullptr);
+  const std::vector<float> product_scale(kChannels, in_scale * average_weight_scale(9));
+  const Requantize rule{.rows = pool.output_size() / kChannels, .channels = kChannels};
+  requantize(rule, products.data(), nullptr, product_scale.data(), &scale, &zero_point, {-128, 127},
+             codes.data(), nullptr);
   EXPECT_EQ(averages, codes);
 }
 

@@ -97,8 +97,7 @@ Sums conv_sums(const Case& one, const onnx::TensorProto& x, std::int32_t x_zero_
   with_codes(x, channels_last(code_values(x), in), [&](const auto& codes) {
     total = summed_products(weights, static_cast<std::size_t>(shape.output_size()),
                             [&](const std::int8_t* part, std::int32_t* sums) {
-                              integer_conv2d(default_backend(), shape, codes.data(), x_zero_point,
-                                             part, sums);
+                              integer_conv2d(shape, codes.data(), &x_zero_point, part, sums);
                             });
   });
   return total;
@@ -119,12 +118,11 @@ Sums matmul_sums(const onnx::TensorProto& a, std::int32_t a_zero_point, const on
       for (std::int64_t i = 0; i < n * k; ++i) {
         transposed.push_back(weights[static_cast<std::size_t>(matrix * k * n + i % k * n + i / k)]);
       }
-      const auto sums =
-          summed_products(transposed, static_cast<std::size_t>(m * n),
-                          [&](const std::int8_t* part, std::int32_t* s) {
-                            integer_matmul(default_backend(), m, n, k,
-                                           codes.data() + matrix * m * k, a_zero_point, part, s);
-                          });
+      const auto sums = summed_products(transposed, static_cast<std::size_t>(m * n),
+                                        [&](const std::int8_t* part, std::int32_t* s) {
+                                          integer_matmul(m, n, k, codes.data() + matrix * m * k,
+                                                         &a_zero_point, part, s);
+                                        });
       all.insert(all.end(), sums.begin(), sums.end());
     }
   });
@@ -140,14 +138,15 @@ Codes requantized(const Case& one, const Sums& sums, std::int64_t channels) {
   for (float& scale : product_scale) scale *= x_scale;
   const Codes bias = in.size() > 8 ? raw<std::int32_t>(in[8]) : Codes();
   const Requantize rule{.rows = static_cast<std::int64_t>(sums.size()) / channels,
-                        .channels = channels,
-                        .bias = bias.empty() ? nullptr : bias.data(),
-                        .product_scale = product_scale.data()};
+                        .channels = channels};
+  const float scale = raw<float>(in[6])[0];
+  const std::int32_t zero_point = code_values(in[7])[0];
   Codes codes;
   with_codes(in[7], sums, [&](auto out) {
     const bool is_signed = code_type_of(in[7]) == CodeType::kS8;
-    requantize(rule, sums.data(), raw<float>(in[6])[0], code_values(in[7])[0],
-               is_signed ? CodeRange{-128, 127} : CodeRange{0, 255}, out.data(), nullptr);
+    requantize(rule, sums.data(), bias.empty() ? nullptr : bias.data(), product_scale.data(),
+               &scale, &zero_point, is_signed ? CodeRange{-128, 127} : CodeRange{0, 255},
+               out.data(), nullptr);
     codes.assign(out.begin(), out.end());
   });
   return codes;

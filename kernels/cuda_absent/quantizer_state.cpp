@@ -1,0 +1,39 @@
+// Stands in for kernels/cuda in a build without CUDA.
+#include "kernels/quantizer_state.h"
+
+#include "kernels/cuda_absent/absent.h"
+
+namespace steelyard::kernels {
+
+void update_extremes(const CudaQueue&, std::int64_t, const float*, const float*, float*, float*) {
+  cuda_is_absent();
+}
+void update_average_extremes(const CudaQueue&, std::int64_t, double, const float*, const float*,
+                             float*, float*) {
+  cuda_is_absent();
+}
+void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const float*, const float*,
+                       float*, std::int32_t*, std::uint8_t*) {
+  cuda_is_absent();
+}
+void fit_weight_scales(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
+                       const std::uint8_t*, float*, float*) {
+  cuda_is_absent();
+}
+void quantize_biases(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
+                     const float*, float*, std::int32_t*, std::int64_t*) {
+  cuda_is_absent();
+}
+void follow_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, const float*,
+                    const float*, const float*, float*, std::int32_t*, std::int64_t*) {
+  cuda_is_absent();
+}
+void chain_latent_gradient(const CudaQueue&, std::int64_t, const float*, const float*, float*) {
+  cuda_is_absent();
+}
+void rescale_qparams(const CudaQueue&, std::int64_t, CodeRange, CodeRange, bool, float*,
+                     std::int32_t*) {
+  cuda_is_absent();
+}
+
+}  // namespace steelyard::kernels

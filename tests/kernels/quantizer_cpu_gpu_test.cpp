@@ -1,0 +1,312 @@
+// Quantizers, observers and what weights remember: CPU against GPU, no bit different.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/code_type.h"
+#include "kernels/fake_quantize.h"
+#include "kernels/histogram.h"
+#include "kernels/oscillation.h"
+#include "kernels/quantizer_state.h"
+#include "kernels/reduce.h"
+#include "tests/kernels/twin.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::for_each_order;
+using test::on_both;
+using test::random_codes;
+using test::random_reals;
+using test::Twin;
+
+const ChannelLayout kLayouts[] = {{1, 1, 0},   {1, 1, 1}, {1, 1, 7},    {1, 1, 5003},
+                                  {1, 5, 77},  {3, 4, 8}, {29, 7, 1},   {1, 3, 2048},
+                                  {2, 3, 300}, {0, 3, 4}, {1, 300, 24}, {700, 8, 1}};
+
+std::vector<std::int32_t> zero_points(std::int64_t channels, CodeRange range) {
+  return random_codes<std::int32_t>(channels, range.qmin, range.qmax, 7);
+}
+
+template <typename T>
+std::vector<T> scales(std::int64_t channels) {
+  std::vector<T> scale;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    scale.push_back(c % 5 == 4 ? std::numeric_limits<T>::min() : T(0.5) / T(1 + c % 7));
+  }
+  return scale;
+}
+
+template <typename T, typename Code>
+void check_quantizer(const ChannelLayout& layout, CodeRange range, bool with_zero_point) {
+  const std::int64_t n = layout.size();
+  Twin<T> x(random_reals<T>(n, T(20), 1)), grad(random_reals<T>(n, T(1), 2));
+  Twin<T> scale(scales<T>(layout.channels));
+  Twin<std::int32_t> zero = with_zero_point
+                                ? Twin<std::int32_t>(zero_points(layout.channels, range))
+                                : Twin<std::int32_t>();
+  Twin<T> y(n), through(n), clipped(n), real(n), masked(n);
+  Twin<Code> codes(n), codes_alone(n);
+  Twin<std::uint8_t> mask(mask_bytes(n)), no_mask;
+  Twin<std::int64_t> nan(std::vector<std::int64_t>{11}), uncounted;
+  on_both([&](auto at, auto&... queue) {
+    fake_quantize_forward(queue..., layout, range, at(x), at(scale), at(zero), at(y));
+    fake_quantize_backward(queue..., layout, range, at(x), at(scale), at(zero), at(grad),
+                           at(through));
+    clipped_gradient(queue..., layout, range, at(x), at(scale), at(zero), at(grad), at(clipped));
+    quantize(queue..., layout, range, at(x), at(scale), at(zero), at(codes), at(mask), at(nan));
+    quantize(queue..., layout, range, at(x), at(scale), at(zero), at(codes_alone), at(no_mask),
+             at(uncounted));
+    dequantize(queue..., layout, at(codes), at(scale), at(zero), at(real));
+    apply_mask(queue..., n, at(mask), at(grad), at(masked));
+    apply_mask(queue..., n, at(mask), at(grad), at(grad));
+  });
+  EXPECT_EQ(y.differences(), 0);
+  EXPECT_EQ(through.differences(), 0);
+  EXPECT_EQ(clipped.differences(), 0);
+  EXPECT_EQ(codes.differences(), 0);
+  EXPECT_EQ(codes_alone.differences(), 0);
+  EXPECT_EQ(mask.differences(), 0);
+  EXPECT_EQ(nan.differences(), 0);
+  EXPECT_EQ(real.differences(), 0);
+  EXPECT_EQ(masked.differences(), 0);
+  EXPECT_EQ(grad.differences(), 0) << "in place";
+  const auto& values = x.values();
+  EXPECT_EQ(nan.values()[0],
+            11 + std::count_if(values.begin(), values.end(), [](T v) { return v != v; }));
+}
+
+TEST(FakeQuantizeOnGpu, IsTheCpus) {
+  for (const ChannelLayout& layout : kLayouts) {
+    SCOPED_TRACE(testing::Message()
+                 << layout.outer << ", " << layout.channels << ", " << layout.inner);
+    check_quantizer<float, std::uint8_t>(layout, {0, 255}, true);
+    check_quantizer<float, std::int8_t>(layout, {-127, 127}, false);
+    check_quantizer<double, std::uint8_t>(layout, {0, 15}, true);
+    check_quantizer<double, std::int8_t>(layout, {-8, 7}, true);
+  }
+}
+
+// What clips gets the gradient and what is inside gets none: together they are grad.
+TEST(FakeQuantize, ClippedGradientIsTheRestOfTheStraightThroughOne) {
+  const ChannelLayout layout{3, 5, 7};
+  const CodeRange range{-8, 7};
+  const auto x = random_reals<float>(layout.size(), 3, 1);
+  const auto grad = random_reals<float>(layout.size(), 1, 2, false);
+  const auto scale = scales<float>(layout.channels);
+  const auto zero = zero_points(layout.channels, range);
+  std::vector<float> through(x.size()), clipped(x.size());
+  fake_quantize_backward(layout, range, x.data(), scale.data(), zero.data(), grad.data(),
+                         through.data());
+  clipped_gradient(layout, range, x.data(), scale.data(), zero.data(), grad.data(), clipped.data());
+  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(through[i] + clipped[i], grad[i]) << i;
+}
+
+template <typename T>
+void check_min_max(const ChannelLayout& layout, bool any) {
+  Twin<T> x(random_reals<T>(layout.size(), T(2), 3, any));
+  Twin<T> lo(layout.channels), hi(layout.channels);
+  Twin<std::int64_t> skipped(layout.channels), none;
+  Twin<T> lo_alone(layout.channels), hi_alone(layout.channels);
+  on_both([&](auto at, auto&... queue) {
+    min_max(queue..., layout, at(x), at(lo), at(hi), at(skipped));
+    min_max(queue..., layout, at(x), at(lo_alone), at(hi_alone), at(none));
+  });
+  EXPECT_EQ(lo.differences(), 0);
+  EXPECT_EQ(hi.differences(), 0);
+  EXPECT_EQ(skipped.differences(), 0);
+  EXPECT_EQ(lo_alone.differences(), 0);
+  EXPECT_EQ(hi_alone.differences(), 0);
+}
+
+TEST(RangesOnGpu, AreTheCpus) {
+  for (const ChannelLayout& layout : kLayouts) {
+    SCOPED_TRACE(testing::Message()
+                 << layout.outer << ", " << layout.channels << ", " << layout.inner);
+    for_each_order([&] {
+      check_min_max<float>(layout, true);
+      check_min_max<double>(layout, false);
+    });
+  }
+}
+
+template <typename T>
+void check_histogram(std::int64_t n, std::int64_t bins) {
+  std::vector<T> values = random_reals<T>(n, T(2), 4);
+  double amax = 0;
+  for (T& v : values) {
+    if (std::abs(v) > T(1e30) && !std::isinf(v)) v = T(0.25);
+    if (std::isfinite(v)) amax = std::max(amax, std::abs(static_cast<double>(v)));
+  }
+  const HistogramGrid grid{histogram_exponent(amax, bins), bins};
+  Twin<T> x(std::move(values));
+  Twin<std::uint64_t> counts(bins);
+  Twin<std::int64_t> skipped(std::vector<std::int64_t>{5}), none;
+  on_both([&](auto at, auto&... queue) {
+    histogram_accumulate(queue..., grid, n, at(x), at(counts), at(skipped));
+    histogram_accumulate(queue..., grid, n, at(x), at(counts), at(none));
+  });
+  EXPECT_EQ(counts.differences(), 0) << n << " values in " << bins << " bins";
+  EXPECT_EQ(skipped.differences(), 0);
+}
+
+TEST(HistogramsOnGpu, AreTheCpus) {
+  for (const std::int64_t n : {0, 1, 255, 20011}) {
+    for (const std::int64_t bins : {2, 6, 2048}) {
+      check_histogram<float>(n, bins);
+      check_histogram<double>(n, bins);
+    }
+  }
+}
+
+TEST(HistogramsOnGpu, MoreBinsThanABlockHoldsAreRefused) {
+  EXPECT_THROW(histogram_accumulate(CudaQueue{}, {0, 1 << 20}, 0, static_cast<float*>(nullptr),
+                                    nullptr, nullptr),
+               std::invalid_argument);
+}
+
+// Codes that often turn around, so that some weights freeze.
+TEST(OscillationsOnGpu, AreTheCpus) {
+  const ChannelLayout layout{1, 7, 431};
+  const std::int64_t n = layout.size();
+  const CodeRange range{-8, 7};
+  Twin<std::int8_t> code(n), direction(n);
+  Twin<float> frequency(n), mean(n), x(random_reals<float>(n, 1, 5, false)),
+      grad(random_reals<float>(n, 1, 6, false)), scale(scales<float>(layout.channels));
+  Twin<double> wide_x(random_reals<double>(n, 1, 5, false)),
+      wide_grad(random_reals<double>(n, 1, 6, false)), wide_scale(scales<double>(layout.channels));
+  Twin<std::uint8_t> frozen(n);
+  Twin<std::int64_t> counts(2);
+  Twin<float> no_grad;
+  for (unsigned step = 0; step < 12; ++step) {
+    Twin<std::int8_t> codes(random_codes<std::int8_t>(n, step % 3 == 0 ? -8 : -1, 1, step));
+    on_both([&](auto at, auto&... queue) {
+      const OscillationState state{at(code), at(direction), at(frequency), at(mean), at(frozen)};
+      if (step == 0) {
+        begin_oscillations(queue..., n, at(codes), state);
+      } else {
+        track_oscillations(queue..., n, at(codes), 0.1F, 0.45F, state);
+      }
+      count_oscillations(queue..., n, 0.2F, state, at(counts));
+      add_damping_gradient(queue..., layout, range, 0.01, at(x), at(scale), at(codes), at(grad));
+      add_damping_gradient(queue..., layout, range, 0.01, at(wide_x), at(wide_scale), at(codes),
+                           at(wide_grad));
+      hold_frozen(queue..., layout, state, at(scale), at(x),
+                  step % 2 == 0 ? at(grad) : at(no_grad));
+    });
+    ASSERT_EQ(counts.differences(), 0) << step;
+  }
+  EXPECT_EQ(code.differences(), 0);
+  EXPECT_EQ(direction.differences(), 0);
+  EXPECT_EQ(frequency.differences(), 0);
+  EXPECT_EQ(mean.differences(), 0);
+  EXPECT_EQ(frozen.differences(), 0);
+  EXPECT_EQ(x.differences(), 0);
+  EXPECT_EQ(grad.differences(), 0);
+  EXPECT_EQ(wide_grad.differences(), 0);
+  EXPECT_GT(counts.values()[0], 50) << "frozen";
+  EXPECT_GT(counts.values()[1], 50) << "oscillating";
+}
+
+// Extremes of steps, some of which saw nothing finite.
+struct Step {
+  std::vector<float> lo, hi;
+  Step(std::int64_t channels, unsigned seed) {
+    lo = random_reals<float>(channels, 3, seed, false);
+    hi = random_reals<float>(channels, 3, seed + 100, false);
+    for (std::size_t c = 0; c < lo.size(); ++c) {
+      if (lo[c] > hi[c]) std::swap(lo[c], hi[c]);
+      lo[c] += 0.0F, hi[c] += 0.0F;
+      if ((c + seed) % 9 == 0) lo[c] = INFINITY, hi[c] = -INFINITY;
+      if ((c + seed) % 17 == 1) lo[c] = -3e38F, hi[c] = 3e38F;
+    }
+  }
+};
+
+TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
+  for (const std::int64_t channels : {0, 1, 3, 600}) {
+    const auto start = [&](float value) {
+      return std::vector<float>(static_cast<std::size_t>(channels), value);
+    };
+    Twin<float> lo(start(INFINITY)), hi(start(-INFINITY)), mean_lo(start(INFINITY)),
+        mean_hi(start(-INFINITY));
+    Twin<float> scale(channels), narrow_scale(channels);
+    Twin<std::int32_t> zero(channels), narrow_zero(channels);
+    Twin<std::uint8_t> flags(channels), no_flags;
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      const Step step(channels, seed);
+      Twin<float> step_lo(step.lo), step_hi(step.hi);
+      on_both([&](auto at, auto&... queue) {
+        update_extremes(queue..., channels, at(step_lo), at(step_hi), at(lo), at(hi));
+        update_average_extremes(queue..., channels, static_cast<double>(0.1F), at(step_lo),
+                                at(step_hi), at(mean_lo), at(mean_hi));
+        qparams_of_ranges(queue..., channels, {0, 255}, false, at(mean_lo), at(mean_hi), at(scale),
+                          at(zero), at(flags));
+        qparams_of_ranges(queue..., channels, {-127, 127}, true, at(lo), at(hi), at(narrow_scale),
+                          at(narrow_zero), at(no_flags));
+        rescale_qparams(queue..., channels, {-127, 127}, {-7, 7}, true, at(narrow_scale),
+                        at(narrow_zero));
+        if (seed % 2 == 1) {
+          rescale_qparams(queue..., channels, {0, 255}, {0, 15}, false, at(scale), at(zero));
+        }
+      });
+      EXPECT_EQ(lo.differences() + hi.differences(), 0);
+      EXPECT_EQ(mean_lo.differences() + mean_hi.differences(), 0);
+      EXPECT_EQ(scale.differences() + zero.differences() + flags.differences(), 0);
+      EXPECT_EQ(narrow_scale.differences() + narrow_zero.differences(), 0);
+    }
+  }
+}
+
+TEST(QuantizerStateOnGpu, BiasesAndTheScalesTheyNeedAreTheCpus) {
+  for (const auto& [outputs, count] :
+       {std::pair<int, int>{0, 0}, {0, 1}, {1, 1}, {77, 1}, {77, 77}, {600, 600}}) {
+    for (const float x : {1e-30F, 0.02F, 1e20F}) {
+      for (const bool with_bias : {false, true}) {
+        Twin<float> bias =
+            with_bias ? Twin<float>(random_reals<float>(outputs, 1, 1)) : Twin<float>();
+        Twin<float> x_scale(std::vector<float>{x});
+        Twin<float> scale(scales<float>(count)), floor(static_cast<std::int64_t>(count)), no_floor;
+        Twin<std::uint8_t> dead(random_codes<std::uint8_t>(count, 0, 1, 2));
+        Twin<float> product(static_cast<std::int64_t>(outputs));
+        Twin<std::int32_t> codes(static_cast<std::int64_t>(outputs));
+        Twin<std::int64_t> non_finite(std::vector<std::int64_t>{2});
+        on_both([&, outputs = outputs, count = count](auto at, auto&... queue) {
+          fit_weight_scales(queue..., outputs, at(bias), at(x_scale), count, at(dead), at(scale),
+                            at(floor));
+          fit_weight_scales(queue..., outputs, at(bias), at(x_scale), count, at(dead), at(scale),
+                            at(no_floor));
+          quantize_biases(queue..., outputs, at(bias), at(x_scale), count, at(scale), at(product),
+                          at(codes), at(non_finite));
+        });
+        EXPECT_EQ(scale.differences() + floor.differences(), 0);
+        EXPECT_EQ(product.differences() + codes.differences() + non_finite.differences(), 0);
+      }
+    }
+  }
+}
+
+TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
+  for (const std::int64_t channels : {0, 1, 5, 700}) {
+    std::vector<float> values = random_reals<float>(channels, 0.3F, 1);
+    Twin<float> latent(values), initial(scales<float>(channels)),
+        floor(random_reals<float>(channels, 1e-3F, 2, false)), scale(channels),
+        grad(random_reals<float>(channels, 1, 3)),
+        zero_latent(random_reals<float>(channels, 90, 4)), no_zero;
+    Twin<std::int32_t> zero(channels);
+    Twin<std::int64_t> non_finite(std::vector<std::int64_t>{1}), uncounted;
+    on_both([&](auto at, auto&... queue) {
+      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor),
+                     at(zero_latent), at(scale), at(zero), at(non_finite));
+      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor), at(no_zero),
+                     at(scale), at(zero), at(uncounted));
+      chain_latent_gradient(queue..., channels, at(scale), at(initial), at(grad));
+    });
+    EXPECT_EQ(scale.differences() + zero.differences() + non_finite.differences(), 0);
+    EXPECT_EQ(grad.differences(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::kernels
