@@ -81,22 +81,23 @@ void read_geometry(const Attributes& attributes, Node& node) {
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
-    return {.product = Product::kInteger,
-            .weight = product->weight_codes(),
-            .bits = product->weight_bits(),
-            .scales = product->weight_scales(),
-            .bias = product->bias_codes()};
+    return {
+        .product = Product::kInteger,
+        .weight = product->weight_codes().to(Device{}),
+        .bits = product->weight_bits(),
+        .scales = qat::deployed_scales(product->weight_scales(), product->weight_codes().dim(0)),
+        .bias = product->bias_codes().to(Device{})};
   }
   // The trace may outlive further training: it keeps its own copy.
   Weights weights;
   if (const auto companion = operation.inputs[1].companion<qat::WeightCompanion>()) {
-    weights.weight = companion->codes.codes;
+    weights.weight = companion->codes.codes.to(Device{});
     weights.bits = companion->codes.bits;
-    weights.scales = companion->codes.scales;
+    weights.scales = qat::deployed_scales(companion->codes.scales, weights.weight.dim(0));
   } else {
-    weights.weight = operation.inputs[1].value().clone();
+    weights.weight = operation.inputs[1].value().to(Device{}).clone();
   }
-  if (operation.inputs.size() > 2) weights.bias = operation.inputs[2].value().clone();
+  if (operation.inputs.size() > 2) weights.bias = operation.inputs[2].value().to(Device{}).clone();
   return weights;
 }
 
@@ -122,7 +123,8 @@ void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tenso
 std::optional<Quantization> quantization_of(const Variable& variable) {
   const auto value = qat::quantized(variable);
   if (!value) return std::nullopt;
-  return Quantization{value->scale, value->zero_point, value->range, value->codes.dtype()};
+  return Quantization{value->host_scale(), value->host_zero_point(), value->range,
+                      value->codes.dtype()};
 }
 
 class GraphBuilder {
@@ -181,7 +183,9 @@ class GraphBuilder {
     }
     // What the function keeps: x, gamma, mean, 1 / sqrt(variance + eps).
     const std::vector<Tensor>& kept = operation.function->saved();
-    fold(*layer.weights, kept[1], operation.inputs[2].value(), kept[2], kept[3]);
+    const auto host = [](const Tensor& tensor) { return tensor.to(Device{}); };
+    fold(*layer.weights, host(kept[1]), host(operation.inputs[2].value()), host(kept[2]),
+         host(kept[3]));
     const std::size_t value = layer.output;
     index_.erase(found);  // who still reads it reads what is no longer computed
     index_.emplace(operation.output.node().get(), value);
@@ -194,7 +198,8 @@ class GraphBuilder {
     for (std::size_t i = 1; i < operation.inputs.size(); ++i) {
       const Variable& parameter = operation.inputs[i];
       if (!parameter.defined()) continue;
-      const auto values = parameter.value().span<float>();
+      const Tensor host = parameter.value().to(Device{});
+      const auto values = host.span<float>();
       if (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) {
         refuse(operation, "has a weight or bias that is not finite");
       }
@@ -234,7 +239,7 @@ class GraphBuilder {
 }  // namespace
 
 Trace trace(Module& model, const Tensor& inputs, const std::string& name) {
-  const Variable input(inputs, /*requires_grad=*/true);
+  const Variable input(inputs.to(device_of(model)), /*requires_grad=*/true);
   ForwardContext context;
   GraphBuilder builder(name);
   builder.add_value(input, "input");

@@ -44,7 +44,7 @@ void count_differences(const Tensor& a, const Tensor& b, ValueComparison& compar
 
 Tensor codes_or_floats(const Variable& variable) {
   const auto codes = qat::quantized(variable);
-  return codes ? codes->codes : variable.value();
+  return (codes ? codes->codes : variable.value()).to(Device{});
 }
 
 bool equal_bytes(const Tensor& a, const Tensor& b) {

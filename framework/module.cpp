@@ -57,7 +57,7 @@ std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) 
 
 std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const {
   std::vector<NamedBuffer> all;
-  for (const auto& b : buffers_) all.push_back({join_path(prefix, b.name), b.tensor});
+  for (const auto& b : buffers_) all.push_back({join_path(prefix, b.name), b.tensor, b.on_host});
   for (const auto& child : children_) {
     for (auto& b : (*child)->named_buffers(join_path(prefix, child->name()))) {
       all.push_back(std::move(b));
@@ -87,6 +87,12 @@ Tensor Module::register_buffer(std::string name, Tensor value) {
   return value;
 }
 
+Tensor Module::register_host_buffer(std::string name, Tensor value) {
+  register_buffer(std::move(name), value);
+  buffers_.back().on_host = true;
+  return value;
+}
+
 Slot& Module::register_child(std::string name, std::shared_ptr<Module> module) {
   if (!name.empty()) require_free_name(name);
   children_.push_back(std::make_unique<Slot>(std::move(name), std::move(module)));
@@ -110,7 +116,9 @@ void clear_gradients(const Module& module) {
 void move_to(const Module& module, Device device) {
   clear_gradients(module);
   for (const NamedParameter& p : module.named_parameters()) p.variable.value().move_to(device);
-  for (const NamedBuffer& b : module.named_buffers()) b.tensor.move_to(device);
+  for (const NamedBuffer& b : module.named_buffers()) {
+    if (!b.on_host) b.tensor.move_to(device);
+  }
 }
 
 Device device_of(const Module& module) {

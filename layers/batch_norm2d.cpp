@@ -2,6 +2,9 @@
 
 #include <stdexcept>
 
+#include "framework/on_device.h"
+#include "kernels/counter.h"
+
 namespace steelyard {
 namespace {
 
@@ -29,8 +32,14 @@ BatchNorm2d::BatchNorm2d(const BatchNorm2dOptions& options)
 Variable BatchNorm2d::forward(const Variable& x, ForwardContext& context) {
   const BatchNormState used = state(context);
   Variable y = batch_norm(x, weight_, bias_, used);
-  if (used.batch_statistics) ++*num_batches_tracked_.data<std::int64_t>();
+  if (used.batch_statistics) count_batch();
   return y;
+}
+
+void BatchNorm2d::count_batch() const {
+  on_device(num_batches_tracked_.device(), [&](auto&... queue) {
+    kernels::count_one(queue..., num_batches_tracked_.data<std::int64_t>());
+  });
 }
 
 BatchNormState BatchNorm2d::state(const ForwardContext& context) const {

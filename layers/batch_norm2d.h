@@ -41,6 +41,8 @@ class BatchNorm2d : public Module {
   const Tensor& running_mean() const { return running_mean_; }
   const Tensor& running_var() const { return running_var_; }
   const Tensor& num_batches_tracked() const { return num_batches_tracked_; }
+  // One more batch moved the running statistics.
+  void count_batch() const;
 
  private:
   BatchNorm2dOptions options_;

@@ -19,8 +19,9 @@ CountingObserver::CountingObserver(std::int64_t channels, std::int64_t bins)
   CountingObserver::reset();
 }
 
-std::int64_t CountingObserver::observe(const kernels::ChannelLayout& layout, const float* values) {
-  const Extremes extremes = extremes_of(layout, values);
+std::int64_t CountingObserver::observe_values(const kernels::ChannelLayout& layout,
+                                              const float* values) {
+  const HostExtremes extremes = host_extremes_of(layout, values);
   for (std::int64_t c = 0; c < layout.channels; ++c) {
     const auto i = static_cast<std::size_t>(c);
     if (extremes.lo[i] > extremes.hi[i]) continue;
@@ -84,7 +85,7 @@ void CountingObserver::reset() {
   max_.fill(-std::numeric_limits<float>::infinity());
 }
 
-std::vector<NamedBuffer> CountingObserver::state() const {
+std::vector<NamedBuffer> CountingObserver::host_state() const {
   return {{"counts", counts_}, {"exponent", exponent_}, {"min", min_}, {"max", max_}};
 }
 

@@ -16,19 +16,19 @@ struct HistogramView {
 // Counts in bins whose width is a power of two, anchored at 0; when values outgrow them, pairs of
 // bins merge and nothing is dropped. So the larger extreme lies in the outer half of its side.
 // Subclasses turn a histogram into a range.
-class CountingObserver : public Observer {
+class CountingObserver : public HostObserver {
  public:
   static constexpr std::int64_t kBins = 2048;
 
   // bins: a power of two.
   explicit CountingObserver(std::int64_t channels, std::int64_t bins = kBins);
 
-  std::int64_t observe(const kernels::ChannelLayout& layout, const float* values) override;
   std::vector<Range> ranges() const override;
   void reset() override;
-  std::vector<NamedBuffer> state() const override;
 
  protected:
+  std::int64_t observe_values(const kernels::ChannelLayout& layout, const float* values) override;
+  std::vector<NamedBuffer> host_state() const override;
   // The range of a channel that has seen finite values; called for several channels at once.
   virtual Range range_of(const HistogramView& histogram) const = 0;
   HistogramView view(std::int64_t channel) const;

@@ -10,20 +10,21 @@ class MinMaxObserver : public Observer {
   explicit MinMaxObserver(std::int64_t channels);
 
   std::string name() const override { return "min_max"; }
-  std::int64_t observe(const kernels::ChannelLayout& layout, const float* values) override;
+  void observe(const kernels::ChannelLayout& layout, const Tensor& values,
+               const Tensor& non_finite) override;
   bool needs_only_extremes() const override { return true; }
   void observe_extremes(const Extremes& extremes) override;
   std::vector<Range> ranges() const override;
+  void write_qparams(const QScheme& scheme, const QParamTensors& to) const override;
   void reset() override;
   std::vector<NamedBuffer> state() const override;
 
  protected:
-  // How the range [lo, hi] of each channel follows one step's extremes.
-  virtual void update(const Extremes& step, float* lo, float* hi) const;
+  // How the channels' extremes (f32 [channels]) follow those of one step.
+  virtual void update(const Extremes& state, const Extremes& step) const;
 
  private:
-  Tensor min_;  // f32 [channels], +inf until a finite value was seen
-  Tensor max_;  // f32 [channels], -inf until then
+  Extremes state_;  // lo > hi until a finite value was seen
 };
 
 }  // namespace steelyard::observers

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "framework/on_device.h"
 #include "kernels/quantizer_state.h"
 
 namespace steelyard::observers {
@@ -14,9 +15,12 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
   }
 }
 
-void MovingAverageObserver::update(const Extremes& step, float* lo, float* hi) const {
-  kernels::update_average_extremes(static_cast<std::int64_t>(step.lo.size()), averaging_constant_,
-                                   step.lo.data(), step.hi.data(), lo, hi);
+void MovingAverageObserver::update(const Extremes& state, const Extremes& step) const {
+  on_device(state.lo.device(), [&](auto&... queue) {
+    kernels::update_average_extremes(queue..., state.lo.size(), averaging_constant_,
+                                     step.lo.data<float>(), step.hi.data<float>(),
+                                     state.lo.data<float>(), state.hi.data<float>());
+  });
 }
 
 }  // namespace steelyard::observers

@@ -15,7 +15,7 @@ class MovingAverageObserver : public MinMaxObserver {
   bool forgets() const override { return true; }
 
  protected:
-  void update(const Extremes& step, float* lo, float* hi) const override;
+  void update(const Extremes& state, const Extremes& step) const override;
 
  private:
   float averaging_constant_;

@@ -93,8 +93,9 @@ MseObserver::MseObserver(std::int64_t channels, const QScheme& scheme, double av
   MseObserver::reset();
 }
 
-std::int64_t MseObserver::observe(const kernels::ChannelLayout& layout, const float* values) {
-  const Extremes extremes = extremes_of(layout, values);
+std::int64_t MseObserver::observe_values(const kernels::ChannelLayout& layout,
+                                         const float* values) {
+  const HostExtremes extremes = host_extremes_of(layout, values);
   for (std::int64_t c = 0; c < layout.channels; ++c) {
     const auto i = static_cast<std::size_t>(c);
     if (extremes.lo[i] > extremes.hi[i]) continue;  // nothing finite: the state stays
@@ -119,6 +120,6 @@ void MseObserver::reset() {
   hi_.fill(-std::numeric_limits<float>::infinity());
 }
 
-std::vector<NamedBuffer> MseObserver::state() const { return {{"lo", lo_}, {"hi", hi_}}; }
+std::vector<NamedBuffer> MseObserver::host_state() const { return {{"lo", lo_}, {"hi", hi_}}; }
 
 }  // namespace steelyard::observers

@@ -17,7 +17,7 @@ namespace steelyard::observers {
 // same for any number of threads.
 double quantization_error(std::span<const float> values, const Range& range, const QScheme& scheme);
 
-class MseObserver : public Observer {
+class MseObserver : public HostObserver {
  public:
   static constexpr int kFactors = 100;
 
@@ -26,10 +26,12 @@ class MseObserver : public Observer {
 
   std::string name() const override { return "mse"; }
   void set_bits(int bits) override { scheme_.bits = bits; }
-  std::int64_t observe(const kernels::ChannelLayout& layout, const float* values) override;
   std::vector<Range> ranges() const override;
   void reset() override;
-  std::vector<NamedBuffer> state() const override;
+
+ protected:
+  std::int64_t observe_values(const kernels::ChannelLayout& layout, const float* values) override;
+  std::vector<NamedBuffer> host_state() const override;
 
  private:
   QScheme scheme_;

@@ -112,9 +112,9 @@ PercentileObserver::PercentileObserver(std::int64_t channels, const QScheme& sch
   PercentileObserver::reset();
 }
 
-std::int64_t PercentileObserver::observe(const kernels::ChannelLayout& layout,
-                                         const float* values) {
-  const std::int64_t skipped = CountingObserver::observe(layout, values);
+std::int64_t PercentileObserver::observe_values(const kernels::ChannelLayout& layout,
+                                                const float* values) {
+  const std::int64_t skipped = CountingObserver::observe_values(layout, values);
   if (skipped == layout.size()) return skipped;  // nothing finite: the state stays
   if (++*steps_.data<std::int64_t>() > 1) return skipped;
   for (std::int64_t c = 0; c < layout.channels; ++c) {
@@ -146,8 +146,8 @@ void PercentileObserver::reset() {
   first_hi_.fill(-std::numeric_limits<double>::infinity());
 }
 
-std::vector<NamedBuffer> PercentileObserver::state() const {
-  std::vector<NamedBuffer> state = CountingObserver::state();
+std::vector<NamedBuffer> PercentileObserver::host_state() const {
+  std::vector<NamedBuffer> state = CountingObserver::host_state();
   state.push_back({"steps", steps_});
   state.push_back({"first_lo", first_lo_});
   state.push_back({"first_hi", first_hi_});

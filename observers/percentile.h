@@ -22,12 +22,12 @@ class PercentileObserver : public CountingObserver {
   PercentileObserver(std::int64_t channels, const QScheme& scheme, double percentile);
 
   std::string name() const override { return "percentile"; }
-  std::int64_t observe(const kernels::ChannelLayout& layout, const float* values) override;
   std::vector<Range> ranges() const override;
   void reset() override;
-  std::vector<NamedBuffer> state() const override;
 
  protected:
+  std::int64_t observe_values(const kernels::ChannelLayout& layout, const float* values) override;
+  std::vector<NamedBuffer> host_state() const override;
   Range range_of(const HistogramView& histogram) const override;
 
  private:

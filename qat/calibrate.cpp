@@ -66,10 +66,11 @@ void calibrate(Module& model, std::int64_t batches,
                                 std::to_string(batches));
   }
   const NoGradGuard no_grad;
+  const Device device = device_of(model);
   Calibrating calibrating(model);
   const auto pass = [&](std::int64_t batch) {
     ForwardContext context{.calibrating = true};
-    model.forward(Variable(inputs(batch)), context).value();
+    model.forward(Variable(inputs(batch).to(device)), context).value();
     calibrating.require_finite(batch);
   };
   calibrating.set_quantized(weights == CalibrationWeights::kQuantized, false);

@@ -2,10 +2,10 @@
 
 #include <functional>
 
+#include "framework/on_device.h"
 #include "framework/ops/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
-#include "kernels/integer.h"
 #include "kernels/integer_pool.h"
 #include "qat/integer_product.h"
 
@@ -38,15 +38,19 @@ class CodeFunction : public Function {
   Gradient gradient_;
 };
 
-Tensor empty_mask(std::int64_t n) { return Tensor::empty({kernels::mask_bytes(n)}, DType::kU8); }
-
 // Output codes of the quantizer's type and current parameters, to be filled.
 QuantizedValue empty_output(FakeQuantize& output, Shape shape) {
   output.require_observed();
-  return {.codes = Tensor::empty(std::move(shape), output.config().scheme.code_dtype()),
-          .scale = output.scale()[0],
-          .zero_point = output.zero_point()[0],
-          .range = output.code_range()};
+  return output.value_of(
+      Tensor::empty(std::move(shape), output.config().scheme.code_dtype(), output.device()));
+}
+
+kernels::QuantizedOperand operand(const QuantizedValue& x) {
+  return {x.scale.data<float>(), x.zero_point.data<std::int32_t>()};
+}
+
+std::uint8_t* bits_of(const Tensor& mask) {
+  return mask.defined() ? mask.data<std::uint8_t>() : nullptr;
 }
 
 // The same parameters as `x` for codes of another shape.
@@ -59,38 +63,49 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
                        kernels::Average::Kind kind, FakeQuantize& output, ForwardContext& context,
                        const char* name, Attributes attributes) {
   const auto codes = quantized(x);
-  Tensor sums = Tensor::empty(output_shape, DType::kI32);
+  const Device device = codes->codes.device();
+  const Tensor sums = Tensor::empty(output_shape, DType::kI32, device);
   visit_codes(codes->codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::integer_window_sums(shape, codes->codes.data<Code>(), &codes->zero_point,
-                                 sums.data<std::int32_t>());
+    on_device(device, [&](auto&... queue) {
+      kernels::integer_window_sums(queue..., shape, codes->codes.data<Code>(),
+                                   codes->zero_point.data<std::int32_t>(),
+                                   sums.data<std::int32_t>());
+    });
   });
   const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
-  const auto values = [sums, output_shape, scale = codes->scale, count = average.count] {
-    Tensor real = Tensor::empty(output_shape);
-    kernels::dequantize_average(sums.size(), count, sums.data<std::int32_t>(), &scale,
-                                real.data<float>());
+  const auto values = [sums, scale = codes->scale, average] {
+    Tensor real = Tensor::empty(sums.shape(), DType::kF32, sums.device());
+    on_device(sums.device(), [&](auto&... queue) {
+      kernels::dequantize_average(queue..., sums.size(), average.count, sums.data<std::int32_t>(),
+                                  scale.data<float>(), real.data<float>());
+    });
     return real;
   };
-  if (output.observes(context)) output.observe(values().span<float>());
+  if (output.observes(context)) output.observe(values());
   output.begin_learning(context);
   QuantizedValue y = empty_output(output, std::move(output_shape));
   const bool recorded = should_record({x});
-  const Tensor mask = recorded ? empty_mask(sums.size()) : Tensor();
+  const Tensor mask = recorded ? empty_mask(sums.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::requantize_average(sums.size(), average, sums.data<std::int32_t>(), &codes->scale,
-                                &y.scale, &y.zero_point, y.range, y.codes.data<Code>(),
-                                recorded ? mask.data<std::uint8_t>() : nullptr);
+    on_device(device, [&](auto&... queue) {
+      kernels::requantize_average(queue..., sums.size(), average, sums.data<std::int32_t>(),
+                                  codes->scale.data<float>(), y.scale.data<float>(),
+                                  y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
+                                  bits_of(mask));
+    });
   });
   Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
                                 const std::vector<Tensor>& saved) {
     const Tensor inside = masked_gradient(grad_output, saved[0]);
-    Tensor grad = Tensor::empty(input);
-    kernels::avg_pool2d_backward(shape, /*count_include_pad=*/true, inside.data<float>(),
-                                 grad.data<float>());
+    Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::avg_pool2d_backward(queue..., shape, /*count_include_pad=*/true,
+                                   inside.data<float>(), grad.data<float>());
+    });
     return grad;
   };
   result = record(std::move(result),
@@ -107,22 +122,27 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
   const kernels::Pool2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
   const bool recorded = should_record({x});
   Tensor winners;
-  if (recorded) winners = Tensor::empty({shape.output_size() * 2}, DType::kU8);
+  const Device device = codes->codes.device();
+  if (recorded) winners = Tensor::empty({shape.output_size() * 2}, DType::kU8, device);
   Tensor pooled = Tensor::empty({shape.batch, shape.out_h(), shape.out_w(), shape.channels},
-                                codes->codes.dtype());
+                                codes->codes.dtype(), device);
   visit_codes(pooled.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::max_pool2d_forward(shape, codes->codes.data<Code>(), pooled.data<Code>(),
-                                static_cast<std::uint16_t*>(winners.raw()));
+    on_device(device, [&](auto&... queue) {
+      kernels::max_pool2d_forward(queue..., shape, codes->codes.data<Code>(), pooled.data<Code>(),
+                                  static_cast<std::uint16_t*>(winners.raw()));
+    });
   });
   Variable y = make_variable(with_codes(*codes, pooled));
   if (!recorded) return y;
   const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
                                 const std::vector<Tensor>& saved) {
-    Tensor grad = Tensor::empty(input);
-    kernels::max_pool2d_backward(shape, grad_output.data<float>(),
-                                 static_cast<const std::uint16_t*>(saved[0].raw()),
-                                 grad.data<float>());
+    Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::max_pool2d_backward(queue..., shape, grad_output.data<float>(),
+                                   static_cast<const std::uint16_t*>(saved[0].raw()),
+                                   grad.data<float>());
+    });
     return grad;
   };
   return record(std::move(y),
@@ -143,17 +163,24 @@ Variable flatten_codes(const Variable& x) {
   const std::int64_t channels = x.dim(-1);
   const std::int64_t pixels =
       batch == 0 || channels == 0 ? 0 : codes->codes.size() / batch / channels;
-  Tensor flat = Tensor::empty({batch, pixels * channels}, codes->codes.dtype());
+  Tensor flat =
+      Tensor::empty({batch, pixels * channels}, codes->codes.dtype(), codes->codes.device());
   visit_codes(flat.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::nhwc_to_nchw(batch, pixels, channels, codes->codes.data<Code>(), flat.data<Code>());
+    on_device(flat.device(), [&](auto&... queue) {
+      kernels::nhwc_to_nchw(queue..., batch, pixels, channels, codes->codes.data<Code>(),
+                            flat.data<Code>());
+    });
   });
   Variable y = make_variable(with_codes(*codes, flat));
   if (!should_record({x})) return y;
   const auto gradient = [=](const Tensor& grad_output, const Shape& input,
                             const std::vector<Tensor>&) {
-    Tensor grad = Tensor::empty(input);
-    kernels::nchw_to_nhwc(batch, pixels, channels, grad_output.data<float>(), grad.data<float>());
+    Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::nchw_to_nhwc(queue..., batch, pixels, channels, grad_output.data<float>(),
+                            grad.data<float>());
+    });
     return grad;
   };
   return record(std::move(y),
@@ -166,15 +193,17 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
   if (activation == kernels::Activation::kNone) return x;
   const auto codes = quantized(x);
   const std::int64_t n = codes->codes.size();
-  const bool capped = activation == kernels::Activation::kRelu6;
+  const Device device = codes->codes.device();
   const bool recorded = should_record({x});
-  const Tensor mask = recorded ? empty_mask(n) : Tensor();
-  Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype());
+  const Tensor mask = recorded ? empty_mask(n, device) : Tensor();
+  Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(rectified.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::activate_codes(n, activation, codes->codes.template data<Code>(), &codes->scale,
-                            &codes->zero_point, codes->range, rectified.data<Code>(),
-                            recorded ? mask.data<std::uint8_t>() : nullptr);
+    on_device(device, [&](auto&... queue) {
+      kernels::activate_codes(queue..., n, activation, codes->codes.data<Code>(),
+                              codes->scale.data<float>(), codes->zero_point.data<std::int32_t>(),
+                              codes->range, rectified.data<Code>(), bits_of(mask));
+    });
   });
   Variable y = make_variable(with_codes(*codes, rectified));
   if (!recorded) return y;
@@ -182,24 +211,34 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
                            const std::vector<Tensor>& saved) {
     return masked_gradient(grad_output, saved[0]);
   };
-  return record(std::move(y),
-                std::make_shared<CodeFunction>(capped ? "quantized_relu6" : "quantized_relu",
-                                               Attributes{}, gradient, std::vector<Tensor>{mask}),
-                {x});
+  return record(
+      std::move(y),
+      std::make_shared<CodeFunction>(
+          activation == kernels::Activation::kRelu6 ? "quantized_relu6" : "quantized_relu",
+          Attributes{}, gradient, std::vector<Tensor>{mask}),
+      {x});
 }
 
 Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   if (p == 0) return x;
   const auto codes = quantized(x);
-  const Tensor mask = dropout_mask(codes->codes.size(), p, rng);
-  Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype());
+  const Device device = codes->codes.device();
+  const Tensor mask = dropout_mask(codes->codes.size(), p, rng, device);
+  Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::drop_codes(kept.size(), mask.data<std::uint8_t>(), codes->codes.template data<Code>(),
-                        &codes->zero_point, kept.data<Code>());
+    on_device(device, [&](auto&... queue) {
+      kernels::drop_codes(queue..., kept.size(), mask.data<std::uint8_t>(),
+                          codes->codes.data<Code>(), codes->zero_point.data<std::int32_t>(),
+                          kept.data<Code>());
+    });
   });
   QuantizedValue value = with_codes(*codes, kept);
-  value.scale *= static_cast<float>(1.0 / (1.0 - p));
+  value.scale = Tensor::empty({1}, DType::kF32, device);
+  on_device(device, [&](auto&... queue) {
+    kernels::scale(queue..., 1, codes->scale.data<float>(), static_cast<float>(1.0 / (1.0 - p)),
+                   value.scale.data<float>());
+  });
   Variable y = make_variable(std::move(value));
   if (!should_record({x})) return y;
   const auto gradient = [p](const Tensor& grad_output, const Shape&,
@@ -221,8 +260,7 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   const auto qa = quantized(a);
   const auto qb = quantized(b);
   const std::int64_t n = qa->codes.size();
-  const kernels::QuantizedOperand pa{&qa->scale, &qa->zero_point};
-  const kernels::QuantizedOperand pb{&qb->scale, &qb->zero_point};
+  const Device device = qa->codes.device();
   const auto visit_operands = [qa, qb](auto&& f) {
     visit_codes(qa->codes.dtype(), [&](auto* tag_a) {
       visit_codes(qb->codes.dtype(), [&](auto* tag_b) {
@@ -231,24 +269,30 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
       });
     });
   };
-  const auto values = [qa, qb, pa, pb, activation, visit_operands] {
-    Tensor sum = Tensor::empty(qa->codes.shape());
+  const auto values = [qa, qb, device, activation, visit_operands] {
+    Tensor sum = Tensor::empty(qa->codes.shape(), DType::kF32, device);
     visit_operands([&](auto* codes_a, auto* codes_b) {
-      kernels::dequantize_add(sum.size(), activation, codes_a, pa, codes_b, pb, sum.data<float>());
+      on_device(device, [&](auto&... queue) {
+        kernels::dequantize_add(queue..., sum.size(), activation, codes_a, operand(*qa), codes_b,
+                                operand(*qb), sum.data<float>());
+      });
     });
     return sum;
   };
-  if (output.observes(context)) output.observe(values().span<float>());
+  if (output.observes(context)) output.observe(values());
   output.begin_learning(context);
   QuantizedValue y = empty_output(output, a.shape());
   const bool recorded = should_record({a, b});
-  const Tensor mask = recorded ? empty_mask(n) : Tensor();
+  const Tensor mask = recorded ? empty_mask(n, device) : Tensor();
   visit_operands([&](auto* codes_a, auto* codes_b) {
     visit_codes(y.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::requantize_add(n, activation, codes_a, pa, codes_b, pb, &y.scale, &y.zero_point,
-                              y.range, y.codes.data<Code>(),
-                              recorded ? mask.data<std::uint8_t>() : nullptr);
+      on_device(device, [&](auto&... queue) {
+        kernels::requantize_add(queue..., n, activation, codes_a, operand(*qa), codes_b,
+                                operand(*qb), y.scale.data<float>(),
+                                y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
+                                bits_of(mask));
+      });
     });
   });
   Variable result = make_variable(std::move(y));

@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/quantizer_state.h"
 #include "qat/learned_scale.h"
 
 namespace steelyard::qat {
 namespace {
+
+template <typename T>
+std::vector<T> host_values(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device{});
+  return {host.span<T>().begin(), host.span<T>().end()};
+}
 
 class StraightThroughFunction : public Function {
  public:
@@ -27,8 +34,9 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
       observer_(observers::make_observer(config.observer, config.scheme, channels)),
       scale_(register_buffer("scale", Tensor::full({channels}, 1.0))),
       zero_point_(register_buffer("zero_point", Tensor::zeros({channels}, DType::kI32))),
-      switches_(register_buffer("switches", Tensor::zeros({kSwitches}, DType::kU8))),
-      zero_range_(static_cast<std::size_t>(channels), false) {
+      switches_(register_host_buffer("switches", Tensor::zeros({kSwitches}, DType::kU8))),
+      zero_range_(Tensor::zeros({channels}, DType::kU8)),
+      non_finite_(Tensor::zeros({1}, DType::kI64)) {
   observers::validate(config.scheme);
   switches_.data<std::uint8_t>()[kBits] = static_cast<std::uint8_t>(config.scheme.bits);
   set_observing(true);
@@ -42,7 +50,9 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
     }
   }
   for (const NamedBuffer& buffer : observer_->state()) {
-    register_buffer("observer_" + buffer.name, buffer.tensor);
+    const std::string name = "observer_" + buffer.name;
+    buffer.on_host ? register_host_buffer(name, buffer.tensor)
+                   : register_buffer(name, buffer.tensor);
   }
 }
 
@@ -52,29 +62,27 @@ std::string FakeQuantize::description() const {
 
 Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
   if (x.dtype() != DType::kF32) throw_not_floating("fake_quantize", x.dtype());
-  if (observes(context)) observe(x.value().span<float>());
+  if (observes(context)) observe(x.value());
   if (!quantizing()) return x;
   begin_learning(context);
   const bool recorded = should_record({x}) || (learns(context) && should_record({learned_scale_}));
   Tensor mask;
-  QuantizedValue value;
-  value.codes = quantize(x.value(), recorded ? &mask : nullptr);
-  if (scale_.size() > 1) {
+  Tensor codes = quantize(x.value(), recorded ? &mask : nullptr);
+  if (channels() > 1) {
     // Codes of several scales are no operand of an integer product: hand out the float values.
-    Tensor y = Tensor::empty(x.shape());
-    visit_codes(value.codes.dtype(), [&](auto* tag) {
+    Tensor y = Tensor::empty(x.shape(), DType::kF32, codes.device());
+    visit_codes(codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::dequantize(layout(y.size()), value.codes.data<Code>(), scale().data(),
-                          zero_point().data(), y.data<float>());
+      on_device(y.device(), [&](auto&... queue) {
+        kernels::dequantize(queue..., layout(y.size()), codes.data<Code>(), scale_.data<float>(),
+                            zero_point_.data<std::int32_t>(), y.data<float>());
+      });
     });
     return learn(
         Variable(y), x, mask, [x] { return x.value(); }, context);
   }
-  value.scale = scale()[0];
-  value.zero_point = zero_point()[0];
-  value.range = code_range();
   return learn(
-      make_variable(std::move(value)), x, mask, [x] { return x.value(); }, context);
+      make_variable(value_of(std::move(codes))), x, mask, [x] { return x.value(); }, context);
 }
 
 observers::QScheme FakeQuantize::scheme() const {
@@ -97,29 +105,47 @@ void FakeQuantize::set_bits(int bits) {
     observer_->reset();
     switches[kBegun] = 0;
   }
-  kernels::rescale_qparams(scale_.size(), before, after, config_.scheme.symmetric,
-                           scale_.data<float>(), zero_point_.data<std::int32_t>());
+  on_device(device(), [&](auto&... queue) {
+    kernels::rescale_qparams(queue..., channels(), before, after, config_.scheme.symmetric,
+                             scale_.data<float>(), zero_point_.data<std::int32_t>());
+  });
 }
 
-std::span<const float> FakeQuantize::scale() const {
+const Tensor& FakeQuantize::scale() const {
   follow_latents();
-  return scale_.span<float>();
+  return scale_;
 }
 
-std::span<const std::int32_t> FakeQuantize::zero_point() const {
+const Tensor& FakeQuantize::zero_point() const {
   follow_latents();
-  return zero_point_.span<std::int32_t>();
+  return zero_point_;
+}
+
+std::vector<float> FakeQuantize::host_scale() const { return host_values<float>(scale()); }
+
+std::vector<std::int32_t> FakeQuantize::host_zero_point() const {
+  return host_values<std::int32_t>(zero_point());
+}
+
+QuantizedValue FakeQuantize::value_of(Tensor codes) const {
+  return {.codes = std::move(codes),
+          .scale = scale().clone(),
+          .zero_point = zero_point_.clone(),
+          .range = code_range()};
 }
 
 // The scale and zero point that the latents stand for; a latent that is not finite leaves them and
 // is counted, so that the run stops.
 void FakeQuantize::follow_latents() const {
   if (!learned_scale_.defined() || !has_begun()) return;
-  kernels::follow_latents(
-      scale_.size(), code_range(), learned_scale_.value().data<float>(),
-      initial_scale_.data<float>(), scale_floor_.data<float>(),
-      learned_zero_point_.defined() ? learned_zero_point_.value().data<float>() : nullptr,
-      scale_.data<float>(), zero_point_.data<std::int32_t>(), &non_finite_);
+  const Tensor zero = learned_zero_point_.defined() ? learned_zero_point_.value() : Tensor();
+  on_device(device(), [&](auto&... queue) {
+    kernels::follow_latents(queue..., channels(), code_range(),
+                            learned_scale_.value().data<float>(), initial_scale_.data<float>(),
+                            scale_floor_.data<float>(),
+                            zero.defined() ? zero.data<float>() : nullptr, scale_.data<float>(),
+                            zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>());
+  });
 }
 
 void FakeQuantize::begin_learning(const ForwardContext& context) {
@@ -139,15 +165,12 @@ Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask
   if (!learns(context) || !should_record({learned_scale_})) {
     return mask.defined() ? straight_through(std::move(output), std::move(mask), input) : output;
   }
-  const auto scales = scale();
-  const auto zero_points = zero_point();
-  const auto initial = initial_scale_.span<float>();
   const std::int64_t size = shape_size(output.shape());
   const std::int64_t sharers = role_ == QuantizerRole::kWeight ? scale_.size() : output.dim(0);
   LearnedUse use{scheme(),
-                 {scales.begin(), scales.end()},
-                 {zero_points.begin(), zero_points.end()},
-                 {initial.begin(), initial.end()},
+                 scale().clone(),
+                 zero_point_.clone(),
+                 initial_scale_.clone(),
                  sharers == 0 ? 1 : std::max<std::int64_t>(1, size / sharers),
                  config_.learning == Learning::kClipping};
   return record_learned(std::move(output), input, std::move(mask), std::move(values),
@@ -160,30 +183,39 @@ Variable FakeQuantize::learn_output(const Variable& y, std::function<Tensor()> v
   return learn(make_variable(*quantized(y)), y, Tensor(), std::move(values), context);
 }
 
-void FakeQuantize::set_scale_floor(std::int64_t channel, float floor) {
-  if (learned_scale_.defined()) scale_floor_.data<float>()[channel] = floor;
+void FakeQuantize::fit_to_bias(const Tensor& bias, std::int64_t outputs,
+                               const Tensor& input_scale) {
+  follow_latents();
+  on_device(device(), [&](auto&... queue) {
+    kernels::fit_weight_scales(queue..., outputs, bias.defined() ? bias.data<float>() : nullptr,
+                               input_scale.data<float>(), channels(),
+                               with_scale(zero_range_).data<std::uint8_t>(), scale_.data<float>(),
+                               scale_floor_.defined() ? scale_floor_.data<float>() : nullptr);
+  });
 }
 
 void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t zero_point) {
   observers::validate({scale, zero_point}, scheme(), "fake_quantize");
-  scale_.span<float>()[static_cast<std::size_t>(channel)] = scale;
-  zero_point_.span<std::int32_t>()[static_cast<std::size_t>(channel)] = zero_point;
+  const Tensor scales = scale_.to(Device{}).clone();
+  const Tensor zero_points = zero_point_.to(Device{}).clone();
+  scales.span<float>()[static_cast<std::size_t>(channel)] = scale;
+  zero_points.span<std::int32_t>()[static_cast<std::size_t>(channel)] = zero_point;
+  scale_.copy_from(scales);
+  zero_point_.copy_from(zero_points);
   switches_.data<std::uint8_t>()[kObserved] = 1;
 }
 
-void FakeQuantize::observe(std::span<const float> values) {
-  if (listener_) return listener_(values);
+void FakeQuantize::observe(const Tensor& values) {
+  if (listener_) return listener_(values.to(Device{}).span<float>());
   if (has_begun()) return;
   if (role_ == QuantizerRole::kWeight && !observer_->forgets()) observer_->reset();
   observer_->set_bits(scheme().bits);
-  non_finite_ +=
-      observer_->observe(layout(static_cast<std::int64_t>(values.size())), values.data());
+  observer_->observe(layout(values.size()), values, non_finite());
   update_qparams();
 }
 
 void FakeQuantize::observe(const observers::Extremes& extremes) {
   if (has_begun()) return;
-  non_finite_ += extremes.non_finite;
   observer_->observe_extremes(extremes);
   update_qparams();
 }
@@ -191,30 +223,29 @@ void FakeQuantize::observe(const observers::Extremes& extremes) {
 void FakeQuantize::update_qparams() {
   const observers::QScheme grid = scheme();
   observer_->set_bits(grid.bits);
-  const std::vector<observers::Range> ranges = observer_->ranges();
-  for (std::size_t c = 0; c < ranges.size(); ++c) {
-    const observers::QParams params = observers::choose_qparams(ranges[c], grid);
-    set_qparams(static_cast<std::int64_t>(c), params.scale, params.zero_point);
-    zero_range_[c] = params.zero_range;
-  }
+  observer_->write_qparams(grid, {scale_, zero_point_, with_scale(zero_range_)});
+  switches_.data<std::uint8_t>()[kObserved] = 1;
 }
 
 Tensor FakeQuantize::quantize(const Tensor& x, Tensor* mask) {
   require_observed();
-  Tensor codes = Tensor::empty(x.shape(), config_.scheme.code_dtype());
-  if (mask != nullptr) *mask = Tensor::empty({kernels::mask_bytes(x.size())}, DType::kU8);
+  follow_latents();
+  Tensor codes = Tensor::empty(x.shape(), config_.scheme.code_dtype(), x.device());
+  if (mask != nullptr) *mask = empty_mask(x.size(), x.device());
   std::uint8_t* bits = mask != nullptr ? mask->data<std::uint8_t>() : nullptr;
   visit_codes(codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::quantize(layout(x.size()), code_range(), x.data<float>(), scale().data(),
-                      zero_point().data(), codes.data<Code>(), bits, &non_finite_);
+    on_device(x.device(), [&](auto&... queue) {
+      kernels::quantize(queue..., layout(x.size()), code_range(), x.data<float>(),
+                        scale_.data<float>(), zero_point_.data<std::int32_t>(), codes.data<Code>(),
+                        bits, non_finite().data<std::int64_t>());
+    });
   });
   return codes;
 }
 
 kernels::ChannelLayout FakeQuantize::layout(std::int64_t size) const {
-  const std::int64_t channels = scale_.size();
-  return {1, channels, channels == 0 ? 0 : size / channels};
+  return {1, channels(), channels() == 0 ? 0 : size / channels()};
 }
 
 void FakeQuantize::require_observed() const {
@@ -225,7 +256,16 @@ void FakeQuantize::require_observed() const {
   }
 }
 
-std::int64_t FakeQuantize::take_non_finite_count() { return std::exchange(non_finite_, 0); }
+std::int64_t FakeQuantize::take_non_finite_count() {
+  const auto count = static_cast<std::int64_t>(non_finite_.item());
+  if (count > 0) non_finite_.fill(0);
+  return count;
+}
+
+const Tensor& FakeQuantize::with_scale(const Tensor& tensor) const {
+  tensor.move_to(device());
+  return tensor;
+}
 
 Variable straight_through(Variable output, Tensor mask, const Variable& input) {
   return record(std::move(output), std::make_shared<StraightThroughFunction>(std::move(mask)),
@@ -233,10 +273,16 @@ Variable straight_through(Variable output, Tensor mask, const Variable& input) {
 }
 
 Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask) {
-  Tensor grad = Tensor::empty(grad_output.shape());
-  kernels::apply_mask(grad.size(), mask.data<std::uint8_t>(), grad_output.data<float>(),
-                      grad.data<float>());
+  Tensor grad = Tensor::empty(grad_output.shape(), DType::kF32, grad_output.device());
+  on_device(grad.device(), [&](auto&... queue) {
+    kernels::apply_mask(queue..., grad.size(), mask.data<std::uint8_t>(), grad_output.data<float>(),
+                        grad.data<float>());
+  });
   return grad;
+}
+
+Tensor empty_mask(std::int64_t elements, Device device) {
+  return Tensor::empty({kernels::mask_bytes(elements)}, DType::kU8, device);
 }
 
 }  // namespace steelyard::qat

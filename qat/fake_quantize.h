@@ -20,7 +20,9 @@ namespace steelyard::qat {
 enum class QuantizerRole { kActivation, kWeight };
 
 // Quantizes one tensor. Observing and quantizing are separate switches; both, the scale, the zero
-// point and the observer's state are buffers, so that a checkpoint holds them.
+// point and the observer's state are buffers, so that a checkpoint holds them. The switches stay on
+// the host, which decides by them what runs; everything else lies where the module was moved to,
+// and no pass waits for it (observers that look at values on the CPU do: observers/observer.h).
 class FakeQuantize : public Module {
  public:
   // channels: number of scales (observers::scale_count()), each of as many consecutive elements.
@@ -42,8 +44,16 @@ class FakeQuantize : public Module {
   // Changes the width of the codes, 2 to 8 bits, over the same range. What learns begins anew with
   // the next values observed.
   void set_bits(int bits);
-  std::span<const float> scale() const;
-  std::span<const std::int32_t> zero_point() const;
+  // f32 and i32 [channels], on the module's device; they change in place.
+  const Tensor& scale() const;
+  const Tensor& zero_point() const;
+  // Their numbers; waits for a GPU.
+  std::vector<float> host_scale() const;
+  std::vector<std::int32_t> host_zero_point() const;
+  std::int64_t channels() const { return scale_.size(); }
+  Device device() const { return scale_.device(); }
+  // The codes with copies of the one scale and zero point as they are now.
+  QuantizedValue value_of(Tensor codes) const;
   // Sets one channel's parameters; throws std::invalid_argument when they are not valid.
   void set_qparams(std::int64_t channel, float scale, std::int32_t zero_point);
 
@@ -80,12 +90,14 @@ class FakeQuantize : public Module {
   // The same for `y`, recorded codes of this quantizer whose straight-through gradient is done.
   Variable learn_output(const Variable& y, std::function<Tensor()> values,
                         const ForwardContext& context) const;
-  // The smallest scale that a bias behind these weights allows.
-  void set_scale_floor(std::int64_t channel, float floor);
+  // Makes the scales of weights suit a bias behind them (f32 [outputs], undefined for none) and the
+  // scale of their input (f32 [1]), by NUMERICS: a channel without weights takes its scale from the
+  // bias; every scale is large enough that the bias fits int32 and s_x * s_w is a normal float.
+  void fit_to_bias(const Tensor& bias, std::int64_t outputs, const Tensor& input_scale);
 
-  // Learns from values (or from their extremes, where the observer needs no more) and updates the
-  // scale and zero point. What producers call that quantize in their own epilogue.
-  void observe(std::span<const float> values);
+  // Learns from f32 values (or from their extremes, where the observer needs no more) and updates
+  // the scale and zero point. What producers call that quantize in their own epilogue.
+  void observe(const Tensor& values);
   void observe(const observers::Extremes& extremes);
   // Forgets what the observer has seen; the scale and zero point stay until it observes again.
   void forget() { observer_->reset(); }
@@ -94,22 +106,22 @@ class FakeQuantize : public Module {
   // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask.
   Tensor quantize(const Tensor& x, Tensor* mask);
   kernels::ChannelLayout layout(std::int64_t size) const;
-  // Per channel: the range last observed was zero.
-  bool zero_range(std::int64_t channel) const {
-    return zero_range_[static_cast<std::size_t>(channel)];
-  }
   bool observed() const { return switches_.data<std::uint8_t>()[kObserved] != 0; }
   void require_observed() const;
 
   // NaN and infinite values met since the last call, here or by the layer that owns the quantizer.
+  // Waits for a GPU.
   std::int64_t take_non_finite_count();
-  void add_non_finite(std::int64_t count) { non_finite_ += count; }
+  // Where they are counted: i64 [1], on the module's device.
+  const Tensor& non_finite() const { return with_scale(non_finite_); }
 
  private:
   enum Switch { kObserving, kQuantizing, kObserved, kBegun, kBits, kSwitches };
   bool has_begun() const { return switches_.data<std::uint8_t>()[kBegun] != 0; }
   void update_qparams();
   void follow_latents() const;
+  // The tensor, moved to where the scale is: what is no buffer does not move with the module.
+  const Tensor& with_scale(const Tensor& tensor) const;
 
   QuantizerConfig config_;
   QuantizerRole role_;
@@ -117,13 +129,13 @@ class FakeQuantize : public Module {
   Listener listener_;
   Tensor scale_;                 // f32 [channels]
   Tensor zero_point_;            // i32 [channels]
-  Tensor switches_;              // u8 [kSwitches]
+  Tensor switches_;              // u8 [kSwitches], on the host
   Variable learned_scale_;       // latent f32 [channels]; undefined where nothing learns
   Variable learned_zero_point_;  // latent f32 [channels]; undefined where it does not learn
   Tensor initial_scale_;         // f32 [channels]
   Tensor scale_floor_;           // f32 [channels]
-  std::vector<bool> zero_range_;
-  mutable std::int64_t non_finite_ = 0;
+  Tensor zero_range_;            // u8 [channels]: the range last observed was zero
+  Tensor non_finite_;            // i64 [1]
   bool begun_now_ = false;
 };
 
@@ -133,5 +145,8 @@ Variable straight_through(Variable output, Tensor mask, const Variable& input);
 
 // grad_output where the packed mask has a one, else 0.
 Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask);
+
+// A packed mask of so many elements, to be filled.
+Tensor empty_mask(std::int64_t elements, Device device);
 
 }  // namespace steelyard::qat

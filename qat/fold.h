@@ -23,7 +23,7 @@ Variable fold_weight(const Variable& weight, const Variable& gamma, const BatchN
 Variable fold_bias(const Variable& bias, const Variable& gamma, const Variable& beta,
                    const BatchNormState& state);
 
-// sqrt(var + eps) of the running variance.
-std::vector<double> running_std(const BatchNormState& state);
+// sqrt(var + eps) of the running variance, f64 [C].
+Tensor running_std(const BatchNormState& state);
 
 }  // namespace steelyard::qat

@@ -1,8 +1,9 @@
 #include "qat/folded_norm.h"
 
-#include <cmath>
 #include <stdexcept>
 
+#include "framework/on_device.h"
+#include "kernels/norm_fold.h"
 #include "qat/fold.h"
 #include "qat/norm_after_fold.h"
 
@@ -25,11 +26,13 @@ bool FoldedNorm::recovers(const BatchNormState& state) const {
 }
 
 Tensor FoldedNorm::safe_gamma() const {
-  Tensor gamma = norm_->weight().value().clone();
-  for (float& g : gamma.span<float>()) {
-    if (std::abs(g) < kSmallestGamma) g = std::copysign(kSmallestGamma, g);
-  }
-  return gamma;
+  const Tensor& gamma = norm_->weight().value();
+  Tensor safe = Tensor::empty(gamma.shape(), DType::kF32, gamma.device());
+  on_device(gamma.device(), [&](auto&... queue) {
+    kernels::keep_from_zero<float>(queue..., gamma.size(), kSmallestGamma, gamma.data<float>(),
+                                   safe.data<float>());
+  });
+  return safe;
 }
 
 ProductOperands FoldedNorm::operands(const Variable& weight, const Variable& bias,
@@ -55,15 +58,17 @@ Variable FoldedNorm::normalise(const Variable& product, const Variable& bias,
   Variable y;
   if (recovers(state)) {
     const Tensor folded_gamma = safe_gamma();
-    std::vector<double> factor = running_std(state);
-    for (std::size_t c = 0; c < factor.size(); ++c) {
-      factor[c] = folded_gamma.span<float>()[c] / factor[c];
-    }
+    const Tensor std_dev = running_std(state);
+    const Tensor factor = Tensor::empty(std_dev.shape(), DType::kF64, std_dev.device());
+    on_device(factor.device(), [&](auto&... queue) {
+      kernels::fold_factor<float>(queue..., factor.size(), folded_gamma.data<float>(),
+                                  std_dev.data<double>(), factor.data<double>());
+    });
     y = recovered_batch_norm(product, factor, gamma, beta, offset, state);
   } else {
     y = corrected_batch_norm(product, raw_product(), gamma, beta, offset, state);
   }
-  ++*norm_->num_batches_tracked().data<std::int64_t>();
+  norm_->count_batch();
   return y;
 }
 

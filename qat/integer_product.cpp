@@ -1,5 +1,6 @@
 #include "qat/integer_product.h"
 
+#include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 
 namespace steelyard::qat {
@@ -8,21 +9,26 @@ WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool 
   WeightCodes result;
   result.bits = quantizer.scheme().bits;
   result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
-  const auto scale = quantizer.scale();
-  result.scales.assign(static_cast<std::size_t>(weight.dim(0)), scale[0]);
-  if (scale.size() > 1) result.scales.assign(scale.begin(), scale.end());
+  result.scales = quantizer.scale().clone();
   return result;
 }
 
-Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales) {
-  Tensor weight = Tensor::empty(codes.shape());
-  const auto channels = static_cast<std::int64_t>(scales.size());
-  const std::vector<std::int32_t> zero_points(scales.size(), 0);
+Tensor dequantize_weight(const Tensor& codes, const Tensor& scales) {
+  Tensor weight = Tensor::empty(codes.shape(), DType::kF32, codes.device());
   if (weight.size() == 0) return weight;
-  kernels::dequantize(kernels::ChannelLayout{1, channels, codes.size() / channels},
-                      codes.data<std::int8_t>(), scales.data(), zero_points.data(),
-                      weight.data<float>());
+  const kernels::ChannelLayout layout{1, scales.size(), codes.size() / scales.size()};
+  on_device(weight.device(), [&](auto&... queue) {
+    kernels::dequantize(queue..., layout, codes.data<std::int8_t>(), scales.data<float>(),
+                        static_cast<const std::int32_t*>(nullptr), weight.data<float>());
+  });
   return weight;
+}
+
+std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
+  const Tensor host = scales.to(Device{});
+  if (host.size() == 1)
+    return std::vector<float>(static_cast<std::size_t>(outputs), *host.data<float>());
+  return {host.span<float>().begin(), host.span<float>().end()};
 }
 
 Variable make_weight(WeightCodes codes) {
@@ -74,17 +80,19 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
       output_mask.defined() ? masked_gradient(grad_output, output_mask) : grad_output;
   std::vector<Tensor> grads(has_bias ? 3 : 2);
   if (needs_grad(0)) {
-    grads[0] = Tensor::empty(inputs()[0]->shape);
+    grads[0] = Tensor::empty(inputs()[0]->shape, DType::kF32, grad.device());
     product_->grad_input(grad, dequantize_weight(weight_codes(), weight_scales_), grads[0]);
   }
   const bool bias_gradient = has_bias && needs_grad(2);
   if (needs_grad(1) || bias_gradient) {
-    Tensor weight_gradient = Tensor::empty(inputs()[1]->shape);
-    if (bias_gradient) grads[2] = Tensor::empty(inputs()[2]->shape);
+    Tensor weight_gradient = Tensor::empty(inputs()[1]->shape, DType::kF32, grad.device());
+    if (bias_gradient) grads[2] = Tensor::empty(inputs()[2]->shape, DType::kF32, grad.device());
     product_->grad_weight(dequantized(x_), grad, weight_gradient, has_bias ? grads[2] : Tensor());
     if (saved()[2].defined()) {
-      kernels::apply_mask(weight_gradient.size(), saved()[2].data<std::uint8_t>(),
-                          weight_gradient.data<float>(), weight_gradient.data<float>());
+      on_device(grad.device(), [&](auto&... queue) {
+        kernels::apply_mask(queue..., weight_gradient.size(), saved()[2].data<std::uint8_t>(),
+                            weight_gradient.data<float>(), weight_gradient.data<float>());
+      });
     }
     if (needs_grad(1)) grads[1] = weight_gradient;
   }

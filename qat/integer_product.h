@@ -12,14 +12,17 @@ namespace steelyard::qat {
 
 // Weight codes with what straight-through backward and the product's scale need.
 struct WeightCodes {
-  Tensor codes;               // i8, the shape of the weight
-  Tensor mask;                // packed, undefined where not recorded or applied elsewhere
-  std::vector<float> scales;  // one per output channel, or per group of its weights
+  Tensor codes;   // i8, the shape of the weight
+  Tensor mask;    // packed, undefined where not recorded or applied elsewhere
+  Tensor scales;  // f32: one, or one per output channel or group of its weights; nothing changes it
   int bits = 8;
 };
 
 WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded);
-Tensor dequantize_weight(const Tensor& codes, const std::vector<float>& scales);
+Tensor dequantize_weight(const Tensor& codes, const Tensor& scales);
+
+// The scales on the CPU, one per output channel at least; waits for a GPU.
+std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs);
 
 // How the float weights of a product in float carry their codes.
 struct WeightCompanion : Companion {
@@ -46,14 +49,14 @@ class IntegerProductFunction : public Function {
   std::vector<Tensor> backward(const Tensor& grad_output) const override;
 
   const Tensor& weight_codes() const { return saved()[1]; }
-  const std::vector<float>& weight_scales() const { return weight_scales_; }
+  const Tensor& weight_scales() const { return weight_scales_; }
   int weight_bits() const { return weight_bits_; }
   const Tensor& bias_codes() const { return bias_codes_; }
 
  private:
   std::shared_ptr<const Product> product_;
   QuantizedValue x_;  // shares the saved codes
-  std::vector<float> weight_scales_;
+  Tensor weight_scales_;
   int weight_bits_;
   Tensor bias_codes_;
   kernels::Activation activation_;

@@ -1,8 +1,6 @@
 #include "qat/learned_scale.h"
 
-#include <algorithm>
-#include <cmath>
-
+#include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/quant_plan.h"
 #include "kernels/quantizer_state.h"
@@ -25,16 +23,22 @@ double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
 
 // grad_output where the quantizer clips, else 0.
 Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
-  Tensor grad = Tensor::empty(values.shape());
-  kernels::clipped_gradient(kernels::ChannelLayout::per_tensor(values.size()),
-                            use.scheme.code_range(), values.data<float>(), use.scales.data(),
-                            use.zero_points.data(), grad_output.data<float>(), grad.data<float>());
+  const std::int64_t channels = use.scale.size();
+  Tensor grad = Tensor::empty(values.shape(), DType::kF32, values.device());
+  on_device(grad.device(), [&](auto&... queue) {
+    kernels::clipped_gradient(queue..., {1, channels, values.size() / channels},
+                              use.scheme.code_range(), values.data<float>(),
+                              use.scale.data<float>(), use.zero_point.data<std::int32_t>(),
+                              grad_output.data<float>(), grad.data<float>());
+  });
   return grad;
 }
 
 ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& values,
                                        const Tensor& grad_output) {
-  const auto channels = static_cast<std::int64_t>(use.scales.size());
+  const Device device = values.device();
+  const bool on_cpu = device.kind == Device::Kind::kCpu;
+  const std::int64_t channels = use.scale.size();
   kernels::QuantDescriptor descriptor;
   descriptor.direction = kernels::QuantDirection::kBackward;
   descriptor.granularity =
@@ -49,24 +53,25 @@ ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& valu
       use.only_clipping
           ? clipping_gradient_factor(descriptor.range, use.scheme.symmetric)
           : kernels::lsq_gradient_factor(use.per_scale, descriptor.range, use.scheme.symmetric);
-  const auto plan = kernels::QuantPlan::select(descriptor, kernels::DeviceType::kCpu);
+  const auto plan = kernels::QuantPlan::select(
+      descriptor, on_cpu ? kernels::DeviceType::kCpu : kernels::DeviceType::kCuda);
   const Tensor workspace =
-      Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8);
-  const Tensor grad_values = Tensor::empty(values.shape());  // masked elsewhere
-  ParameterGradients gradients{Tensor::empty({channels}), Tensor::empty({channels})};
-  std::vector<float> scales = use.scales;
-  std::vector<std::int32_t> zero_points = use.zero_points;
+      Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8, device);
+  const Tensor grad_values =
+      Tensor::empty(values.shape(), DType::kF32, device);  // masked elsewhere
+  ParameterGradients gradients{Tensor::empty({channels}, DType::kF32, device),
+                               Tensor::empty({channels}, DType::kF32, device)};
   kernels::QuantArgs args;
   args.x = values.raw();
   const Tensor grad_y =
       use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
   args.grad_y = grad_y.raw();
   args.grad_x = grad_values.raw();
-  args.scale = scales.data();
-  args.zero_point = zero_points.data();
+  args.scale = use.scale.raw();
+  args.zero_point = use.zero_point.data<std::int32_t>();
   args.grad_scale = gradients.scale.raw();
   args.grad_zero_point = gradients.zero_point.raw();
-  plan.run(nullptr, workspace.raw(), args);
+  plan.run(on_cpu ? nullptr : cuda_queue(device).stream, workspace.raw(), args);
   return gradients;
 }
 
@@ -86,8 +91,10 @@ class LearnedQuantizerFunction : public Function {
     if (grad_output.size() == 0) return grads;
     const ParameterGradients own = parameter_gradients(use_, values_(), grad_output);
     grads[1] = own.scale;
-    kernels::chain_latent_gradient(grads[1].size(), use_.scales.data(), use_.initial.data(),
-                                   grads[1].data<float>());
+    on_device(own.scale.device(), [&](auto&... queue) {
+      kernels::chain_latent_gradient(queue..., own.scale.size(), use_.scale.data<float>(),
+                                     use_.initial.data<float>(), own.scale.data<float>());
+    });
     if (grads.size() > 2) grads[2] = own.zero_point;
     return grads;
   }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
-#include <vector>
 
 #include "framework/autograd.h"
 #include "observers/qscheme.h"
@@ -15,9 +14,9 @@ namespace steelyard::qat {
 // The quantizer of one recorded use, as it was in the forward pass.
 struct LearnedUse {
   observers::QScheme scheme;
-  std::vector<float> scales;  // [channels]: of the tensor's first dimension where there are several
-  std::vector<std::int32_t> zero_points;
-  std::vector<float> initial;  // s0 of each channel
+  Tensor scale;                // f32 [channels]: of the first dimension where there are several
+  Tensor zero_point;           // i32 [channels]
+  Tensor initial;              // f32 [channels]: s0
   std::int64_t per_scale = 1;  // elements that share a scale, the batch not counted
   bool only_clipping = false;  // PACT: only clipped values move the scale
 };

@@ -20,8 +20,8 @@ class Counter : public observers::CountingObserver {
 
   std::string name() const override { return "counter"; }
   void add(std::span<const float> values) {
-    observe(kernels::ChannelLayout::per_tensor(static_cast<std::int64_t>(values.size())),
-            values.data());
+    observe_values(kernels::ChannelLayout::per_tensor(static_cast<std::int64_t>(values.size())),
+                   values.data());
   }
   ValueHistogram histogram() const {
     const observers::HistogramView all = view(0);
@@ -43,7 +43,7 @@ class Counter : public observers::CountingObserver {
 
 std::vector<float> in_steps(const FakeQuantize& quantizer, std::span<const float> values) {
   const kernels::ChannelLayout layout = quantizer.layout(static_cast<std::int64_t>(values.size()));
-  const auto scales = quantizer.scale();
+  const std::vector<float> scales = quantizer.host_scale();
   std::vector<float> codes(values.begin(), values.end());
   for (std::size_t i = 0; i < codes.size(); ++i) {
     codes[i] /= scales[i / static_cast<std::size_t>(layout.inner)];
@@ -57,7 +57,7 @@ class Gatherer {
   Gatherer(MeasuredTensor& tensor, std::int64_t bins) : tensor_(tensor) {
     if (bins > 0) counter_ = std::make_unique<Counter>(bins);
     if (tensor.quantizer->observed()) tensor.error.emplace();
-    tensor.in_codes = tensor.error && tensor.quantizer->scale().size() > 1;
+    tensor.in_codes = tensor.error && tensor.quantizer->channels() > 1;
   }
 
   void add(std::span<const float> values) {
@@ -133,8 +133,8 @@ double QuantizationError::clipped_fraction() const {
 
 void add_error(QuantizationError& error, const FakeQuantize& quantizer,
                std::span<const float> values) {
-  const auto scales = quantizer.scale();
-  const auto zero_points = quantizer.zero_point();
+  const std::vector<float> scales = quantizer.host_scale();
+  const std::vector<std::int32_t> zero_points = quantizer.host_zero_point();
   const kernels::ChannelLayout layout = quantizer.layout(static_cast<std::int64_t>(values.size()));
   const auto inner = static_cast<std::size_t>(layout.inner);
   for (std::size_t c = 0; c < scales.size(); ++c) {
@@ -170,6 +170,7 @@ std::vector<MeasuredTensor> measure_tensors(Module& model, std::int64_t batches,
                                 std::to_string(batches));
   }
   const NoGradGuard no_grad;
+  const Device device = device_of(model);
   std::vector<MeasuredTensor> tensors = all_tensors(model);
   std::vector<Gatherer> gatherers;
   gatherers.reserve(tensors.size());
@@ -179,7 +180,7 @@ std::vector<MeasuredTensor> measure_tensors(Module& model, std::int64_t batches,
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       Gatherer* gatherer = &gatherers[i];
       if (const QuantizedLayer* layer = tensors[i].weights_of) {
-        gatherer->add(layer->deployed_weight().span<float>());
+        gatherer->add(layer->deployed_weight().to(Device{}).span<float>());
       } else {
         tensors[i].quantizer->set_listener(
             [gatherer](std::span<const float> values) { gatherer->add(values); });
@@ -187,7 +188,7 @@ std::vector<MeasuredTensor> measure_tensors(Module& model, std::int64_t batches,
     }
     for (std::int64_t i = 0; i < batches; ++i) {
       ForwardContext context{.calibrating = true};
-      model.forward(Variable(inputs(i)), context).value();
+      model.forward(Variable(inputs(i).to(device)), context).value();
     }
   }
   for (Gatherer& gatherer : gatherers) gatherer.finish();

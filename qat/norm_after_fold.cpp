@@ -1,9 +1,9 @@
 #include "qat/norm_after_fold.h"
 
-#include <cmath>
-
+#include "framework/on_device.h"
 #include "framework/ops/op_support.h"
 #include "kernels/norm.h"
+#include "kernels/norm_fold.h"
 #include "qat/fold.h"
 
 namespace steelyard::qat {
@@ -11,21 +11,20 @@ namespace {
 
 std::int64_t rows_of(const Tensor& x) { return x.size() / x.dim(-1); }
 
-// [C] of the value f(channel).
-template <typename T, typename F>
-Tensor per_channel(std::int64_t channels, const F& f) {
-  Tensor result = Tensor::empty({channels}, DTypeOf<T>::value);
-  for (std::int64_t c = 0; c < channels; ++c) result.data<T>()[c] = static_cast<T>(f(c));
-  return result;
+// [C], to be filled.
+Tensor per_channel(const Tensor& like) {
+  return Tensor::empty({like.dim(-1)}, like.dtype(), like.device());
 }
 
 // (x - mean) * slope + shift per channel.
 template <typename T>
 Tensor channel_map(const Tensor& x, const Tensor& mean, const Tensor& slope, const Tensor& shift) {
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const Tensor ones = Tensor::full(mean.shape(), 1.0, x.dtype());
-  kernels::batch_norm_forward<T>(rows_of(x), x.dim(-1), x.data<T>(), mean.data<T>(),
-                                 slope.data<T>(), ones.data<T>(), shift.data<T>(), y.data<T>());
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const Tensor ones = Tensor::full(mean.shape(), 1.0, x.dtype(), x.device());
+  on_device(x.device(), [&](auto&... queue) {
+    kernels::batch_norm_forward<T>(queue..., rows_of(x), x.dim(-1), x.data<T>(), mean.data<T>(),
+                                   slope.data<T>(), ones.data<T>(), shift.data<T>(), y.data<T>());
+  });
   return y;
 }
 
@@ -36,22 +35,30 @@ struct Moments {
 
 template <typename T>
 Moments batch_moments(const Tensor& x) {
-  Moments moments{Tensor::empty({x.dim(-1)}, x.dtype()), Tensor::empty({x.dim(-1)}, x.dtype())};
-  kernels::batch_moments<T>(rows_of(x), x.dim(-1), x.data<T>(), moments.mean.data<T>(),
-                            moments.variance.data<T>());
+  Moments moments{per_channel(x), per_channel(x)};
+  on_device(x.device(), [&](auto&... queue) {
+    kernels::batch_moments<T>(queue..., rows_of(x), x.dim(-1), x.data<T>(), moments.mean.data<T>(),
+                              moments.variance.data<T>());
+  });
   return moments;
 }
 
 template <typename T>
-double at(const Tensor& values, std::int64_t channel) {
-  return values.defined() ? static_cast<double>(values.data<T>()[channel]) : 0.0;
+const T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
 }
+
+// With these, y = (product - hidden_mean) * ratio + beta.
+struct HiddenNorm {
+  Tensor ratio;
+  Tensor hidden_mean;
+};
 
 class CorrectedBatchNormFunction : public Function {
  public:
   CorrectedBatchNormFunction(const Tensor& product, const Tensor& raw, const Tensor& gamma,
-                             const Tensor& mean, const Tensor& inv_std, std::vector<double> running)
-      : running_std_(std::move(running)) {
+                             const Tensor& mean, const Tensor& inv_std, HiddenNorm hidden)
+      : hidden_(std::move(hidden)) {
     save(product);
     save(raw);
     save(gamma);
@@ -59,19 +66,6 @@ class CorrectedBatchNormFunction : public Function {
     save(inv_std);
   }
   std::string name() const override { return "corrected_batch_norm"; }
-
-  // With these, y = (product - hidden_mean) * ratio + beta.
-  template <typename T>
-  Tensor ratio() const {
-    return per_channel<T>(mean().size(),
-                          [&](std::int64_t c) { return running(c) * at<T>(inv_std(), c); });
-  }
-  template <typename T>
-  Tensor hidden_mean() const {
-    return per_channel<T>(mean().size(), [&](std::int64_t c) {
-      return at<T>(gamma(), c) * at<T>(mean(), c) / running(c);
-    });
-  }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return visit_floating(grad_output.dtype(), "corrected_batch_norm",
@@ -81,40 +75,29 @@ class CorrectedBatchNormFunction : public Function {
  private:
   template <typename T>
   std::vector<Tensor> gradients(const Tensor& grad) const {
-    const Tensor &product = saved()[0], &raw = saved()[1];
+    const Tensor &product = saved()[0], &raw = saved()[1], &gamma = saved()[2], &mean = saved()[3],
+                 &inv_std = saved()[4];
     const std::int64_t channels = grad.dim(-1), rows = rows_of(grad);
-    const Tensor ones = Tensor::full({channels}, 1.0, grad.dtype());
-    Tensor grad_product = Tensor::empty(grad.shape(), grad.dtype());
-    Tensor grad_ratio = Tensor::empty({channels}, grad.dtype());  // times the ratio
-    Tensor grad_beta = Tensor::empty({channels}, grad.dtype());
-    kernels::batch_norm_backward_frozen<T>(
-        rows, channels, product.data<T>(), grad.data<T>(), hidden_mean<T>().template data<T>(),
-        ratio<T>().template data<T>(), ones.data<T>(), grad_product.data<T>(), grad_ratio.data<T>(),
-        grad_beta.data<T>());
-    const Tensor grad_gamma = per_channel<T>(channels, [&](std::int64_t c) {
-      return -at<T>(inv_std(), c) * at<T>(mean(), c) * at<T>(grad_beta, c);
+    const Tensor ones = Tensor::full({channels}, 1.0, grad.dtype(), grad.device());
+    Tensor grad_product = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
+    Tensor grad_ratio = per_channel(grad);  // times the ratio
+    Tensor grad_beta = per_channel(grad);
+    Tensor grad_gamma = per_channel(grad), slope = per_channel(grad), shift = per_channel(grad);
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::batch_norm_backward_frozen<T>(
+          queue..., rows, channels, product.data<T>(), grad.data<T>(),
+          hidden_.hidden_mean.data<T>(), hidden_.ratio.data<T>(), ones.data<T>(),
+          grad_product.data<T>(), grad_ratio.data<T>(), grad_beta.data<T>());
+      kernels::corrected_norm_backward<T>(queue..., channels, rows, gamma.data<T>(), mean.data<T>(),
+                                          inv_std.data<T>(), grad_ratio.data<T>(),
+                                          grad_beta.data<T>(), grad_gamma.data<T>(),
+                                          slope.data<T>(), shift.data<T>());
     });
-    std::vector<Tensor> grads{grad_product, Tensor(), grad_gamma, grad_beta};
-    if (needs_grad(1)) {
-      const Tensor slope = per_channel<T>(channels, [&](std::int64_t c) {
-        return -at<T>(inv_std(), c) * at<T>(inv_std(), c) * at<T>(grad_ratio, c) / double(rows);
-      });
-      const Tensor shift = per_channel<T>(channels, [&](std::int64_t c) {
-        return -at<T>(gamma(), c) * at<T>(inv_std(), c) * at<T>(grad_beta, c) / double(rows);
-      });
-      grads[1] = channel_map<T>(raw, mean(), slope, shift);
-    }
-    return grads;
+    return {grad_product, needs_grad(1) ? channel_map<T>(raw, mean, slope, shift) : Tensor(),
+            grad_gamma, grad_beta};
   }
 
-  const Tensor& gamma() const { return saved()[2]; }
-  const Tensor& mean() const { return saved()[3]; }
-  const Tensor& inv_std() const { return saved()[4]; }
-  double running(std::int64_t channel) const {
-    return running_std_[static_cast<std::size_t>(channel)];
-  }
-
-  std::vector<double> running_std_;
+  HiddenNorm hidden_;
 };
 
 // The batch norm of product / factor, seen from the product: the same formula with a standard
@@ -139,13 +122,15 @@ class RecoveredBatchNormFunction : public Function {
   template <typename T>
   std::vector<Tensor> gradients(const Tensor& grad) const {
     const Tensor &product = saved()[0], &gamma = saved()[1], &mean = saved()[2];
-    Tensor grad_product = Tensor::empty(grad.shape(), grad.dtype());
-    Tensor grad_gamma = Tensor::empty(gamma.shape(), grad.dtype());
-    Tensor grad_beta = Tensor::empty(gamma.shape(), grad.dtype());
-    kernels::batch_norm_backward_training<T>(rows_of(grad), gamma.size(), product.data<T>(),
-                                             grad.data<T>(), mean.data<T>(), saved()[3].data<T>(),
-                                             gamma.data<T>(), grad_product.data<T>(),
-                                             grad_gamma.data<T>(), grad_beta.data<T>());
+    Tensor grad_product = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
+    Tensor grad_gamma = per_channel(grad);
+    Tensor grad_beta = per_channel(grad);
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::batch_norm_backward_training<T>(
+          queue..., rows_of(grad), gamma.size(), product.data<T>(), grad.data<T>(), mean.data<T>(),
+          saved()[3].data<T>(), gamma.data<T>(), grad_product.data<T>(), grad_gamma.data<T>(),
+          grad_beta.data<T>());
+    });
     return {grad_product, grad_gamma, grad_beta};
   }
 };
@@ -179,52 +164,53 @@ Variable corrected_batch_norm(const Variable& product, const Variable& raw, cons
   }
   return visit_floating(product.dtype(), "corrected_batch_norm", [&](auto zero) {
     using T = decltype(zero);
-    const std::int64_t channels = product.dim(-1);
     const Moments moments = batch_moments<T>(raw.value());
-    const Tensor inv_std = per_channel<T>(channels, [&](std::int64_t c) {
-      return 1.0 / std::sqrt(at<T>(moments.variance, c) + state.eps);
+    const Tensor inv_std = per_channel(raw.value()), shifted = per_channel(raw.value());
+    const HiddenNorm hidden{per_channel(raw.value()), per_channel(raw.value())};
+    const Tensor std_dev = running_std(state);
+    on_device(std_dev.device(), [&](auto&... queue) {
+      kernels::corrected_norm_terms<T>(queue..., std_dev.size(), gamma.value().data<T>(),
+                                       moments.mean.data<T>(), moments.variance.data<T>(),
+                                       state.eps, std_dev.data<double>(), data_or_null<T>(offset),
+                                       inv_std.data<T>(), hidden.ratio.data<T>(),
+                                       hidden.hidden_mean.data<T>(), shifted.data<T>());
     });
-    auto function = std::make_shared<CorrectedBatchNormFunction>(
-        product.value(), raw.value(), gamma.value(), moments.mean, inv_std, running_std(state));
-    const Tensor shifted = per_channel<T>(
-        channels, [&](std::int64_t c) { return at<T>(moments.mean, c) + at<T>(offset, c); });
     update_running_statistics(state, shifted, moments.variance, rows_of(raw.value()));
-    Tensor y = channel_map<T>(product.value(), function->template hidden_mean<T>(),
-                              function->template ratio<T>(), beta.value());
+    Tensor y = channel_map<T>(product.value(), hidden.hidden_mean, hidden.ratio, beta.value());
     if (!should_record({product, raw, gamma, beta})) return Variable(y);
-    return record(y, std::move(function), {product, raw, gamma, beta});
+    return record(y,
+                  std::make_shared<CorrectedBatchNormFunction>(
+                      product.value(), raw.value(), gamma.value(), moments.mean, inv_std, hidden),
+                  {product, raw, gamma, beta});
   });
 }
 
-Variable recovered_batch_norm(const Variable& product, const std::vector<double>& factor,
-                              const Variable& gamma, const Variable& beta, const Tensor& offset,
+Variable recovered_batch_norm(const Variable& product, const Tensor& factor, const Variable& gamma,
+                              const Variable& beta, const Tensor& offset,
                               const BatchNormState& state) {
   require_arguments("recovered_batch_norm", product, gamma, beta, state);
   return visit_floating(product.dtype(), "recovered_batch_norm", [&](auto zero) {
     using T = decltype(zero);
-    const std::int64_t channels = product.dim(-1);
-    const auto factor_of = [&](std::int64_t c) { return factor[static_cast<std::size_t>(c)]; };
-    const Moments hidden = batch_moments<T>(product.value());
-    const Tensor mean = per_channel<T>(channels, [&](std::int64_t c) {
-      return at<T>(hidden.mean, c) / factor_of(c) + at<T>(offset, c);
+    const Tensor& x = product.value();
+    const std::int64_t channels = x.dim(-1);
+    const Moments hidden = batch_moments<T>(x);
+    const Moments moments{per_channel(x), per_channel(x)};
+    const Tensor inv_std = per_channel(x);
+    Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+    on_device(x.device(), [&](auto&... queue) {
+      kernels::recovered_norm_terms<T>(queue..., channels, factor.data<double>(),
+                                       hidden.mean.data<T>(), hidden.variance.data<T>(), state.eps,
+                                       data_or_null<T>(offset), moments.mean.data<T>(),
+                                       moments.variance.data<T>(), inv_std.data<T>());
+      kernels::batch_norm_forward<T>(queue..., rows_of(x), channels, x.data<T>(),
+                                     hidden.mean.data<T>(), inv_std.data<T>(),
+                                     gamma.value().data<T>(), beta.value().data<T>(), y.data<T>());
     });
-    const Tensor variance = per_channel<T>(channels, [&](std::int64_t c) {
-      return at<T>(hidden.variance, c) / (factor_of(c) * factor_of(c));
-    });
-    const Tensor inv_std = per_channel<T>(channels, [&](std::int64_t c) {
-      return 1.0 / (factor_of(c) * std::sqrt(at<T>(variance, c) + state.eps));
-    });
-    update_running_statistics(state, mean, variance, rows_of(product.value()));
-    Tensor y = Tensor::empty(product.shape(), product.dtype());
-    kernels::batch_norm_forward<T>(rows_of(y), channels, product.value().template data<T>(),
-                                   hidden.mean.template data<T>(), inv_std.template data<T>(),
-                                   gamma.value().template data<T>(),
-                                   beta.value().template data<T>(), y.data<T>());
+    update_running_statistics(state, moments.mean, moments.variance, rows_of(x));
     if (!should_record({product, gamma, beta})) return Variable(y);
-    return record(y,
-                  std::make_shared<RecoveredBatchNormFunction>(product.value(), gamma.value(),
-                                                               hidden.mean, inv_std),
-                  {product, gamma, beta});
+    return record(
+        y, std::make_shared<RecoveredBatchNormFunction>(x, gamma.value(), hidden.mean, inv_std),
+        {product, gamma, beta});
   });
 }
 

@@ -4,8 +4,6 @@
 // the product with the weights as they were before folding; they differ in where raw comes from.
 #pragma once
 
-#include <vector>
-
 #include "framework/ops/batch_norm.h"
 
 namespace steelyard::qat {
@@ -19,10 +17,10 @@ Variable corrected_batch_norm(const Variable& product, const Variable& raw, cons
                               const Variable& beta, const Tensor& offset,
                               const BatchNormState& state);
 
-// raw = product / factor per channel, no factor 0: the batch norm of what the folding hid. Source:
-// Jacob et al., arXiv:1712.05877, 3.2, in the approximate form with one convolution.
-Variable recovered_batch_norm(const Variable& product, const std::vector<double>& factor,
-                              const Variable& gamma, const Variable& beta, const Tensor& offset,
+// raw = product / factor (f64 [C]) per channel, no factor 0: the batch norm of what the folding
+// hid. Source: Jacob et al., arXiv:1712.05877, 3.2, in the approximate form with one convolution.
+Variable recovered_batch_norm(const Variable& product, const Tensor& factor, const Variable& gamma,
+                              const Variable& beta, const Tensor& offset,
                               const BatchNormState& state);
 
 }  // namespace steelyard::qat

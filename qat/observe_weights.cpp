@@ -29,7 +29,7 @@ void observe_weights(Module& model, const Shape& sample) {
   }
   for (FakeQuantize* quantizer : weights) quantizer->forget();
   const NoGradGuard no_grad;
-  model.forward(Variable(Tensor::zeros(sample)), context).value();
+  model.forward(Variable(Tensor::zeros(sample, DType::kF32, device_of(model))), context).value();
   for (const auto& [quantizer, on] : observing) quantizer->set_observing(on);
 }
 

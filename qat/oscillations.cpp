@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "framework/error.h"
+#include "framework/on_device.h"
 
 namespace steelyard::qat {
 
@@ -28,10 +29,12 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
                        " folds its batch norm in every step: expected bn_fold frozen or none");
     }
     const Shape& shape = layer->weight().shape();
-    weights_.push_back({join_path(entry.name, "weight"), layer, Tensor::zeros(shape, DType::kI8),
-                        Tensor::zeros(shape, DType::kI8), Tensor::zeros(shape),
-                        Tensor::zeros(shape), Tensor::zeros(shape, DType::kU8),
-                        Tensor::zeros({2}, DType::kI64)});
+    const Device device = layer->weight().value().device();
+    weights_.push_back(
+        {join_path(entry.name, "weight"), layer, Tensor::zeros(shape, DType::kI8, device),
+         Tensor::zeros(shape, DType::kI8, device), Tensor::zeros(shape, DType::kF32, device),
+         Tensor::zeros(shape, DType::kF32, device), Tensor::zeros(shape, DType::kU8, device),
+         Tensor::zeros({2}, DType::kI64)});
   }
   if (weights_.empty()) throw InputError("oscillations: no layer has quantized weights");
 }
@@ -48,25 +51,27 @@ void OscillationCallback::on_gradients(std::int64_t step, std::int64_t total_ste
     const Tensor codes = quantizer.quantize(weight.value(), nullptr);
     const kernels::OscillationState state = w.state();
     const int bits = quantizer.scheme().bits;
-    if (w.steps() > 0 && w.bits() == bits) {
-      kernels::track_oscillations(w.size(), codes.data<std::int8_t>(),
-                                  static_cast<float>(options_.momentum),
-                                  static_cast<float>(freeze_above), state);
-    } else {
-      kernels::begin_oscillations(w.size(), codes.data<std::int8_t>(), state);
-      w.steps() = 0;
-      w.bits() = bits;
-    }
-    ++w.steps();
+    const bool known = w.steps() > 0 && w.bits() == bits;
+    w.steps() = known ? w.steps() + 1 : 1;
+    w.bits() = bits;
     const kernels::ChannelLayout layout = quantizer.layout(w.size());
-    const float* scale = quantizer.scale().data();
-    if (lambda > 0) {
-      kernels::add_damping_gradient(layout, quantizer.code_range(), lambda,
-                                    weight.value().data<float>(), scale, codes.data<std::int8_t>(),
-                                    weight.grad().data<float>());
-    }
-    kernels::hold_frozen(layout, state, scale, weight.value().data<float>(),
-                         weight.grad().data<float>());
+    const float* scale = quantizer.scale().data<float>();
+    const auto* code = codes.data<std::int8_t>();
+    float* values = weight.value().data<float>();
+    float* grad = weight.grad().data<float>();
+    on_device(codes.device(), [&](auto&... queue) {
+      if (known) {
+        kernels::track_oscillations(queue..., w.size(), code, static_cast<float>(options_.momentum),
+                                    static_cast<float>(freeze_above), state);
+      } else {
+        kernels::begin_oscillations(queue..., w.size(), code, state);
+      }
+      if (lambda > 0) {
+        kernels::add_damping_gradient<float>(queue..., layout, quantizer.code_range(), lambda,
+                                             values, scale, code, grad);
+      }
+      kernels::hold_frozen(queue..., layout, state, scale, values, grad);
+    });
   }
 }
 
@@ -74,8 +79,12 @@ void OscillationCallback::on_step_end(const StepReport&) {
   for (const Tracked& w : weights_) {
     if (w.steps() == 0) continue;
     const FakeQuantize& quantizer = *w.layer->weight_quantizer();
-    kernels::hold_frozen(quantizer.layout(w.size()), w.state(), quantizer.scale().data(),
-                         w.layer->weight().value().data<float>(), nullptr);
+    const Tensor& weight = w.layer->weight().value();
+    const float* scale = quantizer.scale().data<float>();
+    on_device(weight.device(), [&](auto&... queue) {
+      kernels::hold_frozen(queue..., quantizer.layout(w.size()), w.state(), scale,
+                           weight.data<float>(), static_cast<float*>(nullptr));
+    });
   }
 }
 
@@ -95,10 +104,14 @@ std::vector<NamedBuffer> OscillationCallback::named_state() const {
 std::vector<Figure> OscillationCallback::figures() const {
   double oscillating = 0, frozen = 0, all = 0;
   for (const Tracked& w : weights_) {
-    std::int64_t counts[2];
-    kernels::count_oscillations(w.size(), kOscillating, w.state(), counts);
-    frozen += static_cast<double>(counts[0]);
-    oscillating += static_cast<double>(counts[1]);
+    const Tensor counts = Tensor::empty({2}, DType::kI64, w.code.device());
+    on_device(counts.device(), [&](auto&... queue) {
+      kernels::count_oscillations(queue..., w.size(), kOscillating, w.state(),
+                                  counts.data<std::int64_t>());
+    });
+    const Tensor host = counts.to(Device{});
+    frozen += static_cast<double>(host.data<std::int64_t>()[0]);
+    oscillating += static_cast<double>(host.data<std::int64_t>()[1]);
     all += static_cast<double>(w.size());
   }
   return {{"oscillating_weights_percent", 100 * oscillating / all},

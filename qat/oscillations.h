@@ -29,7 +29,8 @@ struct OscillationOptions {
 
 // In every step that quantizes, of every quantized weight that is trained: follows the codes that
 // the forward pass used, adds the gradient of lambda * sum (quantized - clipped weight)^2 (which
-// leaves the scale alone), and holds frozen weights at scale * code, with gradient 0.
+// leaves the scale alone), and holds frozen weights at scale * code, with gradient 0. Its state
+// lies where the weights are when it is made.
 class OscillationCallback : public TrainerCallback {
  public:
   // Weights above this frequency count as oscillating in figures(); the paper's threshold.

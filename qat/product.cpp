@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "framework/on_device.h"
 #include "framework/ops/linear.h"
 #include "kernels/conv.h"
 #include "kernels/elementwise.h"
@@ -31,26 +32,33 @@ class LinearProduct : public Product {
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::integer_matmul(x.codes.size() / in, out, in, x.codes.data<Code>(), &x.zero_point,
-                              weight_codes.data<std::int8_t>(), acc.data<std::int32_t>());
+      on_device(acc.device(), [&](auto&... queue) {
+        kernels::integer_matmul(queue..., x.codes.size() / in, out, in, x.codes.data<Code>(),
+                                x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
+                                acc.data<std::int32_t>());
+      });
     });
   }
 
   void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const override {
     const kernels::MatmulShape shape{.m = rows(grad), .n = weight.dim(1), .k = weight.dim(0)};
-    kernels::matmul(kernels::default_backend(), shape, grad.data<float>(), weight.data<float>(),
-                    grad_x.data<float>());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::matmul(queue..., shape, grad.data<float>(), weight.data<float>(),
+                      grad_x.data<float>());
+    });
   }
 
   void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
                    const Tensor& grad_bias) const override {
     const kernels::MatmulShape shape{
         .m = grad_weight.dim(0), .n = grad_weight.dim(1), .k = rows(grad), .transpose_a = true};
-    kernels::matmul(kernels::default_backend(), shape, grad.data<float>(), x.data<float>(),
-                    grad_weight.data<float>());
-    if (grad_bias.defined()) {
-      kernels::column_sums(rows(grad), grad.dim(-1), grad.data<float>(), grad_bias.data<float>());
-    }
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::matmul(queue..., shape, grad.data<float>(), x.data<float>(),
+                      grad_weight.data<float>());
+      if (!grad_bias.defined()) return;
+      kernels::column_sums(queue..., rows(grad), grad.dim(-1), grad.data<float>(),
+                           grad_bias.data<float>());
+    });
   }
 
   Variable float_forward(const Variable& x, const Variable& weight,
@@ -78,23 +86,30 @@ class Conv2dProduct : public Product {
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::integer_conv2d(shape, x.codes.data<Code>(), &x.zero_point,
-                              weight_codes.data<std::int8_t>(), acc.data<std::int32_t>());
+      on_device(acc.device(), [&](auto&... queue) {
+        kernels::integer_conv2d(queue..., shape, x.codes.data<Code>(),
+                                x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
+                                acc.data<std::int32_t>());
+      });
     });
   }
 
   void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const override {
     const auto shape = conv2d_shape(grad_x.shape(), weight.shape(), geometry_);
-    kernels::conv2d_backward_input(kernels::default_backend(), shape, grad.data<float>(),
-                                   weight.data<float>(), grad_x.data<float>());
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::conv2d_backward_input(queue..., shape, grad.data<float>(), weight.data<float>(),
+                                     grad_x.data<float>());
+    });
   }
 
   void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
                    const Tensor& grad_bias) const override {
     const auto shape = conv2d_shape(x.shape(), grad_weight.shape(), geometry_);
-    kernels::conv2d_backward_weight(kernels::default_backend(), shape, x.data<float>(),
-                                    grad.data<float>(), grad_weight.data<float>(),
-                                    grad_bias.defined() ? grad_bias.data<float>() : nullptr);
+    float* bias = grad_bias.defined() ? grad_bias.data<float>() : nullptr;
+    on_device(grad.device(), [&](auto&... queue) {
+      kernels::conv2d_backward_weight(queue..., shape, x.data<float>(), grad.data<float>(),
+                                      grad_weight.data<float>(), bias);
+    });
   }
 
   Variable float_forward(const Variable& x, const Variable& weight,

@@ -35,15 +35,12 @@ Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
     return concat(reals).value();
   };
   const Tensor joined = values();
-  if (output.observes(context)) output.observe(joined.span<float>());
+  if (output.observes(context)) output.observe(joined);
   output.begin_learning(context);
   const bool recorded = should_record(inputs);
   Tensor mask;
   Tensor codes = output.quantize(joined, recorded ? &mask : nullptr);
-  Variable y = make_variable({.codes = std::move(codes),
-                              .scale = output.scale()[0],
-                              .zero_point = output.zero_point()[0],
-                              .range = output.code_range()});
+  Variable y = make_variable(output.value_of(std::move(codes)));
   if (!recorded) return y;
   y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);
   return output.learn_output(y, values, context);

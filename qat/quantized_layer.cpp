@@ -1,7 +1,6 @@
 #include "qat/quantized_layer.h"
 
-#include <vector>
-
+#include "framework/on_device.h"
 #include "framework/ops/relu.h"
 #include "kernels/quantizer_state.h"
 #include "qat/integer_product.h"
@@ -9,47 +8,60 @@
 namespace steelyard::qat {
 namespace {
 
-// The scales of the accumulators and, with a bias, its int32 codes.
-struct BiasCodes {
-  std::vector<float> product_scales;
-  Tensor codes;  // undefined without a bias
+// What turns accumulators into values or codes: int32 bias codes (undefined for none) and the
+// scale of each output, float(s_x * s_w).
+struct AccumulatorScale {
+  kernels::Requantize op;
+  Tensor bias;
+  Tensor product_scale;
 
-  const std::int32_t* data() const {
-    return codes.defined() ? codes.data<std::int32_t>() : nullptr;
+  const std::int32_t* bias_data() const {
+    return bias.defined() ? bias.data<std::int32_t>() : nullptr;
   }
 };
 
-// Biases that are not finite are counted.
-BiasCodes quantize_biases(const Variable& bias, float x_scale, const std::vector<float>& scales,
-                          FakeQuantize& weight_quantizer) {
-  BiasCodes result{std::vector<float>(scales.size()), {}};
-  if (bias.defined()) result.codes = Tensor::empty(bias.shape(), DType::kI32);
-  const auto outputs = static_cast<std::int64_t>(scales.size());
-  std::int64_t non_finite = 0;
-  kernels::quantize_biases(outputs, bias.defined() ? bias.value().data<float>() : nullptr, &x_scale,
-                           outputs, scales.data(), result.product_scales.data(),
-                           bias.defined() ? result.codes.data<std::int32_t>() : nullptr,
-                           &non_finite);
-  weight_quantizer.add_non_finite(non_finite);
-  return result;
+Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
+  Tensor real = Tensor::empty(acc.shape(), DType::kF32, acc.device());
+  on_device(acc.device(), [&](auto&... queue) {
+    kernels::dequantize_accumulators(queue..., scale.op, acc.data<std::int32_t>(),
+                                     scale.bias_data(), scale.product_scale.data<float>(),
+                                     real.data<float>());
+  });
+  return real;
+}
+
+// NaN and infinite biases are counted and have code 0, since a code would hide them, and the
+// largest would overflow the sum.
+void quantize_biases(const Variable& bias, const Tensor& input_scale, const Tensor& weight_scales,
+                     const FakeQuantize& weight_quantizer, AccumulatorScale& scale) {
+  const Device device = weight_scales.device();
+  const std::int64_t outputs = scale.op.channels;
+  scale.product_scale = Tensor::empty({outputs}, DType::kF32, device);
+  if (bias.defined()) scale.bias = Tensor::empty(bias.shape(), DType::kI32, device);
+  on_device(device, [&](auto&... queue) {
+    kernels::quantize_biases(queue..., outputs,
+                             bias.defined() ? bias.value().data<float>() : nullptr,
+                             input_scale.data<float>(), weight_scales.size(),
+                             weight_scales.data<float>(), scale.product_scale.data<float>(),
+                             bias.defined() ? scale.bias.data<std::int32_t>() : nullptr,
+                             weight_quantizer.non_finite().data<std::int64_t>());
+  });
 }
 
 // Lets the quantizer learn from the real values that the accumulators stand for.
-void observe_accumulators(FakeQuantize& quantizer, const kernels::Requantize& op, const Tensor& acc,
-                          const BiasCodes& bias) {
+void observe_accumulators(FakeQuantize& quantizer, const AccumulatorScale& scale,
+                          const Tensor& acc) {
   if (acc.size() == 0) return;
-  if (quantizer.needs_only_extremes()) {
-    observers::Extremes extremes{{0}, {0}, 0};
-    kernels::accumulator_min_max(op, acc.data<std::int32_t>(), bias.data(),
-                                 bias.product_scales.data(), extremes.lo.data(), extremes.hi.data(),
-                                 &extremes.non_finite);
-    quantizer.observe(extremes);
-    return;
-  }
-  Tensor values = Tensor::empty(acc.shape());
-  kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), bias.data(),
-                                   bias.product_scales.data(), values.data<float>());
-  quantizer.observe(values.span<float>());
+  if (!quantizer.needs_only_extremes()) return quantizer.observe(dequantize(scale, acc));
+  const observers::Extremes extremes{Tensor::empty({1}, DType::kF32, acc.device()),
+                                     Tensor::empty({1}, DType::kF32, acc.device())};
+  on_device(acc.device(), [&](auto&... queue) {
+    kernels::accumulator_min_max(queue..., scale.op, acc.data<std::int32_t>(), scale.bias_data(),
+                                 scale.product_scale.data<float>(), extremes.lo.data<float>(),
+                                 extremes.hi.data<float>(),
+                                 quantizer.non_finite().data<std::int64_t>());
+  });
+  quantizer.observe(extremes);
 }
 
 }  // namespace
@@ -130,25 +142,10 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
                   : float_forward(x, operands, epilogue, context);
 }
 
-// NUMERICS: a channel without weights but with a bias takes its scale from the bias; every scale is
-// large enough that the bias fits int32 and that s_x * s_w is a normal float.
-void QuantizedLayer::update_weight_scale(const ProductOperands& operands, float input_scale) {
-  FakeQuantize& quantizer = *weight_quantizer();
-  quantizer.observe(operands.weight.value().span<float>());
-  const auto channels = static_cast<std::int64_t>(quantizer.scale().size());
-  const Tensor& bias = operands.deployed_bias;
-  const auto size = static_cast<std::size_t>(channels);
-  std::vector<float> scale(quantizer.scale().begin(), quantizer.scale().end()), floor(size);
-  std::vector<std::uint8_t> zero_range(size);
-  for (std::size_t c = 0; c < size; ++c) {
-    zero_range[c] = quantizer.zero_range(static_cast<std::int64_t>(c));
-  }
-  kernels::fit_weight_scales(operands.weight.dim(0), bias.defined() ? bias.data<float>() : nullptr,
-                             &input_scale, channels, zero_range.data(), scale.data(), floor.data());
-  for (std::int64_t c = 0; c < channels; ++c) {
-    quantizer.set_qparams(c, scale[static_cast<std::size_t>(c)], 0);
-    quantizer.set_scale_floor(c, floor[static_cast<std::size_t>(c)]);
-  }
+void QuantizedLayer::update_weight_scale(const ProductOperands& operands,
+                                         const Tensor& input_scale) {
+  weight_quantizer()->observe(operands.weight.value());
+  weight_quantizer()->fit_to_bias(operands.deployed_bias, weight_.dim(0), input_scale);
 }
 
 Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
@@ -171,54 +168,49 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     weight.mask = Tensor();
   }
 
-  Tensor acc = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32);
+  const Device device = codes.codes.device();
+  const Tensor acc =
+      Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32, device);
   product_->integer(codes, weight.codes, acc);
 
-  const BiasCodes biases = quantize_biases(bias, codes.scale, weight.scales, weight_quant);
   FakeQuantize* output = epilogue.output;
   const bool quantizes_output = output != nullptr && output->quantizing();
-  kernels::Requantize op;
-  op.channels = weight_.dim(0);
-  op.rows = op.channels == 0 ? 0 : acc.size() / op.channels;
-  op.activation = quantizes_output ? epilogue.activation : kernels::Activation::kNone;
+  AccumulatorScale scale;
+  scale.op.channels = weight_.dim(0);
+  scale.op.rows = scale.op.channels == 0 ? 0 : acc.size() / scale.op.channels;
+  scale.op.activation = quantizes_output ? epilogue.activation : kernels::Activation::kNone;
+  quantize_biases(bias, codes.scale, weight.scales, weight_quant, scale);
 
   const auto finish = [&](Variable y, Tensor mask) {
     if (!recorded) return y;
     return record(std::move(y),
-                  std::make_shared<IntegerProductFunction>(product_, codes, weight, biases.codes,
-                                                           op.activation, std::move(mask)),
+                  std::make_shared<IntegerProductFunction>(product_, codes, weight, scale.bias,
+                                                           scale.op.activation, std::move(mask)),
                   {x, weight_input, bias});
   };
   if (!quantizes_output) {
-    Tensor y = Tensor::empty(acc.shape());
-    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), biases.data(),
-                                     biases.product_scales.data(), y.data<float>());
-    const Variable activated = apply_activation(finish(Variable(y), Tensor()), epilogue.activation);
+    const Variable activated =
+        apply_activation(finish(Variable(dequantize(scale, acc)), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(activated, context) : activated;
   }
-  if (output->observes(context)) observe_accumulators(*output, op, acc, biases);
+  if (output->observes(context)) observe_accumulators(*output, scale, acc);
   output->require_observed();
   output->begin_learning(context);
-  QuantizedValue y{.codes = Tensor::empty(acc.shape(), output->config().scheme.code_dtype()),
-                   .scale = output->scale()[0],
-                   .zero_point = output->zero_point()[0],
-                   .range = output->code_range()};
-  Tensor mask;
-  if (recorded) mask = Tensor::empty({kernels::mask_bytes(acc.size())}, DType::kU8);
+  QuantizedValue y =
+      output->value_of(Tensor::empty(acc.shape(), output->config().scheme.code_dtype(), device));
+  const Tensor mask = recorded ? empty_mask(acc.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::requantize(op, acc.data<std::int32_t>(), biases.data(), biases.product_scales.data(),
-                        &y.scale, &y.zero_point, y.range, y.codes.data<Code>(),
-                        recorded ? mask.data<std::uint8_t>() : nullptr);
+    on_device(device, [&](auto&... queue) {
+      kernels::requantize(queue..., scale.op, acc.data<std::int32_t>(), scale.bias_data(),
+                          scale.product_scale.data<float>(), y.scale.data<float>(),
+                          y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
+                          recorded ? mask.data<std::uint8_t>() : nullptr);
+    });
   });
   const Variable result = finish(make_variable(std::move(y)), mask);
-  const auto values = [op, biases, acc] {
-    Tensor real = Tensor::empty(acc.shape());
-    kernels::dequantize_accumulators(op, acc.data<std::int32_t>(), biases.data(),
-                                     biases.product_scales.data(), real.data<float>());
-    return real;
-  };
-  return output->learn_output(result, values, context);
+  return output->learn_output(
+      result, [scale, acc] { return dequantize(scale, acc); }, context);
 }
 
 Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands& operands,
@@ -226,7 +218,7 @@ Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands&
   Variable weight = operands.weight;
   FakeQuantize* weight_quant = weight_quantizer();
   if (weight_quant != nullptr) {
-    if (weight_quant->observes(context)) weight_quant->observe(weight.value().span<float>());
+    if (weight_quant->observes(context)) weight_quant->observe(weight.value());
     if (weight_quant->quantizing()) {
       weight_quant->begin_learning(context);
       const bool recorded = should_record({weight});

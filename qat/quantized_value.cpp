@@ -1,5 +1,6 @@
 #include "qat/quantized_value.h"
 
+#include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 
 namespace steelyard::qat {
@@ -10,11 +11,14 @@ std::shared_ptr<const QuantizedValue> quantized(const Variable& x) {
 }
 
 Tensor dequantized(const QuantizedValue& value) {
-  Tensor x = Tensor::empty(value.codes.shape());
+  Tensor x = Tensor::empty(value.codes.shape(), DType::kF32, value.codes.device());
   visit_codes(value.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::dequantize(kernels::ChannelLayout::per_tensor(x.size()), value.codes.data<Code>(),
-                        &value.scale, &value.zero_point, x.data<float>());
+    on_device(x.device(), [&](auto&... queue) {
+      kernels::dequantize(queue..., kernels::ChannelLayout::per_tensor(x.size()),
+                          value.codes.data<Code>(), value.scale.data<float>(),
+                          value.zero_point.data<std::int32_t>(), x.data<float>());
+    });
   });
   return x;
 }

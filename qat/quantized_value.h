@@ -8,10 +8,14 @@ namespace steelyard::qat {
 
 // Codes with the parameters they were made with: value = (code - zero_point) * scale.
 struct QuantizedValue {
-  Tensor codes;  // i8 or u8, the shape of the value
-  float scale = 1;
-  std::int32_t zero_point = 0;
+  Tensor codes;       // i8 or u8, the shape of the value
+  Tensor scale;       // f32 [1], on the codes' device; nothing changes it
+  Tensor zero_point;  // i32 [1]
   kernels::CodeRange range;
+
+  // Their numbers; waits for a GPU.
+  float host_scale() const { return static_cast<float>(scale.item()); }
+  std::int32_t host_zero_point() const { return static_cast<std::int32_t>(zero_point.item()); }
 };
 
 // How a variable carries its codes.

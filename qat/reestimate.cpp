@@ -79,11 +79,12 @@ void reestimate_batch_norms(Module& model, std::int64_t batches,
                                 std::to_string(batches));
   }
   const NoGradGuard no_grad;
+  const Device device = device_of(model);
   Measuring measuring(model);
   const auto pass = [&](std::int64_t batch) {
     Rng rng(seed, kDropoutStream + static_cast<std::uint64_t>(batch));
     ForwardContext context{.training = true, .rng = &rng};
-    model.forward(Variable(inputs(batch)), context).value();
+    model.forward(Variable(inputs(batch).to(device)), context).value();
   };
   for (std::int64_t i = 0; i < batches; ++i) {
     measuring.set_momentum(1.0 / static_cast<double>(i + 1));

@@ -65,10 +65,20 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
 }
 
 void ScheduleCallback::on_step_end(const StepReport& report) {
+  step_ = report.step;
+  const bool on_gpu = device_of(model_).kind != Device::Kind::kCpu;
+  const std::int64_t every = schedule_.check_every_steps;
+  const bool due = report.step % kGpuCheckSteps == 0 || (every > 0 && report.step % every == 0);
+  if (!on_gpu || due) require_finite();
+}
+
+void ScheduleCallback::on_steps_done(std::int64_t) { require_finite(); }
+
+void ScheduleCallback::require_finite() const {
   for (const NamedQuantizer& entry : quantizers_) {
     const std::int64_t bad = entry.quantizer->take_non_finite_count();
     if (bad > 0) {
-      throw TrainingDiverged("step " + std::to_string(report.step) + ": " + std::to_string(bad) +
+      throw TrainingDiverged("step " + std::to_string(step_) + ": " + std::to_string(bad) +
                              " non-finite values reached the quantizer " + entry.name);
     }
   }

@@ -29,23 +29,33 @@ struct QatSchedule {
   std::optional<std::int64_t> freeze_batch_norm{};
   bool keep_ranges = false;  // observers never follow: ranges are those of a calibration
   TrainedParts trained{};    // quantizers and batch norms of the rest never follow
+  // On a GPU: steps after which values must be known to be finite, as before a checkpoint; 0: none.
+  std::int64_t check_every_steps = 0;
 };
 
 // Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and
-// stops a run whose quantizers met NaN or infinite values (their codes would hide it).
+// stops a run whose quantizers met NaN or infinite values (their codes would hide it): after the
+// step, on a GPU after every kGpuCheckSteps, after every check_every_steps and at the epoch's end,
+// since asking waits for it.
 class ScheduleCallback : public TrainerCallback {
  public:
+  static constexpr std::int64_t kGpuCheckSteps = 50;
+
   // Throws InputError when quantizing starts before observing, or when observers freeze before an
   // epoch that observes and quantizes with the final widths.
   ScheduleCallback(Module& model, const QatSchedule& schedule);
 
   void on_epoch_begin(std::int64_t epoch) override;
   void on_step_end(const StepReport& report) override;
+  void on_steps_done(std::int64_t epoch) override;
 
  private:
+  void require_finite() const;
+
   QatSchedule schedule_;
   Module& model_;
   std::vector<NamedQuantizer> quantizers_;
+  std::int64_t step_ = 0;
 };
 
 }  // namespace steelyard::qat

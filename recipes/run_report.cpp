@@ -45,12 +45,13 @@ ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
   result.bits = scheme.bits;
   result.error = tensor.error;
   if (!tensor.error) return result;
-  const auto scales = quantizer.scale();
+  const std::vector<float> scales = quantizer.host_scale();
+  const std::int32_t zero_point = quantizer.host_zero_point()[0];
   const auto [smallest, largest] = std::minmax_element(scales.begin(), scales.end());
   result.scales = {*smallest, *largest};
   const kernels::CodeRange codes = quantizer.code_range();
   const auto value = [&](std::int32_t code) {
-    return tensor.in_codes ? code : (code - quantizer.zero_point()[0]) * double{scales[0]};
+    return tensor.in_codes ? code : (code - zero_point) * double{scales[0]};
   };
   result.range = {value(codes.qmin), value(codes.qmax)};
   if (scheme.bits <= kMostBitsWithLevels) {
@@ -247,8 +248,8 @@ class Reporter {
     if (quantized == nullptr || quantized->weight_quantizer() == nullptr) {
       for (const NamedParameter& p : entry.module->named_parameters()) {
         if (p.name != "weight") continue;
-        layer.weight =
-            ReportedTensor{.histogram = qat::histogram_of(p.variable.value().span<float>(), kBins)};
+        const Tensor weight = p.variable.value().to(Device{});
+        layer.weight = ReportedTensor{.histogram = qat::histogram_of(weight.span<float>(), kBins)};
       }
     }
     report_.layers.push_back(std::move(layer));

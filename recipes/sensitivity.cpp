@@ -108,8 +108,8 @@ class Network {
     options.augment = {};
     Tensor all;
     for (std::int64_t b = 0; b < batches_per_epoch(samples_, options); ++b) {
-      const Tensor inputs = make_batch(samples_, options, 0, b).inputs;
-      const Tensor part = model().forward(Variable(inputs), context).value();
+      const Tensor inputs = make_batch(samples_, options, 0, b).inputs.to(device_of(model()));
+      const Tensor part = model().forward(Variable(inputs), context).value().to(Device{});
       if (!all.defined()) {
         Shape shape = part.shape();
         shape[0] = samples_.size();
@@ -146,8 +146,9 @@ class Network {
     ForwardContext context;
     Shape one = samples_.inputs.shape();
     one[0] = 1;
-    const Variable output =
-        model().forward(Variable(Tensor::zeros(one), /*requires_grad=*/true), context);
+    const Variable output = model().forward(
+        Variable(Tensor::zeros(one, DType::kF32, device_of(model())), /*requires_grad=*/true),
+        context);
     std::vector<std::pair<std::string, std::int64_t>> found;
     for (const TracedOperation& operation : trace.operations()) {
       const std::string name = operation.function->name();
@@ -266,7 +267,7 @@ class Measurement {
       }
       const Tensor weight = part.weights_of->deployed_weight();
       layer.weights = weight.size();
-      const auto own = static_cast<std::int64_t>(part.tensors[0].quantizer->scale().size());
+      const auto own = part.tensors[0].quantizer->channels();
       layer.scales = std::max(own, weight.dim(0));
       const bool bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
       layer.biases = bias ? weight.dim(0) : 0;

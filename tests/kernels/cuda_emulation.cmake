@@ -27,6 +27,7 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/activation.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/convert.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/counter.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/dropout.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/embedding.cu
@@ -36,6 +37,7 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/integer_pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/layer_norm.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/norm.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/norm_fold.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/optimizer_step.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/oscillation.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/pool.cu

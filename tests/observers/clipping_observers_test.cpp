@@ -13,6 +13,7 @@
 #include "observers/percentile.h"
 #include "observers/registry.h"
 #include "tests/observers/crafted.h"
+#include "tests/observers/show.h"
 
 namespace steelyard::observers {
 namespace {
@@ -25,8 +26,8 @@ QScheme scheme_of(int bits, bool symmetric) {
 }
 
 void observe(Observer& observer, const std::vector<float>& values) {
-  observer.observe(kernels::ChannelLayout::per_tensor(static_cast<std::int64_t>(values.size())),
-                   values.data());
+  show(observer, kernels::ChannelLayout::per_tensor(static_cast<std::int64_t>(values.size())),
+       values);
 }
 
 Range extremes(const std::vector<float>& values) {
@@ -275,7 +276,7 @@ TEST(Clipping, ChannelsOfAllSizesKeepTheirOwnRange) {
   for (const char* name : {"percentile", "mse", "entropy"}) {
     for (const bool symmetric : {true, false}) {
       auto observer = make_observer({.type = name}, scheme_of(4, symmetric), 4);
-      EXPECT_EQ(observer->observe({1, 4, kPerChannel}, values.data()), kPerChannel) << name;
+      EXPECT_EQ(show(*observer, {1, 4, kPerChannel}, values), kPerChannel) << name;
       const std::vector<Range> ranges = observer->ranges();
       EXPECT_NEAR(ranges[1].hi / ranges[0].hi, 1e6, 6e4) << name;
       EXPECT_EQ(ranges[2], (Range{0, 0})) << name;
@@ -297,7 +298,7 @@ TEST(Clipping, TheSameForAnyNumberOfThreads) {
         kernels::set_num_threads(threads);
         auto observer = make_observer({.type = name}, scheme_of(8, false), channels);
         for (int step = 0; step < 2; ++step) {
-          observer->observe({1, channels, 100000 / channels}, values.data());
+          show(*observer, {1, channels, 100000 / channels}, values);
         }
         ranges.push_back(observer->ranges());
       }

@@ -14,6 +14,7 @@
 #include "observers/moving_average.h"
 #include "observers/registry.h"
 #include "tests/observers/crafted.h"
+#include "tests/observers/show.h"
 
 namespace steelyard::observers {
 namespace {
@@ -29,7 +30,7 @@ std::int64_t feed(Observer& observer, const Batches& batches, std::int64_t chann
   for (const auto& batch : batches) {
     const kernels::ChannelLayout layout{1, channels,
                                         static_cast<std::int64_t>(batch.size()) / channels};
-    skipped += observer.observe(layout, batch.data());
+    skipped += show(observer, layout, batch);
   }
   return skipped;
 }

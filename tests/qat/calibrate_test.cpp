@@ -65,13 +65,13 @@ TEST(Calibrate, InputAndWeightRangesAreThoseOfTheDataAndTheWeights) {
   calibrate(*model, kBatches, batch);
   const auto expected = observers::choose_qparams({lo, hi}, default_w8a8().activations->scheme);
   const FakeQuantize& input = quantizer(*model, "input_quantizer");
-  EXPECT_EQ(input.scale()[0], expected.scale);
-  EXPECT_EQ(input.zero_point()[0], expected.zero_point);
+  EXPECT_EQ(input.host_scale()[0], expected.scale);
+  EXPECT_EQ(input.host_zero_point()[0], expected.zero_point);
   const Tensor weight = model->named_parameters()[0].variable.value();
   const auto first = weight.span<float>().first(18);  // channel 0
   const float amax = std::abs(*std::max_element(
       first.begin(), first.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
-  EXPECT_EQ(quantizer(*model, "conv.weight_quantizer").scale()[0],
+  EXPECT_EQ(quantizer(*model, "conv.weight_quantizer").host_scale()[0],
             static_cast<float>(static_cast<double>(amax) / 127));
 }
 
@@ -91,7 +91,7 @@ TEST(Calibrate, RangesOfFloatWeights) {
         },
         weights);
     EXPECT_TRUE(quantizer(*model, "weight_quantizer").quantizing());
-    return quantizer(*model, "output_quantizer").scale()[0];
+    return quantizer(*model, "output_quantizer").host_scale()[0];
   };
   EXPECT_EQ(output_scale(2, CalibrationWeights::kFloat),
             output_scale(8, CalibrationWeights::kFloat));
@@ -133,8 +133,8 @@ TEST(Calibrate, BiasOfADeadChannelSurvives) {
   Tensor bias = Tensor::full({3}, 0.75);
   const auto model = prepared_model(&weight, &bias).model;
   calibrate(*model, kBatches, batch);
-  const double product = static_cast<double>(quantizer(*model, "input_quantizer").scale()[0]) *
-                         quantizer(*model, "conv.weight_quantizer").scale()[1];
+  const double product = static_cast<double>(quantizer(*model, "input_quantizer").host_scale()[0]) *
+                         quantizer(*model, "conv.weight_quantizer").host_scale()[1];
   EXPECT_LE(product, 0.75 / (1 << 19));
   EXPECT_GE(product, 0.75 / (1 << 21));
 }
@@ -167,11 +167,12 @@ TEST(Calibrate, KeptRangesDoNotMoveInTraining) {
   ForwardContext training{.training = true, .rng = &rng};
   std::vector<float> before, after;
   for (const NamedQuantizer& q : named_quantizers(*model))
-    before.push_back(q.quantizer->scale()[0]);
+    before.push_back(q.quantizer->host_scale()[0]);
   Tensor larger = batch(0);
   for (float& x : larger.span<float>()) x *= 100;
   model->forward(Variable(larger), training);
-  for (const NamedQuantizer& q : named_quantizers(*model)) after.push_back(q.quantizer->scale()[0]);
+  for (const NamedQuantizer& q : named_quantizers(*model))
+    after.push_back(q.quantizer->host_scale()[0]);
   EXPECT_EQ(before, after);
 }
 

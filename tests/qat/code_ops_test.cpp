@@ -56,7 +56,7 @@ TEST(CodeOps, MaxPoolAndFlattenCommuteWithDequantization) {
     const Variable pooled = max_pool2d_codes(q.x, geometry);
     const Variable expected = max_pool2d(plain, geometry);
     EXPECT_EQ(values(pooled.value()), values(expected.value()));
-    EXPECT_EQ(quantized(pooled)->scale, q.codes->scale);
+    EXPECT_EQ(quantized(pooled)->host_scale(), q.codes->host_scale());
     const Tensor grad = random_tensor(pooled.shape(), 2, DType::kF32);
     EXPECT_EQ(gradient(pooled, q.leaf, grad), gradient(expected, plain, grad));
 
@@ -86,7 +86,7 @@ TEST(CodeOps, ActivationsClampTheCodes) {
     const auto grad = gradient(y, q.leaf, ones);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double expected = std::clamp(x[i], 0.0, capped ? 6.0 : 1e9);
-      EXPECT_NEAR(got[i], expected, capped ? 0.5 * q.codes->scale : 0);
+      EXPECT_NEAR(got[i], expected, capped ? 0.5 * q.codes->host_scale() : 0);
       if (x[i] <= 0 || (capped && x[i] > 6.1)) {
         EXPECT_EQ(grad[i], 0) << x[i];
       } else if (!capped || x[i] < 5.8) {
@@ -131,20 +131,21 @@ TEST(CodeOps, SumsFollowTheRequantizationFormula) {
           add_codes(a.x, b.x, relu ? kernels::Activation::kRelu : kernels::Activation::kNone,
                     output, training);
       const auto out = quantized(y);
-      const float ra = a.codes->scale / out->scale, rb = b.codes->scale / out->scale;
-      const auto za = static_cast<float>(a.codes->zero_point);
-      const auto zb = static_cast<float>(b.codes->zero_point);
-      const float base = static_cast<float>(out->zero_point) - (ra * za + rb * zb);
+      const float ra = a.codes->host_scale() / out->host_scale(),
+                  rb = b.codes->host_scale() / out->host_scale();
+      const auto za = static_cast<float>(a.codes->host_zero_point());
+      const auto zb = static_cast<float>(b.codes->host_zero_point());
+      const float base = static_cast<float>(out->host_zero_point()) - (ra * za + rb * zb);
       const auto qa = values(a.codes->codes), qb = values(b.codes->codes);
       const auto got = values(out->codes);
       const auto grad = gradient(y, a.leaf, Tensor::full(y.shape(), 1.0));
       for (std::size_t i = 0; i < got.size(); ++i) {
         const float sum = (base + static_cast<float>(qa[i]) * ra) + static_cast<float>(qb[i]) * rb;
         double code = std::clamp<double>(std::nearbyint(sum), out->range.qmin, out->range.qmax);
-        if (relu) code = std::max<double>(code, out->zero_point);
+        if (relu) code = std::max<double>(code, out->host_zero_point());
         EXPECT_EQ(got[i], code) << "mix " << mix;
-        const double real = (qa[i] - a.codes->zero_point) * a.codes->scale +
-                            (qb[i] - b.codes->zero_point) * b.codes->scale;
+        const double real = (qa[i] - a.codes->host_zero_point()) * a.codes->host_scale() +
+                            (qb[i] - b.codes->host_zero_point()) * b.codes->host_scale();
         if (relu && real < -1e-4) {
           EXPECT_EQ(grad[i], 0);
         }
@@ -171,11 +172,11 @@ TEST(CodeOps, AveragesFollowTheRequantizationFormula) {
       for (std::size_t c = 0; c < 3; ++c) {
         std::int64_t sum = 0;
         for (std::size_t p = 0; p < 24; ++p) {
-          sum += static_cast<std::int64_t>(xq[(n * 24 + p) * 3 + c]) - q.codes->zero_point;
+          sum += static_cast<std::int64_t>(xq[(n * 24 + p) * 3 + c]) - q.codes->host_zero_point();
         }
-        const float multiplier = q.codes->scale / (24.0F * global.scale()[0]);
+        const float multiplier = q.codes->host_scale() / (24.0F * global.host_scale()[0]);
         const double code =
-            std::nearbyint(static_cast<float>(sum) * multiplier) + global.zero_point()[0];
+            std::nearbyint(static_cast<float>(sum) * multiplier) + global.host_zero_point()[0];
         EXPECT_EQ(got[n * 3 + c],
                   std::clamp<double>(code, global.code_range().qmin, global.code_range().qmax));
       }
@@ -184,7 +185,8 @@ TEST(CodeOps, AveragesFollowTheRequantizationFormula) {
     const Variable plain(q.x.value(), true);
     const Variable pooled = avg_pool2d_codes(q.x, geometry, windows, training);
     const Variable expected = avg_pool2d(plain, geometry);
-    EXPECT_TRUE(testing::all_close(pooled.value(), expected.value(), 0, 0.51 * windows.scale()[0]));
+    EXPECT_TRUE(
+        testing::all_close(pooled.value(), expected.value(), 0, 0.51 * windows.host_scale()[0]));
     const Tensor grad = random_tensor(pooled.shape(), 12, DType::kF32);
     const auto expected_grad = gradient(expected, plain, grad);
     const auto got_grad = gradient(pooled, q.leaf, grad);

@@ -34,13 +34,13 @@ TEST(FakeQuantize, ObservesInTrainingOnly) {
   FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
   ForwardContext training{.training = true}, evaluation;
   quantizer.forward(Variable(Tensor::from({0.0F, 2.55F}, {2})), training);
-  EXPECT_EQ(quantizer.scale()[0], static_cast<float>(static_cast<double>(2.55F) / 255));
-  const float scale = quantizer.scale()[0];
+  EXPECT_EQ(quantizer.host_scale()[0], static_cast<float>(static_cast<double>(2.55F) / 255));
+  const float scale = quantizer.host_scale()[0];
   quantizer.forward(Variable(Tensor::from({0.0F, 100.0F}, {2})), evaluation);
-  EXPECT_EQ(quantizer.scale()[0], scale);
+  EXPECT_EQ(quantizer.host_scale()[0], scale);
   quantizer.set_observing(false);
   quantizer.forward(Variable(Tensor::from({0.0F, 100.0F}, {2})), training);
-  EXPECT_EQ(quantizer.scale()[0], scale);
+  EXPECT_EQ(quantizer.host_scale()[0], scale);
 }
 
 // Observers that look at rounding errors, too.
@@ -57,18 +57,19 @@ TEST(FakeQuantize, ChangesItsWidthAsIfMadeWithIt) {
     changed.set_bits(8);
     EXPECT_EQ(changed.code_range().qmax, 255);
     changed.forward(Variable(first), training);
-    const float lo = -changed.scale()[0] * static_cast<float>(changed.zero_point()[0]);
-    const float span = changed.scale()[0] * 255;
+    const float lo = -changed.host_scale()[0] * static_cast<float>(changed.host_zero_point()[0]);
+    const float span = changed.host_scale()[0] * 255;
     changed.set_bits(3);
     EXPECT_EQ(changed.code_range().qmax, 7);
-    EXPECT_NEAR(changed.scale()[0] * 7, span, 1e-5) << "the same range";
-    EXPECT_NEAR(-changed.scale()[0] * static_cast<float>(changed.zero_point()[0]), lo, span / 14);
+    EXPECT_NEAR(changed.host_scale()[0] * 7, span, 1e-5) << "the same range";
+    EXPECT_NEAR(-changed.host_scale()[0] * static_cast<float>(changed.host_zero_point()[0]), lo,
+                span / 14);
     if (config.observer.type == "mse") continue;  // its average remembers ranges of 8 bits
     changed.forward(Variable(second), training);
     narrow.forward(Variable(first), training);
     narrow.forward(Variable(second), training);
-    EXPECT_EQ(changed.scale()[0], narrow.scale()[0]) << observer;
-    EXPECT_EQ(changed.zero_point()[0], narrow.zero_point()[0]) << observer;
+    EXPECT_EQ(changed.host_scale()[0], narrow.host_scale()[0]) << observer;
+    EXPECT_EQ(changed.host_zero_point()[0], narrow.host_zero_point()[0]) << observer;
   }
 }
 
@@ -82,7 +83,7 @@ TEST(FakeQuantize, LearnsAnewAfterAChangeOfWidth) {
   EXPECT_TRUE(quantizer.observes(training));
   quantizer.forward(Variable(Tensor::from({-1.0F, 4.0F}, {2})), training);
   EXPECT_FALSE(quantizer.observes(training));
-  EXPECT_NEAR(quantizer.scale()[0], 5.0 / 15, 1e-2) << "of the new values alone";
+  EXPECT_NEAR(quantizer.host_scale()[0], 5.0 / 15, 1e-2) << "of the new values alone";
 }
 
 TEST(FakeQuantize, SwitchedOffItHandsOutItsInput) {
@@ -91,7 +92,7 @@ TEST(FakeQuantize, SwitchedOffItHandsOutItsInput) {
   ForwardContext training{.training = true};
   const Variable x(Tensor::from({0.1F, 0.2F}, {2}));
   EXPECT_EQ(quantizer.forward(x, training).node(), x.node());
-  EXPECT_NE(quantizer.scale()[0], 1.0F);  // it still observes
+  EXPECT_NE(quantizer.host_scale()[0], 1.0F);  // it still observes
 }
 
 TEST(FakeQuantize, RefusesToQuantizeBeforeItObserved) {
@@ -115,8 +116,8 @@ TEST(FakeQuantize, PerChannelScalesFollowEachChannel) {
   ForwardContext training{.training = true};
   const Variable w(Tensor::from({1.27F, -0.5F, 0.0F, -25.4F}, {2, 2}), true);
   const Variable y = quantizer.forward(w, training);
-  EXPECT_FLOAT_EQ(quantizer.scale()[0], 0.01F);
-  EXPECT_FLOAT_EQ(quantizer.scale()[1], 0.2F);
+  EXPECT_FLOAT_EQ(quantizer.host_scale()[0], 0.01F);
+  EXPECT_FLOAT_EQ(quantizer.host_scale()[1], 0.2F);
   EXPECT_TRUE(testing::all_close(y.value(), w.value(), 1e-6, 1e-6));
   y.backward(Tensor::full({2, 2}, 1.0));
   EXPECT_EQ(testing::values(w.grad()), (std::vector<double>{1, 1, 1, 1}));
@@ -128,7 +129,7 @@ TEST(FakeQuantize, WeightRangesFollowTheCurrentWeights) {
   ForwardContext training{.training = true};
   quantizer.forward(Variable(Tensor::from({12.7F}, {1, 1})), training);
   quantizer.forward(Variable(Tensor::from({1.27F}, {1, 1})), training);
-  EXPECT_FLOAT_EQ(quantizer.scale()[0], 0.01F);
+  EXPECT_FLOAT_EQ(quantizer.host_scale()[0], 0.01F);
 }
 
 TEST(QConfig, RefusesWhatIntegersCannotDo) {

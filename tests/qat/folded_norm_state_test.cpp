@@ -60,9 +60,7 @@ TEST_P(FoldingOverTime, FrozenRangesStayInTraining) {
   schedule.on_epoch_begin(1);
   std::vector<std::vector<float>> before, after;
   const auto scales = [&](std::vector<std::vector<float>>& to) {
-    for (const auto& q : named_quantizers(*model)) {
-      to.emplace_back(q.quantizer->scale().begin(), q.quantizer->scale().end());
-    }
+    for (const auto& q : named_quantizers(*model)) to.push_back(q.quantizer->host_scale());
   };
   scales(before);
   model->forward(input(2), training);

@@ -61,10 +61,10 @@ TEST_P(DeployedModes, EvaluationIsTheDeployedProduct) {
                      kernels::Activation::kRelu);
   for (std::int64_t c = 0; c < kChannels; ++c) {
     deployed.weight_quantizer()->set_qparams(
-        c, layer.weight_quantizer()->scale()[static_cast<std::size_t>(c)], 0);
+        c, layer.weight_quantizer()->host_scale()[static_cast<std::size_t>(c)], 0);
   }
-  deployed.output_quantizer()->set_qparams(0, layer.output_quantizer()->scale()[0],
-                                           layer.output_quantizer()->zero_point()[0]);
+  deployed.output_quantizer()->set_qparams(0, layer.output_quantizer()->host_scale()[0],
+                                           layer.output_quantizer()->host_zero_point()[0]);
   auto& input_quantizer = dynamic_cast<FakeQuantize&>(*model->slot("input_quantizer"));
   const Variable x = input(7);
   const auto expected =

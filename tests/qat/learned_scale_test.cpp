@@ -128,7 +128,7 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
   EXPECT_EQ(channels, groups ? 12U : strategy == observers::Strategy::kChannel ? 4U : 1U);
   bool clipped = false;
   for (std::size_t c = 0; c < channels; ++c) {
-    const float s = quantizer.scale()[c];
+    const float s = quantizer.host_scale()[c];
     const Expected expected =
         closed_form(w.span<float>().subspan(c * each, each),
                     grad_w.span<float>().subspan(c * each, each), s, 0, quantizer.code_range(),
@@ -145,7 +145,7 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
   // The weight's own gradient stops where codes are clipped.
   for (std::size_t i = 0; i < kIn * kOut; ++i) {
     const kernels::Affine<float> grid =
-        kernels::make_affine(quantizer.code_range(), quantizer.scale()[i / each], 0);
+        kernels::make_affine(quantizer.code_range(), quantizer.host_scale()[i / each], 0);
     const float value = layer.weight().grad().data<float>()[i];
     if (kernels::is_inside(w.data<float>()[i], grid)) {
       EXPECT_NEAR(value, grad_w.data<float>()[i], 1e-5);
@@ -176,8 +176,8 @@ TEST_P(LearnedActivations, GradientsAreLsqs) {
   const Variable x(values, /*requires_grad=*/true);
   quantizer.forward(x, context).backward(grad);
 
-  const float s = quantizer.scale()[0];
-  const std::int32_t z = quantizer.zero_point()[0];
+  const float s = quantizer.host_scale()[0];
+  const std::int32_t z = quantizer.host_zero_point()[0];
   const Expected expected = closed_form(values.span<float>(), grad.span<float>(), s, z,
                                         quantizer.code_range(), symmetric, 15);
   EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * s / s0,
@@ -218,8 +218,8 @@ TEST(LearnedClipping, GradientsArePacts) {
     quantizer.forward(Variable(values, /*requires_grad=*/true), context).backward(grad);
 
     const double steps = (1 << bits) - 1;
-    const float s = quantizer.scale()[0];
-    ASSERT_EQ(quantizer.zero_point()[0], 0);
+    const float s = quantizer.host_scale()[0];
+    ASSERT_EQ(quantizer.host_zero_point()[0], 0);
     double alpha_gradient = 0;
     for (std::int64_t i = 0; i < values.size(); ++i) {
       const bool clipped = std::nearbyint(values.data<float>()[i] / s) > steps;
@@ -251,7 +251,7 @@ TEST(LearnedOutputs, GetTheGradientsOfTheRealValues) {
     for (FakeQuantize* q : {&out, &plain}) {
       parameter(*q, "learned_scale").value().data<float>()[0] *= 0.7F;
     }
-    EXPECT_NEAR(out.scale()[0], plain.scale()[0], 1e-6F);
+    EXPECT_NEAR(out.host_scale()[0], plain.host_scale()[0], 1e-6F);
     const Variable y = produce(a, b, out);
     const Tensor grad = random_tensor(y.shape(), 8, DType::kF32);
     y.backward(grad);
@@ -304,22 +304,23 @@ TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
   Tensor real = Tensor::empty({9, 4});
   for (std::int64_t n = 0; n < 9; ++n) {
     for (std::int64_t o = 0; o < 4; ++o) {
-      const float sw = wq.scale()[static_cast<std::size_t>(o)];
+      const float sw = wq.host_scale()[static_cast<std::size_t>(o)];
       const auto grid = kernels::make_affine(wq.code_range(), sw, 0);
       std::int64_t sum =
-          kernels::quantize_bias(layer.bias().value().data<float>()[o], codes->scale * sw);
+          kernels::quantize_bias(layer.bias().value().data<float>()[o], codes->host_scale() * sw);
       for (std::int64_t k = 0; k < 6; ++k) {
-        sum += (codes->codes.data<std::uint8_t>()[n * 6 + k] - codes->zero_point) *
+        sum += (codes->codes.data<std::uint8_t>()[n * 6 + k] - codes->host_zero_point()) *
                kernels::quantize_value(layer.weight().value().data<float>()[o * 6 + k], grid);
       }
-      real.data<float>()[n * 4 + o] = std::max(0.0F, static_cast<float>(sum) * (codes->scale * sw));
+      real.data<float>()[n * 4 + o] =
+          std::max(0.0F, static_cast<float>(sum) * (codes->host_scale() * sw));
     }
   }
   const FakeQuantize& out = *layer.output_quantizer();
   const Expected expected =
-      closed_form(real.span<float>(), grad.span<float>(), out.scale()[0], out.zero_point()[0],
-                  out.code_range(), /*symmetric=*/false, 4);
-  EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * out.scale()[0] / s0, 1e-4);
+      closed_form(real.span<float>(), grad.span<float>(), out.host_scale()[0],
+                  out.host_zero_point()[0], out.code_range(), /*symmetric=*/false, 4);
+  EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * out.host_scale()[0] / s0, 1e-4);
   EXPECT_NE(expected.scale, 0);
 }
 
@@ -332,14 +333,14 @@ TEST(LearnedLife, BeginsWhereTheObserverStandsAndThenOnlyLearns) {
   EXPECT_FALSE(quantizer.learns(context));
   quantizer.forward(Variable(Tensor::full({2, 2}, -1.5)), context);  // the last that it observes
   EXPECT_TRUE(quantizer.learns(context));
-  EXPECT_FLOAT_EQ(quantizer.scale()[0], 4.5F / 15);
-  EXPECT_EQ(quantizer.zero_point()[0], 5);
+  EXPECT_FLOAT_EQ(quantizer.host_scale()[0], 4.5F / 15);
+  EXPECT_EQ(quantizer.host_zero_point()[0], 5);
   quantizer.forward(Variable(Tensor::full({2, 2}, 300.0)), context);
-  EXPECT_FLOAT_EQ(quantizer.scale()[0], 4.5F / 15);
+  EXPECT_FLOAT_EQ(quantizer.host_scale()[0], 4.5F / 15);
   parameter(quantizer, "learned_zero_point").value().data<float>()[0] = 2.6F;
-  EXPECT_EQ(quantizer.zero_point()[0], 3);
+  EXPECT_EQ(quantizer.host_zero_point()[0], 3);
   parameter(quantizer, "learned_zero_point").value().data<float>()[0] = 99;
-  EXPECT_EQ(quantizer.zero_point()[0], 15);
+  EXPECT_EQ(quantizer.host_zero_point()[0], 15);
 }
 
 TEST(LearnedLife, FreezingEndsLearning) {
@@ -360,10 +361,10 @@ TEST(LearnedLife, ALatentThatIsNotFiniteIsCounted) {
   FakeQuantize quantizer(activations(4, Learning::kScale), QuantizerRole::kActivation);
   ForwardContext context = training();
   quantizer.forward(Variable(random_tensor({4, 3}, 1, DType::kF32)), context);
-  const float scale = quantizer.scale()[0];
+  const float scale = quantizer.host_scale()[0];
   EXPECT_EQ(quantizer.take_non_finite_count(), 0);
   parameter(quantizer, "learned_scale").value().data<float>()[0] = NAN;
-  EXPECT_EQ(quantizer.scale()[0], scale);
+  EXPECT_EQ(quantizer.host_scale()[0], scale);
   EXPECT_GT(quantizer.take_non_finite_count(), 0);
 }
 

@@ -69,7 +69,8 @@ TEST(RecoveredBatchNorm, Gradients) {
   const Variable gamma = random_leaf({kChannels}, 3), beta = random_leaf({kChannels}, 4);
   EXPECT_TRUE(gradcheck(
       [&] {
-        return recovered_batch_norm(product, {0.5, -2.0, 0.01}, gamma, beta, {}, fresh_state(true));
+        return recovered_batch_norm(product, Tensor::from({0.5, -2.0, 0.01}, {kChannels}), gamma,
+                                    beta, {}, fresh_state(true));
       },
       {product, gamma, beta}));
 }
@@ -114,9 +115,10 @@ TEST(CorrectedBatchNorm, BehindFoldedWeightsIsPlainBatchNorm) {
 TEST(RecoveredBatchNorm, BehindFoldedWeightsIsPlainBatchNorm) {
   Twins t;
   const Variable factor_gamma(Tensor::from({0.7, -1.3, 1e-3}, {kChannels}));
-  std::vector<double> factor = running_std(t.state);
-  for (std::size_t c = 0; c < factor.size(); ++c) {
-    factor[c] = values(factor_gamma.value())[c] / factor[c];
+  const Tensor factor = running_std(t.state);
+  for (std::int64_t c = 0; c < kChannels; ++c) {
+    double& of_channel = factor.data<double>()[c];
+    of_channel = factor_gamma.value().data<double>()[c] / of_channel;
   }
   const Variable product = t.product(fold_weight(t.weight, factor_gamma, t.state));
   expect_same(t.results(recovered_batch_norm(product, factor, t.gamma, t.beta, t.bias, t.state)),
@@ -126,9 +128,8 @@ TEST(RecoveredBatchNorm, BehindFoldedWeightsIsPlainBatchNorm) {
 TEST(NormAfterFold, ErrorsNameTheArgument) {
   const Variable x = leaf(Tensor::zeros({1, kChannels}, DType::kF64));
   const Variable ones = leaf(Tensor::full({kChannels}, 1.0, DType::kF64));
-  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] {
-              recovered_batch_norm(x, {1, 1, 1}, ones, ones, {}, fresh_state(true));
-            }),
+  EXPECT_EQ(testing::message_of<std::invalid_argument>(
+                [&] { recovered_batch_norm(x, ones.value(), ones, ones, {}, fresh_state(true)); }),
             "[recovered_batch_norm] expected more than one value per channel for batch "
             "statistics, got [1, 3]");
   const Variable two = leaf(Tensor::zeros({2, kChannels}, DType::kF64));

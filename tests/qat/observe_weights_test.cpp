@@ -42,9 +42,7 @@ Prepared trained(const std::string& observer, Learning learning = Learning::kNot
   return prepared;
 }
 
-std::vector<double> scales(const FakeQuantize& quantizer) {
-  return {quantizer.scale().begin(), quantizer.scale().end()};
-}
+std::vector<float> scales(const FakeQuantize& quantizer) { return quantizer.host_scale(); }
 
 const FakeQuantize* input_quantizer(Module& model) {
   for (const NamedQuantizer& entry : named_quantizers(model)) {
@@ -57,8 +55,8 @@ TEST(ObserveWeights, RangesAreThoseOfTheWeightsAndNothingElseMoves) {
   for (const char* observer : {"min_max", "moving_average"}) {
     const Prepared p = trained(observer);
     const FakeQuantize* input = input_quantizer(*p.model);
-    const std::vector<double> output_before = scales(*p.layer->output_quantizer());
-    const std::vector<double> input_before = scales(*input);
+    const std::vector<float> output_before = scales(*p.layer->output_quantizer());
+    const std::vector<float> input_before = scales(*input);
     p.layer->weight().value().copy_from(random_tensor({3, 4}, 9, DType::kF32));
     observe_weights(*p.model, {1, 4});
     const std::vector<double> weight = values(p.layer->weight().value());
@@ -80,7 +78,7 @@ TEST(ObserveWeights, FrozenAndLearnedRangesStay) {
   frozen.layer->weight_quantizer()->set_observing(false);
   const Prepared learned = trained("min_max", Learning::kScale);
   for (const Prepared& p : {frozen, learned}) {
-    const std::vector<double> before = scales(*p.layer->weight_quantizer());
+    const std::vector<float> before = scales(*p.layer->weight_quantizer());
     p.layer->weight().value().fill(3.0);
     observe_weights(*p.model, {1, 4});
     EXPECT_EQ(scales(*p.layer->weight_quantizer()), before);

@@ -79,7 +79,7 @@ TEST(Oscillations, FreezeAWeightThatTurnsInEveryStep) {
     Training run({.momentum = 0.1, .damping = {}, .freeze_threshold = CosineSchedule{0.5, 0.5}},
                  learning);
     const auto flip = [&](float* w) {
-      const float s = run.done == 0 ? 0.01F : run.layer->weight_quantizer()->scale()[0];
+      const float s = run.done == 0 ? 0.01F : run.layer->weight_quantizer()->host_scale()[0];
       w[1] = (run.done % 2 == 0 ? 2.2F : 2.8F) * s;
     };
     // 1 - 0.9^n > 0.5 after 7 turns: the first change turns nothing, so after step 9.
@@ -99,7 +99,7 @@ TEST(Oscillations, FreezeAWeightThatTurnsInEveryStep) {
       EXPECT_NE(gradient.data<float>()[2], 0.0F);
       const FakeQuantize& quantizer = *run.layer->weight_quantizer();
       const float weight = run.layer->weight().value().data<float>()[1];
-      EXPECT_EQ(weight, static_cast<float>(code) * quantizer.scale()[0]);
+      EXPECT_EQ(weight, static_cast<float>(code) * quantizer.host_scale()[0]);
     }
     EXPECT_NE(values(run.layer->weight().value())[2], before[2]);
     EXPECT_EQ(run.state("code").data<std::int8_t>()[1], code);
@@ -113,7 +113,7 @@ TEST(Oscillations, DampingAddsItsGradientAndNothingElse) {
   plain.done = damped.done = 50;
   const Tensor without = plain.step(0);
   const Tensor with = damped.step(0);
-  const auto scale = damped.layer->weight_quantizer()->scale();
+  const auto scale = damped.layer->weight_quantizer()->host_scale();
   const float* w = damped.layer->weight().value().data<float>();
   for (std::size_t i = 0; i < 12; ++i) {
     const double s = scale[i / 4];

@@ -61,9 +61,11 @@ TEST(ConcatCodes, EachInputFollowsTheRequantizationRule) {
                                 reached = values(part->leaf.grad());
       for (std::int64_t i = 0; i < kRows * width; ++i) {
         const auto to = static_cast<std::size_t>(i / width * 8 + first + i % width);
-        const float real = part->codes->scale * static_cast<float>(in[static_cast<std::size_t>(i)] -
-                                                                   part->codes->zero_point);
-        const float code = std::nearbyint(real / out->scale) + static_cast<float>(out->zero_point);
+        const float real =
+            part->codes->host_scale() *
+            static_cast<float>(in[static_cast<std::size_t>(i)] - part->codes->host_zero_point());
+        const float code =
+            std::nearbyint(real / out->host_scale()) + static_cast<float>(out->host_zero_point());
         const bool inside = code >= static_cast<float>(out->range.qmin) &&
                             code <= static_cast<float>(out->range.qmax);
         EXPECT_EQ(got[to], std::clamp<double>(code, out->range.qmin, out->range.qmax));
@@ -79,7 +81,7 @@ TEST(ConcatCodes, EachInputFollowsTheRequantizationRule) {
 TEST(ConcatCodes, CopiesWhereTheGridIsTheOutputs) {
   const Quantized a({40, 7}, 4, false, 2);
   FakeQuantize output(activations(false), QuantizerRole::kActivation);
-  output.set_qparams(0, a.codes->scale, a.codes->zero_point);
+  output.set_qparams(0, a.codes->host_scale(), a.codes->host_zero_point());
   ForwardContext evaluation;
   const auto out = quantized(concat_codes({a.x, a.x}, output, evaluation));
   const std::vector<double> in = values(a.codes->codes), got = values(out->codes);

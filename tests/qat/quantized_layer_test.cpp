@@ -115,7 +115,7 @@ TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
   ASSERT_TRUE(x && out);
   const std::vector<double> xq = testing::values(x->codes);
   const auto weights = f.layer.weight().value().span<float>();
-  const auto scales = f.layer.weight_quantizer()->scale();
+  const auto scales = f.layer.weight_quantizer()->host_scale();
   const auto range = f.layer.weight_quantizer()->code_range();
   const auto codes = testing::values(out->codes);
   const Conv2dOptions& o = f.options;
@@ -134,30 +134,31 @@ TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
               for (std::int64_t j = 0; j < o.kernel_size[1]; ++j) {
                 const double q = pixel(x->codes, n, h * o.stride[0] - o.padding[0] + i,
                                        w * o.stride[1] - o.padding[1] + j,
-                                       k / out_per_group * per_group + c, x->zero_point);
+                                       k / out_per_group * per_group + c, x->host_zero_point());
                 const float weight = weights[static_cast<std::size_t>(
                     ((k * per_group + c) * o.kernel_size[0] + i) * o.kernel_size[1] + j)];
                 const double wq =
                     std::clamp<double>(std::nearbyint(weight / sw), range.qmin, range.qmax);
-                acc += static_cast<std::int64_t>((q - x->zero_point) * wq);
+                acc += static_cast<std::int64_t>((q - x->host_zero_point()) * wq);
               }
             }
           }
-          const float product_scale = x->scale * sw;
+          const float product_scale = x->host_scale() * sw;
           if (f.layer.bias().defined()) {
             acc += static_cast<std::int64_t>(std::nearbyint(
                 f.layer.bias().value().span<float>()[static_cast<std::size_t>(k)] / product_scale));
           }
-          const float multiplier = product_scale / out->scale;
-          double code = std::nearbyint(static_cast<float>(acc) * multiplier) + out->zero_point;
+          const float multiplier = product_scale / out->host_scale();
+          double code =
+              std::nearbyint(static_cast<float>(acc) * multiplier) + out->host_zero_point();
           code = std::clamp<double>(code, out->range.qmin, out->range.qmax);
           const float real = static_cast<float>(acc) * product_scale;
           if (GetParam().activation != Activation::kNone && acc <= 0) {
-            code = std::clamp<double>(out->zero_point, out->range.qmin, out->range.qmax);
+            code = std::clamp<double>(out->host_zero_point(), out->range.qmin, out->range.qmax);
           }
           if (GetParam().activation == Activation::kRelu6 && real >= 6) {
-            code = std::min<double>(std::nearbyint(6.0F / out->scale) + out->zero_point,
-                                    out->range.qmax);
+            code = std::min<double>(
+                std::nearbyint(6.0F / out->host_scale()) + out->host_zero_point(), out->range.qmax);
           }
           ASSERT_EQ(codes[at], code) << n << " " << h << " " << w << " " << k;
         }
@@ -209,10 +210,10 @@ TEST_P(QuantizedConv, StaysWithinOneStepOfTheFloatReference) {
       GetParam().activation);
   // Half a step of the output, and half a step of the int32 bias, which the float graph lacks.
   double bias_step = 0;
-  for (const float s : f.layer.weight_quantizer()->scale()) {
-    bias_step = std::max<double>(bias_step, s * f.input_quantizer.scale()[0]);
+  for (const float s : f.layer.weight_quantizer()->host_scale()) {
+    bias_step = std::max<double>(bias_step, s * f.input_quantizer.host_scale()[0]);
   }
-  const float step = f.layer.output_quantizer()->scale()[0];
+  const float step = f.layer.output_quantizer()->host_scale()[0];
   EXPECT_TRUE(all_close(y.value(), reference.value(), 1e-5, 0.51 * (step + bias_step) + 1e-4));
 }
 

@@ -154,7 +154,7 @@ TEST_P(Reestimation, KeepsActivationRangesAndSwitches) {
   const auto ranges = [&](std::vector<float>& to) {
     for (const auto& q : named_quantizers(*model)) {
       EXPECT_FALSE(q.quantizer->observing()) << q.name;
-      if (q.name != "conv.weight_quantizer") to.push_back(q.quantizer->scale()[0]);
+      if (q.name != "conv.weight_quantizer") to.push_back(q.quantizer->host_scale()[0]);
     }
   };
   ranges(before);
@@ -178,7 +178,7 @@ TEST_P(Reestimation, NoFoldedWeightIsCutOff) {
   const Tensor weight = folded.operands(layer.weight(), {}, evaluation).weight.value();
   for (std::int64_t i = 0; i < weight.size(); ++i) {
     const auto c = static_cast<std::size_t>(i / (weight.size() / kChannels));
-    const float limit = 127.5F * layer.weight_quantizer()->scale()[c];
+    const float limit = 127.5F * layer.weight_quantizer()->host_scale()[c];
     EXPECT_LE(std::abs(weight.data<float>()[i]), limit);
   }
 }

@@ -105,11 +105,11 @@ TEST(Schedule, FrozenScalesStay) {
   schedule.on_epoch_begin(0);
   model->forward(Variable(values), training);
   std::vector<float> before, after;
-  for (const auto& q : named_quantizers(*model)) before.push_back(q.quantizer->scale()[0]);
+  for (const auto& q : named_quantizers(*model)) before.push_back(q.quantizer->host_scale()[0]);
   schedule.on_epoch_begin(1);
   for (float& v : values.span<float>()) v *= 100;
   model->forward(Variable(values), training);
-  for (const auto& q : named_quantizers(*model)) after.push_back(q.quantizer->scale()[0]);
+  for (const auto& q : named_quantizers(*model)) after.push_back(q.quantizer->host_scale()[0]);
   EXPECT_EQ(before, after);
 }
 

@@ -80,7 +80,7 @@ TEST(WeightGroups, ConvolutionRoundsRowsOfItsOutputs) {
   ForwardContext context{.training = true};
   layer.forward(Variable(random_tensor({2, 5, 5, 4}, 1, DType::kF32)), context);
   const FakeQuantize& quantizer = *layer.weight_quantizer();
-  ASSERT_EQ(quantizer.scale().size(), 18U);
+  ASSERT_EQ(quantizer.host_scale().size(), 18U);
   const WeightCodes codes =
       quantize_weight(*layer.weight_quantizer(), layer.weight().value(), false);
   const Tensor real = make_weight(codes).value();

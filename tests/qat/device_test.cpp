@@ -1,0 +1,298 @@
+// Quantized networks on a GPU: the codes of the CPU, and its state.
+#include <gtest/gtest.h>
+
+#include "export/trace.h"
+#include "framework/captured_work.h"
+#include "qat/calibrate.h"
+#include "qat/fold.h"
+#include "qat/oscillations.h"
+#include "qat/schedule.h"
+#include "tests/qat/device_networks.h"
+
+namespace steelyard::qat {
+namespace {
+
+using observers::Strategy;
+using testing::all_close;
+using testing::kCudaDevice;
+
+const ForwardContext kTraining{.training = true};
+
+std::vector<Scheme> schemes() {
+  const QuantizerConfig per_channel = weight_scheme(8, Strategy::kChannel);
+  const QuantizerConfig average = activation_scheme(8, "moving_average");
+  std::vector<Scheme> all{
+      {"w8a8", both(per_channel, average)},
+      {"w8a8_per_tensor",
+       both(weight_scheme(8, Strategy::kTensor), activation_scheme(8, "min_max"))},
+      {"w4a8_per_channel", both(weight_scheme(4, Strategy::kChannel), average)},
+      {"w8a8_symmetric",
+       both(per_channel, activation_scheme(8, "min_max", Learning::kNothing, true))},
+      {"lsq", both(weight_scheme(4, Strategy::kChannel, "min_max", Learning::kScale),
+                   activation_scheme(4, "min_max", Learning::kScaleAndZeroPoint))},
+      {"pact", both(per_channel, activation_scheme(4, "min_max", Learning::kClipping))},
+      {"bn_none", both(per_channel, average, BatchNormFold::kNone), true},
+      {"bn_corrected", both(per_channel, average, BatchNormFold::kBatchCorrected), true},
+      {"bn_one_convolution", both(per_channel, average, BatchNormFold::kOneConvolution), true}};
+  for (const char* observer : {"histogram", "percentile", "mse", "entropy"}) {
+    all.push_back(
+        {observer,
+         both(weight_scheme(8, Strategy::kChannel, observer), activation_scheme(8, observer)),
+         false, true});
+  }
+  QuantizeConfig groups = both(weight_scheme(4, Strategy::kGroup), average);
+  groups.groups[0].config.activations.reset();
+  all.push_back({"weight_groups", groups, true});
+  return all;
+}
+
+// The same network twice: trained on the CPU for a pass, and a copy of that on the GPU.
+struct Twins {
+  explicit Twins(const QuantizeConfig& config, bool observed = true)
+      : cpu(network(config)), gpu(network(config)) {
+    if (observed) {
+      for (const std::uint64_t seed : {1, 2}) computed(*cpu, images(seed), kTraining);
+      load_into(*gpu, saved_state(*cpu), "twin");
+    }
+    move_to(*gpu, kCudaDevice);
+  }
+  std::shared_ptr<Module> cpu;
+  std::shared_ptr<Module> gpu;
+};
+
+class QatOnCuda : public ::testing::TestWithParam<Scheme> {
+ protected:
+  void SetUp() override {
+    if (!testing::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Schemes, QatOnCuda, ::testing::ValuesIn(schemes()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(QatOnCuda, EvaluationGivesTheSameCodes) {
+  const Twins twins(GetParam().config);
+  const auto expected = computed(*twins.cpu, images(3), {});
+  const auto actual = computed(*twins.gpu, images(3), {});
+  if (GetParam().name == "weight_groups" || GetParam().name == "bn_none") {
+    EXPECT_TRUE(all_close(actual.back(), expected.back(), 1e-5, 1e-5));  // float products
+  } else {
+    expect_same_bits(actual, expected);
+  }
+  expect_same_state(*twins.gpu, *twins.cpu);
+}
+
+// Observers, ranges and codes from the first pass on; weights after a step of plain descent.
+TEST_P(QatOnCuda, TrainsAsTheCpuDoes) {
+  const Twins twins(GetParam().config, /*observed=*/false);
+  Variable of_cpu, of_gpu;
+  const auto expected = computed(*twins.cpu, images(1), kTraining, &of_cpu);
+  const auto actual = computed(*twins.gpu, images(1), kTraining, &of_gpu);
+  if (GetParam().float_products) {
+    EXPECT_TRUE(all_close(actual.back(), expected.back(), 0.02, 0.02));
+  } else {
+    expect_same_bits(actual, expected);
+    expect_same_state(*twins.gpu, *twins.cpu);
+  }
+  const Tensor grad = testing::random_tensor(of_cpu.shape(), 9, DType::kF32);
+  of_cpu.backward(grad);
+  of_gpu.backward(grad.to(kCudaDevice));
+  const auto cpu = twins.cpu->named_parameters(), gpu = twins.gpu->named_parameters();
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    const Tensor& expected_grad = cpu[i].variable.grad();
+    ASSERT_EQ(gpu[i].variable.grad().defined(), expected_grad.defined()) << cpu[i].name;
+    if (!expected_grad.defined()) continue;
+    EXPECT_EQ(gpu[i].variable.grad().device(), kCudaDevice) << cpu[i].name;
+    const double tolerance = GetParam().float_products ? 0.05 : 2e-5;
+    EXPECT_TRUE(all_close(gpu[i].variable.grad().to(Device{}), expected_grad, tolerance, tolerance))
+        << cpu[i].name;
+  }
+}
+
+// Forward and backward wait for nothing, so that they can be recorded, and run again they are the
+// same step.
+TEST_P(QatOnCuda, AStepCanBeRecorded) {
+  const Twins twins(GetParam().config), others(GetParam().config);
+  const Tensor x = images(4).to(kCudaDevice);
+  const auto step = [&](Module& model) {
+    clear_gradients(model);
+    ForwardContext context = kTraining;
+    const Variable y = model.forward(Variable(x), context);
+    y.backward(Tensor::full(y.shape(), 1, DType::kF32, kCudaDevice));
+  };
+  for (int i = 0; i < 2; ++i) {
+    step(*twins.gpu);
+    step(*others.gpu);
+  }
+  if (GetParam().needs_host) {
+    EXPECT_ANY_THROW(CapturedWork(kCudaDevice, [&] { step(*twins.gpu); }));
+    return;
+  }
+  const CapturedWork recorded(kCudaDevice, [&] { step(*twins.gpu); });
+  for (int i = 0; i < 2; ++i) {
+    recorded.run();
+    step(*others.gpu);
+  }
+  expect_same_state(*twins.gpu, *others.gpu);
+  const auto a = twins.gpu->named_parameters(), b = others.gpu->named_parameters();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    SCOPED_TRACE(a[i].name);
+    ASSERT_EQ(a[i].variable.grad().defined(), b[i].variable.grad().defined());
+    if (!b[i].variable.grad().defined()) continue;
+    expect_same_bits({a[i].variable.grad().to(Device{})}, {b[i].variable.grad().to(Device{})});
+  }
+}
+
+// A checkpoint of one device continues on the other: switches, widths and what has begun included.
+TEST_P(QatOnCuda, CheckpointsCrossDevices) {
+  const Twins twins(GetParam().config, /*observed=*/false);
+  computed(*twins.gpu, images(1), kTraining);
+  for (const NamedQuantizer& q : named_quantizers(*twins.gpu)) {
+    q.quantizer->set_bits(5);
+    q.quantizer->set_observing(false);
+  }
+  load_into(*twins.cpu, saved_state(*twins.gpu), "checkpoint");
+  for (const NamedQuantizer& q : named_quantizers(*twins.cpu)) {
+    EXPECT_EQ(q.quantizer->scheme().bits, 5) << q.name;
+    EXPECT_FALSE(q.quantizer->observing()) << q.name;
+  }
+  const auto expected = computed(*twins.cpu, images(3), {});
+  const auto actual = computed(*twins.gpu, images(3), {});
+  EXPECT_TRUE(all_close(actual.back(), expected.back(), 1e-5, 1e-5));
+  const Twins later(GetParam().config);
+  load_into(*later.gpu, saved_state(*twins.cpu), "checkpoint");
+  expect_same_state(*later.gpu, *twins.gpu);
+  expect_same_bits(computed(*later.gpu, images(3), {}), actual);
+}
+
+class QuantizersOnCuda : public testing::WithCudaDevice {
+ protected:
+  const QuantizeConfig config_ =
+      both(weight_scheme(8, Strategy::kChannel), activation_scheme(8, "moving_average"));
+};
+
+TEST_F(QuantizersOnCuda, FollowTheirSwitches) {
+  const Twins twins(config_);
+  for (Module* model : {twins.cpu.get(), twins.gpu.get()}) {
+    for (const NamedQuantizer& q : named_quantizers(*model)) q.quantizer->set_bits(4);
+  }
+  expect_same_bits(computed(*twins.gpu, images(3), {}), computed(*twins.cpu, images(3), {}));
+  expect_same_state(*twins.gpu, *twins.cpu);
+  const auto before = saved_state(*twins.gpu);
+  for (const NamedQuantizer& q : named_quantizers(*twins.gpu)) q.quantizer->set_observing(false);
+  computed(*twins.gpu, images(4), kTraining);
+  for (const NamedQuantizer& q : named_quantizers(*twins.gpu)) q.quantizer->set_observing(true);
+  const auto after = saved_state(*twins.gpu);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    SCOPED_TRACE(before[i].name);
+    expect_same_bits({after[i].tensor}, {before[i].tensor});
+  }
+  for (Module* model : {twins.cpu.get(), twins.gpu.get()}) {
+    for (const NamedQuantizer& q : named_quantizers(*model)) q.quantizer->set_quantizing(false);
+  }
+  EXPECT_TRUE(all_close(computed(*twins.gpu, images(3), {}).back(),
+                        computed(*twins.cpu, images(3), {}).back(), 1e-5, 1e-5));
+}
+
+// What a tape holds stays as it was when later passes move the quantizers.
+TEST_F(QuantizersOnCuda, LeaveTheTapeAlone) {
+  const Twins twins(config_);
+  Variable once, again;
+  computed(*twins.gpu, images(3), kTraining, &once);
+  const Tensor grad = Tensor::full(once.shape(), 1, DType::kF32, kCudaDevice);
+  const auto gradients = [&](const Variable& y) {
+    clear_gradients(*twins.gpu);
+    y.backward(grad);
+    std::vector<Tensor> all;
+    for (const NamedParameter& p : twins.gpu->named_parameters()) {
+      all.push_back(p.variable.grad().to(Device{}).clone());
+    }
+    return all;
+  };
+  const auto before = gradients(once);
+  computed(*twins.gpu, testing::random_tensor({4, 8, 8, 3}, 8, DType::kF32), kTraining, &again);
+  expect_same_bits(gradients(once), before);
+}
+
+// On a GPU the run asks at the end of the epoch, and every kGpuCheckSteps.
+TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
+  const Twins twins(config_);
+  ScheduleCallback schedule(*twins.gpu, {});
+  schedule.on_epoch_begin(0);
+  Tensor x = images(3);
+  x.data<float>()[5] = std::nanf("");
+  computed(*twins.gpu, x, kTraining);
+  StepReport report{.step = 1};
+  schedule.on_step_end(report);
+  EXPECT_THROW(schedule.on_steps_done(0), TrainingDiverged);
+  computed(*twins.gpu, x, kTraining);
+  report.step = ScheduleCallback::kGpuCheckSteps;
+  EXPECT_THROW(schedule.on_step_end(report), TrainingDiverged);
+  EXPECT_NO_THROW(schedule.on_steps_done(0)) << "counted from anew";
+  ScheduleCallback saving(*twins.gpu, {.check_every_steps = 3});
+  computed(*twins.gpu, x, kTraining);
+  report.step = 2;
+  EXPECT_NO_THROW(saving.on_step_end(report));
+  report.step = 3;
+  EXPECT_THROW(saving.on_step_end(report), TrainingDiverged);
+}
+
+TEST_F(QuantizersOnCuda, AreCalibrated) {
+  const Twins twins(config_, /*observed=*/false);
+  const auto inputs = [](std::int64_t i) { return images(static_cast<std::uint64_t>(i + 1)); };
+  calibrate(*twins.cpu, 2, inputs);
+  calibrate(*twins.gpu, 2, inputs);
+  expect_same_state(*twins.gpu, *twins.cpu);
+}
+
+TEST_F(QuantizersOnCuda, AreExportedAsFromTheCpu) {
+  const Twins twins(config_);
+  const auto cpu = deploy::trace(*twins.cpu, images(3), "net").graph;
+  const auto gpu = deploy::trace(*twins.gpu, images(3), "net").graph;
+  ASSERT_EQ(gpu.nodes.size(), cpu.nodes.size());
+  for (std::size_t i = 0; i < cpu.values.size(); ++i) {
+    EXPECT_EQ(gpu.values[i].quantization, cpu.values[i].quantization) << cpu.values[i].name;
+  }
+  for (std::size_t i = 0; i < cpu.nodes.size(); ++i) {
+    if (!cpu.nodes[i].weights) continue;
+    EXPECT_EQ(gpu.nodes[i].weights->scales, cpu.nodes[i].weights->scales);
+    expect_same_bits({gpu.nodes[i].weights->weight, gpu.nodes[i].weights->bias},
+                     {cpu.nodes[i].weights->weight, cpu.nodes[i].weights->bias});
+  }
+}
+
+TEST_F(QuantizersOnCuda, HoldOscillatingWeights) {
+  const Twins twins(config_);
+  const OscillationOptions options{.momentum = 0.5,
+                                   .damping = CosineSchedule{1e-3, 1e-3},
+                                   .freeze_threshold = CosineSchedule{0.2, 0.2}};
+  OscillationCallback cpu(*twins.cpu, options), gpu(*twins.gpu, options);
+  for (std::int64_t step = 0; step < 6; ++step) {
+    // The same weights on both, which turn in every step.
+    for (Module* model : {twins.cpu.get(), twins.gpu.get()}) {
+      for (const NamedParameter& p : model->named_parameters()) {
+        const Tensor moved = p.variable.value().to(Device{}).clone();
+        for (float& w : moved.span<float>()) w += step % 2 == 0 ? 4e-3F : -4e-3F;
+        p.variable.value().copy_from(moved);
+        Variable parameter = p.variable;
+        parameter.set_grad(Tensor::full(moved.shape(), 0.25, DType::kF32, device_of(*model)));
+      }
+    }
+    cpu.on_gradients(step, 6);
+    gpu.on_gradients(step, 6);
+    cpu.on_step_end({});
+    gpu.on_step_end({});
+  }
+  expect_same_state(*twins.gpu, *twins.cpu);
+  const auto of_cpu = cpu.named_state(), of_gpu = gpu.named_state();
+  for (std::size_t i = 0; i < of_cpu.size(); ++i) {
+    SCOPED_TRACE(of_cpu[i].name);
+    expect_same_bits({of_gpu[i].tensor.to(Device{})}, {of_cpu[i].tensor});
+  }
+  const auto figures = gpu.figures();
+  EXPECT_GT(figures[1].value, 0) << "percent frozen";
+  EXPECT_EQ(figures[1].value, cpu.figures()[1].value);
+  EXPECT_EQ(figures[0].value, cpu.figures()[0].value);
+}
+
+}  // namespace
+}  // namespace steelyard::qat
