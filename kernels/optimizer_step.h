@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/affine.h"
 #include "kernels/cuda_queue.h"
+#include "kernels/elementwise_formulas.h"
 
 namespace steelyard::kernels {
 
@@ -181,8 +181,7 @@ STEELYARD_HOST_DEVICE inline T moved_average(T weight, T x, T average) {
 STEELYARD_HOST_DEVICE inline double clip_factor_of(double norm, double max_norm) {
   constexpr double kNormGuard = 1e-6;  // PyTorch's, against a zero norm
   const double factor = max_norm / (norm + kNormGuard);
-  const bool finite = norm - norm == 0;
-  return finite && factor < 1 ? factor : 1.0;
+  return is_finite(norm) && factor < 1 ? factor : 1.0;
 }
 
 }  // namespace steelyard::kernels

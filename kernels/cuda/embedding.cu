@@ -12,15 +12,16 @@ using cuda::element_index;
 using cuda::kFullWarp;
 using cuda::launch_elements;
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 template <typename T>
 __global__ void forward_kernel(std::int64_t n, std::int64_t rows, std::int64_t width,
                                const std::int64_t* indices, const T* table, T* y) {
-  constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
   const std::int64_t at = element_index();
   if (at >= n) return;
   const std::int64_t i = cuda::divide(at, width);
   const std::int64_t row = indices[i];
-  y[at] = row >= 0 && row < rows ? table[row * width + at - i * width] : kNan;
+  y[at] = row >= 0 && row < rows ? table[row * width + at - i * width] : static_cast<T>(kNan);
 }
 
 // A warp for each index. The first of equal ones adds up the rows of all of them, in their order;

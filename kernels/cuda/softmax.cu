@@ -20,6 +20,9 @@ using cuda::Scratch;
 using cuda::shared_memory;
 using cuda::stream_of;
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kLowest = -std::numeric_limits<double>::infinity();
+
 LaunchShape row_shape(std::int64_t rows, std::int64_t classes) {
   const std::int64_t warps = (classes + 31) / 32;
   const int threads = warps * 32 < kThreads ? static_cast<int>(warps) * 32 : kThreads;
@@ -29,7 +32,6 @@ LaunchShape row_shape(std::int64_t rows, std::int64_t classes) {
 // The row's largest value for all threads; NaNs are passed over, the sums that follow meet them.
 template <typename T>
 __device__ double row_largest(std::int64_t classes, const T* row, double* lanes) {
-  constexpr double kLowest = -std::numeric_limits<double>::infinity();
   double largest = kLowest;
   for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
     largest = cuda::Larger()(static_cast<double>(row[c]), largest);
@@ -41,7 +43,6 @@ template <typename T>
 __global__ void cross_entropy_kernel(std::int64_t rows, std::int64_t classes, const T* logits,
                                      const std::int64_t* labels, double smoothing, double* losses,
                                      T* grad_logits) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   double* lanes = shared_memory<double>();
   const std::int64_t r = blockIdx.x;
   const T* row = logits + r * classes;
