@@ -42,7 +42,7 @@ inline QuantizerConfig weight_scheme(int bits, observers::Strategy strategy,
   QuantizerConfig config{.scheme = {.bits = bits, .narrow_range = !learns, .strategy = strategy},
                          .observer = {.type = observer},
                          .learning = learning};
-  if (strategy == observers::Strategy::kGroup) config.scheme.group_size = 4;
+  if (strategy == observers::Strategy::kGroup) config.scheme.group_size = 3;
   return config;
 }
 
@@ -85,7 +85,7 @@ inline std::shared_ptr<Module> network(const QuantizeConfig& config) {
                      conv3x3(3, 6, rng), norm, std::make_shared<ReLU>(),
                      std::make_shared<MaxPool2d>(Pool2dGeometry{}),
                      std::make_shared<Residual>(block, nullptr, std::make_shared<ReLU>()),
-                     std::make_shared<AvgPool2d>(Pool2dGeometry{}), std::make_shared<Flatten>(),
+                     std::make_shared<AvgPool2d>(AvgPool2dOptions{}), std::make_shared<Flatten>(),
                      std::make_shared<Linear>(LinearOptions{24, 5}, rng)}),
                  config)
       .model;

@@ -66,8 +66,8 @@ class QatOnCuda : public ::testing::TestWithParam<Scheme> {
     if (!testing::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   }
 };
-INSTANTIATE_TEST_SUITE_P(Schemes, QatOnCuda, ::testing::ValuesIn(schemes()),
-                         [](const auto& info) { return info.param.name; });
+std::string scheme_name(const ::testing::TestParamInfo<Scheme>& param) { return param.param.name; }
+INSTANTIATE_TEST_SUITE_P(Schemes, QatOnCuda, ::testing::ValuesIn(schemes()), scheme_name);
 
 TEST_P(QatOnCuda, EvaluationGivesTheSameCodes) {
   const Twins twins(GetParam().config);
@@ -221,7 +221,8 @@ TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
   Tensor x = images(3);
   x.data<float>()[5] = std::nanf("");
   computed(*twins.gpu, x, kTraining);
-  StepReport report{.step = 1};
+  StepReport report;
+  report.step = 1;
   schedule.on_step_end(report);
   EXPECT_THROW(schedule.on_steps_done(0), TrainingDiverged);
   computed(*twins.gpu, x, kTraining);
