@@ -197,13 +197,18 @@ TEST_P(BatchNorm, NullGradXStillGivesParameterGradients) {
     backward(e.rows, e.channels, e.x.data(), e.g.data(), e.mean.data(), e.inv_std.data(),
              e.gamma.data(), gx, gg, gb);
   };
-  for (const auto backward :
-       {batch_norm_backward_training<double>, batch_norm_backward_frozen<double>}) {
+  const auto training = [](auto... arguments) {
+    batch_norm_backward_training<double>(arguments...);
+  };
+  const auto frozen = [](auto... arguments) { batch_norm_backward_frozen<double>(arguments...); };
+  const auto expect_equal = [&](auto backward) {
     run(backward, grad_x.data(), gamma1.data(), beta1.data());
     run(backward, nullptr, gamma2.data(), beta2.data());
     EXPECT_EQ(gamma1, gamma2);
     EXPECT_EQ(beta1, beta2);
-  }
+  };
+  expect_equal(training);
+  expect_equal(frozen);
 }
 
 TEST_P(BatchNorm, DoesNotDependOnTheThreadCount) {
@@ -217,6 +222,16 @@ TEST_P(BatchNorm, DoesNotDependOnTheThreadCount) {
                                  mean.data(), grad_x.data(), grad_gamma.data(), grad_beta.data());
     return std::vector<std::vector<float>>{mean, variance, grad_x, grad_gamma, grad_beta};
   });
+}
+
+TEST(BatchNormStatistics, MoveAndInvertInDouble) {
+  const std::vector<float> variance{0.0F, 3.0F, 1e-30F};
+  std::vector<float> inverse(3);
+  inverse_std<float>(3, variance.data(), 1.0, inverse.data());
+  EXPECT_EQ(inverse, (std::vector<float>{1.0F, 0.5F, 1.0F}));
+  std::vector<double> running{8.0, -4.0, 0.0};
+  move_running_statistic<float, double>(3, 0.25, 2.0, variance.data(), running.data());
+  EXPECT_EQ(running, (std::vector<double>{6.0, -1.5, 0.5 * double{1e-30F}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BatchNorm, testing::ValuesIn(sizes()), size_name);
