@@ -134,8 +134,9 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
       throw std::invalid_argument("[checkpoint] metadata key '" + printable(key) + "' is reserved");
     }
   }
-  std::vector<NamedTensor> ordered = safetensors_order(checkpoint.tensors);
-  for (NamedTensor& t : ordered) t.tensor = t.tensor.to(Device{});
+  std::vector<NamedTensor> tensors = checkpoint.tensors;
+  for (NamedTensor& t : tensors) t.tensor = t.tensor.to(Device{});
+  const std::vector<NamedTensor> ordered = safetensors_order(tensors);
   const std::vector<SafetensorsEntry> entries = safetensors_layout(ordered);
   TensorFileMetadata metadata = checkpoint.metadata;
   metadata[kFormatKey] = kFormat;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace steelyard::kernels {
 
@@ -25,6 +26,8 @@ struct CudaQueue {
   void* stream = nullptr;            // a cudaStream_t; null: the default stream
   ScratchMemory* scratch = nullptr;  // outlives the work
   MatmulPrecision precision = MatmulPrecision::kFloat32;
+  // What work that can be done in parts takes of scratch memory at a time.
+  std::int64_t part_bytes = std::int64_t{256} << 20;
 };
 
 }  // namespace steelyard::kernels

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "kernels/affine.h"
 #include "kernels/histogram.h"
@@ -19,7 +18,7 @@ T histogram_inverse_width(const HistogramGrid& grid) {
 template <typename T>
 STEELYARD_HOST_DEVICE inline std::int32_t histogram_bin(T value, T inverse_width,
                                                         std::int32_t bins) {
-  const bool finite = std::abs(value) <= std::numeric_limits<T>::max();
+  const bool finite = value - value == T(0);
   const T scaled = std::floor((finite ? value : T(0)) * inverse_width);
   const T floor = value < T(0) && scaled > T(-1) ? T(-1) : scaled;
   return finite ? static_cast<std::int32_t>(floor) + bins / 2 : bins;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
+#include <type_traits>
 
 #include "kernels/integer.h"
 #include "kernels/integer_pool.h"
@@ -81,7 +81,7 @@ STEELYARD_HOST_DEVICE inline float real_sum(float a, const AddOperand& of_a, flo
 
 template <typename Code>
 STEELYARD_HOST_DEVICE constexpr float lowest_code() {
-  return static_cast<float>(std::numeric_limits<Code>::min());
+  return std::is_signed_v<Code> ? -128.0F : 0.0F;
 }
 
 template <typename CodeA, typename CodeB, typename CodeY>

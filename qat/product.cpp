@@ -26,8 +26,9 @@ class LinearProduct : public Product {
     return shape;
   }
 
-  void integer(const QuantizedValue& x, const Tensor& weight_codes,
+  void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
                const Tensor& acc) const override {
+    const std::int64_t largest = kernels::largest_product(x.range, weight_range);
     const std::int64_t out = weight_codes.dim(0);
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
@@ -35,7 +36,7 @@ class LinearProduct : public Product {
       on_device(acc.device(), [&](auto&... queue) {
         kernels::integer_matmul(queue..., x.codes.size() / in, out, in, x.codes.data<Code>(),
                                 x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
-                                acc.data<std::int32_t>());
+                                acc.data<std::int32_t>(), largest);
       });
     });
   }
@@ -81,15 +82,16 @@ class Conv2dProduct : public Product {
     return {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels};
   }
 
-  void integer(const QuantizedValue& x, const Tensor& weight_codes,
+  void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
                const Tensor& acc) const override {
+    const std::int64_t largest = kernels::largest_product(x.range, weight_range);
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
       on_device(acc.device(), [&](auto&... queue) {
         kernels::integer_conv2d(queue..., shape, x.codes.data<Code>(),
                                 x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
-                                acc.data<std::int32_t>());
+                                acc.data<std::int32_t>(), largest);
       });
     });
   }

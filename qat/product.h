@@ -17,9 +17,10 @@ class Product {
   virtual std::string name() const = 0;
   virtual Attributes attributes() const { return {}; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
-  // acc i32 of output_shape = exact sums of (x - zero_point) * w.
+  // acc i32 of output_shape = exact sums of (x - zero_point) * w, the weights' codes being within
+  // weight_range.
   virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,
-                       const Tensor& acc) const = 0;
+                       kernels::CodeRange weight_range, const Tensor& acc) const = 0;
   virtual void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const = 0;
   // grad_bias may be undefined.
   virtual void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,

@@ -126,6 +126,15 @@ __device__ inline std::int64_t total_of_column(const RowChunks& r, const double*
   return mine.lane == 0 && mine.has_column ? mine.batch * r.columns + mine.column : -1;
 }
 
+// totals[batch, column] of one term.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    column_totals_kernel(RowChunks r, const double* partials, T* totals) {
+  double sums[1];
+  const std::int64_t at = total_of_column(r, partials, sums);
+  if (at >= 0) totals[at] = static_cast<T>(sums[0]);
+}
+
 // The partial sums of N terms; memory until the end of the scope.
 template <int N>
 class PartialSums {

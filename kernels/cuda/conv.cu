@@ -172,14 +172,6 @@ struct DepthwiseTerm {
   }
 };
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    depthwise_totals_kernel(RowChunks rows, const double* partials, T* packed) {
-  double sums[1];
-  const std::int64_t at = total_of_column(rows, partials, sums);
-  if (at >= 0) packed[at] = static_cast<T>(sums[0]);
-}
-
 // Weights [O, C/groups, KH, KW] in the order of the patches' columns, [O, KH, KW, C/groups], or of
 // depthwise kernels, [KH, KW, O]. Where both orders are one, the weights themselves.
 template <typename T>
@@ -228,13 +220,11 @@ void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& 
 
 // Output pixels whose patches are in memory together: whole images where one fits.
 template <typename T>
-std::int64_t pixels_at_once(const ConvSizes& c) {
-  constexpr std::int64_t kPatchBytes = std::int64_t{256} << 20;
+std::int64_t pixels_at_once(const CudaQueue& queue, const ConvSizes& c) {
   const std::int64_t row_bytes = std::max<std::int64_t>(1, c.columns * std::int64_t{sizeof(T)});
-  const std::int64_t most = std::max<std::int64_t>(1, kPatchBytes / row_bytes);
-  const std::int64_t aligned =
-      most < c.image_pixels() ? most : most / c.image_pixels() * c.image_pixels();
-  return std::min(aligned, c.pixels());
+  const std::int64_t most = std::max<std::int64_t>(1, queue.part_bytes / row_bytes);
+  const std::int64_t images = most / c.image_pixels();
+  return std::min(images > 0 ? images * c.image_pixels() : most, c.pixels());
 }
 
 template <typename Body>
@@ -248,7 +238,7 @@ void for_each_range(const ConvSizes& c, std::int64_t size, Body&& body) {
 template <typename T, typename Body>
 void for_each_patches(const CudaQueue& queue, const ConvSizes& c, const T* x, Body&& body) {
   if (is_pointwise(c.s)) return body(PixelRange{0, c.pixels()}, x);
-  const std::int64_t size = pixels_at_once<T>(c);
+  const std::int64_t size = pixels_at_once<T>(queue, c);
   const Scratch<T> patches(queue, size * c.columns);
   for_each_range(c, size, [&](const PixelRange& range) {
     fill_patches(queue, c, range, x, patches.data());
@@ -326,7 +316,7 @@ void dense_backward_input(const CudaQueue& queue, const ConvSizes& c, const T* g
   if (is_pointwise(c.s)) {
     return backward_input_product(queue, c, PixelRange{0, c.pixels()}, grad_y, packed, grad_x);
   }
-  const std::int64_t size = pixels_at_once<T>(c);
+  const std::int64_t size = pixels_at_once<T>(queue, c);
   const Scratch<T> patches(queue, size * c.columns);
   for_each_range(c, size, [&](const PixelRange& range) {
     backward_input_product(queue, c, range, grad_y, packed, patches.data());
@@ -339,7 +329,7 @@ void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const
                                const T* grad_y, T* packed) {
   const PartialSums<1> sums(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels));
   sums.add_up<T>(DepthwiseTerm{c}, x, grad_y, nullptr, nullptr);
-  sums.launch_totals(depthwise_totals_kernel<T>, packed);
+  sums.launch_totals(column_totals_kernel<T>, packed);
 }
 
 }  // namespace

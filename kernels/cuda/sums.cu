@@ -1,5 +1,6 @@
 // Sums of kernels/elementwise.h: blocks leave parts, a second launch adds them.
 #include "kernels/cuda/block_sum.h"
+#include "kernels/cuda/column_sums.h"
 #include "kernels/elementwise.h"
 #include "kernels/elementwise_formulas.h"
 
@@ -55,60 +56,24 @@ __global__ void non_finite_kernel(std::int64_t n, const T* x, double* parts) {
   sum_block(n, parts, [=](std::int64_t i) { return is_finite(x[i]) ? 0.0 : 1.0; });
 }
 
-// sums[part, c] over `part_rows` rows of each part. A block has kThreads / columns rows of
-// `columns` channels at a time, columns a power of two of at most 32.
-template <typename In, typename Out>
-__global__ void column_sums_kernel(std::int64_t rows, std::int64_t channels, int columns,
-                                   std::int64_t part_rows, const In* x, Out* sums) {
-  double* shared = shared_memory<double>();
-  const std::int64_t groups = (channels + columns - 1) / columns;
-  const std::int64_t part = blockIdx.x / groups;
-  const int thread = static_cast<int>(threadIdx.x);
-  const std::int64_t c = (blockIdx.x - part * groups) * columns + thread % columns;
-  const int lanes = kThreads / columns;
-  const int lane = thread / columns;
-  const std::int64_t begin = part * part_rows;
-  const std::int64_t end = begin + part_rows < rows ? begin + part_rows : rows;
-  double sum = 0;
-  if (c < channels) {
-    for (std::int64_t r = begin + lane; r < end; r += lanes) {
-      sum += static_cast<double>(x[r * channels + c]);
-    }
-  }
-  shared[thread] = sum;
-  for (int half = lanes / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (lane < half) shared[thread] += shared[thread + half * columns];
-  }
-  if (lane == 0 && c < channels) sums[part * channels + c] = static_cast<Out>(shared[thread]);
-}
+struct ValueTerm {
+  std::int64_t columns;
 
-template <typename In, typename Out>
-void launch_column_sums(const CudaQueue& queue, std::int64_t parts, std::int64_t rows,
-                        std::int64_t channels, std::int64_t part_rows, const In* x, Out* sums) {
-  int columns = 1;
-  while (columns < 32 && columns < channels) columns *= 2;
-  launch(column_sums_kernel<In, Out>,
-         {.blocks = parts * ((channels + columns - 1) / columns),
-          .threads = kThreads,
-          .shared_bytes = kThreads * sizeof(double)},
-         stream_of(queue), rows, channels, columns, part_rows, x, sums);
-}
+  template <typename T>
+  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t column, const T* x,
+                             const T*, const T*, const T*, double (&sums)[1]) const {
+    sums[0] += static_cast<double>(x[row * columns + column]);
+  }
+};
 
 }  // namespace
 
 template <typename T>
 void column_sums(const CudaQueue& queue, std::int64_t rows, std::int64_t channels, const T* x,
                  T* sums) {
-  // Enough parts to fill a GPU, and few enough for one block to add a column's.
-  constexpr std::int64_t kLeastRows = 256, kMostParts = 1024;
-  const std::int64_t share = (rows + kMostParts - 1) / kMostParts;
-  const std::int64_t part_rows = share < kLeastRows ? kLeastRows : share;
-  const std::int64_t count = (rows + part_rows - 1) / part_rows;
-  if (count <= 1) return launch_column_sums(queue, 1, rows, channels, part_rows, x, sums);
-  const Scratch<double> parts(queue, count * channels);
-  launch_column_sums(queue, count, rows, channels, part_rows, x, parts.data());
-  launch_column_sums<double>(queue, 1, count, channels, count, parts.data(), sums);
+  const cuda::PartialSums<1> partials(queue, cuda::make_row_chunks(1, rows, channels));
+  partials.add_up<T>(ValueTerm{channels}, x, nullptr, nullptr, nullptr);
+  partials.launch_totals(cuda::column_totals_kernel<T>, sums);
 }
 
 template <typename T>

@@ -67,7 +67,7 @@ class Training(Case):
 
     def test_what_only_a_gpu_does(self):
         recipe = self.recipe(PLAIN + SGD)
-        self.fail_with(2, "recipe.yaml:", "matmul_precision: bf16 needs a CUDA device",
+        self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: bf16 needs a CUDA device",
                        arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
                                   "--set", "train.matmul_precision=bf16"])
         self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")

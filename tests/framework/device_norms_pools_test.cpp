@@ -4,8 +4,13 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/batch_norm.h"
+#include "framework/ops/conv2d.h"
+#include "framework/ops/flatten.h"
 #include "framework/ops/layer_norm.h"
+#include "framework/ops/linear.h"
+#include "framework/ops/losses.h"
 #include "framework/ops/pool.h"
+#include "framework/ops/relu.h"
 #include "framework/ops/smooth_activations.h"
 #include "kernels/norm.h"
 #include "tests/framework/device_cases.h"
@@ -73,6 +78,30 @@ DeviceCase activation_case(const std::string& name, Variable (*activation)(const
           [activation](const Vs& v, const Place&) { return activation(v[0]); }};
 }
 
+// A small network from images to its loss: convolution, batch norm, relu, depthwise convolution,
+// max pooling, linear layer. Gradients of the images and of every parameter.
+DeviceCase network_case() {
+  return {.name = "network",
+          .inputs = {random_tensor({6, 8, 8, 3}, 1), random_tensor({8, 3, 3, 3}, 2),
+                     random_tensor({8}, 3), random_tensor({8}, 4), random_tensor({8, 1, 3, 3}, 5),
+                     random_tensor({10, 128}, 6), random_tensor({10}, 7)},
+          .op =
+              [](const Vs& v, const Place& place) {
+                const Tensor labels = Tensor::from<std::int64_t>({3, 0, 9, 3, 5, 1}, {6});
+                const Variable none;
+                Variable x = conv2d(v[0], v[1], none, {.padding = {1, 1}});
+                x = relu(batch_norm(x, v[2], v[3],
+                                    {.running_mean = v[7].value(),
+                                     .running_var = v[8].value(),
+                                     .batch_statistics = true}));
+                x = conv2d(x, v[4], none, {.padding = {1, 1}, .groups = 8});
+                x = linear(flatten(max_pool2d(x, {})), v[5], v[6]);
+                return cross_entropy(x, place(labels));
+              },
+          .state = {Tensor::zeros({8}, DType::kF64), Tensor::full({8}, 1.0, DType::kF64)},
+          .rtol = 1e-4};
+}
+
 const Pool2dGeometry kOverlapping{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 const Pool2dGeometry kUneven{.kernel = {3, 2}, .stride = {1, 3}, .padding = {1, 0}};
 
@@ -82,7 +111,7 @@ std::vector<DeviceCase> cases() {
       batch_norm_case("batch_norm_33_channels", {3, 50, 33}, true),
       batch_norm_case("batch_norm_one_channel", {5000, 1}, true),
       batch_norm_case("batch_norm_many_chunks", {3001, 3}, true),
-      batch_norm_case("batch_norm_two_rows", {2, 70}, true),
+      batch_norm_case("batch_norm_few_rows", {5, 70}, true),
       batch_norm_case("batch_norm_frozen", {4, 5, 5, 20}, false),
       batch_norm_case("batch_norm_frozen_empty", {0, 7}, false),
       layer_norm_case("layer_norm", {37, 48}),
@@ -105,6 +134,7 @@ std::vector<DeviceCase> cases() {
       activation_case("gelu", gelu),
       activation_case("silu", silu),
       activation_case("hardswish", hardswish),
+      network_case(),
   };
 }
 

@@ -208,5 +208,57 @@ TEST_P(ProductsOnCuda, MatchTheCpuInDouble) { expect_close(DType::kF64); }
 TEST_P(ProductsOnCuda, MatchTheCpuInFloat) { expect_close(DType::kF32); }
 INSTANTIATE_TEST_SUITE_P(Ops, ProductsOnCuda, ::testing::ValuesIn(cases()), device_case_name);
 
+struct ConvResults {
+  Tensor y, grad_x, grad_w;
+};
+
+// Without a tape, so that the queue can be the test's own.
+template <typename... Queue>
+ConvResults run_conv(Device device, const kernels::Conv2dShape& s, const Queue&... queue) {
+  const Tensor x = random_tensor({s.input_size()}, 1).to(device);
+  const Tensor w = random_tensor({s.weight_size()}, 2).to(device);
+  const Tensor grad_y = random_tensor({s.output_size()}, 3).to(device);
+  ConvResults out{Tensor::empty({s.output_size()}, DType::kF64, device),
+                  Tensor::empty({s.input_size()}, DType::kF64, device),
+                  Tensor::empty({s.weight_size()}, DType::kF64, device)};
+  kernels::conv2d_forward<double>(queue..., s, x.data<double>(), w.data<double>(), nullptr,
+                                  out.y.data<double>());
+  kernels::conv2d_backward_input<double>(queue..., s, grad_y.data<double>(), w.data<double>(),
+                                         out.grad_x.data<double>());
+  kernels::conv2d_backward_weight<double>(queue..., s, x.data<double>(), grad_y.data<double>(),
+                                          out.grad_w.data<double>(), nullptr);
+  return out;
+}
+
+using ConvInPartsOnCuda = WithCudaDevice;
+
+// Patches of all images at once, of two images, of one, of a few pixels, of one pixel.
+TEST_F(ConvInPartsOnCuda, GivesTheSameGradients) {
+  const kernels::Conv2dShape s{.batch = 5,
+                               .in_h = 6,
+                               .in_w = 7,
+                               .in_channels = 4,
+                               .out_channels = 6,
+                               .kernel_h = 3,
+                               .kernel_w = 3,
+                               .stride_h = 1,
+                               .stride_w = 2,
+                               .pad_h = 1,
+                               .pad_w = 1,
+                               .groups = 2};
+  const ConvResults expected = run_conv(kCpuDevice, s);
+  const std::int64_t pixel_bytes = 9 * s.in_channels * std::int64_t{sizeof(double)};
+  const std::int64_t image_pixels = s.out_h() * s.out_w();
+  for (const std::int64_t pixels : {1000 * image_pixels, 2 * image_pixels + 1, image_pixels,
+                                    std::int64_t{7}, std::int64_t{1}}) {
+    kernels::CudaQueue queue = cuda_queue(kCudaDevice);
+    queue.part_bytes = pixels * pixel_bytes;
+    const ConvResults actual = run_conv(kCudaDevice, s, queue);
+    EXPECT_TRUE(all_close(actual.y.to(kCpuDevice), expected.y, 1e-12, 1e-12)) << pixels;
+    EXPECT_TRUE(all_close(actual.grad_x.to(kCpuDevice), expected.grad_x, 1e-12, 1e-12)) << pixels;
+    EXPECT_TRUE(all_close(actual.grad_w.to(kCpuDevice), expected.grad_w, 1e-12, 1e-12)) << pixels;
+  }
+}
+
 }  // namespace
 }  // namespace steelyard::testing

@@ -5,9 +5,13 @@
 #include "framework/evaluate.h"
 #include "framework/gradient_clipping.h"
 #include "framework/on_device.h"
+#include "framework/ops/batch_norm.h"
+#include "framework/ops/conv2d.h"
 #include "framework/ops/embedding.h"
 #include "framework/ops/flatten.h"
+#include "framework/ops/layer_norm.h"
 #include "framework/ops/losses.h"
+#include "framework/ops/pool.h"
 #include "kernels/elementwise.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
@@ -88,6 +92,44 @@ TEST(EmulatedOrders, SumsAndCounts) {
   const Tensor labels = Tensor::zeros({70}, DType::kI64, kCudaDevice);
   expect_same_in_every_order([&] {
     return std::vector<double>{static_cast<double>(count_correct(on_gpu({70, 3}, 4), labels))};
+  });
+}
+
+TEST(EmulatedOrders, Norms) {
+  Variable gamma(on_gpu({35}, 2), true), beta(on_gpu({35}, 3), true);
+  const auto with_parameters = [&](const auto& op) {
+    gamma.clear_grad();
+    beta.clear_grad();
+    auto all = with_gradient({700, 35}, op);
+    for (const Variable& v : {gamma, beta}) {
+      for (const double g : values(v.grad())) all.push_back(g);
+    }
+    return all;
+  };
+  expect_same_in_every_order([&] {
+    const Tensor mean = on_gpu({35}, 6), variance = on_gpu({35}, 7);
+    auto all = with_parameters([&](const Variable& x) {
+      return batch_norm(x, gamma, beta,
+                        {.running_mean = mean, .running_var = variance, .batch_statistics = true});
+    });
+    for (const double v : values(mean)) all.push_back(v);
+    for (const double v : values(variance)) all.push_back(v);
+    return all;
+  });
+  expect_same_in_every_order([&] {
+    return with_parameters([&](const Variable& x) { return layer_norm(x, gamma, beta, 1e-5); });
+  });
+}
+
+TEST(EmulatedOrders, DepthwiseWeightsAndGlobalAverages) {
+  expect_same_in_every_order([] {
+    const Variable x(on_gpu({4, 15, 15, 6}, 1));
+    return with_gradient({6, 1, 3, 3}, [&](const Variable& w) {
+      return conv2d(x, w, Variable(), {.padding = {1, 1}, .groups = 6});
+    });
+  });
+  expect_same_in_every_order([] {
+    return with_gradient({2, 40, 30, 5}, [](const Variable& x) { return global_avg_pool(x); });
   });
 }
 

@@ -89,8 +89,9 @@ TEST(IntegerProductsOnGpu, NarrowCodesAddMoreAtATime) {
   EXPECT_EQ(largest, 120);
   check_matmul(2, 3, kTerms, random_codes<std::uint8_t>(2 * kTerms, 0, 15, 1), 9,
                random_codes<std::int8_t>(3 * kTerms, -8, 7, 2), largest);
+  // 16.9 million: more than one part.
   check_matmul(2, 3, 150000, std::vector<std::uint8_t>(300000, 15), 0,
-               std::vector<std::int8_t>(450000, -8), largest);
+               random_codes<std::int8_t>(450000, -8, -7, 3), largest);
 }
 
 TEST(IntegerProductsOnGpu, ConvolutionsOfAnyShape) {

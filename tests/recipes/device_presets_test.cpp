@@ -43,13 +43,12 @@ Registries registries() {
 }
 
 // A run of four steps: two before recording, the recorded one, and one on a smaller batch.
-struct Run {
-  Run(const std::string& preset, Device device) {
+struct TrainedRun {
+  TrainedRun(const std::string& preset, Device device) {
     const Registries all = registries();
     Recipe recipe = load_recipe(
-        preset,
-        {"train.epochs=1", "data.batch_size=6", "data.validation=4", "train.optimizer.lr=0.001"},
-        all.models);
+        preset, {"data.batch_size=6", "data.validation=4", "train.optimizer.lr=0.001"}, all.models);
+    recipe.train.epochs = 1;
     recipe.schedule.freeze_observers.reset();
     recipe.schedule.freeze_bn.reset();
     recipe.schedule.bits.clear();
@@ -84,8 +83,8 @@ class PresetOnCuda : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(PresetOnCuda, TrainsAsOnTheCpu) {
-  const Run cpu(GetParam(), kCpuDevice);
-  const Run gpu(GetParam(), kCudaDevice);
+  const TrainedRun cpu(GetParam(), kCpuDevice);
+  const TrainedRun gpu(GetParam(), kCudaDevice);
   const auto expected = module_state(cpu.experiment->model());
   const auto actual = module_state(gpu.experiment->model());
   ASSERT_EQ(actual.size(), expected.size());
@@ -99,7 +98,7 @@ TEST_P(PresetOnCuda, TrainsAsOnTheCpu) {
 
 // The trained weights, scales and statistics of the GPU give the same codes on the CPU.
 TEST_P(PresetOnCuda, EvaluatesToTheCpusBits) {
-  const Run gpu(GetParam(), kCudaDevice);
+  const TrainedRun gpu(GetParam(), kCudaDevice);
   const Tensor there = gpu.logits();
   const bool quantized = gpu.experiment->plan().has_value();
   gpu.experiment->move_to_cpu();

@@ -56,9 +56,9 @@ template void gemm(const CudaQueue&, const GemmShape&, const double*, const doub
 void gemm_bf16(const CudaQueue&, const GemmShape& s, const std::uint16_t* a, const std::uint16_t* b,
                float* c) {
   emulation::queue_work([=] {
-    const auto value = [](std::uint16_t bits) { return double(widen(BFloat16{bits})); };
+    const auto value = [](std::uint16_t bits) { return widen(BFloat16{bits}); };
     for (std::int64_t i = 0; i < s.batches; ++i) {
-      product<double>(
+      product<float>(
           s, [&, from = a + i * s.batch_stride_a](std::int64_t at) { return value(from[at]); },
           [&, from = b + i * s.batch_stride_b](std::int64_t at) { return value(from[at]); },
           c + i * s.batch_stride_c);
