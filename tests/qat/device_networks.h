@@ -14,7 +14,9 @@
 #include "framework/tape_trace.h"
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
+#include "layers/concat.h"
 #include "layers/conv2d.h"
+#include "layers/dropout.h"
 #include "layers/flatten.h"
 #include "layers/linear.h"
 #include "layers/pooling.h"
@@ -87,6 +89,19 @@ inline std::shared_ptr<Module> network(const QuantizeConfig& config) {
                      std::make_shared<Residual>(block, nullptr, std::make_shared<ReLU>()),
                      std::make_shared<AvgPool2d>(AvgPool2dOptions{}), std::make_shared<Flatten>(),
                      std::make_shared<Linear>(LinearOptions{24, 5}, rng)}),
+                 config)
+      .model;
+}
+
+// Two branches joined, ReLU6 on the codes, dropout, a global average.
+inline std::shared_ptr<Module> branches(const QuantizeConfig& config) {
+  Rng rng(8);
+  const auto joined = std::make_shared<Concat>(
+      std::vector<std::shared_ptr<Module>>{conv3x3(3, 5, rng), conv3x3(3, 4, rng)});
+  return prepare(std::make_shared<Sequential>(Sequential::Children{
+                     joined, std::make_shared<ReLU6>(), std::make_shared<Dropout>(0.25),
+                     std::make_shared<GlobalAvgPool>(),
+                     std::make_shared<Linear>(LinearOptions{9, 3}, rng)}),
                  config)
       .model;
 }

@@ -1,10 +1,11 @@
 // Quantized networks on a GPU: the codes of the CPU, and its state.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "export/trace.h"
 #include "framework/captured_work.h"
 #include "qat/calibrate.h"
-#include "qat/fold.h"
 #include "qat/oscillations.h"
 #include "qat/schedule.h"
 #include "tests/qat/device_networks.h"
@@ -235,6 +236,52 @@ TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
   EXPECT_NO_THROW(saving.on_step_end(report));
   report.step = 3;
   EXPECT_THROW(saving.on_step_end(report), TrainingDiverged);
+}
+
+TEST_F(QuantizersOnCuda, DoTheSameInBranches) {
+  const QuantizeConfig learning =
+      both(weight_scheme(4, Strategy::kChannel, "min_max", Learning::kScale),
+           activation_scheme(4, "min_max", Learning::kScaleAndZeroPoint));
+  for (const QuantizeConfig& config : {config_, learning}) {
+    const auto cpu = branches(config), gpu = branches(config);
+    move_to(*gpu, kCudaDevice);
+    Rng of_cpu(3), of_gpu(3);
+    Variable y, there;
+    const auto expected = computed(*cpu, images(1), {.training = true, .rng = &of_cpu}, &y);
+    const auto actual = computed(*gpu, images(1), {.training = true, .rng = &of_gpu}, &there);
+    expect_same_bits(actual, expected);
+    expect_same_state(*gpu, *cpu);
+    y.backward(Tensor::full(y.shape(), 1));
+    there.backward(Tensor::full(y.shape(), 1, DType::kF32, kCudaDevice));
+    const auto a = gpu->named_parameters(), b = cpu->named_parameters();
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (!b[i].variable.grad().defined()) continue;
+      EXPECT_TRUE(all_close(a[i].variable.grad().to(Device{}), b[i].variable.grad(), 2e-5, 2e-5))
+          << a[i].name;
+    }
+    expect_same_bits(computed(*gpu, images(2), {}), computed(*cpu, images(2), {}));
+  }
+}
+
+// Every channel's extremes, and one count of what was left out of them.
+TEST_F(QuantizersOnCuda, CountWhatIsNotFiniteInAllChannels) {
+  for (const std::int64_t channels : {1, 3, 255, 1000}) {
+    for (const std::int64_t inner : {0, 1, 7}) {
+      const kernels::ChannelLayout layout{1, channels, inner};
+      const Tensor x = testing::random_tensor({layout.size()}, 3, DType::kF32);
+      std::int64_t bad = 0;
+      for (std::int64_t i = 0; i < x.size(); i += 3, ++bad) {
+        x.data<float>()[i] = i % 2 == 0 ? std::nanf("") : -INFINITY;
+      }
+      const Tensor cpu = Tensor::full({1}, 5, DType::kI64), gpu = cpu.to(kCudaDevice);
+      const auto expected = observers::extremes_of(layout, x, cpu);
+      const auto actual = observers::extremes_of(layout, x.to(kCudaDevice), gpu);
+      EXPECT_EQ(cpu.item(), static_cast<double>(5 + bad)) << channels << ' ' << inner;
+      EXPECT_EQ(gpu.item(), cpu.item()) << channels << ' ' << inner;
+      expect_same_bits({actual.lo.to(Device{}), actual.hi.to(Device{})},
+                       {expected.lo, expected.hi});
+    }
+  }
 }
 
 TEST_F(QuantizersOnCuda, AreCalibrated) {
