@@ -46,7 +46,9 @@ struct Training {
     const Tensor& found = layer->weight().grad();
     const Tensor gradient = found.defined() ? found.clone() : Tensor();
     optimizer->step(lr);
-    callback->on_step_end({.step = ++done});
+    StepReport report;
+    report.step = ++done;
+    callback->on_step_end(report);
     return gradient;
   }
 
