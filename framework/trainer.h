@@ -40,7 +40,7 @@ struct StepReport {
   std::int64_t epoch = 0;  // from 0
   std::int64_t batch = 0;  // within the epoch, from 0
   // Waits for a GPU that is still at work on it. Throws TrainingDiverged when it is not finite.
-  std::function<double()> loss;
+  std::function<double()> loss{};
   double lr = 0;
 };
 

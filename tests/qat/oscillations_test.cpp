@@ -46,9 +46,7 @@ struct Training {
     const Tensor& found = layer->weight().grad();
     const Tensor gradient = found.defined() ? found.clone() : Tensor();
     optimizer->step(lr);
-    StepReport report;
-    report.step = ++done;
-    callback->on_step_end(report);
+    callback->on_step_end({.step = ++done});
     return gradient;
   }
 
