@@ -82,7 +82,9 @@ void* cuda_allocate_pinned(std::size_t bytes) {
   return memory;
 }
 
-void cuda_release_pinned(void* memory) noexcept { cudaFreeHost(memory); }
+void cuda_release_pinned(void* memory) noexcept {
+  if (memory != nullptr) cudaFreeHost(memory);
+}
 
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   require_not_capturing(queue);
