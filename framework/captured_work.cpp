@@ -1,5 +1,7 @@
 #include "framework/captured_work.h"
 
+#include <exception>
+
 #include "framework/caching_allocator.h"
 #include "framework/on_device.h"
 #include "kernels/cuda/cuda_memory.h"
@@ -34,8 +36,11 @@ CapturedWork::CapturedWork(Device device, const std::function<void()>& queue_wor
 }
 
 CapturedWork::~CapturedWork() {
-  // The device may still be at work on it.
-  kernels::cuda_synchronize(cuda_queue(device_));
+  try {
+    kernels::cuda_synchronize(cuda_queue(device_));  // the device may still be at work on it
+  } catch (const std::exception&) {
+    // A failed GPU stays failed: the exception that is under way, or the next call, says so.
+  }
   graph_.reset();
   allocator(device_).release_private();
 }

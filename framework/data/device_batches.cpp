@@ -1,6 +1,8 @@
 #include "framework/data/device_batches.h"
 
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "framework/on_device.h"
 #include "framework/storage.h"
@@ -25,7 +27,11 @@ DeviceBatches::DeviceBatches(DataLoader& loader, Device device) : loader_(loader
 
 DeviceBatches::~DeviceBatches() {
   if (device_.kind == Device::Kind::kCpu) return;
-  kernels::cuda_synchronize(copies_);
+  try {
+    kernels::cuda_synchronize(copies_);
+  } catch (const std::exception&) {
+    // A failed GPU stays failed: the exception that is under way, or the next call, says so.
+  }
   for (Stage& stage : stages_) kernels::cuda_release_pinned(stage.pinned);
   kernels::cuda_release_stream(copies_.stream);
 }
@@ -59,7 +65,7 @@ void DeviceBatches::stage(Stage& stage) {
   const auto input_bytes = static_cast<std::size_t>(source->inputs.bytes());
   const auto target_bytes = static_cast<std::size_t>(source->targets.bytes());
   if (stage.bytes < input_bytes + target_bytes) {
-    kernels::cuda_release_pinned(stage.pinned);
+    kernels::cuda_release_pinned(std::exchange(stage.pinned, nullptr));
     stage.bytes = input_bytes + target_bytes;
     stage.pinned = kernels::cuda_allocate_pinned(stage.bytes);
     if (stage.pinned == nullptr) {

@@ -23,8 +23,8 @@ class DeviceBatches {
 
   // As the loader's.
   void start(std::int64_t epoch, std::int64_t first_batch = 0);
-  // The next batch, which stays as it is until the call after the next one. Throws what the loader
-  // throws.
+  // The next batch. On a GPU its tensors are written again by the next call: work on them is queued
+  // before that. Throws what the loader throws.
   std::optional<Batch> next();
 
  private:

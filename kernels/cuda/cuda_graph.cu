@@ -29,11 +29,12 @@ void CudaGraph::abandon(const CudaQueue& queue) noexcept {
 
 void CudaGraph::end(const CudaQueue& queue) {
   cudaGraph_t graph = nullptr;
-  require(cudaStreamEndCapture(cuda::stream_of(queue), &graph), "cudaStreamEndCapture");
+  cudaError_t error = cudaStreamEndCapture(cuda::stream_of(queue), &graph);
   cudaGraphExec_t instance = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&instance, graph, 0);
-  cudaGraphDestroy(graph);
-  require(error, "cudaGraphInstantiate");
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&instance, graph, 0);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  if (error != cudaSuccess) cudaGetLastError();  // or the next launch would report it again
+  require(error, "recording a CUDA graph");
   graph_ = instance;
 }
 

@@ -7,6 +7,14 @@ namespace {
 
 void require(cudaError_t error, const char* what) { cuda::check(error, what, __FILE__, __LINE__); }
 
+// A graph would hold the address of the host's bytes and read there whenever it runs.
+void require_not_capturing(const CudaQueue& queue) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  require(cudaStreamIsCapturing(cuda::stream_of(queue), &status), "cudaStreamIsCapturing");
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw std::runtime_error("[cuda] copied from the host while work is being captured");
+}
+
 void copy(const CudaQueue& queue, void* to, const void* from, std::size_t bytes,
           cudaMemcpyKind kind) {
   require(cudaMemcpyAsync(to, from, bytes, kind, cuda::stream_of(queue)), "cudaMemcpyAsync");
@@ -74,9 +82,12 @@ void* cuda_allocate_pinned(std::size_t bytes) {
   return memory;
 }
 
-void cuda_release_pinned(void* memory) noexcept { cudaFreeHost(memory); }
+void cuda_release_pinned(void* memory) noexcept {
+  if (memory != nullptr) cudaFreeHost(memory);
+}
 
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
+  require_not_capturing(queue);
   copy(queue, to, from, bytes, cudaMemcpyHostToDevice);
 }
 

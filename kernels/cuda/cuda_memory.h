@@ -31,8 +31,8 @@ void cuda_release(void* memory) noexcept;
 // Memory of the host that a GPU copies from while the host goes on; null where there is no more.
 void* cuda_allocate_pinned(std::size_t bytes);
 void cuda_release_pinned(void* memory) noexcept;
-// In the stream's order, from pageable memory when it was read. To the host: returns when the bytes
-// are there.
+// In the stream's order, from pageable memory when it was read; not while the stream is captured.
+// To the host: returns when the bytes are there.
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);

@@ -109,5 +109,13 @@ TEST_F(CapturedWorkOn, MustNotWaitForTheDevice) {
   EXPECT_EQ(values(x), std::vector<double>(300, 1));
 }
 
+// What is recorded would read the host's memory again at every run, whatever is there by then.
+TEST_F(CapturedWorkOn, MustNotReadTheHost) {
+  const Tensor x = filled(1);
+  const Tensor host = Tensor::full({300}, 2);
+  EXPECT_ANY_THROW(CapturedWork(kCudaDevice, [&] { x.copy_from(host); }));
+  EXPECT_EQ(values(add(Variable(x), Variable(x)).value()), std::vector<double>(300, 2));
+}
+
 }  // namespace
 }  // namespace steelyard::testing

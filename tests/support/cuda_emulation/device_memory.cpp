@@ -2,10 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
+
+#include "tests/support/cuda_emulation/emulation.h"
 
 namespace steelyard::emulation {
 namespace {
@@ -58,6 +61,8 @@ void* allocate_device_memory(std::size_t bytes) {
   void* memory = a.begin + a.used;
   a.used += pages;
   a.protect();
+  const DeviceAccess access;
+  std::memset(memory, options().poison, pages);
   return memory;
 }
 

@@ -15,7 +15,8 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
-// Null where there is no more. Never given back: an emulated process ends soon.
+// Null where there is no more. Filled with the options' poison: a GPU's memory holds what was there
+// before. Never given back: an emulated process ends soon.
 void* allocate_device_memory(std::size_t bytes);
 
 // Throws std::logic_error for a pointer to the host's memory, once device memory is in use.

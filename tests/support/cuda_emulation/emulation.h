@@ -17,8 +17,8 @@ struct Options {
   Order order = Order::kForward;
   // Of kRandom: every launch draws the same orders from the same seed.
   std::uint32_t seed = 1;
-  // Fills unwritten shared memory, the bytes around it and the results of shuffles from lanes that
-  // took no part. 0xFF gives NaN, -1 and the largest unsigned integers.
+  // Fills fresh device memory, unwritten shared memory, the bytes around it and the results of
+  // shuffles from lanes that took no part. 0xFF gives NaN, -1 and the largest unsigned integers.
   unsigned char poison = 0xFF;
   // A launch asking for more is refused; devices give more only to kernels that opted in.
   std::size_t shared_limit = 48 * 1024;
