@@ -105,6 +105,7 @@ TrainResult Trainer::result(bool interrupted) const {
   return {.interrupted = interrupted,
           .step = position_.step,
           .recorded_steps = recorded_steps_,
+          .not_recorded = not_recorded_,
           .best = best_};
 }
 
@@ -112,9 +113,11 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_begin(position_.epoch);
   batches_.start(position_.epoch, position_.batch);
   steps_of_epoch_ = 0;
-  may_record_ = options_.cuda_graph && device_.kind == Device::Kind::kCuda &&
-                std::none_of(callbacks_.begin(), callbacks_.end(),
-                             [](const auto* callback) { return callback->changes_gradients(); });
+  may_record_ = options_.cuda_graph && device_.kind == Device::Kind::kCuda;
+  not_recorded_.clear();
+  for (const TrainerCallback* callback : callbacks_) {
+    if (callback->changes_gradients()) record_no_steps("a callback changes gradients");
+  }
   while (!stop) {
     const auto batch = batches_.next();
     if (!batch) {
@@ -170,8 +173,8 @@ bool Trainer::run_recorded(const Batch& batch, double lr) {
         step.loss = compute_gradients(step.batch);
         update_parameters(step.loss, step.batch);
       });
-    } catch (const std::exception&) {
-      may_record_ = false;  // something in it needs the host
+    } catch (const std::exception& error) {
+      record_no_steps(error.what());  // something in it needs the host
       return false;
     }
     recorded_.emplace(std::move(step));
@@ -185,6 +188,11 @@ bool Trainer::run_recorded(const Batch& batch, double lr) {
   return true;
 }
 
+void Trainer::record_no_steps(const std::string& reason) {
+  if (may_record_) not_recorded_ = reason;
+  may_record_ = false;
+}
+
 Tensor Trainer::compute_gradients(const Batch& batch) {
   Rng rng(options_.seed, kForwardStream + static_cast<std::uint64_t>(position_.step));
   const Rng::State fresh = rng.state();
@@ -193,7 +201,8 @@ Tensor Trainer::compute_gradients(const Batch& batch) {
   const Variable loss = training_loss(model_, options_.loss, options_.distillation, batch, context);
   if (device_.kind == Device::Kind::kCpu) finite_loss(loss.value(), batch);
   loss.backward();
-  if (rng.state() != fresh) may_record_ = false;  // a recorded step would draw the same numbers
+  // A recorded step would draw the same numbers again.
+  if (rng.state() != fresh) record_no_steps("a step draws random numbers");
   return loss.value();
 }
 

@@ -101,6 +101,7 @@ struct TrainResult {
   bool interrupted = false;
   std::int64_t step = 0;
   std::int64_t recorded_steps = 0;  // of the steps done here: a recorded one, run again
+  std::string not_recorded = {};    // on a GPU: why the last epoch's steps were not, if so
   struct Best {
     std::int64_t epoch = 0;
     Metrics metrics;
@@ -152,6 +153,7 @@ class Trainer {
   void train_step(const Batch& batch);
   // Whether the step was one recorded before, or is recorded now.
   bool run_recorded(const Batch& batch, double lr);
+  void record_no_steps(const std::string& reason);
   // Forward and backward; gives the loss.
   Tensor compute_gradients(const Batch& batch);
   void update_parameters(const Tensor& loss, const Batch& batch);
@@ -179,6 +181,7 @@ class Trainer {
   Tensor loss_sum_;  // f64, on the device: over the epoch's samples so far
   std::optional<RecordedStep> recorded_;
   bool may_record_ = false;
+  std::string not_recorded_;
   std::int64_t steps_of_epoch_ = 0;  // run since the epoch began, or since resuming in it
   std::int64_t recorded_steps_ = 0;
   std::optional<TrainResult::Best> best_;

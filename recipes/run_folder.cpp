@@ -63,6 +63,7 @@ Json summary(const RunRequest& request, Experiment& experiment, const TrainResul
   }
   if (device_of(experiment.model()).kind == Device::Kind::kCuda) {
     json["recorded_steps"] = result.recorded_steps;
+    if (!result.not_recorded.empty()) json["not_recorded"] = result.not_recorded;
   }
   json["checkpoint_sha256"] = sha256_of_file(request.folder / kLast);
   return json;

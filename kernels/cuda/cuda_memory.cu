@@ -20,6 +20,20 @@ void copy(const CudaQueue& queue, void* to, const void* from, std::size_t bytes,
   require(cudaMemcpyAsync(to, from, bytes, kind, cuda::stream_of(queue)), "cudaMemcpyAsync");
 }
 
+// Whether a copy may still read these bytes of the host when it has been queued: of memory that is
+// not pinned where the GPU reads the host's pages itself; elsewhere the driver has a copy by then.
+bool may_read_later(const void* from) {
+  int device = 0;
+  int reads_pages = 0;
+  require(cudaGetDevice(&device), "cudaGetDevice");
+  require(cudaDeviceGetAttribute(&reads_pages, cudaDevAttrPageableMemoryAccess, device),
+          "cudaDeviceGetAttribute");
+  if (reads_pages == 0) return false;
+  cudaPointerAttributes attributes{};
+  require(cudaPointerGetAttributes(&attributes, from), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
 }  // namespace
 
 bool cuda_is_available() { return cuda_device_count() > 0; }
@@ -89,6 +103,7 @@ void cuda_release_pinned(void* memory) noexcept {
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   require_not_capturing(queue);
   copy(queue, to, from, bytes, cudaMemcpyHostToDevice);
+  if (may_read_later(from)) cuda_synchronize(queue);
 }
 
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
