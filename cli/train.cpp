@@ -22,7 +22,7 @@ struct Options {
   std::string recipe;
   std::vector<std::string> overrides;
   std::string run_dir;
-  std::string device;
+  std::optional<std::string> device;
   std::optional<std::string> seed;
   int threads = 0;
   bool resume = false;
@@ -72,7 +72,7 @@ ExitCode dry_run(Experiment& experiment) {
 ExitCode train(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   std::vector<std::string> overrides = options.overrides;
-  if (!options.device.empty()) overrides.push_back("--device=" + options.device);
+  if (options.device) overrides.push_back("--device=" + *options.device);
   if (options.seed) overrides.push_back("--seed=" + *options.seed);
 
   const Registries registries;
