@@ -375,8 +375,7 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
                               .freeze_observers = spec.freeze_observers,
                               .freeze_batch_norm = spec.freeze_bn,
                               .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze,
-                              .trained = trained_,
-                              .check_every_steps = recipe_.train.checkpoint_every_steps});
+                              .trained = trained_});
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {
