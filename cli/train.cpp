@@ -77,13 +77,14 @@ ExitCode train(const Options& options) {
 
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
-  resolve_device(recipe.device);  // before anything takes long
+  const Device device = resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{
       .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
       .resume = options.resume};
   const bool continues = options.resume && has_checkpoint(request.folder);
   Experiment experiment(std::move(recipe), registries,
                         continues ? InitialWeights::kLater : InitialWeights::kRecipe);
+  experiment.require_trainable_on(device);
   require_exportable(experiment, registries);
   experiment.load_teacher(registries);
   print_model(experiment);

@@ -68,9 +68,12 @@ class Training(Case):
 
     def test_what_only_a_gpu_does(self):
         recipe = self.recipe(PLAIN + SGD)
-        self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: bf16 needs a CUDA device",
-                       arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
-                                  "--set", "train.matmul_precision=bf16"])
+        for more in ([], ["--dry-run"]):
+            refused = self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: bf16 needs a CUDA device",
+                                     arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
+                                                "--set", "train.matmul_precision=bf16", *more])
+            self.assertEqual(refused.stdout, "")
+            self.assertFalse(os.path.exists(self.path("x")))
         self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")
 
     def test_divergence_names_the_step_that_was_read(self):
