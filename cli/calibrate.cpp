@@ -35,10 +35,11 @@ ExitCode calibrate(const Options& options) {
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   require_something_to_calibrate(recipe);
-  resolve_device(recipe.device);  // before anything takes long
+  const Device device = resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{.folder = options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated"
                                                              : options.run_dir};
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
+  experiment.require_trainable_on(device);
   require_exportable(experiment, registries);
   print_model(experiment);
   const auto& given = experiment.recipe().calibrate;

@@ -22,7 +22,7 @@ struct Options {
   std::string recipe;
   std::vector<std::string> overrides;
   std::string run_dir;
-  std::string device;
+  std::optional<std::string> device;
   std::optional<std::string> seed;
   int threads = 0;
   bool resume = false;
@@ -72,18 +72,19 @@ ExitCode dry_run(Experiment& experiment) {
 ExitCode train(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   std::vector<std::string> overrides = options.overrides;
-  if (!options.device.empty()) overrides.push_back("--device=" + options.device);
+  if (options.device) overrides.push_back("--device=" + *options.device);
   if (options.seed) overrides.push_back("--seed=" + *options.seed);
 
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
-  resolve_device(recipe.device);  // before anything takes long
+  const Device device = resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{
       .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
       .resume = options.resume};
   const bool continues = options.resume && has_checkpoint(request.folder);
   Experiment experiment(std::move(recipe), registries,
                         continues ? InitialWeights::kLater : InitialWeights::kRecipe);
+  experiment.require_trainable_on(device);
   require_exportable(experiment, registries);
   experiment.load_teacher(registries);
   print_model(experiment);

@@ -29,7 +29,8 @@ Device resolve_device(std::string_view name) {
   if (index >= count) {
     throw DeviceError("device '" + std::string(name) + "' is not available: " +
                       (count == 0 ? kernels::cuda_absence()
-                                  : "this machine has " + std::to_string(count) + " CUDA devices"));
+                                  : "this machine has " + std::to_string(count) +
+                                        (count == 1 ? " CUDA device" : " CUDA devices")));
   }
   return {Device::Kind::kCuda, index};
 }

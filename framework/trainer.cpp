@@ -157,11 +157,11 @@ void Trainer::train_step(const Batch& batch) {
                           .total_steps = total_steps(),
                           .epoch = position_.epoch,
                           .batch = batch.index,
-                          .loss = [&] { return finite_loss(loss, batch); },
+                          .loss = [&] { return finite_loss(position_.step, loss, batch); },
                           .lr = lr};
   for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
   if (average_) average_->update();
-  if (position_.step % kStepsPerCheck == 0) finite_loss(loss, batch);
+  if (position_.step % kStepsPerCheck == 0) finite_loss(position_.step, loss, batch);
 }
 
 bool Trainer::run_recorded(const Batch& batch, double lr) {
@@ -199,7 +199,7 @@ Tensor Trainer::compute_gradients(const Batch& batch) {
   ForwardContext context{.training = true, .rng = &rng};
   for (NamedParameter& p : parameters_) p.variable.clear_grad();
   const Variable loss = training_loss(model_, options_.loss, options_.distillation, batch, context);
-  if (device_.kind == Device::Kind::kCpu) finite_loss(loss.value(), batch);
+  if (device_.kind == Device::Kind::kCpu) finite_loss(position_.step + 1, loss.value(), batch);
   loss.backward();
   // A recorded step would draw the same numbers again.
   if (rng.state() != fresh) record_no_steps("a step draws random numbers");
@@ -210,7 +210,7 @@ void Trainer::update_parameters(const Tensor& loss, const Batch& batch) {
   if (options_.clip_grad_norm) {
     const Tensor norm = clip_grad_norm(parameters_, *options_.clip_grad_norm);
     if (device_.kind == Device::Kind::kCpu && !std::isfinite(norm.item())) {
-      diverged("gradient norm is " + std::to_string(norm.item()), batch);
+      diverged(position_.step + 1, "gradient norm is " + std::to_string(norm.item()), batch);
     }
   }
   optimizer_.apply();
@@ -223,9 +223,9 @@ void Trainer::update_parameters(const Tensor& loss, const Batch& batch) {
   });
 }
 
-double Trainer::finite_loss(const Tensor& loss, const Batch& batch) const {
+double Trainer::finite_loss(std::int64_t step, const Tensor& loss, const Batch& batch) const {
   const double value = loss.item();
-  if (!std::isfinite(value)) diverged("loss is " + std::to_string(value), batch);
+  if (!std::isfinite(value)) diverged(step, "loss is " + std::to_string(value), batch);
   return value;
 }
 
@@ -300,6 +300,7 @@ Checkpoint Trainer::checkpoint() {
 
 void Trainer::save(const std::string& file_name) {
   require_finite_state();
+  for (TrainerCallback* callback : callbacks_) callback->on_checkpoint();
   save_checkpoint(options_.run_dir / file_name, checkpoint());
 }
 
@@ -343,7 +344,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   }
 }
 
-void Trainer::diverged(const std::string& what, const Batch& batch) const {
+void Trainer::diverged(std::int64_t step, const std::string& what, const Batch& batch) const {
   std::string name;
   for (const NamedParameter& p : parameters_) {
     if (name.empty() && has_non_finite(p.variable.value())) name = p.name;
@@ -360,7 +361,7 @@ void Trainer::diverged(const std::string& what, const Batch& batch) const {
     }
   }
   if (name.empty()) name = "the loss itself (weights and inputs are finite)";
-  throw TrainingDiverged("step " + std::to_string(position_.step + 1) + ": " + what +
+  throw TrainingDiverged("step " + std::to_string(step) + ": " + what +
                          "; first non-finite tensor: " + name);
 }
 
@@ -372,6 +373,7 @@ void Trainer::require_finite_state() const {
   };
   for (const NamedParameter& p : parameters_) require(p.name, p.variable.value());
   for (const NamedBuffer& buffer : optimizer_.named_state()) require(buffer.name, buffer.tensor);
+  require("the epoch's loss", loss_sum_);  // on a GPU nobody may have read one yet
 }
 
 }  // namespace steelyard

@@ -72,6 +72,9 @@ class TrainerCallback {
   // After the epoch's last step, before the model is evaluated: it may still change. Where weights
   // are averaged the model holds the averages.
   virtual void on_steps_done(std::int64_t /*epoch*/) {}
+  // Before every checkpoint, one of an interrupted run too: the last chance to refuse it, by
+  // throwing.
+  virtual void on_checkpoint() {}
   // Before the epoch's checkpoint.
   virtual void on_epoch_end(const EpochReport& /*report*/) {}
   // What resuming needs of this callback, under names with a '/', as Optimizer::named_state().
@@ -157,13 +160,14 @@ class Trainer {
   // Forward and backward; gives the loss.
   Tensor compute_gradients(const Batch& batch);
   void update_parameters(const Tensor& loss, const Batch& batch);
-  double finite_loss(const Tensor& loss, const Batch& batch) const;
+  double finite_loss(std::int64_t step, const Tensor& loss, const Batch& batch) const;
   void finish_epoch();
   // Of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
   Checkpoint checkpoint();
   void save(const std::string& file_name);
-  [[noreturn]] void diverged(const std::string& what, const Batch& batch) const;
+  // `step` steps were done when it showed, that one included.
+  [[noreturn]] void diverged(std::int64_t step, const std::string& what, const Batch& batch) const;
   void require_finite_state() const;
 
   Module& model_;

@@ -67,12 +67,12 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
 void ScheduleCallback::on_step_end(const StepReport& report) {
   step_ = report.step;
   const bool on_gpu = device_of(model_).kind != Device::Kind::kCpu;
-  const std::int64_t every = schedule_.check_every_steps;
-  const bool due = report.step % kGpuCheckSteps == 0 || (every > 0 && report.step % every == 0);
-  if (!on_gpu || due) require_finite();
+  if (!on_gpu || report.step % kGpuCheckSteps == 0) require_finite();
 }
 
 void ScheduleCallback::on_steps_done(std::int64_t) { require_finite(); }
+
+void ScheduleCallback::on_checkpoint() { require_finite(); }
 
 void ScheduleCallback::require_finite() const {
   for (const NamedQuantizer& entry : quantizers_) {

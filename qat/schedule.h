@@ -29,14 +29,12 @@ struct QatSchedule {
   std::optional<std::int64_t> freeze_batch_norm{};
   bool keep_ranges = false;  // observers never follow: ranges are those of a calibration
   TrainedParts trained{};    // quantizers and batch norms of the rest never follow
-  // On a GPU: steps after which values must be known to be finite, as before a checkpoint; 0: none.
-  std::int64_t check_every_steps = 0;
 };
 
 // Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and
 // stops a run whose quantizers met NaN or infinite values (their codes would hide it): after the
-// step, on a GPU after every kGpuCheckSteps, after every check_every_steps and at the epoch's end,
-// since asking waits for it.
+// step, on a GPU after every kGpuCheckSteps, at the epoch's end and before every checkpoint, since
+// asking waits for it.
 class ScheduleCallback : public TrainerCallback {
  public:
   static constexpr std::int64_t kGpuCheckSteps = 50;
@@ -48,6 +46,7 @@ class ScheduleCallback : public TrainerCallback {
   void on_epoch_begin(std::int64_t epoch) override;
   void on_step_end(const StepReport& report) override;
   void on_steps_done(std::int64_t epoch) override;
+  void on_checkpoint() override;
 
  private:
   void require_finite() const;

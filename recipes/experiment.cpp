@@ -180,15 +180,20 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
 }
 
+void Experiment::require_trainable_on(Device device) const {
+  const std::string& precision = recipe_.train.matmul_precision;
+  if (device.kind == Device::Kind::kCuda || precision == "float32") return;
+  fail_at(place("train", "matmul_precision"),
+          "train.matmul_precision: " + precision + " needs a CUDA device, this run is on the CPU");
+}
+
 void Experiment::move_to(Device device) {
+  require_trainable_on(device);
   const std::string& precision = recipe_.train.matmul_precision;
   if (device.kind == Device::Kind::kCuda) {
     set_matmul_precision(device, precision == "tf32"   ? kernels::MatmulPrecision::kTf32
                                  : precision == "bf16" ? kernels::MatmulPrecision::kBf16
                                                        : kernels::MatmulPrecision::kFloat32);
-  } else if (precision != "float32") {
-    fail_at(place("train", "matmul_precision"), "train.matmul_precision: " + precision +
-                                                    " needs a CUDA device, this run is on the CPU");
   }
   steelyard::move_to(*model_, device);
   if (teacher_) steelyard::move_to(*teacher_, device);
@@ -375,8 +380,7 @@ std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const 
                               .freeze_observers = spec.freeze_observers,
                               .freeze_batch_norm = spec.freeze_bn,
                               .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze,
-                              .trained = trained_,
-                              .check_every_steps = recipe_.train.checkpoint_every_steps});
+                              .trained = trained_});
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {

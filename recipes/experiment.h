@@ -47,8 +47,11 @@ class Experiment {
   const LoaderOptions& loader_options() const { return loader_options_; }
   Loss loss() const;
 
-  // Moves the model and the teacher, once it is loaded, to a device; they are built on the CPU.
   // Throws InputError where the recipe asks for what the device does not do.
+  void require_trainable_on(Device device) const;
+
+  // Moves the model and the teacher, once it is loaded, to a device; they are built on the CPU.
+  // Throws as require_trainable_on().
   void move_to(Device device);
   // Back, with what was trained.
   void move_to_cpu();

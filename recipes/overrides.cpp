@@ -51,6 +51,12 @@ void erase(YamlNode& parent, const std::string& key, const std::string& place) {
   parent.entries.erase(at);
 }
 
+// What an option of its own gives is a text or a number: `cuda:` is no table.
+YamlNode option_value(const std::string& text, const std::string& place) {
+  if (text.empty() || text == "null") return {.place = place};
+  return {.kind = YamlNode::Kind::kScalar, .text = text, .place = place};
+}
+
 }  // namespace
 
 void apply_override(YamlNode& document, const std::string& assignment) {
@@ -65,7 +71,7 @@ void apply_override(YamlNode& document, const std::string& assignment) {
   const std::string quoted = quote_for_message(path);  // on one line and of bounded length
   const std::string place = (is_option ? "--" : "--set ") + quoted.substr(1, quoted.size() - 2);
   const std::string text = assignment.substr(equals + 1);
-  YamlNode value = parse_yaml_at(text, place);
+  YamlNode value = is_option ? option_value(text, place) : parse_yaml_at(text, place);
   YamlNode* parent = &document;
   for (std::size_t i = 0; i + 1 < keys.size(); ++i) parent = &child(*parent, keys[i], place);
   if (text == "null" && !is_option) {

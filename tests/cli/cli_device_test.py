@@ -1,9 +1,10 @@
 """Training on a GPU through the command line; the program is linked with the emulated one."""
 import os
 import shutil
+import struct
 import unittest
 
-from cli_test import ADAMW, Case, LAYERS, SGD
+from cli_test import ADAMW, Case, LAYERS, SGD, write_safetensors
 
 PLAIN = LAYERS.replace("    - {type: Dropout, p: 0.1}\n", "")
 
@@ -69,10 +70,30 @@ class Training(Case):
 
     def test_what_only_a_gpu_does(self):
         recipe = self.recipe(PLAIN + SGD)
-        self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: bf16 needs a CUDA device",
-                       arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
-                                  "--set", "train.matmul_precision=bf16"])
+        for more in ([], ["--dry-run"]):
+            refused = self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: bf16 needs a CUDA device",
+                                     arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
+                                                "--set", "train.matmul_precision=bf16", *more])
+            self.assertEqual(refused.stdout, "")
+            self.assertFalse(os.path.exists(self.path("x")))
         self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")
+
+    def test_divergence_names_the_step_that_was_read(self):
+        recipe = self.recipe(PLAIN + SGD)
+        # 18 steps an epoch: the first loss is read after step 10.
+        self.fail_with(1, "failed: step 10: loss is ", arguments=[
+            "train", recipe, "--run-dir", self.path("x"), "--set", "train.optimizer.lr=1e6", "--set", "data.batch_size=5"])
+
+    def test_a_step_checkpoint_never_follows_an_infinite_loss(self):
+        recipe = self.recipe("model: {classes: 1, layers: [{type: Flatten}, {type: Linear, out_features: 1}]}\n" + SGD)
+        for split, count in (("train", 100), ("test", 40)):
+            write_safetensors(self.path("data", split + ".safetensors"),
+                              {"inputs": ("U8", [count, 8, 8, 1], bytes(64 * count)),
+                               "targets": ("F32", [count, 1], struct.pack("<f", 1e30) * count)})
+        self.fail_with(1, "first non-finite tensor: the epoch's loss", arguments=[
+            "train", recipe, "--run-dir", self.path("x"), "--set", "train.loss=mse", "--set", "train.optimizer.lr=1e-30",
+            "--set", "train.checkpoint_every_steps=1"])
+        self.assertFalse(os.path.exists(self.path("x", "last.safetensors")))
 
 
 if __name__ == "__main__":

@@ -154,7 +154,10 @@ class Usage(Case):
     def test_device(self):
         recipe = self.recipe(LAYERS + SGD)
         self.fail_with(4, "cuda:99", "is not available: ", arguments=["train", recipe, "--device", "cuda:99"])
-        self.fail_with(2, "abacus", arguments=["train", recipe, "--device", "abacus"])
+        for name in ("abacus", "cuda:", "gpu"):
+            self.fail_with(2, f"--device: expected auto, cpu, cuda or cuda:N, got '{name}'",
+                           arguments=["train", recipe, "--device", name])
+        self.fail_with(2, "--device: ", "got nothing", arguments=["train", recipe, "--device", ""])
 
 
 class Recipes(Case):

@@ -39,14 +39,14 @@ class StaysFinite : public NanInEvaluation {
 Dataset four_samples() { return {Tensor::full({4, 3}, 1.0), Tensor::zeros({4}, DType::kI64), 2}; }
 
 TrainResult train_one_epoch(Module& model, const std::filesystem::path& run_dir,
-                            std::vector<TrainerCallback*> callbacks = {}) {
+                            std::vector<TrainerCallback*> callbacks = {}, bool stop = false) {
   Sgd optimizer(model.named_parameters(), {});
   const LoaderOptions loader{.batch_size = 2, .normalization = {}, .augment = {}};
   TrainerOptions options;
   options.run_dir = run_dir;
   Trainer trainer(model, optimizer, four_samples(), four_samples(), loader, options,
                   std::move(callbacks));
-  return trainer.run(false);
+  return trainer.run(stop);
 }
 
 // Nothing is better than NaN, so that the first epoch's model would have stayed the best.
@@ -80,6 +80,22 @@ TEST(Trainer, ReportsAnEpochBeforeItIsSaved) {
   train_one_epoch(model, folder.path(), {&callback});
   EXPECT_EQ(callback.calls(), 1);
   EXPECT_TRUE(std::filesystem::exists(folder / "last.safetensors"));
+}
+
+class RefusesCheckpoints : public TrainerCallback {
+ public:
+  void on_checkpoint() override { throw TrainingDiverged("refused"); }
+};
+
+// An interrupted run saves between two steps at which callbacks look at what it does.
+TEST(Trainer, ACallbackMayRefuseTheCheckpointOfAnInterruptedRun) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  RefusesCheckpoints callback;
+  EXPECT_EQ(message_of<TrainingDiverged>(
+                [&] { train_one_epoch(model, folder.path(), {&callback}, /*stop=*/true); }),
+            "refused");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 class ZeroesTheWeights : public TrainerCallback {

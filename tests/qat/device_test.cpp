@@ -214,7 +214,7 @@ TEST_F(QuantizersOnCuda, LeaveTheTapeAlone) {
   expect_same_bits(gradients(once), before);
 }
 
-// On a GPU the run asks at the end of the epoch, and every kGpuCheckSteps.
+// On a GPU the run asks at the end of the epoch, and every kGpuCheckSteps, and before a checkpoint.
 TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
   const Twins twins(config_);
   ScheduleCallback schedule(*twins.gpu, {});
@@ -230,12 +230,10 @@ TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
   report.step = ScheduleCallback::kGpuCheckSteps;
   EXPECT_THROW(schedule.on_step_end(report), TrainingDiverged);
   EXPECT_NO_THROW(schedule.on_steps_done(0)) << "counted from anew";
-  ScheduleCallback saving(*twins.gpu, {.check_every_steps = 3});
   computed(*twins.gpu, x, kTraining);
-  report.step = 2;
-  EXPECT_NO_THROW(saving.on_step_end(report));
-  report.step = 3;
-  EXPECT_THROW(saving.on_step_end(report), TrainingDiverged);
+  report.step = ScheduleCallback::kGpuCheckSteps + 1;
+  EXPECT_NO_THROW(schedule.on_step_end(report));
+  EXPECT_THROW(schedule.on_checkpoint(), TrainingDiverged);
 }
 
 TEST_F(QuantizersOnCuda, DoTheSameInBranches) {

@@ -320,6 +320,11 @@ TEST(Recipe, OverridesAreCheckedLikeTheFile) {
   }
   EXPECT_EQ(message("--seed="), "--seed: expected a whole number of at least 0, got nothing");
   EXPECT_EQ(message("--seed=null"), "--seed: expected a whole number of at least 0, got nothing");
+  EXPECT_EQ(message("--device="), "--device: expected auto, cpu, cuda or cuda:N, got nothing");
+  for (const char* bad : {"gpu", "cuda:", "cuda: 0", "[cuda]", "*x"}) {
+    EXPECT_EQ(message(std::string("--device=") + bad),
+              std::string("--device: expected auto, cpu, cuda or cuda:N, got '") + bad + "'");
+  }
 }
 
 TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
