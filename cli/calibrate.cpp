@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
@@ -19,6 +20,7 @@ struct Options {
   std::string recipe;
   std::vector<std::string> overrides;
   std::string run_dir;
+  std::optional<std::string> device;
   int threads = 0;
 };
 
@@ -33,7 +35,9 @@ void require_something_to_calibrate(const Recipe& recipe) {
 ExitCode calibrate(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Registries registries;
-  Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
+  std::vector<std::string> overrides = options.overrides;
+  if (options.device) overrides.push_back("--device=" + *options.device);
+  Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
   require_something_to_calibrate(recipe);
   const Device device = resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{.folder = options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated"
@@ -68,6 +72,7 @@ Run add_calibrate(CLI::App& app) {
       ->allow_extra_args(false);
   verb->add_option("--run-dir", options->run_dir,
                    "The run's folder (default: runs/<name>-calibrated)");
+  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   add_threads(*verb, options->threads);
   return [options] { return calibrate(*options); };
 }

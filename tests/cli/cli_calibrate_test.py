@@ -20,6 +20,12 @@ class Calibrate(Case):
     def top1(self, run):
         return self.summary(run)["final"]["top1"]
 
+    def test_device(self):
+        recipe = self.recipe(FLOAT + HISTOGRAM + INIT)
+        self.fail_with(4, "cuda:99", arguments=["calibrate", recipe, "--run-dir", "run", "--device", "cuda:99"])
+        self.succeed("calibrate", recipe, "--run-dir", "run", "--device", "cpu")
+        self.assertEqual(self.summary("run")["device"], "cpu")
+
     def test_a_mode_of_its_own(self):
         recipe = self.recipe(FLOAT + HISTOGRAM + INIT)
         printed = self.succeed("calibrate", recipe, "--run-dir", "run", "--threads", "1")
