@@ -28,7 +28,7 @@ struct Options {
   std::int64_t budget_bytes = 0;
   std::int64_t budget_bitops = 0;
   std::optional<Unit> unit;
-  int activation_bits = 8;
+  std::optional<int> activation_bits;
   std::vector<std::string> overrides;
   std::string out;
   int threads = 0;
@@ -131,13 +131,12 @@ Json to_json(const Sensitivity& all) {
 }
 
 Json to_json(const WidthPlan& plan, const std::string& recipe) {
-  Json json{{"recipe", recipe},
-            {"bits_per_weight", plan.bits_per_weight},
-            {"bytes", plan.bytes},
-            {"bit_operations", plan.bit_operations},
-            {"activation_bits", plan.activation_bits},
-            {"divergence", plan.divergence},
+  Json json{{"recipe", recipe},           {"bits_per_weight", plan.bits_per_weight},
+            {"bytes", plan.bytes},        {"bit_operations", nullptr},
+            {"activation_bits", nullptr}, {"divergence", plan.divergence},
             {"bits", Json::object()}};
+  if (plan.bit_operations) json["bit_operations"] = *plan.bit_operations;
+  if (plan.activation_bits) json["activation_bits"] = *plan.activation_bits;
   for (const ChosenWidth& layer : plan.layers) json["bits"][layer.layer] = layer.effect.bits;
   return json;
 }
@@ -147,11 +146,7 @@ void print_plan(const WidthPlan& plan, const std::string& recipe) {
   for (const ChosenWidth& layer : plan.layers) {
     fmt::print(" {} {}", layer.layer, layer.effect.bits);
   }
-  fmt::print(
-      "\n{:.3f} bits a weight, {} bytes of parameters, {} bit operations a sample with {} "
-      "bits for activations\n",
-      plan.bits_per_weight, plan.bytes, plan.bit_operations, plan.activation_bits);
-  fmt::print("recipe: {}\n", recipe);
+  fmt::print("\n{}\nrecipe: {}\n", to_string(plan), recipe);
 }
 
 void show_progress(std::int64_t done, std::int64_t all) {
@@ -204,8 +199,9 @@ void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
     budgets[i]->each([options, unit = units[i]](const std::string&) { options->unit = unit; });
     for (std::size_t j = 0; j < i; ++j) budgets[i]->excludes(budgets[j]);
   }
-  verb.add_option("--activation-bits", options->activation_bits,
-                  "With a budget: the width of all activations (default: 8)")
+  verb.add_option(
+          "--activation-bits", options->activation_bits,
+          "With a budget: the width of all activations (default: as in the run; 8 for a float run)")
       ->check(CLI::Range(2, 8));
   verb.add_option("--out", options->out, "With a budget: the recipe to write");
   verb.add_option("--set", options->overrides,

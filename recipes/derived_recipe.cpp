@@ -1,9 +1,13 @@
 #include "recipes/derived_recipe.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "layers/conv2d.h"
 #include "layers/linear.h"
+#include "qat/target_match.h"
 
 namespace steelyard {
 namespace {
@@ -29,15 +33,23 @@ const YamlNode* groups_in(const Recipe& recipe) {
 
 YamlNode empty_table() { return {.kind = YamlNode::Kind::kTable}; }
 
-// The group whose quantizers others shall be like: the first that has weights.
-YamlNode group_to_follow(const Recipe& recipe, const ObserverNames& observers) {
-  if (const YamlNode* groups = groups_in(recipe)) {
-    for (const YamlNode& group : groups->items) {
-      if (group.find("weights") != nullptr) return group;
-    }
-  }
-  return yaml_table({{"weights", observed_by(empty_table(), observers.weights)},
-                     {"activations", observed_by(empty_table(), observers.activations)}});
+YamlNode empty_list() { return {.kind = YamlNode::Kind::kList}; }
+
+// What a float recipe gets.
+YamlNode default_groups(const std::vector<std::string>& targets, const ObserverNames& observers) {
+  YamlNode groups = empty_list();
+  groups.items.push_back(
+      yaml_table({{"targets", yaml_list(targets)},
+                  {"weights", observed_by(empty_table(), observers.weights)},
+                  {"activations", observed_by(empty_table(), observers.activations)}}));
+  return groups;
+}
+
+bool matches(const YamlNode& group, const LayerWidth& layer) {
+  const std::vector<YamlNode>& targets = group.find("targets")->items;
+  return std::any_of(targets.begin(), targets.end(), [&](const YamlNode& target) {
+    return qat::TargetPattern(target.text, "targets").matches(layer.path, layer.type);
+  });
 }
 
 void copy_entry(YamlNode& to, const YamlNode& from, const std::string& key) {
@@ -68,7 +80,7 @@ YamlNode yaml_table(std::vector<std::pair<std::string, YamlNode>> entries) {
 }
 
 YamlNode yaml_list(const std::vector<std::string>& texts) {
-  YamlNode list{.kind = YamlNode::Kind::kList};
+  YamlNode list = empty_list();
   for (const std::string& text : texts) {
     YamlNode item = yaml_scalar(text);
     item.quoted = true;
@@ -92,8 +104,7 @@ void remove_entry(YamlNode& table, std::string_view key) {
 YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& float_targets,
                          int bits, const ObserverNames& observers) {
   const YamlNode* given = groups_in(recipe);
-  if (given == nullptr) return groups_of_widths(recipe, {{float_targets, bits, bits}}, observers);
-  YamlNode groups = *given;
+  YamlNode groups = given != nullptr ? *given : default_groups(float_targets, observers);
   for (YamlNode& group : groups.items) {
     for (const bool weights : {true, false}) {
       if (YamlNode* quantizer = group.find(weights ? "weights" : "activations")) {
@@ -106,17 +117,32 @@ YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& f
   return groups;
 }
 
-YamlNode groups_of_widths(const Recipe& recipe, const std::vector<WidthGroup>& widths,
-                          const ObserverNames& observers) {
-  const YamlNode followed = group_to_follow(recipe, observers);
-  YamlNode groups{.kind = YamlNode::Kind::kList};
-  for (const WidthGroup& width : widths) {
-    YamlNode group = yaml_table({{"targets", yaml_list(width.targets)}});
-    set_entry(group, "weights", of_width(*followed.find("weights"), width.weight_bits));
-    if (const YamlNode* activations = followed.find("activations")) {
-      set_entry(group, "activations", of_width(*activations, width.activation_bits));
+YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& layers,
+                          std::optional<int> activation_bits, const ObserverNames& observers) {
+  const YamlNode* given = groups_in(recipe);
+  YamlNode groups = empty_list();
+  std::vector<LayerWidth> left = layers;
+  for (YamlNode group : given != nullptr ? given->items : default_groups({}, observers).items) {
+    YamlNode* activations = group.find("activations");
+    if (activations != nullptr && activation_bits) {
+      *activations = of_width(std::move(*activations), *activation_bits);
     }
-    groups.items.push_back(std::move(group));
+    std::map<int, std::vector<std::string>, std::greater<>> paths;
+    std::erase_if(left, [&](const LayerWidth& layer) {
+      const bool here = given == nullptr || matches(group, layer);
+      if (here) paths[layer.weight_bits].push_back(layer.path);
+      return here;
+    });
+    if (group.find("weights") == nullptr) {
+      groups.items.push_back(std::move(group));
+      continue;
+    }
+    for (const auto& [bits, targets] : paths) {
+      YamlNode part = group;
+      set_entry(part, "targets", yaml_list(targets));
+      set_entry(part, "weights", of_width(*group.find("weights"), bits));
+      groups.items.push_back(std::move(part));
+    }
   }
   return groups;
 }

@@ -20,11 +20,11 @@ struct ObserverNames {
   std::string activations = "histogram";
 };
 
-// Modules that share widths.
-struct WidthGroup {
-  std::vector<std::string> targets;
+// A layer with the width of its weights.
+struct LayerWidth {
+  std::string path;
+  std::string type;  // "Conv2d"
   int weight_bits = 8;
-  int activation_bits = 8;
 };
 
 // The `quantize.groups` of a recipe with every width and every observer replaced; ranges of weights
@@ -32,10 +32,11 @@ struct WidthGroup {
 YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& float_targets,
                          int bits, const ObserverNames& observers);
 
-// `quantize.groups` with a group for each of `widths`, else as the recipe's first group that has
-// weights. For a float recipe the defaults with `observers`.
-YamlNode groups_of_widths(const Recipe& recipe, const std::vector<WidthGroup>& widths,
-                          const ObserverNames& observers);
+// The recipe's `quantize.groups`, in their order, each divided by the widths of its layers, the
+// widest first; `activation_bits` replaces the groups' own. For a float recipe one such group of
+// defaults with `observers`. `layers` are all that have quantized weights, in the network's order.
+YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& layers,
+                          std::optional<int> activation_bits, const ObserverNames& observers);
 
 // The text of a recipe for measuring and not for training: data, model, loss and the placement of
 // quantizers, with these groups and the straight-through estimator, or in float without any.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "export/graph.h"
 #include "framework/error.h"
@@ -63,18 +62,12 @@ std::vector<const LayerSensitivity*> layers_with_weights(const Sensitivity& sens
   return layers;
 }
 
-// The groups, widest first; a width's layers in the order of the network.
-std::vector<WidthGroup> groups_by_width(const WidthPlan& plan) {
-  std::map<int, WidthGroup, std::greater<>> groups;
+std::vector<LayerWidth> layer_widths(const WidthPlan& plan) {
+  std::vector<LayerWidth> layers;
   for (const ChosenWidth& chosen : plan.layers) {
-    WidthGroup& group = groups[chosen.effect.bits];
-    group.weight_bits = chosen.effect.bits;
-    group.activation_bits = plan.activation_bits;
-    group.targets.push_back(chosen.layer);
+    layers.push_back({chosen.layer, chosen.type, chosen.effect.bits});
   }
-  std::vector<WidthGroup> list;
-  for (auto& [bits, group] : groups) list.push_back(std::move(group));
-  return list;
+  return layers;
 }
 
 YamlNode fine_tuning(YamlNode train) {
@@ -90,11 +83,10 @@ std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
       "# Widths chosen by steelyard sensitivity: the least sum of divergences, each of one "
       "layer's\n"
       "# weights quantized alone, on {} {} samples ({}).\n"
-      "# {:.4g} bits a weight, {} bytes of parameters, {} bit operations a sample;\n"
-      "# sum of divergences {:.3g}\n#\n",
+      "# {}; sum of divergences {:.3g}\n#\n",
       sensitivity.samples, sensitivity.split,
-      sensitivity.baseline.top1 ? "nats" : "mean squared difference", plan.bits_per_weight,
-      plan.bytes, plan.bit_operations, plan.divergence);
+      sensitivity.baseline.top1 ? "nats" : "mean squared difference", to_string(plan),
+      plan.divergence);
   std::size_t width = 5;
   for (const ChosenWidth& layer : plan.layers) width = std::max(width, layer.layer.size());
   text += fmt::format("# {:<{}}  {:>9}  {:>4}  {:>7}  {:>10}\n", "layer", width, "weights", "bits",
@@ -110,11 +102,30 @@ std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
 
 }  // namespace
 
+std::string to_string(const WidthPlan& plan) {
+  std::string text =
+      fmt::format("{:.4g} bits a weight, {} bytes of parameters", plan.bits_per_weight, plan.bytes);
+  if (plan.bit_operations) {
+    text += fmt::format(", {} bit operations a sample with {} bits for activations",
+                        *plan.bit_operations, *plan.activation_bits);
+  }
+  return text;
+}
+
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
-                        int activation_bits) {
+                        std::optional<int> activation_bits) {
   const bool floats = std::none_of(sensitivity.layers.begin(), sensitivity.layers.end(),
                                    [](auto& layer) { return layer.activations > 0; });
-  if (floats) activation_bits = kFloatBits;
+  if (floats) {
+    activation_bits = kFloatBits;
+  } else if (!activation_bits) {
+    activation_bits = sensitivity.activation_bits;
+  }
+  if (budget.unit == Unit::kBitOperations && !activation_bits) {
+    throw InputError(sensitivity.checkpoint.string() +
+                     ": its activations have several widths; bit operations are counted for one: "
+                     "say --activation-bits");
+  }
   const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
   std::vector<std::vector<qat::WidthChoice>> choices;
   std::int64_t weights = 0;
@@ -123,7 +134,8 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
     choices.emplace_back();
     for (const QuantizationEffect& effect : layer->weight_effects) {
       choices.back().push_back(
-          {cost_of(*layer, effect.bits, budget.unit, activation_bits), effect.divergence});
+          {cost_of(*layer, effect.bits, budget.unit, activation_bits.value_or(0)),
+           effect.divergence});
     }
   }
   const double scale = budget.unit == Unit::kBitsPerWeight ? static_cast<double>(weights) : 1.0;
@@ -139,14 +151,17 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
                      amount_text(smallest, budget.unit, weights));
   }
   WidthPlan plan{.activation_bits = activation_bits, .divergence = found->error};
+  if (activation_bits) plan.bit_operations = 0;
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerSensitivity& layer = *layers[i];
     const QuantizationEffect& effect = layer.weight_effects[found->choice[i]];
-    plan.layers.push_back({layer.name, layer.weights, effect});
+    plan.layers.push_back({layer.name, layer.type, layer.weights, effect});
     bits += layer.weights * effect.bits;
     plan.bytes += parameter_bytes(layer, effect.bits);
-    plan.bit_operations += bit_operations(layer, effect.bits, activation_bits);
+    if (activation_bits) {
+      *plan.bit_operations += bit_operations(layer, effect.bits, *activation_bits);
+    }
   }
   plan.bits_per_weight = static_cast<double>(bits) / static_cast<double>(weights);
   return plan;
@@ -176,7 +191,7 @@ std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensiti
     set_entry(quantize, "algorithm", yaml_table({{"method", yaml_scalar("lsq")}}));
   }
   set_entry(quantize, "groups",
-            groups_of_widths(run, groups_by_width(plan), sensitivity.observers));
+            groups_of_widths(run, layer_widths(plan), plan.activation_bits, sensitivity.observers));
   set_entry(document, "quantize", std::move(quantize));
   const Recipe recipe = parse_recipe(to_yaml(document), run.name + "-mixed", overrides, registry);
   return comments(sensitivity, plan) + resolved_yaml(recipe);

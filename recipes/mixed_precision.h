@@ -21,33 +21,39 @@ struct WidthBudget {
 
 struct ChosenWidth {
   std::string layer;
+  std::string type;
   std::int64_t weights = 0;
   QuantizationEffect effect;  // of the chosen width
 };
 
 struct WidthPlan {
   std::vector<ChosenWidth> layers = {};
-  int activation_bits = 8;
+  // Of all activations, 32 where they stay in float; nothing: the run's own, which differ.
+  std::optional<int> activation_bits = {};
   double divergence = 0;  // the objective: the sum of the layers'
   double bits_per_weight = 0;
   std::int64_t bytes = 0;
-  std::int64_t bit_operations = 0;
+  std::optional<std::int64_t> bit_operations = {};  // where activations have one width
 };
 
+// What the plan costs: "4.1 bits a weight, 5400 bytes of parameters, ...".
+std::string to_string(const WidthPlan& plan);
+
 // The widths of weights, among those measured, whose divergences have the least sum that the budget
-// allows, exactly; activations all have one width (32 for a run that leaves them in float). The sum
-// stands for the whole: each layer's error is taken to move the outputs independently of the
+// allows, exactly; activations have `activation_bits`, or their widths in the run. The sum stands
+// for the whole: each layer's error is taken to move the outputs independently of the
 // others' (Cai et al., ZeroQ, arXiv:2001.00281, whose sensitivity this is; HAWQ-V3,
 // arXiv:2011.10680, solves the same problem by integer programming). Throws InputError when the
-// budget is below what the smallest widths need, and for a run whose layers keep float weights.
+// budget is below what the smallest widths need, for a run whose layers keep float weights, and for
+// a budget of bit operations where activations have several widths.
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
-                        int activation_bits);
+                        std::optional<int> activation_bits);
 
 // The recipe that fine-tunes with these widths, resolved, with comments that say what was found:
-// the run's recipe, a group for each width, and weights from the run's checkpoint. A float run's
-// recipe gets learned scales (lsq), a tenth of its learning rate and no warmup. A quantized run's
-// starts where that run did, since its own checkpoint is no float model's: throws InputError when
-// it has no init.checkpoint. `overrides` are those of parse_recipe().
+// the run's recipe, its groups divided by widths, and weights from the run's checkpoint. A float
+// run's recipe gets learned scales (lsq), a tenth of its learning rate and no warmup. A quantized
+// run's starts where that run did, since its own checkpoint is no float model's: throws InputError
+// when it has no init.checkpoint. `overrides` are those of parse_recipe().
 std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
                                    const WidthPlan& plan, const std::vector<std::string>& overrides,
                                    const ModelRegistry& registry);

@@ -10,6 +10,7 @@
 #include "qat/calibrate.h"
 #include "qat/measure.h"
 #include "qat/prepare.h"
+#include "qat/qat_linear.h"
 
 namespace steelyard {
 namespace {
@@ -32,6 +33,20 @@ void require_widths(const std::vector<int>& bits) {
       throw InputError("--bits: " + std::to_string(b) + " is given twice");
     }
   }
+}
+
+// What Sensitivity::activation_bits says.
+std::optional<int> activation_bits(const Recipe& recipe) {
+  std::set<int> widths;
+  if (recipe.quantize) {
+    for (const QuantizeGroupSpec& group : recipe.quantize->groups) {
+      if (group.activations) widths.insert(static_cast<int>(group.activations->num_bits));
+    }
+  } else {
+    widths.insert(8);
+  }
+  if (widths.size() != 1) return std::nullopt;
+  return *widths.begin();
 }
 
 // The tensors of a quantized run's checkpoint but for those of its quantizers, whose places are
@@ -216,6 +231,7 @@ class Measurement {
                                batches_per_epoch(experiment.train(), experiment.loader_options()));
     result_.observers = options.observers;
     result_.bits = options.bits;
+    result_.activation_bits = activation_bits(experiment.recipe());
   }
 
   Sensitivity run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
@@ -265,6 +281,8 @@ class Measurement {
         layer.activations = part.tensors[0].error->elements / network.samples_seen();
         continue;
       }
+      const bool linear = dynamic_cast<qat::QatLinear*>(part.weights_of) != nullptr;
+      layer.type = linear ? "Linear" : "Conv2d";
       const Tensor weight = part.weights_of->deployed_weight();
       layer.weights = weight.size();
       const auto own = part.tensors[0].quantizer->channels();

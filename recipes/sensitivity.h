@@ -36,6 +36,7 @@ struct QuantizationEffect {
 
 struct LayerSensitivity {
   std::string name = {};     // the module's path; "(input)" for the model's
+  std::string type = {};     // of a layer with quantized weights: "Linear", "Conv2d"
   std::int64_t weights = 0;  // elements; 0: no weights are quantized here
   std::int64_t scales = 0;   // of the deployed weights
   std::int64_t biases = 0;
@@ -55,6 +56,8 @@ struct Sensitivity {
   ObserverNames observers;
   Metrics baseline;  // of the network in float
   std::vector<int> bits;
+  // What all activations of the run have, 8 for a float run; nothing where their widths differ.
+  std::optional<int> activation_bits = {};
   std::vector<LayerSensitivity> layers;
 };
 

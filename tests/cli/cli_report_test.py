@@ -333,6 +333,33 @@ class Sensitivity(WithRuns):
                         best = error
         self.assertAlmostEqual(measured["chosen"]["divergence"], best, delta=1e-12)
 
+    # The first layer wide, as deployments want it: so its activations, the input's and the sum's stay.
+    def test_search_keeps_the_groups_of_a_calibrated_run(self):
+        groups = """quantize:
+  groups:
+    - targets: [conv]
+      weights: {num_bits: 8}
+      activations: {num_bits: 8}
+    - targets: [Linear, Conv2d]
+      weights: {num_bits: 4, observer: mse}
+      activations: {num_bits: 3}
+  algorithm: {method: lsq}
+"""
+        self.succeed("calibrate", self.recipe(SHORT + INIT + groups, "w4.yaml"), "--run-dir", "calibrated")
+        chosen = self.measured("calibrated", "--budget-bits", "4", "--out", "m.yaml")["chosen"]
+        self.assertIsNone(chosen["activation_bits"])
+        self.assertIsNone(chosen["bit_operations"])
+        self.fail_with(2, "say --activation-bits",
+                       arguments=["sensitivity", "calibrated", "--budget-bitops", "9000000", "--out", "m.yaml"])
+        self.succeed("train", "m.yaml", "--run-dir", "mixed")
+        with open(self.path("mixed", "plan.txt")) as file:
+            plan = file.read()
+        for name, width in chosen["bits"].items():
+            self.assertRegex(plan, r"(?m)^{} +weight +int{} ".format(re.escape(name), width))
+        for name, width in {"(input)": 8, "conv": 8, "block.a": 3, "fc": 3, "block": 8}.items():
+            self.assertRegex(plan, r"(?m)^{} +output +uint{} ".format(re.escape(name), width))
+        self.assertRegex(self.succeed("verify", "mixed"), r"0 of \d+ codes differ")
+
     def test_search_from_a_quantized_run(self):
         run = self.quantized()
         self.succeed("sensitivity", run, "--budget-bits", "8", "--out", "m.yaml")

@@ -215,21 +215,53 @@ TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
   const Recipe run =
       parse_recipe(with(text, "observer: percentile", "num_bits: 4, observer: percentile"),
                    "r.yaml", {}, registry);
-  const Sensitivity all = two_layers();
-  const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 8}, 8);
+  Sensitivity all = two_layers();
+  all.layers.push_back(all.layers.back());
+  all.layers[1].name = "fc1", all.layers[1].type = "Linear";
+  all.layers[2].name = "conv1", all.layers[2].type = "Conv2d";
+  all.layers[3].name = "conv2", all.layers[3].type = "Conv2d";
+  all.layers[3].weight_effects[1].divergence = 9;
+  all.layers[3].weight_effects[2].divergence = 9;
+  const WidthPlan plan =
+      choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 5.2}, /*activation_bits=*/{});
+  EXPECT_THAT(widths(plan), ElementsAre(8, 2, 8));
+  EXPECT_FALSE(plan.bit_operations);
   const Recipe recipe =
       parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
   EXPECT_EQ(recipe.init_checkpoint, "base.safetensors");
   EXPECT_EQ(recipe.quantize->algorithm_method, "ste");
   EXPECT_TRUE(recipe.schedule.bits.empty());
   EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.001);
-  ASSERT_EQ(recipe.quantize->groups.size(), 1U);
-  const QuantizeGroupSpec& group = recipe.quantize->groups[0];
-  EXPECT_THAT(group.targets, ElementsAre("a", "b"));
-  EXPECT_EQ(group.weights->strategy, "tensor");
-  EXPECT_EQ(group.weights->observer, "min_max");
-  EXPECT_EQ(group.activations->percentile, 99);
-  EXPECT_EQ(group.activations->num_bits, 8);
+  const std::vector<QuantizeGroupSpec>& groups = recipe.quantize->groups;
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_THAT(groups[0].targets, ElementsAre("conv2"));
+  EXPECT_THAT(groups[1].targets, ElementsAre("conv1"));
+  EXPECT_THAT(groups[2].targets, ElementsAre("fc1"));
+  const int chosen[] = {8, 2, 8};
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(groups[i].weights->num_bits, chosen[i]);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(groups[i].weights->strategy, "tensor");
+    EXPECT_EQ(groups[i].weights->observer, "min_max");
+    EXPECT_EQ(groups[i].activations->percentile, 99);
+    EXPECT_EQ(groups[i].activations->num_bits, 4);
+  }
+  EXPECT_EQ(groups[2].weights->observer, "histogram");
+  EXPECT_FALSE(groups[2].activations);
+  const WidthPlan wide = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 8}, 7);
+  const std::string text7 = mixed_precision_recipe(run, all, wide, {}, registry);
+  EXPECT_EQ(parse_recipe(text7, "m.yaml", {}, registry).quantize->groups[0].activations->num_bits,
+            7);
+}
+
+// Bit operations need one width: the run's, where all its activations have the same.
+TEST(ChooseWidths, CountsBitOperationsOfOneActivationWidth) {
+  Sensitivity all = two_layers();
+  const WidthBudget budget{WidthBudget::Unit::kBitOperations, 4.0 * (4 * 5000 + 8 * 1000)};
+  EXPECT_THAT(rejection([&] { choose_widths(all, budget, {}); }), HasSubstr("--activation-bits"));
+  all.activation_bits = 4;
+  EXPECT_THAT(widths(choose_widths(all, budget, {})), ElementsAre(4, 8));
+  EXPECT_THAT(to_string(choose_widths(all, budget, {})),
+              HasSubstr("bit operations a sample with 4 bits for activations"));
 }
 
 TEST(ReportPage, SaysWhatIsMissing) {
