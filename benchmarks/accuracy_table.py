@@ -29,19 +29,20 @@ METHODS = {  # observers of weights and activations, in the order of the page
     "ste": ("mse", "moving_average"),
     "lsq": ("mse", "mse"),
     "lsq, branches 8": ("mse", "mse"),  # 8 bits where no product reads the output; at 2 bits only
+    "lsq, mixed": ("mse", "mse"),  # weights of 4 bits in the mean, as `steelyard sensitivity` chooses them; at 4 bits only
 }
+ONLY_AT = {"lsq, branches 8": (2, 2), "lsq, mixed": (4, 4)}
 FLOAT_RATES = (0.001, 0.01)
-LSQ = ("lsq", "lsq, branches 8")
 
 
 def learning_rate(bits, method):
     """Chosen on the validation split of seed 1."""
-    return 0.001 if bits[0] == 8 else 0.05 if bits[0] == 2 and method in LSQ else 0.01
+    return 0.001 if bits[0] == 8 else 0.05 if bits[0] == 2 and method != "ste" else 0.01
 
 
 def scale_rate(bits, method):
     """Of learned scales, as a multiple of the learning rate."""
-    return 0.2 if bits[0] == 2 and method in LSQ else 1
+    return 0.2 if bits[0] == 2 and method != "ste" else 1
 
 
 class Cell:
@@ -69,14 +70,14 @@ class Cell:
             text += ["quantize:", "  groups:"]
             weights, activations = METHODS[self.method]
             groups = [(spec["ends"], (8, 8))]
-            if "branches" in self.method:
+            if self.method == "lsq, branches 8":
                 groups.append(([f'"{spec["branches"]}"'], (self.bits[0], 8)))
             groups.append((("Linear", "Conv2d"), self.bits))
             for targets, (w, a) in groups:
                 text += [f"    - targets: [{', '.join(targets)}]",
                          f"      weights: {{num_bits: {w}, observer: {weights}}}",
                          f"      activations: {{num_bits: {a}, observer: {activations}}}"]
-            more = f", scale_lr: {scale_rate(self.bits, self.method)}" if self.method in LSQ else ""
+            more = f", scale_lr: {scale_rate(self.bits, self.method)}" if self.method != "ste" else ""
             text += [f"  algorithm: {{method: {self.method.split(',')[0]}{more}}}"]
         return "\n".join(text) + "\n"
 
@@ -84,7 +85,7 @@ class Cell:
 def rows_of(model):
     """Bits and methods of a model's quantized rows."""
     return [(bits, method) for bits in WIDTHS for method in METHODS
-            if "branches" not in method or (bits == (2, 2) and "branches" in MODELS[model])]
+            if ONLY_AT.get(method, bits) == bits and (method not in ONLY_AT or "branches" in MODELS[model])]
 
 
 def cells():
@@ -94,6 +95,27 @@ def cells():
                 yield Cell(model, None, f"lr{rate}", seed)
             for bits, method in rows_of(model):
                 yield Cell(model, bits, method, seed)
+
+
+def search_widths(steelyard, folder, cell, recipe):
+    """Turns the uniform recipe into one with the widths found on its calibrated model, once for all seeds."""
+    found = os.path.join(folder, f"{cell.model}-mixed")
+    if not os.path.isfile(found + ".json"):
+        run([steelyard, "calibrate", recipe, "--run-dir", found])
+        text = run([steelyard, "sensitivity", found, "--bits", "8,6,5,4,3,2", "--samples", "2000", "--json",
+                    "--budget-bits", str(cell.bits[0]), "--out", found + ".yaml"])
+        with open(found + ".json", "w") as file:
+            file.write(text)
+    with open(found + ".json") as file:
+        chosen = json.load(file)["chosen"]
+    del chosen["recipe"]  # a path of this machine
+    with open(recipe) as file:
+        uniform = file.read()
+    with open(found + ".yaml") as file:
+        mixed = file.read()
+    with open(recipe, "w") as file:
+        file.write(re.sub(r"(?m)^(name|seed): .*", lambda key: re.search(rf"(?m)^{key[1]}: .*", uniform)[0], mixed))
+    return chosen
 
 
 def train_cells(steelyard, folder, summaries, pattern):
@@ -108,6 +130,9 @@ def train_cells(steelyard, folder, summaries, pattern):
         preset = run([steelyard, "recipes", f"fashion-mnist-{cell.model}-float"])
         with open(recipe, "w") as file:
             file.write(cell.recipe(preset, os.path.abspath(base)))
+        chosen = None
+        if cell.method == "lsq, mixed":
+            chosen = search_widths(steelyard, folder, cell, recipe)
         tuned = os.path.join(folder, cell.name)
         train(steelyard, recipe, tuned, [])
         with open(os.path.join(tuned, "summary.json")) as file:
@@ -115,6 +140,8 @@ def train_cells(steelyard, folder, summaries, pattern):
         if cell.bits:
             run([steelyard, "export", tuned])
             result["verify"] = verify(steelyard, tuned, {})
+        if chosen:
+            result["chosen"] = chosen
         with open(os.path.join(base, "summary.json")) as file:
             result["base"] = json.load(file)
         with open(summary, "w") as file:
@@ -159,7 +186,8 @@ def model_section(model, spec, results):
               f"{base['final']['top1']:.2f}. Every row trains it for {spec['epochs']} more epochs, the",
               f"float ones too; gaps are to the better of those. First and last layer (`{spec['ends'][0]}`, `{spec['ends'][1]}`): 8-bit weights and",
               "outputs, as the model's input, averages and residual sums; \"branches 8\": the outputs that only enter such a",
-              "sum, too. A cell is verified when none of its codes differs in the integer model.", "",
+              "sum, too; \"mixed\": the widths of `steelyard sensitivity --budget-bits`, found once on the calibrated model.",
+              "A cell is verified when none of its codes differs in the integer model.", "",
               "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
               "|---|---|---|---|---|---|---|---|---|"]
     rows = [("float", "-", rate, *found) for rate, found in floats.items()]

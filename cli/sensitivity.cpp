@@ -172,9 +172,17 @@ ExitCode sensitivity(const Options& options) {
   if (!options.json) print_sensitivity(measured);
   if (options.unit) {
     const WidthPlan plan = choose_widths(measured, budget_of(options), options.activation_bits);
-    write_file_atomic(
-        options.out, mixed_precision_recipe(recipe_of_run(options.run, registries.models), measured,
-                                            plan, options.overrides, registries.models));
+    const auto write = [&](const std::vector<std::string>& overrides) {
+      const Recipe run = recipe_of_run(options.run, registries.models);
+      write_file_atomic(options.out,
+                        mixed_precision_recipe(run, measured, plan, overrides, registries.models));
+    };
+    write({});  // what took minutes to find is kept when an override is refused
+    try {
+      if (!options.overrides.empty()) write(options.overrides);
+    } catch (const InputError& error) {
+      throw InputError(options.out + ": written without --set: " + error.what());
+    }
     json["chosen"] = to_json(plan, options.out);
     if (!options.json) print_plan(plan, options.out);
   }

@@ -349,6 +349,10 @@ class Sensitivity(WithRuns):
         chosen = self.measured("calibrated", "--budget-bits", "4", "--out", "m.yaml")["chosen"]
         self.assertIsNone(chosen["activation_bits"])
         self.assertIsNone(chosen["bit_operations"])
+        self.fail_with(2, "k.yaml: written without --set: --set calibrate: there is no such key",
+                       arguments=["sensitivity", "calibrated", "--budget-bits", "4", "--out", "k.yaml",
+                                  "--set", "calibrate=null"])
+        self.succeed("validate", "k.yaml")
         self.fail_with(2, "say --activation-bits",
                        arguments=["sensitivity", "calibrated", "--budget-bitops", "9000000", "--out", "m.yaml"])
         self.succeed("train", "m.yaml", "--run-dir", "mixed")
