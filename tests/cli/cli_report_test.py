@@ -383,7 +383,7 @@ class Sensitivity(WithRuns):
         self.fail_with(2, "--bits: 4 is given twice", arguments=["sensitivity", "float", "--bits", "4,4"])
         self.fail_with(2, "nowhere/recipe.yaml", arguments=["sensitivity", "nowhere"])
         self.assertFalse(os.path.exists(self.path("m.yaml")))
-        self.fail_with(2, "m.yaml: written without --set: --set train.epoch=1",
+        self.fail_with(2, "m.yaml: written without --set: --set train.epoch: unknown key",
                        arguments=[*budget, "--budget-bits", "4", "--set", "train.epoch=1"])
         self.succeed("validate", "m.yaml")
         for bad in (["--budget-bits", "4", "--budget-bytes", "9"], ["--weight-observer", "x"], ["--budget-bits", "-1"]):
