@@ -46,25 +46,34 @@ void handle_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-ExitCode dry_run(Experiment& experiment) {
-  const MemoryEstimate memory = estimate_memory(experiment);
+ExitCode dry_run(Experiment& experiment, Device device) {
+  const MemoryEstimate memory = estimate_memory(experiment, device);
+  const bool on_gpu = device.kind == Device::Kind::kCuda;
   const auto line = [](const char* kind, std::int64_t bytes) {
     fmt::print("  {:<19}{:9.2f}\n", kind, static_cast<double>(bytes) / (1 << 20));
+  };
+  const auto line_if_any = [&](const char* kind, std::int64_t bytes) {
+    if (bytes > 0) line(kind, bytes);
   };
   fmt::print("memory to train with batches of {} samples, MiB, scaled from small batches:\n",
              experiment.loader_options().batch_size);
   line("program", memory.program_bytes);
   line("dataset", memory.dataset_bytes);
+  line("batches made ahead", memory.batches_bytes);
+  if (on_gpu) {
+    line("total", memory.host_bytes());
+    fmt::print("and on {}:\n", device_name(device));
+    line("batches", memory.staged_batches_bytes);
+  }
   line("parameters", memory.parameters_bytes);
   line("gradients", memory.gradients_bytes);
   line("optimizer state", memory.optimizer_bytes);
-  if (memory.teacher_bytes > 0) line("teacher", memory.teacher_bytes);
-  if (memory.averages_bytes > 0) line("weight averages", memory.averages_bytes);
-  if (memory.oscillations_bytes > 0) line("oscillations", memory.oscillations_bytes);
-  line("batches made ahead", memory.batches_bytes);
+  line_if_any("teacher", memory.teacher_bytes);
+  line_if_any("weight averages", memory.averages_bytes);
+  line_if_any("oscillations", memory.oscillations_bytes);
   line("saved activations", memory.saved_activations_bytes);
   line("temporaries", memory.temporaries_bytes);
-  line("total", memory.total_bytes());
+  line("total", memory.model_bytes() + (on_gpu ? 0 : memory.host_bytes()));
   fmt::print("dry run: nothing was trained or written\n");
   return kDone;
 }
@@ -88,7 +97,7 @@ ExitCode train(const Options& options) {
   require_exportable(experiment, registries);
   experiment.load_teacher(registries);
   print_model(experiment);
-  if (options.dry_run) return dry_run(experiment);
+  if (options.dry_run) return dry_run(experiment, device);
 
   const RunLock lock = open_run(request, experiment);
   handle_signals();

@@ -22,6 +22,8 @@ ExitCode validate(const Options& options) {
   Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
   Experiment experiment(std::move(recipe), registries, InitialWeights::kLater);
+  // Whether this machine has a GPU says nothing about the recipe.
+  if (experiment.recipe().device == "cpu") experiment.require_trainable_on(Device{});
   require_exportable(experiment, registries);
   experiment.make_schedule();
   if (!options.print_resolved) fmt::print("{}: valid\n", options.recipe);

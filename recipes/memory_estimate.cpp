@@ -31,8 +31,8 @@ Growth through(std::int64_t small, std::int64_t larger) {
   return {static_cast<double>(small) - per_sample * static_cast<double>(kSmallBatch), per_sample};
 }
 
-std::int64_t held_bytes() {
-  const AllocatorStats stats = allocator_stats();
+std::int64_t held_bytes(Device device) {
+  const AllocatorStats stats = allocator_stats(device);
   return stats.in_use_bytes + stats.cached_bytes;
 }
 
@@ -59,7 +59,12 @@ struct StepMemory {
   std::int64_t forward = 0;  // blocks that a forward pass of an evaluation takes
 };
 
-StepMemory measure(Experiment& experiment, std::int64_t samples,
+Batch first_batch(const Experiment& experiment, const LoaderOptions& options, Device device) {
+  const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+  return {batch.inputs.to(device), batch.targets.to(device), batch.index};
+}
+
+StepMemory measure(Experiment& experiment, Device device, std::int64_t samples,
                    const std::optional<Distillation>& distillation,
                    const std::vector<Tensor>& parameters) {
   LoaderOptions options = experiment.loader_options();
@@ -67,32 +72,33 @@ StepMemory measure(Experiment& experiment, std::int64_t samples,
   StepMemory memory;
   Rng rng(0);
   ForwardContext context{.training = true, .rng = &rng};
-  release_cached_memory();
-  std::int64_t before = held_bytes();
+  release_cached_memory(device);
+  std::int64_t before = held_bytes(device);
   {
-    const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+    const Batch batch = first_batch(experiment, options, device);
     const Variable loss =
         training_loss(experiment.model(), experiment.loss(), distillation, batch, context);
     memory.saved = saved_bytes(loss, parameters);
     loss.backward();
   }
-  memory.step = held_bytes() - before;
+  memory.step = held_bytes(device) - before;
   clear_gradients(experiment.model());
-  release_cached_memory();
-  before = held_bytes();
+  release_cached_memory(device);
+  before = held_bytes(device);
   {
     const NoGradGuard no_grad;
     context.training = false;
-    const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+    const Batch batch = first_batch(experiment, options, device);
     experiment.model().forward(Variable(batch.inputs), context);
   }
-  memory.forward = held_bytes() - before;
+  memory.forward = held_bytes(device) - before;
   return memory;
 }
 
 }  // namespace
 
-MemoryEstimate estimate_memory(Experiment& experiment) {
+MemoryEstimate estimate_memory(Experiment& experiment, Device device) {
+  experiment.move_to(device);
   MemoryEstimate estimate;
   for (const Dataset* dataset : {&experiment.train(), &experiment.validation(), &experiment.test()})
     estimate.dataset_bytes += dataset_bytes(*dataset);
@@ -115,9 +121,9 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
     }
   }
   if (options.average) estimate.averages_bytes = state_bytes(experiment.model());
-  const StepMemory small = measure(experiment, kSmallBatch, distillation, parameters);
-  const StepMemory larger = measure(experiment, kLargerBatch, distillation, parameters);
-  estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes());
+  const StepMemory small = measure(experiment, device, kSmallBatch, distillation, parameters);
+  const StepMemory larger = measure(experiment, device, kLargerBatch, distillation, parameters);
+  estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes(Device{}));
 
   const std::int64_t samples = experiment.train().size();
   const std::int64_t batch = std::min(experiment.loader_options().batch_size, samples);
@@ -135,8 +141,14 @@ MemoryEstimate estimate_memory(Experiment& experiment) {
   LoaderOptions one_sample = experiment.loader_options();
   one_sample.batch_size = 1;
   const Batch one = make_batch(experiment.train(), one_sample, /*epoch=*/0, /*index=*/0);
+  const std::int64_t batch_bytes = batch * (one.inputs.bytes() + one.targets.bytes());
   constexpr std::int64_t kMadeAhead = 3;  // two are ready, one is under way
-  estimate.batches_bytes = kMadeAhead * batch * (one.inputs.bytes() + one.targets.bytes());
+  constexpr std::int64_t kStaged = 2;     // one is in use, one is being copied
+  estimate.batches_bytes = kMadeAhead * batch_bytes;
+  if (device.kind == Device::Kind::kCuda) {
+    estimate.batches_bytes += kStaged * batch_bytes;  // pinned
+    estimate.staged_batches_bytes = kStaged * batch_bytes;
+  }
   return estimate;
 }
 

@@ -1,5 +1,6 @@
 """Training on a GPU through the command line; the program is linked with the emulated one."""
 import os
+import re
 import shutil
 import struct
 import unittest
@@ -76,7 +77,25 @@ class Training(Case):
                                                 "--set", "train.matmul_precision=bf16", *more])
             self.assertEqual(refused.stdout, "")
             self.assertFalse(os.path.exists(self.path("x")))
+        self.fail_with(2, "matmul_precision: bf16 needs a CUDA device",
+                       arguments=["validate", recipe, "--set", "device=cpu", "--set", "train.matmul_precision=bf16"])
+        self.succeed("validate", recipe, "--set", "device=cuda", "--set", "train.matmul_precision=bf16")
         self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")
+
+    def test_the_dry_run_tells_host_and_gpu_apart(self):
+        recipe = self.recipe(PLAIN + SGD)
+        here = self.succeed("train", recipe, "--dry-run", "--device", "cpu")
+        there = self.succeed("train", recipe, "--dry-run", "--device", "cuda")
+        self.assertNotIn("and on", here)
+        host, gpu = (dict(re.findall(r"(?m)^  (\S.*?) +([\d.]+)$", part)) for part in there.split("and on cuda:0:\n"))
+        cpu = dict(re.findall(r"(?m)^  (\S.*?) +([\d.]+)$", here))
+        self.assertEqual(set(host), {"program", "dataset", "batches made ahead", "total"})
+        self.assertEqual(set(host) | set(gpu), set(cpu) | {"batches"})
+        for kind in ("parameters", "gradients", "optimizer state", "saved activations"):
+            self.assertEqual(gpu[kind], cpu[kind], kind)
+        for part in (host, gpu):
+            parts = [float(size) for kind, size in part.items() if kind != "total"]
+            self.assertAlmostEqual(float(part["total"]), sum(parts), delta=0.01 * len(parts))
 
     def test_divergence_names_the_step_that_was_read(self):
         recipe = self.recipe(PLAIN + SGD)
