@@ -159,11 +159,7 @@ int run(int argc, char** argv) {
   for (const Case& c : kCases) {
     if (name != c.name) continue;
     const Device place = resolve_device(device);
-    if (place.kind == Device::Kind::kCuda) {
-      set_matmul_precision(place, precision == "tf32"   ? kernels::MatmulPrecision::kTf32
-                                  : precision == "bf16" ? kernels::MatmulPrecision::kBf16
-                                                        : kernels::MatmulPrecision::kFloat32);
-    }
+    if (place.kind == Device::Kind::kCuda) set_matmul_precision(place, precision);
     StepTimer timer(c, mode, place);
     std::cout << nlohmann::json{{"saved_activation_bytes", timer.saved_activation_bytes()},
                                 {"batch", c.batch},

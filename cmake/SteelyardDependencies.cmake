@@ -36,6 +36,13 @@ if(NOT STEELYARD_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+if(STEELYARD_CUDNN)
+  if(NOT STEELYARD_HAVE_CUDA)
+    message(FATAL_ERROR "STEELYARD_CUDNN=ON needs the CUDA code: see STEELYARD_CUDA")
+  endif()
+  find_package(CUDNN REQUIRED)
+endif()
+
 # The ONNX writer: the format's own description, compiled by protoc.
 set(STEELYARD_HAVE_ONNX OFF)
 if(NOT STEELYARD_ONNX STREQUAL "OFF")
@@ -48,5 +55,5 @@ if(NOT STEELYARD_ONNX STREQUAL "OFF")
     message(FATAL_ERROR "STEELYARD_ONNX=ON, but protobuf, protoc or onnx.proto was not found")
   endif()
 endif()
-message(STATUS "Steelyard: oneDNN ${STEELYARD_HAVE_ONEDNN}, CUDA ${STEELYARD_HAVE_CUDA}, "
+message(STATUS "Steelyard: oneDNN ${STEELYARD_HAVE_ONEDNN}, CUDA ${STEELYARD_HAVE_CUDA}, cuDNN ${STEELYARD_CUDNN}, "
                "ONNX ${STEELYARD_HAVE_ONNX}")

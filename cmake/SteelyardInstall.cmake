@@ -21,6 +21,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cm
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
               ${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake
         DESTINATION ${steelyard_package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -2,6 +2,8 @@
 
 #include <map>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 
 #include "framework/caching_allocator.h"
 #include "kernels/cuda/cuda_memory.h"
@@ -31,8 +33,17 @@ kernels::CudaQueue& queue_of(Device device) {
 
 const kernels::CudaQueue& cuda_queue(Device device) { return queue_of(device); }
 
-void set_matmul_precision(Device device, kernels::MatmulPrecision precision) {
-  queue_of(device).precision = precision;
+void set_matmul_precision(Device device, std::string_view precision) {
+  static const std::map<std::string_view, kernels::MatmulPrecision> kPrecisions{
+      {"float32", kernels::MatmulPrecision::kFloat32},
+      {"tf32", kernels::MatmulPrecision::kTf32},
+      {"bf16", kernels::MatmulPrecision::kBf16}};
+  const auto found = kPrecisions.find(precision);
+  if (found == kPrecisions.end()) {
+    throw std::invalid_argument("[matmul] expected float32, tf32 or bf16, got " +
+                                std::string(precision));
+  }
+  queue_of(device).precision = found->second;
 }
 
 }  // namespace steelyard

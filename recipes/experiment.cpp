@@ -189,11 +189,8 @@ void Experiment::require_trainable_on(Device device) const {
 
 void Experiment::move_to(Device device) {
   require_trainable_on(device);
-  const std::string& precision = recipe_.train.matmul_precision;
   if (device.kind == Device::Kind::kCuda) {
-    set_matmul_precision(device, precision == "tf32"   ? kernels::MatmulPrecision::kTf32
-                                 : precision == "bf16" ? kernels::MatmulPrecision::kBf16
-                                                       : kernels::MatmulPrecision::kFloat32);
+    set_matmul_precision(device, recipe_.train.matmul_precision);
   }
   steelyard::move_to(*model_, device);
   if (teacher_) steelyard::move_to(*teacher_, device);

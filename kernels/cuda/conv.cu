@@ -1,11 +1,13 @@
 // Convolutions as products with matrices of patches: a row for every output pixel, a column for
 // every (group, kernel tap, channel of the group), which reads and writes neighbouring channels
-// together. Depthwise convolutions have one channel per group and run as sums of their own.
+// together. Depthwise convolutions have one channel per group and run as sums of their own. Where
+// the build has cuDNN, it computes what it can of the others.
 #include "kernels/conv.h"
 
 #include <algorithm>
 
 #include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/conv_cudnn.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/elementwise.h"
 
@@ -346,9 +348,11 @@ void conv2d_forward(const CudaQueue& queue, const Conv2dShape& shape, const T* x
     return cuda::launch_elements(queue, cuda::depthwise_forward_kernel<T>, shape.output_size(), c,
                                  x, packed, bias, y);
   }
-  cuda::for_each_patches(queue, c, x, [&](const cuda::PixelRange& range, const T* patches) {
-    cuda::forward_product(queue, c, range, patches, packed, y);
-  });
+  if (!cuda::cudnn_forward(queue, shape, x, packed, y)) {
+    cuda::for_each_patches(queue, c, x, [&](const cuda::PixelRange& range, const T* patches) {
+      cuda::forward_product(queue, c, range, patches, packed, y);
+    });
+  }
   if (bias != nullptr) add_bias(queue, c.pixels(), shape.out_channels, y, bias, y);
 }
 
@@ -363,6 +367,7 @@ void conv2d_backward_input(const CudaQueue& queue, const Conv2dShape& shape, con
     return cuda::launch_elements(queue, cuda::depthwise_backward_input_kernel<T>,
                                  shape.input_size(), c, grad_y, packed, grad_x);
   }
+  if (cuda::cudnn_backward_input(queue, shape, grad_y, packed, grad_x)) return;
   cuda::dense_backward_input(queue, c, grad_y, packed, grad_x);
 }
 
@@ -376,7 +381,7 @@ void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, co
   T* packed = weights.target(grad_w);
   if (cuda::is_depthwise(shape)) {
     cuda::depthwise_backward_weight(queue, c, x, grad_y, packed);
-  } else {
+  } else if (!cuda::cudnn_backward_weight(queue, shape, x, grad_y, packed)) {
     cuda::for_each_patches(queue, c, x, [&](const cuda::PixelRange& range, const T* patches) {
       cuda::backward_weight_product(queue, c, range, grad_y, patches, packed);
     });

@@ -1,12 +1,9 @@
 #include <cublas_v2.h>
 
-#include <map>
-#include <mutex>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/grid.h"
+#include "kernels/cuda/stream_handles.h"
 
 namespace steelyard::kernels::cuda {
 namespace {
@@ -31,23 +28,8 @@ cublasHandle_t make_handle(cudaStream_t stream) {
   return handle;
 }
 
-// The handles of all streams; one is used by one thread at a time. Never destroyed: the driver may
-// be gone when a program ends.
-struct Handles {
-  std::mutex mutex;
-  std::map<std::pair<int, cudaStream_t>, cublasHandle_t> of_stream;
-
-  cublasHandle_t at(cudaStream_t stream) {
-    int device = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice", __FILE__, __LINE__);
-    cublasHandle_t& handle = of_stream[{device, stream}];
-    if (handle == nullptr) handle = make_handle(stream);
-    return handle;
-  }
-};
-
-Handles& handles() {
-  static auto* all = new Handles();
+StreamHandles<cublasHandle_t>& handles() {
+  static auto* all = new StreamHandles<cublasHandle_t>(make_handle);
   return *all;
 }
 
@@ -66,14 +48,14 @@ void multiply(const CudaQueue& queue, const GemmShape& s, const Types& types, co
               const void* b, T* c) {
   const T alpha = 1;
   const T beta = s.accumulate ? 1 : 0;
-  Handles& all = handles();
-  const std::lock_guard lock(all.mutex);
-  require(cublasGemmStridedBatchedEx_64(
-              all.at(stream_of(queue)), operation(s.transpose_b), operation(s.transpose_a), s.n,
-              s.m, s.k, &alpha, b, types.operand, s.stored_row_b(), s.batch_stride_b, a,
-              types.operand, s.stored_row_a(), s.batch_stride_a, &beta, c, types.product,
-              s.stored_row_c(), s.batch_stride_c, s.batches, types.compute, CUBLAS_GEMM_DEFAULT),
-          "cublasGemmStridedBatchedEx");
+  handles().with(queue, [&](cublasHandle_t handle) {
+    require(cublasGemmStridedBatchedEx_64(
+                handle, operation(s.transpose_b), operation(s.transpose_a), s.n, s.m, s.k, &alpha,
+                b, types.operand, s.stored_row_b(), s.batch_stride_b, a, types.operand,
+                s.stored_row_a(), s.batch_stride_a, &beta, c, types.product, s.stored_row_c(),
+                s.batch_stride_c, s.batches, types.compute, CUBLAS_GEMM_DEFAULT),
+            "cublasGemmStridedBatchedEx");
+  });
 }
 
 template <typename T>
