@@ -17,6 +17,8 @@ namespace {
 // ones hold the step.
 constexpr std::uint64_t kForwardStream = std::uint64_t{0xF0} << 48;
 constexpr const char* kStateSeparator = "/";
+constexpr const char* kLast = "last.safetensors";
+constexpr const char* kBest = "best.safetensors";
 
 // What a step allocates and starts once is done before it is recorded.
 constexpr std::int64_t kStepsBeforeRecording = 2;
@@ -91,14 +93,26 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
 }
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
+  // One that the checkpoint knows nothing of: saved just before a kill, or forgotten in restore().
+  if (!options_.run_dir.empty() && !best_ && position_.epoch < options_.epochs) {
+    std::filesystem::remove(options_.run_dir / kBest);
+  }
   while (position_.epoch < options_.epochs) {
     if (!run_epoch(stop)) {
-      if (!options_.run_dir.empty()) save("last.safetensors");
+      if (!options_.run_dir.empty()) save(kLast);
       return result(/*interrupted=*/true);
     }
   }
   if (average_) average_->enter();
   return result(/*interrupted=*/false);
+}
+
+std::int64_t Trainer::final_form_from() const {
+  std::int64_t epoch = 0;
+  for (const TrainerCallback* callback : callbacks_) {
+    epoch = std::max(epoch, callback->final_form_from());
+  }
+  return std::min(epoch, options_.epochs - 1);
 }
 
 TrainResult Trainer::result(bool interrupted) const {
@@ -127,7 +141,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
     train_step(*batch);
     const std::int64_t every = options_.checkpoint_every_steps;
     if (!options_.run_dir.empty() && every > 0 && position_.step % every == 0) {
-      save("last.safetensors");
+      save(kLast);
       if (options_.keep_step_checkpoints) {
         save("step-" + std::to_string(position_.step) + ".safetensors");
       }
@@ -251,7 +265,8 @@ void Trainer::finish_epoch() {
       throw TrainingDiverged("step " + std::to_string(position_.step) + ": validation loss is " +
                              std::to_string(report.validation->loss));
     }
-    improved = !best_ || is_better(*report.validation, best_->metrics);
+    improved = position_.epoch >= final_form_from() &&
+               (!best_ || is_better(*report.validation, best_->metrics));
     if (improved) best_ = {position_.epoch, *report.validation};
   }
   for (const TrainerCallback* callback : callbacks_) {
@@ -263,8 +278,8 @@ void Trainer::finish_epoch() {
   position_ = {.epoch = position_.epoch + 1, .batch = 0, .step = position_.step};
   loss_sum_.fill(0);
   if (!options_.run_dir.empty()) {
-    if (improved) save("best.safetensors");
-    save("last.safetensors");
+    if (improved) save(kBest);
+    save(kLast);
   }
 }
 
@@ -341,6 +356,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
     if (metadata.contains("best_top1")) {
       best_->metrics.top1 = parsed<double>(metadata, "best_top1", source);
     }
+    if (best_->epoch < final_form_from()) best_.reset();
   }
 }
 

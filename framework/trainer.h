@@ -63,6 +63,9 @@ class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
+  // The epoch from which on the model has the form that the run is to end with: no earlier one is
+  // the best.
+  virtual std::int64_t final_form_from() const { return 0; }
   // After backward, before clipping and the optimizer's step: gradients may still change. `step`
   // steps are done. Only called where changes_gradients(): such steps are not recorded.
   virtual void on_gradients(std::int64_t /*step*/, std::int64_t /*total_steps*/) {}
@@ -109,7 +112,8 @@ struct TrainResult {
     std::int64_t epoch = 0;
     Metrics metrics;
   };
-  std::optional<Best> best;  // on the validation split
+  // On the validation split, of the epochs whose model has its final form.
+  std::optional<Best> best;
 };
 
 // Trains on the device where the model's parameters are. On a GPU the host queues steps and does
@@ -122,7 +126,8 @@ class Trainer {
           const LoaderOptions& loader_options, const TrainerOptions& options,
           std::vector<TrainerCallback*> callbacks);
 
-  // Continues from a checkpoint of this kind of run. Throws InputError when it does not fit.
+  // Continues from a checkpoint of this kind of run. Throws InputError when it does not fit. A best
+  // epoch before final_form_from() is forgotten.
   void restore(const Checkpoint& checkpoint, const std::string& source_name);
 
   // Trains to the end, or until `stop` becomes true: then saves last.safetensors and returns. A
@@ -144,6 +149,8 @@ class Trainer {
     std::int64_t samples = 0;  // of the epoch so far
   };
 
+  // Of all callbacks; at the latest the last epoch.
+  std::int64_t final_form_from() const;
   TrainResult result(bool interrupted) const;
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
   // A step that runs again on new batches of one shape.

@@ -64,6 +64,8 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
   }
 }
 
+std::int64_t ScheduleCallback::final_form_from() const { return last_change(schedule_); }
+
 void ScheduleCallback::on_step_end(const StepReport& report) {
   step_ = report.step;
   const bool on_gpu = device_of(model_).kind != Device::Kind::kCpu;

@@ -44,6 +44,8 @@ class ScheduleCallback : public TrainerCallback {
   ScheduleCallback(Module& model, const QatSchedule& schedule);
 
   void on_epoch_begin(std::int64_t epoch) override;
+  // Where everything is quantized, with the final widths.
+  std::int64_t final_form_from() const override;
   void on_step_end(const StepReport& report) override;
   void on_steps_done(std::int64_t epoch) override;
   void on_checkpoint() override;

@@ -124,5 +124,72 @@ TEST(Trainer, EvaluatesAndSavesWhatIsLeftWhenTheStepsAreDone) {
   }
 }
 
+// Each epoch ends with outputs (value, 0), of which `best_epoch` wants zeros.
+class SetsTheWeights : public TrainerCallback {
+ public:
+  SetsTheWeights(Module& model, std::vector<double> values, std::int64_t final_form_from)
+      : weight_(model.named_parameters()[0].variable.value()),
+        values_(std::move(values)),
+        final_form_from_(final_form_from) {}
+  std::int64_t final_form_from() const override { return final_form_from_; }
+  void on_steps_done(std::int64_t epoch) override {
+    weight_.fill(0);
+    weight_.span<float>()[0] = static_cast<float>(values_[static_cast<std::size_t>(epoch)]);
+  }
+  // Of a run of so many epochs in `folder`, continued where the folder holds a checkpoint.
+  std::int64_t best_epoch(Module& model, const std::filesystem::path& folder, std::int64_t epochs) {
+    Sgd optimizer(model.named_parameters(), {});
+    TrainerOptions options;
+    options.epochs = epochs;
+    options.loss.type = Loss::Type::kMeanSquaredError;
+    options.run_dir = folder;
+    const Dataset zeros{Tensor::full({4, 3}, 1.0), Tensor::zeros({4, 2}), 0};
+    Trainer trainer(model, optimizer, zeros, zeros,
+                    {.batch_size = 2, .normalization = {}, .augment = {}}, options, {this});
+    const std::filesystem::path last = folder / "last.safetensors";
+    if (std::filesystem::exists(last)) trainer.restore(load_checkpoint(last), "last");
+    const TrainResult result = trainer.run(false);
+    return result.best ? result.best->epoch : -1;
+  }
+
+ private:
+  Tensor weight_;
+  std::vector<double> values_;
+  std::int64_t final_form_from_;
+};
+
+float saved_weight(const std::filesystem::path& checkpoint) {
+  for (const NamedTensor& t : load_checkpoint(checkpoint).tensors) {
+    if (t.name == "weight") return t.tensor.span<float>()[0];
+  }
+  return NAN;
+}
+
+TEST(Trainer, TheBestEpochIsOneWhoseModelHasItsFinalForm) {
+  const std::vector<double> values{0.125, 0.25, 4, 1, 2};
+  const std::vector<std::pair<std::int64_t, std::int64_t>> expected{{0, 0}, {2, 3}, {4, 4}, {9, 4}};
+  for (const auto& [from, best] : expected) {
+    const testing::TemporaryFolder folder;
+    StaysFinite model;
+    SetsTheWeights callback(model, values, from);
+    EXPECT_EQ(callback.best_epoch(model, folder.path(), 5), best) << from;
+    EXPECT_EQ(saved_weight(folder / "best.safetensors"), values[static_cast<std::size_t>(best)]);
+  }
+}
+
+// Checkpoints of runs that compared all epochs are continued too.
+TEST(Trainer, ForgetsABestEpochFromBeforeTheFinalForm) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  SetsTheWeights any(model, {0.5, 1}, 0);
+  EXPECT_EQ(any.best_epoch(model, folder.path(), 2), 0);
+  SetsTheWeights later(model, {0.5, 1, 2}, 3);
+  EXPECT_EQ(later.best_epoch(model, folder.path(), 3), 2);
+  EXPECT_EQ(saved_weight(folder / "best.safetensors"), 2);
+  SetsTheWeights longer(model, {0.5, 1, 2, 3, 4, 5}, 3);
+  EXPECT_EQ(longer.best_epoch(model, folder.path(), 6), 3);
+  EXPECT_EQ(saved_weight(folder / "best.safetensors"), 3);
+}
+
 }  // namespace
 }  // namespace steelyard

@@ -41,6 +41,18 @@ TEST(Schedule, SwitchesFollowTheEpochs) {
   }
 }
 
+TEST(Schedule, TheModelHasItsFinalFormOnceEverythingIsQuantizedWithTheFinalWidths) {
+  const auto model = prepared_model();
+  const auto from = [&](const QatSchedule& schedule) {
+    return ScheduleCallback(*model, schedule).final_form_from();
+  };
+  EXPECT_EQ(from({.freeze_observers = 4, .freeze_batch_norm = 5}), 0);
+  EXPECT_EQ(from({.fake_quant_from = 2}), 2);
+  EXPECT_EQ(from({.fake_quant_from = 2, .fake_quant_activations_from = 3}), 3);
+  EXPECT_EQ(from({.fake_quant_from = 2, .stages = {{.until = 1}, {.until = 4}}}), 4);
+  EXPECT_EQ(from({.fake_quant_from = 5, .stages = {{.until = 4}}}), 5);
+}
+
 TEST(Schedule, FreezesBatchNorms) {
   Sequential model(Sequential::NamedChildren{
       {"bn", std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = 2})}});
