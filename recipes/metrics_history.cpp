@@ -32,6 +32,8 @@ void add_line(MetricsHistory& history, const Json& line) {
     history.epochs.push_back(epoch);
   } else if (type == "test") {
     history.test = metrics_in(line);
+  } else if (type == "diverged") {
+    history.diverged = {step, line.at("what").get<std::string>()};
   } else {
     ++history.unreadable_lines;
   }

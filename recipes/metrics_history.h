@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "framework/evaluate.h"
@@ -23,10 +24,16 @@ struct EpochMetrics {
   std::optional<Metrics> validation = {};
 };
 
+struct Divergence {
+  std::int64_t step = 0;  // steps done
+  std::string what;
+};
+
 struct MetricsHistory {
   std::vector<StepMetrics> steps;
   std::vector<EpochMetrics> epochs;
   std::optional<Metrics> test;
+  std::optional<Divergence> diverged;
   std::int64_t unreadable_lines = 0;  // a crash may cut the last one short
 };
 

@@ -36,16 +36,21 @@ std::vector<std::string> whole_lines(const std::string& text) {
   return lines;
 }
 
+// Throws Json::exception for what is not written here.
 bool belongs_to(const Json& line, std::int64_t step, std::int64_t epochs) {
-  const std::string type = line.is_object() ? line.value("type", "") : "";
-  return (type == "step" && line.value("step", step + 1) <= step) ||
-         (type == "epoch" && line.value("epoch", epochs + 1) <= epochs);
+  const auto type = line.at("type").get<std::string>();
+  return (type == "step" && line.at("step").get<std::int64_t>() <= step) ||
+         (type == "epoch" && line.at("epoch").get<std::int64_t>() <= epochs);
 }
 
+// Throws Json::exception likewise.
 std::string event_of(const Json& line) {
   ScalarEvent event{.wall_time = now(), .step = line.at("step").get<std::int64_t>(), .values = {}};
   const auto add = [&](const char* tag, const Json& table, const char* key) {
-    if (table.contains(key)) event.values.emplace_back(tag, table.at(key).get<float>());
+    event.values.emplace_back(tag, table.at(key).get<float>());
+  };
+  const auto add_if_any = [&](const char* tag, const Json& table, const char* key) {
+    if (table.contains(key)) add(tag, table, key);
   };
   const std::string type = line.at("type").get<std::string>();
   if (type == "step") {
@@ -53,14 +58,15 @@ std::string event_of(const Json& line) {
     add("train/lr", line, "lr");
   } else if (type == "epoch") {
     add("train/epoch_loss", line, "train_loss");
-    const Json validation = line.value("validation", Json::object());
-    add("validation/loss", validation, "loss");
-    add("validation/top1", validation, "top1");
-    add("weights/oscillating_percent", line, "oscillating_weights_percent");
-    add("weights/frozen_percent", line, "frozen_weights_percent");
-  } else {
+    if (line.contains("validation")) {
+      add("validation/loss", line.at("validation"), "loss");
+      add_if_any("validation/top1", line.at("validation"), "top1");
+    }
+    add_if_any("weights/oscillating_percent", line, "oscillating_weights_percent");
+    add_if_any("weights/frozen_percent", line, "frozen_weights_percent");
+  } else if (type == "test") {
     add("test/loss", line, "loss");
-    add("test/top1", line, "top1");
+    add_if_any("test/top1", line, "top1");
   }
   return scalar_record(event);
 }
@@ -89,6 +95,7 @@ void MetricsLog::Log::append(const std::string& text) {
 void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem::path& events,
                       std::int64_t step, std::int64_t epochs) {
   begin_ = Clock::now();
+  step_ = step;
   const std::string old_events = events.empty() ? "" : contents_of(events);
   const std::vector<std::string_view> records = whole_records(old_events);
   std::string kept_lines;
@@ -96,17 +103,23 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
   std::size_t number = 0;
   for (const std::string& text : whole_lines(contents_of(lines))) {
     ++number;
-    const Json json = Json::parse(text, nullptr, false);
-    if (!belongs_to(json, step, epochs)) continue;
-    kept_lines += text + "\n";
-    kept_events += number < records.size() ? std::string(records[number]) : event_of(json);
-    earlier_seconds_ = json.value("seconds", earlier_seconds_);
+    try {
+      const Json json = Json::parse(text);
+      if (!belongs_to(json, step, epochs)) continue;
+      const std::string event = event_of(json);
+      earlier_seconds_ = json.value("seconds", earlier_seconds_);
+      kept_lines += text + "\n";
+      kept_events += number < records.size() ? std::string(records[number]) : event;
+    } catch (const Json::exception&) {
+      continue;
+    }
   }
   lines_.replace(lines, kept_lines);
   if (!events.empty()) events_.replace(events, kept_events);
 }
 
 void MetricsLog::on_step_end(const StepReport& report) {
+  step_ = report.step;
   if (report.step % kStepsPerLine != 0) return;
   line({{"type", "step"},
         {"step", report.step},
@@ -131,6 +144,10 @@ void MetricsLog::final_test(std::int64_t step, const Metrics& metrics) {
   json.update(to_json(metrics));
   json["seconds"] = seconds();
   line(json);
+}
+
+void MetricsLog::diverged(const std::string& what) {
+  line({{"type", "diverged"}, {"step", step_}, {"what", what}, {"seconds", seconds()}});
 }
 
 double MetricsLog::seconds() const {

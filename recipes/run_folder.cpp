@@ -11,6 +11,7 @@
 #include "framework/error.h"
 #include "framework/files.h"
 #include "framework/sha256.h"
+#include "recipes/derived_recipe.h"
 #include "recipes/metrics_log.h"
 
 namespace steelyard {
@@ -74,10 +75,9 @@ void write_summary(const RunRequest& request, const Json& json) {
 }
 
 // A run may go on on another device.
-std::string without_device(std::string recipe) {
-  const std::size_t begin = recipe.find("\ndevice:");
-  if (begin == std::string::npos) return recipe;
-  return recipe.erase(begin, recipe.find('\n', begin + 1) - begin);
+YamlNode without_device(YamlNode recipe) {
+  remove_entry(recipe, "device");
+  return recipe;
 }
 
 Metrics tested(Experiment& experiment, std::int64_t step) {
@@ -87,6 +87,17 @@ Metrics tested(Experiment& experiment, std::int64_t step) {
                            std::to_string(metrics.loss));
   }
   return metrics;
+}
+
+// Runs `f`, and writes down a divergence that ends it.
+template <typename F>
+auto with_divergence_logged(MetricsLog& log, const F& f) {
+  try {
+    return f();
+  } catch (const TrainingDiverged& error) {
+    log.diverged(error.what());
+    throw;
+  }
 }
 
 // Whether a run that lost its last checkpoint has something that only its owner may remove.
@@ -124,14 +135,15 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
   if (error) throw InputError(printable(request.folder.string()) + ": " + error.message());
   RunLock lock(request.folder);
   const std::filesystem::path recipe_path = request.folder / kRecipe;
-  const std::string resolved = resolved_yaml(experiment.recipe());
   if (has_checkpoint(request.folder)) {
     if (!request.resume) {
       throw InputError(
           request.folder.string() +
           ": holds a run already: train continues it with --resume, or pass another --run-dir");
     }
-    if (without_device(read_file(recipe_path, kMaxRecipeBytes)) != without_device(resolved)) {
+    const YamlNode of_run =
+        parse_yaml(read_file(recipe_path, kMaxRecipeBytes), recipe_path.string());
+    if (!(without_device(of_run) == without_device(experiment.recipe().resolved))) {
       throw InputError(recipe_path.string() +
                        ": differs from the recipe given: resume with the recipe of the run");
     }
@@ -147,7 +159,7 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
     if (error) throw InputError((request.folder / stale).string() + ": " + error.message());
   }
   if (experiment.plan()) write_text(request.folder / kPlan, qat::to_string(*experiment.plan()));
-  write_text(recipe_path, resolved);
+  write_text(recipe_path, resolved_yaml(experiment.recipe()));
   return lock;
 }
 
@@ -174,45 +186,53 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
   Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
                   experiment.loader_options(), options, callbacks);
-  if (has_checkpoint(request.folder)) {
-    trainer.restore(load_checkpoint(last), last.string());
-  } else if (const auto& calibration = experiment.recipe().calibrate) {
-    experiment.calibrate(calibration->batches);
+  const bool resumed = has_checkpoint(request.folder);
+  if (resumed) trainer.restore(load_checkpoint(last), last.string());
+  // Of a calibration, or of the epochs that an older checkpoint repeats.
+  if (trainer.epochs_done() < options.epochs) {
+    std::filesystem::remove(request.folder / kSummary);
   }
   open_log(log, request, experiment, trainer.step(), trainer.epochs_done());
-  const TrainResult result = trainer.run(stop);
-  if (result.interrupted) return {.interrupted = true, .final = {}};
+  return with_divergence_logged(log, [&]() -> RunSummary {
+    if (const auto& calibration = experiment.recipe().calibrate; calibration && !resumed) {
+      experiment.calibrate(calibration->batches);
+    }
+    const TrainResult result = trainer.run(stop);
+    if (result.interrupted) return {.interrupted = true, .final = {}};
 
-  const Metrics final = tested(experiment, result.step);
-  log.final_test(result.step, final);
-  write_summary(request, summary(request, experiment, result, final, log.seconds()));
-  experiment.move_to_cpu();
-  return {.interrupted = false, .final = final};
+    const Metrics final = tested(experiment, result.step);
+    log.final_test(result.step, final);
+    write_summary(request, summary(request, experiment, result, final, log.seconds()));
+    experiment.move_to_cpu();
+    return {.interrupted = false, .final = final};
+  });
 }
 
 Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::int64_t batches) {
   MetricsLog log;
   open_log(log, request, experiment, 0, 0);
   experiment.move_to(resolve_device(experiment.recipe().device));
-  experiment.calibrate(batches);
-  const auto optimizer = experiment.make_optimizer();
-  const auto oscillations = experiment.make_oscillations();
-  TrainerOptions options = experiment.trainer_options();
-  options.run_dir = request.folder;
-  std::vector<TrainerCallback*> callbacks;
-  if (oscillations) callbacks.push_back(oscillations.get());
-  Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
-                  experiment.loader_options(), options, callbacks);
-  const std::atomic<bool> stop = true;  // before the first step: only saves
-  const TrainResult result = trainer.run(stop);
-  const Metrics final = tested(experiment, 0);
-  log.final_test(0, final);
-  Json json = summary(request, experiment, result, final, log.seconds());
-  json["epochs"] = 0;
-  json["calibration_batches"] = batches;
-  write_summary(request, json);
-  experiment.move_to_cpu();
-  return final;
+  return with_divergence_logged(log, [&] {
+    experiment.calibrate(batches);
+    const auto optimizer = experiment.make_optimizer();
+    const auto oscillations = experiment.make_oscillations();
+    TrainerOptions options = experiment.trainer_options();
+    options.run_dir = request.folder;
+    std::vector<TrainerCallback*> callbacks;
+    if (oscillations) callbacks.push_back(oscillations.get());
+    Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
+                    experiment.loader_options(), options, callbacks);
+    const std::atomic<bool> stop = true;  // before the first step: only saves
+    const TrainResult result = trainer.run(stop);
+    const Metrics final = tested(experiment, 0);
+    log.final_test(0, final);
+    Json json = summary(request, experiment, result, final, log.seconds());
+    json["epochs"] = 0;
+    json["calibration_batches"] = batches;
+    write_summary(request, json);
+    experiment.move_to_cpu();
+    return final;
+  });
 }
 
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry) {

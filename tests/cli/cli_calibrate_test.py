@@ -2,9 +2,11 @@
 import json
 import os
 import re
+import struct
 import unittest
 
-from cli_test import LAYERS, QUANTIZE, SGD, Case
+from cli_helpers_test import tensors_of
+from cli_test import LAYERS, QUANTIZE, SGD, Case, write_safetensors
 
 FLOAT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")
 INIT = "init: {checkpoint: float/last.safetensors}\n"
@@ -62,6 +64,44 @@ class Calibrate(Case):
         self.succeed("train", recipe, "--run-dir", "whole")
         self.assertEqual(self.sha("calibrated", "last.safetensors"), self.sha("whole", "last.safetensors"))
         self.assertEqual(self.summary("calibrated")["epochs"], 2)
+
+    def test_a_run_that_goes_on_is_not_finished(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3}\n")
+        more = ["--set", "train.optimizer.lr=1000000", "--set", "train.epochs=3"]
+        self.succeed("calibrate", recipe, "--run-dir", "run", *more)
+        with open(self.path("run", "summary.json")) as file:
+            of_calibration = file.read()
+        self.succeed("report", "run", "--out", "page.html")
+        self.assertIn("finished without training", self.read("page.html"))
+        self.fail_with(1, "non-finite", arguments=["train", recipe, "--run-dir", "run", "--resume", *more])
+        self.assertFalse(os.path.exists(self.path("run", "summary.json")))
+        last = json.loads(self.read("run", "metrics.jsonl").splitlines()[-1])
+        self.assertEqual(last["type"], "diverged")
+        self.assertRegex(last["what"], r"^step \d+: .*non-finite")
+        self.succeed("report", "run", "--out", "page.html")
+        self.assertRegex(self.read("page.html"), r"diverged, \d of 3 epochs logged: step \d+: ")
+        # A calibration's summary that an older version left is no sign of a finished training.
+        with open(self.path("run", "summary.json"), "w") as file:
+            file.write(of_calibration)
+        with open(self.path("run", "metrics.jsonl"), "w") as file:
+            file.write('{"type": "step", "step": 10, "epoch": 2, "loss": 1, "lr": 1}\n')
+        printed = self.succeed("report", "run", "--out", "page.html")
+        self.assertIn("run/summary.json: is of a run of 0 epochs, the recipe has 3", printed)
+        self.assertIn("interrupted or running", self.read("page.html"))
+
+    def read(self, *parts):
+        with open(self.path(*parts), encoding="utf-8") as file:
+            return file.read()
+
+    def test_a_divergence_while_calibrating_is_logged(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3}\n")
+        name = self.path("float", "last.safetensors")
+        tensors = {key: (kind, shape, struct.pack("<f", float("nan")) * (len(raw) // 4) if key == "fc.bias" else raw)
+                   for key, (kind, shape, raw) in tensors_of(name).items() if "/" not in key}
+        write_safetensors(name, tensors)
+        for verb in ("calibrate", "train"):
+            self.fail_with(1, "non-finite", arguments=[verb, recipe, "--run-dir", verb])
+            self.assertEqual([line["type"] for line in self.metrics(verb)], ["diverged"])
 
     def test_resumes_to_the_same_bits(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3, freeze: true}\n")

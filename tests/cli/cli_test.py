@@ -436,6 +436,8 @@ class Divergence(Case):
                 if os.path.exists(path):
                     self.succeed("inspect", path)
             self.assertFalse(os.path.exists(self.path(name + "-bad", "summary.json")), result.stderr)
+            last = self.metrics(name + "-bad")[-1]
+            self.assertEqual((last["type"], "failed: " + last["what"] + "\n"), ("diverged", result.stderr))
             self.assertEqual(self.sha(name, "last.safetensors"), before)
 
 

@@ -125,6 +125,13 @@ class Events(Case):
             kept = sum(event[0] == before[0] for event, before in zip(events, whole))
             self.assertEqual(kept, sum(at < step or at == step and "train/loss" in values for _, at, values in whole))
 
+    def test_a_divergence_is_an_event_without_values(self):
+        self.fail_with(1, "non-finite", arguments=[
+            "train", self.recipe(LAYERS + SGD), "--run-dir", "run", *self.more, "--set", "train.optimizer.lr=1000000"])
+        lines, events = self.metrics("run"), read_events(self.path("run", EVENTS))
+        self.assertEqual(lines[-1]["type"], "diverged")
+        self.assertEqual((len(events), events[-1][1:]), (len(lines), (lines[-1]["step"], {})))
+
     def test_lost_events_come_back_from_the_lines(self):
         recipe = self.recipe(LAYERS + SGD)
         self.train(recipe, "run", *self.more)
