@@ -1,5 +1,7 @@
 #include "export/graph_file.h"
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -207,9 +209,7 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   return graph;
 }
 
-}  // namespace
-
-void save_graph(const std::filesystem::path& path, const Graph& graph) {
+Checkpoint contents_of(const Graph& graph) {
   validate(graph);
   Json json{{"name", graph.name},
             {"input", graph.input},
@@ -235,7 +235,35 @@ void save_graph(const std::filesystem::path& path, const Graph& graph) {
     }
   }
   file.metadata = {{kKindKey, kKind}, {kVersionKey, kVersion}, {kGraphKey, json.dump()}};
-  save_checkpoint(path, file);
+  return file;
+}
+
+bool same_values(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+  return a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+}  // namespace
+
+void save_graph(const std::filesystem::path& path, const Graph& graph) {
+  save_checkpoint(path, contents_of(graph));
+}
+
+bool holds_graph(const std::filesystem::path& path, const Graph& graph) {
+  const Checkpoint file = load_checkpoint(path);
+  const Checkpoint expected = contents_of(graph);
+  // The file has checksums beside these.
+  for (const auto& [key, text] : expected.metadata) {
+    const auto found = file.metadata.find(key);
+    if (found == file.metadata.end() || found->second != text) return false;
+  }
+  TensorsByName tensors;
+  for (const NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, tensor.tensor);
+  return tensors.size() == expected.tensors.size() &&
+         std::all_of(expected.tensors.begin(), expected.tensors.end(), [&](const NamedTensor& t) {
+           const auto found = tensors.find(t.name);
+           return found != tensors.end() && same_values(found->second, t.tensor);
+         });
 }
 
 Graph load_graph(const std::filesystem::path& path) {

@@ -62,10 +62,41 @@ ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
   return result;
 }
 
+// What the page needs of summary.json.
+struct Summary {
+  std::int64_t epochs = 0;  // 0: of a calibration
+  double seconds = 0;
+  std::optional<std::int64_t> best_epoch;
+};
+
+Summary summary_in(const std::filesystem::path& path) {
+  const std::string text = read_file(path, kMaxSummaryBytes);
+  try {
+    const auto json = nlohmann::json::parse(text);
+    Summary summary{.epochs = json.at("epochs").get<std::int64_t>(),
+                    .seconds = json.at("seconds").get<double>(),
+                    .best_epoch = {}};
+    const auto& best = json.at("best");
+    if (!best.is_null()) summary.best_epoch = best.at("epoch").get<std::int64_t>();
+    return summary;
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(path.string() + ": is not what a run writes: " + error.what());
+  }
+}
+
 bool is_layer(const Module* module) {
   return dynamic_cast<const qat::QuantizedLayer*>(module) != nullptr ||
          dynamic_cast<const Linear*>(module) != nullptr ||
          dynamic_cast<const Conv2d*>(module) != nullptr;
+}
+
+// What a checkpoint of a quantized run is called: its schedule may begin later.
+std::string how_quantized(Module& model) {
+  const auto quantizers = qat::named_quantizers(model);
+  const auto on = std::count_if(quantizers.begin(), quantizers.end(),
+                                [](auto& entry) { return entry.quantizer->quantizing(); });
+  if (on == 0) return "not quantized yet, ";
+  return on < std::ssize(quantizers) ? "partly quantized, " : "quantized in training, ";
 }
 
 class Reporter {
@@ -118,11 +149,15 @@ class Reporter {
 
   void read_summary() {
     attempt("summary of a finished run", [&] {
-      const auto json =
-          nlohmann::json::parse(read_file(folder_ / "summary.json", kMaxSummaryBytes));
-      finished_ = true;
-      seconds_ = json.at("seconds").get<double>();
-      if (!json.at("best").is_null()) best_epoch_ = json.at("best").at("epoch").get<std::int64_t>();
+      const std::filesystem::path path = folder_ / "summary.json";
+      const Summary summary = summary_in(path);
+      const bool trained =
+          report_.history && (!report_.history->steps.empty() || !report_.history->epochs.empty());
+      if (summary.epochs != recipe_.train.epochs && (summary.epochs != 0 || trained)) {
+        throw InputError(path.string() + ": is of a run of " + std::to_string(summary.epochs) +
+                         " epochs, the recipe has " + std::to_string(recipe_.train.epochs));
+      }
+      summary_ = summary;
     });
   }
 
@@ -130,16 +165,21 @@ class Reporter {
     report_.facts.emplace_back(name, std::move(value));
   }
 
+  std::string state() const {
+    const auto& history = report_.history;
+    const std::int64_t done =
+        history && !history->epochs.empty() ? history->epochs.back().epoch : 0;
+    const std::string logged = fmt::format("{} of {} epochs logged", done, recipe_.train.epochs);
+    if (history && history->diverged) return "diverged, " + logged + ": " + history->diverged->what;
+    if (!summary_) return "interrupted or running, " + logged;
+    if (summary_->epochs == 0) return "finished without training";
+    return fmt::format("finished, {} of {} epochs", summary_->epochs, recipe_.train.epochs);
+  }
+
   void add_facts() {
-    const std::int64_t done = report_.history && !report_.history->epochs.empty()
-                                  ? report_.history->epochs.back().epoch
-                                  : 0;
-    const std::string of = fmt::format("{} of {} epochs", done, recipe_.train.epochs);
-    fact("state", finished_
-                      ? done == 0 ? std::string("finished without training") : "finished, " + of
-                      : "interrupted or running, " + of + " logged");
-    if (seconds_) fact("training time", fmt::format("{:.0f} s", *seconds_));
-    if (best_epoch_) fact("best epoch", std::to_string(*best_epoch_));
+    fact("state", state());
+    if (summary_) fact("training time", fmt::format("{:.0f} s", summary_->seconds));
+    if (summary_ && summary_->best_epoch) fact("best epoch", std::to_string(*summary_->best_epoch));
     fact("seed", std::to_string(recipe_.seed));
     fact("data", recipe_.data.dataset);
     fact("model", recipe_.model.type.empty() ? "layers" : recipe_.model.type);
@@ -295,18 +335,27 @@ class Reporter {
     attempt("accuracy in training's arithmetic", [&] {
       require_quantizers_ready(experiment);
       report_.accuracies.push_back(
-          {"quantized in training, " + checkpoint, evaluated(experiment.model())});
+          {how_quantized(experiment.model()) + checkpoint, evaluated(experiment.model())});
     });
     attempt("accuracy of the integer model", [&] {
-      const std::filesystem::path path = export_path(folder_ / "export", "safetensors");
-      const bool exported = std::filesystem::exists(path);
-      deploy::Graph graph = exported ? deploy::load_graph(path) : deployed_graph(experiment);
+      deploy::Graph graph = deployed_graph(experiment);
       integer_bytes_ = deploy::parameter_bytes(graph);
+      const bool exported = is_exported(graph, checkpoint);
       Deployed deployed(std::move(graph));
       report_.accuracies.push_back(
           {exported ? "integer, export/model.safetensors" : "integer, as export would write it",
            evaluated(deployed)});
     });
+  }
+
+  // Whether the run's export is this graph; that it is another one is worth a line.
+  bool is_exported(const deploy::Graph& graph, const std::string& checkpoint) {
+    const std::filesystem::path path = export_path(folder_ / "export", "safetensors");
+    return std::filesystem::exists(path) && attempt("the exported model", [&] {
+             if (deploy::holds_graph(path, graph)) return;
+             throw InputError(path.string() + ": is not the export of " + checkpoint +
+                              ", whose integer model is shown instead");
+           });
   }
 
   // Of the weights of linear layers and convolutions.
@@ -333,9 +382,7 @@ class Reporter {
   ReportOptions options_;
   Recipe recipe_;
   LoadedRun loaded_;
-  bool finished_ = false;
-  std::optional<double> seconds_;
-  std::optional<std::int64_t> best_epoch_;
+  std::optional<Summary> summary_;
   std::optional<std::int64_t> integer_bytes_;
   RunReport report_;
 };

@@ -190,12 +190,53 @@ class Report(WithRuns):
         self.assertIn("missing: weights, activations and accuracy: ", printed)
         self.assertIn("Loss", page.words())
 
+    def test_a_damaged_summary_is_no_finished_run(self):
+        good = {"epochs": 2, "seconds": 1, "best": None}
+        for damaged in ("{}", "[1]", "nonsense", json.dumps({**good, "best": {"epoch": "x"}}),
+                        json.dumps({**good, "epochs": None}), json.dumps({**good, "seconds": "1"})):
+            with open(self.path("float", "summary.json"), "w") as file:
+                file.write(damaged)
+            page, printed = self.page("float")
+            self.assertIn("missing: summary of a finished run: float/summary.json: is not what a run writes: ", printed)
+            self.assertIn("interrupted or running, 2 of 2 epochs logged", page.words())
+            self.assertNotIn("training time", page.words())
+        with open(self.path("float", "summary.json"), "w") as file:
+            file.write(json.dumps({**good, "epochs": 7}))
+        _, printed = self.page("float")
+        self.assertIn("float/summary.json: is of a run of 7 epochs, the recipe has 2", printed)
+
+    def test_the_export_of_another_checkpoint(self):
+        run = self.quantized("run", "train.checkpoint_every_steps=3", "train.keep_step_checkpoints=true",
+                             "export.formats=[safetensors]", "train.ema={decay: 0.9}")
+        page, printed = self.page(run)
+        self.assertNotIn("missing", printed)
+        self.row(page, "integer, export/model.safetensors")
+        shown = ["--checkpoint", os.path.join(run, "step-3.safetensors")]
+        page, printed = self.page(run, *shown)
+        self.assertIn("missing: the exported model: run/export/model.safetensors: is not the export of step-3.safetensors", printed)
+        self.assertIn("is not the export of step-3.safetensors", page.words())
+        integer = self.row(page, "integer, as export would write it")
+        self.succeed("export", run, "--format", "safetensors", *shown)
+        page, printed = self.page(run, *shown)
+        self.assertNotIn("missing", printed)
+        self.assertEqual(self.row(page, "integer, export/model.safetensors")[1:], integer[1:])
+        with open(self.path(run, "export", "model.safetensors"), "r+b") as file:
+            file.truncate(1000)
+        page, printed = self.page(run, *shown)
+        self.assertIn("missing: the exported model: run/export/model.safetensors: ", printed)
+        self.assertEqual(self.row(page, "integer, as export would write it")[1:], integer[1:])
+
     def test_quantizers_that_are_off(self):
         run = self.quantized("late", "schedule.observe.from=1", "schedule.fake_quant.from=1", "train.epochs=2",
                              "train.checkpoint_every_steps=3", "train.keep_step_checkpoints=true")
         page, printed = self.page(run, "--checkpoint", os.path.join(run, "step-3.safetensors"))
         self.assertIn("missing: accuracy of the integer model: export: the quantizer", printed)
         self.assertEqual(self.row(page, "conv")[3], "float")
+        self.row(page, "not quantized yet, step-3.safetensors")
+        run = self.quantized("partly", "schedule.fake_quant.activations_from=1", "train.checkpoint_every_steps=3",
+                             "train.keep_step_checkpoints=true")
+        page, printed = self.page(run, "--checkpoint", os.path.join(run, "step-3.safetensors"))
+        self.row(page, "partly quantized, step-3.safetensors")
 
     def test_faults(self):
         self.fail_with(2, "nowhere/recipe.yaml", arguments=["report", "nowhere"])

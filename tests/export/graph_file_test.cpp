@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "export/interpreter.h"
 #include "framework/checkpoint.h"
 #include "framework/error.h"
@@ -48,6 +51,31 @@ TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
     EXPECT_TRUE(
         testing::all_close(Interpreter(loaded).run(inputs), Interpreter(graph).run(inputs), 0, 0));
   }
+}
+
+TEST(GraphFile, KnowsWhetherItHoldsAGraph) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  const Graph graph = graph_of(4);
+  save_graph(path, graph);
+  EXPECT_TRUE(holds_graph(path, graph_of(4)));
+  EXPECT_FALSE(holds_graph(path, graph_of(3)));
+  const auto changed = [&](const std::function<void(Graph&)>& change) {
+    Graph other = graph_of(4);
+    change(other);
+    return !holds_graph(path, other);
+  };
+  const auto with_weights = [](Graph& g) -> Weights& {
+    return *std::find_if(g.nodes.begin(), g.nodes.end(), [](const Node& node) {
+              return node.weights && node.weights->integer() && node.weights->bias.defined();
+            })->weights;
+  };
+  EXPECT_TRUE(changed([&](Graph& g) { with_weights(g).weight.data<std::int8_t>()[0] ^= 1; }));
+  EXPECT_TRUE(changed([&](Graph& g) { with_weights(g).scales[0] *= 1.0000002F; }));
+  EXPECT_TRUE(changed([&](Graph& g) { with_weights(g).bias.data<std::int32_t>()[0] += 1; }));
+  EXPECT_TRUE(changed([](Graph& g) { g.values[1].quantization->zero_point += 1; }));
+  EXPECT_TRUE(changed([](Graph& g) { g.name = "other"; }));
+  EXPECT_THROW(holds_graph(folder.path() / "none", graph), InputError);
 }
 
 TEST(GraphFile, KeepsGroupsOfWeights) {
