@@ -37,6 +37,13 @@ YamlNode scalar(const YamlNode& from, std::string text) {
   return {.kind = YamlNode::Kind::kScalar, .text = std::move(text), .place = from.place};
 }
 
+// A text stays one for other readers of YAML, whatever it looks like.
+YamlNode text_scalar(const YamlNode& from) {
+  YamlNode node = scalar(from, from.text);
+  node.quoted = true;
+  return node;
+}
+
 YamlNode resolve_integer(const YamlNode& node, const RecipeOption& option) {
   require_scalar(node, option, false);
   const std::optional<std::int64_t> value = parse_integer(node.text);
@@ -62,7 +69,7 @@ YamlNode resolve_choice(const YamlNode& node, const RecipeOption& option) {
   if (std::find(option.choices.begin(), option.choices.end(), node.text) == option.choices.end()) {
     fail_value(node, option, did_you_mean(node.text, option.choices));
   }
-  return scalar(node, node.text);
+  return text_scalar(node);
 }
 
 // Whether the POSIX extended regular expression matches all of `text`. (std::regex does not compile
@@ -84,7 +91,7 @@ YamlNode resolve_string(const YamlNode& node, const RecipeOption& option) {
       (node.text.size() > kLongestPatternString || !matches(node.text, option.pattern))) {
     fail_value(node, option);
   }
-  return scalar(node, node.text);
+  return text_scalar(node);
 }
 
 YamlNode resolve_pair(const YamlNode& node, const RecipeOption& option) {
@@ -209,7 +216,7 @@ YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const s
       return resolve_boolean(node, option);
     case OptionKind::kChoice:
       // A discriminator's choices are its table's cases, checked when the case was chosen.
-      return option.choices.empty() ? scalar(node, node.text) : resolve_choice(node, option);
+      return option.choices.empty() ? text_scalar(node) : resolve_choice(node, option);
     case OptionKind::kPair:
       return resolve_pair(node, option);
     case OptionKind::kList:

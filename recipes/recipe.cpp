@@ -277,7 +277,7 @@ void require_known_ranges(const Recipe& recipe) {
   }
 }
 
-// A stage that widens no quantizer would be ignored silently.
+// A stage that widens no quantizer, or none that is on, would be ignored silently.
 void require_wider_stages(const Recipe& recipe) {
   if (recipe.schedule.bits.empty()) return;
   const YamlNode& stages = *recipe.resolved.find("schedule")->find("bits");
@@ -289,11 +289,24 @@ void require_wider_stages(const Recipe& recipe) {
       return group.*side && (group.*side)->num_bits < *bits;
     });
   };
+  const auto require_quantizing = [](const YamlNode& node, std::int64_t until, std::int64_t from,
+                                     const std::string& what) {
+    if (until > from) return;
+    fail_at(node.place, "schedule.bits: the stage is without effect: it ends at epoch " +
+                            std::to_string(until) + ", " + what + " are quantized from epoch " +
+                            std::to_string(from) + " on");
+  };
+  const std::int64_t weights_from = recipe.schedule.fake_quant_from;
+  const std::int64_t activations_from =
+      recipe.schedule.fake_quant_activations_from.value_or(weights_from);
   for (std::size_t i = 0; i < stages.items.size(); ++i) {
     const BitStageSpec& stage = recipe.schedule.bits[i];
+    const YamlNode& node = stages.items[i];
+    if (stage.weights) require_quantizing(node, stage.until, weights_from, "weights");
+    if (stage.activations) require_quantizing(node, stage.until, activations_from, "activations");
     if (!widens(stage.weights, &QuantizeGroupSpec::weights) ||
         !widens(stage.activations, &QuantizeGroupSpec::activations)) {
-      fail_at(stages.items[i].place,
+      fail_at(node.place,
               "schedule.bits: the stage is without effect: no quantizer has fewer bits");
     }
   }
@@ -333,7 +346,8 @@ void require_quantize(const YamlNode& document) {
   const YamlNode* schedule = document.find("schedule");
   if (!schedule) return;
   for (const YamlEntry& entry : schedule->entries) {
-    if (entry.key == "observe" || entry.key == "fake_quant" || entry.key == "freeze_observers") {
+    if (entry.key == "observe" || entry.key == "fake_quant" || entry.key == "bits" ||
+        entry.key == "freeze_observers") {
       fail_at(entry.place, "schedule." + entry.key + " needs 'quantize'");
     }
   }

@@ -207,8 +207,20 @@ bool is_plain_word(std::string_view text) {
   });
 }
 
-std::string scalar_yaml(const std::string& text) {
-  if (is_plain_word(text)) return text;
+// Whether a reader may take the text for a number, a boolean, a date or nothing: YAML 1.2's core
+// schema and the types of YAML 1.1 (https://yaml.org/type), which many still read, with a margin.
+bool may_be_no_text(std::string_view text) {
+  std::string word(text.substr(text.starts_with('+') || text.starts_with('-') ? 1 : 0));
+  const std::size_t digit = word.starts_with('.') ? 1 : 0;
+  if (digit < word.size() && word[digit] >= '0' && word[digit] <= '9') return true;
+  for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  constexpr std::string_view kWords[] = {"true", "false", "yes",  "no",   "on", "off",
+                                         "y",    "n",     ".inf", ".nan", "._"};
+  return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords);
+}
+
+std::string scalar_yaml(const std::string& text, bool is_text) {
+  if (is_plain_word(text) && !(is_text && may_be_no_text(text))) return text;
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string quoted = "\"";
   for (char c : text) {
@@ -235,7 +247,7 @@ bool fits_one_line(const YamlNode& node) {
 std::string one_line(const YamlNode& node) {
   if (node.kind == YamlNode::Kind::kTable) return "{}";
   if (node.kind == YamlNode::Kind::kNull) return "null";
-  if (node.kind == YamlNode::Kind::kScalar) return scalar_yaml(node.text);
+  if (node.kind == YamlNode::Kind::kScalar) return scalar_yaml(node.text, node.quoted);
   std::vector<std::string> items;
   for (const YamlNode& item : node.items) items.push_back(one_line(item));
   std::string line = "[";
@@ -258,7 +270,7 @@ void emit_value(const YamlNode& node, const std::string& indent, std::string& ou
 // Lines that all start with `indent`.
 void emit_block(const YamlNode& node, const std::string& indent, std::string& out) {
   for (const YamlEntry& entry : node.entries) {
-    out += indent + scalar_yaml(entry.key) + ":";
+    out += indent + scalar_yaml(entry.key, true) + ":";
     emit_value(entry.value, indent, out);
   }
   for (const YamlNode& item : node.items) {

@@ -29,7 +29,7 @@ struct YamlNode {
 
   Kind kind = Kind::kNull;
   std::string text = {};  // scalars
-  bool quoted = false;    // scalars: written in quotes, hence a string
+  bool quoted = false;    // scalars: written in quotes, or checked to be one: a string
   std::string place = {};
   std::vector<YamlNode> items = {};                    // lists
   std::vector<BasicYamlEntry<YamlNode>> entries = {};  // tables, in the order of the text
@@ -50,7 +50,8 @@ YamlNode parse_yaml(std::string_view text, const std::string& source);
 // Parses a value that stood in one place, such as a command-line argument.
 YamlNode parse_yaml_at(std::string_view text, const std::string& place);
 
-// The tree as YAML text: tables in block style, lists of scalars on one line.
+// The tree as YAML text: tables in block style, lists of scalars on one line. Quoted scalars keep
+// their quotes where another reader would not take them for strings without.
 std::string to_yaml(const YamlNode& node);
 
 // Throws InputError "place: message".

@@ -222,6 +222,15 @@ INSTANTIATE_TEST_SUITE_P(
                   "quantize:", "schedule: {bits: [{until: 1, weights: 2}]}\nquantize:",
                   "r.yaml:8:19: schedule.bits: the stage is without effect: no quantizer has fewer "
                   "bits"},
+        BadRecipe{"StageBeforeQuantization", "quantize:",
+                  "schedule: {fake_quant: {from: 2}, bits: [{until: 2, weights: 8}]}\nquantize:",
+                  "r.yaml:8:42: schedule.bits: the stage is without effect: it ends at epoch 2, "
+                  "weights are quantized from epoch 2 on"},
+        BadRecipe{"StageBeforeActivationsAreQuantized", "quantize:",
+                  "schedule: {fake_quant: {activations_from: 1}, bits: [{until: 1, weights: 8, "
+                  "activations: 8}]}\nquantize:",
+                  "r.yaml:8:54: schedule.bits: the stage is without effect: it ends at epoch 1, "
+                  "activations are quantized from epoch 1 on"},
         BadRecipe{"ActivationsBeforeWeights",
                   "quantize:", "schedule: {fake_quant: {from: 2, activations_from: 1}}\nquantize:",
                   "r.yaml:8:52: schedule.fake_quant expected an epoch from 2 to 2, got 1"},
@@ -258,7 +267,22 @@ TEST(Recipe, QuantizationSchedulesNeedQuantize) {
   const std::string text = kSmallRecipe;
   EXPECT_EQ(recipe_rejection(text + "schedule: {observe: {from: 0}}\n"),
             "r.yaml:8:12: schedule.observe needs 'quantize'");
+  EXPECT_EQ(recipe_rejection(text + "schedule: {bits: [{until: 1, weights: 8}]}\n"),
+            "r.yaml:8:12: schedule.bits needs 'quantize'");
   EXPECT_EQ(parsed(text + "schedule: {freeze_bn: {epoch: 2}}\n").schedule.freeze_bn, 2);
+}
+
+TEST(Recipe, TextsStayTextsForOtherReadersOfYaml) {
+  const Recipe r =
+      parsed(kQuantizedRecipe, {"name=1e3", "quantize.groups.0.targets=[0, true, conv]",
+                                "quantize.ignore=['0x10']", "train.cuda_graph=off"});
+  const std::string text = resolved_yaml(r);
+  for (const char* line : {"\nname: \"1e3\"\n", "targets: [\"0\", \"true\", conv]\n",
+                           "ignore: [\"0x10\"]\n", "cuda_graph: \"off\"\n", "version: 1\n",
+                           "num_bits: 4\n", "lr: 0.001\n", "symmetric: true\n", "type: cnn\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_EQ(parsed(text).resolved, r.resolved);
 }
 
 TEST(Recipe, BatchNormFoldingHasNamedModes) {

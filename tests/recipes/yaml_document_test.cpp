@@ -181,6 +181,31 @@ TEST(YamlDocument, EveryTruncationAndByteChangeEndsInATreeOrAnInputError) {
   }
 }
 
+// The examples of https://yaml.org/type (int, float, bool, null, timestamp) and of YAML 1.2's core
+// schema, as texts, and what no reader mistakes.
+TEST(YamlDocument, TextsThatLookLikeSomethingElseAreQuoted) {
+  const auto emitted = [](const std::string& text, bool quoted) {
+    return to_yaml({.kind = YamlNode::Kind::kScalar, .text = text, .quoted = quoted});
+  };
+  for (const std::string text :
+       {"685230", "+685_230",   "02472256",   "0x_0A_74_AE", "0b1010_0111", "0o14", "-17", "1e3",
+        "6.8523", "685.230_15", "-.inf",      ".NaN",        ".5",          "-.5",  "12.", "y",
+        "No",     "TRUE",       "false",      "on",          "Off",         "YES",  "n",   "~",
+        "null",   "",           "2002-12-14", "1:20",        "=",           "<<",   "-",   "...",
+        "Null",   "+1",         "1_000"}) {
+    EXPECT_EQ(emitted(text, true), "\"" + text + "\"\n");
+  }
+  for (const std::string text : {"conv1", "block.0.conv", "../data", "./x", "a-1", "north", "tf32",
+                                 "e3", "fc.weight", "nan", "-x", "+", "inf"}) {
+    EXPECT_EQ(emitted(text, true), text + "\n");
+  }
+  for (const std::string text : {"3", "-1.5e-05", "true"}) {
+    EXPECT_EQ(emitted(text, false), text + "\n");
+  }
+  const YamlNode table = parse_yaml("{\"on\": 1}", "r.yaml");
+  EXPECT_EQ(to_yaml(table), "\"on\": 1\n");
+}
+
 TEST(YamlDocument, EmittedTextParsesToTheSameTree) {
   const char* text =
       "a: [1, [2, 3], []]\nb: {}\nc:\n  - {d: \"x: y\", e: [{f: 1}]}\n  - \"null\"\n"
