@@ -25,6 +25,24 @@ TEST(SvgChart, EscapesText) {
               Not(::testing::ContainsRegex("<[txs]>")));
 }
 
+// 296 units from the axis to the edge, 7.5 for a letter: 39 letters.
+TEST(SvgChart, LongTitlesLoseTheirMiddle) {
+  const auto shown = [](const std::string& title) {
+    HistogramChart chart;
+    chart.title = title;
+    const std::string svg = histogram_chart(chart);
+    EXPECT_THAT(svg, HasSubstr("aria-label=\"" + title + "\""));
+    const std::size_t begin = svg.find('>', svg.find("class=\"title\"")) + 1;
+    return svg.substr(begin, svg.find('<', begin) - begin);
+  };
+  EXPECT_EQ(shown(std::string(39, 'a')), std::string(39, 'a'));
+  const std::string name = "head." + std::string(80, 'x') + ".tail";
+  EXPECT_EQ(shown(name + " weights"), "head." + std::string(14, 'x') + "…xxxxxx.tail weights");
+  EXPECT_EQ(shown(name + " activations"), "head." + std::string(14, 'x') + "…xx.tail activations");
+  EXPECT_EQ(shown("é漢" + std::string(80, 'x') + "字"),
+            "é漢" + std::string(16, 'x') + "…" + std::string(17, 'x') + "字");
+}
+
 TEST(SvgChart, TicksAreRound) {
   EXPECT_THAT(axis_ticks(0, 1, 4), ElementsAre(0, 0.5, 1));
   EXPECT_THAT(axis_ticks(-3, 17, 4), ElementsAre(0, 5, 10, 15));
@@ -113,6 +131,14 @@ TEST(MetricsHistory, ReadsBackWhatRunsWrite) {
   EXPECT_EQ(history.test->loss, 0.25);
   EXPECT_FALSE(history.test->top1);
   EXPECT_EQ(history.unreadable_lines, 5);
+  EXPECT_FALSE(history.diverged);
+  testing::write_bytes(folder / "d.jsonl",
+                       R"({"type":"diverged","step":7,"what":"step 8: loss is nan","seconds":1})"
+                       "\n");
+  const MetricsHistory diverged = read_metrics(folder / "d.jsonl");
+  EXPECT_EQ(diverged.diverged->step, 7);
+  EXPECT_EQ(diverged.diverged->what, "step 8: loss is nan");
+  EXPECT_EQ(diverged.unreadable_lines, 0);
   EXPECT_THROW(read_metrics(folder / "none"), InputError);
 }
 
