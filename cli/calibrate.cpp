@@ -44,6 +44,7 @@ ExitCode calibrate(const Options& options) {
                                                              : options.run_dir};
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
   experiment.require_trainable_on(device);
+  experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
   print_model(experiment);
   const auto& given = experiment.recipe().calibrate;

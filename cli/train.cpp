@@ -94,6 +94,7 @@ ExitCode train(const Options& options) {
   Experiment experiment(std::move(recipe), registries,
                         continues ? InitialWeights::kLater : InitialWeights::kRecipe);
   experiment.require_trainable_on(device);
+  if (!continues) experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
   experiment.load_teacher(registries);
   print_model(experiment);

@@ -25,7 +25,9 @@ ExitCode validate(const Options& options) {
   // Whether this machine has a GPU says nothing about the recipe.
   if (experiment.recipe().device == "cpu") experiment.require_trainable_on(Device{});
   require_exportable(experiment, registries);
+  experiment.require_norm_to_freeze();
   experiment.make_schedule();
+  experiment.make_oscillations();
   if (!options.print_resolved) fmt::print("{}: valid\n", options.recipe);
   return kDone;
 }

@@ -24,6 +24,7 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
   for (const NamedModule& entry : model.named_modules()) {
     auto* layer = dynamic_cast<QuantizedLayer*>(entry.module);
     if (layer == nullptr || layer->weight_quantizer() == nullptr) continue;
+    if (!layer->weight().requires_grad()) continue;
     if (layer->folds_norm()) {
       throw InputError("oscillations: " + entry.name +
                        " folds its batch norm in every step: expected bn_fold frozen or none");
@@ -36,7 +37,9 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
          Tensor::zeros(shape, DType::kF32, device), Tensor::zeros(shape, DType::kU8, device),
          Tensor::zeros({2}, DType::kI64)});
   }
-  if (weights_.empty()) throw InputError("oscillations: no layer has quantized weights");
+  if (weights_.empty()) {
+    throw InputError("oscillations: no layer that is trained has quantized weights");
+  }
 }
 
 void OscillationCallback::on_gradients(std::int64_t step, std::int64_t total_steps) {

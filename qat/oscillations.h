@@ -36,8 +36,9 @@ class OscillationCallback : public TrainerCallback {
   // Weights above this frequency count as oscillating in figures(); the paper's threshold.
   static constexpr float kOscillating = 0.005F;
 
-  // Throws InputError when no layer has quantized weights, or when one folds its batch norm in
-  // every step (its weight is not what is quantized).
+  // Follows the weights that require a gradient now. Throws InputError when none of them is
+  // quantized, or when the layer of one folds its batch norm in every step (its weight is not what
+  // is quantized).
   OscillationCallback(Module& model, const OscillationOptions& options);
 
   void on_gradients(std::int64_t step, std::int64_t total_steps) override;

@@ -176,7 +176,10 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
     fail_at(place("train", "only"),
             "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
   }
-  require_norms_to_reestimate();
+  if (recipe_.schedule.reestimate_bn) {
+    require_norm_left("reestimate_bn");
+    require_batches("schedule", "reestimate_bn", *recipe_.schedule.reestimate_bn);
+  }
   if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
 }
 
@@ -185,6 +188,10 @@ void Experiment::require_trainable_on(Device device) const {
   if (device.kind == Device::Kind::kCuda || precision == "float32") return;
   fail_at(place("train", "matmul_precision"),
           "train.matmul_precision: " + precision + " needs a CUDA device, this run is on the CPU");
+}
+
+void Experiment::require_norm_to_freeze() const {
+  if (recipe_.schedule.freeze_bn) require_norm_left("freeze_bn");
 }
 
 void Experiment::move_to(Device device) {
@@ -240,16 +247,12 @@ void Experiment::require_outputs_for_targets() const {
   }
 }
 
-// What measures nothing would be ignored silently.
-void Experiment::require_norms_to_reestimate() const {
-  const auto& batches = recipe_.schedule.reestimate_bn;
-  if (!batches) return;
-  if (qat::count_batch_norms(*model_) == 0) {
-    fail_at(place("schedule", "reestimate_bn"),
-            "schedule.reestimate_bn: the model has no batch norm left (quantize.bn_fold: frozen "
-            "drops those that it folds)");
-  }
-  require_batches("schedule", "reestimate_bn", *batches);
+// What freezes or measures nothing would be ignored silently.
+void Experiment::require_norm_left(std::string_view key) const {
+  if (qat::count_batch_norms(*model_) > 0) return;
+  fail_at(place("schedule", key), "schedule." + std::string(key) +
+                                      ": the model has no batch norm left (quantize.bn_fold: "
+                                      "frozen drops those that it folds)");
 }
 
 // An epoch has that many.

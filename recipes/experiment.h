@@ -50,6 +50,10 @@ class Experiment {
   // Throws InputError where the recipe asks for what the device does not do.
   void require_trainable_on(Device device) const;
 
+  // Throws InputError where schedule.freeze_bn finds no batch norm. For new runs: older ones, made
+  // before this was an error, are loaded and go on.
+  void require_norm_to_freeze() const;
+
   // Moves the model and the teacher, once it is loaded, to a device; they are built on the CPU.
   // Throws as require_trainable_on().
   void move_to(Device device);
@@ -65,7 +69,7 @@ class Experiment {
   // Null for a float run that freezes nothing.
   std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
   // What follows the codes of weights; null unless the recipe asks for it. Throws InputError when
-  // no layer has quantized weights.
+  // no layer that is trained has quantized weights.
   std::unique_ptr<TrainerCallback> make_oscillations();
   // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
   std::unique_ptr<TrainerCallback> make_reestimation();
@@ -85,7 +89,7 @@ class Experiment {
   void load_data(const Registries& registries);
   void build(const Registries& registries, InitialWeights weights);
   void require_outputs_for_targets() const;
-  void require_norms_to_reestimate() const;
+  void require_norm_left(std::string_view key) const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
   void require_trainable_last_batch(const Registries& registries);
   // The recipe's float model, with random weights.

@@ -1,6 +1,7 @@
 """What goes wrong around a run: numbers that are not finite, closed outputs, shared folders, odd paths."""
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -90,6 +91,20 @@ model:
         self.fail_with(2, "data.batch_size: 10 leaves 1 of 91", arguments=["validate", self.recipe(body + folding), *more])
         self.succeed("validate", self.recipe(LAYERS + SGD), *more)  # several pixels
 
+    def test_no_norm_to_freeze(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE + "schedule: {freeze_bn: {epoch: 4}}\n")
+        for verb in ("train", "validate"):
+            self.fail_with(2, "recipe.yaml:24:23: schedule.freeze_bn: the model has no batch norm left", arguments=[verb, recipe])
+        self.succeed("validate", recipe, "--set", "quantize.bn_fold=none")
+        # A run made before this was refused goes on.
+        self.train(recipe, "run", "--set", "schedule=null", "--set", "train.epochs=1")
+        saved = self.path("run", "recipe.yaml")
+        with open(saved) as file:
+            old = file.read()
+        with open(saved, "w") as file:
+            file.write(old.replace("schedule: {}", "schedule: {freeze_bn: {epoch: 0}}"))
+        self.assertIn("top-1", self.succeed("eval", "run"))
+
     def test_nothing_to_reestimate(self):
         recipe = self.recipe(LAYERS + SGD + QUANTIZE + "schedule: {reestimate_bn: {batches: 4}}\n")
         self.fail_with(2, "schedule.reestimate_bn: the model has no batch norm left", arguments=["validate", recipe])
@@ -135,6 +150,25 @@ class Folders(Case):
         self.fail_with(2, "holds the results of a run but no last.safetensors",
                        arguments=["train", recipe, "--run-dir", self.path("run"), "--set", "data.validation=0"])
         self.assertTrue(os.path.exists(self.path("run", "summary.json")))
+
+
+    def test_lines_that_no_run_writes_are_dropped_on_resume(self):
+        for name, more in (("plain", []), ("events", ["--set", "train.tensorboard=true"])):
+            more = [*more, "--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
+            recipe = self.recipe(LAYERS + SGD)
+            self.train(recipe, name, *more)
+            whole = self.metrics(name)
+            shutil.copy(self.path(name, "step-30.safetensors"), self.path(name, "last.safetensors"))
+            with open(self.path(name, "metrics.jsonl")) as file:
+                lines = file.read().splitlines()
+            lines[1:1] = ['{"type": 5}', '{"type": "step", "step": "x"}', '{"type": "step"}', "[1]", "3", "nonsense",
+                          '{"type": "epoch", "step": 1, "epoch": null}', '{"type": "step", "step": 1, "loss": "x"}',
+                          '{"type": "epoch", "step": 9, "epoch": 1, "validation": 3}',
+                          '{"type": "epoch", "step": 9, "epoch": 1, "seconds": "x"}']
+            with open(self.path(name, "metrics.jsonl"), "w") as file:
+                file.write("\n".join(lines) + "\n")
+            self.train(recipe, name, *more, "--resume")
+            self.assertEqual(self.metrics(name), whole)
 
 
 class Outputs(Case):

@@ -37,7 +37,8 @@ class Helpers(Case):
             self.train(recipe, run, *more, "--resume")
             self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{name} resumed from step {step}")
             self.assertEqual(self.metrics(run), self.metrics(name), f"{name} resumed from step {step}")
-            self.assertEqual(self.summary(run)["final"], self.summary(name)["final"])
+            for figures in ("final", "best"):
+                self.assertEqual(self.summary(run)[figures], self.summary(name)[figures])
         return recipe
 
     def rejected(self, body, *fragments, more=()):
@@ -162,6 +163,19 @@ class Stages(Helpers):
                     self.assertLess(abs(averaged / trained - 1), 0.3)
 
 
+    def test_the_best_epoch_is_one_with_the_final_widths(self):
+        for name, schedule in (("bits", "bits: [{until: 4, weights: 8}]"), ("late", "fake_quant: {from: 4}"),
+                               ("activations", "fake_quant: {from: 0, activations_from: 4}")):
+            body = (LAYERS + SGD.replace("lr: 0.02", "lr: 0.1") + QUANTIZE.replace("num_bits: 8", "num_bits: 2")
+                    + f"schedule: {{{schedule}}}\n")
+            self.resumes(name, body, steps=(18, 40))
+            self.assertGreater(self.summary(name)["best"]["epoch"], 4)
+            self.succeed("export", name, "--format", "safetensors", "--checkpoint", "best")
+            graph = self.succeed("inspect", "--graph", os.path.join(name, "export", "model.safetensors"))
+            self.assertIn("int2", graph)
+            self.assertNotIn("int8", graph)
+
+
 class Oscillations(Helpers):
     FREEZE = "  oscillations: {momentum: 0.1, damping: {end: 0.01}, freeze_threshold: {start: 0.2, end: 0.05}}\n"
 
@@ -202,7 +216,7 @@ class Oscillations(Helpers):
         self.rejected(self.body("  bn_fold: one_convolution\n" + self.FREEZE), "recipe.yaml:",
                       "oscillations needs bn_fold frozen or none, got one_convolution")
         only_activations = [f"--set=quantize.groups.0.weights=null"]
-        self.rejected(self.body(self.FREEZE), "recipe.yaml:", "oscillations: no layer has quantized weights", more=only_activations)
+        self.rejected(self.body(self.FREEZE), "recipe.yaml:", "oscillations: no layer that is trained has quantized weights", more=only_activations)
         out = self.succeed("train", self.recipe(self.body(self.FREEZE)), "--dry-run")
         self.assertRegex(out, r"oscillations +0\.0[12]\n")  # 1,168 weights, 11 bytes each
 
@@ -251,4 +265,8 @@ class Only(Helpers):
         self.rejected(self.body("ReLU"), "train.only: 'ReLU' names only modules without parameters")
         self.rejected(self.body("fc", QUANTIZE), "recipe.yaml:17:26: train.only with 'quantize' needs 'calibrate'")
         self.rejected(self.body("fc", "schedule: {reestimate_bn: {batches: 2}}\n"), "recipe.yaml:17:26: ", "schedule.reestimate_bn")
+        oscillations = QUANTIZE.replace("Linear, ", "") + "  oscillations: {}\ncalibrate: {batches: 2}\n"
+        unfitting = "recipe.yaml:24:17: oscillations: no layer that is trained has quantized weights"
+        self.rejected(self.body("fc", oscillations), unfitting)
+        self.fail_with(2, unfitting, arguments=["validate", self.path("recipe.yaml")])
         self.rejected(self.body("bn", QUANTIZE + "calibrate: {batches: 2}\n"), "recipe.yaml:17:26: train.only: nothing to train is left")

@@ -157,7 +157,31 @@ TEST(Oscillations, Errors) {
   Rng rng(1);
   Linear plain({4, 3}, rng);
   EXPECT_EQ(message_of<InputError>([&] { OscillationCallback(plain, {}); }),
-            "oscillations: no layer has quantized weights");
+            "oscillations: no layer that is trained has quantized weights");
+}
+
+// Percentages are of what training can move.
+TEST(Oscillations, CountTrainedWeightsOnly) {
+  Rng rng(1);
+  QuantizeConfig config;
+  config.groups.push_back({{"Linear"}, default_w8a8()});
+  const auto model = prepare(std::make_shared<Sequential>(Sequential::NamedChildren{
+                                 {"a", std::make_shared<Linear>(LinearOptions{4, 30}, rng)},
+                                 {"b", std::make_shared<Linear>(LinearOptions{30, 2}, rng)}}),
+                             config)
+                         .model;
+  for (NamedParameter& p : model->named_parameters()) {
+    p.variable.set_requires_grad(p.name.starts_with("b."));
+  }
+  OscillationCallback callback(*model, {});
+  for (const NamedBuffer& buffer : callback.named_state()) {
+    EXPECT_TRUE(buffer.name.starts_with("b.weight/")) << buffer.name;
+    if (buffer.name == "b.weight/frozen") buffer.tensor.fill(1);
+  }
+  EXPECT_EQ(callback.figures()[1].value, 100);
+  for (NamedParameter& p : model->named_parameters()) p.variable.set_requires_grad(false);
+  EXPECT_EQ(message_of<InputError>([&] { OscillationCallback(*model, {}); }),
+            "oscillations: no layer that is trained has quantized weights");
 }
 
 }  // namespace

@@ -50,7 +50,6 @@ struct TrainedRun {
         preset, {"data.batch_size=6", "data.validation=4", "train.optimizer.lr=0.001"}, all.models);
     recipe.train.epochs = 1;
     recipe.schedule.freeze_observers.reset();
-    recipe.schedule.freeze_bn.reset();
     recipe.schedule.bits.clear();
     experiment = std::make_unique<Experiment>(std::move(recipe), all, InitialWeights::kLater);
     experiment->move_to(device);
