@@ -74,10 +74,11 @@ void write_summary(const RunRequest& request, const Json& json) {
   write_text(request.folder / kSummary, json.dump(2) + "\n");
 }
 
-// A run may go on on another device.
-YamlNode without_device(YamlNode recipe) {
+// A recipe as it is compared: a run may go on on another device, and its file may be of a version
+// that wrote the same values otherwise.
+YamlNode comparable(YamlNode recipe, const std::string& source) {
   remove_entry(recipe, "device");
-  return recipe;
+  return parse_yaml(to_yaml(recipe), source);
 }
 
 Metrics tested(Experiment& experiment, std::int64_t step) {
@@ -141,9 +142,9 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
           request.folder.string() +
           ": holds a run already: train continues it with --resume, or pass another --run-dir");
     }
-    const YamlNode of_run =
-        parse_yaml(read_file(recipe_path, kMaxRecipeBytes), recipe_path.string());
-    if (!(without_device(of_run) == without_device(experiment.recipe().resolved))) {
+    const std::string source = recipe_path.string();
+    const YamlNode of_run = parse_yaml(read_file(recipe_path, kMaxRecipeBytes), source);
+    if (comparable(of_run, source) != comparable(experiment.recipe().resolved, source)) {
       throw InputError(recipe_path.string() +
                        ": differs from the recipe given: resume with the recipe of the run");
     }

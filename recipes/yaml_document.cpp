@@ -219,8 +219,19 @@ bool may_be_no_text(std::string_view text) {
   return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords);
 }
 
+// YAML 1.1 takes a number without a point for a text: 1e-08 becomes 1.0e-08.
+std::string with_point(const std::string& text) {
+  const std::size_t exponent = text.find_first_of("eE");
+  if (exponent == std::string::npos || text.find('.') != std::string::npos || !parse_number(text)) {
+    return text;
+  }
+  return text.substr(0, exponent) + ".0" + text.substr(exponent);
+}
+
 std::string scalar_yaml(const std::string& text, bool is_text) {
-  if (is_plain_word(text) && !(is_text && may_be_no_text(text))) return text;
+  if (is_plain_word(text) && !(is_text && may_be_no_text(text))) {
+    return is_text ? text : with_point(text);
+  }
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string quoted = "\"";
   for (char c : text) {

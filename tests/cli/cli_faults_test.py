@@ -7,7 +7,7 @@ import struct
 import subprocess
 import unittest
 
-from cli_test import Case, LAYERS, PROGRAM, QUANTIZE, SGD, write_safetensors
+from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD, write_safetensors
 
 
 def write_float_dataset(folder, inputs, targets, test_inputs=None):
@@ -151,6 +151,20 @@ class Folders(Case):
                        arguments=["train", recipe, "--run-dir", self.path("run"), "--set", "data.validation=0"])
         self.assertTrue(os.path.exists(self.path("run", "summary.json")))
 
+
+    def test_a_recipe_written_by_an_earlier_version_is_the_same(self):
+        recipe = self.recipe(LAYERS + ADAMW)
+        more = ["--set", "name=2024-run", "--set", "train.epochs=1"]
+        self.train(recipe, "run", *more)
+        with open(self.path("run", "recipe.yaml")) as file:
+            written = file.read()
+        earlier = written.replace('name: "2024-run"', "name: 2024-run").replace("eps: 1.0e-08", "eps: 1e-08")
+        self.assertEqual(len(written) - len(earlier), 4)
+        with open(self.path("run", "recipe.yaml"), "w") as file:
+            file.write(earlier)
+        self.train(recipe, "run", *more, "--resume")
+        self.fail_with(2, "differs from the recipe given", arguments=[
+            "train", recipe, "--run-dir", "run", "--resume", *more, "--set", "train.optimizer.eps=1e-7"])
 
     def test_lines_that_no_run_writes_are_dropped_on_resume(self):
         for name, more in (("plain", []), ("events", ["--set", "train.tensorboard=true"])):

@@ -202,6 +202,8 @@ TEST(YamlDocument, TextsThatLookLikeSomethingElseAreQuoted) {
   for (const std::string text : {"3", "-1.5e-05", "true"}) {
     EXPECT_EQ(emitted(text, false), text + "\n");
   }
+  EXPECT_EQ(emitted("1e-08", false), "1.0e-08\n");  // a float of YAML 1.1 has a point
+  EXPECT_EQ(emitted("-2e+20", false), "-2.0e+20\n");
   const YamlNode table = parse_yaml("{\"on\": 1}", "r.yaml");
   EXPECT_EQ(to_yaml(table), "\"on\": 1\n");
 }
