@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -155,38 +156,66 @@ void show_progress(std::int64_t done, std::int64_t all) {
   std::fflush(stderr);
 }
 
+// What can be known before minutes of measuring.
+void require_writable(const Options& options, const Registries& registries) {
+  if (*options.unit == Unit::kBitsPerWeight && !std::isfinite(options.budget_bits)) {
+    throw InputError("--budget-bits: expected a number");
+  }
+  const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+    throw InputError("--out: there is no folder " + folder.string());
+  }
+  require_float_start(recipe_of_run(options.run, registries.models));
+}
+
+// Chooses widths, writes the recipe and says what was chosen.
+Json choose(const Options& options, const Sensitivity& measured, const Registries& registries) {
+  const WidthPlan plan = choose_widths(measured, budget_of(options), options.activation_bits);
+  const Recipe run = recipe_of_run(options.run, registries.models);
+  const auto write = [&](const std::vector<std::string>& overrides) {
+    write_file_atomic(options.out,
+                      mixed_precision_recipe(run, measured, plan, overrides, registries.models));
+  };
+  write({});  // kept when an override is refused
+  try {
+    if (!options.overrides.empty()) write(options.overrides);
+  } catch (const InputError& error) {
+    throw InputError(options.out + ": written without --set: " + error.what());
+  }
+  if (!options.json) print_plan(plan, options.out);
+  return to_json(plan, options.out);
+}
+
 ExitCode sensitivity(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   if (options.unit && options.out.empty()) {
     throw InputError("a budget needs --out, the recipe to write");
   }
-  if (!options.unit && (!options.out.empty() || !options.overrides.empty())) {
+  const bool of_budget =
+      !options.out.empty() || !options.overrides.empty() || options.activation_bits;
+  if (!options.unit && of_budget) {
     throw InputError(
-        "--out and --set need a budget: --budget-bits, --budget-bytes or "
+        "--out, --set and --activation-bits need a budget: --budget-bits, --budget-bytes or "
         "--budget-bitops");
   }
   const Registries registries;
+  if (options.unit) require_writable(options, registries);
   const Sensitivity measured =
       measure_sensitivity(options.run, registries, options.measure, show_progress);
   Json json = to_json(measured);
+  const auto print_json = [&] {
+    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  };
   if (!options.json) print_sensitivity(measured);
   if (options.unit) {
-    const WidthPlan plan = choose_widths(measured, budget_of(options), options.activation_bits);
-    const auto write = [&](const std::vector<std::string>& overrides) {
-      const Recipe run = recipe_of_run(options.run, registries.models);
-      write_file_atomic(options.out,
-                        mixed_precision_recipe(run, measured, plan, overrides, registries.models));
-    };
-    write({});  // what took minutes to find is kept when an override is refused
     try {
-      if (!options.overrides.empty()) write(options.overrides);
-    } catch (const InputError& error) {
-      throw InputError(options.out + ": written without --set: " + error.what());
+      json["chosen"] = choose(options, measured, registries);
+    } catch (const InputError&) {
+      if (options.json) print_json();  // what took minutes to measure is not lost
+      throw;
     }
-    json["chosen"] = to_json(plan, options.out);
-    if (!options.json) print_plan(plan, options.out);
   }
-  if (options.json) fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (options.json) print_json();
   return kDone;
 }
 
@@ -195,8 +224,9 @@ void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
       verb.add_option("--budget-bits", options->budget_bits,
                       "Choose widths: at most this many bits a weight, as a mean")
           ->check(CLI::PositiveNumber),
-      verb.add_option("--budget-bytes", options->budget_bytes,
-                      "Choose widths: at most so many bytes of exported parameters")
+      verb.add_option(
+              "--budget-bytes", options->budget_bytes,
+              "Choose widths: at most so many bytes of exported parameters of quantized layers")
           ->check(CLI::PositiveNumber),
       verb.add_option("--budget-bitops", options->budget_bitops,
                       "Choose widths: at most so many bit operations a sample (multiplications * "

@@ -8,6 +8,7 @@
 #include "layers/conv2d.h"
 #include "layers/linear.h"
 #include "qat/target_match.h"
+#include "recipes/experiment.h"
 
 namespace steelyard {
 namespace {
@@ -17,9 +18,9 @@ YamlNode of_width(YamlNode quantizer, int bits) {
   return quantizer;
 }
 
-// Without what belongs to the observer or the algorithm that it had.
+// Without what belongs to the observer that it had.
 YamlNode observed_by(YamlNode quantizer, const std::string& observer) {
-  for (const char* own : {"averaging_constant", "percentile", "narrow_range"}) {
+  for (const char* own : {"averaging_constant", "percentile"}) {
     remove_entry(quantizer, own);
   }
   set_entry(quantizer, "observer", yaml_scalar(observer));
@@ -43,6 +44,12 @@ YamlNode default_groups(const std::vector<std::string>& targets, const ObserverN
                   {"weights", observed_by(empty_table(), observers.weights)},
                   {"activations", observed_by(empty_table(), observers.activations)}}));
   return groups;
+}
+
+// A target that names one layer: a path that is a type's name would name all of the type.
+std::string target_of(const LayerWidth& layer) {
+  const bool is_type = layer.path == "Linear" || layer.path == "Conv2d";
+  return is_type ? "re:" + layer.path : layer.path;
 }
 
 bool matches(const YamlNode& group, const LayerWidth& layer) {
@@ -101,11 +108,17 @@ void remove_entry(YamlNode& table, std::string_view key) {
   std::erase_if(table.entries, [&](const YamlEntry& entry) { return entry.key == key; });
 }
 
-YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& float_targets,
-                         int bits, const ObserverNames& observers) {
+YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, int bits,
+                         const ObserverNames& observers) {
   const YamlNode* given = groups_in(recipe);
-  YamlNode groups = given != nullptr ? *given : default_groups(float_targets, observers);
+  YamlNode groups = given != nullptr ? *given : default_groups(defaults.targets, observers);
+  const bool narrow =
+      recipe.quantize ? has_narrow_weights(*recipe.quantize) : defaults.narrow_range;
   for (YamlNode& group : groups.items) {
+    YamlNode* of_weights = group.find("weights");
+    if (of_weights != nullptr && of_weights->find("narrow_range") == nullptr) {
+      set_entry(*of_weights, "narrow_range", yaml_scalar(narrow ? "true" : "false"));
+    }
     for (const bool weights : {true, false}) {
       if (YamlNode* quantizer = group.find(weights ? "weights" : "activations")) {
         *quantizer = of_width(
@@ -130,10 +143,10 @@ YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& l
     std::map<int, std::vector<std::string>, std::greater<>> paths;
     std::erase_if(left, [&](const LayerWidth& layer) {
       const bool here = given == nullptr || matches(group, layer);
-      if (here) paths[layer.weight_bits].push_back(layer.path);
+      if (here) paths[layer.weight_bits].push_back(target_of(layer));
       return here;
     });
-    if (group.find("weights") == nullptr) {
+    if (paths.empty() || group.find("weights") == nullptr) {
       groups.items.push_back(std::move(group));
       continue;
     }

@@ -27,14 +27,22 @@ struct LayerWidth {
   int weight_bits = 8;
 };
 
-// The `quantize.groups` of a recipe with every width and every observer replaced; ranges of weights
-// by the default of the algorithm. For a float recipe one group of `float_targets`.
-YamlNode groups_of_width(const Recipe& recipe, const std::vector<std::string>& float_targets,
-                         int bits, const ObserverNames& observers);
+// What a float recipe is measured as.
+struct FloatDefaults {
+  std::vector<std::string> targets;
+  bool narrow_range = true;  // of weights
+};
+
+// The `quantize.groups` of a recipe with every width and every observer replaced; the range of
+// weights is written out, since that of measuring_recipe() would be another where scales are
+// learned. For a float recipe one group as `defaults` say.
+YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, int bits,
+                         const ObserverNames& observers);
 
 // The recipe's `quantize.groups`, in their order, each divided by the widths of its layers, the
-// widest first; `activation_bits` replaces the groups' own. For a float recipe one such group of
-// defaults with `observers`. `layers` are all that have quantized weights, in the network's order.
+// widest first; `activation_bits` replaces the groups' own. A group without layers stays: sums and
+// averages may follow it. For a float recipe one such group of defaults with `observers`. `layers`
+// are all that have quantized weights, in the network's order.
 YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& layers,
                           std::optional<int> activation_bits, const ObserverNames& observers);
 

@@ -30,14 +30,18 @@ qat::Learning learning_of(const std::string& method) {
   return qat::Learning::kNothing;
 }
 
+// PACT learns the clipping of activations alone.
+qat::Learning learning_of_weights(qat::Learning learning) {
+  return learning == qat::Learning::kClipping ? qat::Learning::kNothing : learning;
+}
+
 qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, qat::Learning learning,
                                       bool weights) {
   qat::QuantizerConfig config;
   config.scheme.bits = static_cast<int>(spec.num_bits);
   config.scheme.symmetric = spec.symmetric;
   config.scheme.is_signed = weights || spec.symmetric;
-  config.learning =
-      weights && learning == qat::Learning::kClipping ? qat::Learning::kNothing : learning;
+  config.learning = weights ? learning_of_weights(learning) : learning;
   const bool narrow = weights && config.learning == qat::Learning::kNothing;
   config.scheme.narrow_range = spec.narrow_range.value_or(narrow) && spec.symmetric;
   config.scheme.strategy = spec.strategy == "channel" ? observers::Strategy::kChannel
@@ -122,6 +126,10 @@ bool is_batch_norm_statistic(const std::string& name) {
 
 qat::Profile profile_of(const ExportSpec& spec) {
   return spec.profile == "tensorrt" ? qat::Profile::kTensorrt : qat::Profile::kOrt;
+}
+
+bool has_narrow_weights(const QuantizeSpec& spec) {
+  return learning_of_weights(learning_of(spec.algorithm_method)) == qat::Learning::kNothing;
 }
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)

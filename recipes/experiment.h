@@ -29,6 +29,9 @@ enum class InitialWeights {
 };
 
 qat::Profile profile_of(const ExportSpec& spec);
+// Whether codes of weights lack the smallest one unless `narrow_range` says otherwise: they do
+// where no scale of weights is learned.
+bool has_narrow_weights(const QuantizeSpec& spec);
 
 // A recipe made real. Throws InputError for whatever does not fit: dataset, model, checkpoint,
 // targets, schedule.

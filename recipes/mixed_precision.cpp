@@ -70,11 +70,23 @@ std::vector<LayerWidth> layer_widths(const WidthPlan& plan) {
   return layers;
 }
 
-YamlNode fine_tuning(YamlNode train) {
-  YamlNode& lr = *train.find("optimizer")->find("lr");
-  lr = yaml_scalar(format_number(*parse_number(lr.text) / kLrDivisor));
-  if (YamlNode* schedule = train.find("lr_schedule")) remove_entry(*schedule, "warmup_epochs");
-  return train;
+void divide(YamlNode& rate) {
+  rate = yaml_scalar(format_number(*parse_number(rate.text) / kLrDivisor));
+}
+
+// Of a float run: what belonged to its own training goes.
+void make_fine_tuning(YamlNode& document) {
+  YamlNode& train = *document.find("train");
+  remove_entry(train, "only");
+  divide(*train.find("optimizer")->find("lr"));
+  YamlNode& lr_schedule = *train.find("lr_schedule");
+  remove_entry(lr_schedule, "warmup_epochs");
+  if (YamlNode* final_lr = lr_schedule.find("final_lr")) divide(*final_lr);
+  if (YamlNode* schedule = document.find("schedule")) {
+    for (const char* of_batch_norms : {"freeze_bn", "reestimate_bn"}) {
+      remove_entry(*schedule, of_batch_norms);
+    }
+  }
 }
 
 // As YAML comments; names may hold anything that a recipe's text may.
@@ -110,6 +122,13 @@ std::string to_string(const WidthPlan& plan) {
                         *plan.bit_operations, *plan.activation_bits);
   }
   return text;
+}
+
+void require_float_start(const Recipe& run) {
+  if (!run.quantize || run.init_checkpoint) return;
+  throw InputError(run.resolved.place +
+                   ": a quantized run without init.checkpoint: there are no float weights to start "
+                   "from; search on a float run");
 }
 
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
@@ -170,11 +189,7 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
 std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
                                    const WidthPlan& plan, const std::vector<std::string>& overrides,
                                    const ModelRegistry& registry) {
-  if (run.quantize && !run.init_checkpoint) {
-    throw InputError(run.resolved.place +
-                     ": a quantized run without init.checkpoint: there are no float weights to "
-                     "start from; search on a float run");
-  }
+  require_float_start(run);
   YamlNode document = run.resolved;
   set_entry(document, "name", yaml_scalar(run.name + "-mixed"));
   YamlNode quantize = yaml_table({});
@@ -186,8 +201,7 @@ std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensiti
     YamlNode path = yaml_scalar(sensitivity.checkpoint.string());
     path.quoted = true;
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
-    YamlNode& train = *document.find("train");
-    train = fine_tuning(std::move(train));
+    make_fine_tuning(document);
     set_entry(quantize, "algorithm", yaml_table({{"method", yaml_scalar("lsq")}}));
   }
   set_entry(quantize, "groups",

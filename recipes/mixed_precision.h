@@ -12,7 +12,7 @@ namespace steelyard {
 struct WidthBudget {
   enum class Unit {
     kBitsPerWeight,  // mean over the weights of all layers
-    kBytes,          // of the exported parameters: packed codes, scales, biases
+    kBytes,          // of these layers' exported parameters: packed codes, scales, biases
     kBitOperations   // a sample: multiplications * width of weights * width of activations
   };
   Unit unit = Unit::kBitsPerWeight;
@@ -32,7 +32,7 @@ struct WidthPlan {
   std::optional<int> activation_bits = {};
   double divergence = 0;  // the objective: the sum of the layers'
   double bits_per_weight = 0;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;                           // of the quantized layers' parameters
   std::optional<std::int64_t> bit_operations = {};  // where activations have one width
 };
 
@@ -49,11 +49,16 @@ std::string to_string(const WidthPlan& plan);
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
                         std::optional<int> activation_bits);
 
+// Throws InputError for a quantized run without init.checkpoint, for which
+// mixed_precision_recipe() can write nothing.
+void require_float_start(const Recipe& run);
+
 // The recipe that fine-tunes with these widths, resolved, with comments that say what was found:
 // the run's recipe, its groups divided by widths, and weights from the run's checkpoint. A float
-// run's recipe gets learned scales (lsq), a tenth of its learning rate and no warmup. A quantized
-// run's starts where that run did, since its own checkpoint is no float model's: throws InputError
-// when it has no init.checkpoint. `overrides` are those of parse_recipe().
+// run's recipe gets learned scales (lsq), a tenth of its learning rates, no warmup and nothing that
+// was said of its own training (train.only, batch norms in the schedule). A quantized run's starts
+// where that run did, since its own checkpoint is no float model's: throws as
+// require_float_start(). `overrides` are those of parse_recipe().
 std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
                                    const WidthPlan& plan, const std::vector<std::string>& overrides,
                                    const ModelRegistry& registry);

@@ -61,7 +61,7 @@ OptimizerSpec read_optimizer(const OptionReader& from) {
   return optimizer;
 }
 
-LrScheduleSpec read_lr_schedule(const OptionReader& from, std::int64_t epochs) {
+LrScheduleSpec read_lr_schedule(const OptionReader& from, std::int64_t epochs, double lr) {
   LrScheduleSpec schedule{.type = from.text("type"), .warmup_epochs = from.number("warmup_epochs")};
   if (schedule.warmup_epochs > static_cast<double>(epochs)) {
     fail_at(from.at("warmup_epochs").place, "expected at most the " + std::to_string(epochs) +
@@ -72,7 +72,13 @@ LrScheduleSpec read_lr_schedule(const OptionReader& from, std::int64_t epochs) {
     schedule.every_epochs = from.integer("every_epochs");
     schedule.gamma = from.number("gamma");
   }
-  if (schedule.type == "cosine") schedule.final_lr = from.number("final_lr");
+  if (schedule.type == "cosine") {
+    schedule.final_lr = from.number("final_lr");
+    if (schedule.final_lr > lr) {
+      fail_at(from.at("final_lr").place, "expected at most the learning rate of " +
+                                             format_number(lr) + ", got " + from.text("final_lr"));
+    }
+  }
   return schedule;
 }
 
@@ -83,18 +89,18 @@ std::vector<std::string> places_of(const YamlNode& list) {
 }
 
 TrainSpec read_train(const OptionReader& from) {
-  TrainSpec train{
-      .epochs = from.integer("epochs"),
-      .optimizer = read_optimizer(from.table("optimizer")),
-      .lr_schedule = read_lr_schedule(from.table("lr_schedule"), from.integer("epochs")),
-      .loss = from.text("loss"),
-      .huber_delta = from.number("huber_delta"),
-      .label_smoothing = from.number("label_smoothing"),
-      .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
-      .keep_step_checkpoints = from.boolean("keep_step_checkpoints"),
-      .matmul_precision = from.text("matmul_precision"),
-      .cuda_graph = from.text("cuda_graph") == "auto",
-      .tensorboard = from.boolean("tensorboard")};
+  TrainSpec train{.epochs = from.integer("epochs"),
+                  .optimizer = read_optimizer(from.table("optimizer")),
+                  .lr_schedule = read_lr_schedule(from.table("lr_schedule"), from.integer("epochs"),
+                                                  from.table("optimizer").number("lr")),
+                  .loss = from.text("loss"),
+                  .huber_delta = from.number("huber_delta"),
+                  .label_smoothing = from.number("label_smoothing"),
+                  .checkpoint_every_steps = from.integer("checkpoint_every_steps"),
+                  .keep_step_checkpoints = from.boolean("keep_step_checkpoints"),
+                  .matmul_precision = from.text("matmul_precision"),
+                  .cuda_graph = from.text("cuda_graph") == "auto",
+                  .tensorboard = from.boolean("tensorboard")};
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
   if (from.has("distill")) {
     const OptionReader distill = from.table("distill");

@@ -238,7 +238,7 @@ class Reporter {
     const std::vector<std::string> targets = quantizable_types(loaded_.experiment->model());
     if (targets.empty()) throw InputError("the model has no Linear and no Conv2d");
     Experiment experiment(
-        parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, targets, 8, {}),
+        parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, {targets}, 8, {}),
                                       loaded_.checkpoint.string()),
                      "recipe of the report", {}, registries_.models),
         registries_, InitialWeights::kRecipe);

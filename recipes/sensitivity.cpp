@@ -49,23 +49,29 @@ std::optional<int> activation_bits(const Recipe& recipe) {
   return *widths.begin();
 }
 
-// The tensors of a quantized run's checkpoint but for those of its quantizers, whose places are
-// taken by the model's own.
-std::vector<NamedTensor> weights_for(Module& model, const std::vector<NamedTensor>& checkpoint) {
-  std::vector<std::string> prefixes;
+// Names of what a model's quantizers keep.
+std::set<std::string> quantizer_state(Module& model) {
+  std::set<std::string> names;
   for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
-    prefixes.push_back(entry.name + ".");
+    for (const NamedTensor& tensor : module_state(*entry.quantizer)) {
+      names.insert(join_path(entry.name, tensor.name));
+    }
   }
-  const auto of_quantizer = [&](const NamedTensor& tensor) {
-    return std::any_of(prefixes.begin(), prefixes.end(),
-                       [&](const std::string& prefix) { return tensor.name.starts_with(prefix); });
-  };
+  return names;
+}
+
+// The tensors of the checkpoint of `run`, a quantized model, but for those of its quantizers, whose
+// places are taken by the model's own.
+std::vector<NamedTensor> weights_for(Module& model, Module& run,
+                                     const std::vector<NamedTensor>& checkpoint) {
+  const std::set<std::string> left_out = quantizer_state(run);
+  const std::set<std::string> own = quantizer_state(model);
   std::vector<NamedTensor> tensors;
   for (const NamedTensor& tensor : checkpoint) {
-    if (!of_quantizer(tensor)) tensors.push_back(tensor);
+    if (!left_out.contains(tensor.name)) tensors.push_back(tensor);
   }
   for (const NamedTensor& tensor : module_state(model)) {
-    if (of_quantizer(tensor)) tensors.push_back({tensor.name, tensor.tensor.clone()});
+    if (own.contains(tensor.name)) tensors.push_back({tensor.name, tensor.tensor.clone()});
   }
   return tensors;
 }
@@ -253,16 +259,20 @@ class Measurement {
   std::unique_ptr<Experiment> experiment_of_width(int bits) {
     const Recipe& recipe = run_.experiment->recipe();
     const bool quantized = recipe.quantize.has_value();
+    // A float run's recipe gets learned scales (mixed_precision_recipe()).
+    const FloatDefaults as_trained{.targets = targets_, .narrow_range = false};
     const std::string text =
-        measuring_recipe(recipe, groups_of_width(recipe, targets_, bits, options_.observers),
+        measuring_recipe(recipe, groups_of_width(recipe, as_trained, bits, options_.observers),
                          quantized ? "" : run_.checkpoint.string());
     auto experiment = std::make_unique<Experiment>(
         parse_recipe(text, "recipe of the measurement", {}, registries_.models), registries_,
         quantized ? InitialWeights::kLater : InitialWeights::kRecipe);
     if (quantized) {
       Module& model = experiment->model();
-      load_into(model, weights_for(model, load_checkpoint(run_.checkpoint).tensors),
-                run_.checkpoint.string());
+      load_into(
+          model,
+          weights_for(model, run_.experiment->model(), load_checkpoint(run_.checkpoint).tensors),
+          run_.checkpoint.string());
     }
     return experiment;
   }

@@ -408,8 +408,35 @@ class Sensitivity(WithRuns):
             self.assertIn("checkpoint: float/last.safetensors", file.read())
         self.succeed("validate", "m.yaml")
         self.quantized("rootless", "init=null")
-        self.fail_with(2, "a quantized run without init.checkpoint",
-                       arguments=["sensitivity", "rootless", "--budget-bits", "8", "--out", "m.yaml"])
+        refused = self.fail_with(2, "a quantized run without init.checkpoint",
+                                 arguments=["sensitivity", "rootless", "--budget-bits", "8", "--out", "m.yaml"])
+        self.assertEqual(refused.stdout, "")
+
+    # The widest grid of a width is LSQ's; a range given in the recipe is kept.
+    def test_measures_the_codes_that_are_trained(self):
+        sqnr = {}
+        for name, more in (("ste", []), ("lsq", ["quantize.algorithm.method=lsq"]),
+                           ("full", ["quantize.groups.0.weights.narrow_range=false"])):
+            sets = [word for change in more for word in ("--set", change)]
+            self.succeed("calibrate", self.recipe(SHORT + INIT + QUANTIZE), "--run-dir", name, *sets)
+            measured = self.measured(name, "--bits", "2")
+            sqnr[name] = [self.layer(measured, layer)["weight"][0]["sqnr_db"] for layer in ("conv", "block.a", "fc")]
+        self.assertEqual(sqnr["lsq"], sqnr["full"])
+        self.assertGreater(sum(sqnr["lsq"]), sum(sqnr["ste"]) + 0.5)
+        measured = self.measured("float", "--bits", "2")
+        self.assertEqual([self.layer(measured, layer)["weight"][0]["sqnr_db"] for layer in ("conv", "block.a", "fc")], sqnr["lsq"])
+
+    def test_a_layer_may_be_called_as_a_quantizer(self):
+        errors = []
+        for name in ("first", "input_quantizer"):
+            body = """model:
+  classes: 4
+  layers: [{{type: Flatten}}, {{type: Linear, name: {}, out_features: 16}}, {{type: ReLU}}, {{type: Linear, name: fc, out_features: 4}}]
+""".format(name) + SGD.replace("epochs: 6", "epochs: 1") + QUANTIZE.replace("Linear, Conv2d", "Linear")
+            self.succeed("train", self.recipe(body), "--run-dir", name)
+            measured = self.measured(name, "--bits", "4")
+            errors.append(self.layer(measured, name)["weight"][0]["sqnr_db"])
+        self.assertEqual(*errors)
 
     def test_faults(self):
         budget = ["sensitivity", "float", "--out", "m.yaml"]
@@ -418,7 +445,16 @@ class Sensitivity(WithRuns):
         self.fail_with(2, "the budget of 100 bytes is too small: the smallest measured widths need 450 bytes",
                        arguments=[*budget, "--budget-bytes", "100"])
         self.fail_with(2, "a budget needs --out", arguments=["sensitivity", "float", "--budget-bits", "4"])
-        self.fail_with(2, "--out and --set need a budget", arguments=budget)
+        for needless in (["--out", "m.yaml"], ["--activation-bits", "4"]):
+            self.fail_with(2, "--out, --set and --activation-bits need a budget", arguments=["sensitivity", "float", *needless])
+        # Said before anything is measured.
+        for arguments, words in (("--budget-bits 4 --out no/m.yaml", "--out: there is no folder no"),
+                                 ("--budget-bits nan --out m.yaml", "--budget-bits: expected a number")):
+            self.assertEqual(self.fail_with(2, words, arguments=["sensitivity", "float", *arguments.split()]).stdout, "")
+        # What was measured is printed.
+        failed = self.run_program("sensitivity", "float", "--json", "--budget-bits", "1.9", "--out", "m.yaml")
+        self.assertEqual(failed.returncode, 2)
+        self.assertEqual(len(json.loads(failed.stdout)["layers"]), 5)
         self.fail_with(2, "--bits: expected widths from 2 to 8, got 9",
                        arguments=["sensitivity", "float", "--bits", "8,9"])
         self.fail_with(2, "--bits: 4 is given twice", arguments=["sensitivity", "float", "--bits", "4,4"])

@@ -253,6 +253,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"ColumnsCountCharacters", "{dataset: fashion_mnist}",
                   "{path: \"\xC3\xA9\xE2\x82\xAC\", dataset: fashion_mnist, batch: 1}",
                   "r.yaml:3:44: unknown key 'batch' (did you mean 'path'?)"},
+        BadRecipe{"RisingCosine", "epochs: 3",
+                  "epochs: 3\n  lr_schedule: {type: cosine, final_lr: 0.2}",
+                  "r.yaml:7:41: expected at most the learning rate of 0.001, got 0.2"},
         BadRecipe{"StepWithoutEpochs", "epochs: 3", "epochs: 3\n  lr_schedule: {type: step}",
                   "r.yaml:7:16: missing key 'train.lr_schedule.every_epochs'"}),
     [](const auto& test) { return test.param.name; });

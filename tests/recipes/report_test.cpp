@@ -231,6 +231,54 @@ TEST(MixedPrecision, WritesARecipe) {
   EXPECT_EQ(recipe.quantize->groups[1].activations->num_bits, 6);
 }
 
+// What was said of a float run's own training goes, and every rate is divided.
+TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
+  const ModelRegistry registry = builtin_models();
+  const Sensitivity all = two_layers();
+  const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, 8);
+  const std::string text =
+      with(kSmallRecipe, "  epochs: 3\n",
+           "  epochs: 3\n  lr_schedule: {type: cosine, warmup_epochs: 1, final_lr: 0.02}\n");
+  for (const std::string& own : {with(text, "  epochs: 3\n", "  epochs: 3\n  only: [fc1]\n"),
+                                 text + "schedule: {freeze_bn: {epoch: 1}, reestimate_bn: "
+                                        "{batches: 2}}\n"}) {
+    const Recipe run = parse_recipe(own, "r.yaml", {}, registry);
+    const Recipe recipe =
+        parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
+    EXPECT_TRUE(recipe.train.only.empty());
+    EXPECT_FALSE(recipe.schedule.freeze_bn);
+    EXPECT_FALSE(recipe.schedule.reestimate_bn);
+    EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.01);
+    EXPECT_DOUBLE_EQ(recipe.train.lr_schedule.final_lr, 0.002);
+    EXPECT_EQ(recipe.train.lr_schedule.warmup_epochs, 0);
+  }
+}
+
+// A group without layers stays in its place, and a layer may be called as a type is.
+TEST(MixedPrecision, WritesTargetsThatNameWhatWasChosen) {
+  const ModelRegistry registry = builtin_models();
+  const std::string text =
+      with(kQuantizedRecipe, "    - targets: [Conv2d]\n",
+           "    - targets: [left_in_float]\n      weights: {}\n      activations: {num_bits: 7}\n"
+           "    - targets: [Conv2d]\n") +
+      "init: {checkpoint: base.safetensors}\n";
+  const Recipe run = parse_recipe(with(text, "re:fc.*", "Linear"), "r.yaml", {}, registry);
+  Sensitivity all = two_layers();
+  all.layers[1].name = "Linear", all.layers[1].type = "Linear";
+  all.layers[2].name = "fc1", all.layers[2].type = "Linear";
+  const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, {});
+  ASSERT_THAT(widths(plan), ElementsAre(8, 2));
+  const Recipe recipe =
+      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
+  const std::vector<QuantizeGroupSpec>& groups = recipe.quantize->groups;
+  ASSERT_EQ(groups.size(), 4U);
+  EXPECT_THAT(groups[0].targets, ElementsAre("left_in_float"));
+  EXPECT_EQ(groups[0].activations->num_bits, 7);
+  EXPECT_THAT(groups[1].targets, ElementsAre("Conv2d"));
+  EXPECT_THAT(groups[2].targets, ElementsAre("re:Linear"));
+  EXPECT_THAT(groups[3].targets, ElementsAre("fc1"));
+}
+
 // What a quantized run chose for its quantizers stays, but for the widths.
 TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
   const ModelRegistry registry = builtin_models();
