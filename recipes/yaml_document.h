@@ -50,9 +50,9 @@ YamlNode parse_yaml(std::string_view text, const std::string& source);
 // Parses a value that stood in one place, such as a command-line argument.
 YamlNode parse_yaml_at(std::string_view text, const std::string& place);
 
-// The tree as YAML text that other readers understand alike: tables in block style, lists of scalars
-// on one line. Quoted scalars keep their quotes where one could take them for something else;
-// numbers with an exponent get a point.
+// The tree as YAML text that other readers understand alike: tables in block style, lists of
+// scalars on one line. Quoted scalars keep their quotes where one could take them for something
+// else; numbers with an exponent get a point.
 std::string to_yaml(const YamlNode& node);
 
 // Throws InputError "place: message".
