@@ -21,7 +21,7 @@ void cuda_wait_for(const CudaQueue&, const CudaQueue&) {}
 void* cuda_allocate(std::size_t bytes) {
   return bytes == 0 ? nullptr : emulation::allocate_device_memory(bytes);
 }
-void cuda_release(void*) noexcept {}
+void cuda_release(void* memory) noexcept { emulation::release_device_memory(memory); }
 void* cuda_allocate_pinned(std::size_t bytes) { return std::malloc(bytes); }
 void cuda_release_pinned(void* memory) noexcept { std::free(memory); }
 

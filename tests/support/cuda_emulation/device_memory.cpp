@@ -7,6 +7,8 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "tests/support/cuda_emulation/emulation.h"
 
@@ -19,7 +21,9 @@ constexpr std::size_t kPage = 4096;
 struct Arena {
   std::byte* begin = nullptr;
   std::size_t used = 0;
-  int open = 0;  // accesses that live
+  int open = 0;                                                  // accesses that live
+  std::unordered_map<void*, std::size_t> pages;                  // in bytes, of each block
+  std::unordered_map<std::size_t, std::vector<void*>> released;  // by their pages
   std::recursive_mutex mutex;
 
   void protect() const {
@@ -58,12 +62,26 @@ void* allocate_device_memory(std::size_t bytes) {
   }
   const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
   if (bytes > kReserved - a.used || pages > kReserved - a.used) return nullptr;
+  std::vector<void*>& released = a.released[pages];
   void* memory = a.begin + a.used;
-  a.used += pages;
-  a.protect();
+  if (released.empty()) {
+    a.used += pages;
+    a.pages[memory] = pages;
+    a.protect();
+  } else {
+    memory = released.back();
+    released.pop_back();
+  }
   const DeviceAccess access;
   std::memset(memory, options().poison, pages);
   return memory;
+}
+
+void release_device_memory(void* memory) noexcept {
+  if (memory == nullptr) return;
+  Arena& a = arena();
+  const std::lock_guard lock(a.mutex);
+  a.released[a.pages.at(memory)].push_back(memory);
 }
 
 void require_device_pointer(const void* pointer, int parameter) {

@@ -16,8 +16,11 @@ class DeviceAccess {
 };
 
 // Null where there is no more. Filled with the options' poison: a GPU's memory holds what was there
-// before. Never given back: an emulated process ends soon.
+// before.
 void* allocate_device_memory(std::size_t bytes);
+// For allocations of the same number of pages to take again: every kernel costs time by the pages
+// that have ever been in use. Null is nothing.
+void release_device_memory(void* memory) noexcept;
 
 // Throws std::logic_error for a pointer to the host's memory, once device memory is in use.
 void require_device_pointer(const void* pointer, int parameter);
