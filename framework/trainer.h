@@ -99,7 +99,7 @@ struct TrainerOptions {
   std::int64_t checkpoint_every_steps = 0;  // 0: at the ends of epochs only
   bool keep_step_checkpoints = false;       // also as step-N.safetensors
   // On a GPU: steps are recorded as a CUDA graph, once an epoch, where they allow it: no dropout,
-  // no callback that changes gradients, no observer that needs the host.
+  // no callback that changes gradients, no module that waits for the GPU.
   bool cuda_graph = true;
 };
 

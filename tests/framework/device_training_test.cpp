@@ -5,7 +5,9 @@
 #include "framework/data/device_batches.h"
 #include "framework/on_device.h"
 #include "framework/ops/add.h"
+#include "framework/ops/linear.h"
 #include "framework/ops/relu.h"
+#include "framework/trainer.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
@@ -115,6 +117,42 @@ TEST_F(CapturedWorkOn, MustNotReadTheHost) {
   const Tensor host = Tensor::full({300}, 2);
   EXPECT_ANY_THROW(CapturedWork(kCudaDevice, [&] { x.copy_from(host); }));
   EXPECT_EQ(values(add(Variable(x), Variable(x)).value()), std::vector<double>(300, 2));
+}
+
+// A linear layer that looks at its values, or does not.
+class Looks : public Module {
+ public:
+  explicit Looks(bool looks)
+      : weight_(register_parameter("weight", random_tensor({5, 3}, 3, DType::kF32))),
+        looks_(looks) {}
+  Variable forward(const Variable& x, ForwardContext&) override {
+    if (looks_) seen_ += x.value().to(kCpuDevice).size();
+    return linear(x, weight_, Variable());
+  }
+  std::string type_name() const override { return "Looks"; }
+
+ private:
+  Variable& weight_;
+  bool looks_;
+  std::int64_t seen_ = 0;
+};
+
+// A module that waits for the GPU trains as ever; the result says why its steps were not recorded.
+TEST_F(CapturedWorkOn, StepsThatCannotBeRecordedRunAllTheSame) {
+  std::vector<std::vector<double>> weights;
+  for (const bool looks : {false, true}) {
+    Looks model(looks);
+    move_to(model, kCudaDevice);
+    Sgd optimizer(model.named_parameters(), {});
+    const Dataset dataset = numbered_samples(40);
+    const LoaderOptions loader{.batch_size = 5, .normalization = {}, .augment = {}};
+    Trainer trainer(model, optimizer, dataset, dataset, loader, TrainerOptions(), {});
+    const TrainResult result = trainer.run(false);
+    EXPECT_EQ(result.recorded_steps, looks ? 0 : 6);
+    EXPECT_EQ(result.not_recorded.empty(), !looks) << result.not_recorded;
+    weights.push_back(values(model.named_parameters()[0].variable.value().to(kCpuDevice)));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
 }
 
 }  // namespace
