@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda_queue.h"
+#include "kernels/layout.h"
 
 namespace steelyard::kernels {
 
@@ -27,9 +28,41 @@ void histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
 // Doubles the bin width `doublings` times, merging pairs; total count is kept exactly.
 void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts);
 
-// The same on a GPU.
+// A histogram per channel, kept where it lives; each widens with what it must hold.
+struct ChannelHistograms {
+  std::int64_t channels;
+  std::int64_t bins;       // of each channel
+  std::int64_t* counts;    // [channels, bins]
+  std::int32_t* exponent;  // [channels], of the bin width
+  float* lo;               // [channels], extremes of what was counted; lo > hi before the first
+  float* hi;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(counts), f(exponent), f(lo), f(hi);
+  }
+  // Channels [first, first + count).
+  ChannelHistograms part(std::int64_t first, std::int64_t count) const {
+    return {count, bins, counts + first * bins, exponent + first, lo + first, hi + first};
+  }
+};
+
+// One step's finite extremes (as min_max() finds them) enter those of each channel, and its bins
+// merge in pairs until they hold them. Nothing finite in the step leaves a channel.
+void grow_histograms(const ChannelHistograms& histograms, const float* step_lo,
+                     const float* step_hi);
+
+// Counts every finite element in the histogram of its channel, which holds it.
+void count_in_histograms(const ChannelHistograms& histograms, const ChannelLayout& layout,
+                         const float* x);
+
+// The same on a GPU; at most 12,287 bins.
 template <typename T>
 void histogram_accumulate(const CudaQueue& queue, const HistogramGrid& grid, std::int64_t n,
                           const T* x, std::uint64_t* counts, std::int64_t* non_finite);
+void grow_histograms(const CudaQueue& queue, const ChannelHistograms& histograms,
+                     const float* step_lo, const float* step_hi);
+void count_in_histograms(const CudaQueue& queue, const ChannelHistograms& histograms,
+                         const ChannelLayout& layout, const float* x);
 
 }  // namespace steelyard::kernels

@@ -1,5 +1,5 @@
-// The order in which parameter gradients are summed, the same on CPU and GPU and for any number of
-// threads.
+// The order in which parameter gradients and squared errors are summed, the same on CPU and GPU and
+// for any number of threads.
 //
 // The elements of a set, in logical order, are cut into chunks. Within a chunk term k goes to lane
 // k % kSumLanes, each lane adds from its first term to its last in the terms' type, and lanes are
@@ -35,6 +35,29 @@ T add_in_halves(T* lanes, int count) {
     for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   }
   return lanes[0];
+}
+
+// The sum of one chunk's terms: term(i) for i in [0, count).
+template <typename T, typename Term>
+double sum_chunk(std::int64_t count, const Term& term) {
+  constexpr int kTogether = sizeof(T) == sizeof(float) ? kSumLanes : 8;  // lanes in registers
+  T lanes[kSumLanes] = {};
+  const std::int64_t whole = count / kSumLanes * kSumLanes;
+  for (int first = 0; first < kSumLanes; first += kTogether) {
+    T sums[kTogether] = {};
+    for (std::int64_t i = first; i < whole; i += kSumLanes) {
+      for (int lane = 0; lane < kTogether; ++lane) sums[lane] += term(i + lane);
+    }
+    for (int lane = 0; lane < kTogether; ++lane) lanes[first + lane] = sums[lane];
+  }
+  for (std::int64_t i = whole; i < count; ++i) lanes[i - whole] += term(i);
+  return static_cast<double>(add_in_halves(lanes, kSumLanes));
+}
+
+inline double sum_of_chunks(const double* chunks, std::int64_t count) {
+  double lanes[kTotalLanes] = {};
+  for (std::int64_t c = 0; c < count; ++c) lanes[c % kTotalLanes] += chunks[c];
+  return add_in_halves(lanes, kTotalLanes);
 }
 
 }  // namespace steelyard::kernels

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/exponential.h"
 #include "kernels/qparams.h"
 
 namespace steelyard::kernels {
@@ -55,21 +56,6 @@ STEELYARD_HOST_DEVICE inline FittedScale fit_weight_scale(float scale, bool zero
   double wanted = scale;
   if (zero_range && largest_bias > 0) wanted = weight_scale_of_bias(largest_bias, x_scale);
   return {rounded_up(wanted < floor ? floor : wanted), rounded_up(floor)};
-}
-
-// exp(x) of x <= 0 within 2 units in the last place, from sums and products alone: x = k * ln 2 + r
-// with |r| <= ln(2) / 2 and the Taylor series of exp(r).
-STEELYARD_HOST_DEVICE inline double exp_of_negative(double x) {
-  if (x < -745.2) return 0;                         // below half the smallest denormal
-  constexpr double kLn2High = 0x1.62e42fefa38p-1;   // 42 bits: its products with k are exact
-  constexpr double kLn2Low = 0x1.ef35793c7673p-45;  // ln 2 - kLn2High
-  constexpr double kInverseLn2 = 0x1.71547652b82fep+0;
-  const double k = round_half_even(x * kInverseLn2);
-  const double r = (x - k * kLn2High) - k * kLn2Low;
-  double sum = 1;  // Horner: 1 + r (1 + r/2 (1 + r/3 (...)))
-  STEELYARD_ROLLED
-  for (int n = 14; n > 0; --n) sum = 1 + r / n * sum;
-  return std::ldexp(sum, static_cast<int>(k));
 }
 
 // The scale of a latent v that began at s0 > 0: v itself from s0 on, s0 * exp((v - s0) / s0) below.

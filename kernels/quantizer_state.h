@@ -22,9 +22,10 @@ void update_average_extremes(std::int64_t channels, double constant, const float
                              const float* step_hi, float* lo, float* hi);
 
 // scale, zero_point = qparams_of_range(lo, hi); zero_range (u8, may be null) = 1 where the range
-// was zero or empty.
-void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, const float* lo,
-                       const float* hi, float* scale, std::int32_t* zero_point,
+// was zero or empty. T is float or double.
+template <typename T>
+void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, const T* lo,
+                       const T* hi, float* scale, std::int32_t* zero_point,
                        std::uint8_t* zero_range);
 
 // The weights' scales of a product of `outputs` channels with a bias (NUMERICS): where the range of
@@ -63,8 +64,9 @@ void update_extremes(const CudaQueue& queue, std::int64_t channels, const float*
                      const float* step_hi, float* lo, float* hi);
 void update_average_extremes(const CudaQueue& queue, std::int64_t channels, double constant,
                              const float* step_lo, const float* step_hi, float* lo, float* hi);
+template <typename T>
 void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange range,
-                       bool symmetric, const float* lo, const float* hi, float* scale,
+                       bool symmetric, const T* lo, const T* hi, float* scale,
                        std::int32_t* zero_point, std::uint8_t* zero_range);
 void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float* bias,
                        const float* x_scale, std::int64_t scales, const std::uint8_t* zero_range,

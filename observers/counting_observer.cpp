@@ -1,12 +1,8 @@
 #include "observers/counting_observer.h"
 
-#include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <limits>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/histogram.h"
+#include "framework/on_device.h"
 
 namespace steelyard::observers {
 
@@ -14,91 +10,48 @@ CountingObserver::CountingObserver(std::int64_t channels, std::int64_t bins)
     : bins_(bins),
       counts_(Tensor::empty({channels, bins}, DType::kI64)),
       exponent_(Tensor::empty({channels}, DType::kI32)),
-      min_(Tensor::empty({channels})),
-      max_(Tensor::empty({channels})) {
+      seen_{Tensor::empty({channels}), Tensor::empty({channels})} {
   CountingObserver::reset();
 }
 
-std::int64_t CountingObserver::observe_values(const kernels::ChannelLayout& layout,
-                                              const float* values) {
-  const HostExtremes extremes = host_extremes_of(layout, values);
-  for (std::int64_t c = 0; c < layout.channels; ++c) {
-    const auto i = static_cast<std::size_t>(c);
-    if (extremes.lo[i] > extremes.hi[i]) continue;
-    grow_to(c, extremes.lo[i], extremes.hi[i]);
-    const kernels::HistogramGrid grid{exponent_.data<std::int32_t>()[c], bins_};
-    auto* counts = reinterpret_cast<std::uint64_t*>(counts_.data<std::int64_t>()) + c * bins_;
-    if (layout.channels == 1) {
-      kernels::histogram_accumulate(grid, layout.size(), values, counts, nullptr);
-      continue;
-    }
-    const std::vector<float> gathered = finite_values(layout, values, c);
-    kernels::histogram_accumulate(grid, static_cast<std::int64_t>(gathered.size()), gathered.data(),
-                                  counts, nullptr);
-  }
-  return extremes.non_finite;
+void CountingObserver::observe(const kernels::ChannelLayout& layout, const Tensor& values,
+                               const Tensor& non_finite) {
+  count(layout, values, extremes_of(layout, values, non_finite));
 }
 
-void CountingObserver::grow_to(std::int64_t channel, float step_lo, float step_hi) {
-  float& lo = min_.data<float>()[channel];
-  float& hi = max_.data<float>()[channel];
-  std::int32_t& exponent = exponent_.data<std::int32_t>()[channel];
-  const bool first = lo > hi;
-  lo = std::min(lo, step_lo);
-  hi = std::max(hi, step_hi);
-  const double amax =
-      std::max(std::abs(static_cast<double>(lo)), std::abs(static_cast<double>(hi)));
-  const int needed = kernels::histogram_exponent(amax, bins_);
-  if (first) {
-    exponent = needed;
-  } else if (needed > exponent) {
-    auto* counts = reinterpret_cast<std::uint64_t*>(counts_.data<std::int64_t>()) + channel * bins_;
-    kernels::histogram_grow(bins_, needed - exponent, counts);
-    exponent = needed;
-  }
-}
-
-HistogramView CountingObserver::view(std::int64_t channel) const {
-  HistogramView view;
-  view.bin_width = std::ldexp(1.0, exponent_.data<std::int32_t>()[channel]);
-  view.bins = bins_;
-  view.counts = counts_.data<std::int64_t>() + channel * bins_;
-  view.extremes = {min_.data<float>()[channel], max_.data<float>()[channel]};
-  return view;
-}
-
-std::vector<Range> CountingObserver::ranges() const {
-  std::vector<Range> ranges(static_cast<std::size_t>(min_.size()));
-  kernels::parallel_for(min_.size(), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      const HistogramView histogram = view(c);
-      if (!histogram.extremes.empty()) ranges[static_cast<std::size_t>(c)] = range_of(histogram);
-    }
+void CountingObserver::count(const kernels::ChannelLayout& layout, const Tensor& values,
+                             const Extremes& step) {
+  on_device(values.device(), [&](auto&... queue) {
+    kernels::grow_histograms(queue..., histograms(), step.lo.data<float>(), step.hi.data<float>());
+    kernels::count_in_histograms(queue..., histograms(), layout, values.data<float>());
   });
-  return ranges;
+}
+
+Extremes CountingObserver::range() const {
+  const Extremes range{Tensor::empty(exponent_.shape(), DType::kF64, device()),
+                       Tensor::empty(exponent_.shape(), DType::kF64, device())};
+  write_range(range);
+  return range;
+}
+
+kernels::ChannelHistograms CountingObserver::histograms() const {
+  return {exponent_.size(),
+          bins_,
+          counts_.data<std::int64_t>(),
+          exponent_.data<std::int32_t>(),
+          seen_.lo.data<float>(),
+          seen_.hi.data<float>()};
 }
 
 void CountingObserver::reset() {
   counts_.fill(0);
   exponent_.fill(0);
-  min_.fill(std::numeric_limits<float>::infinity());
-  max_.fill(-std::numeric_limits<float>::infinity());
+  seen_.lo.fill(std::numeric_limits<float>::infinity());
+  seen_.hi.fill(-std::numeric_limits<float>::infinity());
 }
 
-std::vector<NamedBuffer> CountingObserver::host_state() const {
-  return {{"counts", counts_}, {"exponent", exponent_}, {"min", min_}, {"max", max_}};
-}
-
-std::vector<float> finite_values(const kernels::ChannelLayout& layout, const float* values,
-                                 std::int64_t channel) {
-  std::vector<float> finite;
-  finite.reserve(static_cast<std::size_t>(layout.outer * layout.inner));
-  for (std::int64_t o = 0; o < layout.outer; ++o) {
-    const float* run = values + (o * layout.channels + channel) * layout.inner;
-    std::copy_if(run, run + layout.inner, std::back_inserter(finite),
-                 [](float x) { return std::isfinite(x); });
-  }
-  return finite;
+std::vector<NamedBuffer> CountingObserver::state() const {
+  return {{"counts", counts_}, {"exponent", exponent_}, {"min", seen_.lo}, {"max", seen_.hi}};
 }
 
 }  // namespace steelyard::observers

@@ -1,50 +1,41 @@
 // What observers share that count everything they see in a histogram per channel.
 #pragma once
 
+#include "kernels/histogram.h"
 #include "observers/observer.h"
 
 namespace steelyard::observers {
 
-// One channel's histogram.
-struct HistogramView {
-  double bin_width = 0;
-  std::int64_t bins = 0;  // even; bin b starts at (b - bins / 2) * bin_width
-  const std::int64_t* counts = nullptr;
-  Range extremes;
-};
-
 // Counts in bins whose width is a power of two, anchored at 0; when values outgrow them, pairs of
 // bins merge and nothing is dropped. So the larger extreme lies in the outer half of its side.
-// Subclasses turn a histogram into a range.
-class CountingObserver : public HostObserver {
+// Subclasses turn histograms into ranges.
+class CountingObserver : public Observer {
  public:
   static constexpr std::int64_t kBins = 2048;
 
   // bins: a power of two.
   explicit CountingObserver(std::int64_t channels, std::int64_t bins = kBins);
 
-  std::vector<Range> ranges() const override;
+  void observe(const kernels::ChannelLayout& layout, const Tensor& values,
+               const Tensor& non_finite) override;
+  Extremes range() const final;
   void reset() override;
+  std::vector<NamedBuffer> state() const override;
 
  protected:
-  std::int64_t observe_values(const kernels::ChannelLayout& layout, const float* values) override;
-  std::vector<NamedBuffer> host_state() const override;
-  // The range of a channel that has seen finite values; called for several channels at once.
-  virtual Range range_of(const HistogramView& histogram) const = 0;
-  HistogramView view(std::int64_t channel) const;
+  // Learns from one step whose extremes are known.
+  virtual void count(const kernels::ChannelLayout& layout, const Tensor& values,
+                     const Extremes& step);
+  // Writes each channel's range, f64; lo > hi where nothing was counted.
+  virtual void write_range(const Extremes& to) const = 0;
+  kernels::ChannelHistograms histograms() const;
+  Device device() const { return counts_.device(); }
 
  private:
-  void grow_to(std::int64_t channel, float lo, float hi);
-
   std::int64_t bins_;
   Tensor counts_;    // i64 [channels, bins]
   Tensor exponent_;  // i32 [channels], of the bin width
-  Tensor min_;       // f32 [channels], +inf until a finite value was seen
-  Tensor max_;       // f32 [channels], -inf until then
+  Extremes seen_;    // f32, lo > hi until a finite value was seen
 };
-
-// The finite values of one channel.
-std::vector<float> finite_values(const kernels::ChannelLayout& layout, const float* values,
-                                 std::int64_t channel);
 
 }  // namespace steelyard::observers

@@ -1,17 +1,10 @@
-// A histogram of everything observed; the range is the clipping of least squared error.
+// A histogram of everything observed; the range is the clipping of least squared error
+// (kernels/histogram_ranges.h).
 #pragma once
 
 #include "observers/counting_observer.h"
 
 namespace steelyard::observers {
-
-// Estimated sum of squared errors of clipping to [lo, hi] and quantizing with `scheme`, from the
-// centres of the bins: outside, the squared distance from the clipped end; within half a step of 0,
-// which is always exact, the squared value; elsewhere scale^2 / 12.
-double histogram_error(const HistogramView& histogram, const Range& range, const QScheme& scheme);
-
-// The range of least histogram_error() among ranges that end at bin edges inside the extremes.
-Range least_error_range(const HistogramView& histogram, const QScheme& scheme);
 
 class HistogramObserver : public CountingObserver {
  public:
@@ -22,9 +15,7 @@ class HistogramObserver : public CountingObserver {
   void set_bits(int bits) override { scheme_.bits = bits; }
 
  protected:
-  Range range_of(const HistogramView& histogram) const override {
-    return least_error_range(histogram, scheme_);
-  }
+  void write_range(const Extremes& to) const override;
 
  private:
   QScheme scheme_;

@@ -26,25 +26,6 @@ void MinMaxObserver::update(const Extremes& state, const Extremes& step) const {
   });
 }
 
-std::vector<Range> MinMaxObserver::ranges() const {
-  const Tensor lo = state_.lo.to(Device{});
-  const Tensor hi = state_.hi.to(Device{});
-  std::vector<Range> ranges;
-  for (std::int64_t c = 0; c < lo.size(); ++c) {
-    ranges.push_back({lo.data<float>()[c], hi.data<float>()[c]});
-  }
-  return ranges;
-}
-
-void MinMaxObserver::write_qparams(const QScheme& scheme, const QParamTensors& to) const {
-  on_device(state_.lo.device(), [&](auto&... queue) {
-    kernels::qparams_of_ranges(queue..., state_.lo.size(), scheme.code_range(), scheme.symmetric,
-                               state_.lo.data<float>(), state_.hi.data<float>(),
-                               to.scale.data<float>(), to.zero_point.data<std::int32_t>(),
-                               to.zero_range.data<std::uint8_t>());
-  });
-}
-
 void MinMaxObserver::reset() {
   state_.lo.fill(std::numeric_limits<float>::infinity());
   state_.hi.fill(-std::numeric_limits<float>::infinity());

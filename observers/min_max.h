@@ -14,17 +14,16 @@ class MinMaxObserver : public Observer {
                const Tensor& non_finite) override;
   bool needs_only_extremes() const override { return true; }
   void observe_extremes(const Extremes& extremes) override;
-  std::vector<Range> ranges() const override;
-  void write_qparams(const QScheme& scheme, const QParamTensors& to) const override;
+  Extremes range() const override { return state_; }
   void reset() override;
   std::vector<NamedBuffer> state() const override;
 
  protected:
-  // How the channels' extremes (f32 [channels]) follow those of one step.
+  // How the channels' extremes follow those of one step.
   virtual void update(const Extremes& state, const Extremes& step) const;
 
  private:
-  Extremes state_;  // lo > hi until a finite value was seen
+  Extremes state_;  // f32, lo > hi until a finite value was seen
 };
 
 }  // namespace steelyard::observers

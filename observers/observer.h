@@ -15,15 +15,14 @@
 
 namespace steelyard::observers {
 
-// One step's values as their extremes per channel, f32 [channels]: lo > hi for a channel without
-// finite values.
+// Ends of a range per channel, [channels]: lo > hi for a channel without finite values.
 struct Extremes {
   Tensor lo;
   Tensor hi;
 };
 
-// Extremes of f32 `values` under the layout. The number of non-finite ones is added to `non_finite`
-// (i64 [1], where the values are).
+// Extremes of f32 `values` under the layout, f32. The number of non-finite ones is added to
+// `non_finite` (i64 [1], where the values are).
 Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                      const Tensor& non_finite);
 
@@ -39,9 +38,9 @@ class Observer {
   virtual ~Observer() = default;
 
   virtual std::string name() const = 0;
-  // Learns from one step's f32 values, on any device; layout.channels equals the observer's
-  // channels. Adds the number of non-finite values, which are skipped, to `non_finite` (i64 [1],
-  // where the values are).
+  // Learns from one step's f32 values, which lie where the state does; layout.channels equals the
+  // observer's channels. Adds the number of non-finite values, which are skipped, to `non_finite`
+  // (i64 [1], there too). Never waits for a GPU.
   virtual void observe(const kernels::ChannelLayout& layout, const Tensor& values,
                        const Tensor& non_finite) = 0;
   // True when observe_extremes() serves as well as observe(): producers that know their extremes
@@ -51,40 +50,19 @@ class Observer {
   // True when past steps fade by themselves and shall on weights too; other observers start anew
   // where the whole tensor is visible in each step (weights).
   virtual bool forgets() const { return false; }
-  // The range of each channel, on the CPU.
-  virtual std::vector<Range> ranges() const = 0;
+  // The range that each channel needs, f32 or f64, where the state is; never waits for a GPU.
+  virtual Extremes range() const = 0;
+  // The same as numbers; waits for a GPU.
+  std::vector<Range> ranges() const;
   // Scale and zero point of every channel's range, as choose_qparams().
-  virtual void write_qparams(const QScheme& scheme, const QParamTensors& to) const = 0;
+  void write_qparams(const QScheme& scheme, const QParamTensors& to) const;
   // The quantizer's codes change their width: what looks at rounding errors takes notice.
   virtual void set_bits(int /*bits*/) {}
   // Forgets everything.
   virtual void reset() = 0;
-  // Named tensors that are the whole state; those of the host stay on the CPU.
+  // Named tensors that are the whole state, on the CPU at first: who moves them (Tensor::move_to)
+  // moves the observer.
   virtual std::vector<NamedBuffer> state() const = 0;
 };
-
-// What observers share that look at values on the CPU. Those of a GPU are copied there in every
-// step, which waits for the GPU: slow, and meant for calibration.
-class HostObserver : public Observer {
- public:
-  void observe(const kernels::ChannelLayout& layout, const Tensor& values,
-               const Tensor& non_finite) override;
-  void write_qparams(const QScheme& scheme, const QParamTensors& to) const override;
-  std::vector<NamedBuffer> state() const final;
-
- protected:
-  // Learns from values on the CPU; returns the number of non-finite ones skipped.
-  virtual std::int64_t observe_values(const kernels::ChannelLayout& layout,
-                                      const float* values) = 0;
-  virtual std::vector<NamedBuffer> host_state() const = 0;
-};
-
-// Extremes of values on the CPU, as numbers.
-struct HostExtremes {
-  std::vector<float> lo;
-  std::vector<float> hi;
-  std::int64_t non_finite = 0;
-};
-HostExtremes host_extremes_of(const kernels::ChannelLayout& layout, const float* values);
 
 }  // namespace steelyard::observers

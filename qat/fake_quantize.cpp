@@ -50,9 +50,7 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
     }
   }
   for (const NamedBuffer& buffer : observer_->state()) {
-    const std::string name = "observer_" + buffer.name;
-    buffer.on_host ? register_host_buffer(name, buffer.tensor)
-                   : register_buffer(name, buffer.tensor);
+    register_buffer("observer_" + buffer.name, buffer.tensor);
   }
 }
 

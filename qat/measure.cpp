@@ -6,39 +6,47 @@
 #include <memory>
 #include <stdexcept>
 
-#include "observers/counting_observer.h"
+#include "kernels/histogram.h"
+#include "kernels/reduce.h"
 #include "qat/prepare.h"
 
 namespace steelyard::qat {
 namespace {
 
 // A histogram of everything seen, as observers keep it.
-class Counter : public observers::CountingObserver {
+class Counter {
  public:
   // Counts of both signs: twice as many bins as one sign has.
-  explicit Counter(std::int64_t bins) : CountingObserver(1, 2 * bins) {}
+  explicit Counter(std::int64_t bins) : counts_(static_cast<std::size_t>(2 * bins)) {}
 
-  std::string name() const override { return "counter"; }
   void add(std::span<const float> values) {
-    observe_values(kernels::ChannelLayout::per_tensor(static_cast<std::int64_t>(values.size())),
-                   values.data());
+    const auto layout =
+        kernels::ChannelLayout::per_tensor(static_cast<std::int64_t>(values.size()));
+    const auto bins = static_cast<std::int64_t>(counts_.size());
+    const kernels::ChannelHistograms histogram{1, bins, counts_.data(), &exponent_, &lo_, &hi_};
+    float lo = 0;
+    float hi = 0;
+    kernels::min_max<float>(layout, values.data(), &lo, &hi, nullptr);
+    kernels::grow_histograms(histogram, &lo, &hi);
+    kernels::count_in_histograms(histogram, layout, values.data());
   }
   ValueHistogram histogram() const {
-    const observers::HistogramView all = view(0);
-    if (all.extremes.empty()) return {};
-    std::int64_t begin = 0;
-    std::int64_t end = all.bins;
-    while (begin < end && all.counts[begin] == 0) ++begin;
-    while (begin < end && all.counts[end - 1] == 0) --end;
-    return {static_cast<double>(begin - all.bins / 2) * all.bin_width, all.bin_width,
-            std::vector<std::int64_t>(all.counts + begin, all.counts + end), all.extremes.lo,
-            all.extremes.hi};
+    if (!(lo_ <= hi_)) return {};
+    const auto is_used = [](std::int64_t n) { return n != 0; };
+    const auto begin = std::find_if(counts_.begin(), counts_.end(), is_used);
+    const auto end = std::find_if(counts_.rbegin(), counts_.rend(), is_used).base();
+    const double bin_width = std::ldexp(1.0, exponent_);
+    const auto from_zero =
+        begin - counts_.begin() - static_cast<std::ptrdiff_t>(counts_.size() / 2);
+    return {static_cast<double>(from_zero) * bin_width, bin_width,
+            std::vector<std::int64_t>(begin, end), lo_, hi_};
   }
 
- protected:
-  observers::Range range_of(const observers::HistogramView& histogram) const override {
-    return histogram.extremes;
-  }
+ private:
+  std::vector<std::int64_t> counts_;
+  std::int32_t exponent_ = 0;
+  float lo_ = std::numeric_limits<float>::infinity();
+  float hi_ = -std::numeric_limits<float>::infinity();
 };
 
 std::vector<float> in_steps(const FakeQuantize& quantizer, std::span<const float> values) {

@@ -1,8 +1,6 @@
 #include "kernels/histogram.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <mutex>
 #include <vector>
 
@@ -69,25 +67,28 @@ class PartialCounts {
   std::vector<std::uint32_t> counters_;
 };
 
+// For so few elements that a table costs more.
+void count_few(const HistogramGrid& grid, std::int64_t n, const float* x, std::uint64_t* counts) {
+  const std::int32_t bins = static_cast<std::int32_t>(grid.bins);
+  const float inverse_width = histogram_inverse_width<float>(grid.exponent);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int32_t bin = histogram_bin(x[i], inverse_width, bins);
+    if (bin < bins) ++counts[bin];
+  }
+}
+
+std::uint64_t* counts_of(const ChannelHistograms& histograms, std::int64_t channel) {
+  return reinterpret_cast<std::uint64_t*>(histograms.counts) + channel * histograms.bins;
+}
+
 }  // namespace
 
-int histogram_exponent(double amax, std::int64_t bins) {
-  constexpr int kSmallest = std::numeric_limits<float>::min_exponent - 1;  // 2^-126
-  if (amax <= 0) return kSmallest;
-  // amax = fraction * 2^e with fraction in [0.5, 1), so amax < 2^e: e - log2(bins / 2) rounded up
-  // covers it, and one less may as well (the upper end is open, so amax itself must lie below).
-  const double half = static_cast<double>(bins / 2);
-  int exponent = 0;
-  std::frexp(amax, &exponent);
-  exponent = std::max(kSmallest, exponent - std::ilogb(half));
-  while (exponent > kSmallest && amax < std::ldexp(half, exponent - 1)) --exponent;
-  return exponent;
-}
+int histogram_exponent(double amax, std::int64_t bins) { return smallest_exponent(amax, bins); }
 
 template <typename T>
 void histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
                           std::uint64_t* counts, std::int64_t* non_finite) {
-  const T inverse_width = histogram_inverse_width<T>(grid);
+  const T inverse_width = histogram_inverse_width<T>(grid.exponent);
   std::int64_t skipped = 0;
   std::mutex mutex;
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -110,19 +111,44 @@ void histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
 
 void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
   const std::int64_t half = bins / 2;
-  for (int step = 0; step < std::min(doublings, 64); ++step) {
-    // Bin b covers multiples b - half of the width; floor((b - half) / 2) is its new place. Walking
-    // outwards from zero, a bin is read before it is overwritten.
-    for (std::int64_t k = 0; k < half; ++k) {
-      const bool odd_edge = 2 * k + 1 >= half;
-      const std::uint64_t first = 2 * k < half ? counts[half + 2 * k] : 0;
-      counts[half + k] = first + (odd_edge ? 0 : counts[half + 2 * k + 1]);
-    }
-    for (std::int64_t k = 1; k <= half; ++k) {
-      const std::uint64_t near = 2 * k - 1 <= half ? counts[half - (2 * k - 1)] : 0;
-      counts[half - k] = near + (2 * k <= half ? counts[half - 2 * k] : 0);
-    }
+  // Walking outwards from zero, a bin is read before it is overwritten.
+  for (std::int64_t k = 0; k < half; ++k) {
+    counts[half + k] = merged_count(counts + half, 1, half, doublings, k);
+    counts[half - 1 - k] = merged_count(counts + half - 1, -1, half, doublings, k);
   }
+}
+
+void grow_histograms(const ChannelHistograms& h, const float* step_lo, const float* step_hi) {
+  for (std::int64_t c = 0; c < h.channels; ++c) {
+    const GridChange change =
+        extend_histogram(h.lo[c], h.hi[c], h.exponent[c], step_lo[c], step_hi[c], h.bins);
+    h.exponent[c] = change.exponent;
+    if (change.doublings > 0) histogram_grow(h.bins, change.doublings, counts_of(h, c));
+  }
+}
+
+void count_in_histograms(const ChannelHistograms& h, const ChannelLayout& layout, const float* x) {
+  const std::int64_t n = layout.outer * layout.inner;
+  parallel_for(h.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> gathered;
+    for (std::int64_t c = begin; c < end; ++c) {
+      const float* values = x + c * layout.inner;
+      if (layout.outer > 1 && h.channels > 1) {
+        gathered.clear();
+        for (std::int64_t o = 0; o < layout.outer; ++o) {
+          const float* run = values + o * layout.channels * layout.inner;
+          gathered.insert(gathered.end(), run, run + layout.inner);
+        }
+        values = gathered.data();
+      }
+      const HistogramGrid grid{h.exponent[c], h.bins};
+      if (4 * n < h.bins) {
+        count_few(grid, n, values, counts_of(h, c));
+      } else {
+        histogram_accumulate(grid, n, values, counts_of(h, c), nullptr);
+      }
+    }
+  });
 }
 
 template void histogram_accumulate(const HistogramGrid&, std::int64_t, const float*, std::uint64_t*,

@@ -29,24 +29,6 @@ void for_each_run_of_set(const SetMap& map, std::int64_t set, std::int64_t k, st
   }
 }
 
-// The sum of `count` terms in the order of kernels/quant_sums.h.
-template <typename T>
-double sum_chunk(const T* terms, std::int64_t count) {
-  T lanes[kSumLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kSumLanes <= count; i += kSumLanes) {
-    for (int lane = 0; lane < kSumLanes; ++lane) lanes[lane] += terms[i + lane];
-  }
-  for (int lane = 0; i + lane < count; ++lane) lanes[lane] += terms[i + lane];
-  return static_cast<double>(add_in_halves(lanes, kSumLanes));
-}
-
-double sum_of_chunks(const double* chunks, std::int64_t count) {
-  double lanes[kTotalLanes] = {};
-  for (std::int64_t c = 0; c < count; ++c) lanes[c % kTotalLanes] += chunks[c];
-  return add_in_halves(lanes, kTotalLanes);
-}
-
 template <typename V>
 class ParameterGradients {
  public:
@@ -86,8 +68,10 @@ class ParameterGradients {
                         [&](std::int64_t first, std::int64_t length, std::int64_t at) {
                           run_terms(p, first, length, scale_terms + at, zero_point_terms + at);
                         });
-    scale_sums_[set * chunks_ + index] = sum_chunk(scale_terms, count);
-    zero_point_sums_[set * chunks_ + index] = sum_chunk(zero_point_terms, count);
+    scale_sums_[set * chunks_ + index] =
+        sum_chunk<T>(count, [&](std::int64_t i) { return scale_terms[i]; });
+    zero_point_sums_[set * chunks_ + index] =
+        sum_chunk<T>(count, [&](std::int64_t i) { return zero_point_terms[i]; });
   }
 
   void run_terms(const Affine<T>& p, std::int64_t first, std::int64_t count, T* scale_terms,

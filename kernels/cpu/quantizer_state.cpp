@@ -26,8 +26,9 @@ void update_average_extremes(std::int64_t channels, double constant, const float
   }
 }
 
-void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, const float* lo,
-                       const float* hi, float* scale, std::int32_t* zero_point,
+template <typename T>
+void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, const T* lo,
+                       const T* hi, float* scale, std::int32_t* zero_point,
                        std::uint8_t* zero_range) {
   for (std::int64_t c = 0; c < channels; ++c) {
     const auto chosen = qparams_of_range<float>(lo[c], hi[c], range, symmetric);
@@ -91,5 +92,10 @@ void rescale_qparams(std::int64_t channels, CodeRange from, CodeRange to, bool s
     zero_point[c] = moved.zero_point;
   }
 }
+
+template void qparams_of_ranges(std::int64_t, CodeRange, bool, const float*, const float*, float*,
+                                std::int32_t*, std::uint8_t*);
+template void qparams_of_ranges(std::int64_t, CodeRange, bool, const double*, const double*, float*,
+                                std::int32_t*, std::uint8_t*);
 
 }  // namespace steelyard::kernels

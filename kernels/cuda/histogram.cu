@@ -11,32 +11,108 @@ namespace steelyard::kernels {
 namespace {
 
 using cuda::kThreads;
+using Count = unsigned long long;
 
 // What a block may have without asking for more, in counters of 32 bits.
 constexpr std::int64_t kMostSharedBins = 48 * 1024 / 4 - 1;
 constexpr std::int64_t kMostBlocks = 1024;
 constexpr std::int64_t kPerThread = 16;
 
-// Counts in the block's shared memory, then adds what is not 0: integers, so that no order shows.
+// Block b counts part b % parts of channel b / parts in its shared memory, then adds what is not 0:
+// integers, so that no order shows. The width of a channel's bins is 2^exponent[channel], or where
+// exponent is null given by `inverse_width`.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    count_kernel(std::int64_t n, std::int32_t bins, T inverse_width, const T* x,
-                 unsigned long long* counts, unsigned long long* non_finite) {
+    count_kernel(ChannelLayout layout, std::int64_t parts, std::int32_t bins,
+                 const std::int32_t* exponent, T inverse_width, const T* x, Count* counts,
+                 Count* non_finite) {
   unsigned* table = cuda::shared_memory<unsigned>();
   for (std::int32_t b = static_cast<std::int32_t>(threadIdx.x); b <= bins; b += kThreads) {
     table[b] = 0;
   }
   __syncthreads();
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = cuda::element_index(); i < n; i += step) {
-    atomicAdd(table + histogram_bin(x[i], inverse_width, bins), 1U);
+  const std::int64_t c = cuda::divide(blockIdx.x, parts);
+  const T inverse = exponent == nullptr ? inverse_width : histogram_inverse_width<T>(exponent[c]);
+  const std::int64_t n = layout.outer * layout.inner;
+  for (std::int64_t i = (blockIdx.x - c * parts) * kThreads + threadIdx.x; i < n;
+       i += parts * kThreads) {
+    const std::int64_t outer = cuda::divide(i, layout.inner);
+    const T value = x[(outer * layout.channels + c) * layout.inner + (i - outer * layout.inner)];
+    atomicAdd(table + histogram_bin(value, inverse, bins), 1U);
   }
   __syncthreads();
   for (std::int32_t b = static_cast<std::int32_t>(threadIdx.x); b < bins; b += kThreads) {
-    if (table[b] != 0) atomicAdd(counts + b, static_cast<unsigned long long>(table[b]));
+    if (table[b] != 0) atomicAdd(counts + c * bins + b, static_cast<Count>(table[b]));
   }
   if (threadIdx.x == 0 && non_finite != nullptr && table[bins] != 0) {
-    atomicAdd(non_finite, static_cast<unsigned long long>(table[bins]));
+    atomicAdd(non_finite, static_cast<Count>(table[bins]));
+  }
+}
+
+// For channels with fewer elements than bins.
+__global__ void count_few_kernel(std::int64_t n, ChannelLayout layout, std::int32_t bins,
+                                 const std::int32_t* exponent, const float* x, Count* counts) {
+  const std::int64_t i = cuda::element_index();
+  if (i >= n) return;
+  const std::int64_t plane = cuda::divide(i, layout.inner);
+  const std::int64_t c = plane - cuda::divide(plane, layout.channels) * layout.channels;
+  const std::int32_t bin = histogram_bin(x[i], histogram_inverse_width<float>(exponent[c]), bins);
+  if (bin < bins) atomicAdd(counts + c * bins + bin, Count{1});
+}
+
+template <typename T>
+void count(const CudaQueue& queue, const ChannelLayout& layout, std::int64_t bins,
+           const std::int32_t* exponent, T inverse_width, const T* x, Count* counts,
+           Count* non_finite) {
+  if (bins > kMostSharedBins) {
+    throw std::invalid_argument("[histogram] expected at most " + std::to_string(kMostSharedBins) +
+                                " bins on a GPU, got " + std::to_string(bins));
+  }
+  const std::int64_t n = layout.outer * layout.inner;
+  if (n == 0 || layout.channels == 0) return;
+  const std::int64_t per_block = kThreads * kPerThread;
+  const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / layout.channels);
+  const std::int64_t parts = std::min(most, (n + per_block - 1) / per_block);
+  cuda::launch(
+      count_kernel<T>,
+      {layout.channels * parts, kThreads, static_cast<std::size_t>(bins + 1) * sizeof(unsigned)},
+      cuda::stream_of(queue), layout, parts, static_cast<std::int32_t>(bins), exponent,
+      inverse_width, x, counts, non_finite);
+}
+
+// One block, one channel, kThreads bins of each side at a time, outwards from 0: all of them read,
+// at their own place or beyond it, before any is overwritten.
+__global__ void __launch_bounds__(kThreads)
+    grow_kernel(std::int64_t bins, const float* step_lo, const float* step_hi, Count* counts,
+                std::int32_t* exponent, float* lo, float* hi) {
+  const std::int64_t c = blockIdx.x;
+  float new_lo = lo[c];
+  float new_hi = hi[c];
+  const GridChange change =
+      extend_histogram(new_lo, new_hi, exponent[c], step_lo[c], step_hi[c], bins);
+  __syncthreads();  // until all have read
+  if (threadIdx.x == 0) {
+    lo[c] = new_lo;
+    hi[c] = new_hi;
+    exponent[c] = change.exponent;
+  }
+  if (change.doublings == 0) return;
+  const std::int64_t half = bins / 2;
+  Count* above = counts + c * bins + half;
+  Count* below = above - 1;
+  for (std::int64_t first = 0; first < half; first += kThreads) {
+    const std::int64_t k = first + threadIdx.x;
+    Count sum_above = 0;
+    Count sum_below = 0;
+    if (k < half) {
+      sum_above = merged_count(above, 1, half, change.doublings, k);
+      sum_below = merged_count(below, -1, half, change.doublings, k);
+    }
+    __syncthreads();
+    if (k < half) {
+      above[k] = sum_above;
+      below[-k] = sum_below;
+    }
   }
 }
 
@@ -45,17 +121,27 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 void histogram_accumulate(const CudaQueue& queue, const HistogramGrid& grid, std::int64_t n,
                           const T* x, std::uint64_t* counts, std::int64_t* non_finite) {
-  if (grid.bins > kMostSharedBins) {
-    throw std::invalid_argument("[histogram] expected at most " + std::to_string(kMostSharedBins) +
-                                " bins on a GPU, got " + std::to_string(grid.bins));
+  count<T>(queue, ChannelLayout::per_tensor(n), grid.bins, nullptr,
+           histogram_inverse_width<T>(grid.exponent), x, reinterpret_cast<Count*>(counts),
+           reinterpret_cast<Count*>(non_finite));
+}
+
+void grow_histograms(const CudaQueue& queue, const ChannelHistograms& h, const float* step_lo,
+                     const float* step_hi) {
+  cuda::launch(grow_kernel, {h.channels, kThreads}, cuda::stream_of(queue), h.bins, step_lo,
+               step_hi, reinterpret_cast<Count*>(h.counts), h.exponent, h.lo, h.hi);
+}
+
+void count_in_histograms(const CudaQueue& queue, const ChannelHistograms& h,
+                         const ChannelLayout& layout, const float* x) {
+  Count* counts = reinterpret_cast<Count*>(h.counts);
+  if (layout.outer * layout.inner < h.bins) {
+    cuda::launch_elements(queue, count_few_kernel, layout.size(), layout,
+                          static_cast<std::int32_t>(h.bins),
+                          static_cast<const std::int32_t*>(h.exponent), x, counts);
+    return;
   }
-  const std::int64_t per_block = kThreads * kPerThread;
-  cuda::launch(count_kernel<T>,
-               {std::min(kMostBlocks, (n + per_block - 1) / per_block), kThreads,
-                static_cast<std::size_t>(grid.bins + 1) * sizeof(unsigned)},
-               cuda::stream_of(queue), n, static_cast<std::int32_t>(grid.bins),
-               histogram_inverse_width<T>(grid), x, reinterpret_cast<unsigned long long*>(counts),
-               reinterpret_cast<unsigned long long*>(non_finite));
+  count<float>(queue, layout, h.bins, h.exponent, 0, x, counts, nullptr);
 }
 
 template void histogram_accumulate(const CudaQueue&, const HistogramGrid&, std::int64_t,

@@ -27,8 +27,9 @@ __global__ void update_average_kernel(std::int64_t n, double constant, const flo
   if (c < n) update_range(lo[c], hi[c], step_lo[c], step_hi[c], constant);
 }
 
-__global__ void qparams_kernel(std::int64_t n, CodeRange range, bool symmetric, const float* lo,
-                               const float* hi, float* scale, std::int32_t* zero_point,
+template <typename T>
+__global__ void qparams_kernel(std::int64_t n, CodeRange range, bool symmetric, const T* lo,
+                               const T* hi, float* scale, std::int32_t* zero_point,
                                std::uint8_t* zero_range) {
   const std::int64_t c = element_index();
   if (c >= n) return;
@@ -113,10 +114,11 @@ void update_average_extremes(const CudaQueue& queue, std::int64_t channels, doub
   launch_elements(queue, update_average_kernel, channels, constant, step_lo, step_hi, lo, hi);
 }
 
+template <typename T>
 void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange range,
-                       bool symmetric, const float* lo, const float* hi, float* scale,
+                       bool symmetric, const T* lo, const T* hi, float* scale,
                        std::int32_t* zero_point, std::uint8_t* zero_range) {
-  launch_elements(queue, qparams_kernel, channels, range, symmetric, lo, hi, scale, zero_point,
+  launch_elements(queue, qparams_kernel<T>, channels, range, symmetric, lo, hi, scale, zero_point,
                   zero_range);
 }
 
@@ -152,5 +154,10 @@ void rescale_qparams(const CudaQueue& queue, std::int64_t channels, CodeRange fr
                      bool symmetric, float* scale, std::int32_t* zero_point) {
   launch_elements(queue, rescale_kernel, channels, from, to, symmetric, scale, zero_point);
 }
+
+template void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const float*,
+                                const float*, float*, std::int32_t*, std::uint8_t*);
+template void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const double*,
+                                const double*, float*, std::int32_t*, std::uint8_t*);
 
 }  // namespace steelyard::kernels

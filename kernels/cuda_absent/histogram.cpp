@@ -11,6 +11,15 @@ void histogram_accumulate(const CudaQueue&, const HistogramGrid&, std::int64_t, 
   cuda_is_absent();
 }
 
+void grow_histograms(const CudaQueue&, const ChannelHistograms&, const float*, const float*) {
+  cuda_is_absent();
+}
+
+void count_in_histograms(const CudaQueue&, const ChannelHistograms&, const ChannelLayout&,
+                         const float*) {
+  cuda_is_absent();
+}
+
 template void histogram_accumulate(const CudaQueue&, const HistogramGrid&, std::int64_t,
                                    const float*, std::uint64_t*, std::int64_t*);
 template void histogram_accumulate(const CudaQueue&, const HistogramGrid&, std::int64_t,

@@ -12,8 +12,9 @@ void update_average_extremes(const CudaQueue&, std::int64_t, double, const float
                              float*, float*) {
   cuda_is_absent();
 }
-void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const float*, const float*,
-                       float*, std::int32_t*, std::uint8_t*) {
+template <typename T>
+void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const T*, const T*, float*,
+                       std::int32_t*, std::uint8_t*) {
   cuda_is_absent();
 }
 void fit_weight_scales(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
@@ -35,5 +36,10 @@ void rescale_qparams(const CudaQueue&, std::int64_t, CodeRange, CodeRange, bool,
                      std::int32_t*) {
   cuda_is_absent();
 }
+
+template void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const float*,
+                                const float*, float*, std::int32_t*, std::uint8_t*);
+template void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const double*,
+                                const double*, float*, std::int32_t*, std::uint8_t*);
 
 }  // namespace steelyard::kernels

@@ -5,7 +5,7 @@ import shutil
 import struct
 import unittest
 
-from cli_test import ADAMW, Case, LAYERS, SGD, write_safetensors
+from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD, write_safetensors
 
 PLAIN = LAYERS.replace("    - {type: Dropout, p: 0.1}\n", "")
 
@@ -46,6 +46,31 @@ class Training(Case):
         self.assertEqual(self.summary("eager")["recorded_steps"], 0)
         self.assertEqual(self.losses("recorded"), self.losses("eager"))
         self.assertEqual(self.metrics("recorded"), self.metrics("eager"))
+
+    def test_steps_that_observe_are_recorded(self):
+        for weights, activations in (("mse", "histogram"), ("entropy", "percentile"), ("histogram", "mse"), ("percentile", "entropy")):
+            recipe = self.recipe(PLAIN + SGD + QUANTIZE.replace("min_max", weights).replace("moving_average", activations))
+            for run, more in (("recorded", []), ("eager", ["--set", "train.cuda_graph=off"])):
+                self.train(recipe, f"{weights}-{run}", "--set", "train.epochs=1", *more)
+            self.assertEqual(self.summary(f"{weights}-recorded")["recorded_steps"], 7)
+            self.assertNotIn("not_recorded", self.summary(f"{weights}-recorded"))
+            self.assertEqual(self.summary(f"{weights}-eager")["recorded_steps"], 0)
+            self.assertEqual(self.metrics(f"{weights}-recorded"), self.metrics(f"{weights}-eager"))
+            self.assertEqual(self.sha(f"{weights}-recorded", "last.safetensors"), self.sha(f"{weights}-eager", "last.safetensors"))
+
+    def test_observers_move_between_devices(self):
+        keep = ["--set", "train.epochs=1", "--set", "train.checkpoint_every_steps=5", "--set", "train.keep_step_checkpoints=true"]
+        for weights, activations in (("mse", "histogram"), ("entropy", "percentile")):
+            recipe = self.recipe(PLAIN + SGD + QUANTIZE.replace("min_max", weights).replace("moving_average", activations))
+            for device in ("cpu", "cuda"):
+                self.train(recipe, f"{weights}-{device}", "--device", device, *keep)
+            for first, then in (("cuda", "cpu"), ("cpu", "cuda")):
+                rest = f"{weights}-{first}-{then}"
+                os.makedirs(self.path(rest))
+                shutil.copy(self.path(f"{weights}-{first}", "recipe.yaml"), self.path(rest, "recipe.yaml"))
+                shutil.copy(self.path(f"{weights}-{first}", "step-5.safetensors"), self.path(rest, "last.safetensors"))
+                self.succeed("train", recipe, "--run-dir", self.path(rest), "--resume", "--device", then, *keep)
+                self.close([self.summary(rest)["final"]["loss"]], [self.summary(f"{weights}-cpu")["final"]["loss"]], 2e-2)
 
     def test_runs_of_one_seed_are_equal(self):
         recipe = self.recipe(PLAIN + SGD)

@@ -1,5 +1,5 @@
 # Compiles SOURCE to PTX as the CUDA kernels are compiled and fails on inexact instructions and
-# unless it holds FUSED multiply-adds.
+# unless it holds FUSED multiply-adds and IEEE divisions of the types DIVISIONS, separated by commas.
 execute_process(
   COMMAND ${NVCC} -ccbin ${HOST_COMPILER} -std=c++20 --fmad=false -arch=sm_${ARCHITECTURE}
     -I${INCLUDE} -ptx ${SOURCE} -o ${PTX}
@@ -8,9 +8,12 @@ if(failed)
   message(FATAL_ERROR "nvcc failed:\n${messages}")
 endif()
 file(READ ${PTX} ptx)
-if(NOT ptx MATCHES "div\\.rn\\.f32" OR NOT ptx MATCHES "div\\.rn\\.f64")
-  message(FATAL_ERROR "expected IEEE divisions in ${PTX}, found none")
-endif()
+string(REPLACE "," ";" types "${DIVISIONS}")
+foreach(type ${types})
+  if(NOT ptx MATCHES "div\\.rn\\.${type}")
+    message(FATAL_ERROR "expected IEEE divisions of ${type} in ${PTX}, found none")
+  endif()
+endforeach()
 string(REGEX MATCHALL "fma\\.rn" fused "${ptx}")
 list(LENGTH fused fused)
 if(NOT fused EQUAL "${FUSED}")

@@ -33,6 +33,7 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/embedding.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram_ranges.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/integer.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/integer_pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/layer_norm.cu
@@ -40,6 +41,7 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/norm_fold.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/optimizer_step.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/oscillation.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/percentile.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
@@ -48,6 +50,7 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quantizer_state.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/reduce.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/requantize.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/shrunken_range.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu)

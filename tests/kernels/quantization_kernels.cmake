@@ -29,6 +29,7 @@ steelyard_add_tests(quant_plan_test
 # The kernels of quantized layers: CPU against GPU.
 set(quantized_layer_tests
   quantizer_cpu_gpu_test.cpp
+  range_search_cpu_gpu_test.cpp
   integer_cpu_gpu_test.cpp)  # last: it leaves the most memory behind
 
 # Every float pattern, one pair of parameters; STEELYARD_LONG_TESTS=1 in the environment takes more.
@@ -51,21 +52,28 @@ if(STEELYARD_NVCC)
   foreach(source
       tests/kernels/affine_ptx.cu
       kernels/cuda/fake_quantize.cu
+      kernels/cuda/histogram_ranges.cu
+      kernels/cuda/percentile.cu
       kernels/cuda/quant_backward.cu
       kernels/cuda/quant_forward.cu
       kernels/cuda/quant_parameter_gradients.cu
       kernels/cuda/quant_statistics.cu
-      kernels/cuda/quantizer_state.cu)
+      kernels/cuda/quantizer_state.cu
+      kernels/cuda/shrunken_range.cu)
     cmake_path(GET source STEM stem)
     set(fused 0)
     if(stem STREQUAL "affine_ptx")
       set(fused 3)
     endif()
+    set(divisions f32,f64)
+    if(stem MATCHES "histogram_ranges|percentile")
+      set(divisions f64)
+    endif()
     add_test(NAME ptx.${stem}
       COMMAND ${CMAKE_COMMAND} -DNVCC=${STEELYARD_NVCC} -DHOST_COMPILER=${CMAKE_CXX_COMPILER}
         -DSOURCE=${PROJECT_SOURCE_DIR}/${source} -DINCLUDE=${PROJECT_SOURCE_DIR}
         -DPTX=${CMAKE_CURRENT_BINARY_DIR}/${stem}.ptx -DARCHITECTURE=90
-        -DFUSED=${fused}
+        -DFUSED=${fused} -DDIVISIONS=${divisions}
         -P ${CMAKE_CURRENT_SOURCE_DIR}/check_ptx.cmake)
   endforeach()
 endif()

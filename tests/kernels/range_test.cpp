@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/exponential.h"
 #include "kernels/histogram.h"
 #include "kernels/reduce.h"
 
@@ -205,6 +206,89 @@ TEST(Histogram, GrowingEqualsCountingInTheWiderGrid) {
       EXPECT_EQ(grown, direct) << bins << " bins, " << doublings << " doublings";
     }
   }
+}
+
+// Steps of all sizes in any order: the histogram of each channel is that of all its values in the
+// grid that its largest one needs.
+TEST(Histogram, ChannelsGrowByThemselves) {
+  for (const ChannelLayout& layout : {ChannelLayout{1, 1, 5000}, {1, 3, 40}, {3, 4, 700}}) {
+    for (const std::int64_t bins : {2, 64, 1024}) {
+      const auto channels = static_cast<std::size_t>(layout.channels);
+      std::vector<std::int64_t> counts(channels * static_cast<std::size_t>(bins), 0);
+      std::vector<std::int32_t> exponent(channels, 0);
+      std::vector<float> lo(channels, INFINITY), hi(channels, -INFINITY), step_lo(channels),
+          step_hi(channels);
+      const ChannelHistograms histograms{layout.channels, bins,      counts.data(),
+                                         exponent.data(), lo.data(), hi.data()};
+      std::vector<std::vector<float>> seen(channels);
+      for (const float size : {1e-3F, 5.0F, 0.2F, 3e4F, 1.0F}) {
+        std::vector<float> x = values<float>(layout.size(), 3, false);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const std::size_t c = i / static_cast<std::size_t>(layout.inner) % channels;
+          x[i] *= size * static_cast<float>(c + 1) / 8;
+          if (i % 11 == 3) x[i] = i % 2 == 0 ? NAN : INFINITY;
+          if (std::isfinite(x[i])) seen[c].push_back(x[i]);
+        }
+        min_max<float>(layout, x.data(), step_lo.data(), step_hi.data(), nullptr);
+        grow_histograms(histograms, step_lo.data(), step_hi.data());
+        count_in_histograms(histograms, layout, x.data());
+        for (std::size_t c = 0; c < channels; ++c) {
+          const auto [least, most] = std::minmax_element(seen[c].begin(), seen[c].end());
+          EXPECT_EQ(lo[c], *least);
+          EXPECT_EQ(hi[c], *most);
+          const double amax = std::max(std::abs(*least), std::abs(*most));
+          const HistogramGrid grid{histogram_exponent(amax, bins), bins};
+          ASSERT_EQ(exponent[c], grid.exponent) << c;
+          std::vector<std::int64_t> want(static_cast<std::size_t>(bins), 0);
+          for (const float value : seen[c]) ++want[static_cast<std::size_t>(bin_of(grid, value))];
+          const auto mine = counts.begin() + static_cast<std::ptrdiff_t>(c) * bins;
+          EXPECT_TRUE(std::equal(want.begin(), want.end(), mine)) << bins << " bins, channel " << c;
+        }
+      }
+    }
+  }
+}
+
+// NaN and infinities in all places leave what was counted.
+TEST(Histogram, AStepWithoutFiniteValuesChangesNothing) {
+  std::vector<std::int64_t> counts(8, 3);
+  std::int32_t exponent = -1;
+  float lo = -1, hi = 1.5F;
+  const ChannelHistograms histogram{1, 8, counts.data(), &exponent, &lo, &hi};
+  const float x[] = {NAN, INFINITY, -INFINITY};
+  float step_lo = 0, step_hi = 0;
+  const ChannelLayout layout = ChannelLayout::per_tensor(3);
+  min_max<float>(layout, x, &step_lo, &step_hi, nullptr);
+  grow_histograms(histogram, &step_lo, &step_hi);
+  count_in_histograms(histogram, layout, x);
+  EXPECT_EQ(counts, std::vector<std::int64_t>(8, 3));
+  EXPECT_EQ(exponent, -1);
+  EXPECT_EQ(lo, -1);
+  EXPECT_EQ(hi, 1.5F);
+}
+
+// Against the mathematical library's long double, around powers of two and at the counts and ratios
+// of counts that entropies are made of.
+TEST(NaturalLog, IsWithinThreeUnits) {
+  std::mt19937_64 random(5);
+  double worst = 0;
+  const auto check = [&](double x) {
+    const long double exact = std::log(static_cast<long double>(x));
+    const double unit = std::nextafter(std::abs(static_cast<double>(exact)), INFINITY) -
+                        std::abs(static_cast<double>(exact));
+    const double error = static_cast<double>(std::abs(natural_log(x) - exact));
+    worst = std::max(worst, error / unit);
+    ASSERT_LE(error, 3 * unit) << x;
+  };
+  for (int i = 0; i < 300000; ++i) {
+    check(static_cast<double>(random() % 100000 + 1));
+    check(static_cast<double>(random() % 1000 + 1) / static_cast<double>(random() % 1000 + 1));
+    check(std::ldexp(1 + std::ldexp(static_cast<double>(random() >> 12), -52),
+                     static_cast<int>(random() % 2044) - 1022));
+    check(1 + (static_cast<double>(random() % 2001) - 1000) * 1e-9);
+  }
+  EXPECT_EQ(natural_log(1), 0);
+  EXPECT_GT(worst, 0.4);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 
+#include "kernels/histogram_ranges.h"
 #include "observers/histogram.h"
 #include "observers/min_max.h"
 #include "observers/moving_average.h"
@@ -163,6 +164,27 @@ TEST(Histogram, ConstantsKeepTheirValueInRange) {
   EXPECT_EQ(zeros.ranges()[0], (Range{0, 0}));
 }
 
+// Estimated sum of squared errors of clipping to [lo, hi] and quantizing, from the centres of bins
+// of a width that are anchored at 0.
+double histogram_error(const std::vector<std::int64_t>& counts, double width, const Range& range,
+                       const QScheme& scheme) {
+  double error = 0;
+  const double scale = choose_qparams(range, scheme).scale;
+  const auto half = static_cast<double>(counts.size() / 2);
+  for (std::size_t b = 0; b < counts.size(); ++b) {
+    const double x = (static_cast<double>(b) - half + 0.5) * width;
+    const auto n = static_cast<double>(counts[b]);
+    if (x < range.lo) {
+      error += n * (x - range.lo) * (x - range.lo);
+    } else if (x > range.hi) {
+      error += n * (x - range.hi) * (x - range.hi);
+    } else {
+      error += n * (std::abs(x) < scale / 2 ? x * x : scale * scale / 12.0);
+    }
+  }
+  return error;
+}
+
 class LeastError : public ::testing::TestWithParam<std::tuple<std::size_t, int, bool>> {};
 
 // The search looks at coarse and then fine ends; no range of bin edges may be much better.
@@ -174,13 +196,16 @@ TEST_P(LeastError, MatchesBruteForce) {
   const auto [lo, hi] = std::minmax_element(samples.begin(), samples.end());
   constexpr std::int64_t kBins = 256;
   const double amax = std::max(std::abs(*lo), std::abs(*hi));
-  const double width = std::exp2(std::ceil(std::log2(amax * 2 / kBins)));
+  std::int32_t exponent = static_cast<std::int32_t>(std::ceil(std::log2(amax * 2 / kBins)));
+  const double width = std::exp2(exponent);
   std::vector<std::int64_t> counts(kBins, 0);
   for (const float x : samples) {
     ++counts[static_cast<std::size_t>(
         std::clamp(std::floor(x / width) + kBins / 2, 0.0, kBins - 1.0))];
   }
-  const HistogramView view{width, kBins, counts.data(), {*lo, *hi}};
+  const auto error_of = [&](const Range& range) {
+    return histogram_error(counts, width, range, scheme);
+  };
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t first = 0; first <= kBins / 2; ++first) {
     for (std::int64_t last = kBins / 2; last <= kBins; ++last) {
@@ -188,13 +213,16 @@ TEST_P(LeastError, MatchesBruteForce) {
       if (first == last) continue;
       const double a = static_cast<double>(first - kBins / 2) * width;
       const double b = static_cast<double>(last - kBins / 2) * width;
-      best = std::min(best, histogram_error(view, {a, b}, scheme));
+      best = std::min(best, error_of({a, b}));
     }
   }
-  const Range chosen = least_error_range(view, scheme);
+  Range chosen;
+  float least = *lo;
+  float most = *hi;
+  kernels::least_error_ranges({1, kBins, counts.data(), &exponent, &least, &most},
+                              scheme.code_range(), symmetric, &chosen.lo, &chosen.hi);
   // The extremes lie up to half a bin from the centre of their bin.
-  EXPECT_LE(histogram_error(view, chosen, scheme), 1.05 * best + 0.26 * width * width)
-      << chosen.lo << " " << chosen.hi;
+  EXPECT_LE(error_of(chosen), 1.05 * best + 0.26 * width * width) << chosen.lo << " " << chosen.hi;
   // An outlier must not decide the range of a 4-bit quantizer.
   if (which == 2 && bits <= 4 && !symmetric) {
     EXPECT_LT(chosen.hi, 10.0);

@@ -32,7 +32,6 @@ struct Scheme {
   std::string name;
   QuantizeConfig config;
   bool float_products = false;  // codes in training depend on the rounding of float sums
-  bool needs_host = false;      // the observer looks at values on the CPU
 };
 
 inline void PrintTo(const Scheme& s, std::ostream* out) { *out << s.name; }
