@@ -207,6 +207,10 @@ def model_section(model, spec, results):
         gap = mean(measured[best][0]) - mean(top1)
         lines.append(f"| {bits} | {method} | {rate} | {len(top1)} | {', '.join(f'{t:.2f}' for t in top1)} | {mean(top1):.2f} | "
                      f"{spread} | {gap:.2f} | {verified} |")
+    mixed = next((r["chosen"] for name, r in results.items() if name.startswith(model + "-") and "chosen" in r), None)
+    if mixed:
+        widths = ", ".join(f"`{layer}` {bits}" for layer, bits in mixed["bits"].items())
+        lines += ["", f"Mixed widths of weights: {widths}; {mixed['bits_per_weight']:.3f} bits a weight."]
     return lines + [""]
 
 
