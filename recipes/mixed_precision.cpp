@@ -74,13 +74,15 @@ void divide(YamlNode& rate) {
   rate = yaml_scalar(format_number(*parse_number(rate.text) / kLrDivisor));
 }
 
-// Of a float run: what belonged to its own training goes.
-void make_fine_tuning(YamlNode& document) {
+// Of a float run: what belonged to its own training goes. Learned scales of many widths need a
+// gentle start: with the full rate from the first step some seeds lose what the network knew.
+void make_fine_tuning(YamlNode& document, std::int64_t epochs) {
   YamlNode& train = *document.find("train");
   remove_entry(train, "only");
   divide(*train.find("optimizer")->find("lr"));
   YamlNode& lr_schedule = *train.find("lr_schedule");
-  remove_entry(lr_schedule, "warmup_epochs");
+  const double warmup = std::min(1.0, static_cast<double>(epochs) / 2);
+  set_entry(lr_schedule, "warmup_epochs", yaml_scalar(format_number(warmup)));
   if (YamlNode* final_lr = lr_schedule.find("final_lr")) divide(*final_lr);
   if (YamlNode* schedule = document.find("schedule")) {
     for (const char* of_batch_norms : {"freeze_bn", "reestimate_bn"}) {
@@ -201,7 +203,7 @@ std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensiti
     YamlNode path = yaml_scalar(sensitivity.checkpoint.string());
     path.quoted = true;
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
-    make_fine_tuning(document);
+    make_fine_tuning(document, run.train.epochs);
     set_entry(quantize, "algorithm", yaml_table({{"method", yaml_scalar("lsq")}}));
   }
   set_entry(quantize, "groups",

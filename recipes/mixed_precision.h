@@ -55,10 +55,10 @@ void require_float_start(const Recipe& run);
 
 // The recipe that fine-tunes with these widths, resolved, with comments that say what was found:
 // the run's recipe, its groups divided by widths, and weights from the run's checkpoint. A float
-// run's recipe gets learned scales (lsq), a tenth of its learning rates, no warmup and nothing that
-// was said of its own training (train.only, batch norms in the schedule). A quantized run's starts
-// where that run did, since its own checkpoint is no float model's: throws as
-// require_float_start(). `overrides` are those of parse_recipe().
+// run's recipe gets learned scales (lsq), a tenth of its learning rates, a first epoch of warmup
+// and nothing that was said of its own training (train.only, batch norms in the schedule). A
+// quantized run's starts where that run did, since its own checkpoint is no float model's: throws
+// as require_float_start(). `overrides` are those of parse_recipe().
 std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
                                    const WidthPlan& plan, const std::vector<std::string>& overrides,
                                    const ModelRegistry& registry);

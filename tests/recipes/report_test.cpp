@@ -238,7 +238,7 @@ TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
   const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, 8);
   const std::string text =
       with(kSmallRecipe, "  epochs: 3\n",
-           "  epochs: 3\n  lr_schedule: {type: cosine, warmup_epochs: 1, final_lr: 0.02}\n");
+           "  epochs: 3\n  lr_schedule: {type: cosine, warmup_epochs: 2, final_lr: 0.02}\n");
   for (const std::string& own : {with(text, "  epochs: 3\n", "  epochs: 3\n  only: [fc1]\n"),
                                  text + "schedule: {freeze_bn: {epoch: 1}, reestimate_bn: "
                                         "{batches: 2}}\n"}) {
@@ -250,7 +250,7 @@ TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
     EXPECT_FALSE(recipe.schedule.reestimate_bn);
     EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.01);
     EXPECT_DOUBLE_EQ(recipe.train.lr_schedule.final_lr, 0.002);
-    EXPECT_EQ(recipe.train.lr_schedule.warmup_epochs, 0);
+    EXPECT_EQ(recipe.train.lr_schedule.warmup_epochs, 1);
   }
 }
 
