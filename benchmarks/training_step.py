@@ -17,12 +17,17 @@ from machine import blas_in_use, cpu_name, gpu_name
 
 
 class Stepper:
-    """One process that runs a few steps whenever asked."""
+    """One process that runs a few steps whenever asked. All are started before any is waited for: PyTorch compiles."""
 
     def __init__(self, command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.info = json.loads(self.process.stdout.readline())
         self.times = []
+
+    def wait_until_ready(self):
+        """False where the process ended instead."""
+        line = self.process.stdout.readline()
+        self.info = json.loads(line or "null")
+        return self.info is not None
 
     def round(self):
         self.process.stdin.write("go\n")
@@ -66,6 +71,11 @@ def compare(program, model, args):
     commands = (gpu_commands if on_gpu else cpu_commands)(program, model, common, python)
     rounds = args.rounds
     steppers = {name: Stepper(command) for name, command in commands.items()}
+    failed = [name for name, stepper in steppers.items() if not stepper.wait_until_ready()]
+    for name in failed:
+        if not name.startswith("torch"):
+            raise RuntimeError(f"{model}: {name} failed")
+        del steppers[name]
     for _ in range(rounds):
         for stepper in steppers.values():
             stepper.round()
@@ -77,6 +87,7 @@ def compare(program, model, args):
         "model": model,
         "median_ms": {name: round(value, 3) for name, value in median.items()},
         "saved_activation_bytes": saved,
+        "failed": failed,
     }
     if on_gpu:
         for precision in ("float32", "tf32"):
@@ -85,6 +96,7 @@ def compare(program, model, args):
                                  if name != "qat"}
             result[precision].update({"float_over_" + name: round(of["float"] / value, 3) for name, value in of.items()
                                       if name.startswith("torch")})
+        result["torch"] = next((s.info["torch"] for name, s in steppers.items() if name.startswith("torch")), None)
         result["qat_saved_over_float_saved"] = round(saved["qat_float32"] / saved["float_float32"], 3)
         return result
     result.update({
@@ -92,7 +104,7 @@ def compare(program, model, args):
         "qat_over_float_frozen_bn": round(median["qat"] / median["float_frozen_bn"], 3),
         "qat_saved_over_float_saved": round(saved["qat"] / saved["float"], 3),
     })
-    if python:
+    if python and not failed:
         fastest = min(median["torch_contiguous"], median["torch_channels_last"])
         result["float_over_torch"] = round(median["float"] / median["torch_contiguous"], 3)
         result["float_over_torch_fastest_layout"] = round(median["float"] / fastest, 3)
@@ -120,10 +132,10 @@ def main():
         result = compare(args.program, model, args)
         print(json.dumps(result, indent=1), flush=True)
         results["results"].append(result)
-    if args.out:
-        with open(args.out, "w") as file:
-            json.dump(results, file, indent=1)
-            file.write("\n")
+        if args.out:  # whoever has no time for the next model keeps this one
+            with open(args.out, "w") as file:
+                json.dump(results, file, indent=1)
+                file.write("\n")
 
 
 main()
