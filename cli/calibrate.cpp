@@ -46,7 +46,7 @@ ExitCode calibrate(const Options& options) {
   experiment.require_trainable_on(device);
   experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
-  print_model(experiment);
+  print_model(experiment, device);
   const auto& given = experiment.recipe().calibrate;
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());
   const std::int64_t batches = given ? given->batches : std::min(kDefaultBatches, available);

@@ -97,7 +97,7 @@ ExitCode train(const Options& options) {
   if (!continues) experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
   experiment.load_teacher(registries);
-  print_model(experiment);
+  print_model(experiment, device);
   if (options.dry_run) return dry_run(experiment, device);
 
   const RunLock lock = open_run(request, experiment);

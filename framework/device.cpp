@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 #include "framework/error.h"
 #include "kernels/cuda/cuda_memory.h"
@@ -12,10 +13,26 @@ std::string device_name(Device device) {
   return device.kind == Device::Kind::kCpu ? "cpu" : "cuda:" + std::to_string(device.index);
 }
 
+namespace {
+
+std::optional<Device> first_gpu_that_works() {
+  for (int index = 0; index < kernels::cuda_device_count(); ++index) {
+    if (kernels::cuda_device_problem(index).empty()) return Device{Device::Kind::kCuda, index};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string why_no_gpu() {
+  if (first_gpu_that_works()) return "";
+  return kernels::cuda_device_count() == 0 ? kernels::cuda_absence()
+                                           : kernels::cuda_device_problem(0);
+}
+
 Device resolve_device(std::string_view name) {
   if (name == "cpu") return Device{};
-  if (name == "auto")
-    return kernels::cuda_device_count() > 0 ? Device{Device::Kind::kCuda} : Device{};
+  if (name == "auto") return first_gpu_that_works().value_or(Device{});
   const std::string_view digits = name.starts_with("cuda:") ? name.substr(5) : std::string_view();
   const bool has_index =
       !digits.empty() && digits.size() < 4 &&
@@ -26,12 +43,17 @@ Device resolve_device(std::string_view name) {
   }
   const int index = has_index ? std::stoi(std::string(digits)) : 0;
   const int count = kernels::cuda_device_count();
+  const auto require = [&](const std::string& problem) {
+    if (problem.empty()) return;
+    throw DeviceError("device '" + std::string(name) + "' is not available: " + problem);
+  };
+  if (count == 0) require(kernels::cuda_absence());
   if (index >= count) {
-    throw DeviceError("device '" + std::string(name) + "' is not available: " +
-                      (count == 0 ? kernels::cuda_absence()
-                                  : "this machine has " + std::to_string(count) +
-                                        (count == 1 ? " CUDA device" : " CUDA devices")));
+    std::string problem = "this machine has " + std::to_string(count) + " CUDA device";
+    if (count > 1) problem += "s";
+    require(problem);
   }
+  require(kernels::cuda_device_problem(index));
   return {Device::Kind::kCuda, index};
 }
 

@@ -17,8 +17,11 @@ struct Device {
 // "cpu", "cuda:0".
 std::string device_name(Device device);
 
-// Parses "auto", "cpu", "cuda" or "cuda:N"; auto picks the fastest device the engine can train on.
+// Parses "auto", "cpu", "cuda" or "cuda:N"; auto picks the first GPU that works, else the CPU.
 // Throws InputError on other words and DeviceError when the device is not available.
 Device resolve_device(std::string_view name);
+
+// Why "auto" is the CPU; empty where it is a GPU.
+std::string why_no_gpu();
 
 }  // namespace steelyard

@@ -15,11 +15,7 @@ kernels::CudaQueue& queue_of(Device device) {
   static std::mutex mutex;
   static auto* queues =
       new std::map<int, kernels::CudaQueue>();  // as the allocators, never destroyed
-  thread_local int selected = -1;
-  if (selected != device.index) {
-    kernels::cuda_select_device(device.index);
-    selected = device.index;
-  }
+  kernels::cuda_select_device(device.index);    // others may have selected another one
   const std::lock_guard lock(mutex);
   const auto found = queues->find(device.index);
   if (found != queues->end()) return found->second;

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_memory.h"
 
 #include "kernels/cuda/grid.h"
+#include "kernels/cuda/send.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -34,6 +35,23 @@ bool may_read_later(const void* from) {
   return attributes.type == cudaMemoryTypeUnregistered;
 }
 
+// "13.0" for 13000.
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// Without a driver the runtime says that it is too old.
+std::string words_for(cudaError_t error) {
+  if (error != cudaErrorInsufficientDriver) return cudaGetErrorString(error);
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (driver == 0) return "no NVIDIA driver was found";
+  return "the NVIDIA driver is too old: it knows CUDA " + version_text(driver) +
+         ", this build needs " + version_text(CUDART_VERSION);
+}
+
+__global__ void probe_kernel() {}
+
 }  // namespace
 
 bool cuda_is_available() { return cuda_device_count() > 0; }
@@ -46,10 +64,34 @@ int cuda_device_count() {
 std::string cuda_absence() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  return error == cudaSuccess ? "no CUDA device was found" : cudaGetErrorString(error);
+  return error == cudaSuccess ? "no CUDA device was found" : words_for(error);
 }
 
-void cuda_select_device(int index) { require(cudaSetDevice(index), "cudaSetDevice"); }
+std::string cuda_device_problem(int index) {
+  cudaFuncAttributes attributes{};
+  cudaError_t error = cudaSetDevice(index);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, probe_kernel);
+  if (error == cudaSuccess) return "";
+  cudaGetLastError();  // or the next launch would report it again
+  std::string words = words_for(error);
+  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion) {
+    return words;
+  }
+  int major = 0;
+  int minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
+  const std::string number = std::to_string(major) + std::to_string(minor);
+  return words + ": this build is for other GPUs than one of compute capability " +
+         std::to_string(major) + "." + std::to_string(minor) +
+         ", build with -DCMAKE_CUDA_ARCHITECTURES=" + number;
+}
+
+void cuda_select_device(int index) {
+  int current = 0;
+  require(cudaGetDevice(&current), "cudaGetDevice");
+  if (current != index) require(cudaSetDevice(index), "cudaSetDevice");
+}
 
 void* cuda_new_stream() {
   cudaStream_t stream = nullptr;
@@ -102,6 +144,7 @@ void cuda_release_pinned(void* memory) noexcept {
 
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   require_not_capturing(queue);
+  if (cuda::is_sent(to, bytes)) return cuda::send_to_device(queue, to, from, bytes);
   copy(queue, to, from, bytes, cudaMemcpyHostToDevice);
   if (may_read_later(from)) cuda_synchronize(queue);
 }

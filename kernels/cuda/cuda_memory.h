@@ -14,6 +14,8 @@ bool cuda_is_available();
 int cuda_device_count();
 // Why there is none: CUDA's words, or that this build is without CUDA.
 std::string cuda_absence();
+// Why the device cannot run this build's kernels, in CUDA's words; empty where it can. Selects it.
+std::string cuda_device_problem(int index);
 // The device of the calling thread's next calls.
 void cuda_select_device(int index);
 // A stream that does not wait for the default one.
@@ -31,8 +33,9 @@ void cuda_release(void* memory) noexcept;
 // Memory of the host that a GPU copies from while the host goes on; null where there is no more.
 void* cuda_allocate_pinned(std::size_t bytes);
 void cuda_release_pinned(void* memory) noexcept;
-// In the stream's order, from pageable memory when it was read; not while the stream is captured.
-// To the host: returns when the bytes are there.
+// In the stream's order. To the device: not while the stream is captured; memory that is not pinned
+// was read when it returns, and few bytes (kernels/cuda/send.h) wait for nothing. To the host:
+// returns when the bytes are there.
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);

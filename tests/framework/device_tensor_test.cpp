@@ -23,6 +23,23 @@ TEST_F(TensorOnCuda, KeepsItsBytesThereAndBack) {
   EXPECT_EQ(there.clone().device(), kCudaDevice);
 }
 
+// Few bytes travel as parameters of kernels, more as copies.
+TEST_F(TensorOnCuda, TakesAnyNumberOfBytes) {
+  for (const std::int64_t bytes : {1, 7, 8, 9, 3839, 3840, 3841, 7681, 16384, 16385, 100000}) {
+    const Tensor x = Tensor::empty({bytes}, DType::kU8);
+    for (std::int64_t i = 0; i < bytes; ++i) {
+      x.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+    }
+    const Tensor expected = x.clone();
+    const Tensor there = Tensor::full({bytes + 1}, 9, DType::kU8, kCudaDevice);
+    copy_bytes(there.raw(), kCudaDevice, x.raw(), kCpuDevice, static_cast<std::size_t>(bytes));
+    x.fill(0);  // was read
+    const Tensor back = there.to(kCpuDevice);
+    EXPECT_EQ(std::memcmp(back.raw(), expected.raw(), static_cast<std::size_t>(bytes)), 0) << bytes;
+    EXPECT_EQ(back.data<std::uint8_t>()[bytes], 9) << bytes;
+  }
+}
+
 TEST_F(TensorOnCuda, FillsEveryDtype) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI64,
                             DType::kI32, DType::kI8, DType::kU8, DType::kBool}) {
@@ -91,6 +108,7 @@ TEST(ResolveDevice, SaysWhatIsMissing) {
   EXPECT_THROW(resolve_device("cuda:x"), InputError);
   EXPECT_THROW(resolve_device("gpu"), InputError);
   EXPECT_THROW(resolve_device("cuda:99"), DeviceError);
+  EXPECT_EQ(why_no_gpu().empty(), resolve_device("auto") != kCpuDevice);
 }
 
 }  // namespace

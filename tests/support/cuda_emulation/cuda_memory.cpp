@@ -1,40 +1,89 @@
-// kernels/cuda/cuda_memory.h for the emulated GPU: one device, work is done when it is queued.
+// kernels/cuda/cuda_memory.h for the emulated GPU: one device.
 #include "kernels/cuda/cuda_memory.h"
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <vector>
 
+#include "kernels/cuda/send.h"
 #include "tests/support/cuda_emulation/device_memory.h"
+#include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
 namespace steelyard::kernels {
+namespace {
+
+// Where blocks of pinned memory begin and end.
+std::map<const std::byte*, std::size_t>& pinned_blocks() {
+  static auto* blocks = new std::map<const std::byte*, std::size_t>();
+  return *blocks;
+}
+
+bool is_pinned(const void* memory) {
+  const auto* at = static_cast<const std::byte*>(memory);
+  const auto after = pinned_blocks().upper_bound(at);
+  if (after == pinned_blocks().begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return at < begin + bytes;
+}
+
+}  // namespace
 
 bool cuda_is_available() { return true; }
 int cuda_device_count() { return 1; }
 std::string cuda_absence() { return ""; }
+// The variable STEELYARD_EMULATED_PROBLEM, so that a whole program finds a device it cannot use.
+std::string cuda_device_problem(int) {
+  const char* problem = std::getenv("STEELYARD_EMULATED_PROBLEM");
+  return problem != nullptr ? problem : "";
+}
 void cuda_select_device(int) {}
-void* cuda_new_stream() { return nullptr; }
-void cuda_release_stream(void*) noexcept {}
-void cuda_synchronize(const CudaQueue&) { emulation::require_not_recording("waited"); }
-void cuda_wait_for(const CudaQueue&, const CudaQueue&) {}
+void* cuda_new_stream() { return emulation::new_stream(); }
+void cuda_release_stream(void* stream) noexcept { emulation::release_stream(stream); }
+void cuda_synchronize(const CudaQueue& queue) { emulation::synchronize(queue.stream); }
+void cuda_wait_for(const CudaQueue& queue, const CudaQueue& other) {
+  emulation::wait_for(queue.stream, other.stream);
+}
 
 void* cuda_allocate(std::size_t bytes) {
+  emulation::require_alive();
   return bytes == 0 ? nullptr : emulation::allocate_device_memory(bytes);
 }
-void cuda_release(void* memory) noexcept { emulation::release_device_memory(memory); }
-void* cuda_allocate_pinned(std::size_t bytes) { return std::malloc(bytes); }
-void cuda_release_pinned(void* memory) noexcept { std::free(memory); }
+void cuda_release(void* memory) noexcept {
+  emulation::synchronize_all();
+  emulation::release_device_memory(memory);
+}
+void* cuda_allocate_pinned(std::size_t bytes) {
+  void* memory = std::malloc(bytes);
+  if (memory != nullptr) pinned_blocks()[static_cast<std::byte*>(memory)] = bytes;
+  return memory;
+}
+void cuda_release_pinned(void* memory) noexcept {
+  pinned_blocks().erase(static_cast<std::byte*>(memory));
+  std::free(memory);
+}
 
-void cuda_copy_to_device(const CudaQueue&, void* to, const void* from, std::size_t bytes) {
+// Pinned memory is read when the copy runs.
+void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   emulation::require_not_recording("copied from the host");
-  emulation::queue_work([=] { std::memcpy(to, from, bytes); });
+  if (cuda::is_sent(to, bytes)) return cuda::send_to_device(queue, to, from, bytes);
+  if (is_pinned(from)) {
+    return emulation::queue_work(queue.stream, [=] { std::memcpy(to, from, bytes); });
+  }
+  const auto* begin = static_cast<const std::byte*>(from);
+  const auto read = std::make_shared<std::vector<std::byte>>(begin, begin + bytes);
+  emulation::queue_work(queue.stream, [=] { std::memcpy(to, read->data(), bytes); });
 }
-void cuda_copy_to_host(const CudaQueue&, void* to, const void* from, std::size_t bytes) {
+void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   emulation::require_not_recording("copied to the host");
-  emulation::queue_work([=] { std::memcpy(to, from, bytes); });
+  emulation::queue_work(queue.stream, [=] { std::memcpy(to, from, bytes); });
+  emulation::synchronize(queue.stream);
 }
-void cuda_copy_on_device(const CudaQueue&, void* to, const void* from, std::size_t bytes) {
-  emulation::queue_work([=] { std::memmove(to, from, bytes); });
+void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
+  emulation::queue_work(queue.stream, [=] { std::memmove(to, from, bytes); });
 }
 
 }  // namespace steelyard::kernels

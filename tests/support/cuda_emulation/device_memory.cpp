@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -15,12 +16,13 @@
 namespace steelyard::emulation {
 namespace {
 
-constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses, not memory
+constexpr std::size_t kReserved = std::size_t{1} << 37;  // addresses, not memory
 constexpr std::size_t kPage = 4096;
 
 struct Arena {
   std::byte* begin = nullptr;
   std::size_t used = 0;
+  std::size_t held = 0;                                          // by blocks that were not released
   int open = 0;                                                  // accesses that live
   std::unordered_map<void*, std::size_t> pages;                  // in bytes, of each block
   std::unordered_map<std::size_t, std::vector<void*>> released;  // by their pages
@@ -61,8 +63,11 @@ void* allocate_device_memory(std::size_t bytes) {
     a.begin = static_cast<std::byte*>(begin);
   }
   const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
-  if (bytes > kReserved - a.used || pages > kReserved - a.used) return nullptr;
+  const std::size_t left = options().memory_limit - std::min(a.held, options().memory_limit);
+  if (bytes > left || pages > left) return nullptr;
   std::vector<void*>& released = a.released[pages];
+  if (released.empty() && pages > kReserved - a.used) return nullptr;
+  a.held += pages;
   void* memory = a.begin + a.used;
   if (released.empty()) {
     a.used += pages;
@@ -82,6 +87,7 @@ void release_device_memory(void* memory) noexcept {
   Arena& a = arena();
   const std::lock_guard lock(a.mutex);
   a.released[a.pages.at(memory)].push_back(memory);
+  a.held -= a.pages.at(memory);
 }
 
 void require_device_pointer(const void* pointer, int parameter) {

@@ -1,10 +1,12 @@
-// What tests of emulated CUDA kernels choose: the order in which threads and blocks run, and what
-// shared memory holds before a block writes it. See kernels/cuda/launch.h beside this file.
+// What tests of emulated CUDA kernels choose: the order in which threads and blocks run, what
+// shared memory holds before a block writes it, how much memory there is and when the device fails.
+// See kernels/cuda/launch.h beside this file.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -22,10 +24,21 @@ struct Options {
   unsigned char poison = 0xFF;
   // A launch asking for more is refused; devices give more only to kernels that opted in.
   std::size_t shared_limit = 48 * 1024;
+  // Of the device's memory.
+  std::size_t memory_limit = std::size_t{1} << 36;
+  // The device is lost after so many kernels and copies: every call fails from then on.
+  std::int64_t work_until_lost = std::numeric_limits<std::int64_t>::max();
 };
 
-// Those of the launches to come.
+// Those of the launches to come. At first: of the variables STEELYARD_EMULATED_MEMORY and
+// STEELYARD_EMULATED_LOSS of the environment, where there are any, so that a whole program runs on
+// a small or a failing device.
 const Options& options();
+
+// Throws std::runtime_error once the device is lost.
+void require_alive();
+// Counts a kernel or copy that was done.
+void count_work();
 
 // For messages of failing tests: "forward", "reverse" or "random, seed 7", and the poison.
 std::string to_string(const Options& options);
