@@ -52,6 +52,7 @@ void CachingAllocator::give_back(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
   const std::size_t size = size_class(bytes, device_);
   const std::lock_guard lock(mutex_);
+  if (in_private_) private_blocks_.insert(block);  // the work being recorded may read it
   (private_blocks_.contains(block) ? private_free_ : free_)[size].push_back(block);
   stats_.in_use_bytes -= static_cast<std::int64_t>(size);
   stats_.cached_bytes += static_cast<std::int64_t>(size);
@@ -88,6 +89,11 @@ void CachingAllocator::release_private() {
 void CachingAllocator::release_cached() {
   const std::lock_guard lock(mutex_);
   release_locked();
+}
+
+void CachingAllocator::release_unused() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!in_private_) release_locked();
 }
 
 AllocatorStats CachingAllocator::stats() {

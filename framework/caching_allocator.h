@@ -22,13 +22,14 @@ class CachingAllocator : public kernels::ScratchMemory {
   // 64-byte aligned; null for 0 bytes. Throws OutOfMemory.
   void* take(std::size_t bytes) override;
   void give_back(void* block, std::size_t bytes) noexcept override;
-  // Blocks taken between begin_private() and end_private() stay apart: given back, they are taken
-  // again only in another such section, until release_private(). Recorded work that runs again
-  // later relies on them.
+  // Blocks taken or given back between begin_private() and end_private() stay apart: given back,
+  // they are taken again only in another such section, until release_private(). Recorded work that
+  // runs again later relies on them.
   void begin_private();
   void end_private();
   void release_private();
   void release_cached();
+  void release_unused() noexcept override;
   AllocatorStats stats();
   void reset_peak();
 

@@ -135,6 +135,10 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   while (!stop) {
     const auto batch = batches_.next();
     if (!batch) {
+      if (steps_of_epoch_ <= kStepsBeforeRecording) {
+        record_no_steps("the epoch had fewer than " + std::to_string(kStepsBeforeRecording + 1) +
+                        " steps to run");
+      }
       finish_epoch();
       return true;
     }
@@ -180,6 +184,11 @@ void Trainer::train_step(const Batch& batch) {
 
 bool Trainer::run_recorded(const Batch& batch, double lr) {
   if (!may_record_ || steps_of_epoch_ < kStepsBeforeRecording) return false;
+  if (recorded_ && batch.inputs.shape() != recorded_->batch.inputs.shape()) {
+    recorded_.reset();  // the epoch's last batch: its step may need the memory
+    may_record_ = false;
+    return false;
+  }
   if (!recorded_) {
     RecordedStep step{{batch.inputs.clone(), batch.targets.clone()}, {}, nullptr};
     try {
@@ -193,7 +202,6 @@ bool Trainer::run_recorded(const Batch& batch, double lr) {
     }
     recorded_.emplace(std::move(step));
   }
-  if (batch.inputs.shape() != recorded_->batch.inputs.shape()) return false;
   recorded_->batch.inputs.copy_from(batch.inputs);
   recorded_->batch.targets.copy_from(batch.targets);
   optimizer_.prepare(lr);

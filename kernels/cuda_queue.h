@@ -17,6 +17,8 @@ class ScratchMemory {
   virtual ~ScratchMemory() = default;
   virtual void* take(std::size_t bytes) = 0;
   virtual void give_back(void* memory, std::size_t bytes) noexcept = 0;
+  // Returns to the driver what is kept for reuse: a library of CUDA's needs memory of its own.
+  virtual void release_unused() noexcept {}
 };
 
 // How the products of float matrices are computed on tensor cores, if at all.

@@ -22,18 +22,20 @@ Tensor like(const Tensor& source, const Tensor& before, Device device) {
 DeviceBatches::DeviceBatches(DataLoader& loader, Device device) : loader_(loader), device_(device) {
   if (device.kind == Device::Kind::kCpu) return;
   cuda_queue(device);  // selects the device
-  copies_.stream = kernels::cuda_new_stream();
+  for (Stage& stage : stages_) stage.copies.stream = kernels::cuda_new_stream();
 }
 
 DeviceBatches::~DeviceBatches() {
   if (device_.kind == Device::Kind::kCpu) return;
-  try {
-    kernels::cuda_synchronize(copies_);
-  } catch (const std::exception&) {
-    // A failed GPU stays failed: the exception that is under way, or the next call, says so.
+  for (Stage& stage : stages_) {
+    try {
+      kernels::cuda_synchronize(stage.copies);
+    } catch (const std::exception&) {
+      // A failed GPU stays failed: the exception that is under way, or the next call, says so.
+    }
+    kernels::cuda_release_pinned(stage.pinned);
+    kernels::cuda_release_stream(stage.copies.stream);
   }
-  for (Stage& stage : stages_) kernels::cuda_release_pinned(stage.pinned);
-  kernels::cuda_release_stream(copies_.stream);
 }
 
 void DeviceBatches::start(std::int64_t epoch, std::int64_t first_batch) {
@@ -47,7 +49,7 @@ std::optional<Batch> DeviceBatches::next() {
   if (device_.kind == Device::Kind::kCpu) return loader_.next();
   const std::optional<Batch> batch = stages_[next_].batch;
   if (!batch) return std::nullopt;
-  kernels::cuda_wait_for(cuda_queue(device_), copies_);
+  kernels::cuda_wait_for(cuda_queue(device_), stages_[next_].copies);
   next_ = 1 - next_;
   stage(stages_[next_]);
   return batch;
@@ -61,7 +63,7 @@ void DeviceBatches::stage(Stage& stage) {
     stage.batch.reset();
     return;
   }
-  kernels::cuda_synchronize(copies_);  // the pinned memory was read
+  kernels::cuda_synchronize(stage.copies);  // the pinned memory was read
   const auto input_bytes = static_cast<std::size_t>(source->inputs.bytes());
   const auto target_bytes = static_cast<std::size_t>(source->targets.bytes());
   if (stage.bytes < input_bytes + target_bytes) {
@@ -79,9 +81,9 @@ void DeviceBatches::stage(Stage& stage) {
   const Batch before = stage.batch.value_or(Batch{});
   stage.batch = Batch{like(source->inputs, before.inputs, device_),
                       like(source->targets, before.targets, device_), source->index};
-  kernels::cuda_wait_for(copies_, cuda_queue(device_));
-  kernels::cuda_copy_to_device(copies_, stage.batch->inputs.raw(), pinned, input_bytes);
-  kernels::cuda_copy_to_device(copies_, stage.batch->targets.raw(), pinned + input_bytes,
+  kernels::cuda_wait_for(stage.copies, cuda_queue(device_));
+  kernels::cuda_copy_to_device(stage.copies, stage.batch->inputs.raw(), pinned, input_bytes);
+  kernels::cuda_copy_to_device(stage.copies, stage.batch->targets.raw(), pinned + input_bytes,
                                target_bytes);
 }
 

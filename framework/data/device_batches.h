@@ -28,8 +28,10 @@ class DeviceBatches {
   std::optional<Batch> next();
 
  private:
-  // Pinned memory and the tensors that are copied from it.
+  // Pinned memory and the tensors that are copied from it, on a stream of their own: to use the
+  // memory again the host waits for the copy of the batch before the last, no more.
   struct Stage {
+    kernels::CudaQueue copies;
     void* pinned = nullptr;
     std::size_t bytes = 0;
     std::optional<Batch> batch;
@@ -38,7 +40,6 @@ class DeviceBatches {
 
   DataLoader& loader_;
   const Device device_;
-  kernels::CudaQueue copies_;
   std::array<Stage, 2> stages_;
   std::size_t next_ = 0;  // the stage of the batch that next() returns
 };

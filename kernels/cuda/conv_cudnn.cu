@@ -128,10 +128,10 @@ struct Context {
       plans;
 };
 
-Context* make_context(cudaStream_t stream) {
+Context* make_context(const CudaQueue& queue) {
   auto* context = new Context();
   require(cudnnCreate(&context->handle), "cudnnCreate");
-  require(cudnnSetStream(context->handle, stream), "cudnnSetStream");
+  require(cudnnSetStream(context->handle, stream_of(queue)), "cudnnSetStream");
   return context;
 }
 

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/stream_handles.h"
 
@@ -16,14 +17,24 @@ void require(cublasStatus_t status, const char* call) {
   throw std::runtime_error("[cuda] " + std::string(call) + ": " + cublasGetStatusName(status));
 }
 
+void* allocate_workspace(const CudaQueue& queue) {
+  void* workspace = cuda_allocate(kWorkspaceBytes);
+  if (workspace == nullptr && queue.scratch != nullptr) {
+    queue.scratch->release_unused();
+    workspace = cuda_allocate(kWorkspaceBytes);
+  }
+  if (workspace != nullptr) return workspace;
+  throw std::runtime_error("out of memory on the GPU: asked for " +
+                           std::to_string(kWorkspaceBytes) + " bytes for cuBLAS");
+}
+
 // With memory of its own for cuBLAS: what it allocates itself may differ from call to call, which
 // no CUDA graph can hold and which would change the order of sums.
-cublasHandle_t make_handle(cudaStream_t stream) {
+cublasHandle_t make_handle(const CudaQueue& queue) {
+  void* workspace = allocate_workspace(queue);
   cublasHandle_t handle = nullptr;
   require(cublasCreate(&handle), "cublasCreate");
-  require(cublasSetStream(handle, stream), "cublasSetStream");
-  void* workspace = nullptr;
-  check(cudaMalloc(&workspace, kWorkspaceBytes), "cudaMalloc", __FILE__, __LINE__);
+  require(cublasSetStream(handle, stream_of(queue)), "cublasSetStream");
   require(cublasSetWorkspace(handle, workspace, kWorkspaceBytes), "cublasSetWorkspace");
   return handle;
 }

@@ -9,12 +9,12 @@
 
 namespace steelyard::kernels::cuda {
 
-// Made at their first use by make(stream). Never destroyed: the driver may be gone when a program
+// Made at their first use by make(queue). Never destroyed: the driver may be gone when a program
 // ends.
 template <typename Handle>
 class StreamHandles {
  public:
-  explicit StreamHandles(Handle (*make)(cudaStream_t)) : make_(make) {}
+  explicit StreamHandles(Handle (*make)(const CudaQueue&)) : make_(make) {}
 
   // use(handle) for the queue's stream on the current device, by one thread at a time.
   template <typename Use>
@@ -24,14 +24,14 @@ class StreamHandles {
     const cudaStream_t stream = stream_of(queue);
     const std::lock_guard lock(mutex_);
     auto found = handles_.find({device, stream});
-    if (found == handles_.end()) found = handles_.emplace(Key{device, stream}, make_(stream)).first;
+    if (found == handles_.end()) found = handles_.emplace(Key{device, stream}, make_(queue)).first;
     use(found->second);
   }
 
  private:
   using Key = std::pair<int, cudaStream_t>;
 
-  Handle (*make_)(cudaStream_t);
+  Handle (*make_)(const CudaQueue&);
   std::mutex mutex_;
   std::map<Key, Handle> handles_;
 };

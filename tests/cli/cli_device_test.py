@@ -139,6 +139,59 @@ class Training(Case):
             "--set", "train.checkpoint_every_steps=1"])
         self.assertFalse(os.path.exists(self.path("x", "last.safetensors")))
 
+    def test_says_where_it_trains(self):
+        recipe = self.recipe(PLAIN + SGD)
+        self.assertIn(" on cuda:0\n", self.succeed("train", recipe, "--dry-run"))
+        self.assertIn(" on cpu\n", self.succeed("train", recipe, "--dry-run", "--device", "cpu"))
+
+
+class Failures(Case):
+    """Of the emulated GPU, which fails on demand."""
+    KEEP = ["--set", "train.checkpoint_every_steps=5"]
+
+    def fail_in(self, recipe, run, fragment, *more, **environment):
+        result = self.run_program("train", recipe, "--run-dir", self.path(run), *self.KEEP, *more, **environment)
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertIn(fragment, result.stderr)
+        return result.stderr
+
+    def goes_on(self, recipe, run):
+        self.succeed("train", recipe, "--run-dir", self.path(run), "--resume", *self.KEEP)
+        self.assertEqual(self.summary(run)["checkpoint_sha256"], self.summary("whole")["checkpoint_sha256"])
+
+    def test_memory_that_is_used_up_loses_nothing(self):
+        recipe = self.recipe(PLAIN + SGD)
+        self.train(recipe, "whole", *self.KEEP)
+        self.fail_in(recipe, "x", "unspecified launch failure", STEELYARD_EMULATED_LOSS="3000")
+        before = self.sha("x", "last.safetensors")
+        said = self.fail_in(recipe, "x", "failed: out of memory on cuda:0: ", "--resume", STEELYARD_EMULATED_MEMORY="200000")
+        self.assertRegex(said, r"asked for \d+ bytes beside \d+ in use\n")
+        self.assertEqual(self.sha("x", "last.safetensors"), before)
+        self.goes_on(recipe, "x")
+
+    def test_a_lost_device_leaves_the_last_checkpoint(self):
+        recipe = self.recipe(PLAIN + ADAMW + QUANTIZE)
+        self.train(recipe, "whole", *self.KEEP)
+        for work in (0, 500, 2000, 8000):
+            run = f"lost-{work}"
+            self.fail_in(recipe, run, "unspecified launch failure", STEELYARD_EMULATED_LOSS=str(work))
+            self.assertEqual(os.path.exists(self.path(run, "last.safetensors")), work > 1000, run)
+            before = work > 1000 and self.sha(run, "last.safetensors")
+            self.fail_in(recipe, run, "unspecified launch failure", "--resume", STEELYARD_EMULATED_LOSS="10")
+            self.assertEqual(work > 1000 and self.sha(run, "last.safetensors"), before)
+            self.goes_on(recipe, run)
+
+    def test_a_device_that_cannot_be_used(self):
+        recipe = self.recipe(PLAIN + SGD)
+        problem = {"STEELYARD_EMULATED_PROBLEM": "no kernel image is available"}
+        for verb in (["train", recipe, "--dry-run"], ["train", recipe]):
+            result = self.run_program(*verb, "--device", "cuda:0", **problem)
+            self.assertEqual((result.returncode, result.stdout), (4, ""))
+            self.assertEqual(result.stderr, "error: device 'cuda:0' is not available: no kernel image is available\n")
+        said = self.succeed("train", recipe, "--dry-run", **problem)
+        self.assertIn(" on cpu (no kernel image is available)\n", said)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -9,9 +9,16 @@ set(device_tests
   device_products_test.cpp
   device_tensor_test.cpp
   device_training_test.cpp)
-steelyard_add_tests(device_tests SOURCES ${device_tests} DEPENDS steelyard::layers LABELS once)
+set(held_queue held_queue_absent.cpp)
+if(STEELYARD_HAVE_CUDA)
+  set(held_queue held_queue_cuda.cpp)
+endif()
+steelyard_add_tests(device_tests
+  SOURCES ${device_tests} ${held_queue}
+  DEPENDS steelyard::layers
+  LABELS once)
 steelyard_add_tests(device_emulated_tests
-  SOURCES ${device_tests} emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
+  SOURCES ${device_tests} held_queue_emulated.cpp emulated_device_test.cpp emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::layers cuda_emulation
   PREFIX emulated.
   LABELS once)

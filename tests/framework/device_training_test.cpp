@@ -8,6 +8,7 @@
 #include "framework/ops/linear.h"
 #include "framework/ops/relu.h"
 #include "framework/trainer.h"
+#include "tests/framework/held_queue.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
@@ -54,6 +55,32 @@ TEST_P(DeviceBatchesOn, AreTheLoadersBatches) {
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceBatchesOn, ::testing::Values(kCpuDevice, kCudaDevice),
                          [](const auto& param) { return device_word(param.param); });
 
+// Copies of batches are taken without waiting: each is there when it is used, and stays while it
+// is.
+TEST_P(DeviceBatchesOn, MayBeUsedByQueuedWork) {
+  if (GetParam() == kCudaDevice && !has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  const Dataset dataset = numbered_samples(4000);
+  LoaderOptions options;
+  options.batch_size = 1900;  // more bytes than travel as parameters of a kernel
+  DataLoader loader(dataset, options);
+  DeviceBatches batches(loader, GetParam());
+  std::vector<Tensor> copies;
+  for (const std::int64_t epoch : {0, 1, 2}) {
+    batches.start(epoch);
+    while (const auto batch = batches.next()) {
+      copies.push_back(batch->inputs.clone());
+      copies.push_back(batch->targets.clone());
+    }
+  }
+  ASSERT_EQ(copies.size(), 18);
+  for (std::size_t i = 0; i < copies.size(); i += 2) {
+    const auto at = static_cast<std::int64_t>(i / 2);
+    const Batch expected = make_batch(dataset, options, at / 3, at % 3);
+    EXPECT_EQ(values(copies[i].to(kCpuDevice)), values(expected.inputs)) << i;
+    EXPECT_EQ(values(copies[i + 1].to(kCpuDevice)), values(expected.targets)) << i;
+  }
+}
+
 using CapturedWorkOn = WithCudaDevice;
 
 Tensor filled(double value) { return Tensor::full({300}, value, DType::kF32, kCudaDevice); }
@@ -88,6 +115,20 @@ TEST_F(CapturedWorkOn, KeepsItsMemory) {
   work.run();
   for (const Tensor& other : others) EXPECT_EQ(values(other), std::vector<double>(300, 7));
   EXPECT_EQ(values(sum), std::vector<double>(300, 3));
+}
+
+// What the work read and gave back while it was recorded is its own, too.
+TEST_F(CapturedWorkOn, KeepsTheMemoryThatItGaveBack) {
+  Tensor x = filled(1);
+  const Tensor sum = filled(0);
+  const CapturedWork work(kCudaDevice, [&] {
+    sum.copy_from(add(Variable(x), Variable(x)).value());
+    x = Tensor();
+  });
+  std::vector<Tensor> others;
+  for (int i = 0; i < 8; ++i) others.push_back(filled(7));
+  work.run();
+  EXPECT_EQ(values(sum), std::vector<double>(300, 2));
 }
 
 TEST_F(CapturedWorkOn, GivesItsMemoryBack) {
@@ -153,6 +194,54 @@ TEST_F(CapturedWorkOn, StepsThatCannotBeRecordedRunAllTheSame) {
     weights.push_back(values(model.named_parameters()[0].variable.value().to(kCpuDevice)));
   }
   EXPECT_EQ(weights[0], weights[1]);
+}
+
+TEST_F(CapturedWorkOn, AnEpochOfTwoStepsIsNotRecordedAndSaysSo) {
+  Looks model(false);
+  move_to(model, kCudaDevice);
+  Sgd optimizer(model.named_parameters(), {});
+  const Dataset dataset = numbered_samples(10);
+  const LoaderOptions loader{.batch_size = 5, .normalization = {}, .augment = {}};
+  Trainer trainer(model, optimizer, dataset, {}, loader, TrainerOptions(), {});
+  const TrainResult result = trainer.run(false);
+  EXPECT_EQ(result.recorded_steps, 0);
+  EXPECT_EQ(result.not_recorded, "the epoch had fewer than 3 steps to run");
+}
+
+// Holds the GPU from the end of a step to the end of the next one.
+class HoldsOneStep : public TrainerCallback {
+ public:
+  explicit HoldsOneStep(std::int64_t step) : step_(step) {}
+  void on_step_end(const StepReport& report) override {
+    if (report.step == step_) held_.emplace(kCudaDevice);
+    if (report.step != step_ + 1) return;
+    waited_ = held_->passed();
+    held_.reset();
+  }
+  std::optional<bool> waited() const { return waited_; }
+
+ private:
+  std::int64_t step_;
+  std::optional<HeldQueue> held_;
+  std::optional<bool> waited_;
+};
+
+// Neither a step run as ever nor a recorded one, with all that the host sends to them.
+TEST_F(CapturedWorkOn, StepsDoNotWaitForTheDevice) {
+  for (const std::int64_t step : {1, 5}) {
+    Looks model(false);
+    move_to(model, kCudaDevice);
+    AdamW optimizer(model.named_parameters(), {});
+    const Dataset dataset = numbered_samples(16000);
+    const LoaderOptions loader{.batch_size = 2000, .normalization = {}, .augment = {}};
+    TrainerOptions options;
+    options.clip_grad_norm = 1;
+    options.average.emplace();
+    HoldsOneStep holds(step);
+    Trainer trainer(model, optimizer, dataset, {}, loader, options, {&holds});
+    EXPECT_EQ(trainer.run(false).recorded_steps, 6);
+    EXPECT_EQ(holds.waited(), false) << step;
+  }
 }
 
 }  // namespace
