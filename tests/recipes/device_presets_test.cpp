@@ -1,6 +1,9 @@
 // Every preset trains on a GPU as on the CPU, and evaluates to the same bits.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "recipes/experiment.h"
 #include "tests/support/devices.h"
@@ -115,6 +118,62 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
+using FloatPresetOnCuda = PresetOnCuda;
+
+std::vector<std::string> float_preset_names() {
+  std::vector<std::string> names = preset_names();
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with("-float"); });
+  return names;
+}
+
+// Gradients of a preset's first step in `dtype`, on the CPU afterwards.
+std::vector<NamedTensor> first_gradients(const std::string& preset, Device device, DType dtype) {
+  const Registries all = registries();
+  Recipe recipe = load_recipe(preset, {"data.batch_size=6", "data.validation=4"}, all.models);
+  Experiment experiment(std::move(recipe), all, InitialWeights::kLater);
+  Module& model = experiment.model();
+  for (NamedParameter& p : model.named_parameters()) {
+    p.variable.set_value(p.variable.value().to(dtype));
+  }
+  experiment.move_to(device);
+  const Batch batch = make_batch(experiment.train(), experiment.loader_options(), 0, 0);
+  Rng rng(1);
+  ForwardContext context{.training = true, .rng = &rng};
+  const Variable inputs(batch.inputs.to(dtype).to(device));
+  compute_loss({}, model.forward(inputs, context), batch.targets.to(device)).backward();
+  std::vector<NamedTensor> gradients;
+  for (const NamedParameter& p : model.named_parameters()) {
+    gradients.push_back({p.name, p.variable.grad().to(kCpuDevice).to(DType::kF64)});
+  }
+  return gradients;
+}
+
+double norm(const std::vector<double>& x) {
+  return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+}
+
+// A sum of k products in float is off by at most k u times the sum of their magnitudes (Higham,
+// "Accuracy and Stability of Numerical Algorithms", 3.1); here k is the number of pixels of a
+// batch, and there is such a sum forward and backward for every layer.
+TEST_P(FloatPresetOnCuda, GradientsMatchTheCpuInDouble) {
+  const auto expected = first_gradients(GetParam(), kCpuDevice, DType::kF64);
+  const auto doubles = first_gradients(GetParam(), kCudaDevice, DType::kF64);
+  const auto floats = first_gradients(GetParam(), kCudaDevice, DType::kF32);
+  const double of_sum = 6 * 28 * 28 * std::numeric_limits<float>::epsilon() / 2;
+  const double bound = 2 * static_cast<double>(expected.size()) * of_sum;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto exact = values(expected[i].tensor);
+    const auto off = [&](const NamedTensor& gradient) {
+      std::vector<double> difference = values(gradient.tensor);
+      for (std::size_t j = 0; j < exact.size(); ++j) difference[j] -= exact[j];
+      return norm(difference) / norm(exact);
+    };
+    EXPECT_GT(norm(exact), 0) << expected[i].name;
+    EXPECT_LE(off(floats[i]), bound) << expected[i].name;
+    EXPECT_LE(off(doubles[i]), 1e-9) << expected[i].name;
+  }
+}
+
 std::string preset_word(const ::testing::TestParamInfo<std::string>& info) {
   std::string word = info.param;
   std::replace(word.begin(), word.end(), '-', '_');
@@ -122,6 +181,8 @@ std::string preset_word(const ::testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Presets, PresetOnCuda, ::testing::ValuesIn(preset_names()), preset_word);
+INSTANTIATE_TEST_SUITE_P(Presets, FloatPresetOnCuda, ::testing::ValuesIn(float_preset_names()),
+                         preset_word);
 
 }  // namespace
 }  // namespace steelyard
