@@ -8,9 +8,9 @@
 
 namespace steelyard::kernels::cuda {
 
-// Whether a copy to the device is worth it: a few launches, of whole words.
+// Whether a copy to the device is worth it: 18 launches at most, of whole words.
 inline bool is_sent(const void* to, std::size_t bytes) {
-  constexpr std::size_t kMostBytes = std::size_t{16} << 10;
+  constexpr std::size_t kMostBytes = std::size_t{64} << 10;
   return bytes <= kMostBytes && reinterpret_cast<std::uintptr_t>(to) % 8 == 0;
 }
 

@@ -25,7 +25,7 @@ TEST_F(TensorOnCuda, KeepsItsBytesThereAndBack) {
 
 // Few bytes travel as parameters of kernels, more as copies.
 TEST_F(TensorOnCuda, TakesAnyNumberOfBytes) {
-  for (const std::int64_t bytes : {1, 7, 8, 9, 3839, 3840, 3841, 7681, 16384, 16385, 100000}) {
+  for (const std::int64_t bytes : {1, 7, 8, 9, 3839, 3840, 3841, 7681, 65536, 65537, 100000}) {
     const Tensor x = Tensor::empty({bytes}, DType::kU8);
     for (std::int64_t i = 0; i < bytes; ++i) {
       x.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 37 + i / 251);

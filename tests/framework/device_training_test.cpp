@@ -59,9 +59,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceBatchesOn, ::testing::Values(kCpuDevice,
 // is.
 TEST_P(DeviceBatchesOn, MayBeUsedByQueuedWork) {
   if (GetParam() == kCudaDevice && !has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  const Dataset dataset = numbered_samples(4000);
+  const Dataset dataset = numbered_samples(17000);
   LoaderOptions options;
-  options.batch_size = 1900;  // more bytes than travel as parameters of a kernel
+  options.batch_size = 6000;  // more bytes than travel as parameters of a kernel
   DataLoader loader(dataset, options);
   DeviceBatches batches(loader, GetParam());
   std::vector<Tensor> copies;
@@ -233,8 +233,8 @@ TEST_F(CapturedWorkOn, StepsDoNotWaitForTheDevice) {
     Looks model(false);
     move_to(model, kCudaDevice);
     AdamW optimizer(model.named_parameters(), {});
-    const Dataset dataset = numbered_samples(16000);
-    const LoaderOptions loader{.batch_size = 2000, .normalization = {}, .augment = {}};
+    const Dataset dataset = numbered_samples(48000);
+    const LoaderOptions loader{.batch_size = 6000, .normalization = {}, .augment = {}};
     TrainerOptions options;
     options.clip_grad_norm = 1;
     options.average.emplace();
