@@ -74,7 +74,8 @@ std::string cuda_device_problem(int index) {
   if (error == cudaSuccess) return "";
   cudaGetLastError();  // or the next launch would report it again
   std::string words = words_for(error);
-  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion) {
+  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction &&
+      error != cudaErrorUnsupportedPtxVersion) {
     return words;
   }
   int major = 0;
