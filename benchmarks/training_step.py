@@ -25,14 +25,18 @@ class Stepper:
 
     def wait_until_ready(self):
         """False where the process ended instead."""
-        line = self.process.stdout.readline()
-        self.info = json.loads(line or "null")
+        self.info = self.answer("{")
         return self.info is not None
+
+    def answer(self, begin):
+        """The next line that begins so, as JSON: libraries print, too. None at the end."""
+        line = next((line for line in self.process.stdout if line.startswith(begin)), "null")
+        return json.loads(line)
 
     def round(self):
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        self.times += json.loads(self.process.stdout.readline())
+        self.times += self.answer("[")
 
     def close(self):
         self.process.stdin.close()
