@@ -151,6 +151,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
       }
     }
   }
+  recorded_.reset();  // the caller may move the model
   return false;
 }
 

@@ -208,6 +208,41 @@ TEST_F(CapturedWorkOn, AnEpochOfTwoStepsIsNotRecordedAndSaysSo) {
   EXPECT_EQ(result.not_recorded, "the epoch had fewer than 3 steps to run");
 }
 
+class StopsAt : public TrainerCallback {
+ public:
+  StopsAt(std::int64_t step, std::atomic<bool>& stop) : step_(step), stop_(stop) {}
+  void on_step_end(const StepReport& report) override { stop_ = report.step == step_; }
+
+ private:
+  std::int64_t step_;
+  std::atomic<bool>& stop_;
+};
+
+// What was recorded before an interruption is forgotten: the model may have been elsewhere since.
+TEST_F(CapturedWorkOn, AModelMayMoveBetweenRuns) {
+  std::vector<std::vector<double>> weights;
+  for (const std::int64_t stop_at : {0, 5}) {
+    Looks model(false);
+    move_to(model, kCudaDevice);
+    Sgd optimizer(model.named_parameters(), {});
+    const Dataset dataset = numbered_samples(60);
+    const LoaderOptions loader{.batch_size = 5, .normalization = {}, .augment = {}};
+    std::atomic<bool> stop = false;
+    StopsAt stops(stop_at, stop);
+    Trainer trainer(model, optimizer, dataset, {}, loader, TrainerOptions(), {&stops});
+    EXPECT_EQ(trainer.run(stop).interrupted, stop_at > 0);
+    move_to(model, kCpuDevice);
+    std::vector<Tensor> others;
+    for (int i = 0; i < 4; ++i) others.push_back(Tensor::full({5, 3}, 7, DType::kF32, kCudaDevice));
+    move_to(model, kCudaDevice);
+    stop = false;
+    EXPECT_FALSE(trainer.run(stop).interrupted);
+    for (const Tensor& other : others) EXPECT_EQ(values(other), std::vector<double>(15, 7));
+    weights.push_back(values(model.named_parameters()[0].variable.value().to(kCpuDevice)));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
 // Holds the GPU from the end of a step to the end of the next one.
 class HoldsOneStep : public TrainerCallback {
  public:
