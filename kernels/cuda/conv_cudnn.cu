@@ -199,6 +199,9 @@ bool run(const CudaQueue& queue, const Conv2dShape& s, const float* a, const flo
   const std::int64_t largest = std::max({s.input_size(), s.output_size(), s.weight_size()});
   if (largest > std::numeric_limits<int>::max()) return false;
   if (queue.precision == MatmulPrecision::kBf16) return false;
+  for (const float* p : {a, b, static_cast<const float*>(result)}) {
+    if (!is_aligned(p, 16)) return false;  // its kernels read vectors
+  }
   bool done = false;
   contexts().with(queue, [&](Context* context) {
     const Plan<Pass>& plan = plan_for<Pass>(*context, queue, s);

@@ -51,20 +51,16 @@ inline Sets make_sets(const SetMap& map) {
           map.sets == 1 || (simple && layout.inner % kEight == 0), map};
 }
 
-inline bool is_aligned(const void* p, std::size_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
-}
-
 // Up to eight neighbours from or to registers: at once where there are eight and they lie on 16
 // bytes (8 for codes). `local` is an array of eight, aligned to 16 bytes.
 template <typename T>
 __device__ void load_span(const T* from, int count, T* local) {
-  if (count == kEight && reinterpret_cast<std::uintptr_t>(from) % 16 == 0 && sizeof(T) > 1) {
+  if (count == kEight && is_aligned(from, 16) && sizeof(T) > 1) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
       reinterpret_cast<uint4*>(local)[i] = reinterpret_cast<const uint4*>(from)[i];
     }
-  } else if (count == kEight && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+  } else if (count == kEight && is_aligned(from, 8)) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
       reinterpret_cast<uint2*>(local)[i] = reinterpret_cast<const uint2*>(from)[i];
@@ -75,12 +71,12 @@ __device__ void load_span(const T* from, int count, T* local) {
 }
 template <typename T>
 __device__ void store_span(const T* local, int count, T* to) {
-  if (count == kEight && reinterpret_cast<std::uintptr_t>(to) % 16 == 0 && sizeof(T) > 1) {
+  if (count == kEight && is_aligned(to, 16) && sizeof(T) > 1) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
       reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(local)[i];
     }
-  } else if (count == kEight && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+  } else if (count == kEight && is_aligned(to, 8)) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
       reinterpret_cast<uint2*>(to)[i] = reinterpret_cast<const uint2*>(local)[i];
@@ -144,7 +140,7 @@ __device__ inline std::uint64_t load_codes(const std::uint8_t* codes, int bits, 
 __device__ inline void store_codes(std::uint64_t word, int bits, const Span& span,
                                    std::uint8_t* codes) {
   std::uint8_t* to = codes + span.first * bits / 8;
-  if (bits == 8 && span.count == kEight && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+  if (bits == 8 && span.count == kEight && is_aligned(to, 8)) {
     *reinterpret_cast<uint2*>(to) =
         make_uint2(static_cast<unsigned>(word), static_cast<unsigned>(word >> 32));
     return;

@@ -11,7 +11,7 @@ set(device_tests
   device_training_test.cpp)
 steelyard_add_tests(device_tests SOURCES ${device_tests} DEPENDS steelyard::layers LABELS once)
 steelyard_add_tests(device_emulated_tests
-  SOURCES ${device_tests} emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
+  SOURCES ${device_tests} emulated_delays_test.cpp emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::layers cuda_emulation
   PREFIX emulated.
   LABELS once)

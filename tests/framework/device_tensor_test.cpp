@@ -23,6 +23,20 @@ TEST_F(TensorOnCuda, KeepsItsBytesThereAndBack) {
   EXPECT_EQ(there.clone().device(), kCudaDevice);
 }
 
+// Small copies travel in launches, several where one is too small. The source changes at once.
+TEST_F(TensorOnCuda, TakesBytesOfAnyNumber) {
+  for (const std::int64_t n : {0, 1, 3999, 4000, 4001, 9000, 64000, 64001, 300000}) {
+    Tensor x = Tensor::empty({n}, DType::kU8);
+    for (std::int64_t i = 0; i < n; ++i) {
+      x.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i % 251);
+    }
+    const auto expected = values(x);
+    const Tensor there = x.to(kCudaDevice);
+    x.fill(255);
+    EXPECT_EQ(values(there.to(kCpuDevice)), expected) << n;
+  }
+}
+
 TEST_F(TensorOnCuda, FillsEveryDtype) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI64,
                             DType::kI32, DType::kI8, DType::kU8, DType::kBool}) {

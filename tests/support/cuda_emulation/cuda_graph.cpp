@@ -6,12 +6,12 @@
 namespace steelyard::kernels {
 
 CudaGraph::~CudaGraph() { delete static_cast<emulation::Work*>(graph_); }
-void CudaGraph::begin(const CudaQueue&) { emulation::begin_recording(); }
+void CudaGraph::begin(const CudaQueue& queue) { emulation::begin_recording(queue.stream); }
 void CudaGraph::abandon(const CudaQueue&) noexcept { emulation::end_recording(); }
 void CudaGraph::end(const CudaQueue&) { graph_ = new emulation::Work(emulation::end_recording()); }
-void CudaGraph::launch(const CudaQueue&) const {
+void CudaGraph::launch(const CudaQueue& queue) const {
   for (const auto& work : *static_cast<const emulation::Work*>(graph_)) {
-    emulation::queue_work(work);
+    emulation::queue_work(queue.stream, work);
   }
 }
 

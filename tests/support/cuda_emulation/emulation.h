@@ -1,5 +1,6 @@
-// What tests of emulated CUDA kernels choose: the order in which threads and blocks run, and what
-// shared memory holds before a block writes it. See kernels/cuda/launch.h beside this file.
+// What tests of emulated CUDA kernels choose: the order in which threads and blocks run, what
+// shared memory holds before a block writes it, and how late a stream is. See kernels/cuda/launch.h
+// beside this file.
 #pragma once
 
 #include <array>
@@ -22,6 +23,10 @@ struct Options {
   unsigned char poison = 0xFF;
   // A launch asking for more is refused; devices give more only to kernels that opted in.
   std::size_t shared_limit = 48 * 1024;
+  // Work of a stream runs when something waits for it, not when it is queued: the latest that a
+  // device could be. Work that another stream should have waited for comes too late, and memory of
+  // the host that a copy still needs is read too late.
+  bool deferred = false;
 };
 
 // Those of the launches to come.

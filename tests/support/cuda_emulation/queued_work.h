@@ -1,4 +1,5 @@
-// The emulated stream: work runs when it is queued, or is recorded for a graph.
+// The emulated streams: work runs when it is queued or, where the options defer it, when something
+// waits for it; or it is recorded for a graph.
 #pragma once
 
 #include <functional>
@@ -8,11 +9,21 @@ namespace steelyard::emulation {
 
 using Work = std::vector<std::function<void()>>;
 
-// Runs `work` with device memory accessible, or records it.
-void queue_work(std::function<void()> work);
+// A stream that no other waits for. Null is the default stream, which is like any other here.
+void* new_stream();
+// Finishes it first.
+void release_stream(void* stream);
 
-void begin_recording();
-// What was queued since, and ends the recording.
+// Runs `work` with device memory accessible, now or later, or records it.
+void queue_work(void* stream, std::function<void()> work);
+// Work queued on `stream` from now on runs when what `other` holds by now is done.
+void wait_for(void* stream, void* other);
+// Runs what is left. Throws what that throws.
+void finish(void* stream);
+void finish_all();
+
+void begin_recording(void* stream);
+// What was queued on that stream since, and ends the recording.
 Work end_recording();
 // Throws std::logic_error while recording: a captured step must not wait for the device.
 void require_not_recording(const char* what);

@@ -138,9 +138,10 @@ struct LaunchShape {
 };
 
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t /*stream*/,
+void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
             Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+  static_assert((sizeof(Parameters) + ... + 0) <= 32764, "all that a launch can carry");
   static_assert((std::is_convertible_v<Arguments&&, Parameters> && ...));
   static_assert((std::is_trivially_copyable_v<Parameters> && ...),
                 "kernel parameters are copied to the device byte by byte");
@@ -151,7 +152,7 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
         (emulation::require_device_parameter(parameters, index++), ...);
       },
       copies);
-  emulation::queue_work([=] {
+  emulation::queue_work(stream, [=] {
     emulation::run_grid({shape.blocks, shape.threads, shape.shared_bytes},
                         [&] { std::apply(kernel, copies); });
   });
@@ -167,7 +168,8 @@ inline void check(cudaError_t error, const char* expression, const char* file, i
   throw std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + expression);
 }
 
-inline void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t /*stream*/) {
+inline void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  emulation::finish(stream);
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
