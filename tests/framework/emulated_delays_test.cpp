@@ -9,6 +9,7 @@
 #include "framework/on_device.h"
 #include "framework/trainer.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/device_memory.h"
 #include "layers/linear.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
@@ -66,6 +67,15 @@ TEST_F(EmulatedDelays, OtherMemoryIsReadAtOnce) {
   kernels::cuda_copy_to_device(compute_, target_.raw(), pageable.data(), pageable.size());
   pageable.assign(kLarge, 5);
   EXPECT_EQ(target(), 4);
+}
+
+TEST_F(EmulatedDelays, ADeviceBufferHoldsAtOnceWhatItWasGiven) {
+  const std::vector<unsigned char> given(kLarge, 7);
+  std::vector<unsigned char> found(kLarge);
+  kernels::DeviceBuffer buffer(kernels::DeviceType::kCuda, given.size());
+  buffer.copy_from_host(given.data(), given.size());
+  kernels::cuda_copy_to_host(copies_, found.data(), buffer.data(), found.size());
+  EXPECT_EQ(found, given);
 }
 
 Dataset wide_samples(std::int64_t n) {
