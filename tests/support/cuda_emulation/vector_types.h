@@ -9,8 +9,7 @@
 
 namespace steelyard::emulation {
 
-inline void require_aligned(const void* p, std::size_t bytes) {
-  auto address = reinterpret_cast<std::uintptr_t>(p);
+inline void require_aligned(std::uintptr_t address, std::size_t bytes) {
   asm("" : "+r"(address));  // or compilers take the type's alignment for granted
   if (address % bytes == 0) return;
   throw std::logic_error("misaligned address: a vector of " + std::to_string(bytes) +
@@ -21,12 +20,15 @@ inline void require_aligned(const void* p, std::size_t bytes) {
 template <std::size_t bytes>
 struct Aligned {
   Aligned() = default;
-  Aligned(const Aligned& other) { require_aligned(&other, bytes); }
+  Aligned(const Aligned& other) { other.require(); }
   Aligned& operator=(const Aligned& other) {
-    require_aligned(this, bytes);
-    require_aligned(&other, bytes);
+    require();
+    other.require();
     return *this;
   }
+
+ private:
+  void require() const { require_aligned(reinterpret_cast<std::uintptr_t>(this), bytes); }
 };
 
 }  // namespace steelyard::emulation
