@@ -10,8 +10,8 @@
 
 namespace steelyard::kernels {
 
-// Device memory that a kernel needs while it runs. What was given back may be taken again by work
-// that is queued later on the same stream.
+// Device memory that a kernel needs while it runs, aligned to 16 bytes at least. What was given
+// back may be taken again by work that is queued later on the same stream.
 class ScratchMemory {
  public:
   virtual ~ScratchMemory() = default;

@@ -205,13 +205,13 @@ class PackedWeights {
   Scratch<T> packed_;
 };
 
-// Fills patches of a range, 16 bytes at a time where the channels of a group allow it.
+// Fills patches of a range, 16 bytes at a time where x and the channels of a group allow it.
 template <typename T>
 void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range, const T* x,
                   T* patches) {
   constexpr std::int64_t kValues = sizeof(uint4) / sizeof(T);
   const std::int64_t n = (range.end - range.begin) * c.columns;
-  if (c.channels % kValues != 0) {
+  if (c.channels % kValues != 0 || !is_aligned(x, sizeof(uint4))) {
     return launch_elements(queue, patches_kernel<T>, n, c, range.begin, x, patches);
   }
   Conv2dShape wide = c.s;

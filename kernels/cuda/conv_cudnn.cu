@@ -29,6 +29,10 @@ struct Descriptors {
   cudnnConvolutionDescriptor_t convolution = nullptr;
 };
 
+void set_math(const Descriptors& d, cudnnMathType_t math) {
+  require(cudnnSetConvolutionMathType(d.convolution, math), "cudnnSetConvolutionMathType");
+}
+
 Descriptors describe(const Conv2dShape& s, MatmulPrecision precision) {
   const auto number = [](std::int64_t size) { return static_cast<int>(size); };
   Descriptors d;
@@ -53,14 +57,12 @@ Descriptors describe(const Conv2dShape& s, MatmulPrecision precision) {
           "cudnnSetConvolution2dDescriptor");
   require(cudnnSetConvolutionGroupCount(d.convolution, number(s.groups)),
           "cudnnSetConvolutionGroupCount");
-  const bool tf32 = precision == MatmulPrecision::kTf32;
-  require(cudnnSetConvolutionMathType(d.convolution, tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH),
-          "cudnnSetConvolutionMathType");
+  set_math(d, precision == MatmulPrecision::kTf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH);
   return d;
 }
 
 // The three computations under one form: find() lists algorithms, the one taken for fastest first;
-// run() computes `result` from the other two.
+// measure() gives the workspace of one; run() computes `result` from the other two.
 constexpr float kOne = 1;
 constexpr float kZero = 0;
 
@@ -72,6 +74,10 @@ struct Forward {
                             Algorithm* found) {
     return cudnnGetConvolutionForwardAlgorithm_v7(handle, d.x, d.w, d.convolution, d.y, kAlgorithms,
                                                   count, found);
+  }
+  static cudnnStatus_t measure(cudnnHandle_t handle, const Descriptors& d, Algorithm& by) {
+    return cudnnGetConvolutionForwardWorkspaceSize(handle, d.x, d.w, d.convolution, d.y, by.algo,
+                                                   &by.memory);
   }
   static cudnnStatus_t run(cudnnHandle_t handle, const Descriptors& d, const Algorithm& by,
                            void* workspace, const float* x, const float* w, float* result) {
@@ -89,6 +95,10 @@ struct BackwardInput {
     return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.w, d.y, d.convolution, d.x,
                                                        kAlgorithms, count, found);
   }
+  static cudnnStatus_t measure(cudnnHandle_t handle, const Descriptors& d, Algorithm& by) {
+    return cudnnGetConvolutionBackwardDataWorkspaceSize(handle, d.w, d.y, d.convolution, d.x,
+                                                        by.algo, &by.memory);
+  }
   static cudnnStatus_t run(cudnnHandle_t handle, const Descriptors& d, const Algorithm& by,
                            void* workspace, const float* grad_y, const float* w, float* result) {
     return cudnnConvolutionBackwardData(handle, &kOne, d.w, w, d.y, grad_y, d.convolution, by.algo,
@@ -104,6 +114,10 @@ struct BackwardWeight {
                             Algorithm* found) {
     return cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, d.x, d.y, d.convolution, d.w,
                                                          kAlgorithms, count, found);
+  }
+  static cudnnStatus_t measure(cudnnHandle_t handle, const Descriptors& d, Algorithm& by) {
+    return cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, d.x, d.y, d.convolution, d.w,
+                                                          by.algo, &by.memory);
   }
   static cudnnStatus_t run(cudnnHandle_t handle, const Descriptors& d, const Algorithm& by,
                            void* workspace, const float* x, const float* grad_y, float* result) {
@@ -140,20 +154,29 @@ StreamHandles<Context*>& contexts() {
   return *all;
 }
 
+bool is_unsupported(cudnnStatus_t status) {
+  return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+// The list has algorithms with and without tensor cores, whatever the descriptor asks for, and an
+// algorithm's workspace depends on that: the descriptor takes over what the entry stands for,
+// float32 stays without, and the workspace is that of the two together.
 template <typename Pass>
 std::optional<typename Pass::Algorithm> find_algorithm(cudnnHandle_t handle, const Descriptors& d,
+                                                       MatmulPrecision precision,
                                                        std::int64_t most_bytes) {
   std::array<typename Pass::Algorithm, Pass::kAlgorithms> found;
   int count = 0;
   const cudnnStatus_t status = Pass::find(handle, d, &count, found.data());
-  if (status == CUDNN_STATUS_NOT_SUPPORTED) return std::nullopt;
+  if (is_unsupported(status)) return std::nullopt;
   require(status, "cudnnGetConvolution...Algorithm_v7");
-  const auto usable = std::find_if(found.begin(), found.begin() + count, [&](const auto& by) {
-    return by.status == CUDNN_STATUS_SUCCESS && by.determinism == CUDNN_DETERMINISTIC &&
-           by.memory <= static_cast<std::size_t>(most_bytes);
-  });
-  if (usable == found.begin() + count) return std::nullopt;
-  return *usable;
+  for (auto* by = found.data(); by != found.data() + count; ++by) {
+    if (by->status != CUDNN_STATUS_SUCCESS || by->determinism != CUDNN_DETERMINISTIC) continue;
+    set_math(d, precision == MatmulPrecision::kTf32 ? by->mathType : CUDNN_FMA_MATH);
+    if (Pass::measure(handle, d, *by) != CUDNN_STATUS_SUCCESS) continue;
+    if (by->memory <= static_cast<std::size_t>(most_bytes)) return *by;
+  }
+  return std::nullopt;
 }
 
 template <typename Pass>
@@ -164,9 +187,9 @@ const Plan<Pass>& plan_for(Context& context, const CudaQueue& queue, const Conv2
   });
   if (known != plans.end()) return *known;
   const Descriptors descriptors = describe(shape, queue.precision);
-  return plans.emplace_back(
-      Plan<Pass>{shape, queue.precision, descriptors,
-                 find_algorithm<Pass>(context.handle, descriptors, queue.part_bytes)});
+  return plans.emplace_back(Plan<Pass>{
+      shape, queue.precision, descriptors,
+      find_algorithm<Pass>(context.handle, descriptors, queue.precision, queue.part_bytes)});
 }
 
 template <typename Pass>
@@ -176,6 +199,9 @@ bool run(const CudaQueue& queue, const Conv2dShape& s, const float* a, const flo
   const std::int64_t largest = std::max({s.input_size(), s.output_size(), s.weight_size()});
   if (largest > std::numeric_limits<int>::max()) return false;
   if (queue.precision == MatmulPrecision::kBf16) return false;
+  for (const float* p : {a, b, static_cast<const float*>(result)}) {
+    if (!is_aligned(p, 16)) return false;  // its kernels read vectors
+  }
   bool done = false;
   contexts().with(queue, [&](Context* context) {
     const Plan<Pass>& plan = plan_for<Pass>(*context, queue, s);

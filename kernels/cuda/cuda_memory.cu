@@ -1,7 +1,6 @@
 #include "kernels/cuda/cuda_memory.h"
 
-#include "kernels/cuda/grid.h"
-#include "kernels/cuda/send.h"
+#include "kernels/cuda/small_copy.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -18,6 +17,7 @@ void require_not_capturing(const CudaQueue& queue) {
 
 void copy(const CudaQueue& queue, void* to, const void* from, std::size_t bytes,
           cudaMemcpyKind kind) {
+  if (bytes == 0) return;  // a graph takes no empty copy
   require(cudaMemcpyAsync(to, from, bytes, kind, cuda::stream_of(queue)), "cudaMemcpyAsync");
 }
 
@@ -145,7 +145,7 @@ void cuda_release_pinned(void* memory) noexcept {
 
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   require_not_capturing(queue);
-  if (cuda::is_sent(to, bytes)) return cuda::send_to_device(queue, to, from, bytes);
+  if (bytes <= cuda::kMostSmallBytes) return cuda::small_copy(queue, to, from, bytes);
   copy(queue, to, from, bytes, cudaMemcpyHostToDevice);
   if (may_read_later(from)) cuda_synchronize(queue);
 }

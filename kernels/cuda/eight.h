@@ -28,65 +28,76 @@ __device__ inline Span span_of(std::int64_t block, std::int64_t elements) {
   return {first, left >= kEight ? kEight : left > 0 ? static_cast<int>(left) : 0};
 }
 
-// Logical index -> parameter set, the common layouts by two divisions.
-struct Sets {
+// Logical index -> parameter set where sets are channels: [outer, channels, inner].
+struct ChannelSets {
   std::int64_t sets;
-  std::int64_t channels;  // 0: not that simple, ask the map
+  std::int64_t channels;
   std::int64_t inner;
   bool eight_share;  // every aligned eight lie in one set
-  SetMap map;
 
   __device__ std::int64_t of(std::int64_t index) const {
     if (sets == 1) return 0;
-    if (channels == 0) return map.set_of(index);
     const std::int64_t plane = divide(index, inner);
     return plane - divide(plane, channels) * channels;
+  }
+};
+
+// For any sets; by two divisions where they are channels.
+struct Sets : ChannelSets {
+  SetMap map;  // asked where channels = 0
+
+  __device__ std::int64_t of(std::int64_t index) const {
+    return channels == 0 && sets != 1 ? map.set_of(index) : ChannelSets::of(index);
   }
 };
 
 inline Sets make_sets(const SetMap& map) {
   const ChannelLayout layout = map.as_channels();
   const bool simple = layout.channels > 0;
-  return {map.sets, simple ? layout.channels : 0, simple ? layout.inner : 1,
-          map.sets == 1 || (simple && layout.inner % kEight == 0), map};
-}
-
-inline bool is_aligned(const void* p, std::size_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
+  return {{map.sets, simple ? layout.channels : 0, simple ? layout.inner : 1,
+           map.sets == 1 || (simple && layout.inner % kEight == 0)},
+          map};
 }
 
 // Up to eight neighbours from or to registers: at once where there are eight and they lie on 16
-// bytes (8 for codes). `local` is an array of eight, aligned to 16 bytes.
+// bytes (8 for codes). `local` is an array of eight, aligned to 16 bytes; it stays in registers
+// where all that use it know their index, so loops over it are unrolled to eight.
 template <typename T>
 __device__ void load_span(const T* from, int count, T* local) {
-  if (count == kEight && reinterpret_cast<std::uintptr_t>(from) % 16 == 0 && sizeof(T) > 1) {
+  if (count == kEight && is_aligned(from, 16) && sizeof(T) > 1) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
       reinterpret_cast<uint4*>(local)[i] = reinterpret_cast<const uint4*>(from)[i];
     }
-  } else if (count == kEight && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+  } else if (count == kEight && is_aligned(from, 8)) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
       reinterpret_cast<uint2*>(local)[i] = reinterpret_cast<const uint2*>(from)[i];
     }
   } else {
-    for (int i = 0; i < count; ++i) local[i] = from[i];
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      if (i < count) local[i] = from[i];
+    }
   }
 }
 template <typename T>
 __device__ void store_span(const T* local, int count, T* to) {
-  if (count == kEight && reinterpret_cast<std::uintptr_t>(to) % 16 == 0 && sizeof(T) > 1) {
+  if (count == kEight && is_aligned(to, 16) && sizeof(T) > 1) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
       reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(local)[i];
     }
-  } else if (count == kEight && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+  } else if (count == kEight && is_aligned(to, 8)) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
       reinterpret_cast<uint2*>(to)[i] = reinterpret_cast<const uint2*>(local)[i];
     }
   } else {
-    for (int i = 0; i < count; ++i) to[i] = local[i];
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      if (i < count) to[i] = local[i];
+    }
   }
 }
 
@@ -144,7 +155,7 @@ __device__ inline std::uint64_t load_codes(const std::uint8_t* codes, int bits, 
 __device__ inline void store_codes(std::uint64_t word, int bits, const Span& span,
                                    std::uint8_t* codes) {
   std::uint8_t* to = codes + span.first * bits / 8;
-  if (bits == 8 && span.count == kEight && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+  if (bits == 8 && span.count == kEight && is_aligned(to, 8)) {
     *reinterpret_cast<uint2*>(to) =
         make_uint2(static_cast<unsigned>(word), static_cast<unsigned>(word >> 32));
     return;

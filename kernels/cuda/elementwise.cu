@@ -44,13 +44,13 @@ __global__ void add_weighted_kernel(std::int64_t n, const T* x, double weight, d
   if (element_index() < n) *sum += weight * static_cast<double>(*x);
 }
 
-// n words of 8 bytes; the last may be shorter.
+// n words of 8 bytes, where they lie on such; the last may be shorter.
 __global__ void swap_kernel(std::int64_t n, std::int64_t bytes, unsigned char* a,
                             unsigned char* b) {
   const std::int64_t i = element_index();
   if (i >= n) return;
   const std::int64_t end = 8 * i + 8 < bytes ? 8 * i + 8 : bytes;
-  if (end == 8 * i + 8) {
+  if (end == 8 * i + 8 && cuda::is_aligned(a, 8) && cuda::is_aligned(b, 8)) {
     auto* first = reinterpret_cast<unsigned long long*>(a) + i;
     auto* second = reinterpret_cast<unsigned long long*>(b) + i;
     const unsigned long long word = *first;

@@ -103,14 +103,15 @@ __device__ void fold_by_warp(const Sets& sets, const Span& span, Extremes<T> par
   if (threadIdx.x % 32 == 0 && set >= 0) fold(part, set, seen);
 }
 
-// Every thread of the warp calls it. `eight` holds the span's values where they were loaded
-// already, else it is null.
+// Every thread of the warp calls it. `eight` holds the span's values where they were `loaded`
+// already. (A pointer that may be null would keep them out of registers.)
 template <typename V>
 __device__ void observe_span(const ValueArray<V>& x, const Sets& sets, const Span& span,
-                             const ComputeType<V>* eight, const Seen<ComputeType<V>>& seen) {
+                             bool loaded, const ComputeType<V> (&eight)[kEight],
+                             const Seen<ComputeType<V>>& seen) {
   using T = ComputeType<V>;
   Extremes<T> part;
-  if (eight != nullptr) {
+  if (loaded) {
 #pragma unroll
     for (int i = 0; i < kEight; ++i) part.take(eight[i]);
   } else {
@@ -140,10 +141,10 @@ __global__ void __launch_bounds__(kThreads)
                    Seen<ComputeType<V>> seen) {
   if (!is_on(observing)) return;
   const Span span = span_of(blockIdx.x, elements);
-  ComputeType<V> values[kEight];
+  ComputeType<V> values[kEight] = {};
   const bool plain = x.wide && sets.eight_share && span.count == kEight;
   if (plain) x.load_eight(span.first, values);
-  observe_span(x, sets, span, plain ? values : nullptr, seen);
+  observe_span(x, sets, span, plain, values, seen);
 }
 
 }  // namespace steelyard::kernels::cuda

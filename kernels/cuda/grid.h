@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/affine.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda_queue.h"
 
@@ -26,6 +27,12 @@ __device__ inline std::int64_t divide(std::int64_t value, std::int64_t by) {
     return static_cast<std::uint32_t>(value) / static_cast<std::uint32_t>(by);
   }
   return value / by;
+}
+
+// A device refuses to read or write a vector, or a word, at an address that is no multiple of its
+// size.
+STEELYARD_HOST_DEVICE inline bool is_aligned(const void* p, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
 // Starts kernel(n, arguments...) with a thread for each of n elements; threads from n on have

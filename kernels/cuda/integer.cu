@@ -1,6 +1,9 @@
 // Integer products on tensor cores that multiply bfloat16 and add in float: exact, because operands
 // of at most 8 bits are bfloat16 numbers and every sum is cut into parts that stay below 2^24
-// (NUMERICS). The parts are batches of one product; a kernel adds them as int32.
+// (NUMERICS). Tensor cores align what they add to the largest of it and keep 23 bits or more behind
+// its leading one (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909, 2025): of
+// integers below 2^24 nothing is cut off. The parts are batches of one product; a kernel adds them
+// as int32.
 #include "kernels/integer.h"
 
 #include <algorithm>

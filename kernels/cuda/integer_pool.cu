@@ -50,7 +50,9 @@ __global__ void __launch_bounds__(kThreads)
   alignas(16) Code y[kEight];
   cuda::load_span(sums + span.first, span.count, in);
   unsigned inside = 0;
-  for (int i = 0; i < span.count; ++i) {
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
     const float code = requantized_code(in[i], multiplier, grid.zero_point);
     y[i] = static_cast<Code>(to_integer_code(code, grid));
     inside |= (code_is_inside(code, grid) ? 1U : 0U) << i;

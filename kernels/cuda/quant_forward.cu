@@ -48,11 +48,8 @@ template <typename V>
 __global__ void __launch_bounds__(kThreads) batch_kernel(Batch<V> batch) {
   const int index = tensor_of_block(batch, blockIdx.x);
   const BatchTensor<V>& tensor = batch.tensor[index];
-  const Sets sets{tensor.channels,
-                  tensor.channels,
-                  tensor.inner,
-                  tensor.channels == 1 || tensor.inner % kEight == 0,
-                  {}};
+  const ChannelSets sets{tensor.channels, tensor.channels, tensor.inner,
+                         tensor.channels == 1 || tensor.inner % kEight == 0};
   const Span span = span_of(blockIdx.x - batch.first_block[index], tensor.call.elements);
   if (span.count > 0) forward_span(tensor.call, sets, span);
 }

@@ -1,4 +1,5 @@
-// The forward of a thread's eight elements, for the kernels that quantize one tensor or many.
+// The forward of a thread's eight elements, for the kernels that quantize one tensor or many. `S`
+// is Sets or ChannelSets.
 #pragma once
 
 #include "kernels/cuda/eight.h"
@@ -46,13 +47,13 @@ ForwardCall<V> forward_call(const QuantProblem& problem, const QuantArgs& args) 
 
 // True where a thread's elements are eight, share their scale and lie ready for wide accesses. The
 // code for the others takes them one by one, rolled up: unrolled it was 26,000 instructions.
-template <typename V>
-__device__ bool is_plain(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
+template <typename V, typename S>
+__device__ bool is_plain(const ForwardCall<V>& call, const S& sets, const Span& span) {
   return call.x.wide && call.y.wide && sets.eight_share && span.count == kEight;
 }
 
-template <typename V>
-__device__ void dequantize_span(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
+template <typename V, typename S>
+__device__ void dequantize_span(const ForwardCall<V>& call, const S& sets, const Span& span) {
   using T = ComputeType<V>;
   const std::uint64_t word = load_codes(call.codes, call.bits, span);
   const auto value = [&](int i, const Affine<T>& p) {
@@ -106,8 +107,8 @@ struct Quantized {
 };
 
 // Quantizes or fake-quantizes eight values that is_plain() holds for.
-template <typename V>
-__device__ void quantize_eight(const ForwardCall<V>& call, const Sets& sets, const Span& span,
+template <typename V, typename S>
+__device__ void quantize_eight(const ForwardCall<V>& call, const S& sets, const Span& span,
                                const ComputeType<V>* x) {
   using T = ComputeType<V>;
   const bool on = is_on(call.quantizing) && is_on(call.initialised);
@@ -121,9 +122,8 @@ __device__ void quantize_eight(const ForwardCall<V>& call, const Sets& sets, con
 }
 
 // The same for any span.
-template <typename V>
-__device__ void quantize_one_by_one(const ForwardCall<V>& call, const Sets& sets,
-                                    const Span& span) {
+template <typename V, typename S>
+__device__ void quantize_one_by_one(const ForwardCall<V>& call, const S& sets, const Span& span) {
   using T = ComputeType<V>;
   const bool on = is_on(call.quantizing) && is_on(call.initialised);
   Quantized<T> quantized;
@@ -137,8 +137,8 @@ __device__ void quantize_one_by_one(const ForwardCall<V>& call, const Sets& sets
   quantized.store(call, span);
 }
 
-template <typename V>
-__device__ void forward_span(const ForwardCall<V>& call, const Sets& sets, const Span& span) {
+template <typename V, typename S>
+__device__ void forward_span(const ForwardCall<V>& call, const S& sets, const Span& span) {
   if (call.operation == QuantOperation::kDequantize) {
     dequantize_span(call, sets, span);
   } else if (is_plain(call, sets, span)) {

@@ -20,10 +20,10 @@ __global__ void __launch_bounds__(kThreads)
     observe_and_forward_kernel(ForwardCall<V> call, Sets sets, const std::uint8_t* observing,
                                Seen<ComputeType<V>> seen) {
   const Span span = span_of(blockIdx.x, call.elements);
-  ComputeType<V> values[kEight];
+  ComputeType<V> values[kEight] = {};
   const bool plain = is_plain(call, sets, span);
   if (plain) call.x.load_eight(span.first, values);
-  if (is_on(observing)) observe_span(call.x, sets, span, plain ? values : nullptr, seen);
+  if (is_on(observing)) observe_span(call.x, sets, span, plain, values, seen);
   if (plain) {
     quantize_eight(call, sets, span, values);
   } else if (span.count > 0) {

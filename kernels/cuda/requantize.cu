@@ -61,7 +61,9 @@ __global__ void __launch_bounds__(kThreads)
   alignas(16) Code y[kEight];
   load_span(acc + span.first, span.count, sums);
   unsigned passes = 0;
-  for (int i = 0; i < span.count; ++i) {
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
     const std::int32_t sum = with_bias(sums[i], bias, column.at);
     const float real_scale = product_scale[column.at];
     const float code =
@@ -93,7 +95,9 @@ __global__ void __launch_bounds__(kThreads)
   load_span(a + span.first, span.count, of_a);
   load_span(b + span.first, span.count, of_b);
   unsigned passes = 0;
-  for (int i = 0; i < span.count; ++i) {
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
     const float code_a = static_cast<float>(of_a[i]);
     const float code_b = static_cast<float>(of_b[i]);
     const float code = requantized_add_code(code_a, code_b, add);
@@ -127,7 +131,9 @@ __global__ void __launch_bounds__(kThreads)
   alignas(16) Code y[kEight];
   load_span(x + span.first, span.count, y);
   unsigned passes = 0;
-  for (int i = 0; i < span.count; ++i) {
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
     const std::int32_t code = y[i];
     passes |= (code_is_linear(code, activation, left) ? 1U : 0U) << i;
     y[i] = static_cast<Code>(clamp_keeping_nan(code, left.qmin, left.qmax));
@@ -146,7 +152,10 @@ __global__ void __launch_bounds__(kThreads)
   const Code zero = static_cast<Code>(*zero_point);
   alignas(16) Code y[kEight];
   load_span(x + span.first, span.count, y);
-  for (int i = 0; i < span.count; ++i) y[i] = (keeps >> i & 1U) != 0 ? y[i] : zero;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i < span.count) y[i] = (keeps >> i & 1U) != 0 ? y[i] : zero;
+  }
   store_span(y, span.count, codes + span.first);
 }
 

@@ -18,7 +18,7 @@ steelyard_add_tests(device_tests
   DEPENDS steelyard::layers
   LABELS once)
 steelyard_add_tests(device_emulated_tests
-  SOURCES ${device_tests} held_queue_emulated.cpp emulated_device_test.cpp emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
+  SOURCES ${device_tests} held_queue_emulated.cpp emulated_delays_test.cpp emulated_device_test.cpp emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::layers cuda_emulation
   PREFIX emulated.
   LABELS once)

@@ -118,5 +118,26 @@ TEST_F(KernelOnCuda, CountsNonFinite) {
   }
 }
 
+// Words where both sides lie on words, bytes elsewhere and at the end.
+TEST_F(KernelOnCuda, SwapsBytesThatLieAnywhere) {
+  for (const std::int64_t at_a : {0, 8, 3}) {
+    for (const std::int64_t at_b : {0, 16, 4}) {
+      for (const std::int64_t bytes : {0, 1, 8, 3001}) {
+        Tensor a = Tensor::empty({3100}, DType::kU8), b = Tensor::empty({3100}, DType::kU8);
+        for (std::int64_t i = 0; i < a.size(); ++i) {
+          a.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 7 % 251);
+          b.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 11 % 241);
+        }
+        const Tensor there_a = a.to(kCudaDevice), there_b = b.to(kCudaDevice);
+        kernels::swap_bytes(queue(), bytes, there_a.data<std::uint8_t>() + at_a,
+                            there_b.data<std::uint8_t>() + at_b);
+        kernels::swap_bytes(bytes, a.data<std::uint8_t>() + at_a, b.data<std::uint8_t>() + at_b);
+        EXPECT_EQ(values(there_a.to(kCpuDevice)), values(a)) << at_a << " " << at_b << " " << bytes;
+        EXPECT_EQ(values(there_b.to(kCpuDevice)), values(b)) << at_a << " " << at_b << " " << bytes;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace steelyard::testing

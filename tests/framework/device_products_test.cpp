@@ -1,4 +1,5 @@
 // Matrix products, linear layers and convolutions on a GPU against the CPU.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -87,13 +88,7 @@ TEST_P(GemmOnCuda, MatchesItsDefinition) {
   EXPECT_TRUE(all_close(product_on_cuda<float>(shape, operands), expected, 1e-5, 1e-5));
 }
 
-// Integers of 8 bits are exact in bfloat16 and their sums in float: no bit may differ.
-TEST_P(GemmOnCuda, MultipliesIntegersExactlyInBfloat16) {
-  const GemmShape& shape = GetParam().shape;
-  GemmOperands operands(shape);
-  for (const Tensor& t : {operands.a, operands.b, operands.c}) {
-    for (double& value : t.span<double>()) value = std::floor(value * 256.0);
-  }
+void expect_exact_in_bfloat16(const GemmShape& shape, const GemmOperands& operands) {
   const auto bits_on_cuda = [](const Tensor& t) {
     Tensor bits = Tensor::empty(t.shape(), DType::kBF16);
     for (std::int64_t i = 0; i < t.size(); ++i) {
@@ -108,6 +103,38 @@ TEST_P(GemmOnCuda, MultipliesIntegersExactlyInBfloat16) {
                            static_cast<const std::uint16_t*>(a.raw()),
                            static_cast<const std::uint16_t*>(b.raw()), c.data<float>());
   EXPECT_EQ(values(c.to(kCpuDevice)), values(expected_product(shape, operands)));
+}
+
+// Integers of 8 bits are exact in bfloat16 and their sums in float: no bit may differ.
+TEST_P(GemmOnCuda, MultipliesIntegersExactlyInBfloat16) {
+  const GemmOperands operands(GetParam().shape);
+  for (const Tensor& t : {operands.a, operands.b, operands.c}) {
+    for (double& value : t.span<double>()) value = std::floor(value * 256.0);
+  }
+  expect_exact_in_bfloat16(GetParam().shape, operands);
+}
+
+using LargeSumsOnCuda = WithCudaDevice;
+
+// Sums close to 2^24 of large terms and, in pieces that may be added at the end, of many small
+// ones, all of one sign, of sizes that tensor cores take.
+TEST_F(LargeSumsOnCuda, BelowTwoTo24AreExactInBfloat16) {
+  struct Case {
+    GemmShape shape;
+    double largest_a, largest_b;
+  };
+  for (const Case& c : {Case{{.m = 128, .n = 64, .k = 512, .transpose_b = true}, 255, 128},
+                        Case{{.m = 40, .n = 24, .k = 8192, .transpose_b = true}, 32, 63}}) {
+    GemmOperands operands(c.shape);
+    const auto make_one_sided = [](const Tensor& t, double largest) {
+      for (double& value : t.span<double>()) {
+        value = largest - std::floor(std::abs(value) * largest / 16);
+      }
+    };
+    make_one_sided(operands.a, c.largest_a);
+    make_one_sided(operands.b, c.largest_b);
+    expect_exact_in_bfloat16(c.shape, operands);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -228,6 +255,47 @@ ConvResults run_conv(Device device, const kernels::Conv2dShape& s, const Queue&.
   kernels::conv2d_backward_weight<double>(queue..., s, x.data<double>(), grad_y.data<double>(),
                                           out.grad_w.data<double>(), nullptr);
   return out;
+}
+
+// A tensor's elements behind one of another, as a slice of an array would lie.
+Tensor behind_one(const Tensor& x) {
+  Tensor longer = Tensor::zeros({x.size() + 1}, x.dtype());
+  std::copy_n(x.data<float>(), x.size(), longer.data<float>() + 1);
+  return longer.to(kCudaDevice);
+}
+
+using UnalignedConvOnCuda = WithCudaDevice;
+
+// Inputs that do not lie on 16 bytes, which channels by fours would be read by.
+TEST_F(UnalignedConvOnCuda, MatchesTheCpu) {
+  const kernels::Conv2dShape s{.batch = 2,
+                               .in_h = 5,
+                               .in_w = 6,
+                               .in_channels = 8,
+                               .out_channels = 3,
+                               .kernel_h = 3,
+                               .kernel_w = 3,
+                               .pad_h = 1,
+                               .pad_w = 1};
+  const Tensor x = random_tensor({s.input_size()}, 1, DType::kF32);
+  const Tensor w = random_tensor({s.weight_size()}, 2, DType::kF32);
+  const Tensor grad_y = random_tensor({s.output_size()}, 3, DType::kF32);
+  const Tensor y = Tensor::empty({s.output_size()}), grad_w = Tensor::empty({s.weight_size()});
+  kernels::conv2d_forward<float>(s, x.data<float>(), w.data<float>(), nullptr, y.data<float>());
+  kernels::conv2d_backward_weight<float>(s, x.data<float>(), grad_y.data<float>(),
+                                         grad_w.data<float>(), nullptr);
+  const Tensor x_there = behind_one(x), w_there = behind_one(w), grad_there = behind_one(grad_y);
+  const Tensor y_there = behind_one(y), grad_w_there = behind_one(grad_w);
+  y_there.fill(0);
+  grad_w_there.fill(0);
+  const kernels::CudaQueue& queue = cuda_queue(kCudaDevice);
+  kernels::conv2d_forward<float>(queue, s, x_there.data<float>() + 1, w_there.data<float>() + 1,
+                                 nullptr, y_there.data<float>() + 1);
+  kernels::conv2d_backward_weight<float>(queue, s, x_there.data<float>() + 1,
+                                         grad_there.data<float>() + 1,
+                                         grad_w_there.data<float>() + 1, nullptr);
+  EXPECT_TRUE(all_close(y_there, behind_one(y), 1e-5, 1e-5));
+  EXPECT_TRUE(all_close(grad_w_there, behind_one(grad_w), 1e-5, 1e-5));
 }
 
 using ConvInPartsOnCuda = WithCudaDevice;

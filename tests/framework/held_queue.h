@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 
 #include "framework/device.h"
 
@@ -25,6 +26,7 @@ class HeldQueue {
   Device device_;
   std::atomic<bool> released_ = false;
   std::atomic<bool> passed_ = false;
+  std::shared_ptr<void> emulation_;
 };
 
 }  // namespace steelyard::testing

@@ -1,18 +1,23 @@
 #include "framework/on_device.h"
 #include "tests/framework/held_queue.h"
+#include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
 namespace steelyard::testing {
 
 void HeldQueue::hold() { passed_ = true; }
 
+// Work of all streams is late while this one is held.
 HeldQueue::HeldQueue(Device device) : device_(device) {
+  emulation::Options options = emulation::options();
+  options.deferred = true;
+  emulation_ = std::make_shared<emulation::ScopedOptions>(options);
   emulation::queue_work(cuda_queue(device).stream, [this] { hold(); });
 }
 
 HeldQueue::~HeldQueue() {
   released_ = true;
-  emulation::synchronize(cuda_queue(device_).stream);
+  emulation::finish(cuda_queue(device_).stream);
 }
 
 }  // namespace steelyard::testing

@@ -50,7 +50,6 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quantizer_state.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/reduce.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/requantize.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/send.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/shrunken_range.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu

@@ -149,6 +149,28 @@ TEST(CudaEmulation, WritingOutsideTheSharedMemoryIsFound) {
   }
 }
 
+// ---- Alignment
+
+__global__ void copy_vector(const float* from, float* to) {
+  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+}
+
+// UndefinedBehaviorSanitizer ends the program before the emulation can speak.
+TEST(CudaEmulation, VectorsThatAreNotAlignedAreFound) {
+  if constexpr (emulation::kAddressSanitizer) GTEST_SKIP() << "left to the sanitizer";
+  alignas(16) float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  alignas(16) float to[8] = {};
+  const auto copy = [&](int at_from, int at_to) {
+    launch(copy_vector, {1, 1}, nullptr, from + at_from, to + at_to);
+  };
+  copy(4, 0);
+  EXPECT_EQ(to[3], 8);
+  EXPECT_THAT(error_of([&] { copy(1, 0); }),
+              HasSubstr("misaligned address: a vector of 16 bytes lies 4 bytes off"));
+  EXPECT_THAT(error_of([&] { copy(0, 2); }), HasSubstr("lies 8 bytes off"));
+  EXPECT_EQ(to[3], 8);
+}
+
 // ---- Orders
 
 __global__ void record_order(std::vector<unsigned>* order) {

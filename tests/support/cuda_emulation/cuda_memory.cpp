@@ -3,12 +3,12 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <map>
-#include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
-#include "kernels/cuda/send.h"
+#include "kernels/cuda/small_copy.h"
 #include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/queued_work.h"
@@ -16,18 +16,21 @@
 namespace steelyard::kernels {
 namespace {
 
-// Where blocks of pinned memory begin and end.
-std::map<const std::byte*, std::size_t>& pinned_blocks() {
-  static auto* blocks = new std::map<const std::byte*, std::size_t>();
-  return *blocks;
+struct Pinned {
+  std::mutex mutex;
+  std::map<const std::byte*, std::size_t> blocks;  // in bytes, by their addresses
+};
+
+Pinned& pinned() {
+  static auto* pinned = new Pinned();
+  return *pinned;
 }
 
 bool is_pinned(const void* memory) {
+  const std::lock_guard lock(pinned().mutex);
   const auto* at = static_cast<const std::byte*>(memory);
-  const auto after = pinned_blocks().upper_bound(at);
-  if (after == pinned_blocks().begin()) return false;
-  const auto& [begin, bytes] = *std::prev(after);
-  return at < begin + bytes;
+  auto after = pinned().blocks.upper_bound(at);
+  return after != pinned().blocks.begin() && at < (--after)->first + after->second;
 }
 
 }  // namespace
@@ -43,7 +46,10 @@ std::string cuda_device_problem(int) {
 void cuda_select_device(int) {}
 void* cuda_new_stream() { return emulation::new_stream(); }
 void cuda_release_stream(void* stream) noexcept { emulation::release_stream(stream); }
-void cuda_synchronize(const CudaQueue& queue) { emulation::synchronize(queue.stream); }
+void cuda_synchronize(const CudaQueue& queue) {
+  emulation::require_not_recording("waited");
+  emulation::finish(queue.stream);
+}
 void cuda_wait_for(const CudaQueue& queue, const CudaQueue& other) {
   emulation::wait_for(queue.stream, other.stream);
 }
@@ -53,34 +59,37 @@ void* cuda_allocate(std::size_t bytes) {
   return bytes == 0 ? nullptr : emulation::allocate_device_memory(bytes);
 }
 void cuda_release(void* memory) noexcept {
-  emulation::synchronize_all();
+  if (memory != nullptr) emulation::finish_all();  // as cudaFree
   emulation::release_device_memory(memory);
 }
 void* cuda_allocate_pinned(std::size_t bytes) {
   void* memory = std::malloc(bytes);
-  if (memory != nullptr) pinned_blocks()[static_cast<std::byte*>(memory)] = bytes;
+  const std::lock_guard lock(pinned().mutex);
+  pinned().blocks[static_cast<std::byte*>(memory)] = bytes;
   return memory;
 }
 void cuda_release_pinned(void* memory) noexcept {
-  pinned_blocks().erase(static_cast<std::byte*>(memory));
+  const std::lock_guard lock(pinned().mutex);
+  pinned().blocks.erase(static_cast<std::byte*>(memory));
   std::free(memory);
 }
 
-// Pinned memory is read when the copy runs.
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   emulation::require_not_recording("copied from the host");
-  if (cuda::is_sent(to, bytes)) return cuda::send_to_device(queue, to, from, bytes);
+  if (bytes <= cuda::kMostSmallBytes) return cuda::small_copy(queue, to, from, bytes);
   if (is_pinned(from)) {
     return emulation::queue_work(queue.stream, [=] { std::memcpy(to, from, bytes); });
   }
   const auto* begin = static_cast<const std::byte*>(from);
-  const auto read = std::make_shared<std::vector<std::byte>>(begin, begin + bytes);
-  emulation::queue_work(queue.stream, [=] { std::memcpy(to, read->data(), bytes); });
+  std::vector<std::byte> staged(begin, begin + bytes);
+  emulation::queue_work(queue.stream, [to, bytes, staged = std::move(staged)] {
+    std::memcpy(to, staged.data(), bytes);
+  });
 }
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   emulation::require_not_recording("copied to the host");
   emulation::queue_work(queue.stream, [=] { std::memcpy(to, from, bytes); });
-  emulation::synchronize(queue.stream);
+  emulation::finish(queue.stream);
 }
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   emulation::queue_work(queue.stream, [=] { std::memmove(to, from, bytes); });

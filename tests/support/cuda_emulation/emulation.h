@@ -1,6 +1,6 @@
 // What tests of emulated CUDA kernels choose: the order in which threads and blocks run, what
-// shared memory holds before a block writes it, how much memory there is and when the device fails.
-// See kernels/cuda/launch.h beside this file.
+// shared memory holds before a block writes it, how late a stream is, how much memory there is and
+// when the device fails. See kernels/cuda/launch.h beside this file.
 #pragma once
 
 #include <array>
@@ -24,6 +24,10 @@ struct Options {
   unsigned char poison = 0xFF;
   // A launch asking for more is refused; devices give more only to kernels that opted in.
   std::size_t shared_limit = 48 * 1024;
+  // Work of a stream runs when something waits for it, not when it is queued: the latest that a
+  // device could be. Work that another stream should have waited for comes too late, and memory of
+  // the host that a copy still needs is read too late.
+  bool deferred = false;
   // Of the device's memory.
   std::size_t memory_limit = std::size_t{1} << 36;
   // The device is lost after so many kernels and copies: every call fails from then on.

@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <map>
+#include <mutex>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -15,19 +16,11 @@
 namespace steelyard::emulation {
 namespace {
 
-struct Stream;
-
-// Work, or a wait until `other` has done so much.
-struct Item {
-  std::function<void()> work;
-  Stream* other = nullptr;
-  std::int64_t until = 0;
-};
-
 struct Stream {
-  std::deque<Item> items;
+  std::deque<std::function<void()>> left;
   std::int64_t done = 0;
-  std::int64_t queued() const { return done + static_cast<std::int64_t>(items.size()); }
+
+  std::int64_t queued() const { return done + static_cast<std::int64_t>(left.size()); }
 };
 
 struct Recording {
@@ -35,99 +28,107 @@ struct Recording {
   Work work;
 };
 
-std::optional<Recording> recording;
-std::exception_ptr late_error;
+struct Streams {
+  std::recursive_mutex mutex;
+  std::map<void*, Stream> all;
+  std::optional<Recording> recording;
+  std::exception_ptr error;  // of work that ran where nothing may be thrown
+};
 
-std::set<Stream*>& streams() {
-  static auto* all = new std::set<Stream*>();
-  return *all;
+Streams& streams() {
+  static auto* streams = new Streams();
+  return *streams;
 }
 
-void run(const std::function<void()>& work) {
-  require_alive();
+// Runs the stream's work until `count` pieces of it are done. Waiting for another stream is a piece
+// of work, so that this may run others' on the way.
+void run_until(void* stream, std::int64_t count) {
+  Stream& s = streams().all[stream];
+  if (s.done >= count || s.left.empty()) return;
   const DeviceAccess access;
-  work();
-  count_work();
+  while (s.done < count && !s.left.empty()) {
+    const std::function<void()> work = std::move(s.left.front());
+    s.left.pop_front();
+    ++s.done;
+    require_alive();
+    work();
+    count_work();
+  }
 }
 
-void run_until(Stream& stream, std::int64_t position) {
-  while (stream.done < position) {
-    const Item item = std::move(stream.items.front());
-    stream.items.pop_front();
-    ++stream.done;
-    if (item.other != nullptr) {
-      run_until(*item.other, item.until);
-    } else {
-      run(item.work);
-    }
+void require_streams_apart(void* stream, void* other) {
+  const auto& recording = streams().recording;
+  if (recording && (recording->stream == stream || recording->stream == other)) {
+    throw std::logic_error("[emulation] waited for another stream while work is being captured");
   }
 }
 
 }  // namespace
 
-void* new_stream() { return *streams().insert(new Stream()).first; }
+void* new_stream() {
+  const std::lock_guard lock(streams().mutex);
+  auto* stream = new char();  // an address of its own
+  streams().all[stream];
+  return stream;
+}
 
 void release_stream(void* stream) noexcept {
-  synchronize_all();
-  auto* released = static_cast<Stream*>(stream);
-  streams().erase(released);
-  delete released;
+  const std::lock_guard lock(streams().mutex);
+  finish_all();
+  streams().all.erase(stream);
+  delete static_cast<char*>(stream);
 }
 
 void queue_work(void* stream, std::function<void()> work) {
+  const std::lock_guard lock(streams().mutex);
   require_alive();
+  auto& recording = streams().recording;
   if (recording && recording->stream == stream) {
     recording->work.push_back(std::move(work));
-  } else if (stream == nullptr) {
-    run(work);
-  } else {
-    static_cast<Stream*>(stream)->items.push_back({std::move(work)});
+    return;
   }
+  streams().all[stream].left.push_back(std::move(work));
+  if (!options().deferred) finish(stream);
 }
 
 void wait_for(void* stream, void* other) {
-  require_alive();
-  require_not_recording("waited for another stream");
-  if (other == nullptr) return;
-  auto* awaited = static_cast<Stream*>(other);
-  if (stream == nullptr) return run_until(*awaited, awaited->queued());
-  static_cast<Stream*>(stream)->items.push_back({{}, awaited, awaited->queued()});
+  const std::lock_guard lock(streams().mutex);
+  require_streams_apart(stream, other);
+  const std::int64_t count = streams().all[other].queued();
+  queue_work(stream, [other, count] { run_until(other, count); });
 }
 
-void synchronize(void* stream) {
+void finish(void* stream) {
+  const std::lock_guard lock(streams().mutex);
   require_alive();
-  require_not_recording("waited");
-  if (late_error) std::rethrow_exception(std::exchange(late_error, nullptr));
-  if (stream == nullptr) return;
-  auto* awaited = static_cast<Stream*>(stream);
-  const DeviceAccess access;
-  run_until(*awaited, awaited->queued());
+  if (streams().error) std::rethrow_exception(std::exchange(streams().error, nullptr));
+  run_until(stream, streams().all[stream].queued());
 }
 
-void synchronize_all() noexcept {
-  for (Stream* stream : streams()) {
+void finish_all() noexcept {
+  const std::lock_guard lock(streams().mutex);
+  for (auto& [stream, of_stream] : streams().all) {
     try {
-      const DeviceAccess access;
-      run_until(*stream, stream->queued());
+      run_until(stream, of_stream.queued());
     } catch (...) {
-      late_error = std::current_exception();
+      streams().error = std::current_exception();
     }
   }
 }
 
 void begin_recording(void* stream) {
   require_alive();
-  recording = Recording{stream, {}};
+  streams().recording = Recording{stream, {}};
 }
 
 Work end_recording() {
-  Work work = std::move(recording.value().work);
-  recording.reset();
+  Work work = std::move(streams().recording.value().work);
+  streams().recording.reset();
   return work;
 }
 
 void require_not_recording(const char* what) {
-  if (recording) {
+  if (streams().recording) {
     throw std::logic_error(std::string("[emulation] ") + what + " while work is being captured");
   }
 }

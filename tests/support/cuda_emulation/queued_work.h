@@ -1,4 +1,5 @@
-// The emulated streams: work runs as late as CUDA may run it, or is recorded for a graph.
+// The emulated streams: work runs when it is queued or, where the options defer it, when something
+// waits for it; or it is recorded for a graph.
 #pragma once
 
 #include <functional>
@@ -8,24 +9,22 @@ namespace steelyard::emulation {
 
 using Work = std::vector<std::function<void()>>;
 
-// A stream that does not wait for the default one (null), whose work runs when it is queued. Work
-// of other streams runs when the host waits for it, or when other work that must come after it is
-// to run: what relies on more than streams and events promise reads what is not there yet.
+// A stream that no other waits for. Null is the default stream, which is like any other here.
 void* new_stream();
+// Finishes it first.
 void release_stream(void* stream) noexcept;
 
-// Queues `work`, which runs with device memory accessible, or records it.
+// Runs `work` with device memory accessible, now or later, or records it.
 void queue_work(void* stream, std::function<void()> work);
-// What is queued on `stream` from now on comes after what is queued on `other` by now.
+// Work queued on `stream` from now on runs when what `other` holds by now is done.
 void wait_for(void* stream, void* other);
-// Runs everything that is queued. Throws what the work throws.
-void synchronize(void* stream);
-// All streams, as giving memory back to the driver does; an error shows at the next synchronize().
-void synchronize_all() noexcept;
+// Runs what is left. Throws what that throws.
+void finish(void* stream);
+// Every stream, as giving memory back to the driver does; an error shows at the next finish().
+void finish_all() noexcept;
 
-// Records what is queued on `stream` from now on.
 void begin_recording(void* stream);
-// What was queued since, and ends the recording.
+// What was queued on that stream since, and ends the recording.
 Work end_recording();
 // Throws std::logic_error while recording: a captured step must not wait for the device.
 void require_not_recording(const char* what);

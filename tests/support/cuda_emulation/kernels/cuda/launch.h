@@ -141,6 +141,7 @@ template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
             Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+  static_assert((sizeof(Parameters) + ... + 0) <= 32764, "all that a launch can carry");
   static_assert((std::is_convertible_v<Arguments&&, Parameters> && ...));
   static_assert((std::is_trivially_copyable_v<Parameters> && ...),
                 "kernel parameters are copied to the device byte by byte");
@@ -168,7 +169,7 @@ inline void check(cudaError_t error, const char* expression, const char* file, i
 }
 
 inline void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
-  emulation::synchronize(stream);
+  emulation::finish(stream);
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
