@@ -34,8 +34,8 @@ void cuda_release(void* memory) noexcept;
 void* cuda_allocate_pinned(std::size_t bytes);
 void cuda_release_pinned(void* memory) noexcept;
 // In the stream's order. To the device: not while the stream is captured; memory that is not pinned
-// was read when it returns, and few bytes (kernels/cuda/small_copy.h) wait for nothing. To the host:
-// returns when the bytes are there.
+// was read when it returns, and few bytes (kernels/cuda/small_copy.h) wait for nothing. To the
+// host: returns when the bytes are there.
 void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes);
