@@ -36,11 +36,11 @@ void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum
 void count_oscillations(std::int64_t n, float frequency, const OscillationState& state,
                         std::int64_t* counts);
 
-// grad += d/dx of lambda * sum (s * code - clip(x, s * qmin, s * qmax))^2, lambda = *damping, with
-// the codes held constant: 2 lambda (x - s * code) within the limits, 0 beyond. A lambda of 0
+// grad += d/dx of lambda * sum (s * code - clip(x, s * qmin, s * qmax))^2 for lambda = *lambda,
+// with the codes held constant: 2 lambda (x - s * code) within the limits, 0 beyond. A lambda of 0
 // leaves grad alone. Zero points are 0. T is float or double.
 template <typename T>
-void add_damping_gradient(const ChannelLayout& layout, CodeRange range, const double* damping,
+void add_damping_gradient(const ChannelLayout& layout, CodeRange range, const double* lambda,
                           const T* x, const T* scale, const std::int8_t* codes, T* grad);
 
 // x = s * code and, where grad is not null, grad = 0, for frozen weights.
@@ -56,7 +56,7 @@ void count_oscillations(const CudaQueue& queue, std::int64_t n, float frequency,
                         const OscillationState& state, std::int64_t* counts);
 template <typename T>
 void add_damping_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
-                          const double* damping, const T* x, const T* scale,
+                          const double* lambda, const T* x, const T* scale,
                           const std::int8_t* codes, T* grad);
 void hold_frozen(const CudaQueue& queue, const ChannelLayout& layout, const OscillationState& state,
                  const float* scale, float* x, float* grad);

@@ -46,7 +46,7 @@ class OscillationCallback : public TrainerCallback {
   bool takes_part_in_steps() const override { return true; }
   void on_gradients() override;
   void on_update() override;
-  // From the second step on in which every weight is followed, with its present width.
+  // Once every weight that is quantized is followed with its present width.
   bool repeats_last_step() const override;
   void on_step_end(const StepReport& report) override;
   // "<weight>/code", ".../direction", ".../frequency", ".../mean_code", ".../frozen" and

@@ -49,10 +49,10 @@ void count_oscillations(std::int64_t n, float frequency, const OscillationState&
 }
 
 template <typename T>
-void add_damping_gradient(const ChannelLayout& layout, CodeRange range, const double* damping,
+void add_damping_gradient(const ChannelLayout& layout, CodeRange range, const double* lambda,
                           const T* x, const T* scale, const std::int8_t* codes, T* grad) {
-  if (*damping == 0) return;
-  const T factor = T(2 * *damping);
+  if (*lambda == 0) return;
+  const T factor = T(2 * *lambda);
   for_each_element(layout, [&](std::int64_t i, std::int64_t channel) {
     grad[i] = damped(grad[i], factor, x[i], scale[channel], codes[i], range);
   });

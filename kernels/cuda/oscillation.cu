@@ -63,12 +63,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void damping_kernel(std::int64_t n, std::int64_t channels, std::int64_t inner,
-                               CodeRange range, const double* damping, const T* x, const T* scale,
+                               CodeRange range, const double* lambda, const T* x, const T* scale,
                                const std::int8_t* codes, T* grad) {
   const std::int64_t i = element_index();
-  if (i >= n || *damping == 0) return;
-  grad[i] = damped(grad[i], T(2 * *damping), x[i], scale[channel_of(i, channels, inner)], codes[i],
-                   range);
+  if (i >= n || *lambda == 0) return;
+  grad[i] =
+      damped(grad[i], T(2 * *lambda), x[i], scale[channel_of(i, channels, inner)], codes[i], range);
 }
 
 __global__ void hold_kernel(std::int64_t n, std::int64_t channels, std::int64_t inner,
@@ -106,10 +106,10 @@ void count_oscillations(const CudaQueue& queue, std::int64_t n, float frequency,
 
 template <typename T>
 void add_damping_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
-                          const double* damping, const T* x, const T* scale,
+                          const double* lambda, const T* x, const T* scale,
                           const std::int8_t* codes, T* grad) {
   launch_elements(queue, damping_kernel<T>, layout.size(), layout.channels, layout.inner, range,
-                  damping, x, scale, codes, grad);
+                  lambda, x, scale, codes, grad);
 }
 
 void hold_frozen(const CudaQueue& queue, const ChannelLayout& layout, const OscillationState& state,
