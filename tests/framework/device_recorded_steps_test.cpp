@@ -76,13 +76,13 @@ struct Plan {
   std::int64_t epochs = 3;
 };
 
-struct Run {
+struct Trained {
   Rows seen;
   std::vector<double> weight;
   TrainResult result;
 };
 
-Run train(const Plan& plan) {
+Trained train(const Plan& plan) {
   Drops model(plan.on_host);
   move_to(model, plan.device);
   Sgd optimizer(model.named_parameters(), {.momentum = 0.9});
@@ -105,9 +105,9 @@ Run train(const Plan& plan) {
 }
 
 TEST_F(RecordedSteps, DrawTheRandomNumbersOfEveryStep) {
-  const Run cpu = train({.device = kCpuDevice});
-  const Run eager = train({.recorded = false});
-  const Run recorded = train({});
+  const Trained cpu = train({.device = kCpuDevice});
+  const Trained eager = train({.recorded = false});
+  const Trained recorded = train({});
   EXPECT_EQ(eager.result.recorded_steps, 0);
   EXPECT_EQ(recorded.result.recorded_steps, 3 * kRecorded);
   EXPECT_EQ(recorded.result.not_recorded, "");
@@ -126,14 +126,14 @@ TEST_F(RecordedSteps, DrawTheRandomNumbersOfEveryStep) {
 // The generator's state goes with the step, wherever a run goes on.
 TEST_F(RecordedSteps, DrawTheSameNumbersWhenARunGoesOn) {
   const TemporaryFolder of_cpu, of_gpu;
-  const Run cpu = train({.device = kCpuDevice, .folder = of_cpu.path()});
-  const Run gpu = train({.folder = of_gpu.path()});
+  const Trained cpu = train({.device = kCpuDevice, .folder = of_cpu.path()});
+  const Trained gpu = train({.folder = of_gpu.path()});
   for (const std::int64_t done : {4, 12, 20}) {
     const std::string name = "step-" + std::to_string(done) + ".safetensors";
     const Rows rest(cpu.seen.begin() + 2 * done, cpu.seen.end());
     EXPECT_EQ(train({.from = of_cpu / name}).seen, rest) << done;
     EXPECT_EQ(train({.device = kCpuDevice, .from = of_gpu / name}).seen, rest) << done;
-    const Run again = train({.from = of_gpu / name});
+    const Trained again = train({.from = of_gpu / name});
     EXPECT_EQ(again.seen, rest) << done;
     EXPECT_EQ(again.weight, gpu.weight) << done;
     EXPECT_GE(again.result.recorded_steps, 4) << done;
@@ -141,8 +141,8 @@ TEST_F(RecordedSteps, DrawTheSameNumbersWhenARunGoesOn) {
 }
 
 TEST_F(RecordedSteps, AreNotThoseThatDrawOnTheHost) {
-  const Run cpu = train({.device = kCpuDevice, .on_host = true});
-  const Run gpu = train({.on_host = true});
+  const Trained cpu = train({.device = kCpuDevice, .on_host = true});
+  const Trained gpu = train({.on_host = true});
   EXPECT_EQ(gpu.seen, cpu.seen);
   EXPECT_EQ(gpu.result.recorded_steps, 0);
   EXPECT_EQ(gpu.result.not_recorded, "a step draws random numbers on the host");
