@@ -9,7 +9,7 @@ from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD, write_safetensors
 
 PLAIN = LAYERS.replace("    - {type: Dropout, p: 0.1}\n", "")
 
-FOUR_BITS = QUANTIZE.replace("num_bits: 8, symmetric: true", "num_bits: 4, symmetric: true")
+FOUR_BITS = QUANTIZE.replace("num_bits: 8, symmetric: true", "num_bits: 4, symmetric: true").replace("num_bits: 8, sym", "num_bits: 6, sym")
 OSCILLATIONS = FOUR_BITS + """  oscillations:
     momentum: 0.2
     damping: {start: 0, end: 0.05}
@@ -18,7 +18,7 @@ OSCILLATIONS = FOUR_BITS + """  oscillations:
 PROGRESSIVE = """schedule:
   bits:
     - {until: 1, weights: 6, activations: 8}
-    - {until: 2, weights: 5, activations: 8}
+    - {until: 2, weights: 5, activations: 7}
 """
 
 
