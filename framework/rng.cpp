@@ -3,10 +3,16 @@
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
+#include <utility>
 
 #include "kernels/philox.h"
 
 namespace steelyard {
+
+Rng::Rng(std::uint64_t seed, std::uint64_t first_stream, std::int64_t step, Tensor device_step)
+    : state_{seed, first_stream + static_cast<std::uint64_t>(step), 0},
+      device_step_(std::move(device_step)),
+      first_stream_(first_stream) {}
 
 std::array<std::uint32_t, 4> Rng::block(std::uint64_t index) const {
   const kernels::PhiloxBlock block = kernels::philox_block(state_.seed, state_.stream, index);
@@ -14,12 +20,27 @@ std::array<std::uint32_t, 4> Rng::block(std::uint64_t index) const {
 }
 
 std::uint64_t Rng::skip_blocks(std::uint64_t count) {
+  drew_fixed_numbers_ = true;
+  return move_past(count);
+}
+
+Rng::Blocks Rng::take_blocks(std::uint64_t count, Device device) {
+  const std::uint64_t first = move_past(count);
+  if (!device_step_.defined() || device_step_.device() != device) {
+    drew_fixed_numbers_ = true;
+    return {state_.seed, state_.stream, first};
+  }
+  return {state_.seed, first_stream_, first, device_step_.data<std::int64_t>()};
+}
+
+std::uint64_t Rng::move_past(std::uint64_t blocks) {
   const std::uint64_t first = (state_.position + 3) / 4;
-  state_.position = 4 * (first + count);
+  state_.position = 4 * (first + blocks);
   return first;
 }
 
 std::uint32_t Rng::next_u32() {
+  drew_fixed_numbers_ = true;
   const auto words = block(state_.position / 4);
   return words[state_.position++ % 4];
 }

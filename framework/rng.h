@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "framework/tensor.h"
+
 namespace steelyard {
 
 // A stream of numbers that is a pure function of (seed, stream, position): equal state, equal
@@ -19,6 +21,10 @@ class Rng {
 
   explicit Rng(std::uint64_t seed, std::uint64_t stream = 0) : state_{seed, stream, 0} {}
   explicit Rng(const State& state) : state_(state) {}
+  // The stream `first_stream` + `step`. `device_step` (i64, rank 0) holds `step` where kernels find
+  // it: on that device they look when they run, so that recorded work which runs again draws the
+  // numbers of the step that the tensor holds by then.
+  Rng(std::uint64_t seed, std::uint64_t first_stream, std::int64_t step, Tensor device_step);
 
   std::uint32_t next_u32();
   // Uniform in [0, 1), 24 random bits: exact in float.
@@ -34,10 +40,28 @@ class Rng {
   // Sets `count` whole blocks aside: moves past them and returns the index of the first.
   std::uint64_t skip_blocks(std::uint64_t count);
 
+  // Blocks of the stream `stream` + *step, or of `stream` itself where `step` is null.
+  struct Blocks {
+    std::uint64_t seed = 0;
+    std::uint64_t stream = 0;
+    std::uint64_t first = 0;
+    const std::int64_t* step = nullptr;
+  };
+  // Sets `count` whole blocks aside for kernels on `device`.
+  Blocks take_blocks(std::uint64_t count, Device device);
+  // Whether numbers were drawn that recorded work would see again whenever it runs: by the host, or
+  // by kernels that look at no step.
+  bool drew_fixed_numbers() const { return drew_fixed_numbers_; }
+
   const State& state() const { return state_; }
 
  private:
+  std::uint64_t move_past(std::uint64_t blocks);
+
   State state_;
+  Tensor device_step_;  // undefined where the stream is not one of a step
+  std::uint64_t first_stream_ = 0;
+  bool drew_fixed_numbers_ = false;
 };
 
 }  // namespace steelyard

@@ -22,6 +22,7 @@ constexpr const char* kBest = "best.safetensors";
 
 // What a step allocates and starts once is done before it is recorded.
 constexpr std::int64_t kStepsBeforeRecording = 2;
+constexpr const char* kTooFewSteps = "the epoch has too few steps";
 // A GPU's loss is read this often where nobody asks for it.
 constexpr std::int64_t kStepsPerCheck = 64;
 
@@ -89,6 +90,7 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       options_(options),
       callbacks_(std::move(callbacks)) {
   if (options.average) average_.emplace(model, *options.average);
+  device_step_ = Tensor::zeros({}, DType::kI64, device_);
   loss_sum_ = Tensor::zeros({}, DType::kF64, device_);
 }
 
@@ -128,17 +130,10 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   batches_.start(position_.epoch, position_.batch);
   steps_of_epoch_ = 0;
   may_record_ = options_.cuda_graph && device_.kind == Device::Kind::kCuda;
-  not_recorded_.clear();
-  for (const TrainerCallback* callback : callbacks_) {
-    if (callback->changes_gradients()) record_no_steps("a callback changes gradients");
-  }
+  not_recorded_ = may_record_ ? kTooFewSteps : "";
   while (!stop) {
     const auto batch = batches_.next();
     if (!batch) {
-      if (steps_of_epoch_ <= kStepsBeforeRecording) {
-        record_no_steps("the epoch had fewer than " + std::to_string(kStepsBeforeRecording + 1) +
-                        " steps to run");
-      }
       finish_epoch();
       return true;
     }
@@ -158,13 +153,14 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
 void Trainer::train_step(const Batch& batch) {
   const double lr = learning_rate(options_.lr_schedule, position_.step);
   Tensor loss;
+  device_step_.fill(static_cast<double>(position_.step));
+  for (TrainerCallback* callback : callbacks_) {
+    callback->on_step_begin(position_.step, total_steps());
+  }
   if (run_recorded(batch, lr)) {
     loss = recorded_->loss;
   } else {
     loss = compute_gradients(batch);
-    for (TrainerCallback* callback : callbacks_) {
-      if (callback->changes_gradients()) callback->on_gradients(position_.step, total_steps());
-    }
     optimizer_.prepare(lr);
     update_parameters(loss, batch);
   }
@@ -190,6 +186,11 @@ bool Trainer::run_recorded(const Batch& batch, double lr) {
     may_record_ = false;
     return false;
   }
+  if (!callbacks_repeat()) {
+    recorded_.reset();
+    if (!not_recorded_.empty()) not_recorded_ = "a callback's part in the step does not repeat";
+    return false;
+  }
   if (!recorded_) {
     RecordedStep step{{batch.inputs.clone(), batch.targets.clone()}, {}, nullptr};
     try {
@@ -208,24 +209,32 @@ bool Trainer::run_recorded(const Batch& batch, double lr) {
   optimizer_.prepare(lr);
   recorded_->work->run();
   ++recorded_steps_;
+  not_recorded_.clear();
   return true;
 }
 
+bool Trainer::callbacks_repeat() const {
+  return std::all_of(callbacks_.begin(), callbacks_.end(), [](const TrainerCallback* callback) {
+    return !callback->takes_part_in_steps() || callback->repeats_last_step();
+  });
+}
+
 void Trainer::record_no_steps(const std::string& reason) {
-  if (may_record_) not_recorded_ = reason;
+  if (may_record_ && !not_recorded_.empty()) not_recorded_ = reason;
   may_record_ = false;
 }
 
 Tensor Trainer::compute_gradients(const Batch& batch) {
-  Rng rng(options_.seed, kForwardStream + static_cast<std::uint64_t>(position_.step));
-  const Rng::State fresh = rng.state();
+  Rng rng(options_.seed, kForwardStream, position_.step, device_step_);
   ForwardContext context{.training = true, .rng = &rng};
   for (NamedParameter& p : parameters_) p.variable.clear_grad();
   const Variable loss = training_loss(model_, options_.loss, options_.distillation, batch, context);
   if (device_.kind == Device::Kind::kCpu) finite_loss(position_.step + 1, loss.value(), batch);
   loss.backward();
-  // A recorded step would draw the same numbers again.
-  if (rng.state() != fresh) record_no_steps("a step draws random numbers");
+  if (rng.drew_fixed_numbers()) record_no_steps("a step draws random numbers on the host");
+  for (TrainerCallback* callback : callbacks_) {
+    if (callback->takes_part_in_steps()) callback->on_gradients();
+  }
   return loss.value();
 }
 
@@ -237,6 +246,9 @@ void Trainer::update_parameters(const Tensor& loss, const Batch& batch) {
     }
   }
   optimizer_.apply();
+  for (TrainerCallback* callback : callbacks_) {
+    if (callback->takes_part_in_steps()) callback->on_update();
+  }
   visit_floating(loss.dtype(), "loss", [&](auto zero) {
     using T = decltype(zero);
     on_device(device_, [&](auto&... queue) {

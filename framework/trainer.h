@@ -59,18 +59,37 @@ struct EpochReport {
 };
 
 // What watches or steers a run from outside the engine.
+//
+// A callback may have a part in the step itself: work on gradients and weights. On a GPU a step is
+// recorded and run again as a whole, without the calls that queued it. The part may be in it where
+//   - on_step_begin() writes what differs from step to step to the device, and on_gradients() and
+//     on_update() only queue work that reads it there, on tensors that stay where they are, and
+//     wait for nothing;
+//   - what the host counts is counted in on_step_begin() or on_step_end(), which every step calls;
+//   - repeats_last_step() says when the host would now queue other work than in the step before.
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
+  // The place to change what decides on the work of a step (switches, widths): steps of one epoch
+  // may be recorded.
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
   // The epoch from which on the model has the form that the run is to end with: no earlier one is
   // the best.
   virtual std::int64_t final_form_from() const { return 0; }
-  // After backward, before clipping and the optimizer's step: gradients may still change. `step`
-  // steps are done. Only called where changes_gradients(): such steps are not recorded.
-  virtual void on_gradients(std::int64_t /*step*/, std::int64_t /*total_steps*/) {}
-  virtual bool changes_gradients() const { return false; }
-  // After the optimizer's step, before any checkpoint of it.
+  // Before a step is queued; `step` steps are done.
+  virtual void on_step_begin(std::int64_t /*step*/, std::int64_t /*total_steps*/) {}
+  // Whether the callback has a part in the step; only then are on_gradients() and on_update()
+  // called.
+  virtual bool takes_part_in_steps() const { return false; }
+  // After backward, before clipping and the optimizer's step: gradients may still change.
+  virtual void on_gradients() {}
+  // After the optimizer's step: weights may still change.
+  virtual void on_update() {}
+  // Asked after on_step_begin(): whether on_gradients() and on_update() would queue the very work
+  // of the step before. Where not, the step is not a recorded one, and what was recorded is
+  // dropped.
+  virtual bool repeats_last_step() const { return false; }
+  // After the step, before any checkpoint of it.
   virtual void on_step_end(const StepReport& /*report*/) {}
   // After the epoch's last step, before the model is evaluated: it may still change. Where weights
   // are averaged the model holds the averages.
@@ -98,8 +117,9 @@ struct TrainerOptions {
   std::filesystem::path run_dir;
   std::int64_t checkpoint_every_steps = 0;  // 0: at the ends of epochs only
   bool keep_step_checkpoints = false;       // also as step-N.safetensors
-  // On a GPU: steps are recorded as a CUDA graph, once an epoch, where they allow it: no dropout,
-  // no callback that changes gradients, no module that waits for the GPU.
+  // On a GPU: steps are recorded as a CUDA graph, once an epoch, where they allow it: no module
+  // that waits for the GPU or draws random numbers on the host, no callback whose part in the step
+  // does not repeat (TrainerCallback::repeats_last_step()).
   bool cuda_graph = true;
 };
 
@@ -163,8 +183,10 @@ class Trainer {
   void train_step(const Batch& batch);
   // Whether the step was one recorded before, or is recorded now.
   bool run_recorded(const Batch& batch, double lr);
+  // Whether every callback's part in the step is that of the step before.
+  bool callbacks_repeat() const;
   void record_no_steps(const std::string& reason);
-  // Forward and backward; gives the loss.
+  // Forward and backward, and what callbacks do to gradients; gives the loss.
   Tensor compute_gradients(const Batch& batch);
   void update_parameters(const Tensor& loss, const Batch& batch);
   double finite_loss(std::int64_t step, const Tensor& loss, const Batch& batch) const;
@@ -189,10 +211,11 @@ class Trainer {
   std::vector<TrainerCallback*> callbacks_;
   std::optional<WeightAverage> average_;
   Position position_;
-  Tensor loss_sum_;  // f64, on the device: over the epoch's samples so far
+  Tensor device_step_;  // i64, on the device: position_.step, for the random numbers of the step
+  Tensor loss_sum_;     // f64, on the device: over the epoch's samples so far
   std::optional<RecordedStep> recorded_;
   bool may_record_ = false;
-  std::string not_recorded_;
+  std::string not_recorded_;         // empty once a step of the epoch was one
   std::int64_t steps_of_epoch_ = 0;  // run since the epoch began, or since resuming in it
   std::int64_t recorded_steps_ = 0;
   std::optional<TrainResult::Best> best_;

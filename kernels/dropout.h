@@ -16,8 +16,10 @@ struct MaskSource {
 };
 
 // Bit i % 8 of byte i / 8: element i stays, which has probability 1 - p. The same bits on every
-// device.
-void dropout_mask(std::int64_t bytes, double p, const MaskSource& source, std::uint8_t* mask);
+// device. Where `step` is not null, *step is added to the stream when the mask is drawn: a recorded
+// CUDA graph that runs again draws other numbers.
+void dropout_mask(std::int64_t bytes, double p, const MaskSource& source, const std::int64_t* step,
+                  std::uint8_t* mask);
 
 // y = x * factor where the bit is set, else 0.
 template <typename T>
@@ -25,10 +27,15 @@ void apply_dropout(std::int64_t n, const std::uint8_t* mask, T factor, const T* 
 
 // The same on a GPU.
 void dropout_mask(const CudaQueue& queue, std::int64_t bytes, double p, const MaskSource& source,
-                  std::uint8_t* mask);
+                  const std::int64_t* step, std::uint8_t* mask);
 template <typename T>
 void apply_dropout(const CudaQueue& queue, std::int64_t n, const std::uint8_t* mask, T factor,
                    const T* x, T* y);
+
+STEELYARD_HOST_DEVICE inline MaskSource at_step(MaskSource source, const std::int64_t* step) {
+  if (step != nullptr) source.stream += static_cast<std::uint64_t>(*step);
+  return source;
+}
 
 // One byte of a mask.
 STEELYARD_HOST_DEVICE inline std::uint8_t kept_bits(const MaskSource& source, std::int64_t byte,

@@ -10,6 +10,9 @@
 
 namespace steelyard::kernels {
 
+// What changes from step to step lies in memory where the weights are: a recorded CUDA graph that
+// runs again reads it anew.
+
 // What is known of each of n weights.
 struct OscillationState {
   std::int8_t* code;       // of the last step, or the one kept where frozen
@@ -24,21 +27,21 @@ void begin_oscillations(std::int64_t n, const std::int8_t* codes, const Oscillat
 
 // One more step's codes: a change against the direction of the last change counts as 1 in the
 // frequency, everything else as 0; averages move by momentum * (new - old). A weight whose
-// frequency then exceeds `freeze_above` is frozen at its rounded mean code.
+// frequency then exceeds *freeze_above is frozen at its rounded mean code.
 void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum,
-                        float freeze_above, const OscillationState& state);
+                        const float* freeze_above, const OscillationState& state);
 
 // counts[0] = how many weights are frozen, counts[1] = how many others have a frequency above
 // `frequency`.
 void count_oscillations(std::int64_t n, float frequency, const OscillationState& state,
                         std::int64_t* counts);
 
-// grad += d/dx of lambda * sum (s * code - clip(x, s * qmin, s * qmax))^2 with the codes held
-// constant: 2 lambda (x - s * code) within the limits, 0 beyond. Zero points are 0. T is float or
-// double.
+// grad += d/dx of lambda * sum (s * code - clip(x, s * qmin, s * qmax))^2 for lambda = *lambda,
+// with the codes held constant: 2 lambda (x - s * code) within the limits, 0 beyond. A lambda of 0
+// leaves grad alone. Zero points are 0. T is float or double.
 template <typename T>
-void add_damping_gradient(const ChannelLayout& layout, CodeRange range, double lambda, const T* x,
-                          const T* scale, const std::int8_t* codes, T* grad);
+void add_damping_gradient(const ChannelLayout& layout, CodeRange range, const double* lambda,
+                          const T* x, const T* scale, const std::int8_t* codes, T* grad);
 
 // x = s * code and, where grad is not null, grad = 0, for frozen weights.
 void hold_frozen(const ChannelLayout& layout, const OscillationState& state, const float* scale,
@@ -48,13 +51,13 @@ void hold_frozen(const ChannelLayout& layout, const OscillationState& state, con
 void begin_oscillations(const CudaQueue& queue, std::int64_t n, const std::int8_t* codes,
                         const OscillationState& state);
 void track_oscillations(const CudaQueue& queue, std::int64_t n, const std::int8_t* codes,
-                        float momentum, float freeze_above, const OscillationState& state);
+                        float momentum, const float* freeze_above, const OscillationState& state);
 void count_oscillations(const CudaQueue& queue, std::int64_t n, float frequency,
                         const OscillationState& state, std::int64_t* counts);
 template <typename T>
 void add_damping_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
-                          double lambda, const T* x, const T* scale, const std::int8_t* codes,
-                          T* grad);
+                          const double* lambda, const T* x, const T* scale,
+                          const std::int8_t* codes, T* grad);
 void hold_frozen(const CudaQueue& queue, const ChannelLayout& layout, const OscillationState& state,
                  const float* scale, float* x, float* grad);
 

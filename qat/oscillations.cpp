@@ -1,5 +1,6 @@
 #include "qat/oscillations.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -40,47 +41,62 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
   if (weights_.empty()) {
     throw InputError("oscillations: no layer that is trained has quantized weights");
   }
+  const Device device = weights_[0].code.device();
+  lambda_ = Tensor::zeros({}, DType::kF64, device);
+  freeze_above_ = Tensor::full({}, std::numeric_limits<double>::infinity(), DType::kF32, device);
 }
 
-void OscillationCallback::on_gradients(std::int64_t step, std::int64_t total_steps) {
-  const double lambda = options_.damping ? options_.damping->at(step, total_steps) : 0;
-  const double freeze_above = options_.freeze_threshold
-                                  ? options_.freeze_threshold->at(step, total_steps)
-                                  : std::numeric_limits<double>::infinity();
-  for (const Tracked& w : weights_) {
+void OscillationCallback::on_step_begin(std::int64_t step, std::int64_t total_steps) {
+  if (options_.damping) lambda_.fill(options_.damping->at(step, total_steps));
+  if (options_.freeze_threshold) {
+    freeze_above_.fill(options_.freeze_threshold->at(step, total_steps));
+  }
+}
+
+OscillationCallback::Work OscillationCallback::work_of(const Tracked& w) {
+  const FakeQuantize& quantizer = *w.layer->weight_quantizer();
+  if (!quantizer.quantizing() || !w.layer->weight().grad().defined()) return Work::kNone;
+  return w.steps() > 0 && w.bits() == quantizer.scheme().bits ? Work::kTrack : Work::kBegin;
+}
+
+bool OscillationCallback::repeats_last_step() const {
+  return std::all_of(weights_.begin(), weights_.end(), [](const Tracked& w) {
+    return w.work != Work::kBegin && w.work == work_of(w);
+  });
+}
+
+void OscillationCallback::on_gradients() {
+  for (Tracked& w : weights_) {
+    w.work = work_of(w);
+    if (w.work == Work::kNone) continue;
     FakeQuantize& quantizer = *w.layer->weight_quantizer();
     const Variable& weight = w.layer->weight();
-    if (!quantizer.quantizing() || !weight.grad().defined()) continue;
     const Tensor codes = quantizer.quantize(weight.value(), nullptr);
     const kernels::OscillationState state = w.state();
-    const int bits = quantizer.scheme().bits;
-    const bool known = w.steps() > 0 && w.bits() == bits;
-    w.steps() = known ? w.steps() + 1 : 1;
-    w.bits() = bits;
     const kernels::ChannelLayout layout = quantizer.layout(w.size());
     const float* scale = quantizer.scale().data<float>();
     const auto* code = codes.data<std::int8_t>();
     float* values = weight.value().data<float>();
     float* grad = weight.grad().data<float>();
     on_device(codes.device(), [&](auto&... queue) {
-      if (known) {
+      if (w.work == Work::kTrack) {
         kernels::track_oscillations(queue..., w.size(), code, static_cast<float>(options_.momentum),
-                                    static_cast<float>(freeze_above), state);
+                                    freeze_above_.data<float>(), state);
       } else {
         kernels::begin_oscillations(queue..., w.size(), code, state);
       }
-      if (lambda > 0) {
-        kernels::add_damping_gradient<float>(queue..., layout, quantizer.code_range(), lambda,
-                                             values, scale, code, grad);
+      if (options_.damping) {
+        kernels::add_damping_gradient<float>(queue..., layout, quantizer.code_range(),
+                                             lambda_.data<double>(), values, scale, code, grad);
       }
       kernels::hold_frozen(queue..., layout, state, scale, values, grad);
     });
   }
 }
 
-void OscillationCallback::on_step_end(const StepReport&) {
+void OscillationCallback::on_update() {
   for (const Tracked& w : weights_) {
-    if (w.steps() == 0) continue;
+    if (w.steps() == 0 && w.work == Work::kNone) continue;
     const FakeQuantize& quantizer = *w.layer->weight_quantizer();
     const Tensor& weight = w.layer->weight().value();
     const float* scale = quantizer.scale().data<float>();
@@ -88,6 +104,14 @@ void OscillationCallback::on_step_end(const StepReport&) {
       kernels::hold_frozen(queue..., quantizer.layout(w.size()), w.state(), scale,
                            weight.data<float>(), static_cast<float*>(nullptr));
     });
+  }
+}
+
+void OscillationCallback::on_step_end(const StepReport&) {
+  for (const Tracked& w : weights_) {
+    if (w.work == Work::kNone) continue;
+    w.steps() = w.work == Work::kTrack ? w.steps() + 1 : 1;
+    w.bits() = w.layer->weight_quantizer()->scheme().bits;
   }
 }
 

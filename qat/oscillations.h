@@ -41,8 +41,13 @@ class OscillationCallback : public TrainerCallback {
   // is quantized).
   OscillationCallback(Module& model, const OscillationOptions& options);
 
-  void on_gradients(std::int64_t step, std::int64_t total_steps) override;
-  bool changes_gradients() const override { return true; }
+  // Sends the step's lambda and threshold to where the weights are.
+  void on_step_begin(std::int64_t step, std::int64_t total_steps) override;
+  bool takes_part_in_steps() const override { return true; }
+  void on_gradients() override;
+  void on_update() override;
+  // Once every weight that is quantized is followed with its present width.
+  bool repeats_last_step() const override;
   void on_step_end(const StepReport& report) override;
   // "<weight>/code", ".../direction", ".../frequency", ".../mean_code", ".../frozen" and
   // ".../tracked": the steps so far and the width of the codes, with which all begins anew.
@@ -51,11 +56,13 @@ class OscillationCallback : public TrainerCallback {
   std::vector<Figure> figures() const override;
 
  private:
+  enum class Work { kNone, kBegin, kTrack };
   struct Tracked {
     std::string name;  // of the weight
     QuantizedLayer* layer;
     Tensor code, direction, frequency, mean_code, frozen;
-    Tensor tracked;  // i64 [2]
+    Tensor tracked;           // i64 [2], on the host
+    Work work = Work::kNone;  // in the last step
 
     kernels::OscillationState state() const;
     std::int64_t size() const { return code.size(); }
@@ -63,8 +70,13 @@ class OscillationCallback : public TrainerCallback {
     std::int64_t& bits() const { return tracked.data<std::int64_t>()[1]; }
   };
 
+  // What a step does with the weight, by what the last one left.
+  static Work work_of(const Tracked& weight);
+
   OscillationOptions options_;
   std::vector<Tracked> weights_;
+  Tensor lambda_;        // f64, rank 0, on the weights' device: of the step
+  Tensor freeze_above_;  // f32, as above
 };
 
 }  // namespace steelyard::qat

@@ -28,11 +28,10 @@ class DropoutFunction : public Function {
 Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device) {
   const std::int64_t bytes = (n + kGroup - 1) / kGroup;
   Tensor mask = Tensor::empty({bytes}, DType::kU8, device);
-  const Rng::State state = rng.state();
-  const kernels::MaskSource source{state.seed, state.stream,
-                                   rng.skip_blocks(2 * static_cast<std::uint64_t>(bytes))};
+  const Rng::Blocks blocks = rng.take_blocks(2 * static_cast<std::uint64_t>(bytes), device);
+  const kernels::MaskSource source{blocks.seed, blocks.stream, blocks.first};
   on_device(device, [&](auto&... queue) {
-    kernels::dropout_mask(queue..., bytes, p, source, mask.data<std::uint8_t>());
+    kernels::dropout_mask(queue..., bytes, p, source, blocks.step, mask.data<std::uint8_t>());
   });
   return mask;
 }

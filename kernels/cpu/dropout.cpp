@@ -4,10 +4,12 @@
 
 namespace steelyard::kernels {
 
-void dropout_mask(std::int64_t bytes, double p, const MaskSource& source, std::uint8_t* mask) {
+void dropout_mask(std::int64_t bytes, double p, const MaskSource& source, const std::int64_t* step,
+                  std::uint8_t* mask) {
+  const MaskSource present = at_step(source, step);
   constexpr std::int64_t kGrain = 512;  // a byte costs two blocks of random numbers
   parallel_for(bytes, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) mask[i] = kept_bits(source, i, p);
+    for (std::int64_t i = begin; i < end; ++i) mask[i] = kept_bits(present, i, p);
   });
 }
 

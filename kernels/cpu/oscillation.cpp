@@ -29,11 +29,11 @@ void begin_oscillations(std::int64_t n, const std::int8_t* codes, const Oscillat
 }
 
 void track_oscillations(std::int64_t n, const std::int8_t* codes, float momentum,
-                        float freeze_above, const OscillationState& state) {
-  parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
+                        const float* freeze_above, const OscillationState& state) {
+  parallel_for(n, kGrain, [=, above = *freeze_above](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (state.frozen[i] != 0) continue;
-      track_oscillation(codes[i], momentum, freeze_above, state.code[i], state.direction[i],
+      track_oscillation(codes[i], momentum, above, state.code[i], state.direction[i],
                         state.frequency[i], state.mean_code[i], state.frozen[i]);
     }
   });
@@ -49,9 +49,10 @@ void count_oscillations(std::int64_t n, float frequency, const OscillationState&
 }
 
 template <typename T>
-void add_damping_gradient(const ChannelLayout& layout, CodeRange range, double lambda, const T* x,
-                          const T* scale, const std::int8_t* codes, T* grad) {
-  const T factor = T(2 * lambda);
+void add_damping_gradient(const ChannelLayout& layout, CodeRange range, const double* lambda,
+                          const T* x, const T* scale, const std::int8_t* codes, T* grad) {
+  if (*lambda == 0) return;
+  const T factor = T(2 * *lambda);
   for_each_element(layout, [&](std::int64_t i, std::int64_t channel) {
     grad[i] = damped(grad[i], factor, x[i], scale[channel], codes[i], range);
   });
@@ -66,9 +67,9 @@ void hold_frozen(const ChannelLayout& layout, const OscillationState& state, con
   });
 }
 
-template void add_damping_gradient(const ChannelLayout&, CodeRange, double, const float*,
+template void add_damping_gradient(const ChannelLayout&, CodeRange, const double*, const float*,
                                    const float*, const std::int8_t*, float*);
-template void add_damping_gradient(const ChannelLayout&, CodeRange, double, const double*,
+template void add_damping_gradient(const ChannelLayout&, CodeRange, const double*, const double*,
                                    const double*, const std::int8_t*, double*);
 
 }  // namespace steelyard::kernels

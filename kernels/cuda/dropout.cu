@@ -8,9 +8,10 @@ namespace {
 using cuda::element_index;
 using cuda::launch_elements;
 
-__global__ void mask_kernel(std::int64_t bytes, double p, MaskSource source, std::uint8_t* mask) {
+__global__ void mask_kernel(std::int64_t bytes, double p, MaskSource source,
+                            const std::int64_t* step, std::uint8_t* mask) {
   const std::int64_t i = element_index();
-  if (i < bytes) mask[i] = kept_bits(source, i, p);
+  if (i < bytes) mask[i] = kept_bits(at_step(source, step), i, p);
 }
 
 template <typename T>
@@ -23,8 +24,8 @@ __global__ void dropout_kernel(std::int64_t n, const std::uint8_t* mask, T facto
 }  // namespace
 
 void dropout_mask(const CudaQueue& queue, std::int64_t bytes, double p, const MaskSource& source,
-                  std::uint8_t* mask) {
-  launch_elements(queue, mask_kernel, bytes, p, source, mask);
+                  const std::int64_t* step, std::uint8_t* mask) {
+  launch_elements(queue, mask_kernel, bytes, p, source, step, mask);
 }
 
 template <typename T>

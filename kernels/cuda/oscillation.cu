@@ -30,11 +30,11 @@ __global__ void begin_kernel(std::int64_t n, const std::int8_t* codes, std::int8
 }
 
 __global__ void track_kernel(std::int64_t n, const std::int8_t* codes, float momentum,
-                             float freeze_above, std::int8_t* code, std::int8_t* direction,
+                             const float* freeze_above, std::int8_t* code, std::int8_t* direction,
                              float* frequency, float* mean_code, std::uint8_t* frozen) {
   const std::int64_t i = element_index();
   if (i >= n || frozen[i] != 0) return;
-  track_oscillation(codes[i], momentum, freeze_above, code[i], direction[i], frequency[i],
+  track_oscillation(codes[i], momentum, *freeze_above, code[i], direction[i], frequency[i],
                     mean_code[i], frozen[i]);
 }
 
@@ -63,11 +63,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void damping_kernel(std::int64_t n, std::int64_t channels, std::int64_t inner,
-                               CodeRange range, T factor, const T* x, const T* scale,
+                               CodeRange range, const double* lambda, const T* x, const T* scale,
                                const std::int8_t* codes, T* grad) {
   const std::int64_t i = element_index();
-  if (i >= n) return;
-  grad[i] = damped(grad[i], factor, x[i], scale[channel_of(i, channels, inner)], codes[i], range);
+  if (i >= n || *lambda == 0) return;
+  grad[i] =
+      damped(grad[i], T(2 * *lambda), x[i], scale[channel_of(i, channels, inner)], codes[i], range);
 }
 
 __global__ void hold_kernel(std::int64_t n, std::int64_t channels, std::int64_t inner,
@@ -88,7 +89,7 @@ void begin_oscillations(const CudaQueue& queue, std::int64_t n, const std::int8_
 }
 
 void track_oscillations(const CudaQueue& queue, std::int64_t n, const std::int8_t* codes,
-                        float momentum, float freeze_above, const OscillationState& state) {
+                        float momentum, const float* freeze_above, const OscillationState& state) {
   launch_elements(queue, track_kernel, n, codes, momentum, freeze_above, state.code,
                   state.direction, state.frequency, state.mean_code, state.frozen);
 }
@@ -105,10 +106,10 @@ void count_oscillations(const CudaQueue& queue, std::int64_t n, float frequency,
 
 template <typename T>
 void add_damping_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
-                          double lambda, const T* x, const T* scale, const std::int8_t* codes,
-                          T* grad) {
+                          const double* lambda, const T* x, const T* scale,
+                          const std::int8_t* codes, T* grad) {
   launch_elements(queue, damping_kernel<T>, layout.size(), layout.channels, layout.inner, range,
-                  T(2 * lambda), x, scale, codes, grad);
+                  lambda, x, scale, codes, grad);
 }
 
 void hold_frozen(const CudaQueue& queue, const ChannelLayout& layout, const OscillationState& state,
@@ -117,9 +118,9 @@ void hold_frozen(const CudaQueue& queue, const ChannelLayout& layout, const Osci
                   state.frozen, scale, x, grad);
 }
 
-template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, double,
+template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const double*,
                                    const float*, const float*, const std::int8_t*, float*);
-template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, double,
+template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const double*,
                                    const double*, const double*, const std::int8_t*, double*);
 
 }  // namespace steelyard::kernels

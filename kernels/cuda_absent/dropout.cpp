@@ -5,7 +5,8 @@
 
 namespace steelyard::kernels {
 
-void dropout_mask(const CudaQueue&, std::int64_t, double, const MaskSource&, std::uint8_t*) {
+void dropout_mask(const CudaQueue&, std::int64_t, double, const MaskSource&, const std::int64_t*,
+                  std::uint8_t*) {
   cuda_is_absent();
 }
 template <typename T>

@@ -9,7 +9,7 @@ void begin_oscillations(const CudaQueue&, std::int64_t, const std::int8_t*,
                         const OscillationState&) {
   cuda_is_absent();
 }
-void track_oscillations(const CudaQueue&, std::int64_t, const std::int8_t*, float, float,
+void track_oscillations(const CudaQueue&, std::int64_t, const std::int8_t*, float, const float*,
                         const OscillationState&) {
   cuda_is_absent();
 }
@@ -18,8 +18,8 @@ void count_oscillations(const CudaQueue&, std::int64_t, float, const Oscillation
   cuda_is_absent();
 }
 template <typename T>
-void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, double, const T*,
-                          const T*, const std::int8_t*, T*) {
+void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const double*,
+                          const T*, const T*, const std::int8_t*, T*) {
   cuda_is_absent();
 }
 void hold_frozen(const CudaQueue&, const ChannelLayout&, const OscillationState&, const float*,
@@ -27,9 +27,9 @@ void hold_frozen(const CudaQueue&, const ChannelLayout&, const OscillationState&
   cuda_is_absent();
 }
 
-template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, double,
+template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const double*,
                                    const float*, const float*, const std::int8_t*, float*);
-template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, double,
+template void add_damping_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const double*,
                                    const double*, const double*, const std::int8_t*, double*);
 
 }  // namespace steelyard::kernels

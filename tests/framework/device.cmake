@@ -7,6 +7,7 @@ set(device_tests
   device_ops_test.cpp
   device_optimizer_test.cpp
   device_products_test.cpp
+  device_recorded_steps_test.cpp
   device_tensor_test.cpp
   device_training_test.cpp)
 set(held_queue held_queue_absent.cpp)

@@ -205,7 +205,7 @@ TEST_F(CapturedWorkOn, AnEpochOfTwoStepsIsNotRecordedAndSaysSo) {
   Trainer trainer(model, optimizer, dataset, {}, loader, TrainerOptions(), {});
   const TrainResult result = trainer.run(false);
   EXPECT_EQ(result.recorded_steps, 0);
-  EXPECT_EQ(result.not_recorded, "the epoch had fewer than 3 steps to run");
+  EXPECT_EQ(result.not_recorded, "the epoch has too few steps");
 }
 
 class StopsAt : public TrainerCallback {

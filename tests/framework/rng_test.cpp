@@ -67,6 +67,34 @@ TEST(Rng, SkippedBlocksAreNeverDrawnAgain) {
   EXPECT_EQ(rng.next_u32(), rng.block(4)[0]);
 }
 
+// Blocks for kernels are those of the host, told by the stream of step 0 and where the step lies.
+TEST(Rng, StepsHaveStreamsOfTheirOwn) {
+  const Tensor step = Tensor::full({}, 7, DType::kI64);
+  Rng of_step(3, 100, 7, step), plain(3, 107);
+  EXPECT_EQ(of_step.state(), plain.state());
+  EXPECT_EQ(of_step.block(5), plain.block(5));
+  const Rng::Blocks blocks = of_step.take_blocks(4, {});
+  EXPECT_EQ(blocks.stream + static_cast<std::uint64_t>(*blocks.step), 107u);
+  EXPECT_EQ(blocks.first, 0u);
+  EXPECT_FALSE(of_step.drew_fixed_numbers());
+  const Rng::Blocks fixed = plain.take_blocks(4, {});
+  EXPECT_EQ(fixed.stream, 107u);
+  EXPECT_EQ(fixed.step, nullptr);
+  EXPECT_TRUE(plain.drew_fixed_numbers());
+  EXPECT_EQ(of_step.state(), plain.state());
+  EXPECT_EQ(of_step.next_u32(), plain.next_u32());
+  EXPECT_TRUE(of_step.drew_fixed_numbers());
+}
+
+// Memory of one device is nothing to kernels of another.
+TEST(Rng, OtherDevicesGetTheStreamItself) {
+  Rng rng(3, 100, 7, Tensor::full({}, 7, DType::kI64));
+  const Rng::Blocks blocks = rng.take_blocks(1, {Device::Kind::kCuda, 0});
+  EXPECT_EQ(blocks.stream, 107u);
+  EXPECT_EQ(blocks.step, nullptr);
+  EXPECT_TRUE(rng.drew_fixed_numbers());
+}
+
 TEST(Rng, PositionsBeyond32BitsUseTheSecondCounterWord) {
   Rng rng(Rng::State{1, 0, std::uint64_t{4} << 32});
   EXPECT_EQ(rng.next_u32(), philox({0, 1, 0, 0}, {1, 0})[0]);

@@ -64,8 +64,8 @@ TEST(Oscillations, FollowTheDefinition) {
       if (t == 0) {
         begin_oscillations(kWeights, codes.data(), weights.state());
       } else {
-        track_oscillations(kWeights, codes.data(), 0.05F, static_cast<float>(threshold),
-                           weights.state());
+        const auto above = static_cast<float>(threshold);
+        track_oscillations(kWeights, codes.data(), 0.05F, &above, weights.state());
       }
     }
     int frozen = 0, oscillating = 0;
@@ -101,7 +101,8 @@ TEST(Oscillations, DampingGradientMatchesFiniteDifferences) {
     codes.push_back(
         static_cast<std::int8_t>(quantize_value(x[i], make_affine(range, scale[i / 40], 0))));
   }
-  add_damping_gradient(layout, range, 0.3, x.data(), scale.data(), codes.data(), grad.data());
+  const double lambda = 0.3;
+  add_damping_gradient(layout, range, &lambda, x.data(), scale.data(), codes.data(), grad.data());
   int clipped = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double s = scale[i / 40];
@@ -114,6 +115,16 @@ TEST(Oscillations, DampingGradientMatchesFiniteDifferences) {
     clipped += x[i] < s * range.qmin || x[i] > s * range.qmax;
   }
   EXPECT_GT(clipped, 5);
+}
+
+// Not even the sign of a zero.
+TEST(Oscillations, ALambdaOfZeroLeavesGradientsAlone) {
+  const double lambda = 0, x[] = {0.3, NAN}, scale = 0.25;
+  const std::int8_t codes[] = {1, 0};
+  double grad[] = {-0.0, 0.5};
+  add_damping_gradient({1, 1, 2}, {-8, 7}, &lambda, x, &scale, codes, grad);
+  EXPECT_TRUE(std::signbit(grad[0]));
+  EXPECT_EQ(grad[1], 0.5);
 }
 
 TEST(Oscillations, FrozenWeightsAreHeld) {

@@ -178,20 +178,22 @@ TEST(OscillationsOnGpu, AreTheCpus) {
       wide_grad(random_reals<double>(n, 1, 6, false)), wide_scale(scales<double>(layout.channels));
   Twin<std::uint8_t> frozen(n);
   Twin<std::int64_t> counts(2);
-  Twin<float> no_grad;
+  Twin<float> no_grad, freeze_above(std::vector<float>{0.45F});
   for (unsigned step = 0; step < 12; ++step) {
     Twin<std::int8_t> codes(random_codes<std::int8_t>(n, step % 3 == 0 ? -8 : -1, 1, step));
+    Twin<double> lambda(std::vector<double>{step % 4 == 0 ? 0 : 0.01});
     on_both([&](auto at, auto&... queue) {
       const OscillationState state{at(code), at(direction), at(frequency), at(mean), at(frozen)};
       if (step == 0) {
         begin_oscillations(queue..., n, at(codes), state);
       } else {
-        track_oscillations(queue..., n, at(codes), 0.1F, 0.45F, state);
+        track_oscillations(queue..., n, at(codes), 0.1F, at(freeze_above), state);
       }
       count_oscillations(queue..., n, 0.2F, state, at(counts));
-      add_damping_gradient(queue..., layout, range, 0.01, at(x), at(scale), at(codes), at(grad));
-      add_damping_gradient(queue..., layout, range, 0.01, at(wide_x), at(wide_scale), at(codes),
-                           at(wide_grad));
+      add_damping_gradient(queue..., layout, range, at(lambda), at(x), at(scale), at(codes),
+                           at(grad));
+      add_damping_gradient(queue..., layout, range, at(lambda), at(wide_x), at(wide_scale),
+                           at(codes), at(wide_grad));
       hold_frozen(queue..., layout, state, at(scale), at(x),
                   step % 2 == 0 ? at(grad) : at(no_grad));
     });

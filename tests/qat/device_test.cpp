@@ -317,10 +317,13 @@ TEST_F(QuantizersOnCuda, HoldOscillatingWeights) {
         parameter.set_grad(Tensor::full(moved.shape(), 0.25, DType::kF32, device_of(*model)));
       }
     }
-    cpu.on_gradients(step, 6);
-    gpu.on_gradients(step, 6);
-    cpu.on_step_end({});
-    gpu.on_step_end({});
+    for (OscillationCallback* callback : {&cpu, &gpu}) {
+      callback->on_step_begin(step, 6);
+      EXPECT_EQ(callback->repeats_last_step(), step > 1) << step;
+      callback->on_gradients();
+      callback->on_update();
+      callback->on_step_end({});
+    }
   }
   expect_same_state(*twins.gpu, *twins.cpu);
   const auto of_cpu = cpu.named_state(), of_gpu = gpu.named_state();

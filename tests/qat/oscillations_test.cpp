@@ -38,14 +38,17 @@ struct Training {
   // `set` changes weights before the step; returns the weights' gradient as the optimizer sees it.
   Tensor step(double lr, const std::function<void(float*)>& set = {}) {
     if (set) set(layer->weight().value().data<float>());
+    callback->on_step_begin(done, 100);
+    repeats = callback->repeats_last_step();
     for (NamedParameter& p : model->named_parameters()) p.variable.clear_grad();
     ForwardContext training{.training = true};
     const Variable y = model->forward(Variable(random_tensor({8, 4}, 2, DType::kF32)), training);
     y.backward(random_tensor(y.shape(), 3, DType::kF32));
-    callback->on_gradients(done, 100);
+    callback->on_gradients();
     const Tensor& found = layer->weight().grad();
     const Tensor gradient = found.defined() ? found.clone() : Tensor();
     optimizer->step(lr);
+    callback->on_update();
     callback->on_step_end({.step = ++done});
     return gradient;
   }
@@ -62,6 +65,7 @@ struct Training {
   std::unique_ptr<OscillationCallback> callback;
   std::unique_ptr<Optimizer> optimizer;
   std::int64_t done = 0;
+  bool repeats = false;  // what the callback said before the last step
 };
 
 TEST(CosineSchedule, JoinsItsEnds) {
@@ -133,6 +137,28 @@ TEST(Oscillations, WaitForQuantizationAndSkipWhatIsNotTrained) {
   run.layer->weight().set_requires_grad(false);
   run.step(0.1);
   EXPECT_EQ(*run.state("tracked").data<std::int64_t>(), 1);
+}
+
+// A recorded step may stand for the next once nothing begins any more.
+TEST(Oscillations, RepeatTheirWorkUntilTheHostChangesIt) {
+  Training run({.momentum = 0.1, .damping = CosineSchedule{1, 1}, .freeze_threshold = {}});
+  FakeQuantize& quantizer = *run.layer->weight_quantizer();
+  const auto steps = [&](int count) {
+    std::vector<bool> repeats;
+    for (int i = 0; i < count; ++i) {
+      run.step(0.1);
+      repeats.push_back(run.repeats);
+    }
+    return repeats;
+  };
+  run.step(0.1);
+  EXPECT_EQ(steps(3), (std::vector<bool>{false, true, true}));
+  quantizer.set_bits(5);
+  EXPECT_EQ(steps(4), (std::vector<bool>{false, false, true, true}));
+  quantizer.set_quantizing(false);
+  EXPECT_EQ(steps(3), (std::vector<bool>{false, true, true}));
+  quantizer.set_quantizing(true);
+  EXPECT_EQ(steps(3), (std::vector<bool>{false, true, true})) << "known from before";
 }
 
 // Codes of another width have nothing to do with those before.
