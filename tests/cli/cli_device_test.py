@@ -97,14 +97,14 @@ class Training(Case):
     def test_what_only_a_gpu_does(self):
         recipe = self.recipe(PLAIN + SGD)
         for more in ([], ["--dry-run"]):
-            refused = self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: bf16 needs a CUDA device",
+            refused = self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: tf32 needs a CUDA device",
                                      arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
-                                                "--set", "train.matmul_precision=bf16", *more])
+                                                "--set", "train.matmul_precision=tf32", *more])
             self.assertEqual(refused.stdout, "")
             self.assertFalse(os.path.exists(self.path("x")))
-        self.fail_with(2, "matmul_precision: bf16 needs a CUDA device",
-                       arguments=["validate", recipe, "--set", "device=cpu", "--set", "train.matmul_precision=bf16"])
-        self.succeed("validate", recipe, "--set", "device=cuda", "--set", "train.matmul_precision=bf16")
+        self.fail_with(2, "matmul_precision: tf32 needs a CUDA device",
+                       arguments=["validate", recipe, "--set", "device=cpu", "--set", "train.matmul_precision=tf32"])
+        self.succeed("validate", recipe, "--set", "device=cuda", "--set", "train.matmul_precision=tf32")
         self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")
 
     def test_the_dry_run_tells_host_and_gpu_apart(self):
