@@ -107,6 +107,15 @@ class Training(Case):
         self.succeed("validate", recipe, "--set", "device=cuda", "--set", "train.matmul_precision=tf32")
         self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")
 
+    def test_bf16_products_train_everywhere_and_are_not_evaluated(self):
+        recipe = self.both(PLAIN + SGD, "--set", "train.matmul_precision=float32")
+        for device in ("cpu", "cuda"):
+            self.train(recipe, device + "-bf16", "--device", device, "--set", "train.matmul_precision=bf16")
+            self.close(self.losses(device + "-bf16"), self.losses("cpu"), 0.05)
+            self.assertNotEqual(self.losses(device + "-bf16"), self.losses("cpu"))
+            loss = float(re.search(r"loss ([\d.]+)", self.succeed("eval", self.path(device + "-bf16"))).group(1))
+            self.assertAlmostEqual(loss, self.summary(device + "-bf16")["final"]["loss"], delta=1e-4)
+
     def test_the_dry_run_tells_host_and_gpu_apart(self):
         recipe = self.recipe(PLAIN + SGD)
         here = self.succeed("train", recipe, "--dry-run", "--device", "cpu")
