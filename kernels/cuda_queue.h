@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/matmul_precision.h"
+
 namespace steelyard::kernels {
 
 // Device memory that a kernel needs while it runs, aligned to 16 bytes at least. What was given
@@ -20,9 +22,6 @@ class ScratchMemory {
   // Returns to the driver what is kept for reuse: a library of CUDA's needs memory of its own.
   virtual void release_unused() noexcept {}
 };
-
-// How the products of float matrices are computed on tensor cores, if at all.
-enum class MatmulPrecision { kFloat32, kTf32, kBf16 };
 
 struct CudaQueue {
   void* stream = nullptr;            // a cudaStream_t; null: the default stream
