@@ -40,6 +40,8 @@ class Stepper:
 
 def cpu_commands(program, model, common, python):
     commands = {mode: [program, model, mode, *common] for mode in ("float", "float_frozen_bn", "qat")}
+    for mode in ("float", "qat"):
+        commands[mode + "_bf16"] = [program, model, mode, *common, "--precision", "bf16"]
     if python:
         for layout in ("contiguous", "channels_last"):
             commands["torch_" + layout] = [*python, model, layout, *common]
@@ -90,6 +92,9 @@ def compare(program, model, args):
     result.update({
         "qat_over_float": round(median["qat"] / median["float"], 3),
         "qat_over_float_frozen_bn": round(median["qat"] / median["float_frozen_bn"], 3),
+        "qat_bf16_over_float": round(median["qat_bf16"] / median["float"], 3),
+        "qat_bf16_over_float_frozen_bn": round(median["qat_bf16"] / median["float_frozen_bn"], 3),
+        "float_bf16_over_float": round(median["float_bf16"] / median["float"], 3),
         "qat_saved_over_float_saved": round(saved["qat"] / saved["float"], 3),
     })
     if python:

@@ -152,14 +152,14 @@ int run(int argc, char** argv) {
   app.add_option("--threads", threads);
   app.add_option("--steps", steps);
   app.add_option("--device", device, "cpu or cuda");
-  app.add_option("--precision", precision, "on a GPU: float32, tf32 or bf16 products")
+  app.add_option("--precision", precision, "products: float32, bf16, on a GPU also tf32")
       ->check(CLI::IsMember({"float32", "tf32", "bf16"}));
   CLI11_PARSE(app, argc, argv);
   if (threads > 0) kernels::set_num_threads(threads);
   for (const Case& c : kCases) {
     if (name != c.name) continue;
     const Device place = resolve_device(device);
-    if (place.kind == Device::Kind::kCuda) set_matmul_precision(place, precision);
+    const MatmulPrecisionGuard products(place, precision);
     StepTimer timer(c, mode, place);
     std::cout << nlohmann::json{{"saved_activation_bytes", timer.saved_activation_bytes()},
                                 {"batch", c.batch},

@@ -4,8 +4,10 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "framework/caching_allocator.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
@@ -29,21 +31,30 @@ kernels::CudaQueue& queue_of(Device device) {
   return (*queues)[device.index] = queue;
 }
 
+kernels::MatmulPrecision& precision_of(Device device) {
+  if (device.kind == Device::Kind::kCpu) return kernels::cpu_matmul_precision();
+  return queue_of(device).precision;
+}
+
+kernels::MatmulPrecision parse_precision(Device device, std::string_view word) {
+  if (word == "float32") return kernels::MatmulPrecision::kFloat32;
+  if (word == "bf16") return kernels::MatmulPrecision::kBf16;
+  const bool on_gpu = device.kind == Device::Kind::kCuda;
+  if (word == "tf32" && on_gpu) return kernels::MatmulPrecision::kTf32;
+  throw std::invalid_argument(
+      std::string(on_gpu ? "[matmul] expected float32, tf32 or bf16, got "
+                         : "[matmul] expected float32 or bf16 on the CPU, got ")
+          .append(word));
+}
+
 }  // namespace
 
 const kernels::CudaQueue& cuda_queue(Device device) { return queue_of(device); }
 
-void set_matmul_precision(Device device, std::string_view precision) {
-  static const std::map<std::string_view, kernels::MatmulPrecision> kPrecisions{
-      {"float32", kernels::MatmulPrecision::kFloat32},
-      {"tf32", kernels::MatmulPrecision::kTf32},
-      {"bf16", kernels::MatmulPrecision::kBf16}};
-  const auto found = kPrecisions.find(precision);
-  if (found == kPrecisions.end()) {
-    throw std::invalid_argument("[matmul] expected float32, tf32 or bf16, got " +
-                                std::string(precision));
-  }
-  queue_of(device).precision = found->second;
-}
+MatmulPrecisionGuard::MatmulPrecisionGuard(Device device, std::string_view precision)
+    : precision_(precision_of(device)),
+      previous_(std::exchange(precision_, parse_precision(device, precision))) {}
+
+MatmulPrecisionGuard::~MatmulPrecisionGuard() { precision_ = previous_; }
 
 }  // namespace steelyard

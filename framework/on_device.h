@@ -12,9 +12,21 @@ namespace steelyard {
 // The compute stream of a GPU, with scratch memory of its allocator. Everything that the engine
 // does on a GPU is queued here, in order.
 const kernels::CudaQueue& cuda_queue(Device device);
-// How that GPU multiplies float matrices from now on: "float32", "tf32" or "bf16". Throws
-// std::invalid_argument on other words.
-void set_matmul_precision(Device device, std::string_view precision);
+
+// How a device multiplies float32 matrices while this lives: "float32", "tf32" or "bf16" (the
+// process's default is float32). Throws std::invalid_argument on other words and for tf32 on the
+// CPU, which has none.
+class MatmulPrecisionGuard {
+ public:
+  MatmulPrecisionGuard(Device device, std::string_view precision);
+  ~MatmulPrecisionGuard();
+  MatmulPrecisionGuard(const MatmulPrecisionGuard&) = delete;
+  MatmulPrecisionGuard& operator=(const MatmulPrecisionGuard&) = delete;
+
+ private:
+  kernels::MatmulPrecision& precision_;
+  kernels::MatmulPrecision previous_;
+};
 
 // Calls run() for the CPU, run(queue) for a GPU: a kernel's name stands for both.
 //   on_device(y.device(), [&](auto&... queue) { kernels::add<T>(queue..., n, a, b, y); });

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/matmul_precision.h"
+
 namespace steelyard::kernels {
 
 enum class Backend { kEigen, kOneDnn };
@@ -20,6 +22,20 @@ std::vector<Backend> available_backends();
 // The backend operations use: STEELYARD_CPU_BACKEND when set (an unknown or absent name throws
 // std::invalid_argument), otherwise the fastest that was built. Read once per process.
 Backend default_backend();
+
+// What computes float32 products on the CPU, and how. Without TF32, which no CPU has.
+struct CpuProducts {
+  CpuProducts(Backend b, MatmulPrecision p = MatmulPrecision::kFloat32)  // NOLINT: a backend is one
+      : backend(b), precision(p) {}
+  Backend backend;
+  MatmulPrecision precision;
+};
+
+// The precision of products on the default backend, for the whole process: float32 unless changed,
+// which nothing may compute meanwhile.
+MatmulPrecision& cpu_matmul_precision();
+// The default backend with that precision.
+CpuProducts default_products();
 
 // Number of threads the CPU kernels use. Results of Tier A kernels do not depend on it.
 int num_threads();

@@ -37,38 +37,42 @@ struct Conv2dShape {
   std::int64_t weight_size() const {
     return out_channels * in_channels_per_group() * kernel_h * kernel_w;
   }
+  // Every channel has a filter of its own.
+  bool is_depthwise() const {
+    return groups > 1 && groups == in_channels && groups == out_channels;
+  }
   bool operator==(const Conv2dShape&) const = default;
 };
 
 // y[N, OH, OW, O] = conv(x[N, H, W, C], w[O, C/groups, KH, KW]) + bias[O]; bias may be null.
 // T is float or double (double always runs on Eigen).
 template <typename T>
-void conv2d_forward(Backend backend, const Conv2dShape& shape, const T* x, const T* w,
+void conv2d_forward(CpuProducts products, const Conv2dShape& shape, const T* x, const T* w,
                     const T* bias, T* y);
 
 // grad_x[N, H, W, C] from grad_y[N, OH, OW, O].
 template <typename T>
-void conv2d_backward_input(Backend backend, const Conv2dShape& shape, const T* grad_y, const T* w,
-                           T* grad_x);
+void conv2d_backward_input(CpuProducts products, const Conv2dShape& shape, const T* grad_y,
+                           const T* w, T* grad_x);
 
 // grad_w[O, C/groups, KH, KW] and, when not null, grad_bias[O]; both are overwritten.
 template <typename T>
-void conv2d_backward_weight(Backend backend, const Conv2dShape& shape, const T* x, const T* grad_y,
-                            T* grad_w, T* grad_bias);
+void conv2d_backward_weight(CpuProducts products, const Conv2dShape& shape, const T* x,
+                            const T* grad_y, T* grad_w, T* grad_bias);
 
-// The same on the default backend.
+// The same as default_products().
 template <typename T>
 void conv2d_forward(const Conv2dShape& shape, const T* x, const T* w, const T* bias, T* y) {
-  conv2d_forward(default_backend(), shape, x, w, bias, y);
+  conv2d_forward(default_products(), shape, x, w, bias, y);
 }
 template <typename T>
 void conv2d_backward_input(const Conv2dShape& shape, const T* grad_y, const T* w, T* grad_x) {
-  conv2d_backward_input(default_backend(), shape, grad_y, w, grad_x);
+  conv2d_backward_input(default_products(), shape, grad_y, w, grad_x);
 }
 template <typename T>
 void conv2d_backward_weight(const Conv2dShape& shape, const T* x, const T* grad_y, T* grad_w,
                             T* grad_bias) {
-  conv2d_backward_weight(default_backend(), shape, x, grad_y, grad_w, grad_bias);
+  conv2d_backward_weight(default_products(), shape, x, grad_y, grad_w, grad_bias);
 }
 
 // The same on a GPU.

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/matmul_precision.h"
+
 namespace steelyard::kernels {
 
 // Device memory that a kernel needs while it runs, aligned to 16 bytes at least. What was given
@@ -18,9 +20,6 @@ class ScratchMemory {
   virtual void* take(std::size_t bytes) = 0;
   virtual void give_back(void* memory, std::size_t bytes) noexcept = 0;
 };
-
-// How the products of float matrices are computed on tensor cores, if at all.
-enum class MatmulPrecision { kFloat32, kTf32, kBf16 };
 
 struct CudaQueue {
   void* stream = nullptr;            // a cudaStream_t; null: the default stream

@@ -20,12 +20,12 @@ struct MatmulShape {
 
 // Writes C (k = 0 gives zeros; m or n = 0 is a no-op). T is float or double.
 template <typename T>
-void matmul(Backend backend, const MatmulShape& shape, const T* a, const T* b, T* c);
+void matmul(CpuProducts products, const MatmulShape& shape, const T* a, const T* b, T* c);
 
-// The same on the default backend.
+// The same as default_products().
 template <typename T>
 void matmul(const MatmulShape& shape, const T* a, const T* b, T* c) {
-  matmul(default_backend(), shape, a, b, c);
+  matmul(default_products(), shape, a, b, c);
 }
 
 // The same on a GPU.

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "framework/error.h"
-#include "framework/on_device.h"
 #include "framework/storage.h"
 #include "qat/calibrate.h"
 #include "qat/learned_scale.h"
@@ -193,9 +192,9 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
 
 void Experiment::require_trainable_on(Device device) const {
   const std::string& precision = recipe_.train.matmul_precision;
-  if (device.kind == Device::Kind::kCuda || precision == "float32") return;
+  if (device.kind == Device::Kind::kCuda || precision != "tf32") return;
   fail_at(place("train", "matmul_precision"),
-          "train.matmul_precision: " + precision + " needs a CUDA device, this run is on the CPU");
+          "train.matmul_precision: tf32 needs a CUDA device, this run is on the CPU");
 }
 
 void Experiment::require_norm_to_freeze() const {
@@ -204,9 +203,8 @@ void Experiment::require_norm_to_freeze() const {
 
 void Experiment::move_to(Device device) {
   require_trainable_on(device);
-  if (device.kind == Device::Kind::kCuda) {
-    set_matmul_precision(device, recipe_.train.matmul_precision);
-  }
+  precision_.reset();
+  precision_.emplace(device, recipe_.train.matmul_precision);
   steelyard::move_to(*model_, device);
   if (teacher_) steelyard::move_to(*teacher_, device);
   device_ = device;
@@ -214,6 +212,7 @@ void Experiment::move_to(Device device) {
 
 void Experiment::move_to_cpu() {
   steelyard::move_to(*model_, Device{});
+  precision_.reset();
   device_ = {};
 }
 
@@ -425,6 +424,7 @@ void Experiment::calibrate(std::int64_t batches) {
 }
 
 Metrics Experiment::evaluate_test() {
+  const MatmulPrecisionGuard as_eval_does(device_, "float32");
   return evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "framework/data/dataset_registry.h"
+#include "framework/on_device.h"
 #include "framework/trainer.h"
 #include "qat/plan.h"
 #include "qat/qconfig.h"
@@ -57,7 +58,8 @@ class Experiment {
   // before this was an error, are loaded and go on.
   void require_norm_to_freeze() const;
 
-  // Moves the model and the teacher, once it is loaded, to a device; they are built on the CPU.
+  // Moves the model and the teacher, once it is loaded, to a device, which multiplies as the recipe
+  // says from then on; they are built on the CPU.
   // Throws as require_trainable_on().
   void move_to(Device device);
   // Back, with what was trained.
@@ -81,7 +83,7 @@ class Experiment {
   std::function<Tensor(std::int64_t)> plain_batches() const;
   // Lets the observers see the first of plain_batches() (see qat/calibrate.h).
   void calibrate(std::int64_t batches);
-  // Loss and accuracy on the test set.
+  // Loss and accuracy on the test set, by float32 products, whatever training used.
   Metrics evaluate_test();
   // Another model of the recipe, with random weights, for trials that change its state.
   std::shared_ptr<Module> make_trial_model(const Registries& registries) const;
@@ -110,6 +112,7 @@ class Experiment {
   std::optional<qat::Plan> plan_;
   std::shared_ptr<Module> teacher_;
   Device device_;
+  std::optional<MatmulPrecisionGuard> precision_;  // while the model is on its device
   qat::TrainedParts trained_;
 };
 

@@ -191,8 +191,9 @@ RecipeOption train_option() {
        boolean("keep_step_checkpoints", "false",
                "whether checkpoints inside an epoch are kept when the next is written"),
        choice("matmul_precision", "float32",
-              "on a GPU: how products of float matrices are computed; tf32 and bf16 round their "
-              "operands to 11 and 8 significant bits and add in float32",
+              "how products of float matrices are computed in training: tf32 (on a GPU) and bf16 "
+              "round their operands to 11 and 8 significant bits and add in float32; the quantized "
+              "forward multiplies integers whatever this says",
               {"float32", "tf32", "bf16"}),
        choice("cuda_graph", "auto",
               "on a GPU: whether steps are recorded once an epoch and run again as a whole; auto "

@@ -41,6 +41,13 @@ Backend default_backend() {
   return backend;
 }
 
+MatmulPrecision& cpu_matmul_precision() {
+  static MatmulPrecision precision = MatmulPrecision::kFloat32;
+  return precision;
+}
+
+CpuProducts default_products() { return {default_backend(), cpu_matmul_precision()}; }
+
 int num_threads() { return omp_get_max_threads(); }
 void set_num_threads(int threads) { omp_set_num_threads(std::max(1, threads)); }
 

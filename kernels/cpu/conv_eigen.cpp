@@ -23,9 +23,6 @@ constexpr std::int64_t kPatchElements = 1 << 16;  // of one thread's patch matri
 std::int64_t taps(const Conv2dShape& s) {
   return s.kernel_h * s.kernel_w * s.in_channels_per_group();
 }
-bool is_depthwise(const Conv2dShape& s) {
-  return s.groups == s.in_channels && s.groups == s.out_channels && s.groups > 1;
-}
 std::int64_t rows_per_patch(const Conv2dShape& s) {
   return std::clamp<std::int64_t>(kPatchElements / (s.out_w() * taps(s)), 1, s.out_h());
 }
@@ -215,7 +212,7 @@ void backward_weight_band(const Conv2dShape& s, const Band& band, const T* x, co
 
 template <typename T>
 void conv2d_forward(const Conv2dShape& s, const T* x, const T* w, const T* bias, T* y) {
-  const bool depthwise = is_depthwise(s);
+  const bool depthwise = s.is_depthwise();
   const std::vector<T> packed = depthwise ? pack_depthwise(s, w) : pack_weights(s, w);
   const std::int64_t rows = rows_per_patch(s);
   const std::int64_t bands = (s.out_h() + rows - 1) / rows;
@@ -235,7 +232,7 @@ void conv2d_forward(const Conv2dShape& s, const T* x, const T* w, const T* bias,
 
 template <typename T>
 void conv2d_backward_input(const Conv2dShape& s, const T* grad_y, const T* w, T* grad_x) {
-  const bool depthwise = is_depthwise(s);
+  const bool depthwise = s.is_depthwise();
   const std::vector<T> packed = depthwise ? pack_depthwise(s, w) : pack_weights(s, w);
   const std::int64_t image_size = s.in_h * s.in_w * s.in_channels;
   // Windows overlap inside an image only, so threads share images, not rows.
@@ -257,7 +254,7 @@ void conv2d_backward_input(const Conv2dShape& s, const T* grad_y, const T* w, T*
 
 template <typename T>
 void conv2d_backward_weight(const Conv2dShape& s, const T* x, const T* grad_y, T* grad_w) {
-  const bool depthwise = is_depthwise(s);
+  const bool depthwise = s.is_depthwise();
   const std::int64_t parts = std::min<std::int64_t>(s.batch, num_threads());
   const std::int64_t size = s.weight_size();
   std::vector<T> partial(parts * size);  // one gradient per part, added in order below

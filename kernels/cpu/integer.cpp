@@ -107,7 +107,7 @@ void integer_conv2d(Backend backend, const Conv2dShape& shape, const Code* x,
   const std::int32_t x_zero_point = *zero_point;
   if (backend == Backend::kOneDnn && onednn::has_exact_int8()) {
     onednn::integer_conv2d(shape, x, x_zero_point, w, acc);
-  } else if (reference::is_depthwise(shape)) {
+  } else if (shape.is_depthwise()) {
     reference::integer_depthwise_conv2d(shape, x, x_zero_point, w, acc);
   } else if (backend == Backend::kOneDnn &&
              is_exact_in_float<Code>(shape.out_channels, terms, x_zero_point, w)) {

@@ -19,8 +19,5 @@ void integer_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero
 template <typename Code>
 void integer_depthwise_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero_point,
                               const std::int8_t* w, std::int32_t* acc);
-inline bool is_depthwise(const Conv2dShape& shape) {
-  return shape.groups == shape.in_channels && shape.groups == shape.out_channels;
-}
 
 }  // namespace steelyard::kernels::reference

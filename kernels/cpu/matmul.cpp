@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/bf16_operands.h"
 #include "kernels/cpu/onednn_kernels.h"
 
 namespace steelyard::kernels {
@@ -31,19 +32,26 @@ void eigen_matmul(const MatmulShape& s, const T* a, const T* b, T* c) {
 }  // namespace
 
 template <typename T>
-void matmul(Backend backend, const MatmulShape& shape, const T* a, const T* b, T* c) {
+void matmul(CpuProducts products, const MatmulShape& shape, const T* a, const T* b, T* c) {
   if (shape.m == 0 || shape.n == 0) return;
   if (shape.k == 0) {
     std::fill_n(c, shape.m * shape.n, T(0));
     return;
   }
   if constexpr (std::is_same_v<T, float>) {
-    if (backend == Backend::kOneDnn) return onednn::matmul(shape, a, b, c);
+    if (must_round_operands(products)) {
+      const auto left = rounded_to_bf16(shape.m * shape.k, a);
+      const auto right = rounded_to_bf16(shape.k * shape.n, b);
+      return matmul<float>(products.backend, shape, left.get(), right.get(), c);
+    }
+    if (products.backend == Backend::kOneDnn) {
+      return onednn::matmul(products.precision, shape, a, b, c);
+    }
   }
   eigen_matmul(shape, a, b, c);
 }
 
-template void matmul(Backend, const MatmulShape&, const float*, const float*, float*);
-template void matmul(Backend, const MatmulShape&, const double*, const double*, double*);
+template void matmul(CpuProducts, const MatmulShape&, const float*, const float*, float*);
+template void matmul(CpuProducts, const MatmulShape&, const double*, const double*, double*);
 
 }  // namespace steelyard::kernels

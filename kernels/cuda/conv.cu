@@ -38,10 +38,6 @@ struct ConvSizes {
   std::int64_t columns;
 };
 
-bool is_depthwise(const Conv2dShape& s) {
-  return s.groups > 1 && s.groups == s.in_channels && s.groups == s.out_channels;
-}
-
 // The patches are the input itself.
 bool is_pointwise(const Conv2dShape& s) {
   return s.kernel_h == 1 && s.kernel_w == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_h == 0 &&
@@ -181,8 +177,8 @@ class PackedWeights {
  public:
   PackedWeights(const CudaQueue& queue, const ConvSizes& c)
       : queue_(queue),
-        matrices_(is_depthwise(c.s) ? 1 : c.s.out_channels),
-        channels_(is_depthwise(c.s) ? c.s.out_channels : c.channels),
+        matrices_(c.s.is_depthwise() ? 1 : c.s.out_channels),
+        channels_(c.s.is_depthwise() ? c.s.out_channels : c.channels),
         taps_(c.taps),
         packed_(queue, is_same() ? 0 : c.s.weight_size()) {}
 
@@ -344,7 +340,7 @@ void conv2d_forward(const CudaQueue& queue, const Conv2dShape& shape, const T* x
   const cuda::ConvSizes c(shape);
   const cuda::PackedWeights<T> weights(queue, c);
   const T* packed = weights.pack(w);
-  if (cuda::is_depthwise(shape)) {
+  if (shape.is_depthwise()) {
     return cuda::launch_elements(queue, cuda::depthwise_forward_kernel<T>, shape.output_size(), c,
                                  x, packed, bias, y);
   }
@@ -363,7 +359,7 @@ void conv2d_backward_input(const CudaQueue& queue, const Conv2dShape& shape, con
   const cuda::ConvSizes c(shape);
   const cuda::PackedWeights<T> weights(queue, c);
   const T* packed = weights.pack(w);
-  if (cuda::is_depthwise(shape)) {
+  if (shape.is_depthwise()) {
     return cuda::launch_elements(queue, cuda::depthwise_backward_input_kernel<T>,
                                  shape.input_size(), c, grad_y, packed, grad_x);
   }
@@ -379,7 +375,7 @@ void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, co
   if (shape.output_size() == 0) return fill(queue, shape.weight_size(), T(0), grad_w);
   const cuda::PackedWeights<T> weights(queue, c);
   T* packed = weights.target(grad_w);
-  if (cuda::is_depthwise(shape)) {
+  if (shape.is_depthwise()) {
     cuda::depthwise_backward_weight(queue, c, x, grad_y, packed);
   } else if (!cuda::cudnn_backward_weight(queue, shape, x, grad_y, packed)) {
     cuda::for_each_patches(queue, c, x, [&](const cuda::PixelRange& range, const T* patches) {

@@ -97,15 +97,24 @@ class Training(Case):
     def test_what_only_a_gpu_does(self):
         recipe = self.recipe(PLAIN + SGD)
         for more in ([], ["--dry-run"]):
-            refused = self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: bf16 needs a CUDA device",
+            refused = self.fail_with(2, "--set train.matmul_precision: ", "matmul_precision: tf32 needs a CUDA device",
                                      arguments=["train", recipe, "--run-dir", self.path("x"), "--device", "cpu",
-                                                "--set", "train.matmul_precision=bf16", *more])
+                                                "--set", "train.matmul_precision=tf32", *more])
             self.assertEqual(refused.stdout, "")
             self.assertFalse(os.path.exists(self.path("x")))
-        self.fail_with(2, "matmul_precision: bf16 needs a CUDA device",
-                       arguments=["validate", recipe, "--set", "device=cpu", "--set", "train.matmul_precision=bf16"])
-        self.succeed("validate", recipe, "--set", "device=cuda", "--set", "train.matmul_precision=bf16")
+        self.fail_with(2, "matmul_precision: tf32 needs a CUDA device",
+                       arguments=["validate", recipe, "--set", "device=cpu", "--set", "train.matmul_precision=tf32"])
+        self.succeed("validate", recipe, "--set", "device=cuda", "--set", "train.matmul_precision=tf32")
         self.train(recipe, "bf16", "--set", "train.matmul_precision=bf16")
+
+    def test_bf16_products_train_everywhere_and_are_not_evaluated(self):
+        recipe = self.both(PLAIN + SGD, "--set", "train.matmul_precision=float32")
+        for device in ("cpu", "cuda"):
+            self.train(recipe, device + "-bf16", "--device", device, "--set", "train.matmul_precision=bf16")
+            self.close(self.losses(device + "-bf16"), self.losses("cpu"), 0.05)
+            self.assertNotEqual(self.losses(device + "-bf16"), self.losses("cpu"))
+            loss = float(re.search(r"loss ([\d.]+)", self.succeed("eval", self.path(device + "-bf16"))).group(1))
+            self.assertAlmostEqual(loss, self.summary(device + "-bf16")["final"]["loss"], delta=1e-4)
 
     def test_the_dry_run_tells_host_and_gpu_apart(self):
         recipe = self.recipe(PLAIN + SGD)

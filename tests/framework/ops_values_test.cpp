@@ -6,6 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "framework/on_device.h"
 #include "framework/ops/add.h"
 #include "framework/ops/concat.h"
 #include "framework/ops/embedding.h"
@@ -43,6 +44,23 @@ TEST(Linear, MatchesTheDefinitionForAnyLeadingDimensions) {
   const Variable narrow = linear(Variable(x.to(DType::kF32)), Variable(w.to(DType::kF32)),
                                  Variable(bias.to(DType::kF32)));
   EXPECT_TRUE(all_close(narrow.value(), expected, 1e-5, 1e-6));
+}
+
+TEST(Linear, RoundsFloat32OperandsWhileAGuardAsksForBf16) {
+  // 1 + 2^-9 has 10 significant bits.
+  const Variable x(Tensor::from<float>({1.001953125F}, {1, 1}));
+  const Variable w(Tensor::from<float>({1.0F}, {1, 1}));
+  const auto product = [&] { return *linear(x, w, {}).value().data<float>(); };
+  {
+    const MatmulPrecisionGuard bf16(Device{}, "bf16");
+    EXPECT_EQ(product(), 1.0F);
+    EXPECT_EQ(message_of<std::invalid_argument>([] { MatmulPrecisionGuard(Device{}, "tf32"); }),
+              "[matmul] expected float32 or bf16 on the CPU, got tf32");
+    EXPECT_EQ(product(), 1.0F);
+    const MatmulPrecisionGuard inner(Device{}, "float32");
+    EXPECT_EQ(product(), 1.001953125F);
+  }
+  EXPECT_EQ(product(), 1.001953125F);
 }
 
 TEST(Linear, AVectorGivesAVector) {

@@ -88,9 +88,14 @@ void for_each_product(const Conv2dShape& s, Visit&& visit) {
               }
 }
 
-class Conv : public testing::TestWithParam<std::tuple<Backend, Case>> {
+class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
  protected:
-  Backend backend() const { return std::get<0>(GetParam()); }
+  CpuProducts products() const { return std::get<0>(GetParam()); }
+  // An operand as the convolution takes it: depthwise ones do not round.
+  template <typename T>
+  double operand(T value) const {
+    return shape().is_depthwise() ? double(value) : test::operand(products(), value);
+  }
   Conv2dShape shape() const { return std::get<1>(GetParam()).shape; }
 
   template <typename T>
@@ -99,13 +104,13 @@ class Conv : public testing::TestWithParam<std::tuple<Backend, Case>> {
     const auto x = random_values<T>(s.input_size(), 1), w = random_values<T>(s.weight_size(), 2);
     const auto bias = random_values<T>(s.out_channels, 3);
     std::vector<T> y(s.output_size(), T(99));
-    conv2d_forward(backend(), s, x.data(), w.data(), has_bias ? bias.data() : nullptr, y.data());
+    conv2d_forward(products(), s, x.data(), w.data(), has_bias ? bias.data() : nullptr, y.data());
     std::vector<ReferenceSum> expected(y.size());
     for (std::size_t i = 0; has_bias && i < y.size(); ++i) {
       expected[i].add(double(bias[i % s.out_channels]));
     }
     for_each_product(
-        s, [&](auto xi, auto wi, auto yi) { expected[yi].add(double(x[xi]) * double(w[wi])); });
+        s, [&](auto xi, auto wi, auto yi) { expected[yi].add(operand(x[xi]) * operand(w[wi])); });
     test::expect_sums(y, expected);
   }
 
@@ -114,10 +119,10 @@ class Conv : public testing::TestWithParam<std::tuple<Backend, Case>> {
     const Conv2dShape s = shape();
     const auto g = random_values<T>(s.output_size(), 4), w = random_values<T>(s.weight_size(), 5);
     std::vector<T> grad_x(s.input_size(), T(99));
-    conv2d_backward_input(backend(), s, g.data(), w.data(), grad_x.data());
+    conv2d_backward_input(products(), s, g.data(), w.data(), grad_x.data());
     std::vector<ReferenceSum> expected(grad_x.size());
     for_each_product(
-        s, [&](auto xi, auto wi, auto yi) { expected[xi].add(double(g[yi]) * double(w[wi])); });
+        s, [&](auto xi, auto wi, auto yi) { expected[xi].add(operand(g[yi]) * operand(w[wi])); });
     test::expect_sums(grad_x, expected);
   }
 
@@ -126,11 +131,11 @@ class Conv : public testing::TestWithParam<std::tuple<Backend, Case>> {
     const Conv2dShape s = shape();
     const auto x = random_values<T>(s.input_size(), 6), g = random_values<T>(s.output_size(), 7);
     std::vector<T> grad_w(s.weight_size(), T(99)), grad_bias(s.out_channels, T(99));
-    conv2d_backward_weight(backend(), s, x.data(), g.data(), grad_w.data(),
+    conv2d_backward_weight(products(), s, x.data(), g.data(), grad_w.data(),
                            has_bias ? grad_bias.data() : nullptr);
     std::vector<ReferenceSum> expected(grad_w.size()), expected_bias(s.out_channels);
     for_each_product(
-        s, [&](auto xi, auto wi, auto yi) { expected[wi].add(double(x[xi]) * double(g[yi])); });
+        s, [&](auto xi, auto wi, auto yi) { expected[wi].add(operand(x[xi]) * operand(g[yi])); });
     test::expect_sums(grad_w, expected);
     if (!has_bias) return;
     for (std::size_t i = 0; i < g.size(); ++i) expected_bias[i % s.out_channels].add(double(g[i]));
@@ -170,9 +175,9 @@ TEST_P(Conv, BackwardIsAdjoint) {
   const auto w = random_values<double>(s.weight_size(), 9);
   const auto g = random_values<double>(s.output_size(), 10);
   std::vector<double> y(s.output_size()), grad_x(s.input_size()), grad_w(s.weight_size());
-  conv2d_forward<double>(backend(), s, x.data(), w.data(), nullptr, y.data());
-  conv2d_backward_input(backend(), s, g.data(), w.data(), grad_x.data());
-  conv2d_backward_weight<double>(backend(), s, x.data(), g.data(), grad_w.data(), nullptr);
+  conv2d_forward<double>(products(), s, x.data(), w.data(), nullptr, y.data());
+  conv2d_backward_input(products(), s, g.data(), w.data(), grad_x.data());
+  conv2d_backward_weight<double>(products(), s, x.data(), g.data(), grad_w.data(), nullptr);
   EXPECT_NEAR(dot(x, grad_x), dot(y, g), 1e-10);
   EXPECT_NEAR(dot(w, grad_w), dot(y, g), 1e-10);
 }
@@ -191,20 +196,20 @@ TEST_P(Conv, RepeatsToTheSameBits) {
   const auto x = random_values<float>(s.input_size(), 1),
              g = random_values<float>(s.output_size(), 2);
   std::vector<float> first(s.weight_size()), second(s.weight_size());
-  conv2d_backward_weight<float>(backend(), s, x.data(), g.data(), first.data(), nullptr);
-  conv2d_backward_weight<float>(backend(), s, x.data(), g.data(), second.data(), nullptr);
+  conv2d_backward_weight<float>(products(), s, x.data(), g.data(), first.data(), nullptr);
+  conv2d_backward_weight<float>(products(), s, x.data(), g.data(), second.data(), nullptr);
   EXPECT_EQ(first, second);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Conv,
-                         testing::Combine(testing::ValuesIn(available_backends()),
+                         testing::Combine(testing::ValuesIn(test::all_products()),
                                           testing::ValuesIn(cases())),
                          [](const auto& param_info) {
-                           return std::string(backend_name(std::get<0>(param_info.param))) + "_" +
+                           return test::products_name(std::get<0>(param_info.param)) + "_" +
                                   std::get<1>(param_info.param).name;
                          });
 
-class ConvBackend : public testing::TestWithParam<Backend> {};
+class ConvBackend : public testing::TestWithParam<CpuProducts> {};
 
 TEST_P(ConvBackend, EmptyBatchGivesZeroWeightGradients) {
   const Conv2dShape s = with(image(0, 8, 8, 3, 4), 3, 1, 1);
@@ -233,9 +238,9 @@ TEST_P(ConvBackend, RunsOnSeveralThreadsAtOnce) {
   for (const auto& y : results) EXPECT_EQ(y, results.front());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ConvBackend, testing::ValuesIn(available_backends()),
+INSTANTIATE_TEST_SUITE_P(All, ConvBackend, testing::ValuesIn(test::all_products()),
                          [](const auto& param_info) {
-                           return std::string(backend_name(param_info.param));
+                           return test::products_name(param_info.param);
                          });
 
 }  // namespace

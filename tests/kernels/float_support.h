@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/value_type.h"
 
 namespace steelyard::kernels::test {
 
@@ -22,6 +23,28 @@ std::vector<T> random_values(std::int64_t n, unsigned seed) {
   for (T& v : values) v = static_cast<T>(double(generator()) / 2147483648.0 - 1.0);
   return values;
 }
+
+// Every backend with both precisions of the CPU.
+inline std::vector<CpuProducts> all_products() {
+  std::vector<CpuProducts> all;
+  for (const Backend backend : available_backends()) {
+    for (const auto precision : {MatmulPrecision::kFloat32, MatmulPrecision::kBf16}) {
+      all.push_back({backend, precision});
+    }
+  }
+  return all;
+}
+inline std::string products_name(const CpuProducts& products) {
+  const bool bf16 = products.precision == MatmulPrecision::kBf16;
+  return std::string(backend_name(products.backend)) + (bf16 ? "_bf16" : "");
+}
+
+// An operand as a product with that precision takes it.
+inline double operand(const CpuProducts& products, float value) {
+  const bool bf16 = products.precision == MatmulPrecision::kBf16;
+  return bf16 ? widen(narrow<BFloat16>(value)) : value;
+}
+inline double operand(const CpuProducts&, double value) { return value; }
 
 // A sum in double with the magnitude of its terms, which bounds the error of summing in T.
 struct ReferenceSum {

@@ -9,23 +9,24 @@
 namespace steelyard::kernels {
 namespace {
 
+using test::operand;
 using test::random_values;
 using test::ReferenceSum;
 
-class Matmul : public testing::TestWithParam<std::tuple<Backend, MatmulShape>> {
+class Matmul : public testing::TestWithParam<std::tuple<CpuProducts, MatmulShape>> {
  protected:
   template <typename T>
   void check() const {
-    const auto& [backend, s] = GetParam();
+    const auto& [products, s] = GetParam();
     const auto a = random_values<T>(s.m * s.k, 1), b = random_values<T>(s.k * s.n, 2);
     std::vector<T> c(s.m * s.n, T(99));
-    matmul(backend, s, a.data(), b.data(), c.data());
+    matmul(products, s, a.data(), b.data(), c.data());
     std::vector<ReferenceSum> expected(c.size());
     for (std::int64_t i = 0; i < s.m; ++i) {
       for (std::int64_t j = 0; j < s.n; ++j) {
         for (std::int64_t k = 0; k < s.k; ++k) {
-          const double left = double(a[s.transpose_a ? k * s.m + i : i * s.k + k]);
-          const double right = double(b[s.transpose_b ? j * s.k + k : k * s.n + j]);
+          const double left = operand(products, a[s.transpose_a ? k * s.m + i : i * s.k + k]);
+          const double right = operand(products, b[s.transpose_b ? j * s.k + k : k * s.n + j]);
           expected[i * s.n + j].add(left * right);
         }
       }
@@ -56,11 +57,11 @@ std::vector<MatmulShape> shapes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Matmul,
-                         testing::Combine(testing::ValuesIn(available_backends()),
+                         testing::Combine(testing::ValuesIn(test::all_products()),
                                           testing::ValuesIn(shapes())),
                          [](const auto& param_info) {
                            const MatmulShape s = std::get<1>(param_info.param);
-                           return std::string(backend_name(std::get<0>(param_info.param))) + "_" +
+                           return test::products_name(std::get<0>(param_info.param)) + "_" +
                                   std::to_string(s.m) + "x" + std::to_string(s.n) + "x" +
                                   std::to_string(s.k) + (s.transpose_a ? "_t" : "_n") +
                                   (s.transpose_b ? "t" : "n");

@@ -56,6 +56,27 @@ dnnl::primitive_attr user_scratchpad() {
   return attr;
 }
 
+bool may_use(dnnl::cpu_isa isa) {
+  const auto available = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(isa);
+  return (available & wanted) == wanted;
+}
+
+std::optional<dnnl::reorder> reorder_between(const dnnl::memory::desc& from,
+                                             const dnnl::memory::desc& to) {
+  if (from == to) return {};
+  return dnnl::reorder(dnnl::reorder::primitive_desc(cpu_engine(), from, cpu_engine(), to));
+}
+
+dnnl::memory reordered(const std::optional<dnnl::reorder>& reorder, const dnnl::memory::desc& from,
+                       const dnnl::memory::desc& to, const float* data, Scratch slot) {
+  dnnl::memory given = wrap(from, data);
+  if (!reorder) return given;
+  dnnl::memory result = scratch_memory(slot, to);
+  reorder->execute(cpu_stream(), given, result);
+  return result;
+}
+
 PrimitiveKey conv_key(const Conv2dShape& s, int kind) {
   // oneDNN divides the work when it creates a primitive, so the thread count is part of the key.
   const std::int64_t kind_and_threads = (std::int64_t{kind} << 32) | num_threads();

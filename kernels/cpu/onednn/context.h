@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "kernels/conv.h"
 
@@ -24,6 +25,9 @@ dnnl::stream& cpu_stream();
 enum class Scratch { kWeights, kScratchpad, kSource, kDestination, kCount };
 void* scratch(Scratch slot, std::size_t bytes);
 
+// True where the processor has the instructions and DNNL_MAX_CPU_ISA lets oneDNN use them.
+bool may_use(dnnl::cpu_isa isa);
+
 // Attributes that let the caller pass scratchpad memory: one primitive may then run on any thread.
 dnnl::primitive_attr user_scratchpad();
 
@@ -34,6 +38,14 @@ inline dnnl::memory wrap(const dnnl::memory::desc& desc, const void* data) {
 inline dnnl::memory scratch_memory(Scratch slot, const dnnl::memory::desc& desc) {
   return wrap(desc, scratch(slot, desc.get_size()));
 }
+
+// The reorder from one layout or type to another, none where they are the same.
+std::optional<dnnl::reorder> reorder_between(const dnnl::memory::desc& from,
+                                             const dnnl::memory::desc& to);
+// `data`, laid out as the reorder's source, as its destination: in the slot, or `data` itself where
+// there is no reorder.
+dnnl::memory reordered(const std::optional<dnnl::reorder>& reorder, const dnnl::memory::desc& from,
+                       const dnnl::memory::desc& to, const float* data, Scratch slot);
 
 // All that a primitive's code depends on: `kind` names the computation within one cache.
 using PrimitiveKey = std::array<std::int64_t, 16>;

@@ -13,33 +13,41 @@ using Type = memory::data_type;
 
 enum Kind { kForward, kForwardBias, kBackwardInput, kBackwardWeight, kBackwardWeightBias };
 
-// A convolution, and the reorder between our OIHW weights and the layout it chose (absent when
-// that is OIHW itself): applied to the weights before, or to their gradient after.
+// A convolution with the reorders that bring what it reads or writes from or into our dense float32
+// layouts: NHWC, and OIHW for the weights. Absent ones need none.
 struct ConvPrimitive {
   dnnl::primitive primitive;
-  std::optional<dnnl::reorder> reorder;
-  memory::desc plain_weights;
-  memory::desc weights;
-  memory::desc scratchpad;
+  std::optional<dnnl::reorder> input_reorder, weights_reorder, output_reorder;
+  memory::desc input, weights, output, scratchpad;
 };
 
-memory::desc input_desc(const Conv2dShape& s) {
+// What the tensors of a convolution look like: ours, in float32, ...
+memory::desc given_input(const Conv2dShape& s) {
   return {{s.batch, s.in_channels, s.in_h, s.in_w}, Type::f32, Tag::nhwc};
 }
-memory::desc output_desc(const Conv2dShape& s) {
+memory::desc given_output(const Conv2dShape& s) {
   return {{s.batch, s.out_channels, s.out_h(), s.out_w()}, Type::f32, Tag::nhwc};
 }
-memory::desc bias_desc(const Conv2dShape& s) { return {{s.out_channels}, Type::f32, Tag::x}; }
-
-memory::desc weights_desc(const Conv2dShape& s, bool plain) {
+memory::desc given_weights(const Conv2dShape& s) {
   if (s.groups == 1) {
-    return {{s.out_channels, s.in_channels, s.kernel_h, s.kernel_w},
-            Type::f32,
-            plain ? Tag::oihw : Tag::any};
+    return {{s.out_channels, s.in_channels, s.kernel_h, s.kernel_w}, Type::f32, Tag::oihw};
   }
   return {{s.groups, s.out_channels_per_group(), s.in_channels_per_group(), s.kernel_h, s.kernel_w},
           Type::f32,
-          plain ? Tag::goihw : Tag::any};
+          Tag::goihw};
+}
+memory::desc given_bias(const Conv2dShape& s) { return {{s.out_channels}, Type::f32, Tag::x}; }
+
+// ... and as oneDNN is asked for them: operands of a type, weights in the layout of its choice.
+memory::desc as_operand(const memory::desc& given, Type type) {
+  return {given.dims(), type, Tag::nhwc};
+}
+memory::desc any_weights(const Conv2dShape& s, Type type) {
+  return {given_weights(s).dims(), type, Tag::any};
+}
+
+Type operand_type(MatmulPrecision precision) {
+  return precision == MatmulPrecision::kBf16 ? Type::bf16 : Type::f32;
 }
 
 struct Geometry {
@@ -49,13 +57,14 @@ Geometry geometry(const Conv2dShape& s) {
   return {{s.stride_h, s.stride_w}, {s.dilation_h - 1, s.dilation_w - 1}, {s.pad_h, s.pad_w}};
 }
 
-dnnl::convolution_forward::primitive_desc forward_desc(const Conv2dShape& s, bool has_bias) {
+dnnl::convolution_forward::primitive_desc forward_desc(const Conv2dShape& s, Type type,
+                                                       const memory::desc& y, bool has_bias) {
   const Geometry g = geometry(s);
-  const memory::desc x = input_desc(s), w = weights_desc(s, false), y = output_desc(s);
+  const memory::desc x = as_operand(given_input(s), type), w = any_weights(s, type);
   constexpr auto kProp = dnnl::prop_kind::forward_training;
   constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
   if (has_bias) {
-    const memory::desc bias = bias_desc(s);
+    const memory::desc bias = given_bias(s);
     return {{kProp, kAlgorithm, x, w, bias, y, g.strides, g.dilation, g.padding, g.padding},
             user_scratchpad(),
             cpu_engine()};
@@ -65,68 +74,65 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Conv2dShape& s, boo
           cpu_engine()};
 }
 
-ConvPrimitive make_forward(const Conv2dShape& s, bool has_bias) {
-  const auto desc = forward_desc(s, has_bias);
-  ConvPrimitive conv{dnnl::convolution_forward(desc),
-                     {},
-                     weights_desc(s, true),
-                     desc.weights_desc(),
-                     desc.scratchpad_desc()};
-  if (conv.weights != conv.plain_weights) {
-    conv.reorder.emplace(dnnl::reorder::primitive_desc(cpu_engine(), conv.plain_weights,
-                                                       cpu_engine(), conv.weights));
-  }
-  return conv;
+ConvPrimitive make_forward(const Conv2dShape& s, Type type, bool has_bias) {
+  const auto desc = forward_desc(s, type, given_output(s), has_bias);
+  return {dnnl::convolution_forward(desc),
+          reorder_between(given_input(s), desc.src_desc()),
+          reorder_between(given_weights(s), desc.weights_desc()),
+          {},
+          desc.src_desc(),
+          desc.weights_desc(),
+          desc.dst_desc(),
+          desc.scratchpad_desc()};
 }
 
-ConvPrimitive make_backward_input(const Conv2dShape& s) {
+ConvPrimitive make_backward_input(const Conv2dShape& s, Type type) {
   const Geometry g = geometry(s);
+  const memory::desc grad_y = as_operand(given_output(s), type);
   const dnnl::convolution_backward_data::primitive_desc desc(
-      {dnnl::algorithm::convolution_direct, input_desc(s), weights_desc(s, false), output_desc(s),
-       g.strides, g.dilation, g.padding, g.padding},
-      user_scratchpad(), cpu_engine(), forward_desc(s, false));
-  ConvPrimitive conv{dnnl::convolution_backward_data(desc),
-                     {},
-                     weights_desc(s, true),
-                     desc.weights_desc(),
-                     desc.scratchpad_desc()};
-  if (conv.weights != conv.plain_weights) {
-    conv.reorder.emplace(dnnl::reorder::primitive_desc(cpu_engine(), conv.plain_weights,
-                                                       cpu_engine(), conv.weights));
-  }
-  return conv;
+      {dnnl::algorithm::convolution_direct, given_input(s), any_weights(s, type), grad_y, g.strides,
+       g.dilation, g.padding, g.padding},
+      user_scratchpad(), cpu_engine(), forward_desc(s, type, grad_y, false));
+  return {dnnl::convolution_backward_data(desc),
+          {},
+          reorder_between(given_weights(s), desc.weights_desc()),
+          reorder_between(given_output(s), desc.diff_dst_desc()),
+          desc.diff_src_desc(),
+          desc.weights_desc(),
+          desc.diff_dst_desc(),
+          desc.scratchpad_desc()};
 }
 
 dnnl::convolution_backward_weights::primitive_desc backward_weights_desc(const Conv2dShape& s,
-                                                                         bool has_bias) {
+                                                                         Type type, bool has_bias) {
   const Geometry g = geometry(s);
-  const memory::desc x = input_desc(s), w = weights_desc(s, false), y = output_desc(s);
+  const memory::desc x = as_operand(given_input(s), type), w = any_weights(s, Type::f32);
+  const memory::desc grad_y = as_operand(given_output(s), type);
+  const auto forward = forward_desc(s, type, grad_y, has_bias);
   constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
   if (has_bias) {
-    const memory::desc bias = bias_desc(s);
-    return {{kAlgorithm, x, w, bias, y, g.strides, g.dilation, g.padding, g.padding},
+    const memory::desc bias = given_bias(s);
+    return {{kAlgorithm, x, w, bias, grad_y, g.strides, g.dilation, g.padding, g.padding},
             user_scratchpad(),
             cpu_engine(),
-            forward_desc(s, true)};
+            forward};
   }
-  return {{kAlgorithm, x, w, y, g.strides, g.dilation, g.padding, g.padding},
+  return {{kAlgorithm, x, w, grad_y, g.strides, g.dilation, g.padding, g.padding},
           user_scratchpad(),
           cpu_engine(),
-          forward_desc(s, false)};
+          forward};
 }
 
-ConvPrimitive make_backward_weight(const Conv2dShape& s, bool has_bias) {
-  const auto desc = backward_weights_desc(s, has_bias);
-  ConvPrimitive conv{dnnl::convolution_backward_weights(desc),
-                     {},
-                     weights_desc(s, true),
-                     desc.diff_weights_desc(),
-                     desc.scratchpad_desc()};
-  if (conv.weights != conv.plain_weights) {
-    conv.reorder.emplace(dnnl::reorder::primitive_desc(cpu_engine(), conv.weights, cpu_engine(),
-                                                       conv.plain_weights));
-  }
-  return conv;
+ConvPrimitive make_backward_weight(const Conv2dShape& s, Type type, bool has_bias) {
+  const auto desc = backward_weights_desc(s, type, has_bias);
+  return {dnnl::convolution_backward_weights(desc),
+          reorder_between(given_input(s), desc.src_desc()),
+          reorder_between(desc.diff_weights_desc(), given_weights(s)),
+          reorder_between(given_output(s), desc.diff_dst_desc()),
+          desc.src_desc(),
+          desc.diff_weights_desc(),
+          desc.diff_dst_desc(),
+          desc.scratchpad_desc()};
 }
 
 // One cache per process: creating a primitive compiles code, which takes longer than running it.
@@ -135,12 +141,19 @@ PrimitiveCache<ConvPrimitive>& cache() {
   return primitives;
 }
 
-memory reordered_weights(const ConvPrimitive& conv, const float* w) {
-  const memory plain = wrap(conv.plain_weights, w);
-  if (!conv.reorder) return plain;
-  const memory weights = scratch_memory(Scratch::kWeights, conv.weights);
-  conv.reorder->execute(cpu_stream(), {{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, weights}});
-  return weights;
+PrimitiveKey key_of(const Conv2dShape& s, Kind kind, MatmulPrecision precision) {
+  return conv_key(s, 2 * kind + (precision == MatmulPrecision::kBf16 ? 1 : 0));
+}
+
+memory input_of(const ConvPrimitive& conv, const Conv2dShape& s, const float* x) {
+  return reordered(conv.input_reorder, given_input(s), conv.input, x, Scratch::kSource);
+}
+memory weights_of(const ConvPrimitive& conv, const Conv2dShape& s, const float* w) {
+  return reordered(conv.weights_reorder, given_weights(s), conv.weights, w, Scratch::kWeights);
+}
+memory output_of(const ConvPrimitive& conv, const Conv2dShape& s, const float* grad_y) {
+  return reordered(conv.output_reorder, given_output(s), conv.output, grad_y,
+                   Scratch::kDestination);
 }
 
 void execute(const ConvPrimitive& conv, std::unordered_map<int, memory>& arguments) {
@@ -150,43 +163,42 @@ void execute(const ConvPrimitive& conv, std::unordered_map<int, memory>& argumen
 
 }  // namespace
 
-void conv2d_forward(const Conv2dShape& s, const float* x, const float* w, const float* bias,
-                    float* y) {
+void conv2d_forward(MatmulPrecision precision, const Conv2dShape& s, const float* x, const float* w,
+                    const float* bias, float* y) {
   const bool has_bias = bias != nullptr;
-  const auto conv = cache().get(conv_key(s, has_bias ? kForwardBias : kForward),
-                                [&] { return make_forward(s, has_bias); });
-  std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, wrap(input_desc(s), x)},
-                                            {DNNL_ARG_WEIGHTS, reordered_weights(*conv, w)},
-                                            {DNNL_ARG_DST, wrap(output_desc(s), y)}};
-  if (has_bias) arguments.emplace(DNNL_ARG_BIAS, wrap(bias_desc(s), bias));
+  const auto conv = cache().get(key_of(s, has_bias ? kForwardBias : kForward, precision),
+                                [&] { return make_forward(s, operand_type(precision), has_bias); });
+  std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, input_of(*conv, s, x)},
+                                            {DNNL_ARG_WEIGHTS, weights_of(*conv, s, w)},
+                                            {DNNL_ARG_DST, wrap(conv->output, y)}};
+  if (has_bias) arguments.emplace(DNNL_ARG_BIAS, wrap(given_bias(s), bias));
   execute(*conv, arguments);
 }
 
-void conv2d_backward_input(const Conv2dShape& s, const float* grad_y, const float* w,
-                           float* grad_x) {
-  const auto conv =
-      cache().get(conv_key(s, kBackwardInput), [&] { return make_backward_input(s); });
-  std::unordered_map<int, memory> arguments{{DNNL_ARG_DIFF_DST, wrap(output_desc(s), grad_y)},
-                                            {DNNL_ARG_WEIGHTS, reordered_weights(*conv, w)},
-                                            {DNNL_ARG_DIFF_SRC, wrap(input_desc(s), grad_x)}};
+void conv2d_backward_input(MatmulPrecision precision, const Conv2dShape& s, const float* grad_y,
+                           const float* w, float* grad_x) {
+  const auto conv = cache().get(key_of(s, kBackwardInput, precision),
+                                [&] { return make_backward_input(s, operand_type(precision)); });
+  std::unordered_map<int, memory> arguments{{DNNL_ARG_DIFF_DST, output_of(*conv, s, grad_y)},
+                                            {DNNL_ARG_WEIGHTS, weights_of(*conv, s, w)},
+                                            {DNNL_ARG_DIFF_SRC, wrap(conv->input, grad_x)}};
   execute(*conv, arguments);
 }
 
-void conv2d_backward_weight(const Conv2dShape& s, const float* x, const float* grad_y,
-                            float* grad_w, float* grad_bias) {
+void conv2d_backward_weight(MatmulPrecision precision, const Conv2dShape& s, const float* x,
+                            const float* grad_y, float* grad_w, float* grad_bias) {
   const bool has_bias = grad_bias != nullptr;
-  const auto conv = cache().get(conv_key(s, has_bias ? kBackwardWeightBias : kBackwardWeight),
-                                [&] { return make_backward_weight(s, has_bias); });
-  const memory plain = wrap(conv->plain_weights, grad_w);
-  const memory weights = conv->reorder ? scratch_memory(Scratch::kWeights, conv->weights) : plain;
-  std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, wrap(input_desc(s), x)},
-                                            {DNNL_ARG_DIFF_DST, wrap(output_desc(s), grad_y)},
+  const auto conv =
+      cache().get(key_of(s, has_bias ? kBackwardWeightBias : kBackwardWeight, precision),
+                  [&] { return make_backward_weight(s, operand_type(precision), has_bias); });
+  memory ours = wrap(given_weights(s), grad_w);
+  memory weights = conv->weights_reorder ? scratch_memory(Scratch::kWeights, conv->weights) : ours;
+  std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, input_of(*conv, s, x)},
+                                            {DNNL_ARG_DIFF_DST, output_of(*conv, s, grad_y)},
                                             {DNNL_ARG_DIFF_WEIGHTS, weights}};
-  if (has_bias) arguments.emplace(DNNL_ARG_DIFF_BIAS, wrap(bias_desc(s), grad_bias));
+  if (has_bias) arguments.emplace(DNNL_ARG_DIFF_BIAS, wrap(given_bias(s), grad_bias));
   execute(*conv, arguments);
-  if (conv->reorder) {
-    conv->reorder->execute(cpu_stream(), {{DNNL_ARG_FROM, weights}, {DNNL_ARG_TO, plain}});
-  }
+  if (conv->weights_reorder) conv->weights_reorder->execute(cpu_stream(), weights, ours);
 }
 
 }  // namespace steelyard::kernels::onednn

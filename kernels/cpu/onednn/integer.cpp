@@ -166,11 +166,7 @@ void subtract_zero_point(std::int64_t rows, std::int64_t outputs, std::int64_t t
 }  // namespace
 
 bool has_exact_int8() {
-  static const bool exact = [] {
-    const unsigned isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    constexpr unsigned kVnni = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
-    return (isa & kVnni) == kVnni;
-  }();
+  static const bool exact = may_use(dnnl::cpu_isa::avx512_core_vnni);
   return exact;
 }
 

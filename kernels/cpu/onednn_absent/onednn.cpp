@@ -13,16 +13,22 @@ namespace {
 }  // namespace
 
 bool built() { return false; }
+bool has_bf16() { return false; }
 
-void matmul(const MatmulShape&, const float*, const float*, float*) { absent("matmul"); }
+void matmul(MatmulPrecision, const MatmulShape&, const float*, const float*, float*) {
+  absent("matmul");
+}
 
-void conv2d_forward(const Conv2dShape&, const float*, const float*, const float*, float*) {
+void conv2d_forward(MatmulPrecision, const Conv2dShape&, const float*, const float*, const float*,
+                    float*) {
   absent("conv2d_forward");
 }
-void conv2d_backward_input(const Conv2dShape&, const float*, const float*, float*) {
+void conv2d_backward_input(MatmulPrecision, const Conv2dShape&, const float*, const float*,
+                           float*) {
   absent("conv2d_backward_input");
 }
-void conv2d_backward_weight(const Conv2dShape&, const float*, const float*, float*, float*) {
+void conv2d_backward_weight(MatmulPrecision, const Conv2dShape&, const float*, const float*, float*,
+                            float*) {
   absent("conv2d_backward_weight");
 }
 

@@ -1,0 +1,29 @@
+#include "kernels/cpu/bf16_operands.h"
+
+#include "kernels/cpu/onednn_kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vectorize.h"
+#include "kernels/value_type.h"
+
+namespace steelyard::kernels {
+
+namespace {
+constexpr std::int64_t kGrain = 16384;
+}
+
+bool must_round_operands(const CpuProducts& products) {
+  return products.precision == MatmulPrecision::kBf16 &&
+         !(products.backend == Backend::kOneDnn && onednn::has_bf16());
+}
+
+std::unique_ptr<float[]> rounded_to_bf16(std::int64_t n, const float* values) {
+  auto rounded = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n));
+  float* const out = rounded.get();
+  parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = begin; i < end; ++i) out[i] = widen(narrow<BFloat16>(values[i]));
+  });
+  return rounded;
+}
+
+}  // namespace steelyard::kernels
