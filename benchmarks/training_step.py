@@ -104,6 +104,7 @@ def compare(program, model, args):
                                       if name.startswith("torch")})
         result["torch"] = next((s.info["torch"] for name, s in steppers.items() if name.startswith("torch")), None)
         result["qat_saved_over_float_saved"] = round(saved["qat_float32"] / saved["float_float32"], 3)
+        result["graph_nodes"] = {name: s.info["graph_nodes"] for name, s in steppers.items() if not name.startswith("torch")}
         return result
     result.update({
         "qat_over_float": round(median["qat"] / median["float"], 3),

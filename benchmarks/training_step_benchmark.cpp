@@ -103,6 +103,9 @@ class StepTimer {
     return times;
   }
 
+  // Of a recorded step's graph; 0 on the CPU.
+  std::size_t graph_nodes() const { return recorded_ ? recorded_->nodes() : 0; }
+
   std::int64_t saved_activation_bytes() {
     std::vector<Tensor> parameters;
     for (const NamedParameter& p : model_->named_parameters()) {
@@ -162,6 +165,7 @@ int run(int argc, char** argv) {
     const MatmulPrecisionGuard products(place, precision);
     StepTimer timer(c, mode, place);
     std::cout << nlohmann::json{{"saved_activation_bytes", timer.saved_activation_bytes()},
+                                {"graph_nodes", timer.graph_nodes()},
                                 {"batch", c.batch},
                                 {"threads", kernels::num_threads()}}
               << std::endl;

@@ -22,6 +22,8 @@ class CapturedWork {
 
   // Queues all of it again.
   void run() const;
+  // Kernels, copies and the like that it queues.
+  std::size_t nodes() const { return graph_->nodes(); }
 
  private:
   Device device_;

@@ -31,6 +31,7 @@ void CudaGraph::end(const CudaQueue& queue) {
   cudaGraph_t graph = nullptr;
   cudaError_t error = cudaStreamEndCapture(cuda::stream_of(queue), &graph);
   cudaGraphExec_t instance = nullptr;
+  if (error == cudaSuccess) error = cudaGraphGetNodes(graph, nullptr, &nodes_);
   if (error == cudaSuccess) error = cudaGraphInstantiate(&instance, graph, 0);
   if (graph != nullptr) cudaGraphDestroy(graph);
   if (error != cudaSuccess) cudaGetLastError();  // or the next launch would report it again

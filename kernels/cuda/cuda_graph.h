@@ -3,6 +3,8 @@
 // CUDA's words.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cuda_queue.h"
 
 namespace steelyard::kernels {
@@ -28,6 +30,8 @@ class CudaGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   void launch(const CudaQueue& queue) const;
+  // Kernels, copies and the like.
+  std::size_t nodes() const { return nodes_; }
 
  private:
   static void begin(const CudaQueue& queue);
@@ -35,6 +39,7 @@ class CudaGraph {
   void end(const CudaQueue& queue);
 
   void* graph_ = nullptr;
+  std::size_t nodes_ = 0;
 };
 
 }  // namespace steelyard::kernels

@@ -93,6 +93,7 @@ TEST_F(CapturedWorkOn, RunsAgainOnWhatTheTensorsHoldThen) {
     sum.copy_from(relu(add(twice, x)).value());
   });
   EXPECT_EQ(values(sum), std::vector<double>(300, 0)) << "recording runs nothing";
+  EXPECT_EQ(work.nodes(), 4U) << "two sums, a relu and a copy";
   work.run();
   EXPECT_EQ(values(sum), std::vector<double>(300, 3));
   x.value().fill(-2);

@@ -12,7 +12,7 @@ HeldQueue::HeldQueue(Device device) : device_(device) {
   emulation::Options options = emulation::options();
   options.deferred = true;
   emulation_ = std::make_shared<emulation::ScopedOptions>(options);
-  emulation::queue_work(cuda_queue(device).stream, [this] { hold(); });
+  emulation::queue_work(cuda_queue(device).stream, {"hold", nullptr, [this] { hold(); }});
 }
 
 HeldQueue::~HeldQueue() {

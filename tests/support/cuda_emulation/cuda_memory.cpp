@@ -78,21 +78,22 @@ void cuda_copy_to_device(const CudaQueue& queue, void* to, const void* from, std
   emulation::require_not_recording("copied from the host");
   if (bytes <= cuda::kMostSmallBytes) return cuda::small_copy(queue, to, from, bytes);
   if (is_pinned(from)) {
-    return emulation::queue_work(queue.stream, [=] { std::memcpy(to, from, bytes); });
+    return emulation::queue_work(queue.stream,
+                                 {"copy", nullptr, [=] { std::memcpy(to, from, bytes); }});
   }
   const auto* begin = static_cast<const std::byte*>(from);
   std::vector<std::byte> staged(begin, begin + bytes);
-  emulation::queue_work(queue.stream, [to, bytes, staged = std::move(staged)] {
-    std::memcpy(to, staged.data(), bytes);
-  });
+  emulation::queue_work(queue.stream, {"copy", nullptr, [to, bytes, staged = std::move(staged)] {
+                                         std::memcpy(to, staged.data(), bytes);
+                                       }});
 }
 void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
   emulation::require_not_recording("copied to the host");
-  emulation::queue_work(queue.stream, [=] { std::memcpy(to, from, bytes); });
+  emulation::queue_work(queue.stream, {"copy", nullptr, [=] { std::memcpy(to, from, bytes); }});
   emulation::finish(queue.stream);
 }
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
-  emulation::queue_work(queue.stream, [=] { std::memmove(to, from, bytes); });
+  emulation::queue_work(queue.stream, {"copy", nullptr, [=] { std::memmove(to, from, bytes); }});
 }
 
 }  // namespace steelyard::kernels

@@ -41,29 +41,33 @@ void product(const GemmShape& s, const LoadA& load_a, const LoadB& load_b, C* c)
 
 template <typename T>
 void gemm(const CudaQueue& queue, const GemmShape& s, const T* a, const T* b, T* c) {
-  emulation::queue_work(queue.stream, [=] {
-    for (std::int64_t i = 0; i < s.batches; ++i) {
-      product<T>(
-          s, [from = a + i * s.batch_stride_a](std::int64_t at) { return from[at]; },
-          [from = b + i * s.batch_stride_b](std::int64_t at) { return from[at]; },
-          c + i * s.batch_stride_c);
-    }
-  });
+  emulation::queue_work(
+      queue.stream,
+      {"product", nullptr, [=] {
+         for (std::int64_t i = 0; i < s.batches; ++i) {
+           product<T>(
+               s, [from = a + i * s.batch_stride_a](std::int64_t at) { return from[at]; },
+               [from = b + i * s.batch_stride_b](std::int64_t at) { return from[at]; },
+               c + i * s.batch_stride_c);
+         }
+       }});
 }
 template void gemm(const CudaQueue&, const GemmShape&, const float*, const float*, float*);
 template void gemm(const CudaQueue&, const GemmShape&, const double*, const double*, double*);
 
 void gemm_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t* a,
                const std::uint16_t* b, float* c) {
-  emulation::queue_work(queue.stream, [=] {
-    const auto value = [](std::uint16_t bits) { return widen(BFloat16{bits}); };
-    for (std::int64_t i = 0; i < s.batches; ++i) {
-      product<float>(
-          s, [&, from = a + i * s.batch_stride_a](std::int64_t at) { return value(from[at]); },
-          [&, from = b + i * s.batch_stride_b](std::int64_t at) { return value(from[at]); },
-          c + i * s.batch_stride_c);
-    }
-  });
+  emulation::queue_work(
+      queue.stream,
+      {"product", nullptr, [=] {
+         const auto value = [](std::uint16_t bits) { return widen(BFloat16{bits}); };
+         for (std::int64_t i = 0; i < s.batches; ++i) {
+           product<float>(
+               s, [&, from = a + i * s.batch_stride_a](std::int64_t at) { return value(from[at]); },
+               [&, from = b + i * s.batch_stride_b](std::int64_t at) { return value(from[at]); },
+               c + i * s.batch_stride_c);
+         }
+       }});
 }
 
 }  // namespace steelyard::kernels::cuda

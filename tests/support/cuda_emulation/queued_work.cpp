@@ -79,7 +79,7 @@ void release_stream(void* stream) noexcept {
   delete static_cast<char*>(stream);
 }
 
-void queue_work(void* stream, std::function<void()> work) {
+void queue_work(void* stream, QueuedWork work) {
   const std::lock_guard lock(streams().mutex);
   require_alive();
   auto& recording = streams().recording;
@@ -87,7 +87,7 @@ void queue_work(void* stream, std::function<void()> work) {
     recording->work.push_back(std::move(work));
     return;
   }
-  streams().all[stream].left.push_back(std::move(work));
+  streams().all[stream].left.push_back(std::move(work.run));
   if (!options().deferred) finish(stream);
 }
 
@@ -95,7 +95,7 @@ void wait_for(void* stream, void* other) {
   const std::lock_guard lock(streams().mutex);
   require_streams_apart(stream, other);
   const std::int64_t count = streams().all[other].queued();
-  queue_work(stream, [other, count] { run_until(other, count); });
+  queue_work(stream, {"wait", nullptr, [other, count] { run_until(other, count); }});
 }
 
 void finish(void* stream) {

@@ -7,15 +7,21 @@
 
 namespace steelyard::emulation {
 
-using Work = std::vector<std::function<void()>>;
+// One node of a graph: a kernel, or what `what` says.
+struct QueuedWork {
+  const char* what = "";
+  const void* kernel = nullptr;  // its function, null for other work
+  std::function<void()> run;
+};
+using Work = std::vector<QueuedWork>;
 
 // A stream that no other waits for. Null is the default stream, which is like any other here.
 void* new_stream();
 // Finishes it first.
 void release_stream(void* stream) noexcept;
 
-// Runs `work` with device memory accessible, now or later, or records it.
-void queue_work(void* stream, std::function<void()> work);
+// Runs the work with device memory accessible, now or later, or records it.
+void queue_work(void* stream, QueuedWork work);
 // Work queued on `stream` from now on runs when what `other` holds by now is done.
 void wait_for(void* stream, void* other);
 // Runs what is left. Throws what that throws.

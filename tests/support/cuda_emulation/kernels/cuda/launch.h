@@ -152,10 +152,12 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
         (emulation::require_device_parameter(parameters, index++), ...);
       },
       copies);
-  emulation::queue_work(stream, [=] {
-    emulation::run_grid({shape.blocks, shape.threads, shape.shared_bytes},
-                        [&] { std::apply(kernel, copies); });
-  });
+  if (shape.blocks == 0) return;
+  emulation::queue_work(stream, {"kernel", reinterpret_cast<const void*>(kernel), [=] {
+                                   emulation::run_grid(
+                                       {shape.blocks, shape.threads, shape.shared_bytes},
+                                       [&] { std::apply(kernel, copies); });
+                                 }});
 }
 
 template <typename T>

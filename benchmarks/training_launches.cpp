@@ -1,0 +1,174 @@
+// Counts what one training step queues on a GPU: kernels, matrix products and copies, as nodes of
+// the step's graph. Needs no GPU: it is linked with the tests' emulated one, where steps are
+// recorded without being run. benchmarks/training_launches.py makes tables of it.
+//
+// Prints a JSON object: "anchor" is the address of main(), and every case has its counts of
+// "products", "copies" and "kernels", these by the addresses of their functions.
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "framework/on_device.h"
+#include "layers/batch_norm2d.h"
+#include "qat/prepare.h"
+#include "recipes/experiment.h"
+#include "tests/support/cuda_emulation/queued_work.h"
+
+int main();
+
+namespace steelyard {
+namespace {
+
+struct Model {
+  const char* name;
+  const char* model;  // the recipe's `model`
+  Shape input;
+};
+
+// Small: no size changes a count.
+const Model kModels[] = {
+    {"cnn", "{type: cnn, channels: [8, 8], hidden: 16, classes: 10}", {8, 8, 1}},
+    {"resnet20", "{type: resnet, depth: 20, width: 8, classes: 10}", {8, 8, 3}},
+    {"mobilenet", "{type: mobilenet, classes: 10}", {12, 12, 1}},
+    {"mlp", "{type: mlp, hidden: [16, 16], classes: 10}", {4, 4, 1}},
+};
+
+enum class Frozen { kNothing, kBatchNorms, kObservers };
+
+struct Mode {
+  const char* name;
+  const char* quantize;  // the recipe's lines, empty for float
+  Frozen frozen;
+};
+
+constexpr const char* kW8A8 = R"(
+quantize:
+  groups:
+    - targets: ["re:.*"]
+      weights: {num_bits: 8, symmetric: true, strategy: channel, observer: min_max}
+      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}
+)";
+constexpr const char* kW4A4 = R"(
+quantize:
+  groups:
+    - targets: ["re:.*"]
+      weights: {num_bits: 4, observer: mse}
+      activations: {num_bits: 4, observer: mse}
+  algorithm: {method: lsq}
+)";
+
+const Mode kModes[] = {
+    {"float", "", Frozen::kNothing},
+    {"float, frozen batch norms", "", Frozen::kBatchNorms},
+    {"W8A8, observing", kW8A8, Frozen::kNothing},
+    {"W8A8, frozen observers", kW8A8, Frozen::kObservers},
+    {"W4A4, learned scales", kW4A4, Frozen::kNothing},
+};
+
+Registries registries_with_noise(const Shape& image) {
+  Registries all;
+  all.datasets = DatasetRegistry();
+  all.datasets.add("noise", "generated", [image](const DatasetRequest&) {
+    Shape shape = image;
+    shape.insert(shape.begin(), 256);
+    Dataset dataset{.inputs = Tensor::full(shape, 1.0, DType::kU8),
+                    .targets = Tensor::zeros({256}, DType::kI64),
+                    .classes = 10};
+    return DatasetSplits{dataset, dataset};
+  });
+  return all;
+}
+
+// A model that trains on the emulated GPU.
+class Steps {
+ public:
+  Steps(const Model& model, const Mode& mode)
+      : registries_(registries_with_noise(model.input)),
+        experiment_(
+            parse_recipe(
+                std::string("version: 1\nname: launches\n"
+                            "data: {dataset: noise, batch_size: 128, validation: 0}\nmodel: ") +
+                    model.model +
+                    "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01, "
+                    "momentum: 0.9, weight_decay: 5.0e-4}}\n" +
+                    mode.quantize,
+                "training_launches", {}, registries_.models),
+            registries_, InitialWeights::kRecipe) {
+    const Device device = resolve_device("cuda");
+    experiment_.move_to(device);
+    optimizer_ = experiment_.make_optimizer();
+    Shape shape = model.input;
+    shape.insert(shape.begin(), 2);
+    inputs_ = Tensor::full(shape, 1.0, DType::kF32, device);
+    targets_ = Tensor::zeros({2}, DType::kI64, device);
+    optimizer_->prepare(0);
+    step();  // observes for the first time and lets learning begin
+    freeze(mode.frozen);
+  }
+
+  emulation::Work record() {
+    emulation::begin_recording(cuda_queue(Device{Device::Kind::kCuda, 0}).stream);
+    step();
+    return emulation::end_recording();
+  }
+
+ private:
+  void step() {
+    Rng rng(1);
+    ForwardContext context{.training = true, .rng = &rng};
+    clear_gradients(experiment_.model());
+    compute_loss({}, experiment_.model().forward(Variable(inputs_), context), targets_).backward();
+    optimizer_->apply();
+  }
+
+  void freeze(Frozen frozen) {
+    if (frozen == Frozen::kObservers) {
+      for (const auto& entry : qat::named_quantizers(experiment_.model())) {
+        entry.quantizer->set_observing(false);
+      }
+    }
+    if (frozen == Frozen::kBatchNorms) {
+      for (const NamedModule& entry : experiment_.model().named_modules()) {
+        if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) norm->set_frozen(true);
+      }
+    }
+  }
+
+  Registries registries_;
+  Experiment experiment_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensor inputs_, targets_;
+};
+
+nlohmann::json counts_of(const emulation::Work& work) {
+  std::map<std::string, int> kernels;
+  int products = 0, copies = 0;
+  for (const emulation::QueuedWork& item : work) {
+    if (item.kernel != nullptr) {
+      ++kernels[std::to_string(reinterpret_cast<std::uintptr_t>(item.kernel))];
+    } else {
+      ++(item.what == std::string("product") ? products : copies);
+    }
+  }
+  return {{"products", products}, {"copies", copies}, {"kernels", kernels}};
+}
+
+void run() {
+  nlohmann::json cases;
+  for (const Model& model : kModels) {
+    for (const Mode& mode : kModes) {
+      nlohmann::json entry = counts_of(Steps(model, mode).record());
+      entry["model"] = model.name;
+      entry["mode"] = mode.name;
+      cases.push_back(entry);
+    }
+  }
+  std::cout << nlohmann::json{{"anchor", reinterpret_cast<std::uintptr_t>(&main)}, {"cases", cases}}
+            << "\n";
+}
+
+}  // namespace
+}  // namespace steelyard
+
+int main() { steelyard::run(); }
