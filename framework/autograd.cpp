@@ -112,10 +112,11 @@ void Variable::backward(const Tensor& grad_output) const {
     if (sum.defined()) {
       sum = add_tensors(sum, grad);
     } else {
-      sum = node.producer ? grad : grad.clone();
+      // A parameter's gradient may be changed in place: it is taken where nobody else has it.
+      sum = node.producer || grad.is_sole_handle() ? grad : grad.clone();
     }
   };
-  accumulate(*impl_->node, grad_output);
+  accumulate(*impl_->node, impl_->node->producer ? grad_output : grad_output.clone());
   if (!impl_->node->producer) return;
 
   const auto tape = tape_of(*this);

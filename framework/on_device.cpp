@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "framework/caching_allocator.h"
 #include "kernels/backend.h"
@@ -12,6 +13,16 @@
 
 namespace steelyard {
 namespace {
+
+// Zeros that stay where they are for ever.
+std::uint32_t* new_arrivals(const kernels::CudaQueue& queue) {
+  const std::vector<std::uint32_t> zeros(kernels::CudaQueue::kArrivals, 0);
+  const std::size_t bytes = zeros.size() * sizeof(zeros[0]);
+  void* memory = kernels::cuda_allocate(bytes);
+  if (memory == nullptr) throw std::runtime_error("out of memory on a GPU: no counters for grids");
+  kernels::cuda_copy_to_device(queue, memory, zeros.data(), bytes);
+  return static_cast<std::uint32_t*>(memory);
+}
 
 kernels::CudaQueue& queue_of(Device device) {
   static std::mutex mutex;
@@ -24,6 +35,7 @@ kernels::CudaQueue& queue_of(Device device) {
   kernels::CudaQueue queue;
   queue.stream = kernels::cuda_new_stream();
   queue.scratch = &allocator(device);
+  queue.arrivals = new_arrivals(queue);
   return (*queues)[device.index] = queue;
 }
 

@@ -85,6 +85,8 @@ class Tensor {
   void copy_from(const Tensor& other) const;
   void fill(double value) const;
   bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
+  // Nobody else has a handle to the storage.
+  bool is_sole_handle() const { return storage_.use_count() == 1; }
 
  private:
   void require_dtype(DType dtype) const;

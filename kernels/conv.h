@@ -86,4 +86,16 @@ template <typename T>
 void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, const T* x,
                             const T* grad_y, T* grad_w, T* grad_bias);
 
+// Gradients of a quantized layer on a GPU, whose kernels dequantize operands as they read them:
+// weights w with 1 or out_channels scales, inputs x with one scale and zero point. mask (may be
+// null): the weights whose gradient passes, the others' is 0. (On the CPU the convolutions are
+// those of libraries, which take floats.)
+void conv2d_backward_input(const CudaQueue& queue, const Conv2dShape& shape, const float* grad_y,
+                           const std::int8_t* w, std::int64_t scales, const float* scale,
+                           float* grad_x);
+template <typename Code>
+void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, const Code* x,
+                            const float* x_scale, const std::int32_t* x_zero_point,
+                            const float* grad_y, const std::uint8_t* mask, float* grad_w);
+
 }  // namespace steelyard::kernels

@@ -24,8 +24,12 @@ class ScratchMemory {
 };
 
 struct CudaQueue {
-  void* stream = nullptr;            // a cudaStream_t; null: the default stream
-  ScratchMemory* scratch = nullptr;  // outlives the work
+  // Counters for the blocks of a grid that wait for each other's parts (kernels/cuda/last_block.h).
+  static constexpr std::int64_t kArrivals = 2048;
+
+  void* stream = nullptr;             // a cudaStream_t; null: the default stream
+  ScratchMemory* scratch = nullptr;   // outlives the work
+  std::uint32_t* arrivals = nullptr;  // [kArrivals], zeros on the device: kernels leave them so
   MatmulPrecision precision = MatmulPrecision::kFloat32;
   // What work that can be done in parts takes of scratch memory at a time.
   std::int64_t part_bytes = std::int64_t{256} << 20;

@@ -65,6 +65,10 @@ void dequantize(const CudaQueue& queue, const ChannelLayout& layout, const Code*
 template <typename T>
 void apply_mask(const CudaQueue& queue, std::int64_t n, const std::uint8_t* mask, const T* grad_y,
                 T* grad_x);
+// apply_mask() of [rows, channels] and column_sums() of its result at once, on a GPU alone.
+template <typename T>
+void apply_mask_and_sum(const CudaQueue& queue, std::int64_t rows, std::int64_t channels,
+                        const std::uint8_t* mask, const T* grad_y, T* grad_x, T* sums);
 template <typename T>
 void clipped_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
                       const T* x, const T* scale, const std::int32_t* zero_point, const T* grad_y,

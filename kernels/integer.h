@@ -12,6 +12,7 @@
 #include "kernels/conv.h"
 #include "kernels/cuda_queue.h"
 #include "kernels/fake_quantize.h"
+#include "kernels/quantizer_state.h"
 
 namespace steelyard::kernels {
 
@@ -58,12 +59,11 @@ struct Requantize {
 void dequantize_accumulators(const Requantize& op, const std::int32_t* acc,
                              const std::int32_t* bias, const float* product_scale, float* out);
 
-// Extremes over all elements of what dequantize_accumulators would write. Where one of them is not
-// finite there is nothing to learn: *lo = +inf, *hi = -inf, as for no elements, and *non_finite
-// grows by 1.
-void accumulator_min_max(const Requantize& op, const std::int32_t* acc, const std::int32_t* bias,
-                         const float* product_scale, float* lo, float* hi,
-                         std::int64_t* non_finite);
+// observe_values() of what dequantize_accumulators would write. Where one of the extremes is not
+// finite there is nothing to learn, as from no elements, and the count grows by 1.
+void observe_accumulators(const RangeRule& rule, const RangeQuantizer& to, const Requantize& op,
+                          const std::int32_t* acc, const std::int32_t* bias,
+                          const float* product_scale);
 
 // codes = clamp(rint(float(acc + bias) * (product_scale / scale)) + zero_point), clamped further by
 // the activation. mask bit (may be null) = inside the code range and on the activation's linear
@@ -114,9 +114,9 @@ void integer_conv2d(const CudaQueue& queue, const Conv2dShape& shape, const Code
                     std::int64_t largest = kLargestProduct);
 void dequantize_accumulators(const CudaQueue& queue, const Requantize& op, const std::int32_t* acc,
                              const std::int32_t* bias, const float* product_scale, float* out);
-void accumulator_min_max(const CudaQueue& queue, const Requantize& op, const std::int32_t* acc,
-                         const std::int32_t* bias, const float* product_scale, float* lo, float* hi,
-                         std::int64_t* non_finite);
+void observe_accumulators(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
+                          const Requantize& op, const std::int32_t* acc, const std::int32_t* bias,
+                          const float* product_scale);
 template <typename Code>
 void requantize(const CudaQueue& queue, const Requantize& op, const std::int32_t* acc,
                 const std::int32_t* bias, const float* product_scale, const float* scale,

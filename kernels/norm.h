@@ -17,11 +17,11 @@ void batch_moments(std::int64_t rows, std::int64_t channels, const T* x, T* mean
 template <typename T>
 void inverse_std(std::int64_t channels, const T* variance, double eps, T* inv_std);
 
-// running = (1 - momentum) * running + momentum * factor * batch, in double. R too is float or
-// double.
+// running = (1 - momentum) * running + momentum * batch, in double; the variance is times `factor`
+// first. R too is float or double.
 template <typename T, typename R>
-void move_running_statistic(std::int64_t channels, double momentum, double factor, const T* batch,
-                            R* running);
+void move_running_statistics(std::int64_t channels, double momentum, double factor, const T* mean,
+                             const T* variance, R* running_mean, R* running_variance);
 
 // y = (x - mean) * inv_std * gamma + beta, per channel.
 template <typename T>
@@ -49,8 +49,9 @@ template <typename T>
 void inverse_std(const CudaQueue& queue, std::int64_t channels, const T* variance, double eps,
                  T* inv_std);
 template <typename T, typename R>
-void move_running_statistic(const CudaQueue& queue, std::int64_t channels, double momentum,
-                            double factor, const T* batch, R* running);
+void move_running_statistics(const CudaQueue& queue, std::int64_t channels, double momentum,
+                             double factor, const T* mean, const T* variance, R* running_mean,
+                             R* running_variance);
 template <typename T>
 void batch_norm_forward(const CudaQueue& queue, std::int64_t rows, std::int64_t channels,
                         const T* x, const T* mean, const T* inv_std, const T* gamma, const T* beta,

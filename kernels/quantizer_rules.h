@@ -7,6 +7,7 @@
 
 #include "kernels/exponential.h"
 #include "kernels/qparams.h"
+#include "kernels/quantizer_state.h"
 
 namespace steelyard::kernels {
 
@@ -85,6 +86,31 @@ STEELYARD_HOST_DEVICE inline void extend_range(float& lo, float& hi, float step_
   const bool first = !(lo <= hi);
   lo = first || step_lo < lo ? step_lo : lo;
   hi = first || step_hi > hi ? step_hi : hi;
+}
+
+// One step's extremes enter a range, which gives the scale and zero point.
+STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<float> follow_extremes(const RangeRule& rule,
+                                                                      float& lo, float& hi,
+                                                                      float step_lo,
+                                                                      float step_hi) {
+  if (rule.restarts) {
+    lo = step_lo;
+    hi = step_hi;
+  } else if (rule.averaging > 0) {
+    update_range(lo, hi, step_lo, step_hi, rule.averaging);
+  } else {
+    extend_range(lo, hi, step_lo, step_hi);
+  }
+  return qparams_of_range<float>(lo, hi, rule.codes, rule.symmetric);
+}
+
+// The same for a quantizer with one scale and all that it keeps.
+STEELYARD_HOST_DEVICE inline void follow_extremes(const RangeRule& rule, const RangeQuantizer& to,
+                                                  float step_lo, float step_hi) {
+  const auto chosen = follow_extremes(rule, *to.lo, *to.hi, step_lo, step_hi);
+  *to.scale = *to.step_scale = chosen.scale;
+  *to.zero_point = *to.step_zero_point = chosen.zero_point;
+  *to.zero_range = is_zero_range(*to.lo, *to.hi) ? 1 : 0;
 }
 
 // The same range in codes of another width.

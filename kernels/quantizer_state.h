@@ -28,6 +28,44 @@ void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, c
                        const T* hi, float* scale, std::int32_t* zero_point,
                        std::uint8_t* zero_range);
 
+// How the extremes of each step make a range, and the range a scale.
+struct RangeRule {
+  double averaging = 0;   // the newest step's weight in a moving average; 0: extremes of all steps
+  bool restarts = false;  // the range is that of the newest step alone
+  CodeRange codes = {};
+  bool symmetric = false;
+};
+
+// A quantizer with one scale and the range that its observer keeps, where they live.
+struct RangeQuantizer {
+  float* lo;  // lo > hi before the first finite value
+  float* hi;
+  float* scale;
+  std::int32_t* zero_point;
+  std::uint8_t* zero_range;  // becomes 1 where the range is zero or empty
+  std::int64_t* non_finite;  // a counter
+  // Copies of what this step quantizes with.
+  float* step_scale;
+  std::int32_t* step_zero_point;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(lo);
+    f(hi);
+    f(scale);
+    f(zero_point);
+    f(zero_range);
+    f(non_finite);
+    f(step_scale);
+    f(step_zero_point);
+  }
+};
+
+// min_max(), update_extremes() or update_average_extremes() and qparams_of_ranges() of n values; on
+// a GPU one launch.
+void observe_values(const RangeRule& rule, const RangeQuantizer& to, std::int64_t n,
+                    const float* x);
+
 // The weights' scales of a product of `outputs` channels with a bias (NUMERICS): where the range of
 // a channel's weights was zero, its scale comes from the bias, and every scale is large enough that
 // the bias fits int32 and that s_x * s_w is a normal float. `scales` is 1 or outputs, and the size
@@ -45,10 +83,12 @@ void quantize_biases(std::int64_t outputs, const float* bias, const float* x_sca
                      std::int32_t* codes, std::int64_t* non_finite);
 
 // scale = scale_of_latent(latent, initial, floor) and, where zero_latent is not null, zero_point =
-// its code. A latent that is not finite leaves them and is counted.
+// its code. A latent that is not finite leaves them and is counted. step_scale and step_zero_point
+// (may be null) become copies.
 void follow_latents(std::int64_t channels, CodeRange range, const float* latent,
                     const float* initial, const float* floor, const float* zero_latent,
-                    float* scale, std::int32_t* zero_point, std::int64_t* non_finite);
+                    float* scale, std::int32_t* zero_point, std::int64_t* non_finite,
+                    float* step_scale, std::int32_t* step_zero_point);
 
 // grad *= min(1, scale / initial): from the gradient of scales to that of their latents.
 void chain_latent_gradient(std::int64_t channels, const float* scale, const float* initial,
@@ -68,6 +108,8 @@ template <typename T>
 void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                        bool symmetric, const T* lo, const T* hi, float* scale,
                        std::int32_t* zero_point, std::uint8_t* zero_range);
+void observe_values(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
+                    std::int64_t n, const float* x);
 void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float* bias,
                        const float* x_scale, std::int64_t scales, const std::uint8_t* zero_range,
                        float* scale, float* floor);
@@ -77,7 +119,7 @@ void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* 
 void follow_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                     const float* latent, const float* initial, const float* floor,
                     const float* zero_latent, float* scale, std::int32_t* zero_point,
-                    std::int64_t* non_finite);
+                    std::int64_t* non_finite, float* step_scale, std::int32_t* step_zero_point);
 void chain_latent_gradient(const CudaQueue& queue, std::int64_t channels, const float* scale,
                            const float* initial, float* grad);
 void rescale_qparams(const CudaQueue& queue, std::int64_t channels, CodeRange from, CodeRange to,

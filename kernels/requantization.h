@@ -54,13 +54,18 @@ STEELYARD_HOST_DEVICE inline OutputCodes output_codes(Activation activation, flo
 struct RealExtremes {
   float lo = INFINITY;
   float hi = -INFINITY;
+  std::int64_t skipped = 0;
 
-  STEELYARD_HOST_DEVICE void take(float value) { join({value, value}); }
+  STEELYARD_HOST_DEVICE void take(float value) { join({value, value, 0}); }
   STEELYARD_HOST_DEVICE void join(const RealExtremes& other) {
     lo = other.lo < lo ? other.lo : lo;
     hi = other.hi > hi ? other.hi : hi;
   }
-  STEELYARD_HOST_DEVICE bool finite() const { return lo - lo == 0.0F && hi - hi == 0.0F; }
+  // What an observer learns from n values: nothing where an end is not finite, which counts.
+  STEELYARD_HOST_DEVICE RealExtremes learned(std::int64_t n) const {
+    if (lo - lo == 0.0F && hi - hi == 0.0F) return *this;
+    return {INFINITY, -INFINITY, n > 0 ? 1 : 0};
+  }
 };
 
 // One operand of a quantized sum, as floats.

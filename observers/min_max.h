@@ -12,15 +12,10 @@ class MinMaxObserver : public Observer {
   std::string name() const override { return "min_max"; }
   void observe(const kernels::ChannelLayout& layout, const Tensor& values,
                const Tensor& non_finite) override;
-  bool needs_only_extremes() const override { return true; }
-  void observe_extremes(const Extremes& extremes) override;
+  std::optional<RunningRange> running_range() const override { return RunningRange{state_, 0}; }
   Extremes range() const override { return state_; }
   void reset() override;
   std::vector<NamedBuffer> state() const override;
-
- protected:
-  // How the channels' extremes follow those of one step.
-  virtual void update(const Extremes& state, const Extremes& step) const;
 
  private:
   Extremes state_;  // f32, lo > hi until a finite value was seen

@@ -13,9 +13,9 @@ class MovingAverageObserver : public MinMaxObserver {
 
   std::string name() const override { return "moving_average"; }
   bool forgets() const override { return true; }
-
- protected:
-  void update(const Extremes& state, const Extremes& step) const override;
+  std::optional<RunningRange> running_range() const override {
+    return RunningRange{range(), averaging_constant_};
+  }
 
  private:
   float averaging_constant_;

@@ -1,7 +1,5 @@
 #include "observers/observer.h"
 
-#include <stdexcept>
-
 #include "framework/on_device.h"
 #include "kernels/counter.h"
 #include "kernels/quantizer_state.h"
@@ -22,10 +20,6 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                         non_finite.data<std::int64_t>());
   });
   return extremes;
-}
-
-void Observer::observe_extremes(const Extremes&) {
-  throw std::logic_error("[observer] " + name() + " needs the values, not their extremes");
 }
 
 std::vector<Range> Observer::ranges() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,12 @@ struct Extremes {
 Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                      const Tensor& non_finite);
 
+// A range that follows each step's extremes, which is what range() gives.
+struct RunningRange {
+  Extremes state;        // f32
+  double averaging = 0;  // the newest step's weight in a moving average; 0: extremes of all steps
+};
+
 // Where a quantizer keeps what it quantizes with.
 struct QParamTensors {
   Tensor scale;       // f32 [channels]
@@ -43,10 +50,9 @@ class Observer {
   // (i64 [1], there too). Never waits for a GPU.
   virtual void observe(const kernels::ChannelLayout& layout, const Tensor& values,
                        const Tensor& non_finite) = 0;
-  // True when observe_extremes() serves as well as observe(): producers that know their extremes
-  // then need not materialise the values.
-  virtual bool needs_only_extremes() const { return false; }
-  virtual void observe_extremes(const Extremes& extremes);
+  // Nothing unless each step's extremes are all that observe() learns: then kernels that know them
+  // keep the range themselves, and nobody need materialise the values.
+  virtual std::optional<RunningRange> running_range() const { return std::nullopt; }
   // True when past steps fade by themselves and shall on weights too; other observers start anew
   // where the whole tensor is visible in each step (weights).
   virtual bool forgets() const { return false; }

@@ -38,11 +38,14 @@ class CodeFunction : public Function {
   Gradient gradient_;
 };
 
-// Output codes of the quantizer's type and current parameters, to be filled.
-QuantizedValue empty_output(FakeQuantize& output, Shape shape) {
-  output.require_observed();
+// Output codes of the quantizer's type, to be filled. It observes values() where it is due.
+QuantizedValue empty_output(FakeQuantize& output, Shape shape,
+                            const std::function<Tensor()>& values, const ForwardContext& context) {
+  const StepParameters observed =
+      output.observes(context) ? output.observe(values()) : StepParameters();
   return output.value_of(
-      Tensor::empty(std::move(shape), output.config().scheme.code_dtype(), output.device()));
+      Tensor::empty(std::move(shape), output.config().scheme.code_dtype(), output.device()),
+      output.parameters(observed, context));
 }
 
 kernels::QuantizedOperand operand(const QuantizedValue& x) {
@@ -82,9 +85,7 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
     });
     return real;
   };
-  if (output.observes(context)) output.observe(values());
-  output.begin_learning(context);
-  QuantizedValue y = empty_output(output, std::move(output_shape));
+  QuantizedValue y = empty_output(output, std::move(output_shape), values, context);
   const bool recorded = should_record({x});
   const Tensor mask = recorded ? empty_mask(sums.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
@@ -279,9 +280,7 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
     });
     return sum;
   };
-  if (output.observes(context)) output.observe(values());
-  output.begin_learning(context);
-  QuantizedValue y = empty_output(output, a.shape());
+  QuantizedValue y = empty_output(output, a.shape(), values, context);
   const bool recorded = should_record({a, b});
   const Tensor mask = recorded ? empty_mask(n, device) : Tensor();
   visit_operands([&](auto* codes_a, auto* codes_b) {

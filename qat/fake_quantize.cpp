@@ -6,6 +6,7 @@
 #include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/quantizer_state.h"
+#include "kernels/weight_codes.h"
 #include "qat/learned_scale.h"
 
 namespace steelyard::qat {
@@ -60,27 +61,29 @@ std::string FakeQuantize::description() const {
 
 Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
   if (x.dtype() != DType::kF32) throw_not_floating("fake_quantize", x.dtype());
-  if (observes(context)) observe(x.value());
+  const StepParameters observed = observes(context) ? observe(x.value()) : StepParameters();
   if (!quantizing()) return x;
-  begin_learning(context);
+  const StepParameters step = parameters(observed, context);
   const bool recorded = should_record({x}) || (learns(context) && should_record({learned_scale_}));
   Tensor mask;
-  Tensor codes = quantize(x.value(), recorded ? &mask : nullptr);
+  Tensor codes = quantize(x.value(), step, recorded ? &mask : nullptr);
   if (channels() > 1) {
     // Codes of several scales are no operand of an integer product: hand out the float values.
     Tensor y = Tensor::empty(x.shape(), DType::kF32, codes.device());
     visit_codes(codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
       on_device(y.device(), [&](auto&... queue) {
-        kernels::dequantize(queue..., layout(y.size()), codes.data<Code>(), scale_.data<float>(),
-                            zero_point_.data<std::int32_t>(), y.data<float>());
+        kernels::dequantize(queue..., layout(y.size()), codes.data<Code>(),
+                            step.scale.data<float>(), step.zero_point.data<std::int32_t>(),
+                            y.data<float>());
       });
     });
     return learn(
-        Variable(y), x, mask, [x] { return x.value(); }, context);
+        Variable(y), x, mask, [x] { return x.value(); }, step, context);
   }
   return learn(
-      make_variable(value_of(std::move(codes))), x, mask, [x] { return x.value(); }, context);
+      make_variable(value_of(std::move(codes), step)), x, mask, [x] { return x.value(); }, step,
+      context);
 }
 
 observers::QScheme FakeQuantize::scheme() const {
@@ -97,7 +100,7 @@ void FakeQuantize::set_bits(int bits) {
   const kernels::CodeRange after = changed.code_range();
   std::uint8_t* switches = switches_.data<std::uint8_t>();
   if (switches[kBits] == bits) return;
-  follow_latents();
+  follow_latents({});
   switches[kBits] = static_cast<std::uint8_t>(bits);
   if (has_begun()) {
     observer_->reset();
@@ -110,12 +113,12 @@ void FakeQuantize::set_bits(int bits) {
 }
 
 const Tensor& FakeQuantize::scale() const {
-  follow_latents();
+  follow_latents({});
   return scale_;
 }
 
 const Tensor& FakeQuantize::zero_point() const {
-  follow_latents();
+  follow_latents({});
   return zero_point_;
 }
 
@@ -125,25 +128,47 @@ std::vector<std::int32_t> FakeQuantize::host_zero_point() const {
   return host_values<std::int32_t>(zero_point());
 }
 
-QuantizedValue FakeQuantize::value_of(Tensor codes) const {
+QuantizedValue FakeQuantize::value_of(Tensor codes, const StepParameters& step) const {
   return {.codes = std::move(codes),
-          .scale = scale().clone(),
-          .zero_point = zero_point_.clone(),
+          .scale = step.scale,
+          .zero_point = step.zero_point,
           .range = code_range()};
 }
 
 // The scale and zero point that the latents stand for; a latent that is not finite leaves them and
-// is counted, so that the run stops.
-void FakeQuantize::follow_latents() const {
+// is counted, so that the run stops. `step`, where defined, becomes copies.
+void FakeQuantize::follow_latents(const StepParameters& step) const {
   if (!learned_scale_.defined() || !has_begun()) return;
   const Tensor zero = learned_zero_point_.defined() ? learned_zero_point_.value() : Tensor();
   on_device(device(), [&](auto&... queue) {
-    kernels::follow_latents(queue..., channels(), code_range(),
-                            learned_scale_.value().data<float>(), initial_scale_.data<float>(),
-                            scale_floor_.data<float>(),
-                            zero.defined() ? zero.data<float>() : nullptr, scale_.data<float>(),
-                            zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>());
+    kernels::follow_latents(
+        queue..., channels(), code_range(), learned_scale_.value().data<float>(),
+        initial_scale_.data<float>(), scale_floor_.data<float>(),
+        zero.defined() ? zero.data<float>() : nullptr, scale_.data<float>(),
+        zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>(),
+        step.scale.defined() ? step.scale.data<float>() : nullptr,
+        step.zero_point.defined() ? step.zero_point.data<std::int32_t>() : nullptr);
   });
+}
+
+StepParameters FakeQuantize::empty_step() const {
+  return {Tensor::empty(scale_.shape(), DType::kF32, device()),
+          Tensor::empty(scale_.shape(), DType::kI32, device())};
+}
+
+StepParameters FakeQuantize::parameters(const StepParameters& observed,
+                                        const ForwardContext& context) {
+  require_observed();
+  begin_learning(context);
+  if (observed.scale.defined()) return observed;
+  if (learned_scale_.defined() && has_begun()) {
+    StepParameters step = empty_step();
+    follow_latents(step);
+    return step;
+  }
+  // In training they stay as they are until the step is over, unless more is observed in it.
+  if (context.training && !observes(context)) return {scale_, zero_point_};
+  return {scale_.clone(), zero_point_.clone()};
 }
 
 void FakeQuantize::begin_learning(const ForwardContext& context) {
@@ -159,16 +184,17 @@ void FakeQuantize::begin_learning(const ForwardContext& context) {
 }
 
 Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask,
-                             std::function<Tensor()> values, const ForwardContext& context) const {
+                             std::function<Tensor()> values, const StepParameters& step,
+                             const ForwardContext& context) const {
   if (!learns(context) || !should_record({learned_scale_})) {
     return mask.defined() ? straight_through(std::move(output), std::move(mask), input) : output;
   }
   const std::int64_t size = shape_size(output.shape());
   const std::int64_t sharers = role_ == QuantizerRole::kWeight ? scale_.size() : output.dim(0);
   LearnedUse use{scheme(),
-                 scale().clone(),
-                 zero_point_.clone(),
-                 initial_scale_.clone(),
+                 step.scale,
+                 step.zero_point,
+                 initial_scale_,
                  sharers == 0 ? 1 : std::max<std::int64_t>(1, size / sharers),
                  config_.learning == Learning::kClipping};
   return record_learned(std::move(output), input, std::move(mask), std::move(values),
@@ -178,18 +204,9 @@ Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask
 Variable FakeQuantize::learn_output(const Variable& y, std::function<Tensor()> values,
                                     const ForwardContext& context) const {
   if (!learns(context)) return y;
-  return learn(make_variable(*quantized(y)), y, Tensor(), std::move(values), context);
-}
-
-void FakeQuantize::fit_to_bias(const Tensor& bias, std::int64_t outputs,
-                               const Tensor& input_scale) {
-  follow_latents();
-  on_device(device(), [&](auto&... queue) {
-    kernels::fit_weight_scales(queue..., outputs, bias.defined() ? bias.data<float>() : nullptr,
-                               input_scale.data<float>(), channels(),
-                               with_scale(zero_range_).data<std::uint8_t>(), scale_.data<float>(),
-                               scale_floor_.defined() ? scale_floor_.data<float>() : nullptr);
-  });
+  const auto codes = quantized(y);
+  return learn(make_variable(*codes), y, Tensor(), std::move(values),
+               {codes->scale, codes->zero_point}, context);
 }
 
 void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t zero_point) {
@@ -203,19 +220,41 @@ void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t z
   switches_.data<std::uint8_t>()[kObserved] = 1;
 }
 
-void FakeQuantize::observe(const Tensor& values) {
-  if (listener_) return listener_(values.to(Device{}).span<float>());
-  if (has_begun()) return;
-  if (role_ == QuantizerRole::kWeight && !observer_->forgets()) observer_->reset();
+// Only weights are seen whole in every step.
+bool FakeQuantize::range_restarts() const {
+  return role_ == QuantizerRole::kWeight && !observer_->forgets();
+}
+
+StepParameters FakeQuantize::observe(const Tensor& values) {
+  if (listener_) listener_(values.to(Device{}).span<float>());
+  if (listener_ || has_begun()) return {};
+  if (const auto range = observe_range()) {
+    on_device(device(), [&](auto&... queue) {
+      kernels::observe_values(queue..., range->rule, range->quantizer, values.size(),
+                              values.data<float>());
+    });
+    return range->step;
+  }
+  if (range_restarts()) observer_->reset();
   observer_->set_bits(scheme().bits);
   observer_->observe(layout(values.size()), values, non_finite());
   update_qparams();
+  return {};
 }
 
-void FakeQuantize::observe(const observers::Extremes& extremes) {
-  if (has_begun()) return;
-  observer_->observe_extremes(extremes);
-  update_qparams();
+std::optional<RangeObservation> FakeQuantize::observe_range() {
+  const auto running = observer_->running_range();
+  if (!running || listener_ || has_begun() || channels() != 1) return std::nullopt;
+  switches_.data<std::uint8_t>()[kObserved] = 1;
+  StepParameters step = empty_step();
+  const observers::QScheme grid = scheme();
+  return RangeObservation{
+      {running->averaging, range_restarts(), grid.code_range(), grid.symmetric},
+      {running->state.lo.data<float>(), running->state.hi.data<float>(), scale_.data<float>(),
+       zero_point_.data<std::int32_t>(), with_scale(zero_range_).data<std::uint8_t>(),
+       non_finite().data<std::int64_t>(), step.scale.data<float>(),
+       step.zero_point.data<std::int32_t>()},
+      step};
 }
 
 void FakeQuantize::update_qparams() {
@@ -225,9 +264,7 @@ void FakeQuantize::update_qparams() {
   switches_.data<std::uint8_t>()[kObserved] = 1;
 }
 
-Tensor FakeQuantize::quantize(const Tensor& x, Tensor* mask) {
-  require_observed();
-  follow_latents();
+Tensor FakeQuantize::quantize(const Tensor& x, const StepParameters& step, Tensor* mask) const {
   Tensor codes = Tensor::empty(x.shape(), config_.scheme.code_dtype(), x.device());
   if (mask != nullptr) *mask = empty_mask(x.size(), x.device());
   std::uint8_t* bits = mask != nullptr ? mask->data<std::uint8_t>() : nullptr;
@@ -235,11 +272,72 @@ Tensor FakeQuantize::quantize(const Tensor& x, Tensor* mask) {
     using Code = CodeOf<decltype(tag)>;
     on_device(x.device(), [&](auto&... queue) {
       kernels::quantize(queue..., layout(x.size()), code_range(), x.data<float>(),
-                        scale_.data<float>(), zero_point_.data<std::int32_t>(), codes.data<Code>(),
-                        bits, non_finite().data<std::int64_t>());
+                        step.scale.data<float>(), step.zero_point.data<std::int32_t>(),
+                        codes.data<Code>(), bits, non_finite().data<std::int64_t>());
     });
   });
   return codes;
+}
+
+Tensor FakeQuantize::quantize(const Tensor& x) const {
+  require_observed();
+  return quantize(x, {scale(), zero_point_}, nullptr);
+}
+
+WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBias* behind,
+                                           bool recorded, const ForwardContext& context) {
+  const std::int64_t outputs = weight.dim(0);
+  const bool per_tensor = channels() == 1;
+  const observers::QScheme grid = scheme();
+  const auto running = observer_->running_range();
+  kernels::WeightQuantization op;
+  op.scales = channels();
+  op.rows = per_tensor || behind != nullptr ? outputs : channels();
+  op.row_size = op.rows == 0 ? 0 : weight.size() / op.rows;
+  op.rule = {running ? running->averaging : 0, range_restarts(), grid.code_range(), grid.symmetric};
+  op.fits_bias = behind != nullptr && (observes(context) || learns(context));
+  if (learned_scale_.defined() && has_begun()) op.source = kernels::ScaleSource::kLatent;
+  if (observes(context)) {
+    if (running && op.rows == op.scales && !listener_) {
+      op.source = kernels::ScaleSource::kExtremes;
+      switches_.data<std::uint8_t>()[kObserved] = 1;
+    } else {
+      observe(weight);
+    }
+  }
+  require_observed();
+  const auto floats = [](const Tensor& tensor) {
+    return tensor.defined() ? tensor.data<float>() : nullptr;
+  };
+  WeightCodes to;
+  to.bits = grid.bits;
+  to.codes = Tensor::empty(weight.shape(), DType::kI8, device());
+  to.scales = Tensor::empty(scale_.shape(), DType::kF32, device());
+  if (recorded) to.mask = empty_mask(weight.size(), device());
+  kernels::BiasBehind bias{};
+  if (behind != nullptr) {
+    bias = {floats(behind->input_scale), floats(behind->bias), floats(behind->deployed)};
+    to.product_scale = Tensor::empty({outputs}, DType::kF32, device());
+    if (behind->bias.defined()) to.bias = Tensor::empty({outputs}, DType::kI32, device());
+  }
+  const kernels::WeightQuantizer quantizer{
+      running ? floats(running->state.lo) : nullptr,
+      running ? floats(running->state.hi) : nullptr,
+      learned_scale_.defined() ? floats(learned_scale_.value()) : nullptr,
+      floats(initial_scale_),
+      floats(scale_floor_),
+      scale_.data<float>(),
+      with_scale(zero_range_).data<std::uint8_t>(),
+      non_finite().data<std::int64_t>()};
+  const kernels::WeightCodeArrays arrays{
+      to.codes.data<std::int8_t>(), recorded ? to.mask.data<std::uint8_t>() : nullptr,
+      to.scales.data<float>(), floats(to.product_scale),
+      to.bias.defined() ? to.bias.data<std::int32_t>() : nullptr};
+  on_device(device(), [&](auto&... queue) {
+    kernels::quantize_weights(queue..., op, weight.data<float>(), quantizer, bias, arrays);
+  });
+  begin_learning(context);
+  return to;
 }
 
 kernels::ChannelLayout FakeQuantize::layout(std::int64_t size) const {

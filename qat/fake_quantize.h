@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "framework/module.h"
 #include "kernels/layout.h"
+#include "kernels/quantizer_state.h"
 #include "observers/observer.h"
 #include "qat/qconfig.h"
 #include "qat/quantized_value.h"
@@ -18,6 +20,26 @@ namespace steelyard::qat {
 // Weights are wholly visible in every step: an observer that never forgets starts anew each time,
 // since a running extreme would never follow weights that shrink.
 enum class QuantizerRole { kActivation, kWeight };
+
+// What one step quantizes with; nothing changes them before its backward pass is over.
+struct StepParameters {
+  Tensor scale;       // f32 [channels]
+  Tensor zero_point;  // i32 [channels]
+};
+
+// What a layer adds to the product of its weights.
+struct WeightBias {
+  Tensor input_scale;  // f32 [1]
+  Tensor bias;         // f32 [outputs], undefined for none
+  Tensor deployed;     // the bias that scales are fitted to, likewise
+};
+
+// A pass that observes in a kernel of its own: what the kernel is given and what it writes.
+struct RangeObservation {
+  kernels::RangeRule rule;
+  kernels::RangeQuantizer quantizer;
+  StepParameters step;
+};
 
 // Quantizes one tensor. Observing and quantizing are separate switches; both, the scale, the zero
 // point and the observer's state are buffers, so that a checkpoint holds them. The switches stay on
@@ -52,8 +74,8 @@ class FakeQuantize : public Module {
   std::vector<std::int32_t> host_zero_point() const;
   std::int64_t channels() const { return scale_.size(); }
   Device device() const { return scale_.device(); }
-  // The codes with copies of the one scale and zero point as they are now.
-  QuantizedValue value_of(Tensor codes) const;
+  // The codes with the one scale and zero point that they were made with.
+  QuantizedValue value_of(Tensor codes, const StepParameters& step) const;
   // Sets one channel's parameters; throws std::invalid_argument when they are not valid.
   void set_qparams(std::int64_t channel, float scale, std::int32_t zero_point);
 
@@ -77,34 +99,44 @@ class FakeQuantize : public Module {
   bool learns(const ForwardContext& context) const {
     return context.training && observing() && has_begun();
   }
-  // Takes what the observer found as the start of learning; does nothing where nothing learns.
-  void begin_learning(const ForwardContext& context);
   // Whether learning began, or began anew, since the last call.
   bool take_begun() { return std::exchange(begun_now_, false); }
-  // `output` is the quantized form of `input`, from the real values that `values` computes again in
-  // backward: where the quantizer learns, gradients reach its parameters. The input's gradient is
-  // the output's where the packed mask has a one; all of it without a mask. Elsewhere the plain
-  // straight-through estimator, or `output` itself without a mask.
+  // `output` is the quantized form of `input` in this step, from the real values that `values`
+  // computes again in backward: where the quantizer learns, gradients reach its parameters. The
+  // input's gradient is the output's where the packed mask has a one; all of it without a mask.
+  // Elsewhere the plain straight-through estimator, or `output` itself without a mask.
   Variable learn(Variable output, const Variable& input, Tensor mask,
-                 std::function<Tensor()> values, const ForwardContext& context) const;
+                 std::function<Tensor()> values, const StepParameters& step,
+                 const ForwardContext& context) const;
   // The same for `y`, recorded codes of this quantizer whose straight-through gradient is done.
   Variable learn_output(const Variable& y, std::function<Tensor()> values,
                         const ForwardContext& context) const;
-  // Makes the scales of weights suit a bias behind them (f32 [outputs], undefined for none) and the
-  // scale of their input (f32 [1]), by NUMERICS: a channel without weights takes its scale from the
-  // bias; every scale is large enough that the bias fits int32 and s_x * s_w is a normal float.
-  void fit_to_bias(const Tensor& bias, std::int64_t outputs, const Tensor& input_scale);
 
-  // Learns from f32 values (or from their extremes, where the observer needs no more) and updates
-  // the scale and zero point. What producers call that quantize in their own epilogue.
-  void observe(const Tensor& values);
-  void observe(const observers::Extremes& extremes);
+  // Learns from f32 values and updates the scale and zero point. What producers call that quantize
+  // in their own epilogue, with parameters().
+  StepParameters observe(const Tensor& values);
+  // The same from values that only the producer's kernel sees; nothing where the observer needs
+  // them. The kernel is to be queued next.
+  std::optional<RangeObservation> observe_range();
+  // What a pass quantizes with whose observing gave `observed`, if it did. Learning begins here.
+  // Throws std::logic_error when nothing was observed.
+  StepParameters parameters(const StepParameters& observed, const ForwardContext& context);
+  // What these weights were quantized with, by quantize_weights().
+  StepParameters parameters(const WeightCodes& weight) const {
+    return {weight.scales, zero_point_};
+  }
   // Forgets what the observer has seen; the scale and zero point stay until it observes again.
   void forget() { observer_->reset(); }
-  bool needs_only_extremes() const { return !listener_ && observer_->needs_only_extremes(); }
 
   // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask.
-  Tensor quantize(const Tensor& x, Tensor* mask);
+  Tensor quantize(const Tensor& x, const StepParameters& step, Tensor* mask) const;
+  Tensor quantize(const Tensor& x) const;  // with what the parameters are now
+  // Codes of a layer's f32 weights [outputs, ...] in a pass, which observes, lets learning begin
+  // and, where a bias follows, makes the scales suit it by NUMERICS: a channel without weights
+  // takes its scale from the bias; every scale is large enough that the bias fits int32 and that
+  // s_x * s_w is a normal float. Throws std::logic_error when nothing was observed.
+  WeightCodes quantize_weights(const Tensor& weight, const WeightBias* behind, bool recorded,
+                               const ForwardContext& context);
   kernels::ChannelLayout layout(std::int64_t size) const;
   bool observed() const { return switches_.data<std::uint8_t>()[kObserved] != 0; }
   void require_observed() const;
@@ -116,10 +148,14 @@ class FakeQuantize : public Module {
   const Tensor& non_finite() const { return with_scale(non_finite_); }
 
  private:
+  // Takes what the observer found as the start of learning; does nothing where nothing learns.
+  void begin_learning(const ForwardContext& context);
   enum Switch { kObserving, kQuantizing, kObserved, kBegun, kBits, kSwitches };
   bool has_begun() const { return switches_.data<std::uint8_t>()[kBegun] != 0; }
+  bool range_restarts() const;
   void update_qparams();
-  void follow_latents() const;
+  void follow_latents(const StepParameters& step) const;
+  StepParameters empty_step() const;
   // The tensor, moved to where the scale is: what is no buffer does not move with the module.
   const Tensor& with_scale(const Tensor& tensor) const;
 

@@ -5,25 +5,6 @@
 
 namespace steelyard::qat {
 
-WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded) {
-  WeightCodes result;
-  result.bits = quantizer.scheme().bits;
-  result.codes = quantizer.quantize(weight, recorded ? &result.mask : nullptr);
-  result.scales = quantizer.scale().clone();
-  return result;
-}
-
-Tensor dequantize_weight(const Tensor& codes, const Tensor& scales) {
-  Tensor weight = Tensor::empty(codes.shape(), DType::kF32, codes.device());
-  if (weight.size() == 0) return weight;
-  const kernels::ChannelLayout layout{1, scales.size(), codes.size() / scales.size()};
-  on_device(weight.device(), [&](auto&... queue) {
-    kernels::dequantize(queue..., layout, codes.data<std::int8_t>(), scales.data<float>(),
-                        static_cast<const std::int32_t*>(nullptr), weight.data<float>());
-  });
-  return weight;
-}
-
 std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
   const Tensor host = scales.to(Device{});
   if (host.size() == 1)
@@ -35,8 +16,7 @@ Variable make_weight(WeightCodes codes) {
   auto companion = std::make_shared<const WeightCompanion>(std::move(codes));
   return Variable::deferred(
       companion->codes.codes.shape(), DType::kF32,
-      [companion] { return dequantize_weight(companion->codes.codes, companion->codes.scales); },
-      companion);
+      [companion] { return dequantized(companion->codes); }, companion);
 }
 
 Attributes activation_attribute(kernels::Activation activation) {
@@ -53,13 +33,12 @@ Attributes activation_attribute(kernels::Activation activation) {
 
 IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,
                                                const QuantizedValue& x, const WeightCodes& weight,
-                                               Tensor bias_codes, kernels::Activation activation,
-                                               Tensor output_mask)
+                                               kernels::Activation activation, Tensor output_mask)
     : product_(std::move(product)),
       x_(x),
       weight_scales_(weight.scales),
       weight_bits_(weight.bits),
-      bias_codes_(std::move(bias_codes)),
+      bias_codes_(weight.bias),
       activation_(activation) {
   save(x.codes);
   save(weight.codes);
@@ -74,26 +53,35 @@ Attributes IntegerProductFunction::attributes() const {
 }
 
 std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) const {
-  const bool has_bias = bias_codes_.defined();
+  const bool bias_gradient = bias_codes_.defined() && needs_grad(2);
   const Tensor& output_mask = saved()[3];
-  const Tensor grad =
-      output_mask.defined() ? masked_gradient(grad_output, output_mask) : grad_output;
-  std::vector<Tensor> grads(has_bias ? 3 : 2);
-  if (needs_grad(0)) {
-    grads[0] = Tensor::empty(inputs()[0]->shape, DType::kF32, grad.device());
-    product_->grad_input(grad, dequantize_weight(weight_codes(), weight_scales_), grads[0]);
+  const Device device = grad_output.device();
+  std::vector<Tensor> grads(bias_codes_.defined() ? 3 : 2);
+  Tensor grad = grad_output;
+  Tensor bias_sums;  // to be filled with the weights' gradient
+  if (bias_gradient) {
+    grads[2] = bias_sums = Tensor::empty(inputs()[2]->shape, DType::kF32, device);
   }
-  const bool bias_gradient = has_bias && needs_grad(2);
-  if (needs_grad(1) || bias_gradient) {
-    Tensor weight_gradient = Tensor::empty(inputs()[1]->shape, DType::kF32, grad.device());
-    if (bias_gradient) grads[2] = Tensor::empty(inputs()[2]->shape, DType::kF32, grad.device());
-    product_->grad_weight(dequantized(x_), grad, weight_gradient, has_bias ? grads[2] : Tensor());
-    if (saved()[2].defined()) {
-      on_device(grad.device(), [&](auto&... queue) {
-        kernels::apply_mask(queue..., weight_gradient.size(), saved()[2].data<std::uint8_t>(),
-                            weight_gradient.data<float>(), weight_gradient.data<float>());
-      });
-    }
+  if (output_mask.defined() && bias_gradient && device.kind != Device::Kind::kCpu) {
+    grad = Tensor::empty(grad_output.shape(), DType::kF32, device);
+    kernels::apply_mask_and_sum(cuda_queue(device), grad.size() / bias_sums.size(),
+                                bias_sums.size(), output_mask.data<std::uint8_t>(),
+                                grad_output.data<float>(), grad.data<float>(),
+                                bias_sums.data<float>());
+    bias_sums = Tensor();
+  } else if (output_mask.defined()) {
+    grad = masked_gradient(grad_output, output_mask);
+  }
+  if (needs_grad(0)) {
+    grads[0] = Tensor::empty(inputs()[0]->shape, DType::kF32, device);
+    WeightCodes weight;
+    weight.codes = weight_codes();
+    weight.scales = weight_scales_;
+    product_->grad_input(grad, weight, grads[0]);
+  }
+  if (needs_grad(1) || bias_sums.defined()) {
+    const Tensor weight_gradient = Tensor::empty(inputs()[1]->shape, DType::kF32, device);
+    product_->grad_weight(x_, grad, saved()[2], weight_gradient, bias_sums);
     if (needs_grad(1)) grads[1] = weight_gradient;
   }
   return grads;

@@ -10,17 +10,6 @@
 
 namespace steelyard::qat {
 
-// Weight codes with what straight-through backward and the product's scale need.
-struct WeightCodes {
-  Tensor codes;   // i8, the shape of the weight
-  Tensor mask;    // packed, undefined where not recorded or applied elsewhere
-  Tensor scales;  // f32: one, or one per output channel or group of its weights; nothing changes it
-  int bits = 8;
-};
-
-WeightCodes quantize_weight(FakeQuantize& quantizer, const Tensor& weight, bool recorded);
-Tensor dequantize_weight(const Tensor& codes, const Tensor& scales);
-
 // The scales on the CPU, one per output channel at least; waits for a GPU.
 std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs);
 
@@ -39,10 +28,10 @@ Attributes activation_attribute(kernels::Activation activation);
 // Backward of the integer product: codes and masks were saved, floats are made again from them.
 class IntegerProductFunction : public Function {
  public:
-  // bias_codes i32 [O], undefined without a bias; output_mask undefined where the output is float.
+  // output_mask undefined where the output is float.
   IntegerProductFunction(std::shared_ptr<const Product> product, const QuantizedValue& x,
-                         const WeightCodes& weight, Tensor bias_codes,
-                         kernels::Activation activation, Tensor output_mask);
+                         const WeightCodes& weight, kernels::Activation activation,
+                         Tensor output_mask);
 
   std::string name() const override { return product_->name(); }
   Attributes attributes() const override;

@@ -9,9 +9,10 @@
 namespace steelyard::qat {
 namespace {
 
-struct ParameterGradients {
+struct Gradients {
+  Tensor values;      // straight-through
   Tensor scale;       // f32 [channels]
-  Tensor zero_point;  // f32 [channels]
+  Tensor zero_point;  // f32 [channels], where it is asked for
 };
 
 // For a step on the scale to move the clipping value as a step on that would: it lies `steps`
@@ -34,8 +35,8 @@ Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tenso
   return grad;
 }
 
-ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& values,
-                                       const Tensor& grad_output) {
+Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor& grad_output,
+                       bool with_zero_point) {
   const Device device = values.device();
   const bool on_cpu = device.kind == Device::Kind::kCpu;
   const std::int64_t channels = use.scale.size();
@@ -57,20 +58,19 @@ ParameterGradients parameter_gradients(const LearnedUse& use, const Tensor& valu
       descriptor, on_cpu ? kernels::DeviceType::kCpu : kernels::DeviceType::kCuda);
   const Tensor workspace =
       Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8, device);
-  const Tensor grad_values =
-      Tensor::empty(values.shape(), DType::kF32, device);  // masked elsewhere
-  ParameterGradients gradients{Tensor::empty({channels}, DType::kF32, device),
-                               Tensor::empty({channels}, DType::kF32, device)};
+  Gradients gradients{Tensor::empty(values.shape(), DType::kF32, device),
+                      Tensor::empty({channels}, DType::kF32, device), Tensor()};
+  if (with_zero_point) gradients.zero_point = Tensor::empty({channels}, DType::kF32, device);
   kernels::QuantArgs args;
   args.x = values.raw();
   const Tensor grad_y =
       use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
   args.grad_y = grad_y.raw();
-  args.grad_x = grad_values.raw();
+  args.grad_x = gradients.values.raw();
   args.scale = use.scale.raw();
   args.zero_point = use.zero_point.data<std::int32_t>();
   args.grad_scale = gradients.scale.raw();
-  args.grad_zero_point = gradients.zero_point.raw();
+  if (with_zero_point) args.grad_zero_point = gradients.zero_point.raw();
   plan.run(on_cpu ? nullptr : cuda_queue(device).stream, workspace.raw(), args);
   return gradients;
 }
@@ -85,11 +85,15 @@ class LearnedQuantizerFunction : public Function {
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     std::vector<Tensor> grads(inputs().size());
-    if (needs_grad(0)) {
-      grads[0] = saved()[0].defined() ? masked_gradient(grad_output, saved()[0]) : grad_output;
-    }
+    const Tensor& mask = saved()[0];
+    if (needs_grad(0)) grads[0] = grad_output;
     if (grad_output.size() == 0) return grads;
-    const ParameterGradients own = parameter_gradients(use_, values_(), grad_output);
+    const Gradients own =
+        gradients_of(use_, values_(), grad_output, /*with_zero_point=*/grads.size() > 2);
+    if (needs_grad(0) && mask.defined()) {
+      // PACT's own gradients begin with what is clipped, not with all of grad_output.
+      grads[0] = use_.only_clipping ? masked_gradient(grad_output, mask) : own.values;
+    }
     grads[1] = own.scale;
     on_device(own.scale.device(), [&](auto&... queue) {
       kernels::chain_latent_gradient(queue..., own.scale.size(), use_.scale.data<float>(),

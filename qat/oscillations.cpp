@@ -71,7 +71,7 @@ void OscillationCallback::on_gradients() {
     if (w.work == Work::kNone) continue;
     FakeQuantize& quantizer = *w.layer->weight_quantizer();
     const Variable& weight = w.layer->weight();
-    const Tensor codes = quantizer.quantize(weight.value(), nullptr);
+    const Tensor codes = quantizer.quantize(weight.value());
     const kernels::OscillationState state = w.state();
     const kernels::ChannelLayout layout = quantizer.layout(w.size());
     const float* scale = quantizer.scale().data<float>();

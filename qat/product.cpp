@@ -6,11 +6,20 @@
 #include "framework/ops/linear.h"
 #include "kernels/conv.h"
 #include "kernels/elementwise.h"
+#include "kernels/fake_quantize.h"
 #include "kernels/integer.h"
 #include "kernels/matmul.h"
 
 namespace steelyard::qat {
 namespace {
+
+void apply_weight_mask(const Tensor& mask, const Tensor& grad) {
+  if (!mask.defined()) return;
+  on_device(grad.device(), [&](auto&... queue) {
+    kernels::apply_mask(queue..., grad.size(), mask.data<std::uint8_t>(), grad.data<float>(),
+                        grad.data<float>());
+  });
+}
 
 class LinearProduct : public Product {
  public:
@@ -41,7 +50,9 @@ class LinearProduct : public Product {
     });
   }
 
-  void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const override {
+  void grad_input(const Tensor& grad, const WeightCodes& codes,
+                  const Tensor& grad_x) const override {
+    const Tensor weight = dequantized(codes);
     const kernels::MatmulShape shape{.m = rows(grad), .n = weight.dim(1), .k = weight.dim(0)};
     on_device(grad.device(), [&](auto&... queue) {
       kernels::matmul(queue..., shape, grad.data<float>(), weight.data<float>(),
@@ -49,8 +60,9 @@ class LinearProduct : public Product {
     });
   }
 
-  void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
-                   const Tensor& grad_bias) const override {
+  void grad_weight(const QuantizedValue& codes, const Tensor& grad, const Tensor& weight_mask,
+                   const Tensor& grad_weight, const Tensor& grad_bias) const override {
+    const Tensor x = dequantized(codes);
     const kernels::MatmulShape shape{
         .m = grad_weight.dim(0), .n = grad_weight.dim(1), .k = rows(grad), .transpose_a = true};
     on_device(grad.device(), [&](auto&... queue) {
@@ -60,6 +72,7 @@ class LinearProduct : public Product {
       kernels::column_sums(queue..., rows(grad), grad.dim(-1), grad.data<float>(),
                            grad_bias.data<float>());
     });
+    apply_weight_mask(weight_mask, grad_weight);
   }
 
   Variable float_forward(const Variable& x, const Variable& weight,
@@ -96,21 +109,39 @@ class Conv2dProduct : public Product {
     });
   }
 
-  void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const override {
-    const auto shape = conv2d_shape(grad_x.shape(), weight.shape(), geometry_);
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::conv2d_backward_input(queue..., shape, grad.data<float>(), weight.data<float>(),
-                                     grad_x.data<float>());
-    });
+  void grad_input(const Tensor& grad, const WeightCodes& weight,
+                  const Tensor& grad_x) const override {
+    const auto shape = conv2d_shape(grad_x.shape(), weight.codes.shape(), geometry_);
+    if (grad.device().kind == Device::Kind::kCpu) {
+      return kernels::conv2d_backward_input(
+          shape, grad.data<float>(), dequantized(weight).data<float>(), grad_x.data<float>());
+    }
+    kernels::conv2d_backward_input(cuda_queue(grad.device()), shape, grad.data<float>(),
+                                   weight.codes.data<std::int8_t>(), weight.scales.size(),
+                                   weight.scales.data<float>(), grad_x.data<float>());
   }
 
-  void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
-                   const Tensor& grad_bias) const override {
-    const auto shape = conv2d_shape(x.shape(), grad_weight.shape(), geometry_);
+  void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
+                   const Tensor& grad_weight, const Tensor& grad_bias) const override {
+    const auto shape = conv2d_shape(x.codes.shape(), grad_weight.shape(), geometry_);
     float* bias = grad_bias.defined() ? grad_bias.data<float>() : nullptr;
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::conv2d_backward_weight(queue..., shape, x.data<float>(), grad.data<float>(),
+    if (grad.device().kind == Device::Kind::kCpu) {
+      kernels::conv2d_backward_weight(shape, dequantized(x).data<float>(), grad.data<float>(),
                                       grad_weight.data<float>(), bias);
+      return apply_weight_mask(weight_mask, grad_weight);
+    }
+    const kernels::CudaQueue& queue = cuda_queue(grad.device());
+    if (bias != nullptr) {
+      kernels::column_sums(queue, grad.size() / shape.out_channels, shape.out_channels,
+                           grad.data<float>(), bias);
+    }
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      kernels::conv2d_backward_weight(
+          queue, shape, x.codes.data<Code>(), x.scale.data<float>(),
+          x.zero_point.data<std::int32_t>(), grad.data<float>(),
+          weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
+          grad_weight.data<float>());
     });
   }
 

@@ -21,10 +21,12 @@ class Product {
   // weight_range.
   virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,
                        kernels::CodeRange weight_range, const Tensor& acc) const = 0;
-  virtual void grad_input(const Tensor& grad, const Tensor& weight, const Tensor& grad_x) const = 0;
-  // grad_bias may be undefined.
-  virtual void grad_weight(const Tensor& x, const Tensor& grad, const Tensor& grad_weight,
-                           const Tensor& grad_bias) const = 0;
+  virtual void grad_input(const Tensor& grad, const WeightCodes& weight,
+                          const Tensor& grad_x) const = 0;
+  // grad_weight is 0 where weight_mask, which may be undefined, has no one; grad_bias may be
+  // undefined.
+  virtual void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
+                           const Tensor& grad_weight, const Tensor& grad_bias) const = 0;
   // The same map as a float operation of the engine.
   virtual Variable float_forward(const Variable& x, const Variable& weight,
                                  const Variable& bias) const = 0;

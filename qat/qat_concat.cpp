@@ -35,12 +35,12 @@ Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
     return concat(reals).value();
   };
   const Tensor joined = values();
-  if (output.observes(context)) output.observe(joined);
-  output.begin_learning(context);
+  const StepParameters step = output.parameters(
+      output.observes(context) ? output.observe(joined) : StepParameters(), context);
   const bool recorded = should_record(inputs);
   Tensor mask;
-  Tensor codes = output.quantize(joined, recorded ? &mask : nullptr);
-  Variable y = make_variable(output.value_of(std::move(codes)));
+  Tensor codes = output.quantize(joined, step, recorded ? &mask : nullptr);
+  Variable y = make_variable(output.value_of(std::move(codes), step));
   if (!recorded) return y;
   y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);
   return output.learn_output(y, values, context);

@@ -30,38 +30,18 @@ Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
   return real;
 }
 
-// NaN and infinite biases are counted and have code 0, since a code would hide them, and the
-// largest would overflow the sum.
-void quantize_biases(const Variable& bias, const Tensor& input_scale, const Tensor& weight_scales,
-                     const FakeQuantize& weight_quantizer, AccumulatorScale& scale) {
-  const Device device = weight_scales.device();
-  const std::int64_t outputs = scale.op.channels;
-  scale.product_scale = Tensor::empty({outputs}, DType::kF32, device);
-  if (bias.defined()) scale.bias = Tensor::empty(bias.shape(), DType::kI32, device);
-  on_device(device, [&](auto&... queue) {
-    kernels::quantize_biases(queue..., outputs,
-                             bias.defined() ? bias.value().data<float>() : nullptr,
-                             input_scale.data<float>(), weight_scales.size(),
-                             weight_scales.data<float>(), scale.product_scale.data<float>(),
-                             bias.defined() ? scale.bias.data<std::int32_t>() : nullptr,
-                             weight_quantizer.non_finite().data<std::int64_t>());
-  });
-}
-
 // Lets the quantizer learn from the real values that the accumulators stand for.
-void observe_accumulators(FakeQuantize& quantizer, const AccumulatorScale& scale,
-                          const Tensor& acc) {
-  if (acc.size() == 0) return;
-  if (!quantizer.needs_only_extremes()) return quantizer.observe(dequantize(scale, acc));
-  const observers::Extremes extremes{Tensor::empty({1}, DType::kF32, acc.device()),
-                                     Tensor::empty({1}, DType::kF32, acc.device())};
+StepParameters observe_accumulators(FakeQuantize& quantizer, const AccumulatorScale& scale,
+                                    const Tensor& acc) {
+  if (acc.size() == 0) return {};
+  const auto range = quantizer.observe_range();
+  if (!range) return quantizer.observe(dequantize(scale, acc));
   on_device(acc.device(), [&](auto&... queue) {
-    kernels::accumulator_min_max(queue..., scale.op, acc.data<std::int32_t>(), scale.bias_data(),
-                                 scale.product_scale.data<float>(), extremes.lo.data<float>(),
-                                 extremes.hi.data<float>(),
-                                 quantizer.non_finite().data<std::int64_t>());
+    kernels::observe_accumulators(queue..., range->rule, range->quantizer, scale.op,
+                                  acc.data<std::int32_t>(), scale.bias_data(),
+                                  scale.product_scale.data<float>());
   });
-  quantizer.observe(extremes);
+  return range->step;
 }
 
 }  // namespace
@@ -142,29 +122,21 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
                   : float_forward(x, operands, epilogue, context);
 }
 
-void QuantizedLayer::update_weight_scale(const ProductOperands& operands,
-                                         const Tensor& input_scale) {
-  weight_quantizer()->observe(operands.weight.value());
-  weight_quantizer()->fit_to_bias(operands.deployed_bias, weight_.dim(0), input_scale);
-}
-
 Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
                                          const ProductOperands& operands, const Epilogue& epilogue,
                                          ForwardContext& context) {
   const Variable& bias = operands.bias;
   FakeQuantize& weight_quant = *weight_quantizer();
-  if (weight_quant.observes(context) || weight_quant.learns(context)) {
-    update_weight_scale(operands, codes.scale);
-  }
-  weight_quant.begin_learning(context);
   const bool recorded = should_record({x, operands.weight, bias});
-  WeightCodes weight = quantize_weight(weight_quant, operands.weight.value(), recorded);
+  const Tensor values = operands.weight.value();
+  const WeightBias behind{codes.scale, bias.defined() ? bias.value() : Tensor(),
+                          operands.deployed_bias};
+  WeightCodes weight = weight_quant.quantize_weights(values, &behind, recorded, context);
   Variable weight_input = operands.weight;
   if (recorded && weight_quant.learns(context)) {
-    const Tensor values = operands.weight.value();
     weight_input = weight_quant.learn(
         Variable(values), operands.weight, std::move(weight.mask), [values] { return values; },
-        context);
+        weight_quant.parameters(weight), context);
     weight.mask = Tensor();
   }
 
@@ -179,12 +151,13 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   scale.op.channels = weight_.dim(0);
   scale.op.rows = scale.op.channels == 0 ? 0 : acc.size() / scale.op.channels;
   scale.op.activation = quantizes_output ? epilogue.activation : kernels::Activation::kNone;
-  quantize_biases(bias, codes.scale, weight.scales, weight_quant, scale);
+  scale.bias = weight.bias;
+  scale.product_scale = weight.product_scale;
 
   const auto finish = [&](Variable y, Tensor mask) {
     if (!recorded) return y;
     return record(std::move(y),
-                  std::make_shared<IntegerProductFunction>(product_, codes, weight, scale.bias,
+                  std::make_shared<IntegerProductFunction>(product_, codes, weight,
                                                            scale.op.activation, std::move(mask)),
                   {x, weight_input, bias});
   };
@@ -193,11 +166,11 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
         apply_activation(finish(Variable(dequantize(scale, acc)), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(activated, context) : activated;
   }
-  if (output->observes(context)) observe_accumulators(*output, scale, acc);
-  output->require_observed();
-  output->begin_learning(context);
+  const StepParameters observed =
+      output->observes(context) ? observe_accumulators(*output, scale, acc) : StepParameters();
   QuantizedValue y =
-      output->value_of(Tensor::empty(acc.shape(), output->config().scheme.code_dtype(), device));
+      output->value_of(Tensor::empty(acc.shape(), output->config().scheme.code_dtype(), device),
+                       output->parameters(observed, context));
   const Tensor mask = recorded ? empty_mask(acc.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
@@ -218,15 +191,16 @@ Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands&
   Variable weight = operands.weight;
   FakeQuantize* weight_quant = weight_quantizer();
   if (weight_quant != nullptr) {
-    if (weight_quant->observes(context)) weight_quant->observe(weight.value());
     if (weight_quant->quantizing()) {
-      weight_quant->begin_learning(context);
-      const bool recorded = should_record({weight});
-      WeightCodes codes = quantize_weight(*weight_quant, weight.value(), recorded);
-      const Tensor mask = std::exchange(codes.mask, Tensor());
       const Tensor raw = weight.value();
+      WeightCodes codes =
+          weight_quant->quantize_weights(raw, nullptr, should_record({weight}), context);
+      const Tensor mask = std::exchange(codes.mask, Tensor());
+      const StepParameters step = weight_quant->parameters(codes);
       weight = weight_quant->learn(
-          make_weight(std::move(codes)), weight, mask, [raw] { return raw; }, context);
+          make_weight(std::move(codes)), weight, mask, [raw] { return raw; }, step, context);
+    } else if (weight_quant->observes(context)) {
+      weight_quant->observe(weight.value());
     }
   }
   const Variable y =

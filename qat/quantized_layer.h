@@ -50,7 +50,6 @@ class QuantizedLayer : public Module {
   static FakeQuantize* quantizer(const Slot* slot);
   Variable multiply(const Variable& x, const ProductOperands& operands, const Epilogue& epilogue,
                     ForwardContext& context);
-  void update_weight_scale(const ProductOperands& operands, const Tensor& input_scale);
   Variable integer_forward(const Variable& x, const QuantizedValue& codes,
                            const ProductOperands& operands, const Epilogue& epilogue,
                            ForwardContext& context);

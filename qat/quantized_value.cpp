@@ -23,6 +23,19 @@ Tensor dequantized(const QuantizedValue& value) {
   return x;
 }
 
+Tensor dequantized(const WeightCodes& weight) {
+  Tensor values = Tensor::empty(weight.codes.shape(), DType::kF32, weight.codes.device());
+  if (values.size() == 0) return values;
+  const kernels::ChannelLayout layout{1, weight.scales.size(),
+                                      values.size() / weight.scales.size()};
+  on_device(values.device(), [&](auto&... queue) {
+    kernels::dequantize(queue..., layout, weight.codes.data<std::int8_t>(),
+                        weight.scales.data<float>(), static_cast<const std::int32_t*>(nullptr),
+                        values.data<float>());
+  });
+  return values;
+}
+
 Variable make_variable(QuantizedValue value) {
   auto companion = std::make_shared<const QuantizedCompanion>(std::move(value));
   const Shape shape = companion->value.codes.shape();

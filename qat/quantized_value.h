@@ -18,6 +18,17 @@ struct QuantizedValue {
   std::int32_t host_zero_point() const { return static_cast<std::int32_t>(zero_point.item()); }
 };
 
+// Codes of weights with what straight-through backward and the product's scale need.
+struct WeightCodes {
+  Tensor codes;   // i8, the shape of the weight
+  Tensor mask;    // packed, undefined where not recorded or applied elsewhere
+  Tensor scales;  // f32: one, or one per output channel or group of its weights; nothing changes it
+  int bits = 8;
+  // Of an integer product with these weights, [outputs] each, else undefined.
+  Tensor product_scale;  // f32: float(s_x * s_w)
+  Tensor bias;           // i32 codes of that scale; undefined without a bias
+};
+
 // How a variable carries its codes.
 struct QuantizedCompanion : Companion {
   explicit QuantizedCompanion(QuantizedValue v) : value(std::move(v)) {}
@@ -29,6 +40,7 @@ std::shared_ptr<const QuantizedValue> quantized(const Variable& x);
 
 // f32 values of the codes.
 Tensor dequantized(const QuantizedValue& value);
+Tensor dequantized(const WeightCodes& weight);
 
 // A variable that carries the codes; its float value is computed only if someone reads it.
 Variable make_variable(QuantizedValue value);

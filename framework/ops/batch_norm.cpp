@@ -63,17 +63,6 @@ class BatchNormFunction : public Function {
 };
 
 template <typename T>
-void update_running(const Tensor& running, double momentum, const Tensor& batch, double factor) {
-  visit_floating(running.dtype(), "batch_norm", [&](auto zero) {
-    using R = decltype(zero);
-    on_device(running.device(), [&](auto&... queue) {
-      kernels::move_running_statistic<T, R>(queue..., running.size(), momentum, factor,
-                                            batch.data<T>(), running.data<R>());
-    });
-  });
-}
-
-template <typename T>
 Tensor inverse_std(const Tensor& variance, double eps) {
   Tensor inv_std = Tensor::empty(variance.shape(), variance.dtype(), variance.device());
   on_device(variance.device(), [&](auto&... queue) {
@@ -125,6 +114,10 @@ void require_arguments(const Variable& x, const Variable& gamma, const Variable&
   ops::require_same_dtype("batch_norm", "beta", x, beta);
   require_running("running_mean", state.running_mean, channels);
   require_running("running_var", state.running_var, channels);
+  if (state.running_var.dtype() != state.running_mean.dtype()) {
+    ops::fail("batch_norm", "running_var of the dtype of running_mean",
+              std::string(dtype_name(state.running_var.dtype())));
+  }
   if (state.batch_statistics && shape_size(x.shape()) / channels < 2) {
     ops::fail("batch_norm", "more than one value per channel for batch statistics",
               shape_string(x.shape()));
@@ -138,8 +131,14 @@ void update_running_statistics(const BatchNormState& state, const Tensor& mean,
   const double n = static_cast<double>(rows);
   visit_floating(mean.dtype(), "batch_norm", [&](auto zero) {
     using T = decltype(zero);
-    update_running<T>(state.running_mean, state.momentum, mean, 1.0);
-    update_running<T>(state.running_var, state.momentum, variance, n / (n - 1.0));
+    visit_floating(state.running_mean.dtype(), "batch_norm", [&](auto running_zero) {
+      using R = decltype(running_zero);
+      on_device(mean.device(), [&](auto&... queue) {
+        kernels::move_running_statistics<T, R>(
+            queue..., mean.size(), state.momentum, n / (n - 1.0), mean.data<T>(),
+            variance.data<T>(), state.running_mean.data<R>(), state.running_var.data<R>());
+      });
+    });
   });
 }
 

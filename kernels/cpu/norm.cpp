@@ -100,10 +100,12 @@ void inverse_std(std::int64_t channels, const T* variance, double eps, T* inv_st
 }
 
 template <typename T, typename R>
-void move_running_statistic(std::int64_t channels, double momentum, double factor, const T* batch,
-                            R* running) {
+void move_running_statistics(std::int64_t channels, double momentum, double factor, const T* mean,
+                             const T* variance, R* running_mean, R* running_variance) {
   for (std::int64_t c = 0; c < channels; ++c) {
-    running[c] = R(moved_statistic(double(running[c]), momentum, double(batch[c]) * factor));
+    running_mean[c] = R(moved_statistic(double(running_mean[c]), momentum, double(mean[c])));
+    running_variance[c] =
+        R(moved_statistic(double(running_variance[c]), momentum, double(variance[c]) * factor));
   }
 }
 
@@ -161,10 +163,14 @@ template void batch_moments(std::int64_t, std::int64_t, const float*, float*, fl
 template void batch_moments(std::int64_t, std::int64_t, const double*, double*, double*);
 template void inverse_std(std::int64_t, const float*, double, float*);
 template void inverse_std(std::int64_t, const double*, double, double*);
-template void move_running_statistic(std::int64_t, double, double, const float*, float*);
-template void move_running_statistic(std::int64_t, double, double, const float*, double*);
-template void move_running_statistic(std::int64_t, double, double, const double*, float*);
-template void move_running_statistic(std::int64_t, double, double, const double*, double*);
+template void move_running_statistics(std::int64_t, double, double, const float*, const float*,
+                                      float*, float*);
+template void move_running_statistics(std::int64_t, double, double, const float*, const float*,
+                                      double*, double*);
+template void move_running_statistics(std::int64_t, double, double, const double*, const double*,
+                                      float*, float*);
+template void move_running_statistics(std::int64_t, double, double, const double*, const double*,
+                                      double*, double*);
 template void batch_norm_forward(std::int64_t, std::int64_t, const float*, const float*,
                                  const float*, const float*, const float*, float*);
 template void batch_norm_forward(std::int64_t, std::int64_t, const double*, const double*,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/quantizer_rules.h"
+#include "kernels/reduce.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -38,6 +39,15 @@ void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, c
   }
 }
 
+void observe_values(const RangeRule& rule, const RangeQuantizer& to, std::int64_t n,
+                    const float* x) {
+  float lo, hi;
+  std::int64_t skipped;
+  min_max(ChannelLayout::per_tensor(n), x, &lo, &hi, &skipped);
+  *to.non_finite += skipped;
+  follow_extremes(rule, to, lo, hi);
+}
+
 void fit_weight_scales(std::int64_t outputs, const float* bias, const float* x_scale,
                        std::int64_t scales, const std::uint8_t* zero_range, float* scale,
                        float* floor) {
@@ -67,15 +77,19 @@ void quantize_biases(std::int64_t outputs, const float* bias, const float* x_sca
 
 void follow_latents(std::int64_t channels, CodeRange range, const float* latent,
                     const float* initial, const float* floor, const float* zero_latent,
-                    float* scale, std::int32_t* zero_point, std::int64_t* non_finite) {
+                    float* scale, std::int32_t* zero_point, std::int64_t* non_finite,
+                    float* step_scale, std::int32_t* step_zero_point) {
   for (std::int64_t c = 0; c < channels; ++c) {
     const bool moves = is_finite(latent[c]);
     count(!moves, non_finite);
     if (moves) scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
-    if (!moves || zero_latent == nullptr) continue;
-    const bool shifts = is_finite(zero_latent[c]);
-    count(!shifts, non_finite);
-    if (shifts) zero_point[c] = zero_point_of_latent(zero_latent[c], range);
+    if (moves && zero_latent != nullptr) {
+      const bool shifts = is_finite(zero_latent[c]);
+      count(!shifts, non_finite);
+      if (shifts) zero_point[c] = zero_point_of_latent(zero_latent[c], range);
+    }
+    if (step_scale != nullptr) step_scale[c] = scale[c];
+    if (step_zero_point != nullptr) step_zero_point[c] = zero_point[c];
   }
 }
 

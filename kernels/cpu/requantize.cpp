@@ -7,6 +7,7 @@
 #include "kernels/cpu/mask.h"
 #include "kernels/cpu/set_runs.h"
 #include "kernels/cpu/vectorize.h"
+#include "kernels/quantizer_rules.h"
 #include "kernels/requantization.h"
 
 namespace steelyard::kernels {
@@ -99,9 +100,9 @@ void dequantize_accumulators(const Requantize& op, const std::int32_t* acc,
   });
 }
 
-void accumulator_min_max(const Requantize& op, const std::int32_t* acc, const std::int32_t* bias,
-                         const float* product_scale, float* lo, float* hi,
-                         std::int64_t* non_finite) {
+void observe_accumulators(const RangeRule& rule, const RangeQuantizer& to, const Requantize& op,
+                          const std::int32_t* acc, const std::int32_t* bias,
+                          const float* product_scale) {
   const TiledChannels tiled(op, bias, product_scale);
   const LinearPart linear = linear_part(op.activation);
   const RunPlan& plan = tiled.plan;
@@ -123,12 +124,9 @@ void accumulator_min_max(const Requantize& op, const std::int32_t* acc, const st
     real.take(linear.clamp(dequantize_sum(total.lo[slot] + tiled.bias[slot], scale)));
     real.take(linear.clamp(dequantize_sum(total.hi[slot] + tiled.bias[slot], scale)));
   }
-  if (!real.finite()) {
-    if (op.rows * op.channels > 0) ++*non_finite;
-    real = RealExtremes();
-  }
-  *lo = real.lo;
-  *hi = real.hi;
+  const RealExtremes learned = real.learned(op.rows * op.channels);
+  *to.non_finite += learned.skipped;
+  follow_extremes(rule, to, learned.lo, learned.hi);
 }
 
 template <typename Code>

@@ -10,6 +10,7 @@
 #include "kernels/cuda/conv_cudnn.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/elementwise.h"
+#include "kernels/fake_quantize.h"
 
 namespace steelyard::kernels {
 namespace cuda {
@@ -80,12 +81,74 @@ __device__ inline void for_each_window(const ConvSizes& c, std::int64_t input, V
   }
 }
 
+// An array's elements as they are.
+template <typename Element>
+struct Values {
+  const Element* values;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(values);
+  }
+  __device__ Element operator()(std::int64_t i) const { return values[i]; }
+};
+
+// What codes with one scale and zero point stand for.
+template <typename Code>
+struct Activations {
+  const Code* codes;
+  const float* scale;
+  const std::int32_t* zero_point;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(codes);
+    f(scale);
+    f(zero_point);
+  }
+  __device__ float operator()(std::int64_t i) const {
+    return dequantize_code(static_cast<float>(codes[i]), static_cast<float>(*zero_point), *scale);
+  }
+};
+
+// Four neighbours of them.
+struct alignas(16) FourFloats {
+  float values[4];
+};
+template <typename Code>
+struct FourActivations {
+  Activations<Code> all;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    all.each_pointer(f);
+  }
+  __device__ FourFloats operator()(std::int64_t i) const {
+    return {{all(4 * i), all(4 * i + 1), all(4 * i + 2), all(4 * i + 3)}};
+  }
+};
+
+// What codes of weights stand for, `sharers` neighbours having a scale.
+struct WeightValues {
+  std::int64_t sharers;
+  const std::int8_t* codes;
+  const float* scales;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(codes);
+    f(scales);
+  }
+  __device__ float operator()(std::int64_t i) const {
+    return dequantize_code(static_cast<float>(codes[i]), 0.0F, scales[divide(i, sharers)]);
+  }
+};
+
 // Patches of the output pixels from `first` on. Element is what is copied at once, a value or
 // several of neighbouring channels; the sizes count channels in elements.
-template <typename Element>
+template <typename Element, typename Input>
 __global__ void __launch_bounds__(kThreads)
-    patches_kernel(std::int64_t n, ConvSizes c, std::int64_t first, const Element* x,
-                   Element* patches) {
+    patches_kernel(std::int64_t n, ConvSizes c, std::int64_t first, Input x, Element* patches) {
   const std::int64_t i = element_index();
   if (i >= n) return;
   const std::int64_t pixel = divide(i, c.columns);
@@ -93,7 +156,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t channel = i - pixel * c.columns - place * c.channels;
   const std::int64_t group = divide(place, c.taps);
   const std::int64_t input = input_pixel(c, first + pixel, place - group * c.taps);
-  patches[i] = input < 0 ? Element{} : x[input * c.s.in_channels + group * c.channels + channel];
+  patches[i] = input < 0 ? Element{} : x(input * c.s.in_channels + group * c.channels + channel);
 }
 
 // The output pixels [begin, end).
@@ -156,64 +219,133 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // A tap's gradient: the batches are the taps, the rows the output pixels.
+template <typename Input>
 struct DepthwiseTerm {
   ConvSizes c;
+  Input x;
 
+  template <typename F>
+  void each_pointer(const F& f) const {
+    x.each_pointer(f);
+  }
   template <typename T>
   __device__ void operator()(std::int64_t tap, std::int64_t output, std::int64_t channel,
-                             const T* x, const T* grad_y, const T*, const T*,
+                             const T* grad_y, const T*, const T*, const T*,
                              double (&sums)[1]) const {
     const std::int64_t input = input_pixel(c, output, tap);
     if (input < 0) return;
-    sums[0] += static_cast<double>(x[input * c.s.in_channels + channel] *
+    sums[0] += static_cast<double>(x(input * c.s.in_channels + channel) *
                                    grad_y[output * c.s.in_channels + channel]);
   }
 };
 
-// Weights [O, C/groups, KH, KW] in the order of the patches' columns, [O, KH, KW, C/groups], or of
-// depthwise kernels, [KH, KW, O]. Where both orders are one, the weights themselves.
+// Weights [O, C/groups, KH, KW] are packed in the order of the patches' columns, [O, KH, KW,
+// C/groups], or of depthwise kernels, [KH, KW, O]: both swap the last two of [matrices, channels,
+// taps].
+struct WeightOrder {
+  explicit WeightOrder(const ConvSizes& c)
+      : channels(c.s.is_depthwise() ? c.s.out_channels : c.channels), taps(c.taps) {}
+
+  bool is_same() const { return taps == 1 || channels == 1; }
+  // The place of packed weight i before, and the other way round.
+  __device__ std::int64_t plain(std::int64_t i) const { return swapped(i, taps, channels); }
+  __device__ std::int64_t packed(std::int64_t i) const { return swapped(i, channels, taps); }
+
+  std::int64_t channels, taps;
+
+ private:
+  // From [.., rows, columns] to [.., columns, rows].
+  __device__ static std::int64_t swapped(std::int64_t i, std::int64_t rows, std::int64_t columns) {
+    const std::int64_t line = divide(i, columns);
+    const std::int64_t matrix = divide(line, rows);
+    return (matrix * columns + (i - line * columns)) * rows + (line - matrix * rows);
+  }
+};
+
+template <typename T, typename Weights>
+__global__ void pack_kernel(std::int64_t n, WeightOrder order, Weights w, T* packed) {
+  const std::int64_t i = element_index();
+  if (i < n) packed[i] = w(order.plain(i));
+}
+
+// 0 where the packed mask, which may be null, has no one.
+template <typename T>
+__global__ void unpack_kernel(std::int64_t n, WeightOrder order, const T* packed,
+                              const std::uint8_t* mask, T* w) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const bool passes = mask == nullptr || (mask[i / 8] >> (i % 8) & 1) != 0;
+  w[i] = pass_inside(passes, packed[order.packed(i)]);
+}
+
+// Packed weights in memory of their own, unless they are those of the caller.
 template <typename T>
 class PackedWeights {
  public:
-  PackedWeights(const CudaQueue& queue, const ConvSizes& c)
+  PackedWeights(const CudaQueue& queue, const ConvSizes& c, bool needs_memory = false)
       : queue_(queue),
-        matrices_(c.s.is_depthwise() ? 1 : c.s.out_channels),
-        channels_(c.s.is_depthwise() ? c.s.out_channels : c.channels),
-        taps_(c.taps),
-        packed_(queue, is_same() ? 0 : c.s.weight_size()) {}
+        order_(c),
+        size_(c.s.weight_size()),
+        has_memory_(needs_memory || !order_.is_same()),
+        memory_(queue, has_memory_ ? size_ : 0) {}
 
-  const T* pack(const T* w) const {
-    if (is_same()) return w;
-    nchw_to_nhwc(queue_, matrices_, taps_, channels_, w, packed_.data());
-    return packed_.data();
+  template <typename Weights>
+  const T* pack(const Weights& w) const {
+    launch_elements(queue_, pack_kernel<T, Weights>, size_, order_, w, memory_.data());
+    return memory_.data();
   }
-  // Where a gradient is packed for unpack_to(grad_w).
-  T* target(T* grad_w) const { return is_same() ? grad_w : packed_.data(); }
-  void unpack_to(T* grad_w) const {
-    if (!is_same()) nhwc_to_nchw(queue_, matrices_, taps_, channels_, packed_.data(), grad_w);
+  const T* pack(const T* w) const { return has_memory_ ? pack(Values<T>{w}) : w; }
+  // Where a gradient is packed for unpack().
+  T* target(T* grad_w) const { return has_memory_ ? memory_.data() : grad_w; }
+  void unpack(const std::uint8_t* mask, T* grad_w) const {
+    if (!has_memory_ && mask == nullptr) return;
+    launch_elements(queue_, unpack_kernel<T>, size_, order_, static_cast<const T*>(target(grad_w)),
+                    mask, grad_w);
   }
 
  private:
-  bool is_same() const { return taps_ == 1 || channels_ == 1; }
-
   const CudaQueue& queue_;
-  std::int64_t matrices_, channels_, taps_;
-  Scratch<T> packed_;
+  WeightOrder order_;
+  std::int64_t size_;
+  bool has_memory_;
+  Scratch<T> memory_;
 };
 
-// Fills patches of a range, 16 bytes at a time where x and the channels of a group allow it.
-template <typename T>
-void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range, const T* x,
-                  T* patches) {
-  constexpr std::int64_t kValues = sizeof(uint4) / sizeof(T);
-  const std::int64_t n = (range.end - range.begin) * c.columns;
-  if (c.channels % kValues != 0 || !is_aligned(x, sizeof(uint4))) {
-    return launch_elements(queue, patches_kernel<T>, n, c, range.begin, x, patches);
-  }
+template <typename T, typename Input>
+void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                  const Input& x, T* patches) {
+  launch_elements(queue, patches_kernel<T, Input>, (range.end - range.begin) * c.columns, c,
+                  range.begin, x, patches);
+}
+
+// A convolution with `values` channels as one.
+inline ConvSizes with_wide_channels(const ConvSizes& c, std::int64_t values) {
   Conv2dShape wide = c.s;
-  wide.in_channels /= kValues;
-  launch_elements(queue, patches_kernel<uint4>, n / kValues, ConvSizes(wide), range.begin,
-                  reinterpret_cast<const uint4*>(x), reinterpret_cast<uint4*>(patches));
+  wide.in_channels /= values;
+  return ConvSizes(wide);
+}
+
+// The same 16 bytes at a time where x and the channels of a group allow it.
+template <typename T>
+void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                  const Values<T>& x, T* patches) {
+  constexpr std::int64_t kValues = sizeof(uint4) / sizeof(T);
+  if (c.channels % kValues != 0 || !is_aligned(x.values, sizeof(uint4))) {
+    return fill_patches<T, Values<T>>(queue, c, range, x, patches);
+  }
+  fill_patches<uint4, Values<uint4>>(queue, with_wide_channels(c, kValues), range,
+                                     {reinterpret_cast<const uint4*>(x.values)},
+                                     reinterpret_cast<uint4*>(patches));
+}
+
+template <typename Code>
+void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                  const Activations<Code>& x, float* patches) {
+  if (c.channels % 4 != 0) {
+    return fill_patches<float, Activations<Code>>(queue, c, range, x, patches);
+  }
+  fill_patches<FourFloats, FourActivations<Code>>(queue, with_wide_channels(c, 4), range, {x},
+                                                  reinterpret_cast<FourFloats*>(patches));
 }
 
 // Output pixels whose patches are in memory together: whole images where one fits.
@@ -233,15 +365,19 @@ void for_each_range(const ConvSizes& c, std::int64_t size, Body&& body) {
 }
 
 // Calls body(range, patches) until all output pixels had their turn.
-template <typename T, typename Body>
-void for_each_patches(const CudaQueue& queue, const ConvSizes& c, const T* x, Body&& body) {
-  if (is_pointwise(c.s)) return body(PixelRange{0, c.pixels()}, x);
+template <typename T, typename Input, typename Body>
+void for_each_patches(const CudaQueue& queue, const ConvSizes& c, const Input& x, Body&& body) {
   const std::int64_t size = pixels_at_once<T>(queue, c);
   const Scratch<T> patches(queue, size * c.columns);
   for_each_range(c, size, [&](const PixelRange& range) {
     fill_patches(queue, c, range, x, patches.data());
     body(range, static_cast<const T*>(patches.data()));
   });
+}
+template <typename T, typename Body>
+void for_each_patches(const CudaQueue& queue, const ConvSizes& c, const T* x, Body&& body) {
+  if (is_pointwise(c.s)) return body(PixelRange{0, c.pixels()}, x);
+  for_each_patches<T>(queue, c, Values<T>{x}, body);
 }
 
 // y = patches * w^T, a batch for every group.
@@ -322,12 +458,32 @@ void dense_backward_input(const CudaQueue& queue, const ConvSizes& c, const T* g
   });
 }
 
-template <typename T>
-void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const T* x,
+template <typename T, typename Input>
+void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
                                const T* grad_y, T* packed) {
-  const PartialSums<1> sums(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels));
-  sums.add_up<T>(DepthwiseTerm{c}, x, grad_y, nullptr, nullptr);
-  sums.launch_totals(column_totals_kernel<T>, packed);
+  sum_columns<1, T>(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels),
+                    DepthwiseTerm<Input>{c, x}, StoreSum<T>{packed}, grad_y, nullptr, nullptr,
+                    nullptr);
+}
+
+// x is what for_each_patches() takes.
+template <typename T, typename Input>
+void dense_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
+                           const T* grad_y, T* packed) {
+  for_each_patches<T>(queue, c, x, [&](const PixelRange& range, const T* patches) {
+    backward_weight_product(queue, c, range, grad_y, patches, packed);
+  });
+}
+
+template <typename T>
+void backward_input(const CudaQueue& queue, const ConvSizes& c, const T* grad_y, const T* packed,
+                    T* grad_x) {
+  if (c.s.is_depthwise()) {
+    return launch_elements(queue, depthwise_backward_input_kernel<T>, c.s.input_size(), c, grad_y,
+                           packed, grad_x);
+  }
+  if (cudnn_backward_input(queue, c.s, grad_y, packed, grad_x)) return;
+  dense_backward_input(queue, c, grad_y, packed, grad_x);
 }
 
 }  // namespace
@@ -358,13 +514,17 @@ void conv2d_backward_input(const CudaQueue& queue, const Conv2dShape& shape, con
   if (shape.input_size() == 0) return;
   const cuda::ConvSizes c(shape);
   const cuda::PackedWeights<T> weights(queue, c);
-  const T* packed = weights.pack(w);
-  if (shape.is_depthwise()) {
-    return cuda::launch_elements(queue, cuda::depthwise_backward_input_kernel<T>,
-                                 shape.input_size(), c, grad_y, packed, grad_x);
-  }
-  if (cuda::cudnn_backward_input(queue, shape, grad_y, packed, grad_x)) return;
-  cuda::dense_backward_input(queue, c, grad_y, packed, grad_x);
+  cuda::backward_input(queue, c, grad_y, weights.pack(w), grad_x);
+}
+
+void conv2d_backward_input(const CudaQueue& queue, const Conv2dShape& shape, const float* grad_y,
+                           const std::int8_t* w, std::int64_t scales, const float* scale,
+                           float* grad_x) {
+  if (shape.input_size() == 0) return;
+  const cuda::ConvSizes c(shape);
+  const cuda::PackedWeights<float> weights(queue, c, /*needs_memory=*/true);
+  const cuda::WeightValues values{shape.weight_size() / scales, w, scale};
+  cuda::backward_input(queue, c, grad_y, weights.pack(values), grad_x);
 }
 
 template <typename T>
@@ -376,13 +536,37 @@ void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, co
   const cuda::PackedWeights<T> weights(queue, c);
   T* packed = weights.target(grad_w);
   if (shape.is_depthwise()) {
-    cuda::depthwise_backward_weight(queue, c, x, grad_y, packed);
+    cuda::depthwise_backward_weight<T>(queue, c, cuda::Values<T>{x}, grad_y, packed);
   } else if (!cuda::cudnn_backward_weight(queue, shape, x, grad_y, packed)) {
-    cuda::for_each_patches(queue, c, x, [&](const cuda::PixelRange& range, const T* patches) {
-      cuda::backward_weight_product(queue, c, range, grad_y, patches, packed);
-    });
+    cuda::dense_backward_weight<T>(queue, c, x, grad_y, packed);
   }
-  weights.unpack_to(grad_w);
+  weights.unpack(nullptr, grad_w);
+}
+
+template <typename Code>
+void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, const Code* x,
+                            const float* x_scale, const std::int32_t* x_zero_point,
+                            const float* grad_y, const std::uint8_t* mask, float* grad_w) {
+  if (shape.output_size() == 0) return fill(queue, shape.weight_size(), 0.0F, grad_w);
+  const cuda::ConvSizes c(shape);
+  const cuda::PackedWeights<float> weights(queue, c);
+  float* packed = weights.target(grad_w);
+  const cuda::Activations<Code> values{x, x_scale, x_zero_point};
+  const auto by_cudnn = [&] {
+    const cuda::Scratch<float> floats(queue, cuda::kHasCudnn ? shape.input_size() : 0);
+    if constexpr (cuda::kHasCudnn) {
+      dequantize(queue, ChannelLayout::per_tensor(shape.input_size()), x, x_scale, x_zero_point,
+                 floats.data());
+    }
+    return cuda::cudnn_backward_weight(queue, shape, static_cast<const float*>(floats.data()),
+                                       grad_y, packed);
+  };
+  if (shape.is_depthwise()) {
+    cuda::depthwise_backward_weight<float>(queue, c, values, grad_y, packed);
+  } else if (!by_cudnn()) {
+    cuda::dense_backward_weight<float>(queue, c, values, grad_y, packed);
+  }
+  weights.unpack(mask, grad_w);
 }
 
 #define STEELYARD_INSTANTIATE(T)                                                                   \
@@ -395,5 +579,11 @@ void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, co
 STEELYARD_INSTANTIATE(float)
 STEELYARD_INSTANTIATE(double)
 #undef STEELYARD_INSTANTIATE
+template void conv2d_backward_weight(const CudaQueue&, const Conv2dShape&, const std::int8_t*,
+                                     const float*, const std::int32_t*, const float*,
+                                     const std::uint8_t*, float*);
+template void conv2d_backward_weight(const CudaQueue&, const Conv2dShape&, const std::uint8_t*,
+                                     const float*, const std::int32_t*, const float*,
+                                     const std::uint8_t*, float*);
 
 }  // namespace steelyard::kernels

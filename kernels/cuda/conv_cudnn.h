@@ -5,6 +5,12 @@
 
 namespace steelyard::kernels::cuda {
 
+#ifdef STEELYARD_CUDNN
+inline constexpr bool kHasCudnn = true;
+#else
+inline constexpr bool kHasCudnn = false;
+#endif
+
 // As the functions of kernels/conv.h, but with weights packed [O, KH, KW, C / groups] and without
 // biases. False when nothing was done: the build has no cuDNN, T is not float, or cuDNN has no
 // deterministic algorithm for the shape and queue.precision (not for bf16) within queue.part_bytes

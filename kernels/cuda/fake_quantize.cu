@@ -1,6 +1,7 @@
 // The typed functions run the kernels of QuantPlan.
 #include "kernels/fake_quantize.h"
 
+#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/eight.h"
 #include "kernels/cuda/quant_cuda.h"
 #include "kernels/typed_quant.h"
@@ -19,6 +20,27 @@ __global__ void clipped_gradient_kernel(std::int64_t n, std::int64_t channels, s
   const std::int32_t zero = zero_point == nullptr ? 0 : zero_point[c];
   grad_x[i] = pass_inside(!is_inside(x[i], make_affine(range, scale[c], zero)), grad_y[i]);
 }
+
+// Writes what passes and adds it up.
+template <typename T>
+struct MaskedTerm {
+  std::int64_t channels;
+  const std::uint8_t* mask;
+  T* grad_x;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(mask);
+    f(grad_x);
+  }
+  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t channel, const T* grad_y,
+                             const T*, const T*, const T*, double (&sums)[1]) const {
+    const std::int64_t i = row * channels + channel;
+    const T passed = pass_inside((mask[i / 8] >> (i % 8) & 1) != 0, grad_y[i]);
+    grad_x[i] = passed;
+    sums[0] += static_cast<double>(passed);
+  }
+};
 
 }  // namespace
 
@@ -82,6 +104,14 @@ void apply_mask(const CudaQueue& queue, std::int64_t n, const std::uint8_t* mask
 }
 
 template <typename T>
+void apply_mask_and_sum(const CudaQueue& queue, std::int64_t rows, std::int64_t channels,
+                        const std::uint8_t* mask, const T* grad_y, T* grad_x, T* sums) {
+  cuda::sum_columns<1, T>(queue, cuda::make_row_chunks(1, rows, channels),
+                          MaskedTerm<T>{channels, mask, grad_x}, cuda::StoreSum<T>{sums}, grad_y,
+                          nullptr, nullptr, nullptr);
+}
+
+template <typename T>
 void clipped_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
                       const T* x, const T* scale, const std::int32_t* zero_point, const T* grad_y,
                       T* grad_x) {
@@ -97,6 +127,8 @@ void clipped_gradient(const CudaQueue& queue, const ChannelLayout& layout, CodeR
   template void clipped_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const T*,      \
                                  const T*, const std::int32_t*, const T*, T*);                     \
   template void apply_mask(const CudaQueue&, std::int64_t, const std::uint8_t*, const T*, T*);     \
+  template void apply_mask_and_sum(const CudaQueue&, std::int64_t, std::int64_t,                   \
+                                   const std::uint8_t*, const T*, T*, T*);                         \
   template void quantize(const CudaQueue&, const ChannelLayout&, CodeRange, const T*, const T*,    \
                          const std::int32_t*, std::int8_t*, std::uint8_t*, std::int64_t*);         \
   template void quantize(const CudaQueue&, const ChannelLayout&, CodeRange, const T*, const T*,    \

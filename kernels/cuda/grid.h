@@ -21,6 +21,11 @@ __device__ inline std::int64_t element_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
+// Blocks that have a thread for each of n elements.
+STEELYARD_HOST_DEVICE inline std::int64_t blocks_for(std::int64_t n) {
+  return (n + kThreads - 1) / kThreads;
+}
+
 // Division of sizes: 32 bits where they do, which costs a quarter.
 __device__ inline std::int64_t divide(std::int64_t value, std::int64_t by) {
   if (((value | by) >> 32) == 0) {
@@ -42,8 +47,8 @@ STEELYARD_HOST_DEVICE inline bool is_aligned(const void* p, std::size_t bytes) {
 template <typename... Parameters, typename... Arguments>
 void launch_elements(const CudaQueue& queue, void (*kernel)(std::int64_t, Parameters...),
                      std::int64_t n, Arguments&&... arguments) {
-  launch(kernel, {.blocks = (n + kThreads - 1) / kThreads, .threads = kThreads}, stream_of(queue),
-         n, std::forward<Arguments>(arguments)...);
+  launch(kernel, {.blocks = blocks_for(n), .threads = kThreads}, stream_of(queue), n,
+         std::forward<Arguments>(arguments)...);
 }
 
 // `count` uninitialised T of device memory until the end of the scope.

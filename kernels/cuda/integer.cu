@@ -59,11 +59,9 @@ __device__ std::uint16_t integer_bits(std::int32_t value) {
   return narrow<BFloat16>(static_cast<float>(value)).bits;
 }
 
-// Weights [O, C / groups, taps] as [groups, parts, outputs, part_terms].
-__global__ void weight_operand_kernel(std::int64_t n, Terms t, std::int64_t taps,
-                                      const std::int8_t* w, std::uint16_t* operand) {
-  const std::int64_t i = cuda::element_index();
-  if (i >= n) return;
+// Element i of weights [O, C / groups, taps] as [groups, parts, outputs, part_terms].
+__device__ void write_weight(std::int64_t i, const Terms& t, std::int64_t taps,
+                             const std::int8_t* w, std::uint16_t* operand) {
   const std::int64_t line = divide(i, t.part_terms);
   const std::int64_t batch = divide(line, t.outputs);
   const std::int64_t group = divide(batch, t.parts);
@@ -74,15 +72,12 @@ __global__ void weight_operand_kernel(std::int64_t n, Terms t, std::int64_t taps
   operand[i] = k < t.terms ? integer_bits(w[(output * t.channels + channel) * taps + tap]) : 0;
 }
 
-// The taps of output pixels, eight terms to a thread: operand [pixels, groups, parts * part_terms]
-// from pixel `first` on; zero where a tap lies in the padding.
+// Eight terms of the taps of output pixels, [pixels, groups, parts * part_terms] from pixel `first`
+// on; zero where a tap lies in the padding.
 template <typename Code>
-__global__ void __launch_bounds__(cuda::kThreads)
-    input_operand_kernel(std::int64_t n, Terms t, Conv2dShape s, std::int64_t out_h,
-                         std::int64_t out_w, std::int64_t first, const Code* x,
-                         const std::int32_t* zero_point, std::uint16_t* operand) {
-  const std::int64_t thread = cuda::element_index();
-  if (thread >= n) return;
+__device__ void write_taps(std::int64_t thread, const Terms& t, const Conv2dShape& s,
+                           std::int64_t out_h, std::int64_t out_w, std::int64_t first,
+                           const Code* x, std::int32_t zero, std::uint16_t* operand) {
   const std::int64_t eights = t.group_terms() / kEight;
   const std::int64_t line = divide(thread, eights);
   const std::int64_t row = divide(line, t.groups);
@@ -93,7 +88,6 @@ __global__ void __launch_bounds__(cuda::kThreads)
   const std::int64_t top = (oh_row - image * out_h) * s.stride_h - s.pad_h;
   const std::int64_t left = (pixel - oh_row * out_w) * s.stride_w - s.pad_w;
   const Code* from = x + image * s.in_h * s.in_w * s.in_channels + group * t.channels;
-  const std::int32_t zero = *zero_point;
   std::int64_t k = (thread - line * eights) * kEight;
   std::int64_t tap = divide(k, t.channels);
   std::int64_t channel = k - tap * t.channels;
@@ -115,6 +109,21 @@ __global__ void __launch_bounds__(cuda::kThreads)
     tap += moved ? 1 : 0;
   }
   cuda::store_span(bits, kEight, operand + thread * kEight);
+}
+
+// Both operands of a product: the first blocks have the n_weights weights, the others n_taps eights
+// of taps.
+template <typename Code>
+__global__ void __launch_bounds__(cuda::kThreads)
+    operands_kernel(std::int64_t n_weights, std::int64_t n_taps, Terms t, Conv2dShape s,
+                    std::int64_t out_h, std::int64_t out_w, std::int64_t first,
+                    const std::int8_t* w, const Code* x, const std::int32_t* zero_point,
+                    std::uint16_t* weight_operand, std::uint16_t* tap_operand) {
+  const std::int64_t i = cuda::element_index();
+  const std::int64_t others = cuda::blocks_for(n_weights) * cuda::kThreads;
+  if (i < n_weights) write_weight(i, t, s.kernel_h * s.kernel_w, w, weight_operand);
+  if (i < others || i - others >= n_taps) return;
+  write_taps(i - others, t, s, out_h, out_w, first, x, *zero_point, tap_operand);
 }
 
 // acc[rows, groups, outputs] = the sum of float sums [groups, parts, rows, outputs].
@@ -175,12 +184,14 @@ void convolve(const CudaQueue& queue, const Conv2dShape& s, const Code* x,
   const Scratch<std::uint16_t> weight_operand(queue, weights);
   const Scratch<std::uint16_t> operand(queue, most * t.row());
   const Scratch<float> sums(queue, most * t.sums());
-  launch_elements(queue, weight_operand_kernel, weights, t, s.kernel_h * s.kernel_w, w,
-                  weight_operand.data());
   for (std::int64_t first = 0; first < pixels; first += most) {
     const std::int64_t rows = std::min(most, pixels - first);
-    launch_elements(queue, input_operand_kernel<Code>, rows * t.row() / kEight, t, s, s.out_h(),
-                    s.out_w(), first, x, zero_point, operand.data());
+    const std::int64_t new_weights = first == 0 ? weights : 0;  // the same for all parts
+    const std::int64_t taps = rows * t.row() / kEight;
+    cuda::launch(operands_kernel<Code>,
+                 {cuda::blocks_for(new_weights) + cuda::blocks_for(taps), cuda::kThreads},
+                 cuda::stream_of(queue), new_weights, taps, t, s, s.out_h(), s.out_w(), first, w, x,
+                 zero_point, weight_operand.data(), operand.data());
     cuda::gemm_bf16(queue,
                     {.m = rows,
                      .n = t.outputs,

@@ -118,15 +118,22 @@ struct ParameterTerm {
   }
 };
 
+// Either may be null.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    parameter_gradients_kernel(RowChunks r, const double* partials, T* grad_gamma, T* grad_beta) {
-  double sums[2];
-  const std::int64_t c = total_of_column(r, partials, sums);
-  if (c < 0) return;
-  if (grad_gamma != nullptr) grad_gamma[c] = static_cast<T>(sums[0]);
-  if (grad_beta != nullptr) grad_beta[c] = static_cast<T>(sums[1]);
-}
+struct StoreParameterGradients {
+  T* grad_gamma;
+  T* grad_beta;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(grad_gamma);
+    f(grad_beta);
+  }
+  __device__ void operator()(const RowChunks&, std::int64_t c, const double (&sums)[2]) const {
+    if (grad_gamma != nullptr) grad_gamma[c] = static_cast<T>(sums[0]);
+    if (grad_beta != nullptr) grad_beta[c] = static_cast<T>(sums[1]);
+  }
+};
 
 constexpr std::size_t kSharedBytes = kThreads * sizeof(double);
 
@@ -146,9 +153,9 @@ void layer_norm_backward(const CudaQueue& queue, std::int64_t rows, std::int64_t
                          const T* x, const T* grad_y, const T* mean, const T* inv_std,
                          const T* gamma, T* grad_x, T* grad_gamma, T* grad_beta) {
   if (grad_gamma != nullptr || grad_beta != nullptr) {
-    const cuda::PartialSums<2> sums(queue, cuda::make_row_chunks(1, rows, columns));
-    sums.add_up<T>(cuda::ParameterTerm{columns}, x, grad_y, mean, inv_std);
-    sums.launch_totals(cuda::parameter_gradients_kernel<T>, grad_gamma, grad_beta);
+    cuda::sum_columns<2, T>(
+        queue, cuda::make_row_chunks(1, rows, columns), cuda::ParameterTerm{columns},
+        cuda::StoreParameterGradients<T>{grad_gamma, grad_beta}, x, grad_y, mean, inv_std);
   }
   if (grad_x == nullptr) return;
   const cuda::RowLanes r = cuda::make_row_lanes(rows, columns);

@@ -21,35 +21,37 @@ __device__ inline Moments merge_lanes(int width, Moments moments) {
 }
 
 // Moments of every chunk, about its first row: deviations from a value of the same column do not
-// cancel. Means lie at [chunk, column], then sums of squared deviations.
+// cancel. Means lie at [chunk, column], then sums of squared deviations; the last block of a column
+// merges them.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    partial_moments_kernel(RowChunks r, const T* x, double* partials) {
+    moments_kernel(RowChunks r, const T* x, double* partials, std::uint32_t* arrivals, T* mean,
+                   T* variance) {
   const RowsOfThread mine = rows_of_thread(r);
-  double count = 0, sum = 0, sum_of_squares = 0;
+  double sums[3] = {};  // count, deviations, their squares
   double near = 0;
-  if (mine.has_column) {
+  if (mine.has_column && mine.first < mine.last) {
     near = static_cast<double>(x[mine.chunk * r.chunk_rows * r.columns + mine.column]);
     for (std::int64_t row = mine.first; row < mine.last; row += r.lanes()) {
       const double deviation = static_cast<double>(x[row * r.columns + mine.column]) - near;
-      count += 1;
-      sum += deviation;
-      sum_of_squares += deviation * deviation;
+      sums[0] += 1;
+      sums[1] += deviation;
+      sums[2] += deviation * deviation;
     }
   }
-  double sums[3] = {count, sum, sum_of_squares};
   add_lanes(r, sums);
-  if (mine.lane != 0 || !mine.has_column) return;
-  const Moments moments = moments_about(sums[0], near, sums[1], sums[2]);
-  const std::int64_t at = mine.chunk * r.columns + mine.column;
-  partials[at] = moments.mean;
-  partials[r.chunks * r.columns + at] = moments.squares;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    total_moments_kernel(RowChunks r, const double* partials, T* mean, T* variance) {
-  const ColumnOfThread mine = column_of_thread(r);
+  const bool has_sums = mine.lane == 0 && mine.has_column;
+  const Moments of_chunk = moments_about(sums[0], near, sums[1], sums[2]);
+  if (has_sums) {
+    const std::int64_t at = mine.chunk * r.columns + mine.column;
+    partials[at] = of_chunk.mean;
+    partials[r.chunks * r.columns + at] = of_chunk.squares;
+  }
+  if (r.chunks == 1) {
+    __syncthreads();  // until sums have been read
+  } else if (!is_last_chunk(r, mine, arrivals)) {
+    return;
+  }
   Moments moments;
   if (mine.has_column) {
     for (std::int64_t chunk = mine.lane; chunk < r.chunks; chunk += r.lanes()) {
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   moments = merge_lanes(r.width, moments);
-  if (mine.lane != 0 || !mine.has_column) return;
+  if (!has_sums) return;
   mean[mine.column] = static_cast<T>(moments.mean);
   variance[mine.column] = static_cast<T>(moments.squares / static_cast<double>(r.rows));
 }
@@ -73,12 +75,15 @@ __global__ void inverse_std_kernel(std::int64_t n, const T* variance, double eps
 }
 
 template <typename T, typename R>
-__global__ void move_running_kernel(std::int64_t n, double momentum, double factor, const T* batch,
-                                    R* running) {
+__global__ void move_running_kernel(std::int64_t n, double momentum, double factor, const T* mean,
+                                    const T* variance, R* running_mean, R* running_variance) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  running[i] = static_cast<R>(moved_statistic(static_cast<double>(running[i]), momentum,
-                                              static_cast<double>(batch[i]) * factor));
+  running_mean[i] = static_cast<R>(moved_statistic(static_cast<double>(running_mean[i]), momentum,
+                                                   static_cast<double>(mean[i])));
+  running_variance[i] =
+      static_cast<R>(moved_statistic(static_cast<double>(running_variance[i]), momentum,
+                                     static_cast<double>(variance[i]) * factor));
 }
 
 template <typename T>
@@ -111,20 +116,31 @@ struct GradientTerm {
 
 // shifts and factors, what backward_training_kernel takes off, may be null.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    parameter_gradients_kernel(RowChunks r, const double* partials, const T* inv_std, T* grad_gamma,
-                               T* grad_beta, T* shifts, T* factors) {
-  double sums[2];
-  const std::int64_t c = total_of_column(r, partials, sums);
-  if (c < 0) return;
-  const auto inverse = static_cast<double>(inv_std[c]);
-  grad_beta[c] = static_cast<T>(sums[0]);
-  grad_gamma[c] = static_cast<T>(sums[1] * inverse);
-  if (shifts == nullptr) return;
-  const auto rows = static_cast<double>(r.rows);
-  shifts[c] = static_cast<T>(sums[0] / rows);
-  factors[c] = static_cast<T>(sums[1] / rows * inverse * inverse);
-}
+struct StoreParameterGradients {
+  const T* inv_std;
+  T* grad_gamma;
+  T* grad_beta;
+  T* shifts;
+  T* factors;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(inv_std);
+    f(grad_gamma);
+    f(grad_beta);
+    f(shifts);
+    f(factors);
+  }
+  __device__ void operator()(const RowChunks& r, std::int64_t c, const double (&sums)[2]) const {
+    const auto inverse = static_cast<double>(inv_std[c]);
+    grad_beta[c] = static_cast<T>(sums[0]);
+    grad_gamma[c] = static_cast<T>(sums[1] * inverse);
+    if (shifts == nullptr) return;
+    const auto rows = static_cast<double>(r.rows);
+    shifts[c] = static_cast<T>(sums[0] / rows);
+    factors[c] = static_cast<T>(sums[1] / rows * inverse * inverse);
+  }
+};
 
 // grad_x = slope * (grad_y - mean(grad_y) - xhat * mean(grad_y * xhat))
 template <typename T>
@@ -159,12 +175,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 void parameter_gradients(const CudaQueue& queue, const RowChunks& r, const T* x, const T* grad_y,
-                         const T* mean, const T* inv_std, T* grad_gamma, T* grad_beta, T* shifts,
-                         T* factors) {
-  const PartialSums<2> sums(queue, r);
-  sums.add_up<T>(GradientTerm{r.columns}, x, grad_y, mean, nullptr);
-  sums.launch_totals(parameter_gradients_kernel<T>, inv_std, grad_gamma, grad_beta, shifts,
-                     factors);
+                         const T* mean, const StoreParameterGradients<T>& to) {
+  sum_columns<2, T>(queue, r, GradientTerm{r.columns}, to, x, grad_y, mean, nullptr);
 }
 
 // A grid whose threads go over their rows.
@@ -178,11 +190,9 @@ void batch_moments(const CudaQueue& queue, std::int64_t rows, std::int64_t chann
                    T* mean, T* variance) {
   const cuda::RowChunks r = cuda::make_row_chunks(1, rows, channels);
   const cuda::Scratch<double> partials(queue, 2 * r.chunks * channels);
-  constexpr std::size_t kSharedBytes = cuda::kThreads * sizeof(Moments);
-  cuda::launch(cuda::partial_moments_kernel<T>, {r.blocks(), cuda::kThreads, kSharedBytes},
-               cuda::stream_of(queue), r, x, partials.data());
-  cuda::launch(cuda::total_moments_kernel<T>, {r.tiles, cuda::kThreads, kSharedBytes},
-               cuda::stream_of(queue), r, partials.data(), mean, variance);
+  cuda::launch(cuda::moments_kernel<T>,
+               {r.blocks(), cuda::kThreads, cuda::kThreads * sizeof(Moments)},
+               cuda::stream_of(queue), r, x, partials.data(), queue.arrivals, mean, variance);
 }
 
 template <typename T>
@@ -192,10 +202,11 @@ void inverse_std(const CudaQueue& queue, std::int64_t channels, const T* varianc
 }
 
 template <typename T, typename R>
-void move_running_statistic(const CudaQueue& queue, std::int64_t channels, double momentum,
-                            double factor, const T* batch, R* running) {
-  cuda::launch_elements(queue, cuda::move_running_kernel<T, R>, channels, momentum, factor, batch,
-                        running);
+void move_running_statistics(const CudaQueue& queue, std::int64_t channels, double momentum,
+                             double factor, const T* mean, const T* variance, R* running_mean,
+                             R* running_variance) {
+  cuda::launch_elements(queue, cuda::move_running_kernel<T, R>, channels, momentum, factor, mean,
+                        variance, running_mean, running_variance);
 }
 
 template <typename T>
@@ -213,8 +224,8 @@ void batch_norm_backward_training(const CudaQueue& queue, std::int64_t rows, std
                                   const T* gamma, T* grad_x, T* grad_gamma, T* grad_beta) {
   const cuda::RowChunks r = cuda::make_row_chunks(1, rows, channels);
   const cuda::Scratch<T> shifts(queue, channels), factors(queue, channels);
-  cuda::parameter_gradients(queue, r, x, grad_y, mean, inv_std, grad_gamma, grad_beta,
-                            shifts.data(), factors.data());
+  cuda::parameter_gradients<T>(queue, r, x, grad_y, mean,
+                               {inv_std, grad_gamma, grad_beta, shifts.data(), factors.data()});
   if (grad_x == nullptr) return;
   cuda::launch(cuda::backward_training_kernel<T>, cuda::over_rows(r), cuda::stream_of(queue), r, x,
                grad_y, mean, inv_std, gamma, shifts.data(), factors.data(), grad_x);
@@ -225,8 +236,8 @@ void batch_norm_backward_frozen(const CudaQueue& queue, std::int64_t rows, std::
                                 const T* x, const T* grad_y, const T* mean, const T* inv_std,
                                 const T* gamma, T* grad_x, T* grad_gamma, T* grad_beta) {
   const cuda::RowChunks r = cuda::make_row_chunks(1, rows, channels);
-  cuda::parameter_gradients<T>(queue, r, x, grad_y, mean, inv_std, grad_gamma, grad_beta, nullptr,
-                               nullptr);
+  cuda::parameter_gradients<T>(queue, r, x, grad_y, mean,
+                               {inv_std, grad_gamma, grad_beta, nullptr, nullptr});
   if (grad_x == nullptr) return;
   cuda::launch(cuda::backward_frozen_kernel<T>, cuda::over_rows(r), cuda::stream_of(queue), r,
                grad_y, inv_std, gamma, grad_x);
@@ -235,10 +246,10 @@ void batch_norm_backward_frozen(const CudaQueue& queue, std::int64_t rows, std::
 #define STEELYARD_INSTANTIATE(T)                                                                   \
   template void batch_moments(const CudaQueue&, std::int64_t, std::int64_t, const T*, T*, T*);     \
   template void inverse_std(const CudaQueue&, std::int64_t, const T*, double, T*);                 \
-  template void move_running_statistic(const CudaQueue&, std::int64_t, double, double, const T*,   \
-                                       float*);                                                    \
-  template void move_running_statistic(const CudaQueue&, std::int64_t, double, double, const T*,   \
-                                       double*);                                                   \
+  template void move_running_statistics(const CudaQueue&, std::int64_t, double, double, const T*,  \
+                                        const T*, float*, float*);                                 \
+  template void move_running_statistics(const CudaQueue&, std::int64_t, double, double, const T*,  \
+                                        const T*, double*, double*);                               \
   template void batch_norm_forward(const CudaQueue&, std::int64_t, std::int64_t, const T*,         \
                                    const T*, const T*, const T*, const T*, T*);                    \
   template void batch_norm_backward_training(const CudaQueue&, std::int64_t, std::int64_t,         \

@@ -140,12 +140,18 @@ struct PixelTerm {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    pixel_means_kernel(RowChunks rows, const double* partials, T* y) {
-  double sums[1];
-  const std::int64_t at = total_of_column(rows, partials, sums);
-  if (at >= 0) y[at] = static_cast<T>(sums[0] / static_cast<double>(rows.rows));
-}
+struct StoreMean {
+  T* y;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(y);
+  }
+  __device__ void operator()(const RowChunks& rows, std::int64_t at,
+                             const double (&sums)[1]) const {
+    y[at] = static_cast<T>(sums[0] / static_cast<double>(rows.rows));
+  }
+};
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -191,9 +197,9 @@ void avg_pool2d_backward(const CudaQueue& queue, const Pool2dShape& shape, bool 
 template <typename T>
 void global_avg_pool_forward(const CudaQueue& queue, std::int64_t batch, std::int64_t pixels,
                              std::int64_t channels, const T* x, T* y) {
-  const cuda::PartialSums<1> sums(queue, cuda::make_row_chunks(batch, pixels, channels));
-  sums.add_up<T>(cuda::PixelTerm{pixels, channels}, x, nullptr, nullptr, nullptr);
-  sums.launch_totals(cuda::pixel_means_kernel<T>, y);
+  cuda::sum_columns<1, T>(queue, cuda::make_row_chunks(batch, pixels, channels),
+                          cuda::PixelTerm{pixels, channels}, cuda::StoreMean<T>{y}, x, nullptr,
+                          nullptr, nullptr);
 }
 
 template <typename T>

@@ -63,10 +63,11 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(GradientCall<V> call) {
   }
 }
 
-// One block, one set: the sums of its chunks.
+// One block, one set: the sums of its chunks. The first `sets` are of scales, more of zero points.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    total_kernel(const double* sums, std::int64_t chunks, double factor, T* totals) {
+    total_kernel(const double* sums, std::int64_t sets, std::int64_t chunks, double factor,
+                 T* grad_scale, T* grad_zero_point) {
   double* lanes = shared_memory<double>();
   const int lane = static_cast<int>(threadIdx.x);
   const double* mine = sums + blockIdx.x * chunks;
@@ -77,7 +78,9 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     if (lane < half) lanes[lane] += lanes[lane + half];
   }
-  if (lane == 0) totals[blockIdx.x] = static_cast<T>(factor * lanes[0]);
+  if (lane != 0) return;
+  const std::int64_t set = blockIdx.x;
+  (set < sets ? grad_scale[set] : grad_zero_point[set - sets]) = static_cast<T>(factor * lanes[0]);
 }
 
 template <typename V>
@@ -99,12 +102,10 @@ void parameter_gradients(const QuantProblem& problem, void* workspace, const Qua
                              args.quantizing};
   constexpr std::int64_t kWarps = kThreads / 32;
   launch(chunk_kernel<V>, {(warps + kWarps - 1) / kWarps, kThreads}, stream, call);
-  const LaunchShape per_set{problem.map.sets, kThreads, kTotalLanes * sizeof(double)};
-  launch(total_kernel<T>, per_set, stream, static_cast<const double*>(sums), chunks,
-         problem.gradient_factor, static_cast<T*>(args.grad_scale));
-  if (args.grad_zero_point == nullptr) return;
-  launch(total_kernel<T>, per_set, stream, static_cast<const double*>(sums + warps), chunks,
-         problem.gradient_factor, static_cast<T*>(args.grad_zero_point));
+  const std::int64_t blocks = problem.map.sets * (args.grad_zero_point == nullptr ? 1 : 2);
+  launch(total_kernel<T>, {blocks, kThreads, kTotalLanes * sizeof(double)}, stream,
+         static_cast<const double*>(sums), problem.map.sets, chunks, problem.gradient_factor,
+         static_cast<T*>(args.grad_scale), static_cast<T*>(args.grad_zero_point));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "kernels/quantizer_state.h"
 
-#include "kernels/cuda/grid.h"
+#include "kernels/cuda/range_update.h"
 #include "kernels/quantizer_rules.h"
 
 namespace steelyard::kernels {
@@ -9,11 +9,18 @@ namespace {
 using cuda::element_index;
 using cuda::launch_elements;
 
-__device__ void count(bool met, std::int64_t* counter) {
-  if (met && counter != nullptr) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(counter), 1ULL);
+using cuda::count;
+
+// A value of the array.
+struct ValueOf {
+  const float* x;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(x);
   }
-}
+  __device__ float operator()(std::int64_t i) const { return x[i]; }
+};
 
 __global__ void update_extremes_kernel(std::int64_t n, const float* step_lo, const float* step_hi,
                                        float* lo, float* hi) {
@@ -74,17 +81,20 @@ __global__ void quantize_biases_kernel(std::int64_t n, const float* bias, const 
 __global__ void follow_latents_kernel(std::int64_t n, CodeRange range, const float* latent,
                                       const float* initial, const float* floor,
                                       const float* zero_latent, float* scale,
-                                      std::int32_t* zero_point, std::int64_t* non_finite) {
+                                      std::int32_t* zero_point, std::int64_t* non_finite,
+                                      float* step_scale, std::int32_t* step_zero_point) {
   const std::int64_t c = element_index();
   if (c >= n) return;
   const bool moves = is_finite(latent[c]);
   count(!moves, non_finite);
-  if (!moves) return;
-  scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
-  if (zero_latent == nullptr) return;
-  const bool shifts = is_finite(zero_latent[c]);
-  count(!shifts, non_finite);
-  if (shifts) zero_point[c] = zero_point_of_latent(zero_latent[c], range);
+  if (moves) scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
+  if (moves && zero_latent != nullptr) {
+    const bool shifts = is_finite(zero_latent[c]);
+    count(!shifts, non_finite);
+    if (shifts) zero_point[c] = zero_point_of_latent(zero_latent[c], range);
+  }
+  if (step_scale != nullptr) step_scale[c] = scale[c];
+  if (step_zero_point != nullptr) step_zero_point[c] = zero_point[c];
 }
 
 __global__ void chain_latent_kernel(std::int64_t n, const float* scale, const float* initial,
@@ -122,6 +132,11 @@ void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange 
                   zero_range);
 }
 
+void observe_values(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
+                    std::int64_t n, const float* x) {
+  cuda::observe_range<cuda::FiniteExtremes>(queue, rule, to, n, ValueOf{x});
+}
+
 void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float* bias,
                        const float* x_scale, std::int64_t scales, const std::uint8_t* zero_range,
                        float* scale, float* floor) {
@@ -140,9 +155,9 @@ void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* 
 void follow_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                     const float* latent, const float* initial, const float* floor,
                     const float* zero_latent, float* scale, std::int32_t* zero_point,
-                    std::int64_t* non_finite) {
+                    std::int64_t* non_finite, float* step_scale, std::int32_t* step_zero_point) {
   launch_elements(queue, follow_latents_kernel, channels, range, latent, initial, floor,
-                  zero_latent, scale, zero_point, non_finite);
+                  zero_latent, scale, zero_point, non_finite, step_scale, step_zero_point);
 }
 
 void chain_latent_gradient(const CudaQueue& queue, std::int64_t channels, const float* scale,

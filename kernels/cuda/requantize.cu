@@ -1,9 +1,8 @@
 // What follows integer products and sums, eight elements to a thread: a byte of mask.
 #include "kernels/requantization.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/eight.h"
+#include "kernels/cuda/range_update.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -159,48 +158,25 @@ __global__ void __launch_bounds__(kThreads)
   store_span(y, span.count, codes + span.first);
 }
 
-// The extremes of a block's threads, in thread 0.
-__device__ RealExtremes block_extremes(RealExtremes mine) {
-  RealExtremes* all = cuda::shared_memory<RealExtremes>();
-  all[threadIdx.x] = mine;
-  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) all[threadIdx.x].join(all[threadIdx.x + half]);
-  }
-  return all[threadIdx.x];
-}
+// What dequantize_accumulators writes.
+struct RealAccumulator {
+  std::int64_t channels;
+  LinearPart linear;
+  const std::int32_t* acc;
+  const std::int32_t* bias;
+  const float* product_scale;
 
-// A row of the grid's threads after the other.
-__global__ void __launch_bounds__(kThreads)
-    accumulator_extremes_kernel(std::int64_t n, std::int64_t channels, Activation activation,
-                                const std::int32_t* acc, const std::int32_t* bias,
-                                const float* product_scale, RealExtremes* partial) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  const LinearPart linear = linear_part(activation);
-  RealExtremes mine;
-  for (std::int64_t i = cuda::element_index(); i < n; i += step) {
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(acc);
+    f(bias);
+    f(product_scale);
+  }
+  __device__ float operator()(std::int64_t i) const {
     const std::int64_t c = i - cuda::divide(i, channels) * channels;
-    mine.take(linear.clamp(dequantize_sum(with_bias(acc[i], bias, c), product_scale[c])));
+    return linear.clamp(dequantize_sum(with_bias(acc[i], bias, c), product_scale[c]));
   }
-  const RealExtremes block = block_extremes(mine);
-  if (threadIdx.x == 0) partial[blockIdx.x] = block;
-}
-
-// One block.
-__global__ void __launch_bounds__(kThreads)
-    finish_extremes_kernel(std::int64_t blocks, const RealExtremes* partial, float* lo, float* hi,
-                           std::int64_t* non_finite) {
-  RealExtremes mine;
-  for (std::int64_t i = threadIdx.x; i < blocks; i += kThreads) mine.join(partial[i]);
-  RealExtremes all = block_extremes(mine);
-  if (threadIdx.x != 0) return;
-  if (!all.finite()) {
-    if (blocks > 0) ++*non_finite;
-    all = RealExtremes();
-  }
-  *lo = all.lo;
-  *hi = all.hi;
-}
+};
 
 template <typename... Parameters, typename... Arguments>
 void launch_eights(const CudaQueue& queue, void (*kernel)(std::int64_t, Parameters...),
@@ -217,20 +193,12 @@ void dequantize_accumulators(const CudaQueue& queue, const Requantize& op, const
                   op.activation, acc, bias, product_scale, out);
 }
 
-void accumulator_min_max(const CudaQueue& queue, const Requantize& op, const std::int32_t* acc,
-                         const std::int32_t* bias, const float* product_scale, float* lo, float* hi,
-                         std::int64_t* non_finite) {
-  constexpr std::int64_t kMostBlocks = 1024;
-  constexpr std::int64_t kPerThread = 8;
-  constexpr std::size_t kShared = kThreads * sizeof(RealExtremes);
-  const std::int64_t n = op.rows * op.channels;
-  const std::int64_t blocks =
-      std::min(kMostBlocks, (n + kThreads * kPerThread - 1) / (kThreads * kPerThread));
-  const cuda::Scratch<RealExtremes> partial(queue, std::max<std::int64_t>(1, blocks));
-  cuda::launch(accumulator_extremes_kernel, {blocks, kThreads, kShared}, cuda::stream_of(queue), n,
-               op.channels, op.activation, acc, bias, product_scale, partial.data());
-  cuda::launch(finish_extremes_kernel, {1, kThreads, kShared}, cuda::stream_of(queue), blocks,
-               static_cast<const RealExtremes*>(partial.data()), lo, hi, non_finite);
+void observe_accumulators(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
+                          const Requantize& op, const std::int32_t* acc, const std::int32_t* bias,
+                          const float* product_scale) {
+  cuda::observe_range<RealExtremes>(
+      queue, rule, to, op.rows * op.channels,
+      RealAccumulator{op.channels, linear_part(op.activation), acc, bias, product_scale});
 }
 
 template <typename Code>

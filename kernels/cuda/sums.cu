@@ -71,9 +71,8 @@ struct ValueTerm {
 template <typename T>
 void column_sums(const CudaQueue& queue, std::int64_t rows, std::int64_t channels, const T* x,
                  T* sums) {
-  const cuda::PartialSums<1> partials(queue, cuda::make_row_chunks(1, rows, channels));
-  partials.add_up<T>(ValueTerm{channels}, x, nullptr, nullptr, nullptr);
-  partials.launch_totals(cuda::column_totals_kernel<T>, sums);
+  cuda::sum_columns<1, T>(queue, cuda::make_row_chunks(1, rows, channels), ValueTerm{channels},
+                          cuda::StoreSum<T>{sums}, x, nullptr, nullptr, nullptr);
 }
 
 template <typename T>

@@ -30,6 +30,11 @@ void apply_mask(const CudaQueue&, std::int64_t, const std::uint8_t*, const T*, T
   cuda_is_absent();
 }
 template <typename T>
+void apply_mask_and_sum(const CudaQueue&, std::int64_t, std::int64_t, const std::uint8_t*, const T*,
+                        T*, T*) {
+  cuda_is_absent();
+}
+template <typename T>
 void clipped_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const T*, const T*,
                       const std::int32_t*, const T*, T*) {
   cuda_is_absent();
@@ -43,6 +48,8 @@ void clipped_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const T
   template void clipped_gradient(const CudaQueue&, const ChannelLayout&, CodeRange, const T*,      \
                                  const T*, const std::int32_t*, const T*, T*);                     \
   template void apply_mask(const CudaQueue&, std::int64_t, const std::uint8_t*, const T*, T*);     \
+  template void apply_mask_and_sum(const CudaQueue&, std::int64_t, std::int64_t,                   \
+                                   const std::uint8_t*, const T*, T*, T*);                         \
   template void quantize(const CudaQueue&, const ChannelLayout&, CodeRange, const T*, const T*,    \
                          const std::int32_t*, std::int8_t*, std::uint8_t*, std::int64_t*);         \
   template void quantize(const CudaQueue&, const ChannelLayout&, CodeRange, const T*, const T*,    \

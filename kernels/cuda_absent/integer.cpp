@@ -19,8 +19,9 @@ void dequantize_accumulators(const CudaQueue&, const Requantize&, const std::int
                              const std::int32_t*, const float*, float*) {
   cuda_is_absent();
 }
-void accumulator_min_max(const CudaQueue&, const Requantize&, const std::int32_t*,
-                         const std::int32_t*, const float*, float*, float*, std::int64_t*) {
+void observe_accumulators(const CudaQueue&, const RangeRule&, const RangeQuantizer&,
+                          const Requantize&, const std::int32_t*, const std::int32_t*,
+                          const float*) {
   cuda_is_absent();
 }
 template <typename Code>

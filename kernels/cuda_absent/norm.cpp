@@ -14,7 +14,8 @@ void inverse_std(const CudaQueue&, std::int64_t, const T*, double, T*) {
   cuda_is_absent();
 }
 template <typename T, typename R>
-void move_running_statistic(const CudaQueue&, std::int64_t, double, double, const T*, R*) {
+void move_running_statistics(const CudaQueue&, std::int64_t, double, double, const T*, const T*, R*,
+                             R*) {
   cuda_is_absent();
 }
 template <typename T>
@@ -36,10 +37,10 @@ void batch_norm_backward_frozen(const CudaQueue&, std::int64_t, std::int64_t, co
 #define STEELYARD_INSTANTIATE(T)                                                                   \
   template void batch_moments(const CudaQueue&, std::int64_t, std::int64_t, const T*, T*, T*);     \
   template void inverse_std(const CudaQueue&, std::int64_t, const T*, double, T*);                 \
-  template void move_running_statistic(const CudaQueue&, std::int64_t, double, double, const T*,   \
-                                       float*);                                                    \
-  template void move_running_statistic(const CudaQueue&, std::int64_t, double, double, const T*,   \
-                                       double*);                                                   \
+  template void move_running_statistics(const CudaQueue&, std::int64_t, double, double, const T*,  \
+                                        const T*, float*, float*);                                 \
+  template void move_running_statistics(const CudaQueue&, std::int64_t, double, double, const T*,  \
+                                        const T*, double*, double*);                               \
   template void batch_norm_forward(const CudaQueue&, std::int64_t, std::int64_t, const T*,         \
                                    const T*, const T*, const T*, const T*, T*);                    \
   template void batch_norm_backward_training(const CudaQueue&, std::int64_t, std::int64_t,         \

@@ -17,6 +17,10 @@ void qparams_of_ranges(const CudaQueue&, std::int64_t, CodeRange, bool, const T*
                        std::int32_t*, std::uint8_t*) {
   cuda_is_absent();
 }
+void observe_values(const CudaQueue&, const RangeRule&, const RangeQuantizer&, std::int64_t,
+                    const float*) {
+  cuda_is_absent();
+}
 void fit_weight_scales(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
                        const std::uint8_t*, float*, float*) {
   cuda_is_absent();
@@ -26,7 +30,8 @@ void quantize_biases(const CudaQueue&, std::int64_t, const float*, const float*,
   cuda_is_absent();
 }
 void follow_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, const float*,
-                    const float*, const float*, float*, std::int32_t*, std::int64_t*) {
+                    const float*, const float*, float*, std::int32_t*, std::int64_t*, float*,
+                    std::int32_t*) {
   cuda_is_absent();
 }
 void chain_latent_gradient(const CudaQueue&, std::int64_t, const float*, const float*, float*) {

@@ -53,7 +53,8 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/shrunken_range.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu)
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/weight_codes.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.

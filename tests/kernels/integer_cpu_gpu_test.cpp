@@ -201,21 +201,19 @@ TEST(RequantizeOnGpu, ExtremesOfAccumulatorsAreTheCpus) {
         SCOPED_TRACE(testing::Message() << rows << " x " << channels << ", huge " << huge);
         for_each_order([&, rows = rows, channels = channels] {
           Accumulators a(rows, channels, true, huge);
-          Twin<float> lo(1), hi(1);
-          Twin<std::int64_t> non_finite(std::vector<std::int64_t>{3});
+          test::RangeTwins range;
           on_both([&](auto at, auto&... queue) {
-            accumulator_min_max(queue..., {rows, channels, activation}, at(a.acc), at(a.bias),
-                                at(a.product_scale), at(lo), at(hi), at(non_finite));
+            observe_accumulators(queue..., {.averaging = 0.1}, range.quantizer(at),
+                                 {rows, channels, activation}, at(a.acc), at(a.bias),
+                                 at(a.product_scale));
           });
-          EXPECT_EQ(lo.differences(), 0);
-          EXPECT_EQ(hi.differences(), 0);
-          EXPECT_EQ(non_finite.differences(), 0);
+          range.expect_equal();
           std::vector<float> real(a.acc.values().size());
           dequantize_accumulators({rows, channels, activation}, a.acc.cpu(), a.bias.cpu(),
                                   a.product_scale.cpu(), real.data());
           const bool overflows =
               std::any_of(real.begin(), real.end(), [](float v) { return std::isinf(v); });
-          EXPECT_EQ(non_finite.values()[0], overflows ? 4 : 3);
+          EXPECT_EQ(range.non_finite.values()[0], overflows ? 4 : 3);
           EXPECT_TRUE(!huge || overflows || rows < 2 || activation == Activation::kRelu6);
         });
       }

@@ -229,9 +229,12 @@ TEST(BatchNormStatistics, MoveAndInvertInDouble) {
   std::vector<float> inverse(3);
   inverse_std<float>(3, variance.data(), 1.0, inverse.data());
   EXPECT_EQ(inverse, (std::vector<float>{1.0F, 0.5F, 1.0F}));
-  std::vector<double> running{8.0, -4.0, 0.0};
-  move_running_statistic<float, double>(3, 0.25, 2.0, variance.data(), running.data());
-  EXPECT_EQ(running, (std::vector<double>{6.0, -1.5, 0.5 * double{1e-30F}}));
+  const std::vector<float> mean{4.0F, -8.0F, 0.0F};
+  std::vector<double> running_mean{8.0, -4.0, 0.0}, running_variance = running_mean;
+  move_running_statistics<float, double>(3, 0.25, 2.0, mean.data(), variance.data(),
+                                         running_mean.data(), running_variance.data());
+  EXPECT_EQ(running_mean, (std::vector<double>{7.0, -5.0, 0.0}));
+  EXPECT_EQ(running_variance, (std::vector<double>{6.0, -1.5, 0.5 * double{1e-30F}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BatchNorm, testing::ValuesIn(sizes()), size_name);

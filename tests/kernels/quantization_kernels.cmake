@@ -29,6 +29,8 @@ steelyard_add_tests(quant_plan_test
 # The kernels of quantized layers: CPU against GPU.
 set(quantized_layer_tests
   quantizer_cpu_gpu_test.cpp
+  code_gradients_test.cpp
+  weight_codes_test.cpp
   range_search_cpu_gpu_test.cpp
   integer_cpu_gpu_test.cpp)  # last: it leaves the most memory behind
 
@@ -59,7 +61,8 @@ if(STEELYARD_NVCC)
       kernels/cuda/quant_parameter_gradients.cu
       kernels/cuda/quant_statistics.cu
       kernels/cuda/quantizer_state.cu
-      kernels/cuda/shrunken_range.cu)
+      kernels/cuda/shrunken_range.cu
+      kernels/cuda/weight_codes.cu)
     cmake_path(GET source STEM stem)
     set(fused 0)
     if(stem STREQUAL "affine_ptx")

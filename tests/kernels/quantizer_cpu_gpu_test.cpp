@@ -261,6 +261,50 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
   }
 }
 
+// One launch is what the functions are that it stands for.
+TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
+  const RangeRule rules[] = {{.averaging = 0.1},
+                             {.codes = {-127, 127}, .symmetric = true},
+                             {.averaging = 0.5, .restarts = true, .codes = {-8, 7}}};
+  for (const RangeRule& rule : rules) {
+    for (const std::int64_t n : {0, 1, 255, 2049, 70001}) {
+      for (const bool any : {false, true}) {
+        SCOPED_TRACE(testing::Message() << n << " values, any " << any);
+        for_each_order([&] {
+          Twin<float> x(random_reals<float>(n, 3, 5, any));
+          test::RangeTwins range;
+          on_both([&](auto at, auto&... queue) {
+            observe_values(queue..., rule, range.quantizer(at), n, at(x));
+          });
+          range.expect_equal();
+
+          float lo, hi;
+          std::int64_t skipped;
+          min_max(ChannelLayout::per_tensor(n), x.cpu(), &lo, &hi, &skipped);
+          float want_lo = rule.restarts ? INFINITY : -0.5F,
+                want_hi = rule.restarts ? -INFINITY : 0.25F;
+          if (rule.averaging > 0) {
+            update_average_extremes(1, rule.averaging, &lo, &hi, &want_lo, &want_hi);
+          } else {
+            update_extremes(1, &lo, &hi, &want_lo, &want_hi);
+          }
+          float scale;
+          std::int32_t zero;
+          std::uint8_t zero_range;
+          qparams_of_ranges(1, rule.codes, rule.symmetric, &want_lo, &want_hi, &scale, &zero,
+                            &zero_range);
+          EXPECT_EQ(range.lo.values()[0], want_lo);
+          EXPECT_EQ(range.hi.values()[0], want_hi);
+          EXPECT_EQ(range.scale.values()[0], scale);
+          EXPECT_EQ(range.zero_point.values()[0], zero);
+          EXPECT_EQ(range.zero_range.values()[0], zero_range);
+          EXPECT_EQ(range.non_finite.values()[0], 3 + skipped);
+        });
+      }
+    }
+  }
+}
+
 TEST(QuantizerStateOnGpu, BiasesAndTheScalesTheyNeedAreTheCpus) {
   for (const auto& [outputs, count] :
        {std::pair<int, int>{0, 0}, {0, 1}, {1, 1}, {77, 1}, {77, 77}, {600, 600}}) {
@@ -296,13 +340,15 @@ TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
         floor(random_reals<float>(channels, 1e-3F, 2, false)), scale(channels),
         grad(random_reals<float>(channels, 1, 3)),
         zero_latent(random_reals<float>(channels, 90, 4)), no_zero;
-    Twin<std::int32_t> zero(channels);
+    Twin<float> step_scale(channels);
+    Twin<std::int32_t> zero(channels), step_zero(channels);
     Twin<std::int64_t> non_finite(std::vector<std::int64_t>{1}), uncounted;
     on_both([&](auto at, auto&... queue) {
       follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor),
-                     at(zero_latent), at(scale), at(zero), at(non_finite));
+                     at(zero_latent), at(scale), at(zero), at(non_finite), at(step_scale),
+                     at(step_zero));
       follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor), at(no_zero),
-                     at(scale), at(zero), at(uncounted));
+                     at(scale), at(zero), at(uncounted), nullptr, nullptr);
       chain_latent_gradient(queue..., channels, at(scale), at(initial), at(grad));
     });
     EXPECT_EQ(scale.differences() + zero.differences() + non_finite.differences(), 0);

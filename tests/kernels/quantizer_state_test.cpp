@@ -112,7 +112,7 @@ TEST(QuantizerState, LatentsThatAreNotFiniteLeaveTheirScale) {
   std::vector<std::int32_t> zero(4, 7);
   std::int64_t non_finite = 0;
   follow_latents(4, {0, 15}, latent.data(), initial.data(), floor.data(), zero_latent.data(),
-                 scale.data(), zero.data(), &non_finite);
+                 scale.data(), zero.data(), &non_finite, nullptr, nullptr);
   EXPECT_EQ(non_finite, 2);
   EXPECT_EQ(scale[0], 0.5F);
   EXPECT_EQ(scale[1], 7);

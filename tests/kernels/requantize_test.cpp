@@ -91,9 +91,14 @@ void check_requantize(const Accumulators& a, Activation activation, bool with_bi
   requantize(op, a.acc.data(), bias, scales, &scale, &zero, range, codes.data(), mask.data());
   requantize(op, a.acc.data(), bias, scales, &scale, &zero, range, codes_alone.data(), nullptr);
   dequantize_accumulators(op, a.acc.data(), bias, scales, real.data());
-  float lo = 0, hi = 0;
+  float lo = 0, hi = 0, range_scale = 0, step_scale = 0;
+  std::int32_t range_zero = 0, step_zero = 0;
+  std::uint8_t zero_range = 0;
   std::int64_t non_finite = 0;
-  accumulator_min_max(op, a.acc.data(), bias, scales, &lo, &hi, &non_finite);
+  observe_accumulators(
+      {.restarts = true},
+      {&lo, &hi, &range_scale, &range_zero, &zero_range, &non_finite, &step_scale, &step_zero}, op,
+      a.acc.data(), bias, scales);
   EXPECT_EQ(non_finite, 0);
   float want_lo = std::numeric_limits<float>::infinity(), want_hi = -want_lo;
   for (std::size_t i = 0; i < n; ++i) {

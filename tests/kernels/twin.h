@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda_queue.h"
+#include "kernels/quantizer_state.h"
 #include "tests/kernels/quant_device.h"
 
 namespace steelyard::kernels::test {
@@ -55,14 +56,43 @@ class TakenMemory : public ScratchMemory {
   void give_back(void* memory, std::size_t) noexcept override { release(memory); }
 };
 
+// Calls f(queue) with a queue of the GPU.
+template <typename F>
+void on_gpu(const F& f) {
+  TakenMemory memory;
+  const OnDevice arrivals =
+      OnDevice::of(std::vector<std::uint32_t>(static_cast<std::size_t>(CudaQueue::kArrivals), 0));
+  f(CudaQueue{nullptr, &memory, arrivals.get<std::uint32_t>()});
+}
+
 // Calls f(at) for the CPU and f(at, queue) for the GPU; at(twin) is the twin's pointer there.
 template <typename F>
 void on_both(const F& f) {
-  TakenMemory memory;
-  const CudaQueue queue{nullptr, &memory};
   f([](auto& twin) { return twin.cpu(); });
-  f([](auto& twin) { return twin.gpu(); }, queue);
+  on_gpu([&](const CudaQueue& queue) { f([](auto& twin) { return twin.gpu(); }, queue); });
 }
+
+// What a quantizer with one scale keeps, after a first step from -0.5 to 0.25.
+struct RangeTwins {
+  Twin<float> lo{std::vector<float>{-0.5F}}, hi{std::vector<float>{0.25F}}, scale{1}, step_scale{1};
+  Twin<std::int32_t> zero_point{1}, step_zero_point{1};
+  Twin<std::uint8_t> zero_range{1};
+  Twin<std::int64_t> non_finite{std::vector<std::int64_t>{3}};
+
+  template <typename At>
+  RangeQuantizer quantizer(const At& at) {
+    return {at(lo),         at(hi),         at(scale),      at(zero_point),
+            at(zero_range), at(non_finite), at(step_scale), at(step_zero_point)};
+  }
+  void expect_equal() const {
+    EXPECT_EQ(lo.differences() + hi.differences() + zero_range.differences(), 0);
+    EXPECT_EQ(scale.differences() + zero_point.differences(), 0);
+    EXPECT_EQ(step_scale.differences() + step_zero_point.differences(), 0);
+    EXPECT_EQ(non_finite.differences(), 0);
+    EXPECT_EQ(step_scale.values(), scale.values());
+    EXPECT_EQ(step_zero_point.values(), zero_point.values());
+  }
+};
 
 // Codes of any kind from lo to hi.
 template <typename Code>

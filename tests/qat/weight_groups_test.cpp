@@ -82,7 +82,7 @@ TEST(WeightGroups, ConvolutionRoundsRowsOfItsOutputs) {
   const FakeQuantize& quantizer = *layer.weight_quantizer();
   ASSERT_EQ(quantizer.host_scale().size(), 18U);
   const WeightCodes codes =
-      quantize_weight(*layer.weight_quantizer(), layer.weight().value(), false);
+      layer.weight_quantizer()->quantize_weights(layer.weight().value(), nullptr, false, {});
   const Tensor real = make_weight(codes).value();
   const std::vector<double> expected = rounded(source.weight().value(), 6, 7);
   for (std::int64_t i = 0; i < real.size(); ++i) {

@@ -1,0 +1,85 @@
+// Observing in one launch: blocks find extremes, the last of them updates the quantizer.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/last_block.h"
+#include "kernels/quantizer_rules.h"
+
+namespace steelyard::kernels::cuda {
+
+__device__ inline void count(std::int64_t met, std::int64_t* counter) {
+  if (met != 0 && counter != nullptr) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(met));
+  }
+}
+
+// Extremes of the finite values met so far; the others are counted.
+struct FiniteExtremes {
+  float lo = INFINITY;
+  float hi = -INFINITY;
+  std::int64_t skipped = 0;
+
+  __device__ void take(float value) {
+    const bool finite = is_finite(value);
+    lo = finite && value < lo ? value : lo;
+    hi = finite && value > hi ? value : hi;
+    skipped += finite ? 0 : 1;
+  }
+  __device__ void join(const FiniteExtremes& other) {
+    lo = other.lo < lo ? other.lo : lo;
+    hi = other.hi > hi ? other.hi : hi;
+    skipped += other.skipped;
+  }
+  // What an observer learns from: zeros are +0.
+  __device__ FiniteExtremes learned(std::int64_t) const { return {lo + 0.0F, hi + 0.0F, skipped}; }
+};
+
+// What groups of `lanes` neighbouring threads found, in the first of each. `lanes` is a power of
+// two; `all` is shared memory, one for each thread of the block, which calls together.
+template <typename Extremes>
+__device__ Extremes join_lanes(int lanes, const Extremes& mine, Extremes* all) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread & (lanes - 1);
+  all[thread] = mine;
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) all[thread].join(all[thread + half]);
+  }
+  return all[thread];
+}
+
+// The values are term(i).
+template <typename Extremes, typename Term>
+__global__ void __launch_bounds__(kThreads)
+    observe_range_kernel(std::int64_t n, Term term, RangeRule rule, RangeQuantizer to,
+                         Extremes* partial, std::uint32_t* arrivals) {
+  Extremes* shared = shared_memory<Extremes>();
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  Extremes mine;
+  for (std::int64_t i = element_index(); i < n; i += step) mine.take(term(i));
+  mine = join_lanes(kThreads, mine, shared);
+  if (threadIdx.x == 0) partial[blockIdx.x] = mine;
+  if (!is_last_block(gridDim.x, arrivals)) return;
+  mine = Extremes();
+  for (unsigned i = threadIdx.x; i < gridDim.x; i += kThreads) mine.join(partial[i]);
+  mine = join_lanes(kThreads, mine, shared);
+  if (threadIdx.x != 0) return;
+  const Extremes learned = mine.learned(n);
+  *to.non_finite += learned.skipped;
+  follow_extremes(rule, to, learned.lo, learned.hi);
+}
+
+template <typename Extremes, typename Term>
+void observe_range(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
+                   std::int64_t n, const Term& term) {
+  constexpr std::int64_t kMostBlocks = 1024;
+  constexpr std::int64_t kPerBlock = std::int64_t{kThreads} * 8;
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>((n + kPerBlock - 1) / kPerBlock, 1, kMostBlocks);
+  const Scratch<Extremes> partial(queue, blocks);
+  launch(observe_range_kernel<Extremes, Term>, {blocks, kThreads, kThreads * sizeof(Extremes)},
+         stream_of(queue), n, term, rule, to, partial.data(), queue.arrivals);
+}
+
+}  // namespace steelyard::kernels::cuda

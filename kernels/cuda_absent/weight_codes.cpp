@@ -1,0 +1,13 @@
+// Stands in for kernels/cuda in a build without CUDA.
+#include "kernels/weight_codes.h"
+
+#include "kernels/cuda_absent/absent.h"
+
+namespace steelyard::kernels {
+
+void quantize_weights(const CudaQueue&, const WeightQuantization&, const float*,
+                      const WeightQuantizer&, const BiasBehind&, const WeightCodeArrays&) {
+  cuda_is_absent();
+}
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,99 @@
+// All that a step does with a layer's weights before they are multiplied: extremes, scales, the
+// rules for the bias behind them, codes, mask, bias codes and product scales. On a GPU one launch
+// where every row has a scale of its own or the one scale is given or learned.
+//
+// The arithmetic is that of kernels/quantizer_state.h and kernels/fake_quantize.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda_queue.h"
+#include "kernels/quantizer_state.h"
+
+namespace steelyard::kernels {
+
+// Where the scales of weights come from.
+enum class ScaleSource {
+  kGiven,     // they are there
+  kExtremes,  // the extremes of each row's weights enter lo and hi, which give them
+  kLatent     // follow_latents()
+};
+
+struct WeightQuantization {
+  std::int64_t rows = 0;      // output channels, or groups of weights
+  std::int64_t row_size = 0;  // weights of each
+  std::int64_t scales = 0;    // 1 or rows; rows where they come from extremes
+  ScaleSource source = ScaleSource::kGiven;
+  RangeRule rule;          // symmetric; its codes count whatever the source
+  bool fits_bias = false;  // scales follow fit_weight_scales()
+};
+
+// What a layer's weight quantizer keeps, [scales] each: see kernels/quantizer_state.h. Only what
+// the source needs is used; floor may be null.
+struct WeightQuantizer {
+  float* lo;
+  float* hi;
+  const float* latent;
+  const float* initial;
+  float* floor;
+  float* scale;
+  std::uint8_t* zero_range;
+  std::int64_t* non_finite;  // a counter: values the observer skipped, NaN, biases, latents
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(lo);
+    f(hi);
+    f(latent);
+    f(initial);
+    f(floor);
+    f(scale);
+    f(zero_range);
+    f(non_finite);
+  }
+};
+
+// A bias behind the rows, [rows] where not null: the one that is added, and the one that the layer
+// will be deployed with, which scales are fitted to. x_scale is that of the layer's input; null:
+// there is neither bias nor product scale.
+struct BiasBehind {
+  const float* x_scale;
+  const float* bias;
+  const float* deployed;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(x_scale);
+    f(bias);
+    f(deployed);
+  }
+};
+
+// Results; mask may be null, bias_codes and product_scale [rows] are where there is an x_scale.
+struct WeightCodeArrays {
+  std::int8_t* codes;
+  std::uint8_t* mask;
+  float* step_scale;  // [scales]: copies of the scales
+  float* product_scale;
+  std::int32_t* bias_codes;
+
+  template <typename F>
+  void each_pointer(const F& f) const {
+    f(codes);
+    f(mask);
+    f(step_scale);
+    f(product_scale);
+    f(bias_codes);
+  }
+};
+
+void quantize_weights(const WeightQuantization& op, const float* weight,
+                      const WeightQuantizer& quantizer, const BiasBehind& behind,
+                      const WeightCodeArrays& to);
+
+// The same on a GPU.
+void quantize_weights(const CudaQueue& queue, const WeightQuantization& op, const float* weight,
+                      const WeightQuantizer& quantizer, const BiasBehind& behind,
+                      const WeightCodeArrays& to);
+
+}  // namespace steelyard::kernels
