@@ -39,7 +39,9 @@ struct OutputCodes {
     return to_integer_code(unclamped, clamped);
   }
   STEELYARD_HOST_DEVICE bool passes(float unclamped, float real) const {
-    return code_is_inside(unclamped, full) & linear.contains(real);
+    const bool inside = code_is_inside(unclamped, full);
+    const bool passed = linear.contains(real);
+    return inside & passed;  // both, without a branch
   }
 };
 

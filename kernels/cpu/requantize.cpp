@@ -13,8 +13,6 @@
 namespace steelyard::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 // Bias, product scale and multiplier of each accumulator of a tile of rows.
 struct TiledChannels {
   TiledChannels(const Requantize& op, const std::int32_t* bias_codes, const float* scales)
