@@ -18,7 +18,7 @@ target_compile_options(cuda_emulation PUBLIC
 target_link_libraries(cuda_emulation PUBLIC steelyard_flags PRIVATE steelyard_warnings)
 
 steelyard_add_tests(cuda_emulation_test
-  SOURCES cuda_emulation_test.cpp
+  SOURCES cuda_emulation_primitives_test.cpp cuda_emulation_test.cpp
   DEPENDS cuda_emulation
   LABELS once)
 

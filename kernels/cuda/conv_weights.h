@@ -1,0 +1,80 @@
+// Weights in the order that convolutions read them.
+#pragma once
+
+#include "kernels/cuda/conv_values.h"
+
+namespace steelyard::kernels::cuda {
+
+// Weights [O, C/groups, KH, KW] are packed in the order of the patches' columns, [O, KH, KW,
+// C/groups], or of depthwise kernels, [KH, KW, O]: both swap the last two of [matrices, channels,
+// taps].
+struct WeightOrder {
+  explicit WeightOrder(const ConvSizes& c)
+      : channels(c.s.is_depthwise() ? c.s.out_channels : c.channels), taps(c.taps) {}
+
+  bool is_same() const { return taps == 1 || channels == 1; }
+  // The place of packed weight i before, and the other way round.
+  __device__ std::int64_t plain(std::int64_t i) const { return swapped(i, taps, channels); }
+  __device__ std::int64_t packed(std::int64_t i) const { return swapped(i, channels, taps); }
+
+  std::int64_t channels, taps;
+
+ private:
+  // From [.., rows, columns] to [.., columns, rows].
+  __device__ static std::int64_t swapped(std::int64_t i, std::int64_t rows, std::int64_t columns) {
+    const std::int64_t line = divide(i, columns);
+    const std::int64_t matrix = divide(line, rows);
+    return (matrix * columns + (i - line * columns)) * rows + (line - matrix * rows);
+  }
+};
+
+template <typename T, typename Weights>
+__global__ void pack_kernel(std::int64_t n, WeightOrder order, Weights w, T* packed) {
+  const std::int64_t i = element_index();
+  if (i < n) packed[i] = w(order.plain(i));
+}
+
+// 0 where the packed mask, which may be null, has no one.
+template <typename T>
+__global__ void unpack_kernel(std::int64_t n, WeightOrder order, const T* packed,
+                              const std::uint8_t* mask, T* w) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const bool passes = mask == nullptr || (mask[i / 8] >> (i % 8) & 1) != 0;
+  w[i] = pass_inside(passes, packed[order.packed(i)]);
+}
+
+// Packed weights in memory of their own, unless they are those of the caller.
+template <typename T>
+class PackedWeights {
+ public:
+  PackedWeights(const CudaQueue& queue, const ConvSizes& c, bool needs_memory = false)
+      : queue_(queue),
+        order_(c),
+        size_(c.s.weight_size()),
+        has_memory_(needs_memory || !order_.is_same()),
+        memory_(queue, has_memory_ ? size_ : 0) {}
+
+  template <typename Weights>
+  const T* pack(const Weights& w) const {
+    launch_elements(queue_, pack_kernel<T, Weights>, size_, order_, w, memory_.data());
+    return memory_.data();
+  }
+  const T* pack(const T* w) const { return has_memory_ ? pack(Values<T>{w}) : w; }
+  // Where a gradient is packed for unpack().
+  T* target(T* grad_w) const { return has_memory_ ? memory_.data() : grad_w; }
+  void unpack(const std::uint8_t* mask, T* grad_w) const {
+    if (!has_memory_ && mask == nullptr) return;
+    launch_elements(queue_, unpack_kernel<T>, size_, order_, static_cast<const T*>(target(grad_w)),
+                    mask, grad_w);
+  }
+
+ private:
+  const CudaQueue& queue_;
+  WeightOrder order_;
+  std::int64_t size_;
+  bool has_memory_;
+  Scratch<T> memory_;
+};
+
+}  // namespace steelyard::kernels::cuda
