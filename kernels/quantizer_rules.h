@@ -69,15 +69,63 @@ STEELYARD_HOST_DEVICE inline float scale_of_latent(float latent, float initial, 
   return bounded_scale<float>(scale < floor ? floor : scale, range.qmax - range.qmin);
 }
 
-// The zero point of a latent: its nearest code.
-STEELYARD_HOST_DEVICE inline std::int32_t zero_point_of_latent(float latent, CodeRange range) {
-  return quantize_value(latent, make_affine(range, 1.0F, 0));
+// The zero point of a learned offset, the real value that the lowest code stands for: as near as a
+// code comes to it. offset_of() gives the offset of a zero point.
+STEELYARD_HOST_DEVICE inline std::int32_t zero_point_of_offset(float offset, float scale,
+                                                               CodeRange range) {
+  return static_cast<std::int32_t>(zero_point_of_lowest(offset, scale, range));
+}
+STEELYARD_HOST_DEVICE inline float offset_of(std::int32_t zero_point, float scale,
+                                             CodeRange range) {
+  return dequantize_code(static_cast<float>(range.qmin), static_cast<float>(zero_point), scale);
 }
 
 // The slope of scale_of_latent, from its value.
 STEELYARD_HOST_DEVICE inline float latent_slope(float scale, float initial) {
   const float ratio = scale / initial;
   return ratio < 1.0F ? ratio : 1.0F;
+}
+
+// From the gradients of scale and zero point, each with the other held, to those of the latents of
+// scale and offset (Bhalgat et al., arXiv:2004.09576), through z = qmin - offset / s with the
+// rounding passed straight through: d offset = -dz / s, and s moves z as well: ds + dz (qmin - z) /
+// s. Beyond the offsets that codes can stand for z no longer moves: there s moves alone, and the
+// offset gets only gradients that lead it back.
+struct LatentGradients {
+  float scale;
+  float offset;
+};
+STEELYARD_HOST_DEVICE inline LatentGradients latent_gradients(CodeRange range, float scale,
+                                                              float initial,
+                                                              std::int32_t zero_point, float offset,
+                                                              LatentGradients of_qparams) {
+  const double place = range.qmin - static_cast<double>(offset) / scale;
+  float of_offset = -of_qparams.offset / scale;
+  float of_scale = of_qparams.scale;
+  if (place < range.qmin) {
+    of_offset = of_offset < 0 ? 0.0F : of_offset;
+  } else if (place > range.qmax) {
+    of_offset = of_offset > 0 ? 0.0F : of_offset;
+  } else {
+    of_scale += of_offset * static_cast<float>(zero_point - range.qmin);
+  }
+  return {of_scale * latent_slope(scale, initial), of_offset};
+}
+
+// The same for channel c, in place; offset and grad_offset are null where only scales learn.
+STEELYARD_HOST_DEVICE inline void chain_latent_gradient(std::int64_t c, CodeRange range,
+                                                        const float* scale, const float* initial,
+                                                        const std::int32_t* zero_point,
+                                                        const float* offset, float* grad_scale,
+                                                        float* grad_offset) {
+  if (offset == nullptr) {
+    grad_scale[c] *= latent_slope(scale[c], initial[c]);
+    return;
+  }
+  const LatentGradients chained = latent_gradients(range, scale[c], initial[c], zero_point[c],
+                                                   offset[c], {grad_scale[c], grad_offset[c]});
+  grad_scale[c] = chained.scale;
+  grad_offset[c] = chained.offset;
 }
 
 // One step's extremes enter those of all steps; lo > hi as in update_range().

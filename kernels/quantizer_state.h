@@ -82,17 +82,25 @@ void quantize_biases(std::int64_t outputs, const float* bias, const float* x_sca
                      std::int64_t scales, const float* weight_scale, float* product_scale,
                      std::int32_t* codes, std::int64_t* non_finite);
 
-// scale = scale_of_latent(latent, initial, floor) and, where zero_latent is not null, zero_point =
-// its code. A latent that is not finite leaves them and is counted. step_scale and step_zero_point
-// (may be null) become copies.
-void follow_latents(std::int64_t channels, CodeRange range, const float* latent,
-                    const float* initial, const float* floor, const float* zero_latent,
-                    float* scale, std::int32_t* zero_point, std::int64_t* non_finite,
-                    float* step_scale, std::int32_t* step_zero_point);
+// Latents begin where scale and zero point are: initial = latent = scale and, where offset is not
+// null, offset = the real value of the lowest code.
+void begin_latents(std::int64_t channels, CodeRange range, const float* scale,
+                   const std::int32_t* zero_point, float* initial, float* latent, float* offset);
 
-// grad *= min(1, scale / initial): from the gradient of scales to that of their latents.
-void chain_latent_gradient(std::int64_t channels, const float* scale, const float* initial,
-                           float* grad);
+// scale = scale_of_latent(latent, initial, floor) and, where offset is not null, zero_point = the
+// code that comes nearest to making the lowest code stand for it. A latent that is not finite
+// leaves them and is counted. step_scale and step_zero_point (may be null) become copies.
+void follow_latents(std::int64_t channels, CodeRange range, const float* latent,
+                    const float* initial, const float* floor, const float* offset, float* scale,
+                    std::int32_t* zero_point, std::int64_t* non_finite, float* step_scale,
+                    std::int32_t* step_zero_point);
+
+// From the gradients of scales and zero points to those of their latents (latent_gradients() of
+// kernels/quantizer_rules.h), in place. zero_point, offset and grad_offset are null where only
+// scales learn.
+void chain_latent_gradients(std::int64_t channels, CodeRange range, const float* scale,
+                            const float* initial, const std::int32_t* zero_point,
+                            const float* offset, float* grad_scale, float* grad_offset);
 
 // The same range in codes of another width: scale *= ratio of the steps, kept within its limits,
 // and, where affine, the zero point in the same place.
@@ -116,12 +124,17 @@ void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float
 void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* bias,
                      const float* x_scale, std::int64_t scales, const float* weight_scale,
                      float* product_scale, std::int32_t* codes, std::int64_t* non_finite);
+void begin_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                   const float* scale, const std::int32_t* zero_point, float* initial,
+                   float* latent, float* offset);
 void follow_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                     const float* latent, const float* initial, const float* floor,
-                    const float* zero_latent, float* scale, std::int32_t* zero_point,
+                    const float* offset, float* scale, std::int32_t* zero_point,
                     std::int64_t* non_finite, float* step_scale, std::int32_t* step_zero_point);
-void chain_latent_gradient(const CudaQueue& queue, std::int64_t channels, const float* scale,
-                           const float* initial, float* grad);
+void chain_latent_gradients(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                            const float* scale, const float* initial,
+                            const std::int32_t* zero_point, const float* offset, float* grad_scale,
+                            float* grad_offset);
 void rescale_qparams(const CudaQueue& queue, std::int64_t channels, CodeRange from, CodeRange to,
                      bool symmetric, float* scale, std::int32_t* zero_point);
 

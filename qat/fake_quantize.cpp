@@ -47,7 +47,7 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
     initial_scale_ = register_buffer("initial_scale", Tensor::full({channels}, 1.0));
     scale_floor_ = register_buffer("scale_floor", Tensor::zeros({channels}));
     if (config.learning == Learning::kScaleAndZeroPoint && !config.scheme.symmetric) {
-      learned_zero_point_ = register_parameter(kLearnedZeroPoint, Tensor::zeros({channels}));
+      learned_offset_ = register_parameter(kLearnedOffset, Tensor::zeros({channels}));
     }
   }
   for (const NamedBuffer& buffer : observer_->state()) {
@@ -89,6 +89,16 @@ Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
 observers::QScheme FakeQuantize::scheme() const {
   observers::QScheme scheme = config_.scheme;
   scheme.bits = switches_.data<std::uint8_t>()[kBits];
+  return scheme;
+}
+
+std::optional<observers::QScheme> FakeQuantize::scheme_in(const Tensor& switches) const {
+  const bool fits =
+      switches.defined() && switches.dtype() == DType::kU8 && switches.shape() == switches_.shape();
+  if (!fits) return std::nullopt;
+  observers::QScheme scheme = config_.scheme;
+  scheme.bits = switches.data<std::uint8_t>()[kBits];
+  if (scheme.bits < 2 || scheme.bits > 8) return std::nullopt;
   return scheme;
 }
 
@@ -139,13 +149,12 @@ QuantizedValue FakeQuantize::value_of(Tensor codes, const StepParameters& step) 
 // is counted, so that the run stops. `step`, where defined, becomes copies.
 void FakeQuantize::follow_latents(const StepParameters& step) const {
   if (!learned_scale_.defined() || !has_begun()) return;
-  const Tensor zero = learned_zero_point_.defined() ? learned_zero_point_.value() : Tensor();
   on_device(device(), [&](auto&... queue) {
     kernels::follow_latents(
         queue..., channels(), code_range(), learned_scale_.value().data<float>(),
         initial_scale_.data<float>(), scale_floor_.data<float>(),
-        zero.defined() ? zero.data<float>() : nullptr, scale_.data<float>(),
-        zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>(),
+        learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr,
+        scale_.data<float>(), zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>(),
         step.scale.defined() ? step.scale.data<float>() : nullptr,
         step.zero_point.defined() ? step.zero_point.data<std::int32_t>() : nullptr);
   });
@@ -174,11 +183,12 @@ StepParameters FakeQuantize::parameters(const StepParameters& observed,
 void FakeQuantize::begin_learning(const ForwardContext& context) {
   const bool due = context.training && learned_scale_.defined() && observed() && quantizing();
   if (!due || has_begun()) return;
-  initial_scale_.copy_from(scale_);
-  learned_scale_.value().copy_from(scale_);
-  if (learned_zero_point_.defined()) {
-    learned_zero_point_.value().copy_from(zero_point_.to(DType::kF32));
-  }
+  on_device(device(), [&](auto&... queue) {
+    kernels::begin_latents(
+        queue..., channels(), code_range(), scale_.data<float>(), zero_point_.data<std::int32_t>(),
+        initial_scale_.data<float>(), learned_scale_.value().data<float>(),
+        learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr);
+  });
   switches_.data<std::uint8_t>()[kBegun] = 1;
   begun_now_ = true;
 }
@@ -195,10 +205,11 @@ Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask
                  step.scale,
                  step.zero_point,
                  initial_scale_,
+                 learned_offset_.defined() ? learned_offset_.value() : Tensor(),
                  sharers == 0 ? 1 : std::max<std::int64_t>(1, size / sharers),
                  config_.learning == Learning::kClipping};
   return record_learned(std::move(output), input, std::move(mask), std::move(values),
-                        std::move(use), learned_scale_, learned_zero_point_);
+                        std::move(use), learned_scale_, learned_offset_);
 }
 
 Variable FakeQuantize::learn_output(const Variable& y, std::function<Tensor()> values,

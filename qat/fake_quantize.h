@@ -62,6 +62,8 @@ class FakeQuantize : public Module {
   QuantizerRole role() const { return role_; }
   // The grid in use.
   observers::QScheme scheme() const;
+  // The grid that saved switches (the buffer of that name) say; nothing where they are no switches.
+  std::optional<observers::QScheme> scheme_in(const Tensor& switches) const;
   kernels::CodeRange code_range() const { return scheme().code_range(); }
   // Changes the width of the codes, 2 to 8 bits, over the same range. What learns begins anew with
   // the next values observed.
@@ -163,15 +165,15 @@ class FakeQuantize : public Module {
   QuantizerRole role_;
   std::unique_ptr<observers::Observer> observer_;
   Listener listener_;
-  Tensor scale_;                 // f32 [channels]
-  Tensor zero_point_;            // i32 [channels]
-  Tensor switches_;              // u8 [kSwitches], on the host
-  Variable learned_scale_;       // latent f32 [channels]; undefined where nothing learns
-  Variable learned_zero_point_;  // latent f32 [channels]; undefined where it does not learn
-  Tensor initial_scale_;         // f32 [channels]
-  Tensor scale_floor_;           // f32 [channels]
-  Tensor zero_range_;            // u8 [channels]: the range last observed was zero
-  Tensor non_finite_;            // i64 [1]
+  Tensor scale_;             // f32 [channels]
+  Tensor zero_point_;        // i32 [channels]
+  Tensor switches_;          // u8 [kSwitches], on the host
+  Variable learned_scale_;   // latent f32 [channels]; undefined where nothing learns
+  Variable learned_offset_;  // f32 [channels]; undefined where it does not learn
+  Tensor initial_scale_;     // f32 [channels]
+  Tensor scale_floor_;       // f32 [channels]
+  Tensor zero_range_;        // u8 [channels]: the range last observed was zero
+  Tensor non_finite_;        // i64 [1]
   bool begun_now_ = false;
 };
 

@@ -112,7 +112,7 @@ std::vector<std::string> begun_latents(Module& model) {
   for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
     if (!entry.quantizer->take_begun()) continue;
     names.push_back(join_path(entry.name, qat::kLearnedScale));
-    names.push_back(join_path(entry.name, qat::kLearnedZeroPoint));
+    names.push_back(join_path(entry.name, qat::kLearnedOffset));
   }
   return names;
 }

@@ -237,11 +237,13 @@ RecipeOption quantizer(RecipeOption option) {
 RecipeOption algorithm_option() {
   const RecipeOption scale_lr = above_min(
       number("scale_lr", "1",
-             "learning rate of scales and zero points, as a multiple of the optimizer's", 0, 1e6));
+             "learning rate of scales and offsets, as a multiple of the optimizer's", 0, 1e6));
   static const OptionCases kAlgorithms{
       {{"ste", "straight-through estimator; observers find the ranges", {}},
        {"lsq", "learned scales, from where the observer's first range puts them", {scale_lr}},
-       {"lsq_plus", "learned scales, and zero points of affine activations", {scale_lr}},
+       {"lsq_plus",
+        "learned scales, and offsets of affine activations, which move the zero point",
+        {scale_lr}},
        {"pact",
         "learned clipping of activations, which decays as weights do; observers find the ranges of "
         "weights",

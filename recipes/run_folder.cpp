@@ -11,6 +11,7 @@
 #include "framework/error.h"
 #include "framework/files.h"
 #include "framework/sha256.h"
+#include "qat/old_checkpoint.h"
 #include "recipes/derived_recipe.h"
 #include "recipes/metrics_log.h"
 
@@ -188,7 +189,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
                   experiment.loader_options(), options, callbacks);
   const bool resumed = has_checkpoint(request.folder);
-  if (resumed) trainer.restore(load_checkpoint(last), last.string());
+  if (resumed) trainer.restore(qat::load_checkpoint_of(experiment.model(), last), last.string());
   // Of a calibration, or of the epochs that an older checkpoint repeats.
   if (trainer.epochs_done() < options.epochs) {
     std::filesystem::remove(request.folder / kSummary);
@@ -248,8 +249,8 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
   run.checkpoint = own ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
   run.experiment = std::make_unique<Experiment>(recipe_of_run(folder, registries.models),
                                                 registries, InitialWeights::kLater);
-  load_into(run.experiment->model(), load_checkpoint(run.checkpoint).tensors,
-            run.checkpoint.string());
+  Module& model = run.experiment->model();
+  load_into(model, qat::load_checkpoint_of(model, run.checkpoint).tensors, run.checkpoint.string());
   return run;
 }
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <set>
 
-#include "framework/checkpoint.h"
 #include "framework/error.h"
 #include "framework/tape_trace.h"
 #include "qat/calibrate.h"
 #include "qat/measure.h"
+#include "qat/old_checkpoint.h"
 #include "qat/prepare.h"
 #include "qat/qat_linear.h"
 
@@ -269,9 +269,10 @@ class Measurement {
         quantized ? InitialWeights::kLater : InitialWeights::kRecipe);
     if (quantized) {
       Module& model = experiment->model();
+      Module& trained = run_.experiment->model();
       load_into(
           model,
-          weights_for(model, run_.experiment->model(), load_checkpoint(run_.checkpoint).tensors),
+          weights_for(model, trained, qat::load_checkpoint_of(trained, run_.checkpoint).tensors),
           run_.checkpoint.string());
     }
     return experiment;

@@ -75,27 +75,38 @@ void quantize_biases(std::int64_t outputs, const float* bias, const float* x_sca
   }
 }
 
+void begin_latents(std::int64_t channels, CodeRange range, const float* scale,
+                   const std::int32_t* zero_point, float* initial, float* latent, float* offset) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    initial[c] = latent[c] = scale[c];
+    if (offset != nullptr) offset[c] = offset_of(zero_point[c], scale[c], range);
+  }
+}
+
 void follow_latents(std::int64_t channels, CodeRange range, const float* latent,
-                    const float* initial, const float* floor, const float* zero_latent,
-                    float* scale, std::int32_t* zero_point, std::int64_t* non_finite,
-                    float* step_scale, std::int32_t* step_zero_point) {
+                    const float* initial, const float* floor, const float* offset, float* scale,
+                    std::int32_t* zero_point, std::int64_t* non_finite, float* step_scale,
+                    std::int32_t* step_zero_point) {
   for (std::int64_t c = 0; c < channels; ++c) {
     const bool moves = is_finite(latent[c]);
     count(!moves, non_finite);
     if (moves) scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
-    if (moves && zero_latent != nullptr) {
-      const bool shifts = is_finite(zero_latent[c]);
+    if (moves && offset != nullptr) {
+      const bool shifts = is_finite(offset[c]);
       count(!shifts, non_finite);
-      if (shifts) zero_point[c] = zero_point_of_latent(zero_latent[c], range);
+      if (shifts) zero_point[c] = zero_point_of_offset(offset[c], scale[c], range);
     }
     if (step_scale != nullptr) step_scale[c] = scale[c];
     if (step_zero_point != nullptr) step_zero_point[c] = zero_point[c];
   }
 }
 
-void chain_latent_gradient(std::int64_t channels, const float* scale, const float* initial,
-                           float* grad) {
-  for (std::int64_t c = 0; c < channels; ++c) grad[c] *= latent_slope(scale[c], initial[c]);
+void chain_latent_gradients(std::int64_t channels, CodeRange range, const float* scale,
+                            const float* initial, const std::int32_t* zero_point,
+                            const float* offset, float* grad_scale, float* grad_offset) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    chain_latent_gradient(c, range, scale, initial, zero_point, offset, grad_scale, grad_offset);
+  }
 }
 
 void rescale_qparams(std::int64_t channels, CodeRange from, CodeRange to, bool symmetric,

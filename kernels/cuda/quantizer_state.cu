@@ -78,29 +78,40 @@ __global__ void quantize_biases_kernel(std::int64_t n, const float* bias, const 
   count(!finite, non_finite);
 }
 
+__global__ void begin_latents_kernel(std::int64_t n, CodeRange range, const float* scale,
+                                     const std::int32_t* zero_point, float* initial, float* latent,
+                                     float* offset) {
+  const std::int64_t c = element_index();
+  if (c >= n) return;
+  initial[c] = latent[c] = scale[c];
+  if (offset != nullptr) offset[c] = offset_of(zero_point[c], scale[c], range);
+}
+
 __global__ void follow_latents_kernel(std::int64_t n, CodeRange range, const float* latent,
-                                      const float* initial, const float* floor,
-                                      const float* zero_latent, float* scale,
-                                      std::int32_t* zero_point, std::int64_t* non_finite,
-                                      float* step_scale, std::int32_t* step_zero_point) {
+                                      const float* initial, const float* floor, const float* offset,
+                                      float* scale, std::int32_t* zero_point,
+                                      std::int64_t* non_finite, float* step_scale,
+                                      std::int32_t* step_zero_point) {
   const std::int64_t c = element_index();
   if (c >= n) return;
   const bool moves = is_finite(latent[c]);
   count(!moves, non_finite);
   if (moves) scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
-  if (moves && zero_latent != nullptr) {
-    const bool shifts = is_finite(zero_latent[c]);
+  if (moves && offset != nullptr) {
+    const bool shifts = is_finite(offset[c]);
     count(!shifts, non_finite);
-    if (shifts) zero_point[c] = zero_point_of_latent(zero_latent[c], range);
+    if (shifts) zero_point[c] = zero_point_of_offset(offset[c], scale[c], range);
   }
   if (step_scale != nullptr) step_scale[c] = scale[c];
   if (step_zero_point != nullptr) step_zero_point[c] = zero_point[c];
 }
 
-__global__ void chain_latent_kernel(std::int64_t n, const float* scale, const float* initial,
-                                    float* grad) {
+__global__ void chain_latents_kernel(std::int64_t n, CodeRange range, const float* scale,
+                                     const float* initial, const std::int32_t* zero_point,
+                                     const float* offset, float* grad_scale, float* grad_offset) {
   const std::int64_t c = element_index();
-  if (c < n) grad[c] *= latent_slope(scale[c], initial[c]);
+  if (c >= n) return;
+  chain_latent_gradient(c, range, scale, initial, zero_point, offset, grad_scale, grad_offset);
 }
 
 __global__ void rescale_kernel(std::int64_t n, CodeRange from, CodeRange to, bool symmetric,
@@ -152,17 +163,27 @@ void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* 
                   product_scale, codes, non_finite);
 }
 
-void follow_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
-                    const float* latent, const float* initial, const float* floor,
-                    const float* zero_latent, float* scale, std::int32_t* zero_point,
-                    std::int64_t* non_finite, float* step_scale, std::int32_t* step_zero_point) {
-  launch_elements(queue, follow_latents_kernel, channels, range, latent, initial, floor,
-                  zero_latent, scale, zero_point, non_finite, step_scale, step_zero_point);
+void begin_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                   const float* scale, const std::int32_t* zero_point, float* initial,
+                   float* latent, float* offset) {
+  launch_elements(queue, begin_latents_kernel, channels, range, scale, zero_point, initial, latent,
+                  offset);
 }
 
-void chain_latent_gradient(const CudaQueue& queue, std::int64_t channels, const float* scale,
-                           const float* initial, float* grad) {
-  launch_elements(queue, chain_latent_kernel, channels, scale, initial, grad);
+void follow_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                    const float* latent, const float* initial, const float* floor,
+                    const float* offset, float* scale, std::int32_t* zero_point,
+                    std::int64_t* non_finite, float* step_scale, std::int32_t* step_zero_point) {
+  launch_elements(queue, follow_latents_kernel, channels, range, latent, initial, floor, offset,
+                  scale, zero_point, non_finite, step_scale, step_zero_point);
+}
+
+void chain_latent_gradients(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                            const float* scale, const float* initial,
+                            const std::int32_t* zero_point, const float* offset, float* grad_scale,
+                            float* grad_offset) {
+  launch_elements(queue, chain_latents_kernel, channels, range, scale, initial, zero_point, offset,
+                  grad_scale, grad_offset);
 }
 
 void rescale_qparams(const CudaQueue& queue, std::int64_t channels, CodeRange from, CodeRange to,

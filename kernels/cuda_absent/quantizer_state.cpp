@@ -29,12 +29,17 @@ void quantize_biases(const CudaQueue&, std::int64_t, const float*, const float*,
                      const float*, float*, std::int32_t*, std::int64_t*) {
   cuda_is_absent();
 }
+void begin_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, const std::int32_t*,
+                   float*, float*, float*) {
+  cuda_is_absent();
+}
 void follow_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, const float*,
                     const float*, const float*, float*, std::int32_t*, std::int64_t*, float*,
                     std::int32_t*) {
   cuda_is_absent();
 }
-void chain_latent_gradient(const CudaQueue&, std::int64_t, const float*, const float*, float*) {
+void chain_latent_gradients(const CudaQueue&, std::int64_t, CodeRange, const float*, const float*,
+                            const std::int32_t*, const float*, float*, float*) {
   cuda_is_absent();
 }
 void rescale_qparams(const CudaQueue&, std::int64_t, CodeRange, CodeRange, bool, float*,

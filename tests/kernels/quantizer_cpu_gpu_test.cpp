@@ -338,21 +338,28 @@ TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
     std::vector<float> values = random_reals<float>(channels, 0.3F, 1);
     Twin<float> latent(values), initial(scales<float>(channels)),
         floor(random_reals<float>(channels, 1e-3F, 2, false)), scale(channels),
-        grad(random_reals<float>(channels, 1, 3)),
-        zero_latent(random_reals<float>(channels, 90, 4)), no_zero;
-    Twin<float> step_scale(channels);
+        grad(random_reals<float>(channels, 1, 3)), offset(random_reals<float>(channels, 0.4F, 4)),
+        no_offset, grad_offset(random_reals<float>(channels, 1, 5));
+    Twin<float> step_scale(channels), begun_initial(channels), begun_latent(channels),
+        begun_offset(channels);
     Twin<std::int32_t> zero(channels), step_zero(channels);
     Twin<std::int64_t> non_finite(std::vector<std::int64_t>{1}), uncounted;
     on_both([&](auto at, auto&... queue) {
+      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor), at(offset),
+                     at(scale), at(zero), at(non_finite), at(step_scale), at(step_zero));
       follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor),
-                     at(zero_latent), at(scale), at(zero), at(non_finite), at(step_scale),
-                     at(step_zero));
-      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor), at(no_zero),
-                     at(scale), at(zero), at(uncounted), nullptr, nullptr);
-      chain_latent_gradient(queue..., channels, at(scale), at(initial), at(grad));
+                     at(no_offset), at(scale), at(zero), at(uncounted), nullptr, nullptr);
+      chain_latent_gradients(queue..., channels, {0, 255}, at(scale), at(initial), at(zero),
+                             at(offset), at(grad), at(grad_offset));
+      chain_latent_gradients(queue..., channels, {0, 255}, at(scale), at(initial), nullptr,
+                             at(no_offset), at(grad), at(no_offset));
+      begin_latents(queue..., channels, {0, 255}, at(scale), at(zero), at(begun_initial),
+                    at(begun_latent), at(begun_offset));
     });
     EXPECT_EQ(scale.differences() + zero.differences() + non_finite.differences(), 0);
-    EXPECT_EQ(grad.differences(), 0);
+    EXPECT_EQ(grad.differences() + grad_offset.differences(), 0);
+    EXPECT_EQ(begun_initial.differences() + begun_latent.differences(), 0);
+    EXPECT_EQ(begun_offset.differences(), 0);
   }
 }
 

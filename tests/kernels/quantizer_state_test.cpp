@@ -107,11 +107,11 @@ TEST(QuantizerState, RangesFollowTheirSteps) {
 TEST(QuantizerState, LatentsThatAreNotFiniteLeaveTheirScale) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> latent{0.5F, nan, 0.05F, 0.2F}, initial(4, 0.1F), floor(4, 0.0F),
-      zero_latent{3.5F, 1, INFINITY, -9};
+      offset{-1.75F, -1, INFINITY, 9};
   std::vector<float> scale(4, 7);
   std::vector<std::int32_t> zero(4, 7);
   std::int64_t non_finite = 0;
-  follow_latents(4, {0, 15}, latent.data(), initial.data(), floor.data(), zero_latent.data(),
+  follow_latents(4, {0, 15}, latent.data(), initial.data(), floor.data(), offset.data(),
                  scale.data(), zero.data(), &non_finite, nullptr, nullptr);
   EXPECT_EQ(non_finite, 2);
   EXPECT_EQ(scale[0], 0.5F);
@@ -119,9 +119,70 @@ TEST(QuantizerState, LatentsThatAreNotFiniteLeaveTheirScale) {
   EXPECT_FLOAT_EQ(scale[2], 0.1F * std::exp(-0.5F));
   EXPECT_EQ(zero, (std::vector<std::int32_t>{4, 7, 7, 0}));
   std::vector<float> grad(4, 2);
-  chain_latent_gradient(4, scale.data(), initial.data(), grad.data());
+  chain_latent_gradients(4, {0, 15}, scale.data(), initial.data(), nullptr, nullptr, grad.data(),
+                         nullptr);
   EXPECT_EQ(grad[0], 2);
   EXPECT_FLOAT_EQ(grad[2], 2 * std::exp(-0.5F));
+}
+
+TEST(QuantizerState, LatentsBeginWhereTheParametersAre) {
+  for (const CodeRange range : {CodeRange{0, 255}, CodeRange{-128, 127}, CodeRange{0, 3}}) {
+    for (std::int32_t z = range.qmin; z <= range.qmax; ++z) {
+      for (const float s : {0.1F, 3e-38F, 1.1e36F, 0.0123F}) {
+        float scale = s, initial = 0, latent = 0, offset = 0;
+        const float floor = 0;
+        std::int32_t zero_point = z;
+        begin_latents(1, range, &scale, &zero_point, &initial, &latent, &offset);
+        EXPECT_EQ(offset, (static_cast<float>(range.qmin - z)) * s);
+        zero_point = 99;
+        follow_latents(1, range, &latent, &initial, &floor, &offset, &scale, &zero_point, nullptr,
+                       nullptr, nullptr);
+        EXPECT_EQ(scale, s);
+        EXPECT_EQ(zero_point, z) << s;
+      }
+    }
+  }
+}
+
+// The gradients of s * clamp(rint(x / s) + z) - s * z with z = qmin - offset / s, its rounding
+// passed straight through: by finite differences of the same with a real z. Where no code can stand
+// for the offset, z is held, and only a step back (against the gradient) has a gradient.
+TEST(QuantizerState, LatentGradientsAreThoseOfTheMapping) {
+  const CodeRange range{-8, 7};
+  const float scale = 0.25F, initial = 0.2F;
+  const double grad_y = 0.7;
+  // A value that is clipped at the lowest code, and one at the highest.
+  const auto loss = [&](double s, double offset, bool low) {
+    const double z = range.qmin - offset / s;
+    return grad_y * s * ((low ? range.qmin : range.qmax) - z);
+  };
+  for (const bool low : {true, false}) {
+    for (const std::int32_t z : {-8, -3, 7}) {
+      const float offset = offset_of(z, scale, range);
+      const double step = 1e-6, s = scale;
+      // What the kernels sum, with the zero point and with the scale held.
+      const double held = (low ? range.qmin : range.qmax) - z;
+      const LatentGradients got =
+          latent_gradients(range, scale, initial, z, offset,
+                           {static_cast<float>(grad_y * held), static_cast<float>(-grad_y * s)});
+      const double of_scale =
+          (loss(s + step, offset, low) - loss(s - step, offset, low)) / (2 * step);
+      const double of_offset =
+          (loss(s, offset + step, low) - loss(s, offset - step, low)) / (2 * step);
+      EXPECT_NEAR(got.scale, of_scale, 1e-5) << z;
+      EXPECT_NEAR(got.offset, of_offset, 1e-5) << z;
+    }
+  }
+  for (const float offset : {0.3F, -4.4F}) {  // beyond [-3.75, 0]
+    const std::int32_t z = offset > 0 ? -8 : 7;
+    EXPECT_EQ(zero_point_of_offset(offset, scale, range), z);
+    const float back = offset > 0 ? 1.0F : -1.0F;
+    const LatentGradients leads_back =
+        latent_gradients(range, scale, initial, z, offset, {2, -back * scale});
+    EXPECT_EQ(leads_back.scale, 2);
+    EXPECT_EQ(leads_back.offset, back);
+    EXPECT_EQ(latent_gradients(range, scale, initial, z, offset, {2, back * scale}).offset, 0);
+  }
 }
 
 TEST(QuantizerState, AnotherWidthKeepsTheRange) {
