@@ -33,9 +33,9 @@ struct QuantizationParams {
   // scale_type says otherwise.
   //
   // [-127, 127], zero point 0. The code -128 is left out, so that the range is symmetric: the scale
-  // is max|x| / 127 at both ends, -x has the code -q, and the product of two codes is at most
-  // 127 * 127, which integer kernels that add pairs in 16 bits need. Lacks a zero point: one-sided
-  // values (after a ReLU) use half of the codes.
+  // is max|x| / 127 at both ends, -x has the code -q, and two products of codes add up within 16
+  // bits (2 * 127 * 127 < 2^15 = 2 * 128 * 128), as some integer kernels add them. Lacks a zero
+  // point: one-sided values (after a ReLU) use half of the codes.
   static QuantizationParams int8_symmetric();
   // [0, 255] with a zero point, for activations. Lacks symmetry: in a product of weights the zero
   // point costs a sum over the other operand.
