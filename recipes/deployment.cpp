@@ -42,6 +42,12 @@ deploy::Graph deployed_graph(Experiment& experiment) {
   return graph;
 }
 
+deploy::Graph deployed_graph(const LoadedRun& run) {
+  deploy::Graph graph = deployed_graph(*run.experiment);
+  graph.model_sha256 = run.model_sha256;
+  return graph;
+}
+
 void require_exportable(const Experiment& experiment, const Registries& registries) {
   const std::vector<std::string>& formats = experiment.recipe().exports.formats;
   if (formats.empty()) return;

@@ -8,6 +8,7 @@
 #include "export/graph.h"
 #include "export/onnx.h"
 #include "recipes/experiment.h"
+#include "recipes/run_folder.h"
 
 namespace steelyard {
 
@@ -15,6 +16,8 @@ namespace steelyard {
 // for quantizers that are off or never observed, for non-finite weights, and for what has no
 // deployed form.
 deploy::Graph deployed_graph(Experiment& experiment);
+// The same of a loaded checkpoint, which the graph names.
+deploy::Graph deployed_graph(const LoadedRun& run);
 
 // Throws InputError at the recipe's place where it asks for exports that its model cannot have: an
 // operation without deployed form, ONNX in a build without. To be called before training.

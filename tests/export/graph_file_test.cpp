@@ -78,6 +78,20 @@ TEST(GraphFile, KnowsWhetherItHoldsAGraph) {
   EXPECT_THROW(holds_graph(folder.path() / "none", graph), InputError);
 }
 
+// Older files do not say which model they were made from; that is no difference.
+TEST(GraphFile, SaysWhichModelItWasMadeFrom) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  Graph graph = graph_of(4);
+  save_graph(path, graph);
+  EXPECT_EQ(load_graph(path).model_sha256, "");
+  graph.model_sha256 = "12ab";
+  EXPECT_TRUE(holds_graph(path, graph));
+  save_graph(path, graph);
+  EXPECT_EQ(load_graph(path).model_sha256, "12ab");
+  EXPECT_TRUE(holds_graph(path, graph_of(4)));
+}
+
 TEST(GraphFile, KeepsGroupsOfWeights) {
   const TemporaryFolder folder;
   for (const int bits : {3, 4, 8}) {
