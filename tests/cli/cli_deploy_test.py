@@ -89,6 +89,19 @@ class Deploy(Case):
             file.truncate(1000)
         self.fail_with(1, "model.onnx", arguments=["verify", run])
 
+    def test_reduced_range(self):
+        run = self.trained("run", "export.reduce_range=true")
+        with open(self.path(run, "plan.txt")) as file:
+            plan = file.read()
+        self.assertEqual(plan.count("int7 symmetric, per channel"), 3)
+        self.assertNotIn(" int8", plan)
+        self.assertIn("note: weights have at most 7 bits (export.reduce_range)\n", plan)
+        self.succeed("export", run)
+        judged = self.succeed("verify", run)
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        self.assertNotIn("VNNI", judged)
+        self.assertEqual(self.succeed("inspect", "--graph", run).count("int7"), 3)
+
     def check_without_vnni(self, run):
         """`verify` measures what the default session does on a processor without VNNI."""
         if not shutil.which("qemu-x86_64"):
@@ -244,6 +257,12 @@ class Deploy(Case):
     def test_what_cannot_be_exported_is_refused_before_training(self):
         body = LAYERS.replace("{type: ReLU}", "{type: GELU}") + SHORT + QUANTIZE
         self.succeed("validate", self.recipe(body))
+        # Without formats it trains, and the plan says it.
+        for more, note in (((), "note: the model cannot be exported: 2: the operation gelu has no deployed form\n"),
+                           (("--set", "quantize.bn_fold=none"), "cannot be exported: conv: the operation batch_norm has no")):
+            self.assertIn(note, self.succeed("train", self.recipe(body), "--dry-run", *more))
+        self.assertNotIn("note:", self.succeed("train", self.recipe(LAYERS + SHORT + QUANTIZE), "--dry-run"))
+        self.assertNotIn("note:", self.succeed("train", self.recipe(body.replace(QUANTIZE, "")), "--dry-run"))
         recipe = self.recipe(body + "export: {formats: [safetensors]}\n")
         for verb in ("validate", "train"):
             result = self.fail_with(2, "recipe.yaml:24:19: ", "export: 2: the operation gelu has no deployed form",
