@@ -46,6 +46,7 @@ ExitCode calibrate(const Options& options) {
   experiment.require_trainable_on(device);
   experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
+  note_exportability(experiment, registries);
   print_model(experiment, device);
   const auto& given = experiment.recipe().calibrate;
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());

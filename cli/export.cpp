@@ -27,7 +27,7 @@ ExitCode export_run(const Options& options) {
     throw InputError(options.run + ": was trained for the profile " + trained_for + ", not " +
                      options.profile + ": its quantizers are placed as export.profile says");
   }
-  const deploy::Graph graph = deployed_graph(*run.experiment);
+  const deploy::Graph graph = deployed_graph(run);
   const std::filesystem::path folder = options.out.empty()
                                            ? std::filesystem::path(options.run) / "export"
                                            : std::filesystem::path(options.out);

@@ -42,7 +42,9 @@ void finish_run(const std::filesystem::path& folder, Experiment& experiment, con
   fmt::print("\nrun folder: {}\n", folder.string());
   const std::vector<std::string>& formats = experiment.recipe().exports.formats;
   if (formats.empty()) return;
-  for (const auto& path : write_exports(deployed_graph(experiment), formats, folder / "export",
+  deploy::Graph graph = deployed_graph(experiment);
+  graph.model_sha256 = model_digest(folder / "last.safetensors");
+  for (const auto& path : write_exports(graph, formats, folder / "export",
                                         {.profile = profile_of(experiment.recipe().exports)})) {
     fmt::print("exported: {}\n", path.string());
   }

@@ -96,6 +96,7 @@ ExitCode train(const Options& options) {
   experiment.require_trainable_on(device);
   if (!continues) experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
+  note_exportability(experiment, registries);
   experiment.load_teacher(registries);
   print_model(experiment, device);
   if (options.dry_run) return dry_run(experiment, device);

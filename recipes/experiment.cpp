@@ -145,6 +145,10 @@ std::string Experiment::place(std::string_view table, std::string_view key) cons
   return value != nullptr ? value->place : node->place;
 }
 
+void Experiment::add_plan_note(std::string note) {
+  if (plan_) plan_->notes.push_back(std::move(note));
+}
+
 void Experiment::load_data(const Registries& registries) {
   const DataSpec& data = recipe_.data;
   // Absolute, so that a message says where the dataset was looked for.
@@ -239,6 +243,9 @@ std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
   qat::PreparedModel prepared =
       qat::prepare(model, quantize_config(*recipe_.quantize, profile_of(recipe_.exports)));
   plan = std::move(prepared.plan);
+  if (recipe_.exports.reduce_range) {
+    plan->notes.emplace_back("weights have at most 7 bits (export.reduce_range)");
+  }
   return prepared.model;
 }
 

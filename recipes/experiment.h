@@ -44,6 +44,8 @@ class Experiment {
   Module& model() { return *model_; }
   // What is quantized; nothing for a float run.
   const std::optional<qat::Plan>& plan() const { return plan_; }
+  // A line beneath the plan's table, where there is one.
+  void add_plan_note(std::string note);
   const Dataset& train() const { return train_; }
   const Dataset& validation() const { return validation_; }
   const Dataset& test() const { return test_; }

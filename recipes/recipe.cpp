@@ -318,6 +318,16 @@ void require_wider_stages(const Recipe& recipe) {
   }
 }
 
+// Sums of two products with codes of activations then fit in 16 bits. Weights in groups are
+// multiplied as floats.
+void reduce_range(QuantizeSpec& quantize) {
+  constexpr std::int64_t kMostBits = 7;
+  for (QuantizeGroupSpec& group : quantize.groups) {
+    if (!group.weights || group.weights->strategy == "group") continue;
+    group.weights->num_bits = std::min(group.weights->num_bits, kMostBits);
+  }
+}
+
 Recipe read_recipe(const OptionReader& from) {
   Recipe recipe{.name = from.text("name"),
                 .seed = from.integer("seed"),
@@ -332,12 +342,15 @@ Recipe read_recipe(const OptionReader& from) {
   if (from.has("schedule")) {
     recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
   }
+  if (from.has("export")) {
+    const OptionReader exports = from.table("export");
+    recipe.exports = {exports.texts("formats"), exports.text("profile"),
+                      exports.boolean("reduce_range")};
+  }
+  if (recipe.quantize && recipe.exports.reduce_range) reduce_range(*recipe.quantize);
   require_observing(recipe);
   require_known_ranges(recipe);
   require_wider_stages(recipe);
-  if (from.has("export")) {
-    recipe.exports = {from.table("export").texts("formats"), from.table("export").text("profile")};
-  }
   return recipe;
 }
 

@@ -148,6 +148,7 @@ struct CalibrateSpec {
 struct ExportSpec {
   std::vector<std::string> formats = {};  // safetensors, onnx: written after training
   std::string profile = "ort";            // ort, tensorrt
+  bool reduce_range = false;              // applied to the widths of `quantize` already
 };
 
 struct Recipe {

@@ -386,10 +386,15 @@ RecipeOption export_option() {
                        .default_yaml = "[]",
                        .members = {optional(choice("", "", "", {"safetensors", "onnx"}))}};
   return table("export", "How the model is deployed. Needs `quantize`.",
-               {formats, choice("profile", "ort",
-                                "where tensors are quantized: as ONNX Runtime or as TensorRT "
-                                "executes them",
-                                {"ort", "tensorrt"})});
+               {formats,
+                choice("profile", "ort",
+                       "where tensors are quantized: as ONNX Runtime or as TensorRT "
+                       "executes them",
+                       {"ort", "tensorrt"}),
+                boolean("reduce_range", "false",
+                        "whether weights of 8 bits are trained with 7, from -63 to 63 or, without "
+                        "`narrow_range`, from -64: then no sum saturates in ONNX Runtime's default "
+                        "session on x86 without VNNI")});
 }
 
 }  // namespace

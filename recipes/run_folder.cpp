@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -113,6 +114,21 @@ bool has_results(const std::filesystem::path& folder) {
     if (name.starts_with("step-") && name.ends_with(".safetensors")) return true;
   }
   return false;
+}
+
+std::string model_digest(std::vector<NamedTensor> tensors) {
+  std::erase_if(tensors,
+                [](const NamedTensor& t) { return t.name.find('/') != std::string::npos; });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  Sha256 hash;
+  for (const NamedTensor& t : tensors) {
+    const Tensor& values = t.tensor;
+    hash.update(t.name + " " + std::string(dtype_name(values.dtype())) + " " +
+                shape_string(values.shape()) + "\n");
+    hash.update(values.raw(), static_cast<std::size_t>(values.bytes()));
+  }
+  return hash.hex();
 }
 
 }  // namespace
@@ -250,8 +266,14 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
   run.experiment = std::make_unique<Experiment>(recipe_of_run(folder, registries.models),
                                                 registries, InitialWeights::kLater);
   Module& model = run.experiment->model();
-  load_into(model, qat::load_checkpoint_of(model, run.checkpoint).tensors, run.checkpoint.string());
+  const Checkpoint file = qat::load_checkpoint_of(model, run.checkpoint);
+  load_into(model, file.tensors, run.checkpoint.string());
+  run.model_sha256 = model_digest(file.tensors);
   return run;
+}
+
+std::string model_digest(const std::filesystem::path& checkpoint) {
+  return model_digest(load_checkpoint(checkpoint).tensors);
 }
 
 }  // namespace steelyard

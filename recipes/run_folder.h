@@ -61,11 +61,16 @@ Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::in
 // The recipe that a run was made with.
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);
 
+// What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
+// values of its tensors, training state left out. Throws InputError as load_checkpoint() does.
+std::string model_digest(const std::filesystem::path& checkpoint);
+
 // A run's experiment with the weights of a checkpoint: "last" and "best" are the run's own,
 // anything else is a file.
 struct LoadedRun {
   std::unique_ptr<Experiment> experiment;
   std::filesystem::path checkpoint;
+  std::string model_sha256;  // model_digest() of the checkpoint
 };
 LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
                    const Registries& registries);

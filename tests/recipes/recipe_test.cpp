@@ -100,6 +100,24 @@ TEST(Recipe, CalibrationAndObserverOptions) {
   EXPECT_EQ(parsed(resolved_yaml(r)).resolved, r.resolved);
 }
 
+TEST(Recipe, AReducedRangeLeavesWeightsSevenBits) {
+  EXPECT_FALSE(parsed(kQuantizedRecipe).exports.reduce_range);
+  const std::vector<std::string> reduced{"export.reduce_range=true",
+                                         "quantize.groups.0.activations.num_bits=8"};
+  const Recipe r = parsed(kQuantizedRecipe, reduced);
+  EXPECT_EQ(r.quantize->groups[0].weights->num_bits, 7);
+  EXPECT_EQ(r.quantize->groups[0].activations->num_bits, 8);
+  EXPECT_EQ(r.quantize->groups[1].weights->num_bits, 3);
+  EXPECT_THAT(resolved_yaml(r), HasSubstr("num_bits: 8\n"));
+  EXPECT_EQ(parsed(resolved_yaml(r)).quantize->groups[0].weights->num_bits, 7);
+  // What is multiplied in float does not saturate.
+  std::vector<std::string> in_groups = reduced;
+  for (const char* part : {"strategy=group", "num_bits=8"}) {
+    in_groups.push_back(std::string("quantize.groups.1.weights.") + part);
+  }
+  EXPECT_EQ(parsed(kQuantizedRecipe, in_groups).quantize->groups[1].weights->num_bits, 8);
+}
+
 TEST(Recipe, ResolvedTextParsesToTheSameRecipe) {
   const std::string layers = with(kSmallRecipe, "{type: mlp, hidden: [8]}",
                                   "{layers: [{type: Conv2d, out_channels: 4, kernel_size: 3}, "
