@@ -6,6 +6,7 @@
 
 #include "framework/event_file.h"
 #include "framework/files.h"
+#include "framework/json_integer.h"
 
 namespace steelyard {
 namespace {
@@ -36,16 +37,17 @@ std::vector<std::string> whole_lines(const std::string& text) {
   return lines;
 }
 
-// Throws Json::exception for what is not written here.
+// Throws Json::exception or std::invalid_argument for what is not written here.
 bool belongs_to(const Json& line, std::int64_t step, std::int64_t epochs) {
   const auto type = line.at("type").get<std::string>();
-  return (type == "step" && line.at("step").get<std::int64_t>() <= step) ||
-         (type == "epoch" && line.at("epoch").get<std::int64_t>() <= epochs);
+  return (type == "step" && integer_of<std::int64_t>(line.at("step")) <= step) ||
+         (type == "epoch" && integer_of<std::int64_t>(line.at("epoch")) <= epochs);
 }
 
-// Throws Json::exception likewise.
+// Throws likewise.
 std::string event_of(const Json& line) {
-  ScalarEvent event{.wall_time = now(), .step = line.at("step").get<std::int64_t>(), .values = {}};
+  ScalarEvent event{
+      .wall_time = now(), .step = integer_of<std::int64_t>(line.at("step")), .values = {}};
   const auto add = [&](const char* tag, const Json& table, const char* key) {
     event.values.emplace_back(tag, table.at(key).get<float>());
   };
@@ -111,6 +113,8 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
       kept_lines += text + "\n";
       kept_events += number < records.size() ? std::string(records[number]) : event;
     } catch (const Json::exception&) {
+      continue;
+    } catch (const std::invalid_argument&) {
       continue;
     }
   }
