@@ -1,7 +1,9 @@
 #include "recipes/metrics_log.h"
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
 #include "framework/event_file.h"
@@ -19,6 +21,11 @@ constexpr std::int64_t kStepsPerLine = 10;
 double now() {
   using std::chrono::system_clock;
   return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
+}
+
+[[noreturn]] void throw_cannot_write(const std::filesystem::path& path) {
+  const std::string reason = std::generic_category().message(errno);  // what the stream met last
+  throw std::runtime_error(printable(path.string()) + ": cannot write: " + reason);
 }
 
 std::string contents_of(const std::filesystem::path& path) {
@@ -85,13 +92,13 @@ void MetricsLog::Log::replace(const std::filesystem::path& at, const std::string
   path = at;
   write_file_atomic(path, contents);
   file.open(path, std::ios::app | std::ios::binary);
-  if (!file) throw std::runtime_error(path.string() + ": cannot be written");
+  if (!file) throw_cannot_write(path);
 }
 
 void MetricsLog::Log::append(const std::string& text) {
   if (!file.is_open()) return;
   file << text << std::flush;
-  if (!file) throw std::runtime_error(path.string() + ": cannot be written");
+  if (!file) throw_cannot_write(path);
 }
 
 void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem::path& events,

@@ -21,19 +21,19 @@ def one_line(errors):
 
 
 def checks_of_flips(program):
-    """(name, file, command that must refuse it): a run's checkpoint, its export."""
+    """(name, file, command that must refuse it, changes of a byte): a run's checkpoint, its export."""
     recipe = program.write("tiny.yaml", HEAD + LINEAR + SGD.replace("epochs: 4", "epochs: 2") + GROUPS + EXPORT)
     program.succeed("train", recipe, "--run-dir", "run", "--set", "train.tensorboard=false")
     model = os.path.join("run", "export", "model.safetensors")
     last = os.path.join("run", "last.safetensors")
-    return [("checkpoint", last, ["inspect", last]),
+    return [("checkpoint", last, ["inspect", last], MASKS),
             ("checkpoint, resume", last, ["train", recipe, "--run-dir", "run", "--set", "train.tensorboard=false",
-                                          "--resume"]),
-            ("integer model", model, ["inspect", "--graph", model])]
+                                          "--resume"], MASKS[-1:]),
+            ("integer model", model, ["inspect", "--graph", model], MASKS)]
 
 
-def flip(program, result, clock, check, masks):
-    name, path, command = check
+def flip(program, result, clock, check):
+    name, path, command, masks = check
     full = program.in_folder(path)
     with open(full, "rb") as file:
         whole = bytearray(file.read())
@@ -69,7 +69,7 @@ def flips(arguments):
     with tempfile.TemporaryDirectory(prefix="steelyard-flips-") as folder:
         program = Program(path, folder)
         for check in checks_of_flips(program):
-            flip(program, result, clock, check, MASKS)
+            flip(program, result, clock, check)
     clock.add_to(result)
     result["done"] = not clock.over() and not result["findings"]
     result.save()
