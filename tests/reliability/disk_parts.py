@@ -120,7 +120,7 @@ def problems(program, done, folder):
 def full_disk_runs(program, disk, name, clock, result):
     """Training: a failure at each operation in turn, then room again and --resume."""
     recipe = program.write(name + ".yaml", RECIPES[name])
-    command = ["train", recipe, "--threads", "1", "--resume", "--run-dir"]
+    command = ["train", recipe, "--threads", "1", "--set", "train.checkpoint_every_steps=13", "--resume", "--run-dir"]
     program.succeed(*command, "whole")
     expected = results_of(program.in_folder("whole"))
 
