@@ -177,6 +177,8 @@ class Folders(Case):
                 lines = file.read().splitlines()
             lines[1:1] = ['{"type": 5}', '{"type": "step", "step": "x"}', '{"type": "step"}', "[1]", "3", "nonsense",
                           '{"type": "epoch", "step": 1, "epoch": null}', '{"type": "step", "step": 1, "loss": "x"}',
+                          '{"type": "step", "step": 1.5, "loss": 1, "lr": 1}', '{"type": "step", "step": -1e300, "loss": 1, "lr": 1}',
+                          '{"type": "epoch", "step": 9, "epoch": 18446744073709551615, "train_loss": 1}',
                           '{"type": "epoch", "step": 9, "epoch": 1, "validation": 3}',
                           '{"type": "epoch", "step": 9, "epoch": 1, "seconds": "x"}']
             with open(self.path(name, "metrics.jsonl"), "w") as file:
