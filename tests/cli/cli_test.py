@@ -314,10 +314,11 @@ class Terminal(Case):
 
 
 class Resume:
-    """From every step's checkpoint to the same bits."""
+    """From checkpoints on both sides of each change (epoch, schedule, end of the run) to the same bits; 9 steps are
+    an epoch. `scripts/campaign kills` stops runs at every other moment."""
     body = None
 
-    def test_every_step(self):
+    def test_steps_around_every_change(self):
         recipe = self.recipe(self.body)
         more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
         self.train(recipe, "whole", *more)
@@ -328,7 +329,7 @@ class Resume:
         self.assertEqual(self.sha("again", "last.safetensors"), expected)
         self.train(recipe, "other", *more, "--seed", "4")
         self.assertNotEqual(self.sha("other", "last.safetensors"), expected)
-        for step in range(1, 55):
+        for step in (1, 8, 9, 10, 35, 36, 37, 53, 54):
             run = f"from-{step}"
             os.makedirs(self.path(run))
             shutil.copy(self.path("whole", "recipe.yaml"), self.path(run))
@@ -442,12 +443,12 @@ class Divergence(Case):
 
 
 class KillDuringSaves(Case):
-    def test_200_kills_leave_no_damaged_checkpoint(self):
+    def test_kills_leave_no_damaged_checkpoint(self):
         recipe = self.recipe(LAYERS + SGD)
         more = ["--set", "train.epochs=100000", "--set", "train.checkpoint_every_steps=1", "--threads", "1"]
         generator = random.Random(7)
         run, loaded = self.path("run"), 0
-        for k in range(200):
+        for k in range(20):
             process = subprocess.Popen([PROGRAM, "train", recipe, "--run-dir", run, "--resume", *more],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self.folder)
             time.sleep(generator.uniform(0.03, 0.15))
@@ -457,7 +458,7 @@ class KillDuringSaves(Case):
             if os.path.exists(os.path.join(run, "last.safetensors")):
                 self.succeed("inspect", os.path.join(run, "last.safetensors"))
                 loaded += 1
-        self.assertGreater(loaded, 150)
+        self.assertGreater(loaded, 15)
 
 
 class Backends(Case):

@@ -1,5 +1,5 @@
 # Tests that run on a GPU, and, with the emulated one, everywhere.
-set(device_tests
+add_library(device_cases OBJECT
   device_conversion_test.cpp
   device_evaluate_test.cpp
   device_kernels_test.cpp
@@ -10,16 +10,18 @@ set(device_tests
   device_recorded_steps_test.cpp
   device_tensor_test.cpp
   device_training_test.cpp)
-set(held_queue held_queue_absent.cpp)
-if(STEELYARD_HAVE_CUDA)
-  set(held_queue held_queue_cuda.cpp)
-endif()
-steelyard_add_tests(device_tests
-  SOURCES ${device_tests} ${held_queue}
-  DEPENDS steelyard::layers
-  LABELS once)
+steelyard_test_target(device_cases steelyard::layers)
+steelyard_add_gpu_tests(device_tests
+  SOURCES $<TARGET_OBJECTS:device_cases> held_queue_cuda.cpp
+  DEPENDS steelyard::layers GTest::gmock_main)
 steelyard_add_tests(device_emulated_tests
-  SOURCES ${device_tests} held_queue_emulated.cpp emulated_delays_test.cpp emulated_device_test.cpp emulated_orders_test.cpp $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:emulated_gpu>
+  SOURCES
+    $<TARGET_OBJECTS:device_cases>
+    held_queue_emulated.cpp
+    emulated_delays_test.cpp
+    emulated_device_test.cpp
+    emulated_orders_test.cpp
+    $<TARGET_OBJECTS:emulated_kernels>
+    $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::layers cuda_emulation
-  PREFIX emulated.
-  LABELS once)
+  PREFIX emulated.)

@@ -19,8 +19,7 @@ target_link_libraries(cuda_emulation PUBLIC steelyard_flags PRIVATE steelyard_wa
 
 steelyard_add_tests(cuda_emulation_test
   SOURCES cuda_emulation_primitives_test.cpp cuda_emulation_test.cpp
-  DEPENDS cuda_emulation
-  LABELS once)
+  DEPENDS cuda_emulation)
 
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
@@ -70,20 +69,18 @@ target_link_libraries(emulated_gpu PUBLIC cuda_emulation PRIVATE steelyard_warni
 
 steelyard_add_tests(quant_plan_emulated_test
   SOURCES
-    ${quant_plan_tests}
+    $<TARGET_OBJECTS:quant_plan_cases>
     quant_device_emulated.cpp
     quant_host_memory.cpp
     $<TARGET_OBJECTS:emulated_kernels>
-  DEPENDS steelyard::kernels cuda_emulation
-  LABELS once)
+  DEPENDS steelyard::kernels cuda_emulation)
 
 steelyard_add_tests(quantized_layer_emulated_test
   SOURCES
-    ${quantized_layer_tests}
+    $<TARGET_OBJECTS:quantized_layer_cases>
     quant_cuda_memory.cpp
     quant_device_emulated.cpp
     $<TARGET_OBJECTS:emulated_kernels>
     $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::kernels cuda_emulation
-  PREFIX emulated.
-  LABELS once)
+  PREFIX emulated.)

@@ -10,4 +10,5 @@ steelyard_add_tests(float_kernels_test
     optimizer_step_test.cpp
     pool_test.cpp
     softmax_test.cpp
-  DEPENDS steelyard::kernels)
+  DEPENDS steelyard::kernels
+  AGAIN avx2 eigen)

@@ -13,39 +13,39 @@ steelyard_add_tests(quantization_kernels_test
     requantize_test.cpp
     value_type_test.cpp
   DEPENDS steelyard::kernels rapidcheck
-  LABELS once
-  ENVIRONMENT RC_PARAMS=max_success=100000)
+  ENVIRONMENT RC_PARAMS=max_success=100000
+  AGAIN avx2)
 
-# QuantPlan against the plain definition; the same sources test other devices.
-set(quant_plan_tests
-  quant_edge_cases_test.cpp
-  quant_plan_test.cpp
-  quant_statistics_test.cpp)
+# QuantPlan against the plain definition. Objects, linked into a program for each kind of device.
+add_library(quant_plan_cases OBJECT quant_edge_cases_test.cpp quant_plan_test.cpp quant_statistics_test.cpp)
+steelyard_test_target(quant_plan_cases steelyard::kernels)
 steelyard_add_tests(quant_plan_test
-  SOURCES ${quant_plan_tests} quant_device_cpu.cpp quant_host_memory.cpp
+  SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_device_cpu.cpp quant_host_memory.cpp
   DEPENDS steelyard::kernels
-  LABELS once)
+  AGAIN avx2)
 
 # The kernels of quantized layers: CPU against GPU.
-set(quantized_layer_tests
+add_library(quantized_layer_cases OBJECT
   quantizer_cpu_gpu_test.cpp
   code_gradients_test.cpp
   weight_codes_test.cpp
   range_search_cpu_gpu_test.cpp
   integer_cpu_gpu_test.cpp)  # last: it leaves the most memory behind
+steelyard_test_target(quantized_layer_cases steelyard::kernels)
 
 # Every float pattern, one pair of parameters; STEELYARD_LONG_TESTS=1 in the environment takes more.
 steelyard_add_tests(fake_quantize_exhaustive_test
   SOURCES fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp
   DEPENDS steelyard::kernels
-  LABELS once)
+  AGAIN avx2)
+# Their own loops over every pattern take the time.
+set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp PROPERTIES
+  COMPILE_OPTIONS -O3)
 
 steelyard_add_tests(integer_kernels_test
   SOURCES integer_test.cpp
-  DEPENDS steelyard::kernels)
-# Without VNNI oneDNN's int8 products saturate and must not be used.
-add_test(NAME integer_kernels_without_vnni COMMAND integer_kernels_test)
-set_tests_properties(integer_kernels_without_vnni PROPERTIES ENVIRONMENT DNNL_MAX_CPU_ISA=AVX2)
+  DEPENDS steelyard::kernels
+  AGAIN avx2 eigen)  # without VNNI oneDNN's int8 products saturate and must not be used
 
 # Device code keeps IEEE division, denormals and separate products and sums: looked up in its PTX.
 # Needs the compiler, no GPU and no CUDA build.
@@ -81,20 +81,10 @@ if(STEELYARD_NVCC)
   endforeach()
 endif()
 
-# The same tests on a GPU, where the build has CUDA; without a device they are skipped.
-if(STEELYARD_HAVE_CUDA)
-  add_executable(quant_plan_cuda_test ${quant_plan_tests} quant_cpu_gpu_test.cpp
-    quant_cuda_memory.cpp quant_device_cuda.cpp)
-  target_link_libraries(quant_plan_cuda_test PRIVATE
-    steelyard::kernels GTest::gmock steelyard_warnings)
-  target_include_directories(quant_plan_cuda_test PRIVATE ${PROJECT_SOURCE_DIR})
-  add_test(NAME gpu.quant_plan COMMAND quant_plan_cuda_test)
-  set_tests_properties(gpu.quant_plan PROPERTIES SKIP_RETURN_CODE 77)
-  add_executable(quantized_layer_cuda_test ${quantized_layer_tests} quant_cuda_memory.cpp
-    quant_device_cuda.cpp)
-  target_link_libraries(quantized_layer_cuda_test PRIVATE
-    steelyard::kernels GTest::gmock steelyard_warnings)
-  target_include_directories(quantized_layer_cuda_test PRIVATE ${PROJECT_SOURCE_DIR})
-  add_test(NAME gpu.quantized_layer COMMAND quantized_layer_cuda_test)
-  set_tests_properties(gpu.quantized_layer PROPERTIES SKIP_RETURN_CODE 77)
-endif()
+# The same tests on a GPU.
+steelyard_add_gpu_tests(quant_plan_cuda_test
+  SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_cpu_gpu_test.cpp quant_cuda_memory.cpp quant_device_cuda.cpp
+  DEPENDS steelyard::kernels)
+steelyard_add_gpu_tests(quantized_layer_cuda_test
+  SOURCES $<TARGET_OBJECTS:quantized_layer_cases> quant_cuda_memory.cpp quant_device_cuda.cpp
+  DEPENDS steelyard::kernels)

@@ -1,0 +1,1 @@
+// Compiled so that the precompiled headers of the tests exist.
