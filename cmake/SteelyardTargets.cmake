@@ -32,6 +32,20 @@ if(STEELYARD_SANITIZE)
     -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   target_link_options(steelyard_flags INTERFACE -fsanitize=address,undefined)
 endif()
+if(STEELYARD_SANITIZE_THREADS)
+  target_compile_options(steelyard_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(steelyard_flags INTERFACE -fsanitize=thread)
+endif()
+# The libraries of the fuzzers: libFuzzer's coverage, and every sanitizer's finding ends the program.
+if(STEELYARD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "STEELYARD_FUZZ needs clang, got ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  target_compile_options(steelyard_flags INTERFACE
+    -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -gline-tables-only)
+  target_link_options(steelyard_flags INTERFACE -fsanitize=address,undefined)
+endif()
 
 add_library(steelyard_warnings INTERFACE)
 target_compile_options(steelyard_warnings INTERFACE

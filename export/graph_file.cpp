@@ -1,12 +1,14 @@
 #include "export/graph_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "framework/checkpoint.h"
 #include "framework/error.h"
+#include "framework/json_integer.h"
 #include "kernels/cpu/pack_codes.h"
 
 namespace steelyard::deploy {
@@ -92,14 +94,15 @@ Json to_json(const Value& value) {
 }
 
 Value value_from(const Json& json) {
-  Value value{json.at("name").get<std::string>(), json.at("shape").get<Shape>(), std::nullopt};
+  Value value{json.at("name").get<std::string>(), integers_of<std::int64_t>(json.at("shape")),
+              std::nullopt};
   if (json.contains("quantization")) {
     const Json& q = json.at("quantization");
-    value.quantization =
-        Quantization{q.at("scale").get<float>(),
-                     q.at("zero_point").get<std::int32_t>(),
-                     {q.at("qmin").get<std::int32_t>(), q.at("qmax").get<std::int32_t>()},
-                     dtype_from(q.at("dtype"), {DType::kI8, DType::kU8})};
+    value.quantization = Quantization{
+        q.at("scale").get<float>(),
+        integer_of<std::int32_t>(q.at("zero_point")),
+        {integer_of<std::int32_t>(q.at("qmin")), integer_of<std::int32_t>(q.at("qmax"))},
+        dtype_from(q.at("dtype"), {DType::kI8, DType::kU8})};
   }
   return value;
 }
@@ -129,6 +132,13 @@ Json to_json(const Node& node) {
   return json;
 }
 
+// [height, width].
+std::array<std::int64_t, 2> pair_from(const Json& json) {
+  const auto values = integers_of<std::int64_t>(json);
+  if (values.size() != 2) throw std::invalid_argument("expected two integers, got " + json.dump());
+  return {values[0], values[1]};
+}
+
 Op operation_from(const std::string& name) {
   for (const Op op : kOperations) {
     if (name == op_name(op)) return op;
@@ -151,8 +161,8 @@ Product product_from(const std::string& name) {
 }
 
 Weights weights_from(const Json& json, const std::string& name, const TensorsByName& tensors) {
-  const auto shape = json.at("weight_shape").get<Shape>();
-  const int bits = json.at("weight_bits").get<int>();
+  const Shape shape = integers_of<std::int64_t>(json.at("weight_shape"));
+  const int bits = integer_of<int>(json.at("weight_bits"));
   Weights weights;
   weights.product = product_from(json.at("product").get<std::string>());
   weights.weight = take(tensors, name + ".weight");
@@ -176,19 +186,19 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
   Node node;
   node.op = operation_from(json.at("op").get<std::string>());
   node.name = json.at("name").get<std::string>();
-  node.inputs = json.at("inputs").get<std::vector<std::size_t>>();
-  node.output = json.at("output").get<std::size_t>();
+  node.inputs = integers_of<std::size_t>(json.at("inputs"));
+  node.output = integer_of<std::size_t>(json.at("output"));
   node.activation = activations().at(json.at("activation").get<std::string>());
   if (node.op == Op::kConv2d) {
-    json.at("stride").get_to(node.conv.stride);
-    json.at("padding").get_to(node.conv.padding);
-    json.at("dilation").get_to(node.conv.dilation);
-    json.at("groups").get_to(node.conv.groups);
+    node.conv.stride = pair_from(json.at("stride"));
+    node.conv.padding = pair_from(json.at("padding"));
+    node.conv.dilation = pair_from(json.at("dilation"));
+    node.conv.groups = integer_of<std::int64_t>(json.at("groups"));
   }
   if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
-    json.at("kernel").get_to(node.pool.kernel);
-    json.at("stride").get_to(node.pool.stride);
-    json.at("padding").get_to(node.pool.padding);
+    node.pool.kernel = pair_from(json.at("kernel"));
+    node.pool.stride = pair_from(json.at("stride"));
+    node.pool.padding = pair_from(json.at("padding"));
   }
   if (json.contains("weight_shape")) node.weights = weights_from(json, node.name, tensors);
   return node;
@@ -197,8 +207,8 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
 Graph graph_from(const Json& json, const TensorsByName& tensors) {
   Graph graph;
   json.at("name").get_to(graph.name);
-  json.at("input").get_to(graph.input);
-  json.at("output").get_to(graph.output);
+  graph.input = integer_of<std::size_t>(json.at("input"));
+  graph.output = integer_of<std::size_t>(json.at("output"));
   graph.classifies = json.value("classifies", true);
   const Json& preprocessing = json.at("preprocessing");
   graph.preprocessing.dtype = dtype_from(preprocessing.at("dtype"), {DType::kU8, DType::kF32});

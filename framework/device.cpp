@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "framework/error.h"
+#include "framework/files.h"
 #include "kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
@@ -38,7 +39,7 @@ Device resolve_device(std::string_view name) {
       !digits.empty() && digits.size() < 4 &&
       std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); });
   if (name != "cuda" && !has_index) {
-    throw InputError("unknown device '" + std::string(name) +
+    throw InputError("unknown device '" + printable(name) +
                      "': expected auto, cpu, cuda or cuda:N");
   }
   const int index = has_index ? std::stoi(std::string(digits)) : 0;

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "framework/error.h"
+#include "framework/folders.h"
 
 namespace steelyard {
 namespace {
@@ -117,7 +118,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path), tempora
   temporary_ += ".tmp";
   descriptor_ =
       ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor_ < 0) throw InputError(problem(temporary_, "cannot create: " + errno_text()));
+  if (descriptor_ < 0) throw_cannot_create(temporary_, {errno, std::generic_category()});
 }
 
 AtomicFile::~AtomicFile() {

@@ -40,8 +40,8 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
 // A file that appears under its name only once complete. It is written to `path` + ".tmp" (a
 // leftover of a killed run is overwritten); commit() syncs it, renames it and syncs the folder, so
 // that after a crash either the old or the new file is there. Without commit() the temporary is
-// removed. Throws InputError when the temporary cannot be created, std::runtime_error when writing
-// fails.
+// removed. Throws InputError when the temporary cannot be created, std::runtime_error when the disk
+// is full or writing fails.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);

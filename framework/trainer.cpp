@@ -6,6 +6,7 @@
 #include <map>
 
 #include "framework/error.h"
+#include "framework/files.h"
 #include "framework/gradient_clipping.h"
 #include "framework/on_device.h"
 #include "kernels/elementwise.h"
@@ -49,7 +50,8 @@ T parsed(const TensorFileMetadata& metadata, const std::string& key, const std::
     result = std::from_chars(begin, end, value);
   }
   if (result.ec != std::errc() || result.ptr != end) {
-    throw InputError(source + ": '" + key + "' is '" + found->second + "', expected a number");
+    throw InputError(source + ": '" + key + "' is '" + printable(found->second) +
+                     "', expected a number");
   }
   return value;
 }
@@ -359,8 +361,10 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   const auto loss_sum = parsed<double>(metadata, "epoch_loss_sum", source);
   position.samples = parsed<std::int64_t>(metadata, "epoch_samples", source);
   const std::int64_t per_epoch = loader_.batches_per_epoch();
+  std::int64_t step = 0;
   if (position.epoch < 0 || position.batch < 0 || position.batch > per_epoch ||
-      position.step != position.epoch * per_epoch + position.batch) {
+      __builtin_mul_overflow(position.epoch, per_epoch, &step) ||
+      __builtin_add_overflow(step, position.batch, &step) || position.step != step) {
     throw InputError(source + ": epoch " + std::to_string(position.epoch) + ", batch " +
                      std::to_string(position.batch) + ", step " + std::to_string(position.step) +
                      " do not fit a run of " + std::to_string(per_epoch) + " steps an epoch");

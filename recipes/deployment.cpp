@@ -9,6 +9,7 @@
 #include "export/trace.h"
 #include "framework/error.h"
 #include "framework/files.h"
+#include "framework/folders.h"
 #include "qat/calibrate.h"
 #include "qat/prepare.h"
 
@@ -104,9 +105,7 @@ std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::vector<std::string>& formats,
                                                  const std::filesystem::path& folder,
                                                  const deploy::OnnxOptions& onnx) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw InputError(printable(folder.string()) + ": " + error.message());
+  create_folders(folder);
   std::vector<std::filesystem::path> written;
   for (const std::string& format : formats) {
     const std::filesystem::path path = export_path(folder, format);

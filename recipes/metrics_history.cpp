@@ -6,6 +6,7 @@
 #include <string>
 
 #include "framework/files.h"
+#include "framework/json_integer.h"
 
 namespace steelyard {
 namespace {
@@ -22,11 +23,11 @@ Metrics metrics_in(const Json& json) {
 
 void add_line(MetricsHistory& history, const Json& line) {
   const auto type = line.at("type").get<std::string>();
-  const auto step = line.at("step").get<std::int64_t>();
+  const auto step = integer_of<std::int64_t>(line.at("step"));
   if (type == "step") {
     history.steps.push_back({step, line.at("loss").get<double>(), line.at("lr").get<double>()});
   } else if (type == "epoch") {
-    EpochMetrics epoch{line.at("epoch").get<std::int64_t>(), step,
+    EpochMetrics epoch{integer_of<std::int64_t>(line.at("epoch")), step,
                        line.at("train_loss").get<double>()};
     if (line.contains("validation")) epoch.validation = metrics_in(line.at("validation"));
     history.epochs.push_back(epoch);
@@ -48,6 +49,8 @@ MetricsHistory read_metrics(const std::filesystem::path& path) {
     try {
       add_line(history, Json::parse(line));
     } catch (const Json::exception&) {
+      ++history.unreadable_lines;
+    } catch (const std::invalid_argument&) {
       ++history.unreadable_lines;
     }
   }

@@ -1,11 +1,14 @@
 #include "recipes/metrics_log.h"
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
 #include "framework/event_file.h"
 #include "framework/files.h"
+#include "framework/json_integer.h"
 
 namespace steelyard {
 namespace {
@@ -18,6 +21,11 @@ constexpr std::int64_t kStepsPerLine = 10;
 double now() {
   using std::chrono::system_clock;
   return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
+}
+
+[[noreturn]] void throw_cannot_write(const std::filesystem::path& path) {
+  const std::string reason = std::generic_category().message(errno);  // what the stream met last
+  throw std::runtime_error(printable(path.string()) + ": cannot write: " + reason);
 }
 
 std::string contents_of(const std::filesystem::path& path) {
@@ -36,16 +44,17 @@ std::vector<std::string> whole_lines(const std::string& text) {
   return lines;
 }
 
-// Throws Json::exception for what is not written here.
+// Throws Json::exception or std::invalid_argument for what is not written here.
 bool belongs_to(const Json& line, std::int64_t step, std::int64_t epochs) {
   const auto type = line.at("type").get<std::string>();
-  return (type == "step" && line.at("step").get<std::int64_t>() <= step) ||
-         (type == "epoch" && line.at("epoch").get<std::int64_t>() <= epochs);
+  return (type == "step" && integer_of<std::int64_t>(line.at("step")) <= step) ||
+         (type == "epoch" && integer_of<std::int64_t>(line.at("epoch")) <= epochs);
 }
 
-// Throws Json::exception likewise.
+// Throws likewise.
 std::string event_of(const Json& line) {
-  ScalarEvent event{.wall_time = now(), .step = line.at("step").get<std::int64_t>(), .values = {}};
+  ScalarEvent event{
+      .wall_time = now(), .step = integer_of<std::int64_t>(line.at("step")), .values = {}};
   const auto add = [&](const char* tag, const Json& table, const char* key) {
     event.values.emplace_back(tag, table.at(key).get<float>());
   };
@@ -83,13 +92,13 @@ void MetricsLog::Log::replace(const std::filesystem::path& at, const std::string
   path = at;
   write_file_atomic(path, contents);
   file.open(path, std::ios::app | std::ios::binary);
-  if (!file) throw std::runtime_error(path.string() + ": cannot be written");
+  if (!file) throw_cannot_write(path);
 }
 
 void MetricsLog::Log::append(const std::string& text) {
   if (!file.is_open()) return;
   file << text << std::flush;
-  if (!file) throw std::runtime_error(path.string() + ": cannot be written");
+  if (!file) throw_cannot_write(path);
 }
 
 void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem::path& events,
@@ -111,6 +120,8 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
       kept_lines += text + "\n";
       kept_events += number < records.size() ? std::string(records[number]) : event;
     } catch (const Json::exception&) {
+      continue;
+    } catch (const std::invalid_argument&) {
       continue;
     }
   }

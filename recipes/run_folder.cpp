@@ -11,6 +11,7 @@
 
 #include "framework/error.h"
 #include "framework/files.h"
+#include "framework/folders.h"
 #include "framework/sha256.h"
 #include "qat/old_checkpoint.h"
 #include "recipes/derived_recipe.h"
@@ -148,9 +149,7 @@ RunLock::~RunLock() {
 bool has_checkpoint(const std::filesystem::path& folder) { return is_there(folder / kLast); }
 
 RunLock open_run(const RunRequest& request, const Experiment& experiment) {
-  std::error_code error;
-  std::filesystem::create_directories(request.folder, error);
-  if (error) throw InputError(printable(request.folder.string()) + ": " + error.message());
+  create_folders(request.folder);
   RunLock lock(request.folder);
   const std::filesystem::path recipe_path = request.folder / kRecipe;
   if (has_checkpoint(request.folder)) {
@@ -172,6 +171,7 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
                      ": copy one of its checkpoints there, or pass another --run-dir");
   }
   // What a run left that was killed before its first checkpoint would be taken for this one's.
+  std::error_code error;
   for (const char* stale : {kBest, kMetrics, kEvents, kPlan}) {
     std::filesystem::remove(request.folder / stale, error);
     if (error) throw InputError((request.folder / stale).string() + ": " + error.message());

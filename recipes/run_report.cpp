@@ -9,6 +9,7 @@
 #include "export/interpreter.h"
 #include "framework/error.h"
 #include "framework/files.h"
+#include "framework/json_integer.h"
 #include "layers/conv2d.h"
 #include "layers/linear.h"
 #include "qat/prepare.h"
@@ -73,14 +74,15 @@ Summary summary_in(const std::filesystem::path& path) {
   const std::string text = read_file(path, kMaxSummaryBytes);
   try {
     const auto json = nlohmann::json::parse(text);
-    Summary summary{.epochs = json.at("epochs").get<std::int64_t>(),
+    Summary summary{.epochs = integer_of<std::int64_t>(json.at("epochs")),
                     .seconds = json.at("seconds").get<double>(),
                     .best_epoch = {}};
     const auto& best = json.at("best");
-    if (!best.is_null()) summary.best_epoch = best.at("epoch").get<std::int64_t>();
+    if (!best.is_null()) summary.best_epoch = integer_of<std::int64_t>(best.at("epoch"));
     return summary;
-  } catch (const nlohmann::json::exception& error) {
-    throw InputError(path.string() + ": is not what a run writes: " + error.what());
+  } catch (const std::exception& error) {
+    throw InputError(printable(path.string()) +
+                     ": is not what a run writes: " + printable(error.what()));
   }
 }
 

@@ -177,6 +177,8 @@ class Folders(Case):
                 lines = file.read().splitlines()
             lines[1:1] = ['{"type": 5}', '{"type": "step", "step": "x"}', '{"type": "step"}', "[1]", "3", "nonsense",
                           '{"type": "epoch", "step": 1, "epoch": null}', '{"type": "step", "step": 1, "loss": "x"}',
+                          '{"type": "step", "step": 1.5, "loss": 1, "lr": 1}', '{"type": "step", "step": -1e300, "loss": 1, "lr": 1}',
+                          '{"type": "epoch", "step": 9, "epoch": 18446744073709551615, "train_loss": 1}',
                           '{"type": "epoch", "step": 9, "epoch": 1, "validation": 3}',
                           '{"type": "epoch", "step": 9, "epoch": 1, "seconds": "x"}']
             with open(self.path(name, "metrics.jsonl"), "w") as file:
@@ -202,6 +204,24 @@ class Outputs(Case):
             result = self.shell(f"{PROGRAM} {arguments} > /dev/full")
             self.assertEqual(result.returncode, 1, arguments)
             self.assertIn("cannot write", result.stderr)
+
+    # scripts/campaign full-disk does so at every operation of every kind of run.
+    def test_a_full_disk_of_a_run_is_a_failure_that_it_goes_on_from(self):
+        recipe = self.recipe(LAYERS + SGD)
+        more = ["--set", "train.epochs=2", "--resume"]
+        self.train(recipe, "whole", *more)
+        for first, operation in enumerate(("mkdir", "create", "write", "fsync", "rename")):
+            full = {"LD_PRELOAD": os.environ["FAILING_WRITES"], "FAILING_FOLDER": self.path("run"),
+                    "FAILING_FROM": str(first), "FAILING_LOG": self.path("failed"),
+                    "ASAN_OPTIONS": "verify_asan_link_order=0"}
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            result = self.run_program("train", recipe, "--run-dir", self.path("run"), *more, **full)
+            with open(self.path("failed")) as file:
+                self.assertEqual(file.read().split(" ")[0], operation)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertRegex(result.stderr, r"^failed: .*run.*: No space left on device\n$")
+        self.train(recipe, "run", *more)
+        self.assertEqual(self.sha("run", "last.safetensors"), self.sha("whole", "last.safetensors"))
 
     def test_training_goes_on_without_readers(self):
         recipe = self.recipe(LAYERS + SGD)

@@ -235,6 +235,10 @@ TEST(GraphFile, RejectsGraphsThatDoNotFit) {
   rejects("\"stddev\":[", "\"stddev\":[],\"was\":[");
   rejects("\"stddev\":[", "\"stddev\":[0,0,0],\"was\":[");
   rejects("\"dtype\":\"u8\"", "\"dtype\":\"f16\"");
+  // What 32 bits would make of it is 0.
+  rejects("\"zero_point\":", "\"zero_point\":4294967296,\"was\":");
+  rejects("\"groups\":2", "\"groups\":2.5");
+  rejects("\"qmax\":", "\"qmax\":1e300,\"was\":");
 }
 
 }  // namespace

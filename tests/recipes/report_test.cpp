@@ -119,6 +119,10 @@ TEST(MetricsHistory, ReadsBackWhatRunsWrite) {
       "\n"
       R"({"type":"step","step":"30","loss":0.5,"lr":0.1})"
       "\nnonsense\n[1]\n{\"type\":\"other\",\"step\":1}\n"
+      R"({"type":"step","step":1.5,"loss":0.5,"lr":0.1})"
+      "\n"
+      R"({"type":"epoch","step":12,"epoch":18446744073709551615,"train_loss":0.4})"
+      "\n"
       R"({"type":"test","step":24,"loss":0.25,"seconds":2})"
       "\n"
       R"({"type":"st)");
@@ -130,7 +134,7 @@ TEST(MetricsHistory, ReadsBackWhatRunsWrite) {
   EXPECT_FALSE(history.epochs[1].validation);
   EXPECT_EQ(history.test->loss, 0.25);
   EXPECT_FALSE(history.test->top1);
-  EXPECT_EQ(history.unreadable_lines, 5);
+  EXPECT_EQ(history.unreadable_lines, 7);
   EXPECT_FALSE(history.diverged);
   testing::write_bytes(folder / "d.jsonl",
                        R"({"type":"diverged","step":7,"what":"step 8: loss is nan","seconds":1})"

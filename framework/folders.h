@@ -1,0 +1,16 @@
+// Making folders and files, and who is to blame when that fails.
+#pragma once
+
+#include <filesystem>
+#include <system_error>
+
+namespace steelyard {
+
+// Throws std::runtime_error "path: cannot create: reason" for a full disk, for which whoever named
+// the path is not to blame; InputError for all else.
+[[noreturn]] void throw_cannot_create(const std::filesystem::path& path, std::error_code reason);
+
+// Creates a folder and those above it that are not there; throws likewise.
+void create_folders(const std::filesystem::path& path);
+
+}  // namespace steelyard

@@ -1,0 +1,37 @@
+// Integers of JSON documents that somebody else may have written.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace steelyard {
+
+// The value as T. Throws std::invalid_argument unless it is an integer that T holds: nlohmann's
+// get() cuts off fractions and high bits, and a large float has no defined result.
+template <std::integral T, typename Json>
+T integer_of(const Json& json) {
+  if (json.is_number_unsigned()) {
+    const auto value = json.template get<std::uint64_t>();
+    if (std::in_range<T>(value)) return static_cast<T>(value);
+  } else if (json.is_number_integer()) {
+    const auto value = json.template get<std::int64_t>();
+    if (std::in_range<T>(value)) return static_cast<T>(value);
+  }
+  throw std::invalid_argument("expected an integer of " + std::to_string(8 * sizeof(T)) +
+                              " bits, got " + json.dump());
+}
+
+// The same for an array.
+template <std::integral T, typename Json>
+std::vector<T> integers_of(const Json& json) {
+  if (!json.is_array()) throw std::invalid_argument("expected integers, got " + json.dump());
+  std::vector<T> values;
+  for (const Json& item : json) values.push_back(integer_of<T>(item));
+  return values;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzzers' corpora: corpus/<target>/seed-*, from the formats' descriptions.
+
+Inputs that once failed lie beside them under other names and stay.
+"""
+import glob
+import gzip
+import json
+import os
+import struct
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+
+
+def write(target, name, data):
+    folder = os.path.join(FOLDER, target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "seed-" + name), "wb") as file:
+        file.write(data if isinstance(data, bytes) else data.encode())
+
+
+BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+def header_of(tensors, metadata=None):
+    """tensors: [(name, dtype, shape)]. Returns the header's JSON and the bytes behind it."""
+    header, position = {}, 0
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, dtype, shape in tensors:
+        size = BYTES[dtype]
+        for dimension in shape:
+            size *= dimension
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + size]}
+        position += size
+    return json.dumps(header, separators=(",", ":")), position
+
+
+def file_of(tensors, metadata=None, data=None):
+    text, size = header_of(tensors, metadata)
+    text += " " * (-len(text) % 8)
+    data = data if data is not None else bytes(i * 7 % 128 for i in range(size))
+    return struct.pack("<Q", len(text)) + text.encode() + data
+
+
+SETS = {
+    "empty": ([], None),
+    "types": ([(d.lower(), d, [2]) for d in BYTES if d != "BOOL"] + [("bool", "BOOL", [0])], {"a": "b"}),
+    "module": ([("weight", "F32", [2, 3]), ("mean", "F32", [2])], None),
+    "shapes": ([("scalar", "F32", []), ("rank 8", "U8", [1, 2, 1, 1, 2, 1, 1, 1]), ("none", "I64", [0, 5])],
+               {"format": "pt", "\u00e9\"\\": "\n"}),
+}
+
+
+def safetensors():
+    for name, (tensors, metadata) in SETS.items():
+        text, size = header_of(tensors, metadata)
+        write("safetensors_header", name, struct.pack("<H", size) + text.encode())
+        write("safetensors", name, file_of(tensors, metadata))
+        write("checkpoint", name, b"\x55\x01" + text.encode() + b"\0" + bytes(size))
+    marks = {"format": "steelyard-checkpoint", "format_version": "1", "sha256": "0" * 64, "sha256:weight": "0" * 64}
+    write("safetensors", "unsealed", file_of([("weight", "F32", [2])], marks))
+
+
+def training_state():
+    tensors = [("weight", "F32", [2, 3]), ("bias", "F32", [2])]
+    tensors += [(f"{p}/{s}", "F32", shape) for p, _, shape in tensors for s in ("exp_avg", "exp_avg_sq")]
+    tensors += [("weight/step", "I64", []), ("bias/step", "I64", [])]
+    metadata = {"optimizer": "adamw", "seed": "0", "epoch": "0", "batch": "1", "step": "1",
+                "epoch_loss_sum": "1.8p+0", "epoch_samples": "2"}
+    best = {"best_epoch": "0", "best_loss": "1p-1", "best_top1": "1.9p+6"}
+    for name, changes in (("middle", {}), ("best", best), ("done", {"epoch": "2", "batch": "0", "step": "4"}),
+                          ("end", {"batch": "2", "step": "2"})):
+        text, size = header_of(tensors, {**metadata, **changes})
+        write("training_state", name, text.encode() + b"\0" + bytes(size))
+
+
+def datasets():
+    for name, inputs, targets, data in (
+            ("labels", ("U8", [3, 2]), ("I64", [3]), bytes(24) + bytes(range(6))),
+            ("images", ("U8", [2, 2, 2, 1]), ("U8", [2]), bytes(range(10))),
+            ("values", ("F32", [2, 2]), ("F32", [2]), struct.pack("<6f", 1, -2, 0.5, 3, 4, 5)),
+            ("halves", ("F16", [2, 2]), ("F16", [2, 1]), struct.pack("<6e", 1, -2, 0.5, 3, 4, 5))):
+        tensors = [("inputs", *inputs), ("targets", *targets)]
+        tensors.sort(key=lambda t: -BYTES[t[1]])
+        write("safetensors_dataset", name, header_of(tensors)[0].encode() + b"\0" + data)
+
+
+def idx():
+    images = struct.pack(">4I", 0x803, 2, 3, 2) + bytes(range(12))
+    labels = struct.pack(">2I", 0x801, 3) + bytes([0, 9, 255])
+    for name, data in (("images", images), ("labels", labels)):
+        write("idx", name, data)
+        write("idx", name + "-gzip", gzip.compress(data, mtime=0))
+    write("idx", "claims", struct.pack(">4I", 0x803, 65535, 28, 28))
+
+
+def cifar10():
+    write("cifar10", "one", bytes([7]) + bytes(range(64)))
+    write("cifar10", "two", bytes([0]) + bytes(64) + bytes([9]) + bytes([255] * 64))
+    write("cifar10", "label", bytes([10]) + bytes(64))
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def event_record(data):
+    def masked(text):
+        crc = crc32c(text)
+        return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    length = struct.pack("<Q", len(data))
+    return length + masked(length) + data + masked(data)
+
+
+VERSION = event_record(b"\x09" + bytes(8) + b"\x1a\x0dbrain.Event:2")
+
+
+def events():
+    value = b"\x0a\x0atrain/loss\x15" + struct.pack("<f", 0.5)
+    scalar = b"\x09" + bytes(8) + b"\x10\x0a\x2a" + bytes([len(value) + 2]) + b"\x0a" + bytes([len(value)]) + value
+    whole = VERSION + event_record(scalar)
+    write("event_file", "whole", whole)
+    write("event_file", "cut", whole[:-3])
+    write("event_file", "values", b"\x04\x01\x80\x3f" + b"loss" + b"\x00\x02\x00\x40" + b"\x03\x05")
+
+
+LINES = [{"type": "step", "step": 10, "epoch": 1, "loss": 2.5, "lr": 0.02},
+         {"type": "step", "step": 20, "epoch": 2, "loss": 1.5, "lr": 1e-05},
+         {"type": "epoch", "step": 20, "epoch": 2, "train_loss": 1.25, "validation": {"loss": 1.0, "top1": 50.0},
+          "oscillating_weights_percent": 0.5, "frozen_weights_percent": 0.0, "seconds": 3.5},
+         {"type": "test", "step": 20, "loss": 0.75, "top1": 62.5, "seconds": 4.0}]
+DIVERGED = {"type": "diverged", "step": 5, "what": "step 5: loss is nan", "seconds": 1.0}
+SUMMARY = {"name": "run", "device": "cpu", "seed": 0, "epochs": 6, "steps": 20, "seconds": 4.0,
+           "final": {"loss": 0.75, "top1": 62.5}, "best": {"epoch": 2, "loss": 1.0, "top1": 50.0}}
+
+
+def metrics():
+    text = "".join(json.dumps(line) + "\n" for line in LINES)
+    for name, steps, epochs, lines, tail in (("all", 255, 255, text, VERSION), ("some", 10, 1, text, b""),
+                                             ("cut", 20, 2, text[:-20], VERSION[:-1]),
+                                             ("diverged", 9, 9, text + json.dumps(DIVERGED) + "\n", b"")):
+        write("metrics_log", name, bytes([steps, epochs]) + lines.encode() + b"\0" + tail)
+    write("report", "finished", text + "\0" + json.dumps(SUMMARY))
+    write("report", "diverged", text + json.dumps(DIVERGED) + "\n\0")
+    write("report", "large", text.replace("2.5", "1e308").replace("1.5", "-1e308") + "\0{}")
+
+
+def quantization(scale, zero_point=0, dtype="u8"):
+    low = -128 if dtype == "i8" else 0
+    return {"scale": scale, "zero_point": zero_point, "qmin": low, "qmax": low + 255, "dtype": dtype}
+
+
+def graph_input(graph, tensors, data):
+    return b"\0".join([json.dumps(graph, separators=(",", ":")).encode(), header_of(tensors)[0].encode(), data])
+
+
+def graphs():
+    """A network of every operation, one packed linear, one in float."""
+    values, nodes, tensors, data = [], [], [], b""
+
+    def value(name, shape, **q):
+        values.append({"name": name, "shape": shape, **({"quantization": quantization(**q)} if q else {})})
+        return len(values) - 1
+
+    def node(op, inputs, output, activation="none", **more):
+        nodes.append({"op": op, "name": values[output]["name"], "inputs": inputs, "output": output,
+                      "activation": activation, **more})
+
+    def weights(name, *parts):
+        nonlocal data
+        for suffix, dtype, shape, raw in parts:
+            tensors.append((name + suffix, dtype, shape))
+            data += raw
+
+    def pair(a, b):
+        return {"stride": [1, 1], "padding": [a, b]}
+
+    values_of = struct.pack
+    x = value("input", [4, 4, 1])
+    q = value("q", [4, 4, 1], scale=0.05, zero_point=60)
+    node("quantize", [x], q)
+    c = value("conv", [4, 4, 2], scale=0.1)
+    node("conv2d", [q], c, "relu", weight_shape=[2, 1, 3, 3], weight_bits=8, product="integer", groups=1,
+         dilation=[1, 1], **pair(1, 1))
+    weights("conv", (".weight", "I8", [2, 1, 3, 3], bytes((i * 29) % 256 for i in range(18))),
+            (".weight_scale", "F32", [2], values_of("<2f", 0.01, 0.02)), (".bias", "I32", [2], values_of("<2i", 40, -40)))
+    a = value("add", [4, 4, 2], scale=0.2)
+    node("add", [c, c], a, "relu6")
+    j = value("concat", [4, 4, 4], scale=0.15, zero_point=3)
+    node("concat", [a, c], j)
+    m = value("max", [2, 2, 4], scale=0.15, zero_point=3)
+    node("max_pool2d", [j], m, kernel=[2, 2], stride=[2, 2], padding=[0, 0])
+    p = value("avg", [3, 3, 4], scale=0.1)
+    node("avg_pool2d", [m], p, kernel=[2, 2], stride=[1, 1], padding=[1, 1])
+    r = value("relu", [3, 3, 4], scale=0.1)
+    node("relu", [p], r)
+    r6 = value("relu6", [3, 3, 4], scale=0.1)
+    node("relu6", [r], r6)
+    f = value("flat", [36], scale=0.1)
+    node("flatten", [r6], f)
+    g = value("global", [4], scale=0.12)
+    node("global_avg_pool", [r6], g)
+    n = value("narrow", [3], scale=0.3, zero_point=0, dtype="i8")
+    node("linear", [g], n, weight_shape=[3, 4], weight_bits=4, product="integer")
+    weights("narrow", (".weight", "U8", [6], bytes([0x17, 0xF2, 0x8A, 0x01, 0x33, 0xC5])),
+            (".weight_scale", "F32", [3], values_of("<3f", 0.01, 0.02, 0.03)))
+    o = value("logits", [2])
+    node("linear", [n], o, weight_shape=[2, 3], weight_bits=32, product="float")
+    weights("logits", (".weight", "F32", [2, 3], values_of("<6f", 1, -1, 0.5, 2, 0, 1)),
+            (".bias", "F32", [2], values_of("<2f", 0.5, -0.5)))
+    graph = {"name": "all", "input": x, "output": o, "classifies": True, "values": values, "nodes": nodes,
+             "preprocessing": {"dtype": "u8", "mean": [0.5], "stddev": [0.25]}}
+    write("graph", "all", graph_input(graph, tensors, data))
+
+    small = {"name": "small", "input": 0, "output": 2, "classifies": False,
+             "preprocessing": {"dtype": "f32", "mean": [], "stddev": []},
+             "values": [{"name": "input", "shape": [3]}, {"name": "q", "shape": [3], "quantization": quantization(0.1, 7)},
+                        {"name": "fc", "shape": [2], "quantization": quantization(0.5, 100)}],
+             "nodes": [{"op": "quantize", "name": "q", "inputs": [0], "output": 1, "activation": "none"},
+                       {"op": "linear", "name": "fc", "inputs": [1], "output": 2, "activation": "relu",
+                        "weight_shape": [2, 3], "weight_bits": 8, "product": "integer"}]}
+    write("graph", "linear", graph_input(small, [("fc.weight", "I8", [2, 3]), ("fc.weight_scale", "F32", [2])],
+                                         bytes([1, 255, 128, 127, 5, 6]) + values_of("<2f", 0.5, 0.25)))
+
+
+def texts():
+    for i, text in enumerate(("12", "-0", "1e-08", "9223372036854775808", "true", "cuda:1", "auto", "num_bit", "0.5E+300",
+                              "\x1b[31m\u00e9\xff")):
+        write("scalars", str(i), text)
+    write("yaml", "kinds", "a: 1\nb: [x, 'y', \"z\\n\", null]\nc: {d: {}, e: []}\nf:\n  - g: 1e-8\n    h: |\n      text\n  - - 2\n")
+    write("yaml", "refused", "a: &x 1\nb: *x\n")
+    write("overrides", "values", "train.epochs=3\ndata.augment=[flip, random_crop]\nquantize.groups.0.weights.num_bits=4\n")
+    write("overrides", "tables", "model.layers.3.out_features=7\nschedule.freeze_bn.epoch=2\nexport=null\n--seed=5\n")
+    write("overrides", "options", "train.optimizer={type: adamw, lr: 1e-3}\ntrain.clip_grad_norm=1\ninit.checkpoint=a b\n")
+
+
+if __name__ == "__main__":
+    for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
+        os.remove(old)
+    for make in (safetensors, training_state, datasets, idx, cifar10, events, metrics, graphs, texts):
+        make()

@@ -1,0 +1,80 @@
+"""The suite under AddressSanitizer and UndefinedBehaviorSanitizer, and its threads under ThreadSanitizer."""
+import glob
+import json
+import os
+import re
+import subprocess
+import xml.etree.ElementTree
+
+from reliability.common import BUILD, Clock, Result, build
+
+CHUNK = 40  # tests that one call of ctest runs
+# What runs in threads of its own or in OpenMP's: the loader's, the kernels', and who uses both.
+THREADED = ["framework_data_test", "framework_tests", "float_kernels_test", "integer_kernels_test", "quant_plan_test"]
+# Reports about libraries that ThreadSanitizer does not see into would be wrong.
+ARCHER = "/usr/lib/llvm-*/lib/libarcher.so"
+
+
+def tests_in(folder, pattern):
+    listing = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"], text=True, capture_output=True,
+                             check=True).stdout
+    names = [test["name"] for test in json.loads(listing)["tests"] if "_NOT_BUILT" not in test["name"]]
+    return [name for name in names if re.search(pattern, name)]
+
+
+def run_chunk(folder, names, environment):
+    """{test: "passed", "skipped" or its output's end}."""
+    report = os.path.join(folder, "campaign.xml")
+    pattern = "^(" + "|".join(re.escape(name) for name in names) + ")$"
+    subprocess.run(["ctest", "--test-dir", folder, "-R", pattern, "--output-junit", report, "--timeout", "3000",
+                    "--test-output-size-failed", "20000"],
+                   env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment}, stdout=subprocess.DEVNULL)
+    outcomes = {}
+    for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+        status = case.get("status")
+        output = case.findtext("system-out") or ""
+        outcomes[case.get("name")] = {"run": "passed", "notrun": "skipped", "disabled": "skipped"}.get(
+            status, output[-1500:] or "no output")
+    return outcomes
+
+
+def run_suite(arguments, name, folder, pattern, environment, fields):
+    result = Result(arguments, name, {}, {**fields, "passed": 0, "skipped": 0})
+    done_path = os.path.join(folder, "campaign-done.json")
+    outcomes = {}
+    if result["executions"] > 0 and os.path.exists(done_path):
+        with open(done_path) as file:
+            outcomes = json.load(file)
+    clock = Clock(arguments)
+    waiting = [test for test in tests_in(folder, pattern) if test not in outcomes]
+    while waiting and not clock.over():
+        chunk, waiting = waiting[:CHUNK], waiting[CHUNK:]
+        outcomes.update(run_chunk(folder, chunk, environment))
+        with open(done_path, "w") as file:
+            json.dump(outcomes, file)
+        result["executions"] = len(outcomes)
+        for kind in ("passed", "skipped"):
+            result[kind] = sum(outcome == kind for outcome in outcomes.values())
+        result["findings"] = [{"test": test, "output": outcome} for test, outcome in outcomes.items()
+                              if outcome not in ("passed", "skipped")]
+        clock.add_to(result)
+        result["done"] = not waiting and not result["findings"]
+        result.save()
+        print(result.line(), flush=True)
+    print(result.line())
+    return 1 if result["findings"] else 0
+
+
+def sanitize(arguments):
+    build("asan", options=["-DSTEELYARD_TESTS=ON"])
+    return run_suite(arguments, "sanitize", os.path.join(BUILD, "asan"), "|".join(arguments.only),
+                     {}, {"sanitizers": "address, undefined"})
+
+
+def threads(arguments):
+    archer = sorted(glob.glob(ARCHER))
+    build("tsan", *THREADED)
+    environment = {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1 halt_on_error=1", "OMP_NUM_THREADS": "4",
+                   "STEELYARD_CPU_BACKEND": "eigen", **({"OMP_TOOL_LIBRARIES": archer[-1]} if archer else {})}
+    return run_suite(arguments, "threads", os.path.join(BUILD, "tsan"), "|".join(arguments.only), environment,
+                     {"sanitizers": "thread", "openmp": "libomp with Archer" if archer else "libomp"})
