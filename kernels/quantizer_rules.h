@@ -1,5 +1,6 @@
-// The rules of kernels/quantizer_state.h for one channel, host and device: the same bits on both,
-// so that no function of a mathematical library is called whose last bit differs between them.
+// The rules of kernels/quantizer_state.h and weight_codes.h for one channel, host and device: the
+// same bits on both, so that no function of a mathematical library is called whose last bit differs
+// between them.
 #pragma once
 
 #include <cmath>
@@ -57,6 +58,49 @@ STEELYARD_HOST_DEVICE inline FittedScale fit_weight_scale(float scale, bool zero
   double wanted = scale;
   if (zero_range && largest_bias > 0) wanted = weight_scale_of_bias(largest_bias, x_scale);
   return {rounded_up(wanted < floor ? floor : wanted), rounded_up(floor)};
+}
+
+// The largest bias code beside sums of products that are no larger than `largest_sum`: no sum with
+// it leaves int32. It is a float's integer part below 2^31, so that no saturated code fits.
+STEELYARD_HOST_DEVICE inline std::int32_t bias_room(std::int64_t largest_sum) {
+  constexpr std::int64_t kLargestFloat = INT32_MAX - 127;
+  const std::int64_t room = INT32_MAX - largest_sum;
+  return static_cast<std::int32_t>(room < 0 ? 0 : (room > kLargestFloat ? kLargestFloat : room));
+}
+
+// Sums of so many products of at most `largest` leave room for every bias that its weights' scale
+// was fitted to: 2^30 and what rounding a scale adds. Only longer ones need be looked at.
+STEELYARD_HOST_DEVICE inline bool sums_leave_room(std::int64_t products, std::int64_t largest) {
+  return products <= ((std::int64_t{1} << 30) - 256) / largest;
+}
+
+// A bias in int32 codes of this scale, and whether it is finite and has room.
+struct BiasCode {
+  std::int32_t code;
+  bool finite;
+  bool fits;
+};
+STEELYARD_HOST_DEVICE inline BiasCode bias_code(float bias, float product_scale,
+                                                std::int32_t room) {
+  if (!is_finite(bias)) return {0, false, true};
+  const std::int32_t code = quantize_bias(bias, product_scale);
+  if (code > room) return {room, true, false};
+  if (code < -room) return {-room, true, false};
+  return {code, true, true};
+}
+
+// A scale that nothing fits any more, with its floor: they stay while a bias of this magnitude has
+// room beside products whose sum is no larger than `largest_sum`, and are fitted where it has not.
+// Fitted again with the same bias they stay.
+STEELYARD_HOST_DEVICE inline FittedScale keep_room(const FittedScale& kept, float largest_bias,
+                                                   float x_scale, std::int64_t largest_sum) {
+  constexpr std::int32_t kFitted = (1 << 30) + 128;  // no fitted scale gives a larger code
+  constexpr float kSmallestNormal = 0x1p-126F;
+  const std::int32_t room = bias_room(largest_sum);
+  const float product = x_scale * kept.scale;
+  const bool holds = product >= kSmallestNormal &&
+                     bias_code(largest_bias, product, room < kFitted ? kFitted : room).fits;
+  return holds ? kept : fit_weight_scale(kept.scale, false, largest_bias, x_scale);
 }
 
 // The scale of a latent v that began at s0 > 0: v itself from s0 on, s0 * exp((v - s0) / s0) below.

@@ -1,6 +1,5 @@
 // What a quantizer keeps, updated where it lives: observed ranges, scales and zero points, learned
-// latents, and the biases and scale limits that follow from them. No function reads its results on
-// the host.
+// latents. No function reads its results on the host.
 //
 // Arrays have one value per channel of the quantizer unless said otherwise. Counters (may be null)
 // grow by what was met. CPU and GPU give the same bits (kernels/quantizer_rules.h).
@@ -66,22 +65,6 @@ struct RangeQuantizer {
 void observe_values(const RangeRule& rule, const RangeQuantizer& to, std::int64_t n,
                     const float* x);
 
-// The weights' scales of a product of `outputs` channels with a bias (NUMERICS): where the range of
-// a channel's weights was zero, its scale comes from the bias, and every scale is large enough that
-// the bias fits int32 and that s_x * s_w is a normal float. `scales` is 1 or outputs, and the size
-// of zero_range, scale and floor. bias [outputs] may be null; floor (may be null) = the smallest
-// scales that the bias allows.
-void fit_weight_scales(std::int64_t outputs, const float* bias, const float* x_scale,
-                       std::int64_t scales, const std::uint8_t* zero_range, float* scale,
-                       float* floor);
-
-// product_scale [outputs] = float(s_x * s_w) and, where bias [outputs] is not null, its int32
-// codes of these scales. weight_scale has `scales` values, 1 or outputs. Biases that are not finite
-// have code 0 and are counted.
-void quantize_biases(std::int64_t outputs, const float* bias, const float* x_scale,
-                     std::int64_t scales, const float* weight_scale, float* product_scale,
-                     std::int32_t* codes, std::int64_t* non_finite);
-
 // Latents begin where scale and zero point are: initial = latent = scale and, where offset is not
 // null, offset = the real value of the lowest code.
 void begin_latents(std::int64_t channels, CodeRange range, const float* scale,
@@ -118,12 +101,6 @@ void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange 
                        std::int32_t* zero_point, std::uint8_t* zero_range);
 void observe_values(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
                     std::int64_t n, const float* x);
-void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                       const float* x_scale, std::int64_t scales, const std::uint8_t* zero_range,
-                       float* scale, float* floor);
-void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                     const float* x_scale, std::int64_t scales, const float* weight_scale,
-                     float* product_scale, std::int32_t* codes, std::int64_t* non_finite);
 void begin_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                    const float* scale, const std::int32_t* zero_point, float* initial,
                    float* latent, float* offset);

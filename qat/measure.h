@@ -24,6 +24,8 @@ struct QuantizationError {
   // Signal to quantization noise, 10 log10(signal / noise), in dB: infinite without noise; nothing
   // where all values are 0.
   std::optional<double> sqnr_db() const;
+  // The quantization noise: the mean squared error of an element; 0 without any.
+  double mean_squared() const;
   // Of all elements; 0 without any.
   double clipped_fraction() const;
   bool operator==(const QuantizationError&) const = default;

@@ -11,7 +11,7 @@
 #include "framework/files.h"
 #include "framework/folders.h"
 #include "qat/calibrate.h"
-#include "qat/prepare.h"
+#include "qat/faults.h"
 
 namespace steelyard {
 namespace {
@@ -49,18 +49,13 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     if (!entry.quantizer->observed()) {
       throw InputError("export: the quantizer " + entry.name + " never observed anything");
     }
-    entry.quantizer->take_non_finite_count();
+    entry.quantizer->take_faults();
   }
   Shape one = experiment.test().inputs.shape();
   one[0] = 1;
   deploy::Graph graph =
       deploy::trace(experiment.model(), Tensor::zeros(one), experiment.recipe().name).graph;
-  for (const qat::NamedQuantizer& entry : quantizers) {
-    if (const std::int64_t bad = entry.quantizer->take_non_finite_count(); bad > 0) {
-      throw InputError("export: " + std::to_string(bad) +
-                       " non-finite values reach the quantizer " + entry.name);
-    }
-  }
+  if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
   graph.preprocessing = {experiment.test().inputs.dtype(), experiment.normalization()};
   graph.classifies = experiment.test().classes > 0;
   return graph;

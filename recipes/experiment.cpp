@@ -7,6 +7,7 @@
 #include "framework/error.h"
 #include "framework/storage.h"
 #include "qat/calibrate.h"
+#include "qat/faults.h"
 #include "qat/learned_scale.h"
 #include "qat/observe_weights.h"
 #include "qat/oscillations.h"
@@ -432,7 +433,12 @@ void Experiment::calibrate(std::int64_t batches) {
 
 Metrics Experiment::evaluate_test() {
   const MatmulPrecisionGuard as_eval_does(device_, "float32");
-  return evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
+  const Metrics metrics =
+      evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
+  if (const auto fault = qat::take_fault(qat::named_quantizers(*model_))) {
+    throw TrainingDiverged("evaluation: " + *fault);
+  }
+  return metrics;
 }
 
 }  // namespace steelyard

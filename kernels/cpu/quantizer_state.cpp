@@ -48,33 +48,6 @@ void observe_values(const RangeRule& rule, const RangeQuantizer& to, std::int64_
   follow_extremes(rule, to, lo, hi);
 }
 
-void fit_weight_scales(std::int64_t outputs, const float* bias, const float* x_scale,
-                       std::int64_t scales, const std::uint8_t* zero_range, float* scale,
-                       float* floor) {
-  const std::int64_t sharers = scales == 0 ? 0 : outputs / scales;
-  for (std::int64_t c = 0; c < scales; ++c) {
-    float largest = 0;
-    for (std::int64_t o = c * sharers; bias != nullptr && o < (c + 1) * sharers; ++o) {
-      largest = larger_magnitude(largest, bias[o]);
-    }
-    const FittedScale fitted = fit_weight_scale(scale[c], zero_range[c] != 0, largest, *x_scale);
-    scale[c] = fitted.scale;
-    if (floor != nullptr) floor[c] = fitted.floor;
-  }
-}
-
-void quantize_biases(std::int64_t outputs, const float* bias, const float* x_scale,
-                     std::int64_t scales, const float* weight_scale, float* product_scale,
-                     std::int32_t* codes, std::int64_t* non_finite) {
-  for (std::int64_t o = 0; o < outputs; ++o) {
-    product_scale[o] = *x_scale * weight_scale[scales > 1 ? o : 0];
-    if (bias == nullptr) continue;
-    const bool finite = is_finite(bias[o]);
-    codes[o] = finite ? quantize_bias(bias[o], product_scale[o]) : 0;
-    count(!finite, non_finite);
-  }
-}
-
 void begin_latents(std::int64_t channels, CodeRange range, const float* scale,
                    const std::int32_t* zero_point, float* initial, float* latent, float* offset) {
   for (std::int64_t c = 0; c < channels; ++c) {

@@ -46,38 +46,6 @@ __global__ void qparams_kernel(std::int64_t n, CodeRange range, bool symmetric, 
   if (zero_range != nullptr) zero_range[c] = is_zero_range(lo[c], hi[c]) ? 1 : 0;
 }
 
-// One warp, one scale: the largest bias among its channels.
-__global__ void fit_weight_scales_kernel(std::int64_t sharers, const float* bias,
-                                         const float* x_scale, const std::uint8_t* zero_range,
-                                         float* scale, float* floor) {
-  const std::int64_t c = blockIdx.x;
-  float largest = 0;
-  for (std::int64_t i = threadIdx.x; bias != nullptr && i < sharers; i += warpSize) {
-    largest = larger_magnitude(largest, bias[c * sharers + i]);
-  }
-  for (int half = warpSize / 2; half > 0; half /= 2) {
-    largest = larger_magnitude(largest, __shfl_down_sync(0xFFFFFFFFU, largest, half));
-  }
-  if (threadIdx.x != 0) return;
-  const FittedScale fitted = fit_weight_scale(scale[c], zero_range[c] != 0, largest, *x_scale);
-  scale[c] = fitted.scale;
-  if (floor != nullptr) floor[c] = fitted.floor;
-}
-
-__global__ void quantize_biases_kernel(std::int64_t n, const float* bias, const float* x_scale,
-                                       std::int64_t scales, const float* weight_scale,
-                                       float* product_scale, std::int32_t* codes,
-                                       std::int64_t* non_finite) {
-  const std::int64_t o = element_index();
-  if (o >= n) return;
-  const float product = *x_scale * weight_scale[scales > 1 ? o : 0];
-  product_scale[o] = product;
-  if (bias == nullptr) return;
-  const bool finite = is_finite(bias[o]);
-  codes[o] = finite ? quantize_bias(bias[o], product) : 0;
-  count(!finite, non_finite);
-}
-
 __global__ void begin_latents_kernel(std::int64_t n, CodeRange range, const float* scale,
                                      const std::int32_t* zero_point, float* initial, float* latent,
                                      float* offset) {
@@ -146,21 +114,6 @@ void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange 
 void observe_values(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
                     std::int64_t n, const float* x) {
   cuda::observe_range<cuda::FiniteExtremes>(queue, rule, to, n, ValueOf{x});
-}
-
-void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                       const float* x_scale, std::int64_t scales, const std::uint8_t* zero_range,
-                       float* scale, float* floor) {
-  if (scales == 0) return;
-  cuda::launch(fit_weight_scales_kernel, {scales, 32}, cuda::stream_of(queue), outputs / scales,
-               bias, x_scale, zero_range, scale, floor);
-}
-
-void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                     const float* x_scale, std::int64_t scales, const float* weight_scale,
-                     float* product_scale, std::int32_t* codes, std::int64_t* non_finite) {
-  launch_elements(queue, quantize_biases_kernel, outputs, bias, x_scale, scales, weight_scale,
-                  product_scale, codes, non_finite);
 }
 
 void begin_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,

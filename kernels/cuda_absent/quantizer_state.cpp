@@ -21,14 +21,6 @@ void observe_values(const CudaQueue&, const RangeRule&, const RangeQuantizer&, s
                     const float*) {
   cuda_is_absent();
 }
-void fit_weight_scales(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
-                       const std::uint8_t*, float*, float*) {
-  cuda_is_absent();
-}
-void quantize_biases(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
-                     const float*, float*, std::int32_t*, std::int64_t*) {
-  cuda_is_absent();
-}
 void begin_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, const std::int32_t*,
                    float*, float*, float*) {
   cuda_is_absent();

@@ -305,34 +305,6 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
   }
 }
 
-TEST(QuantizerStateOnGpu, BiasesAndTheScalesTheyNeedAreTheCpus) {
-  for (const auto& [outputs, count] :
-       {std::pair<int, int>{0, 0}, {0, 1}, {1, 1}, {77, 1}, {77, 77}, {600, 600}}) {
-    for (const float x : {1e-30F, 0.02F, 1e20F}) {
-      for (const bool with_bias : {false, true}) {
-        Twin<float> bias =
-            with_bias ? Twin<float>(random_reals<float>(outputs, 1, 1)) : Twin<float>();
-        Twin<float> x_scale(std::vector<float>{x});
-        Twin<float> scale(scales<float>(count)), floor(static_cast<std::int64_t>(count)), no_floor;
-        Twin<std::uint8_t> dead(random_codes<std::uint8_t>(count, 0, 1, 2));
-        Twin<float> product(static_cast<std::int64_t>(outputs));
-        Twin<std::int32_t> codes(static_cast<std::int64_t>(outputs));
-        Twin<std::int64_t> non_finite(std::vector<std::int64_t>{2});
-        on_both([&, outputs = outputs, count = count](auto at, auto&... queue) {
-          fit_weight_scales(queue..., outputs, at(bias), at(x_scale), count, at(dead), at(scale),
-                            at(floor));
-          fit_weight_scales(queue..., outputs, at(bias), at(x_scale), count, at(dead), at(scale),
-                            at(no_floor));
-          quantize_biases(queue..., outputs, at(bias), at(x_scale), count, at(scale), at(product),
-                          at(codes), at(non_finite));
-        });
-        EXPECT_EQ(scale.differences() + floor.differences(), 0);
-        EXPECT_EQ(product.differences() + codes.differences() + non_finite.differences(), 0);
-      }
-    }
-  }
-}
-
 TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
   for (const std::int64_t channels : {0, 1, 5, 700}) {
     std::vector<float> values = random_reals<float>(channels, 0.3F, 1);

@@ -36,55 +36,6 @@ TEST(QuantizerRules, PowersOfTwoAreTheSmallestThatAreNoSmaller) {
   }
 }
 
-// s_w = 2^ceil(log2(|b| / (s_x 2^20))) of dead weights; every s_w >= |b| / (s_x 2^30), and both it
-// and s_x * s_w are normal.
-TEST(QuantizerState, WeightScalesCarryTheirBias) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> bias{0, 3, -3, 1e8F, nan, -INFINITY, 5e-7F, -2};
-  const std::vector<std::uint8_t> dead{1, 1, 0, 0, 1, 0, 1, 0};
-  for (const float sx : {0.02F, 3e-37F, 70.0F}) {
-    std::vector<float> scale(8, 0.03125F), floor(8);
-    fit_weight_scales(8, bias.data(), &sx, 8, dead.data(), scale.data(), floor.data());
-    std::vector<float> product(8);
-    std::vector<std::int32_t> codes(8);
-    std::int64_t non_finite = 0;
-    quantize_biases(8, bias.data(), &sx, 8, scale.data(), product.data(), codes.data(),
-                    &non_finite);
-    EXPECT_EQ(non_finite, 2);
-    for (std::size_t o = 0; o < 8; ++o) {
-      const bool finite = std::isfinite(bias[o]);
-      const double b = finite ? std::abs(static_cast<double>(bias[o])) : 0;
-      const double least = std::max({b / (sx * 0x1p30), 0x1p-126 / sx, 0x1p-126});
-      const double own =
-          dead[o] != 0 && b > 0 ? std::exp2(std::ceil(std::log2(b / (sx * 0x1p20)))) : 0.03125;
-      EXPECT_GE(floor[o], least) << o;
-      EXPECT_NEAR(floor[o] / least, 1, 1e-6) << o;
-      EXPECT_NEAR(scale[o] / std::max(own, least), 1, 1e-6) << o;
-      EXPECT_GE(product[o], std::numeric_limits<float>::min()) << o;
-      EXPECT_EQ(product[o], sx * scale[o]) << o;
-      EXPECT_LE(std::abs(codes[o]), 1 << 30) << o;
-      EXPECT_NEAR(codes[o] * static_cast<double>(product[o]), finite ? bias[o] : 0,
-                  0.51 * static_cast<double>(product[o]) + 1e-7 * b)
-          << o;
-    }
-  }
-}
-
-TEST(QuantizerState, OneScaleServesTheLargestBias) {
-  const std::vector<float> bias{1, -7, std::numeric_limits<float>::quiet_NaN(), 2};
-  const float sx = 0.5F;
-  const std::uint8_t dead = 1;
-  float scale = 1, floor = 0;
-  fit_weight_scales(4, bias.data(), &sx, 1, &dead, &scale, &floor);
-  EXPECT_EQ(scale, 0x1p-16F) << "14 / 2^20 rounded up to a power of two";
-  scale = 1;
-  fit_weight_scales(4, nullptr, &sx, 1, &dead, &scale, nullptr);
-  EXPECT_EQ(scale, 1);
-  std::vector<float> product(4);
-  quantize_biases(4, nullptr, &sx, 1, &scale, product.data(), nullptr, nullptr);
-  EXPECT_EQ(product, std::vector<float>(4, 0.5F));
-}
-
 TEST(QuantizerState, RangesFollowTheirSteps) {
   const float inf = INFINITY;
   std::vector<float> lo{inf, inf, -1}, hi{-inf, -inf, 2}, mean_lo = lo, mean_hi = hi;

@@ -48,7 +48,11 @@ class QuantizerLaunches : public ::testing::Test {
   const Tensor x_ = random_tensor({300, 8}, 1, DType::kF32).to(kCudaDevice);
   const Tensor weight_ = random_tensor({16, 8, 3, 3}, 2, DType::kF32).to(kCudaDevice);
   const Tensor bias_ = random_tensor({16}, 3, DType::kF32).to(kCudaDevice);
-  const WeightBias behind_{Tensor::full({1}, 0.02, DType::kF32, kCudaDevice), bias_, bias_};
+  const WeightBias behind_{Tensor::full({1}, 0.02, DType::kF32, kCudaDevice),
+                           Tensor::zeros({1}, DType::kI32, kCudaDevice),
+                           {0, 255},
+                           bias_,
+                           bias_};
   ForwardContext training_{.training = true};
 };
 
@@ -67,9 +71,11 @@ TEST_F(QuantizerLaunches, WeightsWithLearnedScalesAreOne) {
   QuantizerConfig config = *default_w8a8().weights;
   config.learning = Learning::kScale;
   config.observer.type = "mse";
-  const auto weights = quantizer(config, QuantizerRole::kWeight, 16);
-  ASSERT_TRUE(weights->learns(training_));
-  EXPECT_EQ(weight_launches(*weights), 1U);
+  for (const std::int64_t scales : {16, 1}) {
+    const auto weights = quantizer(config, QuantizerRole::kWeight, scales);
+    ASSERT_TRUE(weights->learns(training_));
+    EXPECT_EQ(weight_launches(*weights), 1U) << scales;
+  }
 }
 
 TEST_F(QuantizerLaunches, RangesOfActivationsAreOne) {

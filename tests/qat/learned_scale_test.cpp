@@ -424,10 +424,10 @@ TEST(LearnedLife, ALatentThatIsNotFiniteIsCounted) {
   ForwardContext context = training();
   quantizer.forward(Variable(random_tensor({4, 3}, 1, DType::kF32)), context);
   const float scale = quantizer.host_scale()[0];
-  EXPECT_EQ(quantizer.take_non_finite_count(), 0);
+  EXPECT_EQ(quantizer.take_faults().non_finite, 0);
   parameter(quantizer, "learned_scale").value().data<float>()[0] = NAN;
   EXPECT_EQ(quantizer.host_scale()[0], scale);
-  EXPECT_GT(quantizer.take_non_finite_count(), 0);
+  EXPECT_GT(quantizer.take_faults().non_finite, 0);
 }
 
 TEST(LearnedLife, LatentsAreTold) {
