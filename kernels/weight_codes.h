@@ -33,6 +33,7 @@ struct WeightQuantization {
 struct WeightQuantizer {
   float* lo;
   float* hi;
+  std::int64_t* steps;
   const float* latent;
   const float* initial;
   float* floor;
@@ -44,6 +45,7 @@ struct WeightQuantizer {
   void each_pointer(const F& f) const {
     f(lo);
     f(hi);
+    f(steps);
     f(latent);
     f(initial);
     f(floor);
