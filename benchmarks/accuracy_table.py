@@ -22,6 +22,7 @@ import os
 import re
 import statistics
 import sys
+import textwrap
 
 from machine import cpu_name
 from verify_presets import run, train, verify
@@ -214,16 +215,19 @@ def mean(values):
     return sum(values) / len(values)
 
 
-INTRODUCTION = """# Accuracy at few bits
+INTRODUCTION = (
+    "Written by `benchmarks/accuracy_table.py --page` from the summaries in `benchmarks/results/low_bit/`. Top-1 of the last "
+    "epoch on the 10,000 test images of Fashion-MNIST, in percent.",
+    "What varies: the seed of a row's run chooses the order and the augmentation of its samples and, where the section says so, "
+    "the float base that it starts from. What does not: the 5,000 images that are kept aside, and the learning rates and mixed "
+    "widths, which were chosen with seed 1.",
+    "Gaps are to the best float mean over the row's seeds: the base itself, or the base trained on in float for as many epochs as "
+    "the row, at each learning rate that a quantized row uses. That best is chosen on the test images, so gaps are too large rather "
+    "than too small. A cell is verified when none of its codes differs in the integer model.")
 
-Written by `benchmarks/accuracy_table.py --page` from the summaries in `benchmarks/results/low_bit/`. Top-1 of the
-last epoch on the 10,000 test images of Fashion-MNIST, in percent.
 
-What varies: the seed of a row's run chooses the order and the augmentation of its samples and, where the section says so, the
-float base that it starts from. What does not: the 5,000 images that are kept aside, the rates and widths, which
-were chosen with seed 1. Gaps are to the best float mean over the row's seeds: the base itself, or the base trained on in float
-for as many epochs as the row, at each learning rate that a quantized row uses. That best is chosen on the test images, so gaps
-are rather too large than too small. A cell is verified when none of its codes differs in the integer model."""
+def paragraph(text):
+    return [*textwrap.wrap(text, 125, break_long_words=False, break_on_hyphens=False), ""]
 
 
 def page(summaries):
@@ -233,10 +237,12 @@ def page(summaries):
         if os.path.isfile(path):
             with open(path) as file:
                 results[cell.name] = json.load(file)
-    lines = [*INTRODUCTION.splitlines(), ""]
+    lines = ["# Accuracy at few bits", ""]
+    for text in INTRODUCTION:
+        lines += paragraph(text)
     for model, spec in MODELS.items():
         lines += model_section(model, spec, results)
-    return "\n".join(lines)
+    return "\n".join(lines)  # ends with one empty line, which is the last newline
 
 
 class Row:
@@ -273,7 +279,7 @@ def base_text(model, spec, rows):
             key = (base["seed"], base["checkpoint_sha256"])
             found[key] = f"seed {base['seed']}: {base['final']['top1']:.2f}"
     epochs = next(cell["base"]["epochs"] for row in rows for cell in row.cells.values())
-    text = f"Preset `fashion-mnist-{model}-float`, {epochs} epochs: {', '.join(found[key] for key in sorted(found))}."
+    text = f"Base: preset `fashion-mnist-{model}-float`, {epochs} epochs: {', '.join(found[key] for key in sorted(found))}."
     if len({seed for seed, _ in found}) < len(found):
         text += " A seed that is named twice was trained twice, with other numbers of threads."
     if len(set(spec["bases"].values())) > 1:
@@ -288,26 +294,28 @@ def model_section(model, spec, results):
     if not any(row.cells for row in rows):
         return lines + ["Not measured yet.", ""]
     first, last = spec["ends"]
-    lines += [f"Base: {base_text(model, spec, rows)} Every row trains it for",
-              f"{spec['epochs']} more epochs, the float ones too. First and last layer (`{first}`, `{last}`): 8-bit weights and",
-              "outputs, as the model's input, averages and residual sums."]
+    text = (f"{base_text(model, spec, rows)} Every row trains it for {spec['epochs']} more epochs, the float ones too. First and "
+            f"last layer (`{first}`, `{last}`): 8-bit weights and outputs, as the model's input, averages and residual sums.")
     if "branches" in spec:
-        lines += ["\"branches 8\": the outputs that only enter such a sum, too; \"mixed\": the widths of `steelyard sensitivity",
-                  "--budget-bits`, found once on the calibrated model. In its rows and in those of learned scales of 2 bits the",
-                  "learning rate rises over the first epoch."]
+        text += (" \"branches 8\": the outputs that only enter such a sum, too; \"mixed\": the widths of `steelyard sensitivity "
+                 "--budget-bits`, found once on the calibrated model. In its rows and in those of learned scales of 2 bits the "
+                 "learning rate rises over the first epoch.")
     elif any(warmup_epochs(row.bits, row.method) for row in rows if row.bits):
-        lines += ["In rows of learned scales of 2 bits the learning rate rises over the first epoch."]
-    lines += ["", "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
+        text += " In rows of learned scales of 2 bits the learning rate rises over the first epoch."
+    lines += [*paragraph(text), "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
               "|---|---|---|---|---|---|---|---|---|"]
     lines += [table_row(row, floats) for row in rows if row.cells]
     missing = [f"{row.title()} (seed{'s' if len(row.missing) > 1 else ''} {', '.join(map(str, row.missing))})"
                for row in rows if row.missing]
     if missing:
-        lines += ["", "Not measured yet: " + "; ".join(missing) + "."]
+        lines += ["", *paragraph("Not measured yet: " + "; ".join(missing) + ".")[:-1]]
+    if any("date" not in cell for row in rows if row.method == "ste" for cell in row.cells.values()):
+        lines += ["", *paragraph("Cells of `ste` that were measured before moving averages started as a mean are to be measured "
+                                 "again; their summaries have no date.")[:-1]]
     mixed = next((r["chosen"] for name, r in results.items() if name.startswith(model + "-") and "chosen" in r), None)
     if mixed:
         widths = ", ".join(f"`{layer}` {bits}" for layer, bits in mixed["bits"].items())
-        lines += ["", f"Mixed widths of weights: {widths}; {mixed['bits_per_weight']:.3f} bits a weight."]
+        lines += ["", *paragraph(f"Mixed widths of weights: {widths}; {mixed['bits_per_weight']:.3f} bits a weight.")[:-1]]
     return lines + [""]
 
 
