@@ -2,8 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "cli/progress.h"
 #include "kernels/backend.h"
+#include "qat/range_check.h"
 #include "recipes/deployment.h"
 
 namespace steelyard::cli {
@@ -15,6 +18,24 @@ std::string device_text(const Experiment& experiment, Device device) {
   const bool fell_back = experiment.recipe().device == "auto" && device == Device{};
   if (fell_back) text += " (" + why_no_gpu() + ")";
   return text;
+}
+
+constexpr std::int64_t kBatchesOfRanges = 4;
+
+// One line about the ranges that training samples speak against, if there are any.
+void warn_of_ranges(Experiment& experiment) {
+  if (!experiment.plan()) return;
+  const std::int64_t batches = std::min(
+      kBatchesOfRanges, batches_per_epoch(experiment.train(), experiment.loader_options()));
+  const auto doubtful = qat::doubtful_ranges(
+      qat::measure_tensors(experiment.model(), batches, experiment.plain_batches(), 0));
+  if (doubtful.empty()) return;
+  std::string text;
+  for (const qat::DoubtfulRange& range : doubtful) {
+    text += (text.empty() ? "" : "; ") + to_string(range);
+  }
+  fmt::print("warning: ranges that look wrong: {} (another observer may help: docs/reports.md)\n",
+             text);
 }
 
 }  // namespace
@@ -39,7 +60,9 @@ void print_model(Experiment& experiment, Device device) {
 void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final) {
   fmt::print("test loss {:.4f}", final.loss);
   if (final.top1) fmt::print("  top-1 {:.2f} %", *final.top1);
-  fmt::print("\nrun folder: {}\n", folder.string());
+  fmt::print("\n");
+  warn_of_ranges(experiment);
+  fmt::print("run folder: {}\n", folder.string());
   const std::vector<std::string>& formats = experiment.recipe().exports.formats;
   if (formats.empty()) return;
   deploy::Graph graph = deployed_graph(experiment);

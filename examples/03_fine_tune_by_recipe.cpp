@@ -37,7 +37,7 @@ quantize:
   groups:
     - targets: [Linear, Conv2d]
       weights: {num_bits: 8, symmetric: true, strategy: channel, observer: min_max}
-      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}
+      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: min_max}
 schedule: {freeze_observers: {epoch: 1}}
 )";
 

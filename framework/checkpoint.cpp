@@ -93,9 +93,8 @@ Checkpoint read_native(const SafetensorsReader& reader) {
   return checkpoint;
 }
 
-bool may_be_absent(const std::string& name) {
-  return name == "num_batches_tracked" || name.ends_with(".num_batches_tracked");
-}
+// Counts of batches that older files do not have.
+bool may_be_absent(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
 bool converts(DType from, DType to) { return from == to || (is_floating(from) && is_floating(to)); }
 

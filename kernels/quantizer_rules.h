@@ -180,16 +180,32 @@ STEELYARD_HOST_DEVICE inline void extend_range(float& lo, float& hi, float step_
   hi = first || step_hi > hi ? step_hi : hi;
 }
 
-// One step's extremes enter a range, which gives the scale and zero point.
+// One step's extremes enter an average that starts right: as the plain mean of the first steps, as
+// update_range() from where each weighs less than `constant` in that. `steps` counts the mean's; 0
+// with a range says that none were counted, and the constant holds.
+STEELYARD_HOST_DEVICE inline void average_range(float& lo, float& hi, std::int64_t& steps,
+                                                float step_lo, float step_hi, double constant) {
+  if (!(step_lo <= step_hi)) return;
+  const bool first = !(lo <= hi);
+  if (first || (steps > 0 && static_cast<double>(steps) * constant < 1)) {
+    steps = first ? 1 : steps + 1;
+  }
+  const double equal = steps > 0 ? 1 / static_cast<double>(steps) : 0;
+  update_range(lo, hi, step_lo, step_hi, equal > constant ? equal : constant);
+}
+
+// One step's extremes enter a range, which gives the scale and zero point. `steps` is read only for
+// an average.
 STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<float> follow_extremes(const RangeRule& rule,
                                                                       float& lo, float& hi,
+                                                                      std::int64_t* steps,
                                                                       float step_lo,
                                                                       float step_hi) {
   if (rule.restarts) {
     lo = step_lo;
     hi = step_hi;
   } else if (rule.averaging > 0) {
-    update_range(lo, hi, step_lo, step_hi, rule.averaging);
+    average_range(lo, hi, *steps, step_lo, step_hi, rule.averaging);
   } else {
     extend_range(lo, hi, step_lo, step_hi);
   }
@@ -199,7 +215,7 @@ STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<float> follow_extremes(const Rang
 // The same for a quantizer with one scale and all that it keeps.
 STEELYARD_HOST_DEVICE inline void follow_extremes(const RangeRule& rule, const RangeQuantizer& to,
                                                   float step_lo, float step_hi) {
-  const auto chosen = follow_extremes(rule, *to.lo, *to.hi, step_lo, step_hi);
+  const auto chosen = follow_extremes(rule, *to.lo, *to.hi, to.steps, step_lo, step_hi);
   *to.scale = *to.step_scale = chosen.scale;
   *to.zero_point = *to.step_zero_point = chosen.zero_point;
   *to.zero_range = is_zero_range(*to.lo, *to.hi) ? 1 : 0;

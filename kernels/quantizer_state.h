@@ -14,11 +14,12 @@ namespace steelyard::kernels {
 
 // One step's finite extremes enter a running range: lo > hi says that a channel has seen nothing,
 // or that the step had nothing finite for it, which leaves the range. The first: the extremes of
-// all steps; the second: their moving average with the weight `constant` of the newest step.
+// all steps; the second: their mean at first, and once a step would weigh less than `constant` in
+// it, their moving average with that weight of the newest step. steps [channels] counts the mean's.
 void update_extremes(std::int64_t channels, const float* step_lo, const float* step_hi, float* lo,
                      float* hi);
 void update_average_extremes(std::int64_t channels, double constant, const float* step_lo,
-                             const float* step_hi, float* lo, float* hi);
+                             const float* step_hi, float* lo, float* hi, std::int64_t* steps);
 
 // scale, zero_point = qparams_of_range(lo, hi); zero_range (u8, may be null) = 1 where the range
 // was zero or empty. T is float or double.
@@ -29,7 +30,7 @@ void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, c
 
 // How the extremes of each step make a range, and the range a scale.
 struct RangeRule {
-  double averaging = 0;   // the newest step's weight in a moving average; 0: extremes of all steps
+  double averaging = 0;   // as `constant` of update_average_extremes(); 0: extremes of all steps
   bool restarts = false;  // the range is that of the newest step alone
   CodeRange codes = {};
   bool symmetric = false;
@@ -39,6 +40,7 @@ struct RangeRule {
 struct RangeQuantizer {
   float* lo;  // lo > hi before the first finite value
   float* hi;
+  std::int64_t* steps;  // of an average; null for extremes of all steps
   float* scale;
   std::int32_t* zero_point;
   std::uint8_t* zero_range;  // becomes 1 where the range is zero or empty
@@ -51,6 +53,7 @@ struct RangeQuantizer {
   void each_pointer(const F& f) const {
     f(lo);
     f(hi);
+    f(steps);
     f(scale);
     f(zero_point);
     f(zero_range);
@@ -94,7 +97,8 @@ void rescale_qparams(std::int64_t channels, CodeRange from, CodeRange to, bool s
 void update_extremes(const CudaQueue& queue, std::int64_t channels, const float* step_lo,
                      const float* step_hi, float* lo, float* hi);
 void update_average_extremes(const CudaQueue& queue, std::int64_t channels, double constant,
-                             const float* step_lo, const float* step_hi, float* lo, float* hi);
+                             const float* step_lo, const float* step_hi, float* lo, float* hi,
+                             std::int64_t* steps);
 template <typename T>
 void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                        bool symmetric, const T* lo, const T* hi, float* scale,

@@ -42,6 +42,7 @@ struct WeightQuantization {
 struct WeightQuantizer {
   float* lo;
   float* hi;
+  std::int64_t* steps;
   const float* latent;
   const float* initial;
   float* floor;
@@ -55,6 +56,7 @@ struct WeightQuantizer {
   void each_pointer(const F& f) const {
     f(lo);
     f(hi);
+    f(steps);
     f(latent);
     f(initial);
     f(floor);

@@ -303,10 +303,11 @@ std::optional<RangeObservation> FakeQuantize::observe_range() {
   const observers::QScheme grid = scheme();
   return RangeObservation{
       {running->averaging, range_restarts(), grid.code_range(), grid.symmetric},
-      {running->state.lo.data<float>(), running->state.hi.data<float>(), scale_.data<float>(),
-       zero_point_.data<std::int32_t>(), with_scale(zero_range_).data<std::uint8_t>(),
-       non_finite().data<std::int64_t>(), step.scale.data<float>(),
-       step.zero_point.data<std::int32_t>()},
+      {running->state.lo.data<float>(), running->state.hi.data<float>(),
+       running->steps.defined() ? running->steps.data<std::int64_t>() : nullptr,
+       scale_.data<float>(), zero_point_.data<std::int32_t>(),
+       with_scale(zero_range_).data<std::uint8_t>(), non_finite().data<std::int64_t>(),
+       step.scale.data<float>(), step.zero_point.data<std::int32_t>()},
       step};
 }
 
@@ -391,6 +392,7 @@ WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBia
   const kernels::WeightQuantizer quantizer{
       running ? floats(running->state.lo) : nullptr,
       running ? floats(running->state.hi) : nullptr,
+      running && running->steps.defined() ? running->steps.data<std::int64_t>() : nullptr,
       learned_scale_.defined() ? floats(learned_scale_.value()) : nullptr,
       floats(initial_scale_),
       floats(scale_floor_),

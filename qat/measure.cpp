@@ -157,7 +157,9 @@ void add_error(QuantizationError& error, const FakeQuantize& quantizer,
       error.signal += static_cast<double>(x) * x;
       error.noise += difference * difference;
       ++error.elements;
-      error.clipped += !kernels::is_inside(x, grid);
+      if (kernels::is_inside(x, grid)) continue;
+      ++error.clipped;
+      error.clipping_noise += difference * difference;
     }
   }
 }

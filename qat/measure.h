@@ -16,8 +16,9 @@ namespace steelyard::qat {
 
 // The error of a quantizer over the finite values that it was given.
 struct QuantizationError {
-  double signal = 0;  // sum of x^2
-  double noise = 0;   // sum of (x - fake_quantize(x))^2
+  double signal = 0;          // sum of x^2
+  double noise = 0;           // sum of (x - fake_quantize(x))^2
+  double clipping_noise = 0;  // of that, what clipped values have
   std::int64_t elements = 0;
   std::int64_t clipped = 0;  // whose unclamped code lies outside the code range
 

@@ -130,14 +130,18 @@ TrainSpec read_train(const OptionReader& from) {
 
 constexpr std::int64_t kDefaultGroupSize = 32;
 
+// Of activations: 8 bits have codes to spare for the outermost values, fewer bits do not.
+std::string default_observer(std::int64_t bits) { return bits >= 8 ? "min_max" : "moving_average"; }
+
 std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::string_view key) {
   if (!group.has(key)) return std::nullopt;
   const OptionReader from = group.table(key);
   QuantizerSpec quantizer{.num_bits = from.integer("num_bits"),
                           .symmetric = from.boolean("symmetric"),
                           .strategy = from.text("strategy"),
-                          .observer = from.text("observer"),
                           .place = from.place()};
+  quantizer.observer =
+      from.has("observer") ? from.text("observer") : default_observer(quantizer.num_bits);
   const bool groups = quantizer.strategy == "group";
   if (groups) quantizer.group_size = kDefaultGroupSize;
   if (from.has("group_size")) {

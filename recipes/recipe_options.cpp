@@ -298,7 +298,10 @@ RecipeOption quantize_option() {
       quantizer(table("activations", "Quantization of activations.",
                       {num_bits, boolean("symmetric", "false", "whether the zero point is fixed"),
                        choice("strategy", "tensor", "one scale", {"tensor"}),
-                       choice("observer", "moving_average", "how the range is found", {})}));
+                       optional(choice("observer", "",
+                                       "how the range is found; absent: min_max with 8 bits, "
+                                       "moving_average with fewer (docs/numerics.md says why)",
+                                       {}))}));
   RecipeOption targets = required(text_list(
       "targets", "type names, exact paths, or `re:` and a regular expression on the path"));
   targets.min_items = 1;

@@ -260,6 +260,7 @@ class Reporter {
       return x;
     };
     const auto measured = qat::measure_tensors(experiment.model(), batches, inputs, kBins);
+    if (quantized) report_.doubtful = qat::doubtful_ranges(measured);
     for (const NamedModule& entry : experiment.model().named_modules()) {
       if (is_layer(entry.module)) add_layer(entry);
       for (const qat::MeasuredTensor& tensor : measured) {

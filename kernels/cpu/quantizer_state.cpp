@@ -21,9 +21,9 @@ void update_extremes(std::int64_t channels, const float* step_lo, const float* s
 }
 
 void update_average_extremes(std::int64_t channels, double constant, const float* step_lo,
-                             const float* step_hi, float* lo, float* hi) {
+                             const float* step_hi, float* lo, float* hi, std::int64_t* steps) {
   for (std::int64_t c = 0; c < channels; ++c) {
-    update_range(lo[c], hi[c], step_lo[c], step_hi[c], constant);
+    average_range(lo[c], hi[c], steps[c], step_lo[c], step_hi[c], constant);
   }
 }
 

@@ -20,7 +20,8 @@ void follow_rows(const WeightQuantization& op, const ChannelLayout& layout, cons
   std::vector<std::int64_t> skipped(scales);
   min_max(layout, weight, lo.data(), hi.data(), skipped.data());
   for (std::size_t c = 0; c < scales; ++c) {
-    q.scale[c] = follow_extremes(op.rule, q.lo[c], q.hi[c], lo[c], hi[c]).scale;
+    std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
+    q.scale[c] = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, lo[c], hi[c]).scale;
     q.zero_range[c] = is_zero_range(q.lo[c], q.hi[c]) ? 1 : 0;
     *q.non_finite += skipped[c];
   }

@@ -29,9 +29,10 @@ __global__ void update_extremes_kernel(std::int64_t n, const float* step_lo, con
 }
 
 __global__ void update_average_kernel(std::int64_t n, double constant, const float* step_lo,
-                                      const float* step_hi, float* lo, float* hi) {
+                                      const float* step_hi, float* lo, float* hi,
+                                      std::int64_t* steps) {
   const std::int64_t c = element_index();
-  if (c < n) update_range(lo[c], hi[c], step_lo[c], step_hi[c], constant);
+  if (c < n) average_range(lo[c], hi[c], steps[c], step_lo[c], step_hi[c], constant);
 }
 
 template <typename T>
@@ -99,8 +100,10 @@ void update_extremes(const CudaQueue& queue, std::int64_t channels, const float*
 }
 
 void update_average_extremes(const CudaQueue& queue, std::int64_t channels, double constant,
-                             const float* step_lo, const float* step_hi, float* lo, float* hi) {
-  launch_elements(queue, update_average_kernel, channels, constant, step_lo, step_hi, lo, hi);
+                             const float* step_lo, const float* step_hi, float* lo, float* hi,
+                             std::int64_t* steps) {
+  launch_elements(queue, update_average_kernel, channels, constant, step_lo, step_hi, lo, hi,
+                  steps);
 }
 
 template <typename T>

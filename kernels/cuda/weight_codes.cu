@@ -73,7 +73,8 @@ __device__ float scale_of_row(const WeightQuantization& op, std::int64_t row, bo
   float scale = q.scale[c];
   if (op.source == ScaleSource::kExtremes) {
     const FiniteExtremes step = seen.learned(op.row_size);
-    scale = follow_extremes(op.rule, q.lo[c], q.hi[c], step.lo, step.hi).scale;
+    std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
+    scale = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, step.lo, step.hi).scale;
     q.zero_range[c] = is_zero_range(q.lo[c], q.hi[c]) ? 1 : 0;
     count(step.skipped, q.non_finite);
   }

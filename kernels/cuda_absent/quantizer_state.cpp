@@ -9,7 +9,7 @@ void update_extremes(const CudaQueue&, std::int64_t, const float*, const float*,
   cuda_is_absent();
 }
 void update_average_extremes(const CudaQueue&, std::int64_t, double, const float*, const float*,
-                             float*, float*) {
+                             float*, float*, std::int64_t*) {
   cuda_is_absent();
 }
 template <typename T>

@@ -233,6 +233,7 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
     };
     Twin<float> lo(start(INFINITY)), hi(start(-INFINITY)), mean_lo(start(INFINITY)),
         mean_hi(start(-INFINITY));
+    Twin<std::int64_t> steps(std::vector<std::int64_t>(static_cast<std::size_t>(channels), 0));
     Twin<float> scale(channels), narrow_scale(channels);
     Twin<std::int32_t> zero(channels), narrow_zero(channels);
     Twin<std::uint8_t> flags(channels), no_flags;
@@ -241,8 +242,8 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
       Twin<float> step_lo(step.lo), step_hi(step.hi);
       on_both([&](auto at, auto&... queue) {
         update_extremes(queue..., channels, at(step_lo), at(step_hi), at(lo), at(hi));
-        update_average_extremes(queue..., channels, static_cast<double>(0.1F), at(step_lo),
-                                at(step_hi), at(mean_lo), at(mean_hi));
+        update_average_extremes(queue..., channels, static_cast<double>(0.3F), at(step_lo),
+                                at(step_hi), at(mean_lo), at(mean_hi), at(steps));
         qparams_of_ranges(queue..., channels, {0, 255}, false, at(mean_lo), at(mean_hi), at(scale),
                           at(zero), at(flags));
         qparams_of_ranges(queue..., channels, {-127, 127}, true, at(lo), at(hi), at(narrow_scale),
@@ -254,7 +255,7 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
         }
       });
       EXPECT_EQ(lo.differences() + hi.differences(), 0);
-      EXPECT_EQ(mean_lo.differences() + mean_hi.differences(), 0);
+      EXPECT_EQ(mean_lo.differences() + mean_hi.differences() + steps.differences(), 0);
       EXPECT_EQ(scale.differences() + zero.differences() + flags.differences(), 0);
       EXPECT_EQ(narrow_scale.differences() + narrow_zero.differences(), 0);
     }
@@ -283,8 +284,9 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
           min_max(ChannelLayout::per_tensor(n), x.cpu(), &lo, &hi, &skipped);
           float want_lo = rule.restarts ? INFINITY : -0.5F,
                 want_hi = rule.restarts ? -INFINITY : 0.25F;
+          std::int64_t steps = 1;
           if (rule.averaging > 0) {
-            update_average_extremes(1, rule.averaging, &lo, &hi, &want_lo, &want_hi);
+            update_average_extremes(1, rule.averaging, &lo, &hi, &want_lo, &want_hi, &steps);
           } else {
             update_extremes(1, &lo, &hi, &want_lo, &want_hi);
           }
@@ -295,6 +297,7 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
                             &zero_range);
           EXPECT_EQ(range.lo.values()[0], want_lo);
           EXPECT_EQ(range.hi.values()[0], want_hi);
+          if (!rule.restarts) EXPECT_EQ(range.steps.values()[0], steps);
           EXPECT_EQ(range.scale.values()[0], scale);
           EXPECT_EQ(range.zero_point.values()[0], zero);
           EXPECT_EQ(range.zero_range.values()[0], zero_range);

@@ -43,9 +43,12 @@ TEST(QuantizerState, RangesFollowTheirSteps) {
   update_extremes(3, step_lo.data(), step_hi.data(), lo.data(), hi.data());
   EXPECT_EQ(lo, (std::vector<float>{-2, inf, -3}));
   EXPECT_EQ(hi, (std::vector<float>{1, -inf, 2}));
-  update_average_extremes(3, 0.25, step_lo.data(), step_hi.data(), mean_lo.data(), mean_hi.data());
+  std::vector<std::int64_t> steps(3, 0);  // the third channel's average counted none
+  update_average_extremes(3, 0.25, step_lo.data(), step_hi.data(), mean_lo.data(), mean_hi.data(),
+                          steps.data());
   EXPECT_EQ(mean_lo, (std::vector<float>{-2, inf, -1.5F}));
   EXPECT_EQ(mean_hi, (std::vector<float>{1, -inf, 1.75F}));
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 0, 0}));
   std::vector<float> scale(3);
   std::vector<std::int32_t> zero(3);
   std::vector<std::uint8_t> flags(3);
@@ -53,6 +56,23 @@ TEST(QuantizerState, RangesFollowTheirSteps) {
                     flags.data());
   EXPECT_EQ(scale, (std::vector<float>{2.0F / 127, 1, 3.0F / 127}));
   EXPECT_EQ(flags, (std::vector<std::uint8_t>{0, 1, 0}));
+}
+
+// Weights 1, 1/2, 1/3, 1/4 and from there the constant; a step without finite values is none.
+TEST(QuantizerState, AveragesStartAsTheMean) {
+  float lo = INFINITY, hi = -INFINITY;
+  std::int64_t steps = 0;
+  const float none_lo = INFINITY, none_hi = -INFINITY;
+  const float want_lo[] = {-8, -6, -4, -3, -2.25F, -3.6875F};
+  const float step_lo[] = {-8, -4, 0, 0, 0, -8};
+  for (int i = 0; i < 6; ++i) {
+    const float step_hi = -2 * step_lo[i];
+    update_average_extremes(1, 0.25, &none_lo, &none_hi, &lo, &hi, &steps);
+    update_average_extremes(1, 0.25, &step_lo[i], &step_hi, &lo, &hi, &steps);
+    EXPECT_EQ(lo, want_lo[i]);
+    EXPECT_EQ(hi, -2 * want_lo[i]);
+    EXPECT_EQ(steps, std::min(i + 1, 4));
+  }
 }
 
 TEST(QuantizerState, LatentsThatAreNotFiniteLeaveTheirScale) {

@@ -37,6 +37,7 @@ struct Layer {
       : weight(weights_of(rows, row_size, any)),
         lo(std::vector<float>(static_cast<std::size_t>(scales), -0.25F)),
         hi(std::vector<float>(static_cast<std::size_t>(scales), 0.5F)),
+        steps(random_codes<std::int64_t>(scales, 0, 5, 6)),
         latent(random_reals<float>(scales, 0.05F, 2)),
         initial(std::vector<float>(static_cast<std::size_t>(scales), 0.03F)),
         floor(std::vector<float>(static_cast<std::size_t>(scales), 1e-6F)),
@@ -57,7 +58,7 @@ struct Layer {
 
   template <typename At>
   WeightQuantizer quantizer(const At& at) {
-    return {at(lo),    at(hi),         at(latent),     at(initial),   at(floor),
+    return {at(lo),    at(hi),         at(steps),      at(latent),    at(initial),       at(floor),
             at(scale), at(zero_range), at(non_finite), at(too_large), at(too_large_bias)};
   }
   template <typename At>
@@ -74,11 +75,13 @@ struct Layer {
     EXPECT_EQ(codes.differences(), 0);
     EXPECT_EQ(mask.differences(), 0);
     EXPECT_EQ(product_scale.differences() + bias_codes.differences(), 0);
-    EXPECT_EQ(non_finite.differences(), 0);
+    EXPECT_EQ(steps.differences() + non_finite.differences(), 0);
     EXPECT_EQ(too_large.differences() + too_large_bias.differences(), 0);
   }
 
-  Twin<float> weight, lo, hi, latent, initial, floor, scale, step_scale;
+  Twin<float> weight, lo, hi;
+  Twin<std::int64_t> steps;
+  Twin<float> latent, initial, floor, scale, step_scale;
   Twin<std::uint8_t> zero_range, mask;
   Twin<std::int8_t> codes;
   Twin<float> x_scale;

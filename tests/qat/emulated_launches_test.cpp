@@ -79,10 +79,14 @@ TEST_F(QuantizerLaunches, WeightsWithLearnedScalesAreOne) {
 }
 
 TEST_F(QuantizerLaunches, RangesOfActivationsAreOne) {
-  const auto activations = quantizer(*default_w8a8().activations, QuantizerRole::kActivation, 1);
-  EXPECT_EQ(queued_by([&] { activations->parameters(activations->observe(x_), training_); }), 1U);
-  activations->set_observing(false);
-  EXPECT_EQ(queued_by([&] { activations->parameters({}, training_); }), 0U);
+  for (const char* observer : {"min_max", "moving_average"}) {
+    QuantizerConfig config = *default_w8a8().activations;
+    config.observer.type = observer;
+    const auto activations = quantizer(config, QuantizerRole::kActivation, 1);
+    EXPECT_EQ(queued_by([&] { activations->parameters(activations->observe(x_), training_); }), 1U);
+    activations->set_observing(false);
+    EXPECT_EQ(queued_by([&] { activations->parameters({}, training_); }), 0U);
+  }
 }
 
 // What nobody else holds is the parameter's gradient as it is.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/checkpoint.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
@@ -42,6 +43,27 @@ TEST(FakeQuantize, ObservesInTrainingOnly) {
   quantizer.set_observing(false);
   quantizer.forward(Variable(Tensor::from({0.0F, 100.0F}, {2})), training);
   EXPECT_EQ(quantizer.host_scale()[0], scale);
+}
+
+// Checkpoints of averages that began at their first step have no count of steps.
+TEST(FakeQuantize, AnAverageThatWasNotCountedGoesOnWithItsConstant) {
+  ForwardContext training{.training = true};
+  QuantizerConfig config = kActivations;
+  config.observer = {.type = "moving_average", .averaging_constant = 0.25};
+  FakeQuantize counted(config, QuantizerRole::kActivation);
+  counted.forward(Variable(Tensor::from({0.0F, 255.0F}, {2})), training);
+  std::vector<NamedTensor> state = module_state(counted);
+  const auto is_count = [](const NamedTensor& t) {
+    return t.name == "observer_num_batches_tracked";
+  };
+  ASSERT_EQ(std::erase_if(state, is_count), 1U);
+  FakeQuantize loaded(config, QuantizerRole::kActivation);
+  load_into(loaded, state, "of an older version");
+  const Variable next(Tensor::from({0.0F, 3 * 255.0F}, {2}));
+  counted.forward(next, training);
+  loaded.forward(next, training);
+  EXPECT_EQ(counted.host_scale()[0], 2.0F);
+  EXPECT_EQ(loaded.host_scale()[0], 1.5F);
 }
 
 // Observers that look at rounding errors, too.

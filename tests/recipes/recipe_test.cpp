@@ -74,6 +74,8 @@ TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
   EXPECT_EQ(first.activations->strategy, "tensor");
   EXPECT_EQ(first.activations->observer, "moving_average");
   EXPECT_EQ(first.activations->averaging_constant, 0.01);
+  const auto wide = parsed(kQuantizedRecipe, {"quantize.groups.0.activations.num_bits=8"});
+  EXPECT_EQ(wide.quantize->groups[0].activations->observer, "min_max");
   const QuantizeGroupSpec& second = r.quantize->groups[1];
   EXPECT_FALSE(second.activations);
   EXPECT_EQ(second.weights->num_bits, 3);
