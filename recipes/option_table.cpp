@@ -229,9 +229,8 @@ YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const s
 
 // Bounds as people write them: 1000000, not 1e+06.
 std::string bound_text(double bound) {
-  const auto whole = static_cast<std::int64_t>(bound);
-  const bool plain = std::abs(bound) < 1e12 && static_cast<double>(whole) == bound;
-  return plain ? std::to_string(whole) : format_number(bound);
+  const bool plain = std::abs(bound) < 1e12 && std::trunc(bound) == bound;
+  return plain ? std::to_string(static_cast<std::int64_t>(bound)) : format_number(bound);
 }
 
 // What follows "a number".

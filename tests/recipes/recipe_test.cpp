@@ -266,6 +266,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:14:64: expected a number above 50 and at most 100, got '50'"},
         BadRecipe{"DeltaOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  huber_delta: 0.1",
                   "r.yaml:8:16: huber_delta needs the loss huber"},
+        // -fsanitize=float-cast-overflow: a bound that no int64 holds.
+        BadRecipe{"DeltaBeyondItsBound", "epochs: 3",
+                  "epochs: 3\n  loss: huber\n  huber_delta: 1e31",
+                  "r.yaml:8:16: expected a number above 0 and at most 1e+30, got '1e31'"},
         BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
                   "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
         BadRecipe{"KeptStepsWithoutSteps", "epochs: 3", "epochs: 3\n  keep_step_checkpoints: true",
