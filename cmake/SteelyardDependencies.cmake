@@ -23,6 +23,7 @@ find_package(fmt REQUIRED)
 steelyard_check_version(fmt "${fmt_VERSION}" 9 10.1)
 find_package(CLI11 REQUIRED)
 steelyard_check_version(CLI11 "${CLI11_VERSION}" 2.1 2.4)
+find_package(RE2 REQUIRED)
 
 set(STEELYARD_HAVE_ONEDNN OFF)
 if(NOT STEELYARD_ONEDNN STREQUAL "OFF")

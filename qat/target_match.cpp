@@ -1,5 +1,7 @@
 #include "qat/target_match.h"
 
+#include <re2/re2.h>
+
 #include "framework/error.h"
 #include "framework/suggest.h"
 
@@ -8,15 +10,19 @@ namespace steelyard::qat {
 TargetPattern::TargetPattern(std::string given_text, std::string given_where)
     : text(std::move(given_text)), where(std::move(given_where)) {
   if (!text.starts_with("re:")) return;
-  try {
-    pattern = std::regex(text.substr(3));
-  } catch (const std::regex_error& error) {
-    throw InputError(where + ": '" + text + "': bad regular expression: " + error.what());
-  }
+  RE2::Options options;
+  options.set_log_errors(false);
+  pattern = std::make_shared<const RE2>(text.substr(3), options);
+  if (pattern->ok()) return;
+  // What users of other engines miss: "(?=", "(?!", "(?<" and "\1".
+  const bool foreign =
+      pattern->error_code() == RE2::ErrorBadPerlOp || pattern->error_code() == RE2::ErrorBadEscape;
+  throw InputError(where + ": '" + text + "': bad regular expression: " + pattern->error() +
+                   (foreign ? " (RE2's syntax has no lookaround and no backreferences)" : ""));
 }
 
 bool TargetPattern::matches(const std::string& path, const std::string& type) const {
-  return pattern ? std::regex_match(path, *pattern) : text == type || text == path;
+  return pattern ? RE2::FullMatch(path, *pattern) : text == type || text == path;
 }
 
 TargetMatcher::TargetMatcher(const QuantizeConfig& config) {

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
-#include <regex>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,10 +10,15 @@
 
 #include "qat/qconfig.h"
 
+namespace re2 {
+class RE2;
+}
+
 namespace steelyard::qat {
 
-// A type name, an exact module path, or "re:" and a regular expression (ECMAScript) that must match
-// the whole path.
+// A type name, an exact module path, or "re:" and a regular expression that must match the whole
+// path. Its syntax is RE2's (https://github.com/google/re2/wiki/Syntax), which has no lookahead and
+// no backreferences: matching takes time linear in the path's length.
 struct TargetPattern {
   // `where` starts messages about it: "recipe.yaml:12:9: quantize.groups.0.targets". Throws
   // InputError on a bad regular expression.
@@ -24,7 +28,7 @@ struct TargetPattern {
 
   std::string text;
   std::string where;
-  std::optional<std::regex> pattern{};
+  std::shared_ptr<const re2::RE2> pattern{};
 };
 
 // The groups and the ignore list, remembering which entries were of use. An ignored container is

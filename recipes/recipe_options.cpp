@@ -303,7 +303,9 @@ RecipeOption quantize_option() {
                                        "moving_average with fewer (docs/numerics.md says why)",
                                        {}))}));
   RecipeOption targets = required(text_list(
-      "targets", "type names, exact paths, or `re:` and a regular expression on the path"));
+      "targets",
+      "type names, exact paths, or `re:` and a regular expression that matches the whole path, in "
+      "RE2's syntax (no lookaround, no backreferences)"));
   targets.min_items = 1;
   RecipeOption groups{.name = "groups",
                       .kind = OptionKind::kList,

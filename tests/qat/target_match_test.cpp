@@ -1,0 +1,59 @@
+#include "qat/target_match.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "framework/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard::qat {
+namespace {
+
+using testing::message_of;
+
+bool matches(const std::string& text, const std::string& path) {
+  return TargetPattern(text, "here").matches(path, "Linear");
+}
+
+TEST(TargetPattern, ExpressionsMatchTheWholePath) {
+  EXPECT_TRUE(matches("Linear", "fc"));
+  EXPECT_TRUE(matches("fc", "fc"));
+  EXPECT_FALSE(matches("f.", "fc")) << "no expression without re:";
+  EXPECT_TRUE(matches("re:f.", "fc"));
+  EXPECT_FALSE(matches("re:f.", "fc2"));
+  EXPECT_FALSE(matches("re:f.", "a.fc"));
+  EXPECT_TRUE(matches("re:a|fc2", "fc2")) << "either side, whole";
+  EXPECT_FALSE(matches("re:a|fc", "fc2"));
+  EXPECT_TRUE(matches("re:^fc\\d+$", "fc12"));
+  EXPECT_TRUE(matches("re:layer[1-3]\\.(0|1)\\.conv2", "layer2.1.conv2"));
+  EXPECT_TRUE(matches("re:", ""));
+  EXPECT_FALSE(matches("re:Linear", "fc")) << "the path, not the type";
+}
+
+// Backtracking engines try 2^40 ways to divide the letters.
+TEST(TargetPattern, TakesTimeLinearInThePath) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const char* text : {"re:(a+)+b", "re:(a|a)*b", "re:(a*)*b", "re:((a|ab|b)*)*c"}) {
+    EXPECT_FALSE(matches(text, std::string(40, 'a'))) << text;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+TEST(TargetPattern, BadExpressionsAreErrorsWithTheirPlace) {
+  const auto message = [](const std::string& text) {
+    return message_of<InputError>([&] { TargetPattern(text, "r.yaml:3:9: quantize.ignore"); });
+  };
+  EXPECT_EQ(message("re:(fc"),
+            "r.yaml:3:9: quantize.ignore: 're:(fc': bad regular expression: missing ): (fc");
+  EXPECT_THAT(message("re:fc[2-1]"), ::testing::HasSubstr("invalid character class range: 2-1"));
+  for (const char* text : {"re:(?!fc).*", "re:(?=fc).*", "re:(a)\\1"}) {
+    EXPECT_THAT(message(text), ::testing::EndsWith("has no lookaround and no backreferences)"));
+  }
+  EXPECT_THAT(message("re:(((a{900}){900}){900}){900}"),
+              ::testing::HasSubstr("bad regular expression"));
+}
+
+}  // namespace
+}  // namespace steelyard::qat
