@@ -8,6 +8,7 @@
 
 #include "framework/error.h"
 #include "framework/sha256.h"
+#include "framework/suggest.h"
 
 namespace steelyard {
 namespace {
@@ -103,8 +104,15 @@ class Disagreements {
  public:
   void add(const std::string& kind, const std::string& what) { lists_[kind].push_back(what); }
 
-  void throw_if_any(const std::string& source_name) {
+  // `given`: the names of a source's tensors that the module does not have.
+  void throw_if_any(const std::string& source_name, const std::vector<std::string>& given) {
     std::string text;
+    std::vector<std::string>& missing = lists_["missing"];
+    std::sort(missing.begin(), missing.end());
+    for (std::size_t i = 0; i < std::min(missing.size(), kShown); ++i) {
+      const std::string near = near_name(missing[i], given);
+      if (!near.empty()) missing[i] += " (the file has '" + printable(near) + "')";
+    }
     for (const char* kind : {"missing", "unexpected", "wrong shape", "wrong dtype"}) {
       if (lists_[kind].empty()) continue;
       std::sort(lists_[kind].begin(), lists_[kind].end());
@@ -116,10 +124,24 @@ class Disagreements {
   }
 
  private:
+  static constexpr std::size_t kShown = 5;  // of each kind
+
+  // "fc.weight" is near "module.fc.weight", as wrappers name it, and "fc1.weight".
+  static std::string near_name(const std::string& name, const std::vector<std::string>& given) {
+    for (const std::string& other : given) {
+      if (other.ends_with("." + name) || name.ends_with("." + other)) return other;
+    }
+    return nearest_word(name, given);
+  }
+
   static std::string joined(const std::vector<std::string>& items) {
     std::string text;
-    for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
-    return text;
+    for (std::size_t i = 0; i < std::min(items.size(), kShown); ++i) {
+      text += (i == 0 ? "" : ", ") + items[i];
+    }
+    if (items.size() <= kShown) return text;
+    return text + " and " + std::to_string(items.size() - kShown) + " more, " +
+           std::to_string(items.size()) + " in all";
   }
 
   std::map<std::string, std::vector<std::string>> lists_;
@@ -205,8 +227,12 @@ void load_into(Module& module, const std::vector<NamedTensor>& tensors,
       copies.emplace_back(state.tensor, source);
     }
   }
-  for (const auto& [name, tensor] : given) disagreements.add("unexpected", printable(name));
-  disagreements.throw_if_any(source_name);
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : given) {
+    disagreements.add("unexpected", printable(name));
+    unexpected.push_back(name);
+  }
+  disagreements.throw_if_any(source_name, unexpected);
   for (const auto& [destination, source] : copies) {
     destination.copy_from(source.dtype() == destination.dtype() ? source
                                                                 : source.to(destination.dtype()));

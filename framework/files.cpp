@@ -1,6 +1,7 @@
 #include "framework/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "framework/error.h"
 #include "framework/folders.h"
+#include "framework/memory_error.h"
 
 namespace steelyard {
 namespace {
@@ -23,20 +25,17 @@ std::string problem(const std::filesystem::path& path, const std::string& what) 
   return printable(path.string()) + ": " + what;
 }
 
-// Bytes of the UTF-8 character that `text` starts with; 0 where there is none.
-std::size_t character_bytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const std::size_t length = first < 0x80   ? 1
-                             : first < 0xC2 ? 0
-                             : first < 0xE0 ? 2
-                             : first < 0xF0 ? 3
-                             : first < 0xF5 ? 4
-                                            : 0;
-  if (length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  }
-  return length;
+// What something is that is no regular file.
+std::string kind_name(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a named pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+void require_regular(const std::filesystem::path& path, const struct stat& info) {
+  if (S_ISREG(info.st_mode)) return;
+  throw InputError(problem(path, "expected a regular file, got " + kind_name(info.st_mode)));
 }
 
 // File systems that cannot sync a folder say EINVAL or ENOTSUP: then there is nothing to wait for.
@@ -52,34 +51,63 @@ void sync_folder_of(const std::filesystem::path& path) {
   if (failed) throw std::runtime_error(problem(folder, "cannot sync the folder: " + reason));
 }
 
+// Whether the name still leads to the open file, which its writer may have renamed meanwhile.
+bool is_still_at(const std::filesystem::path& path, int descriptor) {
+  struct stat named = {};
+  struct stat open = {};
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(descriptor, &open) == 0 &&
+         named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+}
+
+// An empty file of one's own: two processes that write one temporary would mix their bytes. File
+// systems without locks are used without.
+int open_locked(const std::filesystem::path& path) {
+  while (true) {
+    const int descriptor =
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (descriptor < 0) throw_cannot_create(path, {errno, std::generic_category()});
+    const bool busy = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!busy && is_still_at(path, descriptor) && ::ftruncate(descriptor, 0) == 0) {
+      return descriptor;
+    }
+    const std::string reason = busy ? "another process is writing it" : errno_text();
+    const bool moved = !busy && !is_still_at(path, descriptor);
+    ::close(descriptor);
+    if (!moved) throw InputError(problem(path, "cannot create: " + reason));
+  }
+}
+
 }  // namespace
 
-std::string printable(std::string_view text, std::size_t max_bytes) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    if (out.size() >= max_bytes) return out + "...";
-    const auto c = static_cast<unsigned char>(text[i]);
-    const std::size_t length = character_bytes(text.substr(i));
-    if (length > 0 && c >= 0x20 && c != 0x7F) {
-      out += text.substr(i, length);
-      i += length;
-    } else {
-      out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
-      ++i;
-    }
-  }
-  return out;
+bool path_exists(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool found = std::filesystem::exists(path, error);
+  if (error) throw InputError(problem(path, error.message()));
+  return found;
+}
+
+bool is_folder(const std::filesystem::path& path) {
+  return path_exists(path) && std::filesystem::is_directory(path);
 }
 
 InputFile::InputFile(const std::filesystem::path& path) : path_(path) {
-  // O_NONBLOCK: opening a named pipe must not wait for its writer.
+  // Before opening, which has an effect on some devices.
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) != 0) {
+    throw InputError(problem(path, "cannot open: " + errno_text()));
+  }
+  require_regular(path, info);
+  // O_NONBLOCK: should it be a named pipe by now, opening must not wait for its writer.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) throw InputError(problem(path, "cannot open: " + errno_text()));
-  struct stat info = {};
-  if (::fstat(descriptor_, &info) != 0 || !S_ISREG(info.st_mode)) {
+  try {
+    if (::fstat(descriptor_, &info) != 0) {
+      throw InputError(problem(path, "cannot open: " + errno_text()));
+    }
+    require_regular(path, info);
+  } catch (...) {
     ::close(descriptor_);
-    throw InputError(problem(path, "expected a regular file"));
+    throw;
   }
   size_ = static_cast<std::uint64_t>(info.st_size);
 }
@@ -109,16 +137,20 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
     throw InputError(problem(path, "expected at most " + std::to_string(max_bytes) +
                                        " bytes, got " + std::to_string(file.size())));
   }
-  std::string bytes(file.size(), '\0');
-  file.read(0, bytes.data(), bytes.size());
-  return bytes;
+  return with_memory_for(problem(path, std::to_string(file.size()) + " bytes"), [&] {
+    std::string bytes(file.size(), '\0');
+    file.read(0, bytes.data(), bytes.size());
+    return bytes;
+  });
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path), temporary_(path) {
   temporary_ += ".tmp";
-  descriptor_ =
-      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor_ < 0) throw_cannot_create(temporary_, {errno, std::generic_category()});
+  struct stat info = {};
+  for (const auto& taken : {path_, temporary_}) {
+    if (::stat(taken.c_str(), &info) == 0) require_regular(taken, info);
+  }
+  descriptor_ = open_locked(temporary_);
 }
 
 AtomicFile::~AtomicFile() {

@@ -6,14 +6,12 @@
 #include <string>
 #include <string_view>
 
+#include "framework/printable.h"
+
 namespace steelyard {
 
-// `text` fit for a one-line message: control characters and bytes that are not UTF-8 escaped, cut
-// after about `max_bytes`.
-std::string printable(std::string_view text, std::size_t max_bytes = 200);
-
-// A regular file opened for reading. Everything wrong with it is an InputError that starts with its
-// path.
+// A regular file opened for reading; a named pipe, a device or a folder in its place is neither
+// opened nor waited for. Everything wrong with it is an InputError that starts with its path.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
@@ -33,6 +31,11 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
+// Whether the path leads to something, and to a folder. Throw InputError where that cannot be
+// known.
+bool path_exists(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
+
 // The bytes of a regular file; throws InputError when it cannot be read or is longer than
 // `max_bytes`, before anything is allocated.
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
@@ -40,8 +43,9 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
 // A file that appears under its name only once complete. It is written to `path` + ".tmp" (a
 // leftover of a killed run is overwritten); commit() syncs it, renames it and syncs the folder, so
 // that after a crash either the old or the new file is there. Without commit() the temporary is
-// removed. Throws InputError when the temporary cannot be created, std::runtime_error when the disk
-// is full or writing fails.
+// removed. Throws InputError when the temporary cannot be created, when another process is writing
+// it, and when `path` is something else than a file, which would be replaced; std::runtime_error
+// when the disk is full or writing fails.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);

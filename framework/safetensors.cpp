@@ -5,11 +5,21 @@
 #include <stdexcept>
 
 #include "framework/error.h"
+#include "framework/file_kind.h"
+#include "framework/memory_error.h"
 
 namespace steelyard {
 namespace {
 
+void require_safetensors(const InputFile& file) {
+  const std::string kind = kind_of(file);
+  if (kind.empty() || kind == kSafetensorsKind) return;
+  throw InputError(printable(file.path().string()) + ": not a safetensors file: it looks like " +
+                   kind);
+}
+
 std::string read_header(const InputFile& file) {
+  require_safetensors(file);
   const std::string name = printable(file.path().string());
   std::uint64_t n = 0;
   if (file.size() < kSafetensorsPrefixBytes) {
@@ -45,7 +55,9 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
 }
 
 Tensor SafetensorsReader::read(const SafetensorsEntry& entry) const {
-  Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
+  Tensor tensor = with_memory_for(name() + ": tensor '" + printable(entry.name) + "' of " +
+                                      std::to_string(entry.end - entry.begin) + " bytes",
+                                  [&] { return Tensor::empty(entry.shape, entry.dtype); });
   file_.read(header_bytes_.size() + entry.begin, tensor.raw(), entry.end - entry.begin);
   if (entry.dtype == DType::kBool) {
     // Other bytes than 0 and 1 are no C++ bool.

@@ -30,6 +30,8 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
   std::string nearest;
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    const std::size_t shortest = std::min(word.size(), candidate.size());
+    if (std::max(word.size(), candidate.size()) - shortest >= best) continue;
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best) {
       best = distance;

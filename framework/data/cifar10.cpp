@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/error.h"
+#include "framework/file_kind.h"
 #include "framework/files.h"
 
 namespace steelyard {
@@ -48,7 +49,7 @@ Dataset load_files(const std::vector<std::filesystem::path>& files) {
     if (bytes == 0 || bytes % kRecordBytes != 0) {
       throw InputError(printable(path.string()) + ": expected records of " +
                        std::to_string(kRecordBytes) + " bytes, got " + std::to_string(bytes) +
-                       " bytes");
+                       " bytes" + looks_like(kind_of(contents.back())));
     }
     records += bytes / kRecordBytes;
   }

@@ -8,6 +8,7 @@
 #include "framework/data/safetensors_dataset.h"
 #include "framework/error.h"
 #include "framework/files.h"
+#include "framework/memory_error.h"
 #include "framework/suggest.h"
 
 namespace steelyard {
@@ -37,7 +38,8 @@ DatasetSplits DatasetRegistry::load(const std::string& name,
   if (row == rows_.end()) throw InputError(unknown_name(name, names()));
   const DatasetRequest request{name, path.empty() ? row->second.default_path : path};
   if (request.path.empty()) throw InputError("dataset '" + name + "' needs data.path");
-  DatasetSplits splits = row->second.loader(request);
+  DatasetSplits splits =
+      with_memory_for("dataset '" + name + "'", [&] { return row->second.loader(request); });
   validate_dataset(splits.train, name + " (train)");
   validate_dataset(splits.test, name + " (test)");
   return splits;

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "framework/error.h"
+#include "framework/file_kind.h"
 #include "framework/files.h"
+#include "framework/memory_error.h"
 
 namespace steelyard {
 namespace {
@@ -48,6 +50,15 @@ class GzipFile {
     return std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
   }
 
+  // What the file looks like, unpacked; from its beginning only.
+  std::string kind() {
+    std::array<char, kFileKindBytes> first = {};
+    const int got = gzread(file_.get(), first.data(), first.size());
+    gzrewind(file_.get());
+    if (got <= 0 && stored_bytes_ > 0) return "";
+    return kind_of({first.data(), static_cast<std::size_t>(std::max(got, 0))});
+  }
+
   // Also makes zlib check the checksum behind the data.
   void require_end() {
     char extra = 0;
@@ -62,6 +73,12 @@ class GzipFile {
       fail("header asks for " + std::to_string(bytes) + " bytes, the file has " +
            std::to_string(stored_bytes_));
     }
+  }
+
+  // Throws OutOfMemory that names the file.
+  Tensor allocate(const Shape& shape) const {
+    return with_memory_for(name_ + ": " + shape_string(shape) + " bytes",
+                           [&] { return Tensor::empty(shape, DType::kU8); });
   }
 
   [[noreturn]] void fail(const std::string& what) const { throw InputError(name_ + ": " + what); }
@@ -83,11 +100,15 @@ class GzipFile {
   std::unique_ptr<gzFile_s, Close> file_;
 };
 
-void require_magic(GzipFile& file, std::uint32_t expected) {
+void require_magic(GzipFile& file, std::uint32_t expected, const std::string& what) {
+  const std::string kind = file.kind();
+  const bool other = !kind.empty() && kind != what;
+  const std::string problem = other ? "not " + what + ": it looks like " + kind : "";
+  if (other && !kind.starts_with("IDX")) file.fail(problem);
   const std::uint32_t magic = file.read_u32("magic number");
   if (magic != expected) {
-    file.fail("offset 0: expected magic " + std::to_string(expected) + ", got " +
-              std::to_string(magic));
+    file.fail(problem + (other ? ": " : "") + "offset 0: expected magic " +
+              std::to_string(expected) + ", got " + std::to_string(magic));
   }
 }
 
@@ -122,7 +143,7 @@ Dataset load_split(const std::filesystem::path& folder, const std::string& prefi
 
 Tensor read_idx_images(const std::filesystem::path& path) {
   GzipFile file(path);
-  require_magic(file, kImagesMagic);
+  require_magic(file, kImagesMagic, "IDX images");
   const std::int64_t count = read_dimension(file, "image count");
   const std::int64_t height = read_dimension(file, "image height");
   const std::int64_t width = read_dimension(file, "image width");
@@ -132,7 +153,7 @@ Tensor read_idx_images(const std::filesystem::path& path) {
     file.fail("size of " + shape_string({count, height, width}) + " exceeds 63 bits");
   }
   file.require_plausible(static_cast<std::uint64_t>(bytes));
-  Tensor images = Tensor::empty({count, height, width, 1}, DType::kU8);
+  Tensor images = file.allocate({count, height, width, 1});
   file.read(images.raw(), static_cast<std::uint64_t>(bytes), "pixels");
   file.require_end();
   return images;
@@ -140,10 +161,10 @@ Tensor read_idx_images(const std::filesystem::path& path) {
 
 Tensor read_idx_labels(const std::filesystem::path& path) {
   GzipFile file(path);
-  require_magic(file, kLabelsMagic);
+  require_magic(file, kLabelsMagic, "IDX labels");
   const std::int64_t count = read_dimension(file, "label count");
   file.require_plausible(static_cast<std::uint64_t>(count));
-  const Tensor bytes = Tensor::empty({count}, DType::kU8);
+  const Tensor bytes = file.allocate({count});
   file.read(bytes.raw(), static_cast<std::uint64_t>(count), "labels");
   file.require_end();
   return bytes.to(DType::kI64);

@@ -1,6 +1,7 @@
 #include "framework/ops/conv2d.h"
 
 #include "framework/ops/op_support.h"
+#include "framework/shapes_only.h"
 #include "kernels/elementwise.h"
 
 namespace steelyard {
@@ -136,8 +137,9 @@ Variable conv2d(const Variable& x, const Variable& w, const Variable& bias,
   ops::require_vector("conv2d", "bias", shape.out_channels, bias);
   ops::require_same_dtype("conv2d", "weight", x, w);
   ops::require_same_dtype("conv2d", "bias", x, bias);
-  Tensor y = Tensor::empty({shape.batch, shape.out_h(), shape.out_w(), shape.out_channels},
-                           x.dtype(), x.value().device());
+  const Shape y_shape{shape.batch, shape.out_h(), shape.out_w(), shape.out_channels};
+  if (shapes_only()) return Variable(Tensor::zeros(y_shape, x.dtype(), x.value().device()));
+  Tensor y = Tensor::empty(y_shape, x.dtype(), x.value().device());
   visit_floating(x.dtype(), "conv2d", [&](auto zero) {
     using T = decltype(zero);
     on_device(y.device(), [&](auto&... queue) {

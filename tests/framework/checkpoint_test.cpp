@@ -169,6 +169,20 @@ TEST(LoadInto, ListsEverythingThatDisagreesAndChangesNothing) {
   EXPECT_EQ(weight(toy, 0), 0.0F);
 }
 
+// The names of the other file are what helps; thousands of them are not.
+TEST(LoadInto, ShowsTheFirstNamesOfManyWithTheirNumberAndANearName) {
+  Toy toy;
+  std::vector<NamedTensor> given{{"module.weight", Tensor::zeros({2, 2})},
+                                 {"biases", Tensor::zeros({2})}};
+  for (int i = 0; i < 20; ++i) {
+    given.push_back({"x" + std::to_string(100 + i), Tensor::zeros({1})});
+  }
+  EXPECT_EQ(message_of<InputError>([&] { load_into(toy, given, "x.safetensors"); }),
+            "x.safetensors: tensors do not fit the model: missing: bias (the file has 'biases'), "
+            "weight (the file has 'module.weight'); unexpected: biases, module.weight, x100, x101, "
+            "x102 and 17 more, 22 in all");
+}
+
 TEST(LoadInto, IntegersDoNotBecomeParameters) {
   Toy toy;
   EXPECT_NE(message_of<InputError>([&] {

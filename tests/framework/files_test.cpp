@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "framework/error.h"
+#include "framework/memory_error.h"
 #include "framework/sha256.h"
 #include "framework/suggest.h"
 #include "tests/support/temporary_folder.h"
@@ -19,6 +20,19 @@ using testing::message_of;
 using testing::read_bytes;
 using testing::TemporaryFolder;
 using testing::write_bytes;
+
+// What is no file, by its path.
+struct SpecialFiles {
+  explicit SpecialFiles(const std::filesystem::path& folder) {
+    const std::string pipe = folder / "pipe";
+    const std::string socket = folder / "socket";
+    EXPECT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_EQ(::mknod(socket.c_str(), S_IFSOCK | 0600, 0), 0);
+    kinds = {{pipe, "a named pipe"}, {socket, "a socket"}, {folder.string(), "a folder"}};
+  }
+
+  std::vector<std::pair<std::string, std::string>> kinds;
+};
 
 TEST(Files, ReadsWhatWasWritten) {
   const TemporaryFolder folder;
@@ -42,13 +56,44 @@ TEST(Files, RefusesWhatIsNoRegularFile) {
   const TemporaryFolder folder;
   EXPECT_NE(message_of<InputError>([&] { read_file(folder / "none", 9); }).find("No such file"),
             std::string::npos);
-  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  for (const char* name : {"pipe", "."}) {
-    EXPECT_NE(message_of<InputError>([&] {
-                read_file(folder / name, 9);
-              }).find("expected a regular file"),
-              std::string::npos);
+  EXPECT_EQ(message_of<InputError>([] { read_file("/dev/null", 9); }),
+            "/dev/null: expected a regular file, got a device");
+  const SpecialFiles special(folder.path());
+  for (const auto& [path, kind] : special.kinds) {
+    EXPECT_EQ(message_of<InputError>([&] { read_file(path, 9); }),
+              path + ": expected a regular file, got " + kind);
   }
+}
+
+// Renaming a file over a device would replace it: a report to /dev/null, by root.
+TEST(Files, WritesOverNothingButFiles) {
+  const TemporaryFolder folder;
+  const SpecialFiles special(folder.path());
+  for (const auto& [path, kind] : special.kinds) {
+    const auto before = std::filesystem::status(path).type();
+    EXPECT_EQ(message_of<InputError>([&] { write_file_atomic(path, "x"); }),
+              path + ": expected a regular file, got " + kind);
+    EXPECT_EQ(std::filesystem::status(path).type(), before) << path;
+  }
+  ASSERT_EQ(::mkfifo((folder / "f.tmp").c_str(), 0600), 0);
+  EXPECT_EQ(message_of<InputError>([&] { write_file_atomic(folder / "f", "x"); }),
+            (folder / "f.tmp").string() + ": expected a regular file, got a named pipe");
+}
+
+TEST(Files, TwoWritersOfOneFileDoNotMix) {
+  const TemporaryFolder folder;
+  {
+    AtomicFile first(folder / "f");
+    first.write("first");
+    EXPECT_NE(message_of<InputError>([&] {
+                write_file_atomic(folder / "f", "second");
+              }).find("f.tmp: cannot create: another process is writing it"),
+              std::string::npos);
+    first.commit();
+  }
+  EXPECT_EQ(read_bytes(folder / "f"), "first");
+  write_file_atomic(folder / "f", "third");
+  EXPECT_EQ(read_bytes(folder / "f"), "third");
 }
 
 TEST(Files, AtomicFileKeepsTheOldFileUntilCommit) {
@@ -107,6 +152,32 @@ TEST(Files, PrintableKeepsMessagesOnOneLine) {
   EXPECT_EQ(printable("\xC3\xA9t\xC3\xA9"), "\xC3\xA9t\xC3\xA9");
   EXPECT_EQ(printable("abc\xC3\xA9", 4), "abc\xC3\xA9");  // a character is not cut
   EXPECT_EQ(printable("abcdef", 4), "abcd...");
+}
+
+// Each has an effect on a terminal, or hides what is there.
+TEST(Files, PrintableEscapesWhatATerminalActsOn) {
+  EXPECT_EQ(printable("\x1b[31mred\x1b]0;title\x07"), "\\x1b[31mred\\x1b]0;title\\x07");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "\\xc2\\x9b31m");  // CSI in one character
+  EXPECT_EQ(printable("a\xE2\x80\xAE"
+                      "b"),
+            "a\\xe2\\x80\\xaeb");                           // right to left
+  EXPECT_EQ(printable("a\rb\x08"), "a\\x0db\\x08");         // overwrites
+  EXPECT_EQ(printable("\xE0\x80\x80\xED\xA0\x80\xF5\xFF"),  // overlong, surrogate
+            "\\xe0\\x80\\x80\\xed\\xa0\\x80\\xf5\\xff");
+  EXPECT_EQ(printable("\xF0\x9F\x98\x80"), "\xF0\x9F\x98\x80");
+}
+
+TEST(Files, MemoryThatRunsOutIsSaidOfWhatNeededIt) {
+  EXPECT_EQ(message_of<OutOfMemory>([] {
+              with_memory_for("x.bin", []() -> int { throw OutOfMemory("asked for 5 bytes"); });
+            }),
+            "x.bin: asked for 5 bytes");
+  EXPECT_EQ(message_of<OutOfMemory>(
+                [] { with_memory_for("x.bin", []() -> int { throw std::bad_alloc(); }); }),
+            "x.bin: out of memory");
+  EXPECT_EQ(with_memory_for("x.bin", [] { return 3; }), 3);
 }
 
 // FIPS 180-4's examples.

@@ -1,6 +1,7 @@
 #include "framework/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
@@ -41,6 +42,28 @@ class SafetensorsFile : public ::testing::Test {
   TemporaryFolder folder_;
   std::filesystem::path path_ = folder_ / "x.safetensors";
 };
+
+// A sparse file of 4 GiB, read where less memory is left.
+TEST_F(SafetensorsFile, OutOfMemoryNamesTheFileTheTensorAndItsBytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer needs its address space";
+#endif
+  constexpr std::uint64_t kBytes = std::uint64_t{4} << 30;
+  write_bytes(path_, file_of(R"({"w":{"dtype":"U8","shape":[4294967296],"data_offsets":[0,)" +
+                                 std::to_string(kBytes) + "]}}",
+                             ""));
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) + kBytes);
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit small = {std::uint64_t{3} << 30, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &small), 0);
+  const std::string message = message_of<OutOfMemory>([&] { read_safetensors(path_); });
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(message.find(path_.string() +
+                         ": tensor 'w' of 4294967296 bytes: out of memory on cpu: asked for "),
+            0u)
+      << message;
+}
 
 // As the reference writer lays it out: metadata first, no spaces, padding behind.
 TEST_F(SafetensorsFile, ReadsAForeignFile) {

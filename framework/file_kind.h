@@ -1,0 +1,26 @@
+// What a file holds, told from its first bytes: for messages about a file of another format than
+// the one that was expected.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "framework/files.h"
+
+namespace steelyard {
+
+// Enough bytes from the beginning of a file for kind_of().
+inline constexpr std::size_t kFileKindBytes = 512;
+
+inline constexpr const char* kSafetensorsKind = "a safetensors file";
+
+// "a PNG image", "a NumPy array", "CSV text", "an empty file"; "" where the bytes tell nothing.
+std::string kind_of(std::string_view first_bytes);
+
+// The same of a file.
+std::string kind_of(const InputFile& file);
+
+// " (it looks like a PNG image)", or "" for "".
+std::string looks_like(const std::string& kind);
+
+}  // namespace steelyard

@@ -1,0 +1,25 @@
+// What may be shown of text that comes from a file or a user.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace steelyard {
+
+// Length in bytes of the UTF-8 character that `text` starts with, or 0 when there is none (RFC
+// 3629).
+std::size_t utf8_length(std::string_view text);
+
+// The character of utf8_length() bytes that `text` starts with.
+char32_t utf8_character(std::string_view text);
+
+// Whether a terminal may act on the character instead of showing it: C0 and C1 controls, line
+// separators, and the marks that reverse the order of what follows.
+bool is_control(char32_t character);
+
+// `text` fit for a one-line message: control characters and bytes that are not UTF-8 escaped as
+// \x1b, cut after about `max_bytes`.
+std::string printable(std::string_view text, std::size_t max_bytes = 200);
+
+}  // namespace steelyard
