@@ -12,4 +12,26 @@ namespace steelyard {
 // and biases of Linear and Conv2d (He et al., ICCV 2015, with a = sqrt(5)). fan_in > 0.
 Tensor fan_in_uniform(Shape shape, std::int64_t fan_in, Rng& rng);
 
+// Sets an f32 weight [out, in, ...] to normal values with variance 2 / fan_out (He et al., "Delving
+// Deep into Rectifiers", ICCV 2015).
+void fill_fan_out_normal(const Tensor& weight, Rng& rng);
+
+// While one lives, the functions above count the bytes of weights made on this thread and leave
+// them as they are: a model can be tried before time and memory are spent on it. Beyond `max_bytes`
+// they throw std::invalid_argument.
+class WeightCount {
+ public:
+  explicit WeightCount(std::int64_t max_bytes);
+  ~WeightCount();
+  WeightCount(const WeightCount&) = delete;
+  WeightCount& operator=(const WeightCount&) = delete;
+
+  void add(const Shape& shape);
+
+ private:
+  std::int64_t max_bytes_;
+  std::int64_t bytes_ = 0;
+  WeightCount* previous_;
+};
+
 }  // namespace steelyard

@@ -6,6 +6,7 @@
 
 #include "framework/data/dataset.h"
 #include "framework/error.h"
+#include "framework/shapes_only.h"
 #include "layers/sequential.h"
 #include "recipes/scalar.h"
 
@@ -14,7 +15,8 @@ namespace {
 
 // The shape after a module, without the batch, from a forward pass of one sample of zeros.
 Shape shape_after(Module& module, Shape input_shape) {
-  NoGradGuard no_grad;
+  const NoGradGuard no_grad;
+  const ShapesOnlyGuard shapes_only;
   ForwardContext context;
   input_shape.insert(input_shape.begin(), 1);
   const Variable output = module.forward(Variable(Tensor::zeros(input_shape)), context);
@@ -115,7 +117,9 @@ RecipeOption ModelRegistry::model_option() const {
                        .max = static_cast<double>(kMaxClasses)};
   return {.name = "model",
           .kind = OptionKind::kTable,
-          .help = "The network: a ready architecture, or a list of layers.",
+          .help =
+              "The network: a ready architecture, or a list of layers. Its weights must fit the "
+              "memory.",
           .required = true,
           .members = {type, classes, layer_list("layers", "the modules, first to last")},
           .discriminator = "type",

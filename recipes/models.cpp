@@ -1,15 +1,16 @@
 #include "recipes/models.h"
 
-#include <cmath>
 #include <string>
 
 #include "framework/error.h"
+#include "framework/machine_memory.h"
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
 #include "layers/conv2d.h"
 #include "layers/dropout.h"
 #include "layers/flatten.h"
 #include "layers/identity.h"
+#include "layers/init.h"
 #include "layers/linear.h"
 #include "layers/pooling.h"
 #include "layers/residual.h"
@@ -96,12 +97,8 @@ std::shared_ptr<Module> build_cnn(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-// He et al., "Delving Deep into Rectifiers", 2015: normal with variance 2 / fan_out.
 std::shared_ptr<Conv2d> kaiming_normal(std::shared_ptr<Conv2d> layer, Rng& rng) {
-  const Tensor& weight = layer->weight().value();
-  const auto fan_out = static_cast<double>(weight.size() / weight.dim(1));
-  const double deviation = std::sqrt(2.0 / fan_out);
-  for (float& w : weight.span<float>()) w = static_cast<float>(deviation * rng.normal());
+  fill_fan_out_normal(layer->weight().value(), rng);
   return layer;
 }
 
@@ -275,8 +272,16 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_sh
   const std::int64_t outputs = outputs_of(spec, classes);
   const LayerSpec layer(spec.options, registry, input_shape, outputs);
   const bool ready = !spec.type.empty();
-  BuiltModule built = ready ? build_module(registry.model(spec.type), layer, rng)
-                            : layer.build_layers("layers", input_shape, rng);
+  const auto build = [&](Rng& random) {
+    return ready ? build_module(registry.model(spec.type), layer, random)
+                 : layer.build_layers("layers", input_shape, random);
+  };
+  {  // a trial, which costs neither time nor memory
+    const WeightCount count(machine_memory_bytes());
+    Rng unused(0);
+    build(unused);
+  }
+  BuiltModule built = build(rng);
   if (built.output_shape != Shape{outputs}) {
     fail_at(ready ? layer.at("type").place : layer.at("layers").items.back().place,
             std::string("expected the ") + (ready ? "model" : "last layer") + " to give " +

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ctime>
 
 #include "layers/linear.h"
 #include "recipes/recipe_options.h"
@@ -195,6 +196,24 @@ TEST(Models, ALayerOfTooManyWeightsIsRefusedBeforeItIsMade) {
               HasSubstr("expected a layer of at most 268435456 weights"));
   EXPECT_THAT(build_rejection("{type: cnn, channels: [65536, 65536]}", {8, 8, 1}),
               HasSubstr("expected a layer of at most 268435456 weights, got 589824 x 65536"));
+}
+
+// Documented maxima together: hundreds of gigabytes of weights, refused before they are set.
+// Processor time, so that a busy machine changes nothing.
+TEST(Models, AModelBeyondTheMemoryIsRefusedBeforeItIsMade) {
+  const std::clock_t begin = std::clock();
+  EXPECT_THAT(build_rejection("{type: resnet, depth: 1202, width: 4096}", {28, 28, 1}),
+              ::testing::AnyOf(HasSubstr("the weights need more than the "),
+                               HasSubstr("expected a layer of at most")));
+  EXPECT_THAT(
+      build_rejection("{type: resnet, depth: 1202, width: 1365}", {28, 28, 1}),
+      ::testing::MatchesRegex("r.yaml:4:8: resnet on an input of \\[28, 28, 1\\]: the weights "
+                              "need more than the [0-9.]+ GiB of memory of this machine"));
+  std::string layers = "{type: Linear, out_features: 16384}";
+  for (int i = 0; i < 1900; ++i) layers += ", {type: Linear, out_features: 16384}";
+  EXPECT_THAT(build_rejection("{layers: [" + layers + "]}", {16384}),
+              HasSubstr("Linear on an input of [16384]: the weights need more than the "));
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 4.0);
 }
 
 TEST(LayerList, ConcatJoinsBranchesOfLayers) {
