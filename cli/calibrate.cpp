@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/error.h"
@@ -47,15 +48,15 @@ ExitCode calibrate(const Options& options) {
   experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
   note_exportability(experiment, registries);
-  print_model(experiment, device);
+  show(model_text(experiment, device));
   const auto& given = experiment.recipe().calibrate;
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());
   const std::int64_t batches = given ? given->batches : std::min(kDefaultBatches, available);
 
   const RunLock lock = open_run(request, experiment);
   const Metrics final = calibrate_run(request, experiment, batches);
-  fmt::print("calibrated on {} batches of {} samples\n", batches,
-             experiment.loader_options().batch_size);
+  show(fmt::format("calibrated on {} batches of {} samples\n", batches,
+                   experiment.loader_options().batch_size));
   finish_run(request.folder, experiment, final);
   return kDone;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "kernels/backend.h"
 #include "recipes/run_folder.h"
@@ -24,7 +25,7 @@ ExitCode evaluate_run(const Options& options) {
   const LoadedRun run = load_run(options.run, options.checkpoint, registries);
   Experiment& experiment = *run.experiment;
   const Metrics metrics = experiment.evaluate_test();
-  fmt::print("{}: {} test samples, loss {:.4f}", run.checkpoint.string(), experiment.test().size(),
+  fmt::print("{}: {} test samples, loss {:.4f}", shown(run.checkpoint), experiment.test().size(),
              metrics.loss);
   if (metrics.top1) fmt::print(", top-1 {:.2f} %", *metrics.top1);
   fmt::print("\n");

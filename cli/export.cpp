@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/error.h"
 #include "recipes/deployment.h"
@@ -34,7 +35,7 @@ ExitCode export_run(const Options& options) {
   const deploy::OnnxOptions onnx{.profile = profile_of(run.experiment->recipe().exports),
                                  .pack_int4 = !options.no_int4};
   for (const auto& path : write_exports(graph, options.formats, folder, onnx)) {
-    fmt::print("{}: {} bytes\n", path.string(), std::filesystem::file_size(path));
+    fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
   return kDone;
 }

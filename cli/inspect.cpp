@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "framework/checkpoint.h"
@@ -17,7 +18,7 @@ constexpr std::size_t kMetadataWidth = 100;
 
 // The network that a run folder or an exported model holds.
 ExitCode print_graph(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) {
+  if (!is_folder(path)) {
     fmt::print("{}", deploy::to_string(deploy::load_graph(path)));
     return kDone;
   }
@@ -30,19 +31,18 @@ ExitCode print_graph(const std::string& path) {
 ExitCode list_tensors(const std::string& path) {
   const TensorFile file = load_tensors(path);
   const bool native = SafetensorsReader(path).header().metadata.contains("format_version");
-  fmt::print("{}: {}, {} tensors\n", path,
+  fmt::print("{}: {}, {} tensors\n", shown(path),
              native ? "Steelyard checkpoint, checksums verified" : "safetensors file",
              file.tensors.size());
   for (const auto& [key, value] : file.metadata) {
-    const bool long_value = value.size() > kMetadataWidth;
-    fmt::print("  {} = {}{}\n", key, value.substr(0, kMetadataWidth), long_value ? "..." : "");
+    fmt::print("  {} = {}\n", printable(key), printable(value, kMetadataWidth));
   }
   std::size_t width = 0;
-  for (const NamedTensor& t : file.tensors) width = std::max(width, t.name.size());
+  for (const NamedTensor& t : file.tensors) width = std::max(width, printable(t.name).size());
   std::int64_t bytes = 0;
   for (const NamedTensor& t : file.tensors) {
-    fmt::print("{:<{}}  {:<4}  {:<18} {:>12} bytes\n", t.name, width, dtype_name(t.tensor.dtype()),
-               shape_string(t.tensor.shape()), t.tensor.bytes());
+    fmt::print("{:<{}}  {:<4}  {:<18} {:>12} bytes\n", printable(t.name), width,
+               dtype_name(t.tensor.dtype()), shape_string(t.tensor.shape()), t.tensor.bytes());
     bytes += t.tensor.bytes();
   }
   fmt::print("{} bytes of tensors\n", bytes);

@@ -2,12 +2,18 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <iostream>
+#include <new>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "cli/usage.h"
 #include "cli/verbs.h"
 #include "framework/error.h"
 #include "framework/files.h"
@@ -15,27 +21,30 @@
 namespace steelyard::cli {
 namespace {
 
-ExitCode report(const char* kind, const std::exception& error, ExitCode code) {
+ExitCode report(const char* kind, const std::string& message, ExitCode code) {
   std::fflush(stdout);
   constexpr std::size_t kMaxMessageBytes = 65536;
-  fmt::print(stderr, "{}: {}\n", kind, printable(error.what(), kMaxMessageBytes));
+  const std::string line = fmt::format("{}: {}\n", kind, printable(message, kMaxMessageBytes));
+  std::fwrite(line.data(), 1, line.size(), stderr);  // fmt would throw where nobody can be told
   return code;
 }
 
 // A closed descriptor would be given to the next file that is opened, and what is printed would end
-// up in it.
+// up in it. Standard output, open for reading only, fails as a closed one does.
 void open_standard_descriptors() {
   for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(descriptor, F_GETFD) == -1) open("/dev/null", O_RDWR);  // takes the lowest free one
+    const int access = descriptor == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (fcntl(descriptor, F_GETFD) == -1) open("/dev/null", access);  // takes the lowest free one
   }
 }
 
 // What was printed is the result of most verbs: a full disk must not look like success.
 ExitCode finish(ExitCode code) {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    throw std::runtime_error("standard output: cannot write");
-  }
-  return code;
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (written) return code;
+  const std::string reason = errno == 0 ? "" : ": " + std::generic_category().message(errno);
+  return report("failed", "standard output: cannot write" + reason, code == kDone ? kFailed : code);
 }
 
 int run(int argc, char** argv) {
@@ -50,11 +59,13 @@ int run(int argc, char** argv) {
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.emplace_back(known.back(), std::move(verb));
   }
+  refuse_empty_paths(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? kDone : kUsage;
+    if (error.get_exit_code() != 0) return report("error", usage_message(app, error), kUsage);
+    app.exit(error);  // prints the help or the version
+    return finish(kDone);
   }
   try {
     for (const auto& [subcommand, verb] : verbs) {
@@ -63,11 +74,13 @@ int run(int argc, char** argv) {
       return finish(verb());
     }
   } catch (const InputError& error) {
-    return report("error", error, kUsage);
+    return report("error", error.what(), kUsage);
   } catch (const DeviceError& error) {
-    return report("error", error, kDeviceNotAvailable);
+    return report("error", error.what(), kDeviceNotAvailable);
+  } catch (const std::bad_alloc&) {
+    return report("failed", "out of memory", kFailed);
   } catch (const std::exception& error) {
-    return report("failed", error, kFailed);
+    return report("failed", error.what(), kFailed);
   }
   return kUsage;
 }
@@ -77,6 +90,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   steelyard::cli::choose_wait_policy(argv);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
   steelyard::cli::open_standard_descriptors();
   return steelyard::cli::run(argc, argv);
 }

@@ -12,6 +12,7 @@
 #include "framework/data/data_loader.h"
 #include "framework/data/idx.h"
 #include "framework/error.h"
+#include "framework/file_kind.h"
 #include "framework/safetensors.h"
 #include "kernels/backend.h"
 #include "recipes/deployment.h"
@@ -76,7 +77,7 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
 }
 
 Predictor make_predictor(const Options& options) {
-  if (!std::filesystem::is_directory(options.model)) {
+  if (!is_folder(options.model)) {
     if (options.with != "integer" && !options.with.empty()) {
       throw InputError(printable(options.model) + ": is no run's folder: --with " + options.with +
                        " needs one");
@@ -97,7 +98,8 @@ Predictor make_predictor(const Options& options) {
 }
 
 Tensor read_inputs(const std::string& file) {
-  if (!file.ends_with(".safetensors")) return read_idx_images(file);
+  const std::string kind = kind_of(InputFile(file));
+  if (kind != kSafetensorsKind && !file.ends_with(".safetensors")) return read_idx_images(file);
   for (const NamedTensor& tensor : read_safetensors(file).tensors) {
     if (tensor.name == "inputs") return tensor.tensor;
   }

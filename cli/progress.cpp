@@ -32,8 +32,9 @@ std::size_t terminal_columns() {
 
 }  // namespace
 
-void flush_progress() {
-  if (std::fflush(stdout) == 0) return;
+void show(std::string_view text) {
+  const bool printed = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) == 0 && printed) return;
   if (std::freopen("/dev/null", "w", stdout) == nullptr) std::clearerr(stdout);
 }
 
@@ -68,8 +69,7 @@ void Progress::draw(const StepReport& report, double images_per_second) {
                   report.epoch + 1, epochs_, report.step, report.total_steps, report.loss(),
                   report.lr, images_per_second, clock_text(remaining));
   if (!terminal_) {
-    fmt::print("{}\n", text);
-    flush_progress();
+    show(text + "\n");
     return;
   }
   const std::size_t columns = terminal_columns();
@@ -81,12 +81,11 @@ void Progress::draw(const StepReport& report, double images_per_second) {
                                  static_cast<double>(report.total_steps));
     line = fmt::format("[{:=<{}}{: <{}}]  {}", "", done, "", width - done, text);
   }
-  fmt::print("\r\x1b[K{}", line);
-  flush_progress();
+  show("\r\x1b[K" + line);
 }
 
 void Progress::clear_bar() const {
-  if (terminal_) fmt::print("\r\x1b[K");
+  if (terminal_) show("\r\x1b[K");
 }
 
 void Progress::on_epoch_end(const EpochReport& report) {
@@ -97,8 +96,7 @@ void Progress::on_epoch_end(const EpochReport& report) {
     line += fmt::format("  validation loss {:.4f}", report.validation->loss);
     if (report.validation->top1) line += fmt::format("  top-1 {:.2f} %", *report.validation->top1);
   }
-  fmt::print("{}  ({})\n", line, clock_text(seconds_since(epoch_begin_)));
-  flush_progress();
+  show(fmt::format("{}  ({})\n", line, clock_text(seconds_since(epoch_begin_))));
 }
 
 }  // namespace steelyard::cli

@@ -3,14 +3,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 
 #include "framework/trainer.h"
 
 namespace steelyard::cli {
 
-// Writes out what was printed. When nobody can read it any more (a closed pipe, a full disk),
+// Prints a text and writes it out. When nobody can read it any more (a closed pipe, a full disk),
 // training goes on without output.
-void flush_progress();
+void show(std::string_view text);
 
 // A bar with rate and remaining time, redrawn in place, on a terminal; plain lines otherwise. A
 // line remains for every epoch.

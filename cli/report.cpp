@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/files.h"
 #include "kernels/backend.h"
@@ -23,15 +24,17 @@ ExitCode report(const Options& options) {
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
                                         : std::filesystem::path(options.out);
+  AtomicFile file(out);  // what cannot be written is said before anything is measured
   const RunReport made = make_report(options.run, Registries{}, options.report);
-  write_file_atomic(out, report_page(made));
+  file.write(report_page(made));
+  file.commit();
   for (const MissingPart& part : made.missing) {
     fmt::print("missing: {}: {}\n", part.what, printable(part.why, 1000));
   }
   for (const qat::DoubtfulRange& range : made.doubtful) {
     fmt::print("warning: range of {}\n", printable(to_string(range), 1000));
   }
-  fmt::print("report: {}\n", out.string());
+  fmt::print("report: {}\n", shown(out));
   return kDone;
 }
 

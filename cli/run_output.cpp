@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/progress.h"
+#include "framework/printable.h"
 #include "kernels/backend.h"
 #include "qat/range_check.h"
 #include "recipes/deployment.h"
@@ -23,53 +24,59 @@ std::string device_text(const Experiment& experiment, Device device) {
 constexpr std::int64_t kBatchesOfRanges = 4;
 
 // One line about the ranges that training samples speak against, if there are any.
-void warn_of_ranges(Experiment& experiment) {
-  if (!experiment.plan()) return;
+std::string warning_of_ranges(Experiment& experiment) {
+  if (!experiment.plan()) return "";
   const std::int64_t batches = std::min(
       kBatchesOfRanges, batches_per_epoch(experiment.train(), experiment.loader_options()));
   const auto doubtful = qat::doubtful_ranges(
       qat::measure_tensors(experiment.model(), batches, experiment.plain_batches(), 0));
-  if (doubtful.empty()) return;
+  if (doubtful.empty()) return "";
   std::string text;
   for (const qat::DoubtfulRange& range : doubtful) {
     text += (text.empty() ? "" : "; ") + to_string(range);
   }
-  fmt::print("warning: ranges that look wrong: {} (another observer may help: docs/reports.md)\n",
-             text);
+  return "warning: ranges that look wrong: " + text +
+         " (another observer may help: docs/reports.md)\n";
 }
 
 }  // namespace
 
-void print_model(Experiment& experiment, Device device) {
+std::string shown(const std::filesystem::path& path) {
+  constexpr std::size_t kLongestPath = 4096;
+  return printable(path.string(), kLongestPath);
+}
+
+std::string model_text(Experiment& experiment, Device device) {
   std::int64_t parameters = 0;
   std::int64_t trained = 0;
   for (const NamedParameter& p : experiment.model().named_parameters()) {
     parameters += p.variable.value().size();
     if (p.variable.requires_grad()) trained += p.variable.value().size();
   }
-  fmt::print(
+  std::string text = fmt::format(
       "{}: {} training, {} validation, {} test samples; {} parameters; {} threads, {}, on {}\n",
       experiment.recipe().name, experiment.train().size(), experiment.validation().size(),
       experiment.test().size(), parameters, kernels::num_threads(),
       kernels::backend_name(kernels::default_backend()), device_text(experiment, device));
-  if (trained < parameters) fmt::print("{} of the parameters are trained (train.only)\n", trained);
-  if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
-  flush_progress();
+  if (trained < parameters) {
+    text += fmt::format("{} of the parameters are trained (train.only)\n", trained);
+  }
+  if (experiment.plan()) text += fmt::format("\n{}\n", qat::to_string(*experiment.plan()));
+  return text;
 }
 
 void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final) {
-  fmt::print("test loss {:.4f}", final.loss);
-  if (final.top1) fmt::print("  top-1 {:.2f} %", *final.top1);
-  fmt::print("\n");
-  warn_of_ranges(experiment);
-  fmt::print("run folder: {}\n", folder.string());
+  std::string text = fmt::format("test loss {:.4f}", final.loss);
+  if (final.top1) text += fmt::format("  top-1 {:.2f} %", *final.top1);
+  show(text + "\n" + warning_of_ranges(experiment) +
+       fmt::format("run folder: {}\n", shown(folder)));
   const std::vector<std::string>& formats = experiment.recipe().exports.formats;
   if (formats.empty()) return;
   deploy::Graph graph = deployed_graph(experiment);
   graph.model_sha256 = model_digest(folder / "last.safetensors");
   for (const auto& path : write_exports(graph, formats, folder / "export",
                                         {.profile = profile_of(experiment.recipe().exports)})) {
-    fmt::print("exported: {}\n", path.string());
+    show(fmt::format("exported: {}\n", shown(path)));
   }
 }
 

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "recipes/experiment.h"
 
 namespace steelyard::cli {
 
+// A path as it is printed: on one line, without what a terminal would act on.
+std::string shown(const std::filesystem::path& path);
+
 // The data, the model's size, the device that trains and what is quantized.
-void print_model(Experiment& experiment, Device device);
+std::string model_text(Experiment& experiment, Device device);
 
 // The result on the test set; then the exports that the recipe asks for are written and named.
 void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/error.h"
 #include "framework/files.h"
@@ -83,7 +84,7 @@ void print_effects(const Sensitivity& all, const char* title,
 
 void print_sensitivity(const Sensitivity& all) {
   fmt::print("{}: {} {} samples; ranges of weights by {}, of activations by {} from {} batches\n",
-             all.checkpoint.string(), all.samples, all.split, all.observers.weights,
+             shown(all.checkpoint), all.samples, all.split, all.observers.weights,
              all.observers.activations, all.batches);
   fmt::print("in float: loss {:.4f}", all.baseline.loss);
   if (all.baseline.top1) fmt::print(", top-1 {:.2f} %", *all.baseline.top1);
@@ -147,7 +148,7 @@ void print_plan(const WidthPlan& plan, const std::string& recipe) {
   for (const ChosenWidth& layer : plan.layers) {
     fmt::print(" {} {}", layer.layer, layer.effect.bits);
   }
-  fmt::print("\n{}\nrecipe: {}\n", to_string(plan), recipe);
+  fmt::print("\n{}\nrecipe: {}\n", to_string(plan), shown(recipe));
 }
 
 void show_progress(std::int64_t done, std::int64_t all) {
@@ -162,9 +163,10 @@ void require_writable(const Options& options, const Registries& registries) {
     throw InputError("--budget-bits: expected a number");
   }
   const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+  if (!folder.empty() && !is_folder(folder)) {
     throw InputError("--out: there is no folder " + folder.string());
   }
+  const AtomicFile writable(options.out);
   require_float_start(recipe_of_run(options.run, registries.models));
 }
 

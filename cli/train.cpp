@@ -98,8 +98,12 @@ ExitCode train(const Options& options) {
   require_exportable(experiment, registries);
   note_exportability(experiment, registries);
   experiment.load_teacher(registries);
-  print_model(experiment, device);
-  if (options.dry_run) return dry_run(experiment, device);
+  const std::string about = model_text(experiment, device);
+  if (options.dry_run) {
+    fmt::print("{}", about);
+    return dry_run(experiment, device);
+  }
+  show(about);
 
   const RunLock lock = open_run(request, experiment);
   handle_signals();
@@ -107,13 +111,11 @@ ExitCode train(const Options& options) {
                     isatty(STDOUT_FILENO) != 0);
   const RunSummary summary = train_run(request, experiment, {&progress}, stop_requested);
   if (summary.interrupted) {
-    fmt::print("\ninterrupted: {} is saved; continue with --resume\n",
-               (request.folder / "last.safetensors").string());
-    flush_progress();
+    show(fmt::format("\ninterrupted: {} is saved; continue with --resume\n",
+                     shown(request.folder / "last.safetensors")));
     return kInterrupted;
   }
   finish_run(request.folder, experiment, summary.final);
-  flush_progress();
   return kDone;
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "recipes/deployment.h"
 #include "recipes/experiment.h"
@@ -28,7 +29,7 @@ ExitCode validate(const Options& options) {
   experiment.require_norm_to_freeze();
   experiment.make_schedule();
   experiment.make_oscillations();
-  if (!options.print_resolved) fmt::print("{}: valid\n", options.recipe);
+  if (!options.print_resolved) fmt::print("{}: valid\n", shown(options.recipe));
   return kDone;
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "export/onnx.h"
@@ -38,7 +39,7 @@ struct Options {
 bool is_of_checkpoint(const std::filesystem::path& path, const std::string& model_sha256,
                       const Options& options, const LoadedRun& run) {
   if (model_sha256.empty() || model_sha256 == run.model_sha256) return true;
-  fmt::print("{} was exported from another checkpoint than {}: export again", path.string(),
+  fmt::print("{} was exported from another checkpoint than {}: export again", shown(path),
              run.checkpoint.string());
   for (const char* name : {"last", "best"}) {
     const auto own = std::filesystem::path(options.run) / (std::string(name) + ".safetensors");
@@ -58,13 +59,13 @@ std::optional<deploy::Graph> model_to_judge(const Options& options, const Loaded
       options.model.empty()
           ? export_path(std::filesystem::path(options.run) / "export", "safetensors")
           : std::filesystem::path(options.model);
-  if (!options.model.empty() || std::filesystem::exists(path)) {
-    fmt::print("integer model: {}\n", path.string());
+  if (!options.model.empty() || path_exists(path)) {
+    fmt::print("integer model: {}\n", shown(path));
     deploy::Graph graph = deploy::load_graph(path);
     if (!is_of_checkpoint(path, graph.model_sha256, options, run)) return std::nullopt;
     return graph;
   }
-  fmt::print("integer model: as `steelyard export {}` would write it\n", options.run);
+  fmt::print("integer model: as `steelyard export {}` would write it\n", shown(options.run));
   return deployed_graph(run);
 }
 
@@ -88,7 +89,7 @@ std::filesystem::path onnx_path(const Options& options) {
 
 // What runs the ONNX file, where there is one; a Python given by hand must have it.
 std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
-  if (options.python.empty() && !std::filesystem::exists(onnx_path(options))) return std::nullopt;
+  if (options.python.empty() && !path_exists(onnx_path(options))) return std::nullopt;
   auto runtime = deploy::find_onnx_runtime(options.python);
   if (!runtime && !options.python.empty()) {
     throw InputError(printable(options.python) + ": no Python with numpy and onnxruntime");
@@ -118,8 +119,8 @@ ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRun
                      const LoadedRun& run, const deploy::Graph& graph,
                      const deploy::Verification& result) {
   const std::filesystem::path path = onnx_path(options);
-  if (!std::filesystem::exists(path)) {
-    fmt::print("ONNX: skipped, no {}\n", path.string());
+  if (!path_exists(path)) {
+    fmt::print("ONNX: skipped, no {}\n", shown(path));
     return kDone;
   }
   if (!is_of_checkpoint(path, deploy::onnx_model_sha256(path), options, run)) return kMismatch;
@@ -148,7 +149,7 @@ ExitCode verify_run(const Options& options) {
   const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries);
   Experiment& experiment = *run.experiment;
-  fmt::print("trained model: {}\n", run.checkpoint.string());
+  fmt::print("trained model: {}\n", shown(run.checkpoint));
   const std::optional<deploy::Graph> graph = model_to_judge(options, run);
   if (!graph) return kMismatch;
   const deploy::Interpreter interpreter(*graph);

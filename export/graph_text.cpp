@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "export/graph.h"
+#include "framework/printable.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -57,17 +58,17 @@ std::string weights_text(const Weights& weights) {
 
 std::string to_string(const Graph& graph) {
   std::size_t width = 5;
-  for (const Node& node : graph.nodes) width = std::max(width, node.name.size());
+  for (const Node& node : graph.nodes) width = std::max(width, printable(node.name).size());
   std::string text =
       fmt::format("{:<{}}  {}\n", "input", width, value_text(graph.values[graph.input]));
   for (const Node& node : graph.nodes) {
     std::string from;
     for (const std::size_t input : node.inputs) {
-      from += (from.empty() ? "" : " + ") + graph.values[input].name;
+      from += (from.empty() ? "" : " + ") + printable(graph.values[input].name);
     }
     text +=
-        fmt::format("{:<{}}  {} of {}\n{:<{}}    -> {}\n", node.name, width, operation_text(node),
-                    from, "", width, value_text(graph.values[node.output]));
+        fmt::format("{:<{}}  {} of {}\n{:<{}}    -> {}\n", printable(node.name), width,
+                    operation_text(node), from, "", width, value_text(graph.values[node.output]));
     if (node.weights) text += fmt::format("{:<{}}    {}\n", "", width, weights_text(*node.weights));
   }
   return text + fmt::format("{} bytes of parameters\n", parameter_bytes(graph));

@@ -207,6 +207,7 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session) {
+  const InputFile regular(model);  // Python would wait for the writer of a named pipe
   const Tensor x = channels_first(inputs);
   std::string shape;
   for (const std::int64_t size : x.shape()) {

@@ -10,6 +10,7 @@
 #include "export/trace.h"
 #include "framework/error.h"
 #include "framework/evaluate.h"
+#include "framework/printable.h"
 #include "kernels/softmax.h"
 #include "qat/quantized_value.h"
 
@@ -234,12 +235,13 @@ std::string to_string(const Verification& verification) {
     }
     if (value.differing == 0) continue;
     if (!value.other_quantization.empty()) {
-      text += fmt::format("{}: another quantization: {}\n", value.name, value.other_quantization);
+      text += fmt::format("{}: another quantization: {}\n", printable(value.name),
+                          value.other_quantization);
       continue;
     }
-    text += fmt::format("{}: {} of {} {} differ, by at most {}{}\n", value.name, value.differing,
-                        value.elements, value.quantized ? "codes" : "floats", value.largest,
-                        value.mismatch ? "" : " (rounding)");
+    text += fmt::format("{}: {} of {} {} differ, by at most {}{}\n", printable(value.name),
+                        value.differing, value.elements, value.quantized ? "codes" : "floats",
+                        value.largest, value.mismatch ? "" : " (rounding)");
   }
   ValueComparison ends;
   count_differences<float>(verification.trained_outputs, verification.outputs, ends);

@@ -127,16 +127,16 @@ std::string text_kind(std::string_view text) {
   const std::string_view begin = text.substr(start);
   if (begin[0] == '{' || begin[0] == '[') return "JSON";
   if (begin[0] == '<') return "HTML or XML";
+  for (std::string_view rest = begin; !rest.empty();) {
+    const std::string_view next = take_line(rest);
+    if (is_yaml_entry(next)) return "YAML";
+    if (!next.empty() && next[0] != '#' && next != "---") break;
+  }
   const std::string_view line = take_line(text);
   const auto commas = std::count(line.begin(), line.end(), ',');
   const std::string_view second = take_line(text);
   if (commas > 0 && (second.empty() || std::count(second.begin(), second.end(), ',') == commas)) {
     return "CSV";
-  }
-  for (std::string_view rest = begin; !rest.empty();) {
-    const std::string_view next = take_line(rest);
-    if (is_yaml_entry(next)) return "YAML";
-    if (!next.empty() && next[0] != '#' && next != "---") break;
   }
   return "text";
 }

@@ -14,8 +14,10 @@ namespace {
 void require_safetensors(const InputFile& file) {
   const std::string kind = kind_of(file);
   if (kind.empty() || kind == kSafetensorsKind) return;
+  const bool tiny = file.size() < kSafetensorsPrefixBytes;
   throw InputError(printable(file.path().string()) + ": not a safetensors file: it looks like " +
-                   kind);
+                   kind +
+                   (tiny ? ": expected at least 8 bytes, got " + std::to_string(file.size()) : ""));
 }
 
 std::string read_header(const InputFile& file) {

@@ -29,7 +29,7 @@ double now() {
 }
 
 std::string contents_of(const std::filesystem::path& path) {
-  return std::filesystem::exists(path) ? read_file(path, kMaxMetricsBytes) : "";
+  return path_exists(path) ? read_file(path, kMaxMetricsBytes) : "";
 }
 
 // Without a newline: what a crash cut off is no line.

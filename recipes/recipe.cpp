@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/error.h"
+#include "framework/file_kind.h"
 #include "framework/files.h"
 #include "recipes/overrides.h"
 #include "recipes/recipe_options.h"
@@ -388,6 +389,20 @@ Recipe parse_recipe(std::string_view text, const std::string& source,
   return read_recipe(OptionReader(resolved));
 }
 
+namespace {
+
+// A checkpoint or an archive, before its first byte that is no text is called one.
+void require_text(const std::filesystem::path& path) {
+  const std::string kind = kind_of(InputFile(path));
+  const bool text = kind == "YAML" || kind == "JSON" || kind == "text" || kind == "CSV" ||
+                    kind == "blank text" || kind == "an empty file" || kind.empty();
+  if (!text) {
+    throw InputError(printable(path.string()) + ": not a recipe: it looks like " + kind);
+  }
+}
+
+}  // namespace
+
 Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
                    const ModelRegistry& registry) {
   std::vector<std::string> names;
@@ -397,15 +412,14 @@ Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::str
     }
     names.emplace_back(preset.name);
   }
-  std::error_code error;
-  const bool exists = std::filesystem::exists(path_or_preset, error);
-  if (error) throw InputError(printable(path_or_preset) + ": " + error.message());
-  if (!exists) {
+  if (!path_exists(path_or_preset)) {
     throw InputError("no recipe file and no preset " + quote_for_message(path_or_preset) +
                      did_you_mean(path_or_preset, names) + "; presets: " + join(names));
   }
-  return parse_recipe(read_file(path_or_preset, kMaxYamlBytes), path_or_preset, overrides,
-                      registry);
+  constexpr std::size_t kLongestPath = 4096;
+  require_text(path_or_preset);
+  return parse_recipe(read_file(path_or_preset, kMaxYamlBytes),
+                      printable(path_or_preset, kLongestPath), overrides, registry);
 }
 
 std::string resolved_yaml(const Recipe& recipe) { return to_yaml(recipe.resolved); }

@@ -31,13 +31,6 @@ constexpr const char* kLast = "last.safetensors";
 constexpr const char* kBest = "best.safetensors";
 constexpr std::uint64_t kMaxRecipeBytes = 256 * 1024;
 
-bool is_there(const std::filesystem::path& path) {
-  std::error_code error;
-  const bool found = std::filesystem::exists(path, error);
-  if (error) throw InputError(printable(path.string()) + ": " + error.message());
-  return found;
-}
-
 void write_text(const std::filesystem::path& path, const std::string& text) {
   AtomicFile file(path);
   file.write(text);
@@ -106,7 +99,7 @@ auto with_divergence_logged(MetricsLog& log, const F& f) {
 
 // Whether a run that lost its last checkpoint has something that only its owner may remove.
 bool has_results(const std::filesystem::path& folder) {
-  if (is_there(folder / kSummary)) return true;
+  if (path_exists(folder / kSummary)) return true;
   std::error_code error;
   const std::filesystem::directory_iterator files(folder, error);
   if (error) throw InputError(printable(folder.string()) + ": " + error.message());
@@ -146,7 +139,7 @@ RunLock::~RunLock() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-bool has_checkpoint(const std::filesystem::path& folder) { return is_there(folder / kLast); }
+bool has_checkpoint(const std::filesystem::path& folder) { return path_exists(folder / kLast); }
 
 RunLock open_run(const RunRequest& request, const Experiment& experiment) {
   create_folders(request.folder);

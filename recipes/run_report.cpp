@@ -354,7 +354,7 @@ class Reporter {
   // Whether the run's export is this graph; that it is another one is worth a line.
   bool is_exported(const deploy::Graph& graph, const std::string& checkpoint) {
     const std::filesystem::path path = export_path(folder_ / "export", "safetensors");
-    return std::filesystem::exists(path) && attempt("the exported model", [&] {
+    return path_exists(path) && attempt("the exported model", [&] {
              if (deploy::holds_graph(path, graph)) return;
              throw InputError(path.string() + ": is not the export of " + checkpoint +
                               ", whose integer model is shown instead");

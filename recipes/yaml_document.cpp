@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "framework/error.h"
+#include "framework/printable.h"
 #include "recipes/scalar.h"
 
 namespace steelyard {
@@ -145,35 +146,31 @@ class TreeBuilder : public YAML::EventHandler {
   int nodes_ = 0;
 };
 
-// Length of the UTF-8 sequence at the front of `text`, or 0 when there is none (RFC 3629).
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if (first == 0xE0 && byte(1) < 0xA0) return 0;  // overlong
-  if (first == 0xED && byte(1) > 0x9F) return 0;  // surrogates
-  if (first == 0xF0 && byte(1) < 0x90) return 0;  // overlong
-  if (first == 0xF4 && byte(1) > 0x8F) return 0;  // beyond U+10FFFF
-  return length;
-}
-
 // yaml-cpp ends the text at byte 4 and replaces bad UTF-8 silently, so both are refused before.
 void require_plain_text(std::string_view text, const Placer& placer) {
   YAML::Mark mark;
   while (!text.empty()) {
     const auto c = static_cast<unsigned char>(text.front());
-    const bool control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+    const char32_t character = utf8_character(text);
+    const bool control = character < 0x20 ? c != '\t' && c != '\n' && c != '\r'
+                                          : character >= 0x7F && character < 0xA0;
     const std::size_t length = control ? 0 : utf8_length(text);
     if (length == 0) fail_at(placer(mark), "expected UTF-8 text without control characters");
     text.remove_prefix(length);
     mark.column = c == '\n' ? 0 : mark.column + 1;
     mark.line += c == '\n' ? 1 : 0;
   }
+}
+
+// Of a line, the first of which is 0.
+bool is_tab_indented(std::string_view text, int line) {
+  for (; line > 0; --line) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return false;
+    text.remove_prefix(end + 1);
+  }
+  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  return text.substr(0, begin).find('\t') != std::string_view::npos;
 }
 
 YamlNode parse(std::string_view text, const Placer& placer) {
@@ -194,7 +191,10 @@ YamlNode parse(std::string_view text, const Placer& placer) {
     }
     return builder.take();
   } catch (const YAML::Exception& error) {
-    fail_at(placer(error.mark), "not valid YAML: " + error.msg);
+    fail_at(placer(error.mark), "not valid YAML: " + error.msg +
+                                    (is_tab_indented(text, error.mark.line)
+                                         ? " (a tab is in the indentation, which takes spaces only)"
+                                         : ""));
   }
 }
 
@@ -228,24 +228,31 @@ std::string with_point(const std::string& text) {
   return text.substr(0, exponent) + ".0" + text.substr(exponent);
 }
 
+// YAML's escapes of a code point: "\x1b", "\u202e".
+std::string escaped(char32_t character) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string text = character < 0x100 ? "\\x" : "\\u";
+  for (int shift = character < 0x100 ? 4 : 12; shift >= 0; shift -= 4) {
+    text += kHex[character >> shift & 15U];
+  }
+  return text;
+}
+
 std::string scalar_yaml(const std::string& text, bool is_text) {
   if (is_plain_word(text) && !(is_text && may_be_no_text(text))) {
     return is_text ? text : with_point(text);
   }
-  constexpr std::string_view kHex = "0123456789abcdef";
   std::string quoted = "\"";
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      quoted += "\\x";
-      quoted += kHex[byte >> 4U];
-      quoted += kHex[byte & 15U];
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t length = std::max<std::size_t>(1, utf8_length(rest));
+    const char32_t character = utf8_character(rest);
+    if (is_control(character)) {
+      quoted += escaped(character);
     } else {
-      quoted += c;
+      if (character == '"' || character == '\\') quoted += '\\';
+      quoted += rest.substr(0, length);
     }
+    rest.remove_prefix(length);
   }
   return quoted + '"';
 }

@@ -88,6 +88,9 @@ class Deploy(Case):
         with open(self.path(run, "export", "model.onnx"), "r+b") as file:
             file.truncate(1000)
         self.fail_with(1, "model.onnx", arguments=["verify", run])
+        os.remove(self.path(run, "export", "model.onnx"))
+        os.mkfifo(self.path(run, "export", "model.onnx"))
+        self.fail_with(2, "model.onnx: expected a regular file, got a named pipe", arguments=["verify", run])
 
     def test_reduced_range(self):
         run = self.trained("run", "export.reduce_range=true")

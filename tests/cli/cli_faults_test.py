@@ -108,6 +108,57 @@ class Messages(Case):
         self.assertEqual(spin_count(GOMP_SPINCOUNT="70"), ["70"])
         self.assertGreater(int(spin_count(OMP_WAIT_POLICY="active")[0]), 1000)
 
+    def test_words_that_come_near_a_verb_or_an_option(self):
+        recipe = self.recipe(LAYERS + SGD)
+        for arguments, message in (
+                (["trian", recipe], "error: unknown verb 'trian' (did you mean 'train'?); verbs: train, calibrate"),
+                (["--hlep"], "unknown option '--hlep' (did you mean '--help'?) (see steelyard --help)"),
+                ([], "a verb is missing, one of: train, calibrate, "),
+                (["train", recipe, "--stt", "a=1"], "unknown option '--stt' (did you mean '--set'?) (see steelyard train --help)"),
+                (["train", recipe, "--run-dri=x"], "unknown option '--run-dri' (did you mean '--run-dir'?)"),
+                (["train", recipe, "more"], "unexpected argument 'more'"),
+                (["export", "run", "--format", "onxx\x1b[31m"], "--format: onxx\\x1b[31m not in {safetensors,onnx}"),
+                (["eval"], "run is required (see steelyard eval --help)"),
+                (["eval", ""], "run: expected a path, got ''"),
+                (["train", recipe, "--run-dir", ""], "--run-dir: expected a path, got ''"),
+                (["tr\x1b[31m\n"], "unknown verb 'tr\\x1b[31m\\x0a'")):
+            self.fail_with(2, message, arguments=arguments)
+
+    def test_files_of_another_format(self):
+        recipe = self.recipe(LAYERS + SGD)
+        shutil.copytree(self.data, self.path("images"))
+        with open(self.path("cat.safetensors"), "wb") as file:
+            file.write(b"\x89PNG\r\n\x1a\n" + bytes(40))
+        png = "cat.safetensors: not a safetensors file: it looks like a PNG image"
+        self.fail_with(2, png, arguments=["inspect", "cat.safetensors"])
+        self.fail_with(2, png, arguments=["predict", "cat.safetensors", "images/test.safetensors"])
+        self.fail_with(2, png, arguments=["train", recipe, "--set", "init.checkpoint=cat.safetensors"])
+        self.fail_with(2, "cat.safetensors: not a recipe: it looks like a PNG image", arguments=["validate", "cat.safetensors"])
+        self.fail_with(2, "not a recipe: it looks like a safetensors file", arguments=["validate", "images/test.safetensors"])
+        shutil.copy(self.path("cat.safetensors"), self.path("images", "train.safetensors"))
+        self.fail_with(2, "train.safetensors: not a safetensors file: it looks like a PNG image",
+                       arguments=["validate", recipe, "--set", "data.path=images"])
+
+    def test_file_contents_do_not_reach_the_terminal(self):
+        escape, names = "\x1b]0;owned\x07", ["w\x1b[2J", "b\x9b31m", "r\u202eevil"]
+        write_safetensors(self.path("odd\x1b[31m"), {name: ("U8", [1], b"x") for name in names})
+        with open(self.path("metadata"), "wb") as file:
+            text = json.dumps({"__metadata__": {"k" + escape: "v" + escape + "\n"}}).encode()
+            file.write(struct.pack("<Q", len(text)) + text)
+        listing = self.succeed("inspect", "odd\x1b[31m") + self.succeed("inspect", "metadata")
+        for shown in ("odd\\x1b[31m: safetensors file", "w\\x1b[2J", "b\\xc2\\x9b31m", "r\\xe2\\x80\\xaeevil",
+                      "k\\x1b]0;owned\\x07 = v\\x1b]0;owned\\x07\\x0a"):
+            self.assertIn(shown, listing)
+        for hidden in ("\x1b", "\x9b", "\u202e", "\x07"):
+            self.assertNotIn(hidden, listing)
+        self.fail_with(2, "expected the tensors inputs and targets, got 'w\\x1b[2J'",
+                       arguments=["validate", self.recipe(LAYERS + SGD), "--set", "data.path=" + self.odd_dataset(names)])
+
+    def odd_dataset(self, names):
+        os.makedirs(self.path("odd"))
+        write_safetensors(self.path("odd", "train.safetensors"), {name: ("U8", [1], b"x") for name in names})
+        return self.path("odd")
+
     def test_paths_that_cannot_be(self):
         recipe, long = self.recipe(LAYERS + SGD), "x" * 300
         self.fail_with(2, "File name too long", arguments=["validate", long])
@@ -225,6 +276,42 @@ class Folders(Case):
             self.assertEqual(self.metrics(name), whole)
 
 
+class NotFiles(Case):
+    """Something else in place of a file: a named pipe, which opens only once somebody writes, a folder, a device."""
+
+    def test_are_refused_wherever_a_file_is_read_or_written(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        self.train(recipe, "run", "--set", "train.epochs=1", "--set", "train.tensorboard=true")
+        self.succeed("export", "run")
+        os.mkfifo(self.path("pipe"))
+        inputs, resume = "data/test.safetensors", ["--resume", "--set", "train.epochs=1", "--set", "train.tensorboard=true"]
+        def rejected(*arguments, what="a named pipe"):
+            self.fail_with(2, "expected a regular file, got " + what, arguments=arguments)
+        for arguments in (["validate", "pipe"], ["inspect", "pipe"], ["predict", "run", "pipe"], ["predict", "pipe", inputs],
+                          ["eval", "run", "--checkpoint", "pipe"], ["verify", "run", "--model", "pipe"],
+                          ["train", recipe, "--dry-run", "--set", "init.checkpoint=pipe"], ["report", "run", "--out", "pipe"]):
+            rejected(*arguments)
+        rejected("validate", "/dev/null", what="a device")
+        rejected("inspect", "data", what="a folder")
+        rejected("report", "run", "--out", "data", what="a folder")
+        for folder, name, arguments in (
+                ("data", "test.safetensors", ["validate", recipe]),
+                ("run", "recipe.yaml", ["eval", "run"]),
+                ("run", "last.safetensors", ["export", "run"]),
+                ("run", "metrics.jsonl", ["train", recipe, "--run-dir", "run", *resume]),
+                ("run", "events.out.tfevents.steelyard", ["train", recipe, "--run-dir", "run", *resume]),
+                ("run/export", "model.safetensors", ["verify", "run"]),
+                ("run/export", "model.safetensors", ["predict", "run", inputs, "--with", "integer"])):
+            path = self.path(folder, name)
+            os.rename(path, path + ".kept")
+            os.mkfifo(path)
+            rejected(*arguments)
+            os.rename(path + ".kept", path)
+        os.mkfifo(self.path("run", "report.html.tmp"))
+        rejected("report", "run")
+        self.fail_with(2, "pipe: Not a directory", arguments=["train", recipe, "--run-dir", "pipe"])
+
+
 class Outputs(Case):
     def shell(self, command):
         return subprocess.run(["sh", "-c", command], cwd=self.folder, text=True, capture_output=True, timeout=300,
@@ -236,12 +323,19 @@ class Outputs(Case):
         with open(self.path("run", "metrics.jsonl")) as file:
             self.assertEqual([json.loads(line)["type"] for line in file][-1], "test")
 
-    def test_a_full_disk_is_a_failure_of_what_prints(self):
-        recipe = self.recipe(LAYERS + SGD)
-        for arguments in (f"validate {recipe} --resolved", "recipes", "recipes fashion-mnist-cnn-float", "schema"):
-            result = self.shell(f"{PROGRAM} {arguments} > /dev/full")
-            self.assertEqual(result.returncode, 1, arguments)
-            self.assertIn("cannot write", result.stderr)
+    def test_output_that_cannot_be_written_is_a_failure_of_what_prints(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        self.train(recipe, "run", "--set", "train.epochs=1")
+        self.succeed("export", "run", "--format", "safetensors")
+        closed = ["predict run data/test.safetensors", "predict run/export/model.safetensors data/test.safetensors",
+                  f"validate {recipe}", "--version", f"train {recipe} --dry-run", "eval run", "export run", "inspect --graph run"]
+        full = ["recipes", "recipes fashion-mnist-cnn-float", "schema", "--help", f"validate {recipe} --resolved", "verify run",
+                "predict run data/test.safetensors", "report run", "inspect run/last.safetensors",
+                f"train {recipe} --dry-run", "sensitivity run --bits 4 --samples 10 --batches 1"]
+        for command in [f"{arguments} >&-" for arguments in closed] + [f"{arguments} > /dev/full" for arguments in full]:
+            result = self.shell(f"{PROGRAM} {command}")
+            self.assertEqual(result.returncode, 1, command)
+            self.assertRegex(result.stderr, "^failed: .*(cannot write|No space left on device)", command)
 
     # scripts/campaign full-disk does so at every operation of every kind of run.
     def test_a_full_disk_of_a_run_is_a_failure_that_it_goes_on_from(self):

@@ -175,7 +175,9 @@ TEST(LoadInto, ShowsTheFirstNamesOfManyWithTheirNumberAndANearName) {
   std::vector<NamedTensor> given{{"module.weight", Tensor::zeros({2, 2})},
                                  {"biases", Tensor::zeros({2})}};
   for (int i = 0; i < 20; ++i) {
-    given.push_back({"x" + std::to_string(100 + i), Tensor::zeros({1})});
+    std::string name("x");
+    name += std::to_string(100 + i);
+    given.push_back({name, Tensor::zeros({1})});
   }
   EXPECT_EQ(message_of<InputError>([&] { load_into(toy, given, "x.safetensors"); }),
             "x.safetensors: tensors do not fit the model: missing: bias (the file has 'biases'), "

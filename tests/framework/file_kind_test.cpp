@@ -98,8 +98,11 @@ TEST(FileKind, ReadersNameWhatTheyWereGiven) {
   for (const Example& example : examples()) {
     if (example.kind.empty() || example.kind == kSafetensorsKind) continue;
     write_bytes(file, example.bytes);
-    EXPECT_EQ(message_of<InputError>([&] { read_safetensors(file); }),
-              file.string() + ": not a safetensors file: it looks like " + example.kind);
+    EXPECT_EQ(message_of<InputError>([&] {
+                read_safetensors(file);
+              }).find(file.string() + ": not a safetensors file: it looks like " + example.kind),
+              0u)
+        << example.kind;
   }
   for (const Example& example : examples()) {
     if (example.kind.empty() || example.kind == "IDX images") continue;

@@ -78,6 +78,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{
             "ListAsKey", "? [a, b]\n: 1\n",
             "r.yaml:1:3: expected a word as key, got a list or table (is a bracket not closed?)"},
+        BadText{
+            "Tab", "a:\n\t- 1\n",
+            "r.yaml:2:2: not valid YAML: illegal block entry (a tab is in the indentation, which "
+            "takes spaces only)"},
         BadText{"OpenBracket", "a: 1\nb: [2, 3\n",
                 "r.yaml:3:1: not valid YAML: end of sequence flow not found"},
         BadText{"OpenBracketAtTheStart", "[1",
@@ -88,11 +92,23 @@ INSTANTIATE_TEST_SUITE_P(
                 "r.yaml:1:4: expected UTF-8 text without control characters"},
         BadText{"EndOfTransmission", "a: 1\nb\x04: 2\n",
                 "r.yaml:2:2: expected UTF-8 text without control characters"},
+        BadText{"ControlInTwoBytes", "a: \xC2\x9B\n",
+                "r.yaml:1:4: expected UTF-8 text without control characters"},
         BadText{"BadUtf8", "a: \xC3(\n",
                 "r.yaml:1:4: expected UTF-8 text without control characters"},
         BadText{"OverlongUtf8", "a: \xC0\x80\n",
                 "r.yaml:1:4: expected UTF-8 text without control characters"}),
     [](const auto& test) { return test.param.name; });
+
+// What is printed of a recipe has no effect on a terminal, and is the same when read again.
+TEST(YamlDocument, ControlCharactersAreWrittenEscaped) {
+  const YamlNode node = parse_yaml(R"(a: "\x1b[31m\x9b\u202e\u2028\"\\")", "r.yaml");
+  EXPECT_EQ(node.entries[0].value.text, "\x1b[31m\xC2\x9B\xE2\x80\xAE\xE2\x80\xA8\"\\");
+  const std::string written = to_yaml(node);
+  EXPECT_EQ(written, R"(a: "\x1b[31m\x9b\u202e\u2028\"\\")"
+                     "\n");
+  EXPECT_EQ(parse_yaml(written, "w.yaml"), node);
+}
 
 TEST(YamlDocument, RejectsAnUndefinedAlias) {
   EXPECT_THAT(yaml_rejection("a: *x\n"), StartsWith("r.yaml:1:4: "));

@@ -1,0 +1,82 @@
+#include "cli/usage.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "recipes/scalar.h"
+
+namespace steelyard::cli {
+namespace {
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& verb) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+bool takes_path(const std::string& option) {
+  constexpr std::string_view kOptions[] = {"--run-dir", "--out", "--model", "--checkpoint",
+                                           "--python"};
+  return !option.starts_with("-") ||
+         std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
+}
+
+std::string unknown_option(const CLI::App& of, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  return "unknown option " + quote_for_message(name) + did_you_mean(name, option_names(of));
+}
+
+// A word that the parser did not know, an option first: what follows it may be its value.
+std::string unknown_word(const CLI::App& verb, const std::vector<std::string>& words) {
+  const auto option = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word.starts_with("-") && word != "-";
+  });
+  if (option != words.end()) return unknown_option(verb, *option);
+  return "unexpected argument " + quote_for_message(words.front());
+}
+
+std::string message_without_verb(const CLI::App& app, const std::vector<std::string>& words) {
+  const std::vector<std::string> verbs = verb_names(app);
+  if (words.empty()) return "a verb is missing, one of: " + join(verbs);
+  if (words.front().starts_with("-")) return unknown_option(app, words.front());
+  return "unknown verb " + quote_for_message(words.front()) + did_you_mean(words.front(), verbs) +
+         "; verbs: " + join(verbs);
+}
+
+}  // namespace
+
+void refuse_empty_paths(CLI::App& app) {
+  const auto check = [](const std::string& text) {
+    return std::string(text.empty() ? "expected a path, got ''" : "");
+  };
+  for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) {
+    for (CLI::Option* option : verb->get_options()) {
+      const std::string name = option->get_name();
+      if (takes_path(name)) option->check(CLI::Validator(check, ""));
+    }
+  }
+}
+
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<const CLI::App*> chosen =
+      app.get_subcommands([](const CLI::App* verb) { return verb->parsed(); });
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  if (chosen.empty()) return message_without_verb(app, words) + " (see steelyard --help)";
+  const CLI::App& verb = *chosen.front();
+  const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !words.empty();
+  return (unknown ? unknown_word(verb, words) : std::string(error.what())) + " (see steelyard " +
+         verb.get_name() + " --help)";
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,16 @@
+// What is wrong with the words of a command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace steelyard::cli {
+
+// An empty path is what a script gives whose variable is not set, not the current folder: makes the
+// options and arguments of every verb that take paths refuse it.
+void refuse_empty_paths(CLI::App& app);
+
+// The message for words that the parser refused: it names the verb or option that comes nearest.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace steelyard::cli
