@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "export/interpreter.h"
@@ -49,14 +50,11 @@ Predictor integer_predictor(const std::filesystem::path& path) {
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
 
-// With a run's data and preprocessing: `run` gets normalised inputs.
+// With a run's preprocessing: `run` gets normalised inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
-  const Shape& shape = experiment->test().inputs.shape();
-  return {experiment->test().inputs.dtype(),
-          {shape.begin() + 1, shape.end()},
-          experiment->test().classes > 0,
-          batch,
+  const InputFormat& input = experiment->input();
+  return {input.dtype, input.sample, input.classes > 0, batch,
           [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
           }};
@@ -86,8 +84,9 @@ Predictor make_predictor(const Options& options) {
   const std::filesystem::path exported = std::filesystem::path(options.model) / "export";
   if (options.with == "integer") return integer_predictor(export_path(exported, "safetensors"));
   const Registries registries;
-  const std::shared_ptr<Experiment> experiment =
-      load_run(options.model, "last", registries).experiment;
+  LoadedRun loaded = load_run(options.model, "last", registries, RunData::kNone);
+  print_notes(loaded.notes);
+  const std::shared_ptr<Experiment> experiment = std::move(loaded.experiment);
   if (options.with == "onnx") return onnx_predictor(experiment, export_path(exported, "onnx"));
   return run_predictor(experiment, kBatch, [experiment](const Tensor& inputs) {
     const NoGradGuard no_grad;
@@ -132,6 +131,7 @@ ExitCode predict(const Options& options) {
   const Predictor predictor = make_predictor(options);
   const Tensor inputs = read_inputs(options.file);
   require_inputs_fit(options.file, inputs, predictor);
+  require_finite(inputs, printable(options.file) + ": inputs");
   const std::int64_t count = inputs.dim(0);
   Dataset data{inputs, Tensor::zeros({count}, DType::kI64), 1};
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
