@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
@@ -112,6 +113,18 @@ void require_inputs_fit(const std::string& file, const Tensor& inputs, const Pre
                                dtype_name(inputs.dtype()), shape_string(inputs.shape())));
 }
 
+// Inputs that are finite may be far beyond what a model in float can compute on.
+void require_finite_outputs(const std::string& file, std::int64_t first, const Tensor& outputs) {
+  const auto values = outputs.span<float>();
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return;
+  const std::int64_t width = outputs.size() / outputs.dim(0);
+  throw std::runtime_error(fmt::format("{}: sample {}: an output of the model is {}",
+                                       printable(file), first + (bad - values.begin()) / width,
+                                       *bad));
+}
+
 // "3  class 9  0.981", or the values of a regression.
 void print_row(std::int64_t index, bool classifies, std::span<const float> outputs) {
   if (!classifies) {
@@ -139,6 +152,7 @@ ExitCode predict(const Options& options) {
     std::vector<std::int64_t> samples;
     for (std::int64_t i = begin; i < std::min(begin + batch, count); ++i) samples.push_back(i);
     const Tensor outputs = predictor.run(select_samples(data, samples).inputs);
+    require_finite_outputs(options.file, begin, outputs);
     const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
     for (std::size_t i = 0; i < samples.size(); ++i) {
       print_row(samples[i], predictor.classifies, outputs.span<float>().subspan(i * width, width));
