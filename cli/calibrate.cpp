@@ -52,7 +52,7 @@ ExitCode calibrate(const Options& options) {
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());
   const std::int64_t batches = given ? given->batches : std::min(kDefaultBatches, available);
 
-  const RunLock lock = open_run(request, experiment);
+  const RunLock lock = open_run(request, experiment, registries);
   const Metrics final = calibrate_run(request, experiment, batches);
   fmt::print("calibrated on {} batches of {} samples\n", batches,
              experiment.loader_options().batch_size);

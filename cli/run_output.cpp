@@ -3,14 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "cli/progress.h"
+#include "framework/files.h"
 #include "kernels/backend.h"
 #include "qat/range_check.h"
 #include "recipes/deployment.h"
 
 namespace steelyard::cli {
 namespace {
+
+constexpr std::size_t kLongestNoteBytes = 65536;
 
 // "cuda:0"; where nobody chose the CPU, also why it is that.
 std::string device_text(const Experiment& experiment, Device device) {
@@ -54,7 +58,17 @@ void print_model(Experiment& experiment, Device device) {
       kernels::backend_name(kernels::default_backend()), device_text(experiment, device));
   if (trained < parameters) fmt::print("{} of the parameters are trained (train.only)\n", trained);
   if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
+  print_notes(experiment.notes());
   flush_progress();
+}
+
+void print_note(const std::string& note) {
+  std::fflush(stdout);
+  fmt::print(stderr, "note: {}\n", printable(note, kLongestNoteBytes));
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) print_note(note);
 }
 
 void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final) {

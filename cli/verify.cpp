@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "export/onnx.h"
@@ -146,7 +147,8 @@ ExitCode verify_run(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const auto runtime = chosen_runtime(options);
   const Registries registries;
-  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
+  print_notes(run.notes);
   Experiment& experiment = *run.experiment;
   fmt::print("trained model: {}\n", run.checkpoint.string());
   const std::optional<deploy::Graph> graph = model_to_judge(options, run);

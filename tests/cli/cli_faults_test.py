@@ -8,6 +8,7 @@ import struct
 import subprocess
 import unittest
 
+from cli_data_test import as_earlier_version
 from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD, write_safetensors
 
 
@@ -136,6 +137,7 @@ model:
         self.succeed("validate", recipe, "--set", "quantize.bn_fold=none")
         # A run made before this was refused goes on.
         self.train(recipe, "run", "--set", "schedule=null", "--set", "train.epochs=1")
+        as_earlier_version(self.path("run", "last.safetensors"))
         saved = self.path("run", "recipe.yaml")
         with open(saved) as file:
             old = file.read()
