@@ -168,7 +168,8 @@ Metrics tested(Experiment& experiment, const Trainer& trainer) {
 
 // What decides what a checkpoint's tensors compute.
 bool decides_on_the_model(const std::string& key) {
-  return key.starts_with("model") || key.starts_with("quantize") || key == "export.profile";
+  return key.starts_with("model") || key.starts_with("quantize") || key == "export.profile" ||
+         key == "export.reduce_range";
 }
 
 // Throws InputError where the recipe in the folder would make another model of the checkpoint than
