@@ -49,11 +49,12 @@ ExitCode calibrate(const Options& options) {
   require_exportable(experiment, registries);
   note_exportability(experiment, registries);
   show(model_text(experiment, device));
+  print_notes(experiment.notes());
   const auto& given = experiment.recipe().calibrate;
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());
   const std::int64_t batches = given ? given->batches : std::min(kDefaultBatches, available);
 
-  const RunLock lock = open_run(request, experiment);
+  const RunLock lock = open_run(request, experiment, registries);
   const Metrics final = calibrate_run(request, experiment, batches);
   show(fmt::format("calibrated on {} batches of {} samples\n", batches,
                    experiment.loader_options().batch_size));

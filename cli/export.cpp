@@ -22,7 +22,8 @@ struct Options {
 
 ExitCode export_run(const Options& options) {
   const Registries registries;
-  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
+  print_notes(run.notes);
   const std::string& trained_for = run.experiment->recipe().exports.profile;
   if (!options.profile.empty() && options.profile != trained_for) {
     throw InputError(options.run + ": was trained for the profile " + trained_for + ", not " +

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "cli/progress.h"
 #include "framework/printable.h"
@@ -12,6 +13,8 @@
 
 namespace steelyard::cli {
 namespace {
+
+constexpr std::size_t kLongestNoteBytes = 65536;
 
 // "cuda:0"; where nobody chose the CPU, also why it is that.
 std::string device_text(const Experiment& experiment, Device device) {
@@ -63,6 +66,15 @@ std::string model_text(Experiment& experiment, Device device) {
   }
   if (experiment.plan()) text += fmt::format("\n{}\n", qat::to_string(*experiment.plan()));
   return text;
+}
+
+void print_note(const std::string& note) {
+  std::fflush(stdout);
+  fmt::print(stderr, "note: {}\n", printable(note, kLongestNoteBytes));
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) print_note(note);
 }
 
 void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final) {

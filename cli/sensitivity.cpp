@@ -204,6 +204,7 @@ ExitCode sensitivity(const Options& options) {
   if (options.unit) require_writable(options, registries);
   const Sensitivity measured =
       measure_sensitivity(options.run, registries, options.measure, show_progress);
+  print_notes(measured.notes);
   Json json = to_json(measured);
   const auto print_json = [&] {
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));

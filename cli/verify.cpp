@@ -147,7 +147,8 @@ ExitCode verify_run(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const auto runtime = chosen_runtime(options);
   const Registries registries;
-  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
+  print_notes(run.notes);
   Experiment& experiment = *run.experiment;
   fmt::print("trained model: {}\n", shown(run.checkpoint));
   const std::optional<deploy::Graph> graph = model_to_judge(options, run);

@@ -53,7 +53,7 @@ int main() {
     const RunRequest request{.folder = folder / name};
     Experiment experiment(parse_recipe(recipe, name, {}, registries.models), registries,
                           InitialWeights::kRecipe);
-    const RunLock lock = open_run(request, experiment);
+    const RunLock lock = open_run(request, experiment, registries);
     if (experiment.plan()) fmt::print("{}\n", qat::to_string(*experiment.plan()));
     const double top1 = *train_run(request, experiment, {}, stop).final.top1;
     fmt::print("{}: top-1 {:.2f} %\n", name, top1);

@@ -1,8 +1,8 @@
 // Ranges of activations that the values speak against.
 //
-// Two things can be wrong with a range. Too narrow: clipping costs far more than rounding does, so
-// that a wider one would have less noise. Too wide: the codes are too coarse for most values, which
-// shows in an SQNR far below what so many bits give. Where both begin: docs/reports.md.
+// The range is wrong where clipping costs more than a few bits do, or where the SQNR is far below
+// what so many bits give. It is too narrow if clipped values have most of the noise, else too wide.
+// The limits, and what they were measured on: docs/reports.md.
 #pragma once
 
 #include <span>

@@ -20,8 +20,7 @@ constexpr std::string_view kPrefix = "export: ";  // of messages
 
 std::optional<std::string> why_not_exportable(const Experiment& experiment,
                                               const Registries& registries) {
-  Shape one = experiment.test().inputs.shape();
-  one[0] = 1;
+  const Shape one = experiment.input().batch(1);
   const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
   qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
   try {
@@ -51,13 +50,11 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     }
     entry.quantizer->take_faults();
   }
-  Shape one = experiment.test().inputs.shape();
-  one[0] = 1;
-  deploy::Graph graph =
-      deploy::trace(experiment.model(), Tensor::zeros(one), experiment.recipe().name).graph;
+  const Tensor one = Tensor::zeros(experiment.input().batch(1));
+  deploy::Graph graph = deploy::trace(experiment.model(), one, experiment.recipe().name).graph;
   if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
-  graph.preprocessing = {experiment.test().inputs.dtype(), experiment.normalization()};
-  graph.classifies = experiment.test().classes > 0;
+  graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
+  graph.classifies = experiment.input().classes > 0;
   return graph;
 }
 

@@ -223,6 +223,9 @@ YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const s
       return resolve_list(node, option, path);
     case OptionKind::kTable:
       return resolve_table(node, option, path);
+    case OptionKind::kChoiceOrTable:
+      return node.kind == YamlNode::Kind::kTable ? resolve_table(node, option, path)
+                                                 : resolve_choice(node, option);
   }
   throw std::logic_error("[options] unknown kind");
 }
@@ -276,6 +279,11 @@ std::string describe_expectation(const RecipeOption& option) {
       return "a list";
     case OptionKind::kTable:
       return "a table";
+    case OptionKind::kChoiceOrTable: {
+      std::vector<std::string> keys;
+      for (const RecipeOption& member : option.members) keys.push_back(member.name);
+      return join(option.choices, " or ") + ", or a table of " + join(keys, " and ");
+    }
   }
   return "";
 }
@@ -315,6 +323,14 @@ std::vector<std::int64_t> OptionReader::integers(std::string_view key) const {
 std::vector<std::string> OptionReader::texts(std::string_view key) const {
   std::vector<std::string> values;
   for (const YamlNode& item : at(key).items) values.push_back(item.text);
+  return values;
+}
+
+std::vector<double> OptionReader::numbers(std::string_view key) const {
+  std::vector<double> values;
+  for (const YamlNode& item : at(key).items) {
+    values.push_back(converted(parse_number(item.text), key));
+  }
   return values;
 }
 

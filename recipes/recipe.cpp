@@ -18,6 +18,19 @@ std::optional<std::int64_t> integer_of(const OptionReader& from, std::string_vie
   return from.table(table).integer(key);
 }
 
+NormalizeSpec read_normalize(const OptionReader& data) {
+  const YamlNode& node = data.at("normalize");
+  if (node.kind != YamlNode::Kind::kTable) return {.type = node.text};
+  const OptionReader from(node);
+  NormalizeSpec spec{.type = "given", .mean = from.numbers("mean"), .stddev = from.numbers("std")};
+  if (spec.mean.size() != spec.stddev.size()) {
+    fail_at(from.at("std").place, "data.normalize.std: expected one for each of the " +
+                                      std::to_string(spec.mean.size()) + " means, got " +
+                                      std::to_string(spec.stddev.size()));
+  }
+  return spec;
+}
+
 DataSpec read_data(const OptionReader& from) {
   const std::vector<std::string> augment = from.texts("augment");
   const auto has = [&](const char* word) {
@@ -27,6 +40,7 @@ DataSpec read_data(const OptionReader& from) {
                 .batch_size = from.integer("batch_size"),
                 .random_crop = has("random_crop"),
                 .flip = has("flip"),
+                .normalize = read_normalize(from),
                 .crop_padding = from.integer("crop_padding"),
                 .validation = from.integer("validation")};
   if (from.has("path")) data.path = from.text("path");
@@ -102,6 +116,14 @@ TrainSpec read_train(const OptionReader& from) {
                   .matmul_precision = from.text("matmul_precision"),
                   .cuda_graph = from.text("cuda_graph") == "auto",
                   .tensorboard = from.boolean("tensorboard")};
+  if (const double limit = from.number("divergence_limit"); limit > 0) {
+    if (limit < 1) {
+      fail_at(from.at("divergence_limit").place,
+              "divergence_limit expected 0 or a number of at least 1, got " +
+                  from.text("divergence_limit"));
+    }
+    train.divergence_limit = limit;
+  }
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
   if (from.has("distill")) {
     const OptionReader distill = from.table("distill");

@@ -86,12 +86,34 @@ RecipeOption data_option() {
                        .default_yaml = "[]",
                        .members = {choice("", "", "", {"random_crop", "flip"})}};
   augment.members[0].default_yaml.reset();
+  const auto per_channel = [](const std::string& name, const std::string& help, double min) {
+    RecipeOption list{.name = name,
+                      .kind = OptionKind::kList,
+                      .help = help,
+                      .required = true,
+                      .min_items = 1,
+                      .max_items = 65536,
+                      .members = {optional(number("", "", "", min, 3.4e38))}};
+    return list;
+  };
+  const RecipeOption normalize{
+      .name = "normalize",
+      .kind = OptionKind::kChoiceOrTable,
+      .help =
+          "(x - mean) / std of every channel of the inputs, of bytes after they were divided by "
+          "255: with the mean and the deviation of this run's training set, with those given "
+          "(of the model in `init.checkpoint`, if another framework trained it), or not at "
+          "all; checkpoints hold the numbers",
+      .default_yaml = "dataset",
+      .choices = {"dataset", "none"},
+      .members = {per_channel("mean", "of each channel", -3.4e38),
+                  per_channel("std", "deviation of each channel", 1e-38)}};
   return required(table(
       "data", "What to train and test on.",
       {required(text("dataset", "fashion_mnist, cifar10, safetensors or a registered one")),
        text("path",
             "the dataset's folder, from the current folder on; its usual place when absent"),
-       integer("batch_size", "128", "samples a step", 1, 65536), augment,
+       integer("batch_size", "128", "samples a step", 1, 65536), augment, normalize,
        integer("crop_padding", "2", "pixels added on each side before random_crop", 1, 64),
        integer("validation", "5000",
                "training samples kept aside, on which the best epoch is chosen; 0: none", 0)}));
@@ -186,6 +208,12 @@ RecipeOption train_option() {
            above_min(number("clip_grad_norm", "",
                             "largest norm of all gradients together; absent: no limit", 0, 1e30))),
        distill_option(), ema_option(), only_option(),
+       number(
+           "divergence_limit", "100",
+           "the run fails when an epoch's training loss, its validation loss or the test loss is "
+           "more than so many times the larger of the first step's loss and the loss of outputs "
+           "that are all zero; 0: only when one is not finite",
+           0, 1e30),
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",

@@ -231,6 +231,7 @@ class Measurement {
     const Dataset& split = validates ? experiment.validation() : experiment.test();
     samples_ = first_samples(split, options.samples);
     result_.checkpoint = run_.checkpoint;
+    result_.notes = run_.notes;
     result_.split = validates ? "validation" : "test";
     result_.samples = samples_.size();
     result_.batches = std::min(options.batches,
@@ -267,6 +268,7 @@ class Measurement {
     auto experiment = std::make_unique<Experiment>(
         parse_recipe(text, "recipe of the measurement", {}, registries_.models), registries_,
         quantized ? InitialWeights::kLater : InitialWeights::kRecipe);
+    experiment->normalize_as(run_.experiment->normalization());
     if (quantized) {
       Module& model = experiment->model();
       Module& trained = run_.experiment->model();

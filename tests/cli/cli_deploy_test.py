@@ -131,7 +131,8 @@ class Deploy(Case):
         self.succeed("export", run, "--format", "safetensors")
         shutil.rmtree(self.data)
         write_dataset(self.data, seed=2)
-        result = self.run_program("verify", run)
+        other = self.trained("other")
+        result = self.run_program("verify", other, "--model", os.path.join(run, "export", "model.safetensors"))
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
         self.assertIn("the preprocessing differs from the run's", result.stdout)
 

@@ -194,7 +194,7 @@ TEST(DataLoader, NormalisesWholeTensorsAsBatches) {
     }
     LoaderOptions options;
     options.batch_size = 5;
-    options.normalization = {{0.25F, 0.5F}, {0.1F, 3.0F}};
+    options.normalization = {{0.13F, 0.37F}, {0.1F, 3.0F}};
     const Tensor all = normalized(d.inputs, options.normalization);
     const Batch batch = make_batch(d, options, 0, 0);
     EXPECT_TRUE(std::ranges::equal(all.span<float>(), batch.inputs.span<float>()));

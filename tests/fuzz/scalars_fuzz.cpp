@@ -29,9 +29,10 @@ void check_messages(const std::string& text) {
   const std::string quoted = quote_for_message(text);
   fuzz::require_one_line(quoted);
   fuzz::require(quoted.size() < 400, "a quotation is long");
-  fuzz::require_one_line("x" + printable(text));
+  fuzz::require_one_line(std::string("x").append(printable(text)));
   fuzz::require(printable(text).size() < 260, "a printable text is long");
-  fuzz::require_one_line("x" + did_you_mean(text, {"num_bits", "symmetric", "epochs"}));
+  fuzz::require_one_line(
+      std::string("x").append(did_you_mean(text, {"num_bits", "symmetric", "epochs"})));
 }
 
 }  // namespace

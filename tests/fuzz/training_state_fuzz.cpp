@@ -24,8 +24,10 @@ class SmallRun {
     for (const NamedTensor& tensor : module_state(model_)) tensor.tensor.fill(0.25);
     trainer_.reset();
     optimizer_.emplace(model_.named_parameters(), AdamWOptions{});
-    trainer_.emplace(model_, *optimizer_, data_, Dataset{}, LoaderOptions{.batch_size = 2},
-                     options_, std::vector<TrainerCallback*>{});
+    LoaderOptions loader;
+    loader.batch_size = 2;
+    trainer_.emplace(model_, *optimizer_, data_, Dataset{}, loader, options_,
+                     std::vector<TrainerCallback*>{});
     return *trainer_;
   }
 

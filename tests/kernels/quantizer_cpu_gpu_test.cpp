@@ -297,7 +297,7 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
                             &zero_range);
           EXPECT_EQ(range.lo.values()[0], want_lo);
           EXPECT_EQ(range.hi.values()[0], want_hi);
-          if (!rule.restarts) EXPECT_EQ(range.steps.values()[0], steps);
+          EXPECT_EQ(range.steps.values()[0], rule.restarts ? 1 : steps);
           EXPECT_EQ(range.scale.values()[0], scale);
           EXPECT_EQ(range.zero_point.values()[0], zero);
           EXPECT_EQ(range.zero_range.values()[0], zero_range);
