@@ -120,7 +120,7 @@ void require_same_run(const RunRequest& request, const Experiment& experiment,
 
 // Of which epoch a file is the best, counted from 0; nothing where there is no such file.
 std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path) {
-  if (!is_there(path)) return std::nullopt;
+  if (!path_exists(path)) return std::nullopt;
   const TensorFileMetadata metadata = load_checkpoint_metadata(path);
   const auto epoch = metadata.find("best_epoch");
   return epoch == metadata.end() ? std::nullopt : parse_integer(epoch->second);
