@@ -1,6 +1,10 @@
 // The header's JSON, NUL, the tensors' bytes: a checkpoint whose checksums are right, from which a
 // run is to go on.
 #include "framework/trainer.h"
+
+#include <atomic>
+#include <optional>
+
 #include "layers/linear.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -14,6 +18,7 @@ class SmallRun {
     data_.inputs = Tensor::full({4, 3}, 0.5);
     data_.targets = Tensor::zeros({4}, DType::kI64);
     data_.classes = 2;
+    loader_options_.batch_size = 2;
     options_.epochs = 2;
     options_.run_dir = fuzz::scratch_folder();
     restart();
@@ -24,8 +29,8 @@ class SmallRun {
     for (const NamedTensor& tensor : module_state(model_)) tensor.tensor.fill(0.25);
     trainer_.reset();
     optimizer_.emplace(model_.named_parameters(), AdamWOptions{});
-    trainer_.emplace(model_, *optimizer_, data_, Dataset{}, LoaderOptions{.batch_size = 2},
-                     options_, std::vector<TrainerCallback*>{});
+    trainer_.emplace(model_, *optimizer_, data_, Dataset{}, loader_options_, options_,
+                     std::vector<TrainerCallback*>{});
     return *trainer_;
   }
 
@@ -33,6 +38,7 @@ class SmallRun {
   Rng rng_;
   Linear model_;
   Dataset data_;
+  LoaderOptions loader_options_;
   TrainerOptions options_;
   std::optional<AdamW> optimizer_;
   std::optional<Trainer> trainer_;
