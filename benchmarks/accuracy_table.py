@@ -1,30 +1,41 @@
 #!/usr/bin/env python3
 """What do fewer bits cost? Trains what is missing and writes docs/results.md from the runs' summaries.
 
-usage: accuracy_table.py STEELYARD FOLDER SUMMARIES [PATTERN]
+usage: accuracy_table.py [--threads N] STEELYARD FOLDER SUMMARIES [PATTERN...]
        accuracy_table.py --page SUMMARIES PAGE.md
+       accuracy_table.py --list SUMMARIES [PATTERN...]
 
-Every cell is a fine-tuning of FOLDER/<model>-float, which its preset trains where it is missing. A
-cell's run lies in FOLDER, its summary with what `steelyard verify` says of it in SUMMARIES; finished
-cells are skipped and interrupted ones resumed, so a second call goes on. PATTERN, a regular
-expression on the cells' names, runs a part of them. --page only writes the page.
+Every cell is a fine-tuning of a float base, FOLDER/<model>-float-seed<n>, which its preset trains
+where it is missing. A cell's run lies in FOLDER, its summary with what `steelyard verify` says of it
+in SUMMARIES; finished cells are skipped and interrupted ones resumed, so a second call goes on. A
+cell that fails is reported and the next one begins. One process works on a folder at a time.
+
+PATTERN, a regular expression on the cells' names, runs a part of them; of several, those of the
+first pattern come first. Without any, all cells run, in the order of QUEUE. --list prints the cells
+that are not finished, in that order; --page only writes the page.
 """
+import argparse
+import datetime
+import fcntl
 import json
 import os
 import re
 import statistics
 import sys
+import textwrap
 
+from machine import cpu_name
 from verify_presets import run, train, verify
 
-# First and last layers; layers whose output only enters a residual sum; epochs of every fine-tuning, the float one's
-# too.
-MODELS = {
-    "resnet": {"ends": ("conv1", "fc"), "branches": "re:layer.*(conv2|downsample.0)", "epochs": 3, "seeds": (1, 2, 3)},
-    "cnn": {"ends": ("conv1", "fc2"), "epochs": 4, "seeds": (1,)},
-    "mobilenet": {"ends": ("conv_stem", "fc"), "epochs": 4, "seeds": (1,)},
-}
 WIDTHS = ((8, 8), (4, 8), (4, 4), (3, 3), (2, 2))
+# First and last layers; layers whose output only enters a residual sum; epochs of every fine-tuning, the float one's
+# too; seeds of fine-tunings and of the base of each.
+MODELS = {
+    "resnet": {"ends": ("conv1", "fc"), "branches": "re:layer.*(conv2|downsample.0)", "epochs": 3,
+               "bases": {1: 1, 2: 1, 3: 1}, "widths": WIDTHS},
+    "cnn": {"ends": ("conv1", "fc2"), "epochs": 4, "bases": {1: 1, 2: 2, 3: 3}, "widths": WIDTHS},
+    "mobilenet": {"ends": ("conv_stem", "fc"), "epochs": 4, "bases": {1: 1, 2: 1, 3: 1}, "widths": ((8, 8), (4, 4))},
+}
 METHODS = {  # observers of weights and activations, in the order of the page
     "ste": ("mse", "moving_average"),
     "lsq": ("mse", "mse"),
@@ -32,7 +43,9 @@ METHODS = {  # observers of weights and activations, in the order of the page
     "lsq, mixed": ("mse", "mse"),  # weights of 4 bits in the mean, as `steelyard sensitivity` chooses them; at 4 bits only
 }
 ONLY_AT = {"lsq, branches 8": (2, 2), "lsq, mixed": (4, 4)}
-FLOAT_RATES = (0.001, 0.01)
+# What is worth most per hour first: cells that the page's claims rest on, those that share a base together.
+QUEUE = ("cnn-.*-seed2", "cnn-.*-seed3", "cnn-", "mobilenet-float", "mobilenet-.*-lsq", "mobilenet-", "resnet-float",
+         "resnet-.*-lsq", "")
 
 
 def learning_rate(bits, method):
@@ -55,6 +68,7 @@ class Cell:
         self.model, self.bits, self.method, self.seed = model, bits, method, seed
         width = f"w{bits[0]}a{bits[1]}" if bits else "float"
         self.name = f"{model}-{width}-{method.replace(', ', '-').replace(' ', '')}-seed{seed}"
+        self.base_seed = MODELS[model]["bases"][seed]
 
     def rate(self):
         return learning_rate(self.bits, self.method) if self.bits else float(self.method.removeprefix("lr"))
@@ -89,17 +103,33 @@ class Cell:
 
 def rows_of(model):
     """Bits and methods of a model's quantized rows."""
-    return [(bits, method) for bits in WIDTHS for method in METHODS
+    return [(bits, method) for bits in MODELS[model]["widths"] for method in METHODS
             if ONLY_AT.get(method, bits) == bits and (method not in ONLY_AT or "branches" in MODELS[model])]
+
+
+def float_rates(model):
+    """A float baseline for every learning rate that a quantized row has."""
+    return sorted({learning_rate(*row) for row in rows_of(model)})
 
 
 def cells():
     for model, spec in MODELS.items():
-        for seed in spec["seeds"]:
-            for rate in FLOAT_RATES:
+        for seed in spec["bases"]:
+            for rate in float_rates(model):
                 yield Cell(model, None, f"lr{rate}", seed)
             for bits, method in rows_of(model):
                 yield Cell(model, bits, method, seed)
+
+
+def in_order(patterns):
+    """The cells that match a pattern, those of the first one first."""
+    every = list(cells())
+    first = {cell.name: next((i for i, p in enumerate(patterns) if re.search(p, cell.name)), None) for cell in every}
+    return sorted((cell for cell in every if first[cell.name] is not None), key=lambda cell: first[cell.name])
+
+
+def unfinished(summaries, patterns):
+    return [cell for cell in in_order(patterns) if not os.path.isfile(os.path.join(summaries, cell.name + ".json"))]
 
 
 def search_widths(steelyard, folder, cell, recipe):
@@ -123,40 +153,81 @@ def search_widths(steelyard, folder, cell, recipe):
     return chosen
 
 
-def train_cells(steelyard, folder, summaries, pattern):
+def alone_in(folder):
+    """Holds a lock on the folder until the process ends."""
+    os.makedirs(folder, exist_ok=True)
+    lock = open(os.path.join(folder, ".lock"), "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit(f"{folder}: another process trains here")
+    return lock
+
+
+def train_cell(steelyard, folder, cell, threads):
+    """The summary of a cell, trained where it is missing."""
+    preset = f"fashion-mnist-{cell.model}-float"
+    base = os.path.join(folder, f"{cell.model}-float-seed{cell.base_seed}")
+    train(steelyard, preset, base, [f"seed={cell.base_seed}"], threads)
+    recipe = os.path.join(folder, cell.name + ".yaml")
+    text = run([steelyard, "recipes", preset])
+    with open(recipe, "w") as file:
+        file.write(cell.recipe(text, os.path.abspath(base)))
+    chosen = None
+    if cell.method == "lsq, mixed":
+        chosen = search_widths(steelyard, folder, cell, recipe)
+    tuned = os.path.join(folder, cell.name)
+    train(steelyard, recipe, tuned, [], threads)
+    with open(os.path.join(tuned, "summary.json")) as file:
+        result = json.load(file)
+    if cell.bits:
+        run([steelyard, "export", tuned])
+        result["verify"] = verify(steelyard, tuned, {"OMP_NUM_THREADS": str(threads)} if threads else {})
+    if chosen:
+        result["chosen"] = chosen
+    with open(os.path.join(base, "summary.json")) as file:
+        result["base"] = json.load(file)
+    return {**result, "date": datetime.date.today().isoformat(), "cpu": cpu_name(), "threads": threads}
+
+
+def train_cells(steelyard, folder, summaries, patterns, threads):
     os.makedirs(summaries, exist_ok=True)
-    for cell in cells():
-        summary = os.path.join(summaries, cell.name + ".json")
-        if not re.search(pattern, cell.name) or os.path.isfile(summary):
+    lock = alone_in(folder)
+    failed = []
+    for cell in unfinished(summaries, patterns):
+        try:
+            result = train_cell(steelyard, folder, cell, threads)
+        except SystemExit as error:
+            print(f"{cell.name}: {error}", flush=True)
+            failed.append(cell.name)
             continue
-        base = os.path.join(folder, f"{cell.model}-float")
-        train(steelyard, f"fashion-mnist-{cell.model}-float", base, [])
-        recipe = os.path.join(folder, cell.name + ".yaml")
-        preset = run([steelyard, "recipes", f"fashion-mnist-{cell.model}-float"])
-        with open(recipe, "w") as file:
-            file.write(cell.recipe(preset, os.path.abspath(base)))
-        chosen = None
-        if cell.method == "lsq, mixed":
-            chosen = search_widths(steelyard, folder, cell, recipe)
-        tuned = os.path.join(folder, cell.name)
-        train(steelyard, recipe, tuned, [])
-        with open(os.path.join(tuned, "summary.json")) as file:
-            result = json.load(file)
-        if cell.bits:
-            run([steelyard, "export", tuned])
-            result["verify"] = verify(steelyard, tuned, {})
-        if chosen:
-            result["chosen"] = chosen
-        with open(os.path.join(base, "summary.json")) as file:
-            result["base"] = json.load(file)
-        with open(summary, "w") as file:
+        summary = os.path.join(summaries, cell.name + ".json")
+        with open(summary + ".tmp", "w") as file:
             json.dump(result, file, indent=2)
             file.write("\n")
+        os.rename(summary + ".tmp", summary)
         print(f"{cell.name}: {result['final']['top1']:.2f} %", flush=True)
+    lock.close()
+    return failed
 
 
 def mean(values):
     return sum(values) / len(values)
+
+
+INTRODUCTION = (
+    "Written by `benchmarks/accuracy_table.py --page` from the summaries in `benchmarks/results/low_bit/`. Top-1 of the last "
+    "epoch on the 10,000 test images of Fashion-MNIST, in percent.",
+    "What varies: the seed of a row's run chooses the order and the augmentation of its samples and, where the section says so, "
+    "the float base that it starts from. What does not: the 5,000 images that are kept aside, and the learning rates and mixed "
+    "widths, which were chosen with seed 1.",
+    "Gaps are to the best float mean over the row's seeds: the base itself, or the base trained on in float for as many epochs as "
+    "the row, at each learning rate that a quantized row uses. That best is chosen on the test images, so gaps are too large rather "
+    "than too small. A cell is verified when none of its codes differs in the integer model.")
+
+
+def paragraph(text):
+    return [*textwrap.wrap(text, 125, break_long_words=False, break_on_hyphens=False), ""]
 
 
 def page(summaries):
@@ -166,62 +237,119 @@ def page(summaries):
         if os.path.isfile(path):
             with open(path) as file:
                 results[cell.name] = json.load(file)
-    lines = ["# Accuracy at few bits", "",
-             "Written by `benchmarks/accuracy_table.py --page` from the summaries in `benchmarks/results/low_bit/`. Top-1 of the",
-             "last epoch on the 10,000 test images of Fashion-MNIST, in percent.", ""]
+    lines = ["# Accuracy at few bits", ""]
+    for text in INTRODUCTION:
+        lines += paragraph(text)
     for model, spec in MODELS.items():
         lines += model_section(model, spec, results)
-    return "\n".join(lines)
+    return "\n".join(lines)  # ends with one empty line, which is the last newline
+
+
+class Row:
+    """The finished cells of one width and method, by seed."""
+
+    def __init__(self, model, bits, method, results):
+        self.bits, self.method = bits, method
+        every = [Cell(model, bits, method, seed) for seed in MODELS[model]["bases"]]
+        self.rate = every[0].rate()
+        self.cells = {cell.seed: results[cell.name] for cell in every if cell.name in results}
+        self.missing = [cell.seed for cell in every if cell.name not in results]
+        self.width = f"W{bits[0]}A{bits[1]}" if bits else "float"
+
+    def top1(self, seeds):
+        return [self.cells[seed]["final"]["top1"] for seed in seeds]
+
+    def title(self):
+        return f"{self.width} {self.method}" if self.bits else f"float at {self.rate}"
+
+
+def best_float(row, floats):
+    """The best mean over the row's seeds of what is in float."""
+    bases = mean([cell["base"]["final"]["top1"] for cell in row.cells.values()])
+    rates = [mean(other.top1(row.cells)) for other in floats if set(row.cells) <= set(other.cells)]
+    return max([bases, *rates])
+
+
+def base_text(model, spec, rows):
+    """Which bases the finished cells started from."""
+    found = {}
+    for row in rows:
+        for cell in row.cells.values():
+            base = cell["base"]
+            key = (base["seed"], base["checkpoint_sha256"])
+            found[key] = f"seed {base['seed']}: {base['final']['top1']:.2f}"
+    epochs = next(cell["base"]["epochs"] for row in rows for cell in row.cells.values())
+    text = f"Base: preset `fashion-mnist-{model}-float`, {epochs} epochs: {', '.join(found[key] for key in sorted(found))}."
+    if len({seed for seed, _ in found}) < len(found):
+        text += " A seed that is named twice was trained twice, with other numbers of threads."
+    if len(set(spec["bases"].values())) > 1:
+        return text + " Each seed of a row starts from the base of that seed."
+    return text + " All rows start from this seed's: deviations say nothing about other bases."
 
 
 def model_section(model, spec, results):
-    def row(bits, method):
-        found = [results[c.name] for c in cells()
-                 if c.model == model and c.bits == bits and c.method == method and c.name in results]
-        return [r["final"]["top1"] for r in found], found
-
-    floats = {rate: row(None, f"lr{rate}") for rate in FLOAT_RATES}
-    measured = {rate: found for rate, found in floats.items() if found[0]}
+    floats = [Row(model, None, f"lr{rate}", results) for rate in float_rates(model)]
+    rows = floats + [Row(model, bits, method, results) for bits, method in rows_of(model)]
     lines = [f"## `{model}`", ""]
-    if not measured:
+    if not any(row.cells for row in rows):
         return lines + ["Not measured yet.", ""]
-    best = max(measured, key=lambda rate: mean(measured[rate][0]))
-    base = measured[best][1][0]["base"]
-    lines += [f"Base: preset `fashion-mnist-{model}-float`, {base['epochs']} epochs, seed {base['seed']}: "
-              f"{base['final']['top1']:.2f}. Every row trains it for {spec['epochs']} more epochs, the",
-              f"float ones too; gaps are to the better of those. First and last layer (`{spec['ends'][0]}`, `{spec['ends'][1]}`): 8-bit weights and",
-              "outputs, as the model's input, averages and residual sums; \"branches 8\": the outputs that only enter such a",
-              "sum, too; \"mixed\": the widths of `steelyard sensitivity --budget-bits`, found once on the calibrated model. In its",
-              "rows and in those of learned scales of 2 bits the learning rate rises over the first epoch.",
-              "A cell is verified when none of its codes differs in the integer model.", "",
-              "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
+    first, last = spec["ends"]
+    text = (f"{base_text(model, spec, rows)} Every row trains it for {spec['epochs']} more epochs, the float ones too. First and "
+            f"last layer (`{first}`, `{last}`): 8-bit weights and outputs, as the model's input, averages and residual sums.")
+    if "branches" in spec:
+        text += (" \"branches 8\": the outputs that only enter such a sum, too; \"mixed\": the widths of `steelyard sensitivity "
+                 "--budget-bits`, found once on the calibrated model. In its rows and in those of learned scales of 2 bits the "
+                 "learning rate rises over the first epoch.")
+    elif any(warmup_epochs(row.bits, row.method) for row in rows if row.bits):
+        text += " In rows of learned scales of 2 bits the learning rate rises over the first epoch."
+    lines += [*paragraph(text), "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
               "|---|---|---|---|---|---|---|---|---|"]
-    rows = [("float", "-", rate, *found) for rate, found in floats.items()]
-    rows += [(f"W{b[0]}A{b[1]}", method, learning_rate(b, method), *row(b, method)) for b, method in rows_of(model)]
-    for bits, method, rate, top1, found in rows:
-        if not top1:
-            continue
-        checks = [r["verify"]["differing_codes"] == 0 for r in found if "verify" in r]
-        verified = "-" if not checks else "yes" if all(checks) else "NO"
-        spread = f"{statistics.stdev(top1):.2f}" if len(top1) > 1 else "-"
-        gap = mean(measured[best][0]) - mean(top1)
-        lines.append(f"| {bits} | {method} | {rate} | {len(top1)} | {', '.join(f'{t:.2f}' for t in top1)} | {mean(top1):.2f} | "
-                     f"{spread} | {gap:.2f} | {verified} |")
+    lines += [table_row(row, floats) for row in rows if row.cells]
+    missing = [f"{row.title()} (seed{'s' if len(row.missing) > 1 else ''} {', '.join(map(str, row.missing))})"
+               for row in rows if row.missing]
+    if missing:
+        lines += ["", *paragraph("Not measured yet: " + "; ".join(missing) + ".")[:-1]]
+    if any("date" not in cell for row in rows if row.method == "ste" for cell in row.cells.values()):
+        lines += ["", *paragraph("Cells of `ste` that were measured before moving averages started as a mean are to be measured "
+                                 "again; their summaries have no date.")[:-1]]
     mixed = next((r["chosen"] for name, r in results.items() if name.startswith(model + "-") and "chosen" in r), None)
     if mixed:
         widths = ", ".join(f"`{layer}` {bits}" for layer, bits in mixed["bits"].items())
-        lines += ["", f"Mixed widths of weights: {widths}; {mixed['bits_per_weight']:.3f} bits a weight."]
+        lines += ["", *paragraph(f"Mixed widths of weights: {widths}; {mixed['bits_per_weight']:.3f} bits a weight.")[:-1]]
     return lines + [""]
 
 
+def table_row(row, floats):
+    top1 = row.top1(row.cells)
+    checks = [cell["verify"]["differing_codes"] == 0 for cell in row.cells.values() if "verify" in cell]
+    verified = "-" if not checks else "yes" if all(checks) else "NO"
+    spread = f"{statistics.stdev(top1):.2f}" if len(top1) > 1 else "-"
+    method = row.method if row.bits else "-"
+    return (f"| {row.width} | {method} | {row.rate} | {', '.join(map(str, row.cells))} | "
+            f"{', '.join(f'{t:.2f}' for t in top1)} | {mean(top1):.2f} | {spread} | "
+            f"{best_float(row, floats) - mean(top1):.2f} | {verified} |")
+
+
 def main():
-    if len(sys.argv) == 4 and sys.argv[1] == "--page":
-        with open(sys.argv[3], "w") as file:
-            file.write(page(sys.argv[2]))
-        return
-    if len(sys.argv) not in (4, 5):
-        sys.exit(__doc__)
-    train_cells(*sys.argv[1:4], sys.argv[4] if len(sys.argv) == 5 else "")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, help="of every training (default: all cores)")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("arguments", nargs="*")
+    options = parser.parse_args()
+    words = options.arguments
+    if options.page and len(words) == 2:
+        with open(words[1], "w") as file:
+            file.write(page(words[0]))
+    elif options.list and words:
+        for cell in unfinished(words[0], words[1:] or QUEUE):
+            print(cell.name)
+    elif len(words) >= 3 and not (options.page or options.list):
+        failed = train_cells(*words[:3], words[3:] or QUEUE, options.threads)
+        if failed:
+            sys.exit("failed: " + ", ".join(failed))
+    else:
+        parser.error("see the usage above")
 
 
 if __name__ == "__main__":

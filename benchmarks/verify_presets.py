@@ -37,11 +37,13 @@ def run(command, accept=(0,), **environment):
     return done.stdout
 
 
-def train(steelyard, preset, folder, overrides):
+def train(steelyard, preset, folder, overrides, threads=None):
     if os.path.isfile(os.path.join(folder, "summary.json")):
         return
     print(f"training {folder}", flush=True)
     options = [word for override in overrides for word in ("--set", override)]
+    if threads:
+        options += ["--threads", str(threads)]
     run([steelyard, "train", preset, "--run-dir", folder, "--resume", *options])
 
 

@@ -46,12 +46,13 @@ ExitCode calibrate(const Options& options) {
   experiment.require_trainable_on(device);
   experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
+  note_exportability(experiment, registries);
   print_model(experiment, device);
   const auto& given = experiment.recipe().calibrate;
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());
   const std::int64_t batches = given ? given->batches : std::min(kDefaultBatches, available);
 
-  const RunLock lock = open_run(request, experiment);
+  const RunLock lock = open_run(request, experiment, registries);
   const Metrics final = calibrate_run(request, experiment, batches);
   fmt::print("calibrated on {} batches of {} samples\n", batches,
              experiment.loader_options().batch_size);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "kernels/backend.h"
 #include "recipes/run_folder.h"
@@ -21,7 +22,8 @@ struct Options {
 ExitCode evaluate_run(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Registries registries;
-  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
+  print_notes(run.notes);
   Experiment& experiment = *run.experiment;
   const Metrics metrics = experiment.evaluate_test();
   fmt::print("{}: {} test samples, loss {:.4f}", run.checkpoint.string(), experiment.test().size(),

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/error.h"
 #include "recipes/deployment.h"
@@ -21,13 +22,14 @@ struct Options {
 
 ExitCode export_run(const Options& options) {
   const Registries registries;
-  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
+  print_notes(run.notes);
   const std::string& trained_for = run.experiment->recipe().exports.profile;
   if (!options.profile.empty() && options.profile != trained_for) {
     throw InputError(options.run + ": was trained for the profile " + trained_for + ", not " +
                      options.profile + ": its quantizers are placed as export.profile says");
   }
-  const deploy::Graph graph = deployed_graph(*run.experiment);
+  const deploy::Graph graph = deployed_graph(run);
   const std::filesystem::path folder = options.out.empty()
                                            ? std::filesystem::path(options.run) / "export"
                                            : std::filesystem::path(options.out);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "framework/checkpoint.h"
@@ -22,7 +23,8 @@ ExitCode print_graph(const std::string& path) {
     return kDone;
   }
   const Registries registries;
-  const LoadedRun run = load_run(path, "last", registries);
+  const LoadedRun run = load_run(path, "last", registries, RunData::kNone);
+  print_notes(run.notes);
   fmt::print("{}", deploy::to_string(deployed_graph(*run.experiment)));
   return kDone;
 }

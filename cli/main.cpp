@@ -58,7 +58,9 @@ int run(int argc, char** argv) {
   }
   try {
     for (const auto& [subcommand, verb] : verbs) {
-      if (subcommand->parsed()) return finish(verb());
+      if (!subcommand->parsed()) continue;
+      use_default_threads();
+      return finish(verb());
     }
   } catch (const InputError& error) {
     return report("error", error, kUsage);
@@ -74,6 +76,7 @@ int run(int argc, char** argv) {
 }  // namespace steelyard::cli
 
 int main(int argc, char** argv) {
+  steelyard::cli::choose_wait_policy(argv);
   steelyard::cli::open_standard_descriptors();
   return steelyard::cli::run(argc, argv);
 }

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "export/interpreter.h"
@@ -49,14 +51,11 @@ Predictor integer_predictor(const std::filesystem::path& path) {
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
 
-// With a run's data and preprocessing: `run` gets normalised inputs.
+// With a run's preprocessing: `run` gets normalised inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
-  const Shape& shape = experiment->test().inputs.shape();
-  return {experiment->test().inputs.dtype(),
-          {shape.begin() + 1, shape.end()},
-          experiment->test().classes > 0,
-          batch,
+  const InputFormat& input = experiment->input();
+  return {input.dtype, input.sample, input.classes > 0, batch,
           [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
           }};
@@ -86,8 +85,9 @@ Predictor make_predictor(const Options& options) {
   const std::filesystem::path exported = std::filesystem::path(options.model) / "export";
   if (options.with == "integer") return integer_predictor(export_path(exported, "safetensors"));
   const Registries registries;
-  const std::shared_ptr<Experiment> experiment =
-      load_run(options.model, "last", registries).experiment;
+  LoadedRun loaded = load_run(options.model, "last", registries, RunData::kNone);
+  print_notes(loaded.notes);
+  const std::shared_ptr<Experiment> experiment = std::move(loaded.experiment);
   if (options.with == "onnx") return onnx_predictor(experiment, export_path(exported, "onnx"));
   return run_predictor(experiment, kBatch, [experiment](const Tensor& inputs) {
     const NoGradGuard no_grad;
@@ -113,6 +113,18 @@ void require_inputs_fit(const std::string& file, const Tensor& inputs, const Pre
                                dtype_name(inputs.dtype()), shape_string(inputs.shape())));
 }
 
+// Inputs that are finite may be far beyond what a model in float can compute on.
+void require_finite_outputs(const std::string& file, std::int64_t first, const Tensor& outputs) {
+  const auto values = outputs.span<float>();
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return;
+  const std::int64_t width = outputs.size() / outputs.dim(0);
+  throw std::runtime_error(fmt::format("{}: sample {}: an output of the model is {}",
+                                       printable(file), first + (bad - values.begin()) / width,
+                                       *bad));
+}
+
 // "3  class 9  0.981", or the values of a regression.
 void print_row(std::int64_t index, bool classifies, std::span<const float> outputs) {
   if (!classifies) {
@@ -132,6 +144,7 @@ ExitCode predict(const Options& options) {
   const Predictor predictor = make_predictor(options);
   const Tensor inputs = read_inputs(options.file);
   require_inputs_fit(options.file, inputs, predictor);
+  require_finite(inputs, printable(options.file) + ": inputs");
   const std::int64_t count = inputs.dim(0);
   Dataset data{inputs, Tensor::zeros({count}, DType::kI64), 1};
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
@@ -139,6 +152,7 @@ ExitCode predict(const Options& options) {
     std::vector<std::int64_t> samples;
     for (std::int64_t i = begin; i < std::min(begin + batch, count); ++i) samples.push_back(i);
     const Tensor outputs = predictor.run(select_samples(data, samples).inputs);
+    require_finite_outputs(options.file, begin, outputs);
     const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
     for (std::size_t i = 0; i < samples.size(); ++i) {
       print_row(samples[i], predictor.classifies, outputs.span<float>().subspan(i * width, width));

@@ -28,6 +28,9 @@ ExitCode report(const Options& options) {
   for (const MissingPart& part : made.missing) {
     fmt::print("missing: {}: {}\n", part.what, printable(part.why, 1000));
   }
+  for (const qat::DoubtfulRange& range : made.doubtful) {
+    fmt::print("warning: range of {}\n", printable(to_string(range), 1000));
+  }
   fmt::print("report: {}\n", out.string());
   return kDone;
 }

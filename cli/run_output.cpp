@@ -2,12 +2,19 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "cli/progress.h"
+#include "framework/files.h"
 #include "kernels/backend.h"
+#include "qat/range_check.h"
 #include "recipes/deployment.h"
 
 namespace steelyard::cli {
 namespace {
+
+constexpr std::size_t kLongestNoteBytes = 65536;
 
 // "cuda:0"; where nobody chose the CPU, also why it is that.
 std::string device_text(const Experiment& experiment, Device device) {
@@ -15,6 +22,24 @@ std::string device_text(const Experiment& experiment, Device device) {
   const bool fell_back = experiment.recipe().device == "auto" && device == Device{};
   if (fell_back) text += " (" + why_no_gpu() + ")";
   return text;
+}
+
+constexpr std::int64_t kBatchesOfRanges = 4;
+
+// One line about the ranges that training samples speak against, if there are any.
+void warn_of_ranges(Experiment& experiment) {
+  if (!experiment.plan()) return;
+  const std::int64_t batches = std::min(
+      kBatchesOfRanges, batches_per_epoch(experiment.train(), experiment.loader_options()));
+  const auto doubtful = qat::doubtful_ranges(
+      qat::measure_tensors(experiment.model(), batches, experiment.plain_batches(), 0));
+  if (doubtful.empty()) return;
+  std::string text;
+  for (const qat::DoubtfulRange& range : doubtful) {
+    text += (text.empty() ? "" : "; ") + to_string(range);
+  }
+  fmt::print("warning: ranges that look wrong: {} (another observer may help: docs/reports.md)\n",
+             text);
 }
 
 }  // namespace
@@ -33,16 +58,30 @@ void print_model(Experiment& experiment, Device device) {
       kernels::backend_name(kernels::default_backend()), device_text(experiment, device));
   if (trained < parameters) fmt::print("{} of the parameters are trained (train.only)\n", trained);
   if (experiment.plan()) fmt::print("\n{}\n", qat::to_string(*experiment.plan()));
+  print_notes(experiment.notes());
   flush_progress();
+}
+
+void print_note(const std::string& note) {
+  std::fflush(stdout);
+  fmt::print(stderr, "note: {}\n", printable(note, kLongestNoteBytes));
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) print_note(note);
 }
 
 void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final) {
   fmt::print("test loss {:.4f}", final.loss);
   if (final.top1) fmt::print("  top-1 {:.2f} %", *final.top1);
-  fmt::print("\nrun folder: {}\n", folder.string());
+  fmt::print("\n");
+  warn_of_ranges(experiment);
+  fmt::print("run folder: {}\n", folder.string());
   const std::vector<std::string>& formats = experiment.recipe().exports.formats;
   if (formats.empty()) return;
-  for (const auto& path : write_exports(deployed_graph(experiment), formats, folder / "export",
+  deploy::Graph graph = deployed_graph(experiment);
+  graph.model_sha256 = model_digest(folder / "last.safetensors");
+  for (const auto& path : write_exports(graph, formats, folder / "export",
                                         {.profile = profile_of(experiment.recipe().exports)})) {
     fmt::print("exported: {}\n", path.string());
   }

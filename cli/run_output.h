@@ -13,4 +13,8 @@ void print_model(Experiment& experiment, Device device);
 // The result on the test set; then the exports that the recipe asks for are written and named.
 void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final);
 
+// A line that begins with "note: ", on standard error: it is no result.
+void print_note(const std::string& note);
+void print_notes(const std::vector<std::string>& notes);
+
 }  // namespace steelyard::cli

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/error.h"
 #include "framework/files.h"
@@ -202,6 +203,7 @@ ExitCode sensitivity(const Options& options) {
   if (options.unit) require_writable(options, registries);
   const Sensitivity measured =
       measure_sensitivity(options.run, registries, options.measure, show_progress);
+  print_notes(measured.notes);
   Json json = to_json(measured);
   const auto print_json = [&] {
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));

@@ -26,6 +26,8 @@ struct Options {
   std::optional<std::string> seed;
   int threads = 0;
   bool resume = false;
+  bool other_data = false;
+  bool forget_best = false;
   bool dry_run = false;
 };
 
@@ -89,18 +91,22 @@ ExitCode train(const Options& options) {
   const Device device = resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{
       .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
-      .resume = options.resume};
+      .resume = options.resume,
+      .other_data = options.other_data,
+      .forget_best = options.forget_best,
+      .note = print_note};
   const bool continues = options.resume && has_checkpoint(request.folder);
   Experiment experiment(std::move(recipe), registries,
                         continues ? InitialWeights::kLater : InitialWeights::kRecipe);
   experiment.require_trainable_on(device);
   if (!continues) experiment.require_norm_to_freeze();
   require_exportable(experiment, registries);
+  note_exportability(experiment, registries);
   experiment.load_teacher(registries);
   print_model(experiment, device);
   if (options.dry_run) return dry_run(experiment, device);
 
-  const RunLock lock = open_run(request, experiment);
+  const RunLock lock = open_run(request, experiment, registries);
   handle_signals();
   Progress progress(experiment.recipe().train.epochs, experiment.loader_options().batch_size,
                     isatty(STDOUT_FILENO) != 0);
@@ -125,8 +131,16 @@ Run add_train(CLI::App& app) {
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<name>)");
-  verb->add_flag("--resume", options->resume,
-                 "Continue the run in the folder from its last checkpoint, if it has one");
+  CLI::Option* resume = verb->add_flag(
+      "--resume", options->resume,
+      "Continue the run in the folder from its last checkpoint, if it has one; with more "
+      "train.epochs also a finished one");
+  verb->add_flag("--other-data", options->other_data,
+                 "With --resume: although the training data has changed")
+      ->needs(resume);
+  verb->add_flag("--forget-best", options->forget_best,
+                 "With --resume: although best.safetensors is gone")
+      ->needs(resume);
   verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "Override the recipe's seed");

@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "recipes/deployment.h"
 #include "recipes/experiment.h"
@@ -14,20 +16,27 @@ namespace {
 struct Options {
   std::string recipe;
   std::vector<std::string> overrides;
+  std::optional<std::string> device;
   bool print_resolved = false;
 };
 
 ExitCode validate(const Options& options) {
   const Registries registries;
-  Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
+  std::vector<std::string> overrides = options.overrides;
+  if (options.device) overrides.push_back("--device=" + *options.device);
+  Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
   if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
-  Experiment experiment(std::move(recipe), registries, InitialWeights::kLater);
-  // Whether this machine has a GPU says nothing about the recipe.
-  if (experiment.recipe().device == "cpu") experiment.require_trainable_on(Device{});
+  Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
   require_exportable(experiment, registries);
   experiment.require_norm_to_freeze();
+  experiment.load_teacher(registries);
+  experiment.make_optimizer();
   experiment.make_schedule();
   experiment.make_oscillations();
+  experiment.make_reestimation();
+  // Last: a machine without the device has checked everything else.
+  experiment.require_trainable_on(resolve_device(experiment.recipe().device));
+  print_notes(experiment.notes());
   if (!options.print_resolved) fmt::print("{}: valid\n", options.recipe);
   return kDone;
 }
@@ -37,10 +46,12 @@ ExitCode validate(const Options& options) {
 Run add_validate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
-      "validate", "Check a recipe against its dataset, model and targets, without training");
+      "validate",
+      "Check what training would: recipe, dataset, model, targets, checkpoints and device");
   verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
+  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   verb->add_flag("--resolved", options->print_resolved, "Print the recipe with every default");
   return [options] { return validate(*options); };
 }

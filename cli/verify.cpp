@@ -1,10 +1,14 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "export/graph_file.h"
+#include "export/onnx.h"
 #include "export/onnx_runtime.h"
+#include "export/saturation.h"
 #include "export/verify.h"
 #include "framework/error.h"
 #include "framework/evaluate.h"
@@ -16,6 +20,11 @@
 namespace steelyard::cli {
 namespace {
 
+constexpr const char* kSaturationAdvice =
+    "on x86 without VNNI, ONNX Runtime gives these outputs only with the session option "
+    "session.x64quantprecision = \"1\", or if weights are trained with 7 bits (num_bits: 7 or "
+    "export.reduce_range: true)";
+
 struct Options {
   std::string run;
   std::string checkpoint = "last";
@@ -25,18 +34,39 @@ struct Options {
   int threads = 0;
 };
 
-// The exported model where there is one, else the model as it would be exported.
-deploy::Graph model_to_judge(const Options& options, Experiment& experiment) {
+// Whether `path` was exported from the checkpoint, and says it where it was not; files of older
+// versions do not tell.
+bool is_of_checkpoint(const std::filesystem::path& path, const std::string& model_sha256,
+                      const Options& options, const LoadedRun& run) {
+  if (model_sha256.empty() || model_sha256 == run.model_sha256) return true;
+  fmt::print("{} was exported from another checkpoint than {}: export again", path.string(),
+             run.checkpoint.string());
+  for (const char* name : {"last", "best"}) {
+    const auto own = std::filesystem::path(options.run) / (std::string(name) + ".safetensors");
+    if (std::filesystem::exists(own) && model_digest(own) == model_sha256) {
+      fmt::print(", or verify with --checkpoint {}", name);
+      break;
+    }
+  }
+  fmt::print("\n");
+  return false;
+}
+
+// The exported model where there is one, else the model as it would be exported. Nothing for the
+// export of another checkpoint.
+std::optional<deploy::Graph> model_to_judge(const Options& options, const LoadedRun& run) {
   const std::filesystem::path path =
       options.model.empty()
           ? export_path(std::filesystem::path(options.run) / "export", "safetensors")
           : std::filesystem::path(options.model);
   if (!options.model.empty() || std::filesystem::exists(path)) {
     fmt::print("integer model: {}\n", path.string());
-    return deploy::load_graph(path);
+    deploy::Graph graph = deploy::load_graph(path);
+    if (!is_of_checkpoint(path, graph.model_sha256, options, run)) return std::nullopt;
+    return graph;
   }
   fmt::print("integer model: as `steelyard export {}` would write it\n", options.run);
-  return deployed_graph(experiment);
+  return deployed_graph(run);
 }
 
 double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
@@ -67,34 +97,49 @@ std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
   return runtime;
 }
 
+// Prints how ONNX Runtime's outputs compare with the integer model's.
+deploy::OutputComparison compare_onnx(const Tensor& outputs, const Dataset& test,
+                                      const deploy::Verification& result) {
+  const deploy::OutputComparison compared =
+      deploy::compare_outputs(result.outputs, outputs, test.classes > 0);
+  if (result.trained_top1) {
+    Shape rows{result.samples, outputs.size() / result.samples};
+    fmt::print("top-1 {:.2f} %, the same class for {:.2f} %; ",
+               top1(outputs.reshape(rows), test, result.samples), compared.agreement);
+  } else {
+    fmt::print("close values for {:.2f} % of the samples; ", compared.agreement);
+  }
+  fmt::print("{} of {} outputs differ, by at most {}\n", compared.differing, compared.elements,
+             compared.largest);
+  return compared;
+}
+
 // Runs RUN/export/model.onnx where it and ONNX Runtime are there.
 ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRuntime>& runtime,
-                     Experiment& experiment, const deploy::Graph& graph,
+                     const LoadedRun& run, const deploy::Graph& graph,
                      const deploy::Verification& result) {
   const std::filesystem::path path = onnx_path(options);
   if (!std::filesystem::exists(path)) {
     fmt::print("ONNX: skipped, no {}\n", path.string());
     return kDone;
   }
+  if (!is_of_checkpoint(path, deploy::onnx_model_sha256(path), options, run)) return kMismatch;
   if (!runtime) {
     fmt::print("ONNX: skipped, no Python with onnxruntime (scripts/python_env makes one)\n");
     return kDone;
   }
+  const Dataset& test = run.experiment->test();
   const Tensor outputs = deploy::run_onnx(*runtime, path, result.inputs);
-  const deploy::OutputComparison compared =
-      deploy::compare_outputs(result.outputs, outputs, experiment.test().classes > 0);
   fmt::print("ONNX Runtime {}: ", runtime->version);
-  if (result.trained_top1) {
-    Shape rows{result.samples, outputs.size() / result.samples};
-    fmt::print("top-1 {:.2f} %, the same class for {:.2f} %; ",
-               top1(outputs.reshape(rows), experiment.test(), result.samples), compared.agreement);
-  } else {
-    fmt::print("close values for {:.2f} % of the samples; ", compared.agreement);
+  const deploy::OutputComparison compared = compare_onnx(outputs, test, result);
+  if (deploy::may_saturate(graph)) {
+    fmt::print("its default session on this machine: ");
+    compare_onnx(deploy::run_onnx(*runtime, path, result.inputs, deploy::Session::kDefault), test,
+                 result);
+    fmt::print("{}\n", kSaturationAdvice);
   }
-  fmt::print("{} of {} outputs differ, by at most {}\n", compared.differing, compared.elements,
-             compared.largest);
   const bool holds =
-      onnx_is_exact(experiment, graph) ? compared.differing == 0 : compared.agreement >= 99.9;
+      onnx_is_exact(*run.experiment, graph) ? compared.differing == 0 : compared.agreement >= 99.9;
   return holds ? kDone : kMismatch;
 }
 
@@ -102,10 +147,13 @@ ExitCode verify_run(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const auto runtime = chosen_runtime(options);
   const Registries registries;
-  const LoadedRun run = load_run(options.run, options.checkpoint, registries);
+  const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
+  print_notes(run.notes);
   Experiment& experiment = *run.experiment;
   fmt::print("trained model: {}\n", run.checkpoint.string());
-  const deploy::Interpreter interpreter(model_to_judge(options, experiment));
+  const std::optional<deploy::Graph> graph = model_to_judge(options, run);
+  if (!graph) return kMismatch;
+  const deploy::Interpreter interpreter(*graph);
   const deploy::Preprocessing& prepared = interpreter.graph().preprocessing;
   const Normalization trained_on = experiment.normalization();
   const bool same_inputs = prepared.dtype == experiment.test().inputs.dtype() &&
@@ -120,7 +168,7 @@ ExitCode verify_run(const Options& options) {
                *result.deployed_top1);
   }
   fmt::print("{}", to_string(result));
-  const ExitCode onnx = verify_onnx(options, runtime, experiment, interpreter.graph(), result);
+  const ExitCode onnx = verify_onnx(options, runtime, run, interpreter.graph(), result);
   return same_inputs && result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
 

@@ -29,8 +29,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 if(STEELYARD_SANITIZE)
   target_compile_options(steelyard_flags INTERFACE
-    -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-  target_link_options(steelyard_flags INTERFACE -fsanitize=address,undefined)
+    -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow
+    -fno-omit-frame-pointer)
+  target_link_options(steelyard_flags INTERFACE -fsanitize=address,undefined,float-cast-overflow)
 endif()
 if(STEELYARD_SANITIZE_THREADS)
   target_compile_options(steelyard_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)

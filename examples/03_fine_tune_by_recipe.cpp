@@ -37,7 +37,7 @@ quantize:
   groups:
     - targets: [Linear, Conv2d]
       weights: {num_bits: 8, symmetric: true, strategy: channel, observer: min_max}
-      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}
+      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: min_max}
 schedule: {freeze_observers: {epoch: 1}}
 )";
 
@@ -53,7 +53,7 @@ int main() {
     const RunRequest request{.folder = folder / name};
     Experiment experiment(parse_recipe(recipe, name, {}, registries.models), registries,
                           InitialWeights::kRecipe);
-    const RunLock lock = open_run(request, experiment);
+    const RunLock lock = open_run(request, experiment, registries);
     if (experiment.plan()) fmt::print("{}\n", qat::to_string(*experiment.plan()));
     const double top1 = *train_run(request, experiment, {}, stop).final.top1;
     fmt::print("{}: top-1 {:.2f} %\n", name, top1);

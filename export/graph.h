@@ -97,6 +97,8 @@ struct Graph {
   std::size_t output = 0;
   Preprocessing preprocessing;
   bool classifies = true;  // the output scores classes; else it is a vector of values
+  // What it was made from, as files say it: digest of a checkpoint's model; may be empty.
+  std::string model_sha256;
 };
 
 const char* op_name(Op op);

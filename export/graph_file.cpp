@@ -21,6 +21,7 @@ constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
 constexpr const char* kVersion = "1";
 constexpr const char* kGraphKey = "graph";
+constexpr const char* kModelKey = "model_sha256";
 
 constexpr Op kOperations[] = {Op::kQuantize,  Op::kLinear,        Op::kConv2d, Op::kAdd,
                               Op::kConcat,    Op::kRelu,          Op::kRelu6,  Op::kMaxPool2d,
@@ -256,7 +257,9 @@ bool same_values(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void save_graph(const std::filesystem::path& path, const Graph& graph) {
-  save_checkpoint(path, contents_of(graph));
+  Checkpoint file = contents_of(graph);
+  if (!graph.model_sha256.empty()) file.metadata.emplace(kModelKey, graph.model_sha256);
+  save_checkpoint(path, file);
 }
 
 bool holds_graph(const std::filesystem::path& path, const Graph& graph) {
@@ -293,7 +296,9 @@ Graph load_graph(const std::filesystem::path& path) {
   TensorsByName tensors;
   for (const NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, tensor.tensor);
   try {
-    return graph_from(Json::parse(entry(kGraphKey)), tensors);
+    Graph graph = graph_from(Json::parse(entry(kGraphKey)), tensors);
+    graph.model_sha256 = entry(kModelKey);
+    return graph;
   } catch (const std::exception& error) {
     throw InputError(name + ": graph: " + printable(error.what()));
   }

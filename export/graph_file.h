@@ -15,8 +15,8 @@ void save_graph(const std::filesystem::path& path, const Graph& graph);
 // Throws InputError, naming the file, for whatever is not such a model or does not fit together.
 Graph load_graph(const std::filesystem::path& path);
 
-// Whether save_graph() would write what the file holds. Throws InputError, naming the file, when it
-// cannot be read or is damaged.
+// Whether save_graph() would write what the file holds, whatever it was made from. Throws
+// InputError, naming the file, when it cannot be read or is damaged.
 bool holds_graph(const std::filesystem::path& path, const Graph& graph);
 
 }  // namespace steelyard::deploy

@@ -12,6 +12,8 @@
 namespace steelyard::deploy {
 namespace {
 
+constexpr const char* kModelKey = "model_sha256";
+
 void check(const Graph& graph) {
   try {
     validate(graph);
@@ -57,6 +59,12 @@ std::string preprocessing_text(const Preprocessing& preprocessing) {
   return json.dump();
 }
 
+void add_metadata(onnx::ModelProto& model, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto& entry = *model.add_metadata_props();
+  entry.set_key(key);
+  entry.set_value(value);
+}
+
 onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   const bool newer = needs_opset_21(graph, options);
   onnx::ModelProto model;
@@ -65,9 +73,8 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   opset.set_domain("");
   opset.set_version(newer ? 21 : 13);
   model.set_producer_name("steelyard");
-  onnx::StringStringEntryProto& entry = *model.add_metadata_props();
-  entry.set_key("preprocessing");
-  entry.set_value(preprocessing_text(graph.preprocessing));
+  add_metadata(model, "preprocessing", preprocessing_text(graph.preprocessing));
+  if (!graph.model_sha256.empty()) add_metadata(model, kModelKey, graph.model_sha256);
 
   onnx::GraphProto& proto = *model.mutable_graph();
   proto.set_name(graph.name.empty() ? "model" : graph.name);
@@ -98,6 +105,15 @@ void write_onnx(const std::filesystem::path& path, const Graph& graph, const Onn
     throw std::runtime_error("export: the ONNX model could not be serialised");
   }
   write_file_atomic(path, bytes);
+}
+
+std::string onnx_model_sha256(const std::filesystem::path& path) {
+  onnx::ModelProto model;
+  if (!model.ParseFromString(read_file(path, OnnxOptions().max_bytes))) return "";
+  for (const onnx::StringStringEntryProto& entry : model.metadata_props()) {
+    if (entry.key() == kModelKey) return entry.value();
+  }
+  return "";
 }
 
 }  // namespace steelyard::deploy

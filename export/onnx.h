@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "export/graph.h"
 #include "qat/qconfig.h"
@@ -28,5 +29,9 @@ bool can_write_onnx();
 // protobuf.
 void write_onnx(const std::filesystem::path& path, const Graph& graph,
                 const OnnxOptions& options = {});
+
+// The digest of the model that write_onnx() made the file from; empty where the file does not say
+// it or is no ONNX file, and in a build without protobuf. Throws InputError when it cannot be read.
+std::string onnx_model_sha256(const std::filesystem::path& path);
 
 }  // namespace steelyard::deploy

@@ -2,8 +2,8 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,8 +21,6 @@
 #include "framework/files.h"
 #include "kernels/elementwise.h"
 
-extern char** environ;
-
 namespace steelyard::deploy {
 namespace {
 
@@ -30,8 +28,8 @@ constexpr std::uint64_t kMaxMessageBytes = 1 << 20;
 constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 
-// Arguments: the model, the shape of the inputs. Inputs come in and outputs go out as raw f32; what
-// a library prints goes to standard error.
+// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision. Inputs
+// come in and outputs go out as raw f32; what a library prints goes to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -41,6 +39,7 @@ import numpy
 import onnxruntime
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 4
+options.add_session_config_entry("session.x64quantprecision", sys.argv[3])
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
 name = session.get_inputs()[0].name
@@ -121,22 +120,35 @@ bool succeeds(pid_t child, std::optional<std::chrono::seconds> limit) {
   }
 }
 
-// Runs a program to its end; one that cannot be started has not succeeded.
+// Only what a child of a process with threads may call.
+void redirect(int from, int to) {
+  if (from == to) {
+    fcntl(from, F_SETFD, 0);  // dup2() would leave it to be closed by exec
+  } else {
+    dup2(from, to);
+  }
+}
+
+// Runs a program to its end; one that cannot be started has not succeeded. It is killed when this
+// process ends before it.
 bool run_program(const std::vector<std::string>& command, const ScratchFile& input,
                  const ScratchFile& output, const ScratchFile& errors,
                  std::optional<std::chrono::seconds> limit = std::nullopt) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, input.descriptor(), 0);
-  posix_spawn_file_actions_adddup2(&actions, output.descriptor(), 1);
-  posix_spawn_file_actions_adddup2(&actions, errors.descriptor(), 2);
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  pid_t child = 0;
-  const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  return error == 0 && succeeds(child, limit);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // ended before prctl()
+    redirect(input.descriptor(), STDIN_FILENO);
+    redirect(output.descriptor(), STDOUT_FILENO);
+    redirect(errors.descriptor(), STDERR_FILENO);
+    execvp(argv[0], argv.data());
+    _exit(127);
+  }
+  return child > 0 && succeeds(child, limit);
 }
 
 std::string last_line(const std::string& text) {
@@ -194,7 +206,7 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 }
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs) {
+                const Tensor& inputs, Session session) {
   const Tensor x = channels_first(inputs);
   std::string shape;
   for (const std::int64_t size : x.shape()) {
@@ -205,7 +217,9 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
   const ScratchFile output;
   const ScratchFile errors;
   input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
-  if (!run_program({runtime.python, "-c", kScript, model.string(), shape}, input, output, errors)) {
+  const char* precision = session == Session::kExact ? "1" : "0";
+  if (!run_program({runtime.python, "-c", kScript, model.string(), shape, precision}, input, output,
+                   errors)) {
     constexpr std::size_t kMaxTextBytes = 600;
     throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + printable(model.string()) +
                              ": " + printable(exception_text(errors.message()), kMaxTextBytes));

@@ -19,9 +19,16 @@ struct OnnxRuntime {
 // that scripts/python_env makes (seen from the current folder), and python3.
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python = "");
 
-// The output in f32 for preprocessed inputs f32 [N, H, W, C] or [N, features]. Throws
-// std::runtime_error with what Python said when it fails.
+// How ONNX Runtime adds products of u8 and s8 on x86 without VNNI. Elsewhere both are exact.
+enum class Session {
+  kExact,   // session.x64quantprecision = "1"
+  kDefault  // pairs of products saturate at 16 bits
+};
+
+// The output in f32 for preprocessed inputs f32 [N, H, W, C] or [N, features]. The Python process
+// ends with this one, however it ends. Throws std::runtime_error with what Python said when it
+// fails.
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs);
+                const Tensor& inputs, Session session = Session::kExact);
 
 }  // namespace steelyard::deploy

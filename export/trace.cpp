@@ -1,5 +1,7 @@
 #include "export/trace.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -164,6 +166,7 @@ class GraphBuilder {
       }
       require_finite(operation);
       node.weights = weights_of(operation);
+      require_whole_bias(operation, *node.weights);
     } else if (node.inputs.size() != operation.inputs.size()) {
       refuse(operation, "with a constant has no deployed form");
     }
@@ -203,6 +206,21 @@ class GraphBuilder {
       if (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) {
         refuse(operation, "has a weight or bias that is not finite");
       }
+    }
+  }
+
+  // Training cuts a bias that int32 cannot hold beside the products (qat/fake_quantize.h).
+  static void require_whole_bias(const TracedOperation& operation, const Weights& weights) {
+    if (!weights.integer() || !weights.bias.defined()) return;
+    const float input_scale = qat::quantized(operation.inputs[0])->host_scale();
+    const Tensor bias = operation.inputs[2].value().to(Device{});
+    for (std::int64_t o = 0; o < bias.size(); ++o) {
+      const float scale = input_scale * weights.scales[static_cast<std::size_t>(o)];
+      const float value = bias.data<float>()[o];
+      if (kernels::quantize_bias(value, scale) == weights.bias.data<std::int32_t>()[o]) continue;
+      throw std::invalid_argument(
+          fmt::format("export: {}: the bias {} of channel {} and its products can overflow int32",
+                      operation.module, value, o));
     }
   }
 

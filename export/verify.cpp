@@ -67,6 +67,11 @@ double rounding_of(const Graph& graph, const Node& node, const Tensor& values) {
   return kRounding * largest_magnitude(values);
 }
 
+std::string quantization_text(const Quantization& q) {
+  return fmt::format("scale {}, zero point {}, codes {} to {}", q.scale, q.zero_point, q.range.qmin,
+                     q.range.qmax);
+}
+
 // What training made of the node's inputs, and what the deployed model makes of the same.
 void compare(const Graph& trained, const Graph& deployed, const Node& node, const Tensor& expected,
              const Tensor& got, ValueComparison& comparison) {
@@ -79,6 +84,9 @@ void compare(const Graph& trained, const Graph& deployed, const Node& node, cons
              deployed.values[node.output].quantization) {
     batch.differing = got.size();  // equal codes would stand for other values
     allowed = -1;
+    comparison.other_quantization = fmt::format(
+        "{} in training, {} deployed", quantization_text(*trained.values[node.output].quantization),
+        quantization_text(*deployed.values[node.output].quantization));
   } else {
     qat::visit_codes(got.dtype(), [&](auto* tag) {
       count_differences<qat::CodeOf<decltype(tag)>>(expected, got, batch);
@@ -225,6 +233,10 @@ std::string to_string(const Verification& verification) {
       codes += value.elements;
     }
     if (value.differing == 0) continue;
+    if (!value.other_quantization.empty()) {
+      text += fmt::format("{}: another quantization: {}\n", value.name, value.other_quantization);
+      continue;
+    }
     text += fmt::format("{}: {} of {} {} differ, by at most {}{}\n", value.name, value.differing,
                         value.elements, value.quantized ? "codes" : "floats", value.largest,
                         value.mismatch ? "" : " (rounding)");

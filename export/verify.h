@@ -24,6 +24,8 @@ struct ValueComparison {
   double largest = 0;  // difference: of codes, or of f32 values
   // Whether a difference is more than what the order of a sum of floats explains.
   bool mismatch = false;
+  // Where scale, zero point or range are not training's, what they are: then every code differs.
+  std::string other_quantization = {};
 };
 
 struct Verification {

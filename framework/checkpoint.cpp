@@ -53,6 +53,12 @@ bool is_native(const TensorFileMetadata& metadata) {
          (metadata.contains(kVersionKey) && metadata.contains(kDigestKey));
 }
 
+void require_native(const SafetensorsReader& reader) {
+  if (is_native(reader.header().metadata)) return;
+  throw InputError(reader.name() +
+                   ": expected a Steelyard checkpoint, got another safetensors file");
+}
+
 void verify_header(const SafetensorsReader& reader) {
   const SafetensorsHeader& header = reader.header();
   const std::string digest = find(header.metadata, kDigestKey).value_or("");
@@ -81,21 +87,25 @@ Tensor read_verified(const SafetensorsReader& reader, const SafetensorsEntry& en
   return tensor;
 }
 
+// Without the keys that are the format's own.
+TensorFileMetadata own_metadata(const SafetensorsReader& reader) {
+  TensorFileMetadata metadata = reader.header().metadata;
+  std::erase_if(metadata, [](const auto& entry) { return is_reserved(entry.first); });
+  return metadata;
+}
+
 Checkpoint read_native(const SafetensorsReader& reader) {
   verify_header(reader);
   Checkpoint checkpoint;
-  for (const auto& [key, value] : reader.header().metadata) {
-    if (!is_reserved(key)) checkpoint.metadata.emplace(key, value);
-  }
+  checkpoint.metadata = own_metadata(reader);
   for (const SafetensorsEntry& e : reader.header().entries) {
     checkpoint.tensors.push_back({e.name, read_verified(reader, e)});
   }
   return checkpoint;
 }
 
-bool may_be_absent(const std::string& name) {
-  return name == "num_batches_tracked" || name.ends_with(".num_batches_tracked");
-}
+// Counts of batches that older files do not have.
+bool may_be_absent(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
 bool converts(DType from, DType to) { return from == to || (is_floating(from) && is_floating(to)); }
 
@@ -151,11 +161,15 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
   const SafetensorsReader reader(path);
-  if (!is_native(reader.header().metadata)) {
-    throw InputError(reader.name() +
-                     ": expected a Steelyard checkpoint, got another safetensors file");
-  }
+  require_native(reader);
   return read_native(reader);
+}
+
+TensorFileMetadata load_checkpoint_metadata(const std::filesystem::path& path) {
+  const SafetensorsReader reader(path);
+  require_native(reader);
+  verify_header(reader);
+  return own_metadata(reader);
 }
 
 TensorFile load_tensors(const std::filesystem::path& path) {

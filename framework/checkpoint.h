@@ -27,6 +27,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 // version, or not a native checkpoint.
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 
+// The caller's own metadata of a native checkpoint: reads and verifies the header alone. Throws as
+// load_checkpoint().
+TensorFileMetadata load_checkpoint_metadata(const std::filesystem::path& path);
+
 // Reads any safetensors file: verified like load_checkpoint when it is a native checkpoint (even
 // one whose marks are damaged), plain otherwise.
 TensorFile load_tensors(const std::filesystem::path& path);

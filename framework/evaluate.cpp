@@ -1,5 +1,6 @@
 #include "framework/evaluate.h"
 
+#include <cmath>
 #include <stdexcept>
 
 #include "framework/data/device_batches.h"
@@ -10,9 +11,6 @@
 #include "kernels/softmax.h"
 
 namespace steelyard {
-namespace {
-
-// *sum += weight * value, in double.
 void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
   visit_floating(value.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
@@ -21,8 +19,6 @@ void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
     });
   });
 }
-
-}  // namespace
 
 void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count) {
   visit_floating(logits.dtype(), "count_correct", [&](auto zero) {
@@ -72,6 +68,13 @@ Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& t
       return huber_loss(outputs, targets, loss.huber_delta);
   }
   throw std::logic_error("[loss] unknown type");
+}
+
+double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset) {
+  if (loss.type == Loss::Type::kCrossEntropy) return std::log(static_cast<double>(dataset.classes));
+  const NoGradGuard no_grad;
+  const Variable zeros(Tensor::zeros(dataset.targets.shape()));
+  return compute_loss(loss, zeros, dataset.targets).value().item();
 }
 
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,

@@ -26,10 +26,17 @@ void validate_loss(const Loss& loss, const Tensor& targets);
 // The loss of one batch of outputs as a recorded scalar; validates the targets.
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets);
 
+// The loss of outputs that are all zero: for class targets equal chances for every class. What a
+// training loss is measured against, whatever the unit of the targets.
+double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset);
+
 struct Metrics {
   double loss = 0;               // mean over samples, without label smoothing
   std::optional<double> top1{};  // percent, for class targets
 };
+
+// *sum += weight * value of rank 0, in double: f64, on the value's device, which nobody waits for.
+void add_weighted(const Tensor& value, double weight, const Tensor& sum);
 
 // Adds to `count`, i64 of rank 0, how many rows of logits [N, classes] are largest at their i64
 // label [N]. All on one device, which nobody waits for.

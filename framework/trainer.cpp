@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include <fmt/core.h>
+
 #include "framework/error.h"
 #include "framework/files.h"
 #include "framework/gradient_clipping.h"
@@ -94,6 +96,8 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
   if (options.average) average_.emplace(model, *options.average);
   device_step_ = Tensor::zeros({}, DType::kI64, device_);
   loss_sum_ = Tensor::zeros({}, DType::kF64, device_);
+  first_loss_ = Tensor::zeros({}, DType::kF64, device_);
+  zeros_loss_ = training_loss_of_zero_outputs(options.loss, options.distillation, train);
 }
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
@@ -251,13 +255,8 @@ void Trainer::update_parameters(const Tensor& loss, const Batch& batch) {
   for (TrainerCallback* callback : callbacks_) {
     if (callback->takes_part_in_steps()) callback->on_update();
   }
-  visit_floating(loss.dtype(), "loss", [&](auto zero) {
-    using T = decltype(zero);
-    on_device(device_, [&](auto&... queue) {
-      kernels::add_weighted<T>(queue..., loss.data<T>(), static_cast<double>(batch.inputs.dim(0)),
-                               loss_sum_.data<double>());
-    });
-  });
+  add_weighted(loss, static_cast<double>(batch.inputs.dim(0)), loss_sum_);
+  if (position_.step == 0) add_weighted(loss, 1, first_loss_);  // never in a recorded step
 }
 
 double Trainer::finite_loss(std::int64_t step, const Tensor& loss, const Batch& batch) const {
@@ -270,10 +269,7 @@ void Trainer::finish_epoch() {
   recorded_.reset();  // what the next epoch begins with may be other work
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
   report.train_loss = loss_sum_.item() / static_cast<double>(position_.samples);
-  if (!std::isfinite(report.train_loss)) {
-    throw TrainingDiverged("step " + std::to_string(position_.step) + ": the epoch's loss is " +
-                           std::to_string(report.train_loss));
-  }
+  require_loss("the epoch's loss", report.train_loss);
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);
     for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
@@ -284,10 +280,7 @@ void Trainer::finish_epoch() {
   }
   bool improved = false;
   if (report.validation) {
-    if (!std::isfinite(report.validation->loss)) {
-      throw TrainingDiverged("step " + std::to_string(position_.step) + ": validation loss is " +
-                             std::to_string(report.validation->loss));
-    }
+    require_loss("validation loss", report.validation->loss);
     improved = position_.epoch >= final_form_from() &&
                (!best_ || is_better(*report.validation, best_->metrics));
     if (improved) best_ = {position_.epoch, *report.validation};
@@ -318,6 +311,7 @@ std::vector<NamedBuffer> Trainer::training_state() const {
 
 Checkpoint Trainer::checkpoint() {
   Checkpoint result;
+  result.metadata = options_.metadata;
   result.tensors = average_ ? average_->averaged() : module_state(model_);
   for (const NamedBuffer& buffer : training_state()) result.tensors.push_back(buffer);
   auto& metadata = result.metadata;
@@ -328,6 +322,7 @@ Checkpoint Trainer::checkpoint() {
   metadata["step"] = std::to_string(position_.step);
   metadata["epoch_loss_sum"] = exact_text(loss_sum_.item());
   metadata["epoch_samples"] = std::to_string(position_.samples);
+  metadata["first_loss"] = exact_text(first_loss_.item());
   if (best_) {
     metadata["best_epoch"] = std::to_string(best_->epoch);
     metadata["best_loss"] = exact_text(best_->metrics.loss);
@@ -374,6 +369,9 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   restore_state(training_state(), checkpoint.tensors, source);
   position_ = position;
   loss_sum_.fill(loss_sum);
+  // Checkpoints of earlier versions do not have it.
+  first_loss_.fill(metadata.contains("first_loss") ? parsed<double>(metadata, "first_loss", source)
+                                                   : 0);
   best_.reset();
   if (metadata.contains("best_epoch")) {
     best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),
@@ -383,6 +381,18 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
     }
     if (best_->epoch < final_form_from()) best_.reset();
   }
+}
+
+void Trainer::require_loss(const std::string& what, double loss) const {
+  const std::string found = "step " + std::to_string(position_.step) + ": " + what + " is ";
+  if (!std::isfinite(loss)) throw TrainingDiverged(found + std::to_string(loss));
+  if (!options_.divergence_limit) return;
+  const double reference = std::max(first_loss_.item(), zeros_loss_);
+  if (reference <= 0 || loss <= *options_.divergence_limit * reference) return;
+  throw TrainingDiverged(
+      found + fmt::format("{:.4g}: more than {:g} times {:.4g} (divergence_limit), which is the "
+                          "larger of the first step's loss and that of outputs that are all zero",
+                          loss, *options_.divergence_limit, reference));
 }
 
 void Trainer::diverged(std::int64_t step, const std::string& what, const Batch& batch) const {

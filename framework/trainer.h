@@ -27,8 +27,8 @@
 
 namespace steelyard {
 
-// A loss, gradient or weight is no longer finite; the message names the step and the first bad
-// tensor. Nothing was saved.
+// A loss, gradient or weight is no longer finite, or the loss of an epoch is beyond the divergence
+// limit; the message names the step and the first bad tensor, or the limit. Nothing was saved.
 class TrainingDiverged : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -104,6 +104,9 @@ class TrainerCallback {
   virtual std::vector<Figure> figures() const { return {}; }
 };
 
+// Healthy runs stay below a few times the reference, even where a scheduled change hurts.
+inline constexpr double kDivergenceLimit = 100;
+
 struct TrainerOptions {
   std::int64_t epochs = 1;
   std::uint64_t seed = 0;
@@ -113,8 +116,14 @@ struct TrainerOptions {
   std::optional<double> clip_grad_norm;
   // Present: averages of the weights are validated, and are the tensors of checkpoints.
   std::optional<WeightAverageOptions> average;
+  // An epoch's training loss, or its validation loss, of more than so many times the reference is a
+  // divergence. The reference is the larger of the first step's loss and the loss of outputs that
+  // are all zero. Absent: only what is not finite is one.
+  std::optional<double> divergence_limit = kDivergenceLimit;
   // Where last.safetensors and best.safetensors go; empty: nothing is written.
   std::filesystem::path run_dir;
+  // The caller's own, for every checkpoint.
+  TensorFileMetadata metadata;
   std::int64_t checkpoint_every_steps = 0;  // 0: at the ends of epochs only
   bool keep_step_checkpoints = false;       // also as step-N.safetensors
   // On a GPU: steps are recorded as a CUDA graph, once an epoch, where they allow it: no module
@@ -123,17 +132,19 @@ struct TrainerOptions {
   bool cuda_graph = true;
 };
 
+// An epoch and what its model reached.
+struct BestEpoch {
+  std::int64_t epoch = 0;
+  Metrics metrics;
+};
+
 struct TrainResult {
   bool interrupted = false;
   std::int64_t step = 0;
   std::int64_t recorded_steps = 0;  // of the steps done here: a recorded one, run again
   std::string not_recorded = {};    // on a GPU: why the last epoch's steps were not, if so
-  struct Best {
-    std::int64_t epoch = 0;
-    Metrics metrics;
-  };
   // On the validation split, of the epochs whose model has its final form.
-  std::optional<Best> best;
+  std::optional<BestEpoch> best;
 };
 
 // Trains on the device where the model's parameters are. On a GPU the host queues steps and does
@@ -159,6 +170,17 @@ class Trainer {
   std::int64_t step() const { return position_.step; }
   std::int64_t epochs_done() const { return position_.epoch; }
   std::int64_t total_steps() const { return options_.epochs * loader_.batches_per_epoch(); }
+  // Whether the step is the last of an epoch: what a checkpoint of it holds was validated.
+  bool at_epoch_end() const { return position_.batch == 0 && position_.step > 0; }
+
+  // The best epoch so far, of which best.safetensors is the checkpoint.
+  const std::optional<BestEpoch>& best() const { return best_; }
+  // Chooses it among the epochs that are left.
+  void forget_best() { best_.reset(); }
+
+  // Throws TrainingDiverged where a loss is not finite or beyond the divergence limit; `what` names
+  // it ("test loss"). Waits for a GPU.
+  void require_loss(const std::string& what, double loss) const;
 
  private:
   // Where the run stands; all of it is in the checkpoint.
@@ -211,14 +233,16 @@ class Trainer {
   std::vector<TrainerCallback*> callbacks_;
   std::optional<WeightAverage> average_;
   Position position_;
-  Tensor device_step_;  // i64, on the device: position_.step, for the random numbers of the step
-  Tensor loss_sum_;     // f64, on the device: over the epoch's samples so far
+  Tensor device_step_;     // i64, on the device: position_.step, for the random numbers of the step
+  Tensor loss_sum_;        // f64, on the device: over the epoch's samples so far
+  Tensor first_loss_;      // f64, on the device: of step 1; 0 before it
+  double zeros_loss_ = 0;  // of outputs that are all zero
   std::optional<RecordedStep> recorded_;
   bool may_record_ = false;
   std::string not_recorded_;         // empty once a step of the epoch was one
   std::int64_t steps_of_epoch_ = 0;  // run since the epoch began, or since resuming in it
   std::int64_t recorded_steps_ = 0;
-  std::optional<TrainResult::Best> best_;
+  std::optional<BestEpoch> best_;
 };
 
 }  // namespace steelyard

@@ -25,4 +25,14 @@ Variable training_loss(Module& model, const Loss& loss,
                     distillation->weight);
 }
 
+double training_loss_of_zero_outputs(const Loss& loss,
+                                     const std::optional<Distillation>& distillation,
+                                     const Dataset& dataset) {
+  const double task = loss_of_zero_outputs(loss, dataset);
+  if (!distillation) return task;
+  // KL(teacher, equal chances) is at most ln(classes), the loss of the task.
+  const double teacher = task * distillation->temperature * distillation->temperature;
+  return (1 - distillation->weight) * task + distillation->weight * teacher;
+}
+
 }  // namespace steelyard

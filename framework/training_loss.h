@@ -22,4 +22,9 @@ Variable training_loss(Module& model, const Loss& loss,
                        const std::optional<Distillation>& distillation, const Batch& batch,
                        ForwardContext& context);
 
+// The same of a model whose outputs are all zero; of the teacher, at most.
+double training_loss_of_zero_outputs(const Loss& loss,
+                                     const std::optional<Distillation>& distillation,
+                                     const Dataset& dataset);
+
 }  // namespace steelyard

@@ -70,6 +70,13 @@ STEELYARD_HOST_DEVICE inline bool is_zero_range(double lo, double hi) {
   return !(lo <= hi) || (lo == 0 && hi == 0);
 }
 
+// The zero point for which the lowest code stands for `lowest`: clamp(rint(qmin - lowest / scale)).
+STEELYARD_HOST_DEVICE inline double zero_point_of_lowest(double lowest, double scale,
+                                                         CodeRange range) {
+  return clamp_keeping_nan<double>(round_half_even(range.qmin - lowest / scale), range.qmin,
+                                   range.qmax);
+}
+
 // Symmetric: scale = max(|lo|, |hi|) / qmax, zero point 0. Affine: the range is extended to hold 0,
 // scale = (hi - lo) / (qmax - qmin), zero point = clamp(rint(qmin - lo / scale)). A zero range
 // gives scale 1 and the code nearest to 0. lo and hi are finite unless lo > hi; V is the format of
@@ -93,8 +100,7 @@ STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<ComputeType<V>> qparams_of_range(
   // Halves: the difference of two doubles may overflow where half of it does not.
   const double wide = (high / 2 - low / 2) / (range.qmax - range.qmin) * 2;
   const double scale = wide < DBL_MIN ? DBL_MIN : wide;  // denormal extremes: 0 / 0 otherwise
-  const double zero_point =
-      clamp_keeping_nan<double>(round_half_even(range.qmin - low / scale), range.qmin, range.qmax);
+  const double zero_point = zero_point_of_lowest(low, scale, range);
   return {bounded_scale<V>(scale, largest_operand(range, zero_point)),
           static_cast<std::int32_t>(zero_point)};
 }

@@ -6,6 +6,7 @@
 #include "kernels/cpu/quant_cpu.h"
 #include "kernels/cuda/quant_cuda.h"
 #include "kernels/qparams.h"
+#include "kernels/quant_names.h"
 #include "kernels/quant_sums.h"
 
 namespace steelyard::kernels {
@@ -20,56 +21,11 @@ std::string range_text(CodeRange range) {
   return shape_text(ends);
 }
 
-const char* name_of(QuantOperation operation) {
-  switch (operation) {
-    case QuantOperation::kQuantize:
-      return "quantize";
-    case QuantOperation::kDequantize:
-      return "dequantize";
-    case QuantOperation::kFakeQuantize:
-      break;
-  }
-  return "fake_quantize";
-}
-
-const char* name_of(Granularity granularity) {
-  switch (granularity) {
-    case Granularity::kTensor:
-      break;
-    case Granularity::kChannel:
-      return "channel";
-    case Granularity::kToken:
-      return "token";
-    case Granularity::kGroup:
-      return "group";
-    case Granularity::kBlock:
-      return "block";
-  }
-  return "tensor";
-}
-
-const char* name_of(ValueType type) {
-  switch (type) {
-    case ValueType::kF32:
-      break;
-    case ValueType::kF64:
-      return "f64";
-    case ValueType::kF16:
-      return "f16";
-    case ValueType::kBF16:
-      return "bf16";
-  }
-  return "f32";
-}
-
-const char* name_of(CodeType type) {
-  constexpr const char* kNames[] = {"s8", "u8", "s4", "u4", "s2", "u2"};
-  return kNames[static_cast<int>(type)];
-}
-
-const char* name_of(Statistics statistics) {
-  constexpr const char* kNames[] = {"given", "dynamic", "current", "delayed"};
-  return kNames[static_cast<int>(statistics)];
+// A range that from_statistics() and learned scales would divide by 0 for.
+std::string single_code_reason(CodeRange range) {
+  if (range.qmin != range.qmax) return "";
+  return ": one code tells no two values apart, and its scale (hi - lo) / (qmax - qmin) is "
+         "undefined";
 }
 
 bool forward(const QuantDescriptor& d) { return d.direction == QuantDirection::kForward; }
@@ -78,7 +34,7 @@ void check_codes(const QuantDescriptor& d) {
   const CodeRange whole = whole_range(d.code_type);
   if (d.range.qmin < whole.qmin || d.range.qmax > whole.qmax || d.range.qmin >= d.range.qmax) {
     reject("expected qmin < qmax within " + range_text(whole) + " for " + name_of(d.code_type) +
-           " codes, got " + range_text(d.range));
+           " codes, got " + range_text(d.range) + single_code_reason(d.range));
   }
   if (d.symmetric && !(d.range.qmin <= 0 && d.range.qmax > 0)) {
     reject("expected a symmetric range to hold 0 and a positive code, got " + range_text(d.range));
@@ -316,7 +272,7 @@ std::string QuantPlan::can_implement(const QuantArgs& args, bool check_values) c
 QuantPrecision QuantPlan::precision() const {
   const bool wide = problem_.value_type == ValueType::kF64;
   return {wide ? ValueType::kF64 : ValueType::kF32,
-          wide || problem_.parameter_gradients ? ValueType::kF64 : ValueType::kF32, true, true};
+          wide || problem_.parameter_gradients ? ValueType::kF64 : ValueType::kF32};
 }
 
 void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const {

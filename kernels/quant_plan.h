@@ -2,8 +2,13 @@
 //
 // A plan is chosen once (`select` throws where the description makes no sense or the device does
 // not do it) and run many times on raw pointers. `run` neither allocates device memory nor waits
-// for the device; scale and zero point are never looked at on the host. All arithmetic is
-// kernels/affine.h, so that CPU and GPU give the same bits.
+// for the device; scale and zero point are never looked at on the host.
+//
+// Every plan is deterministic and gives the same bits on CPU and GPU, but for those of a NaN: same
+// inputs, same bits, whatever the number of threads. All arithmetic is kernels/affine.h, and sums
+// follow the one order of kernels/quant_sums.h. A plan never changes after select(): any number of
+// threads may run one at once, each with arrays and a workspace of its own (scales and zero points
+// that a call only reads may be shared).
 #pragma once
 
 #include <cstddef>
@@ -28,7 +33,8 @@ struct QuantDescriptor {
   GranularityOptions options;
   ValueType value_type = ValueType::kF32;
   CodeType code_type = CodeType::kU8;
-  CodeRange range{0, 255};          // within the code type
+  // Within the code type, qmin < qmax: a range of one code has no scale (hi - lo) / (qmax - qmin).
+  CodeRange range{0, 255};
   std::vector<std::int64_t> shape;  // at most 8 axes; {} is one element
   // Of every array of values, in elements; {} is dense. They may be negative, pointers are those of
   // the first element; elements must not overlap.
@@ -46,14 +52,11 @@ struct QuantDescriptor {
 
 struct QuantPreference {
   std::size_t workspace_limit_bytes = std::numeric_limits<std::size_t>::max();
-  bool deterministic = true;  // every plan is; kept so that callers can say that they need it
 };
 
 struct QuantPrecision {
   ValueType math;         // f32 or f64
   ValueType accumulator;  // of parameter gradients: chunks of 1,024 terms in `math`, those in this
-  bool deterministic;     // same inputs, same bits, any number of threads
-  bool bit_stable;        // the same bits on CPU and GPU, but for those of a NaN
 };
 
 class QuantPlan {
@@ -82,6 +85,11 @@ class QuantPlan {
   // Computes. Throws std::invalid_argument with can_implement's words. `workspace`: at least
   // workspace_bytes() on the device, 16-byte aligned, free again when the stream has passed; null
   // where that is 0.
+  //
+  // Given scales and zero points are not looked at. Where a scale is 0, negative or not finite, or
+  // a zero point is outside the range, the values, gradients and codes of its set are unspecified
+  // (a scale of 0 divides by 0), those of other sets are right, and nothing else is written:
+  // can_implement(args, true) says so beforehand.
   void run(Stream stream, void* workspace, const QuantArgs& args) const;
 
  private:

@@ -30,14 +30,45 @@ double rounded_scale(double scale, ValueType type) {
   return scale;
 }
 
-// The same, kept positive and finite there; no code may come to stand for more than FLT_MAX.
-double stored_scale(double scale, ValueType type, double largest_code) {
-  if (type == ValueType::kF16) {
-    return rounded_scale(std::clamp<double>(scale, 0x1p-24, 65504), type);
+double next_smaller_bf16(double scale) {
+  BFloat16 value = narrow<BFloat16>(static_cast<float>(scale));
+  --value.bits;
+  return static_cast<double>(widen(value));
+}
+
+struct Chosen {
+  double scale;
+  std::int32_t zero_point;
+};
+
+// The scale of a range [lo, hi] in its type and the zero point of that scale.
+Chosen choose(double lo, double hi, const QuantizationParams& params) {
+  const CodeRange range = params.range;
+  const auto wide = qparams_of_range<double>(lo, hi, range, params.symmetric);
+  if (params.scale_type == ValueType::kF64) return {wide.scale, wide.zero_point};
+  const auto narrow_scale = qparams_of_range<float>(lo, hi, range, params.symmetric).scale;
+  double scale = static_cast<double>(narrow_scale);
+  if (params.scale_type == ValueType::kF32) return {scale, wide.zero_point};
+  if (params.scale_type == ValueType::kF16) scale = std::clamp<double>(scale, 0x1p-24, 65504);
+  scale = rounded_scale(scale, params.scale_type);
+  const bool moves = !params.symmetric && !is_zero_range(lo, hi);
+  const auto zero_point_of = [&](double stored) {
+    if (!moves) return wide.zero_point;
+    return static_cast<std::int32_t>(zero_point_of_lowest(std::min(lo, 0.0), stored, range));
+  };
+  // No code may come to stand for more than FLT_MAX, which no f16 scale leads to.
+  while (scale * largest_operand(range, zero_point_of(scale)) > FLT_MAX) {
+    scale = next_smaller_bf16(scale);
   }
-  const double rounded = rounded_scale(scale, type);
-  if (type != ValueType::kBF16 || rounded * largest_code <= FLT_MAX) return rounded;
-  return scale < rounded ? rounded_scale(scale * (1 - 0x1p-8), type) : rounded;
+  return {scale, zero_point_of(scale)};
+}
+
+void check_extremes(double lo, double hi, std::size_t set) {
+  if (std::isfinite(lo) && std::isfinite(hi) && lo <= hi) return;
+  std::ostringstream given;
+  given << "expected finite extremes with lo <= hi (0 and 0 of a set without values), set " << set
+        << " has [" << lo << ", " << hi << "]";
+  reject(given.str());
 }
 
 // Throws std::invalid_argument unless plans of such a quantization can be made.
@@ -106,29 +137,24 @@ QuantizationParams QuantizationParams::block_wise_2d(std::int64_t rows,
 }
 
 QuantizationParams QuantizationParams::from_statistics(std::span<const std::int64_t> shape,
-                                                       std::span<const double> lo,
-                                                       std::span<const double> hi) const {
+                                                       std::span<const double> smallest,
+                                                       std::span<const double> largest) const {
   check_plan(*this, shape);
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
-  if (lo.size() != sets || hi.size() != sets) {
+  if (smallest.size() != sets || largest.size() != sets) {
     reject("expected " + std::to_string(sets) + " extremes for " + shape_text(shape) + ", got " +
-           std::to_string(lo.size()) + " and " + std::to_string(hi.size()));
+           std::to_string(smallest.size()) + " and " + std::to_string(largest.size()));
   }
   QuantizationParams params = *this;
   params.scale.clear();
   params.zero_point.clear();
+  params.lo.assign(smallest.begin(), smallest.end());
+  params.hi.assign(largest.begin(), largest.end());
   for (std::size_t set = 0; set < sets; ++set) {
-    if (!(lo[set] > hi[set]) && (!std::isfinite(lo[set]) || !std::isfinite(hi[set]))) {
-      reject("expected finite extremes, set " + std::to_string(set) + " has [" +
-             std::to_string(lo[set]) + ", " + std::to_string(hi[set]) + "]");
-    }
-    const auto wide = qparams_of_range<double>(lo[set], hi[set], range, symmetric);
-    const auto narrow_scale = qparams_of_range<float>(lo[set], hi[set], range, symmetric).scale;
-    params.zero_point.push_back(wide.zero_point);
-    params.scale.push_back(scale_type == ValueType::kF64
-                               ? wide.scale
-                               : stored_scale(static_cast<double>(narrow_scale), scale_type,
-                                              largest_operand(range, wide.zero_point)));
+    check_extremes(smallest[set], largest[set], set);
+    const Chosen chosen = choose(smallest[set], largest[set], *this);
+    params.scale.push_back(chosen.scale);
+    params.zero_point.push_back(chosen.zero_point);
   }
   return params;
 }
@@ -140,12 +166,17 @@ void QuantizationParams::validate(std::span<const std::int64_t> shape) const {
     reject("expected " + std::to_string(sets) + " scales and zero points for " + shape_text(shape) +
            ", got " + std::to_string(scale.size()) + " and " + std::to_string(zero_point.size()));
   }
+  if (lo.size() != hi.size() || (!lo.empty() && lo.size() != sets)) {
+    reject("expected no extremes or " + std::to_string(sets) + ", got " +
+           std::to_string(lo.size()) + " and " + std::to_string(hi.size()));
+  }
+  for (std::size_t set = 0; set < lo.size(); ++set) check_extremes(lo[set], hi[set], set);
   for (std::size_t set = 0; set < sets; ++set) {
     if (!valid_qparams(rounded_scale(scale[set], scale_type), zero_point[set], range, symmetric)) {
       std::ostringstream given;
       given << scale[set] << " and " << zero_point[set];
       reject("set " + std::to_string(set) +
-             ": expected a finite scale > 0 in its type and a zero " + "point " +
+             ": expected a finite scale > 0 in its type and a zero point " +
              (symmetric ? "of 0" : "within the range") + ", got " + given.str());
     }
   }
@@ -156,7 +187,12 @@ std::int64_t QuantizationParams::num_parameter_sets(std::span<const std::int64_t
 }
 
 double QuantizationParams::quantization_error_bound(std::int64_t set) const {
-  return scale[index_of_set(*this, set)] / 2;
+  const std::size_t index = index_of_set(*this, set);
+  const double half_step = scale[index] / 2;
+  if (index >= lo.size() || index >= hi.size()) return half_step;
+  const double below = smallest_value(set) - lo[index];
+  const double above = hi[index] - largest_value(set);
+  return std::max({half_step, below, above});
 }
 
 double QuantizationParams::smallest_value(std::int64_t set) const {

@@ -1,6 +1,5 @@
 // What a quantizer keeps, updated where it lives: observed ranges, scales and zero points, learned
-// latents, and the biases and scale limits that follow from them. No function reads its results on
-// the host.
+// latents. No function reads its results on the host.
 //
 // Arrays have one value per channel of the quantizer unless said otherwise. Counters (may be null)
 // grow by what was met. CPU and GPU give the same bits (kernels/quantizer_rules.h).
@@ -15,11 +14,12 @@ namespace steelyard::kernels {
 
 // One step's finite extremes enter a running range: lo > hi says that a channel has seen nothing,
 // or that the step had nothing finite for it, which leaves the range. The first: the extremes of
-// all steps; the second: their moving average with the weight `constant` of the newest step.
+// all steps; the second: their mean at first, and once a step would weigh less than `constant` in
+// it, their moving average with that weight of the newest step. steps [channels] counts the mean's.
 void update_extremes(std::int64_t channels, const float* step_lo, const float* step_hi, float* lo,
                      float* hi);
 void update_average_extremes(std::int64_t channels, double constant, const float* step_lo,
-                             const float* step_hi, float* lo, float* hi);
+                             const float* step_hi, float* lo, float* hi, std::int64_t* steps);
 
 // scale, zero_point = qparams_of_range(lo, hi); zero_range (u8, may be null) = 1 where the range
 // was zero or empty. T is float or double.
@@ -30,7 +30,7 @@ void qparams_of_ranges(std::int64_t channels, CodeRange range, bool symmetric, c
 
 // How the extremes of each step make a range, and the range a scale.
 struct RangeRule {
-  double averaging = 0;   // the newest step's weight in a moving average; 0: extremes of all steps
+  double averaging = 0;   // as `constant` of update_average_extremes(); 0: extremes of all steps
   bool restarts = false;  // the range is that of the newest step alone
   CodeRange codes = {};
   bool symmetric = false;
@@ -40,6 +40,7 @@ struct RangeRule {
 struct RangeQuantizer {
   float* lo;  // lo > hi before the first finite value
   float* hi;
+  std::int64_t* steps;  // of an average; null for extremes of all steps
   float* scale;
   std::int32_t* zero_point;
   std::uint8_t* zero_range;  // becomes 1 where the range is zero or empty
@@ -52,6 +53,7 @@ struct RangeQuantizer {
   void each_pointer(const F& f) const {
     f(lo);
     f(hi);
+    f(steps);
     f(scale);
     f(zero_point);
     f(zero_range);
@@ -66,33 +68,25 @@ struct RangeQuantizer {
 void observe_values(const RangeRule& rule, const RangeQuantizer& to, std::int64_t n,
                     const float* x);
 
-// The weights' scales of a product of `outputs` channels with a bias (NUMERICS): where the range of
-// a channel's weights was zero, its scale comes from the bias, and every scale is large enough that
-// the bias fits int32 and that s_x * s_w is a normal float. `scales` is 1 or outputs, and the size
-// of zero_range, scale and floor. bias [outputs] may be null; floor (may be null) = the smallest
-// scales that the bias allows.
-void fit_weight_scales(std::int64_t outputs, const float* bias, const float* x_scale,
-                       std::int64_t scales, const std::uint8_t* zero_range, float* scale,
-                       float* floor);
+// Latents begin where scale and zero point are: initial = latent = scale and, where offset is not
+// null, offset = the real value of the lowest code.
+void begin_latents(std::int64_t channels, CodeRange range, const float* scale,
+                   const std::int32_t* zero_point, float* initial, float* latent, float* offset);
 
-// product_scale [outputs] = float(s_x * s_w) and, where bias [outputs] is not null, its int32
-// codes of these scales. weight_scale has `scales` values, 1 or outputs. Biases that are not finite
-// have code 0 and are counted.
-void quantize_biases(std::int64_t outputs, const float* bias, const float* x_scale,
-                     std::int64_t scales, const float* weight_scale, float* product_scale,
-                     std::int32_t* codes, std::int64_t* non_finite);
-
-// scale = scale_of_latent(latent, initial, floor) and, where zero_latent is not null, zero_point =
-// its code. A latent that is not finite leaves them and is counted. step_scale and step_zero_point
-// (may be null) become copies.
+// scale = scale_of_latent(latent, initial, floor) and, where offset is not null, zero_point = the
+// code that comes nearest to making the lowest code stand for it. A latent that is not finite
+// leaves them and is counted. step_scale and step_zero_point (may be null) become copies.
 void follow_latents(std::int64_t channels, CodeRange range, const float* latent,
-                    const float* initial, const float* floor, const float* zero_latent,
-                    float* scale, std::int32_t* zero_point, std::int64_t* non_finite,
-                    float* step_scale, std::int32_t* step_zero_point);
+                    const float* initial, const float* floor, const float* offset, float* scale,
+                    std::int32_t* zero_point, std::int64_t* non_finite, float* step_scale,
+                    std::int32_t* step_zero_point);
 
-// grad *= min(1, scale / initial): from the gradient of scales to that of their latents.
-void chain_latent_gradient(std::int64_t channels, const float* scale, const float* initial,
-                           float* grad);
+// From the gradients of scales and zero points to those of their latents (latent_gradients() of
+// kernels/quantizer_rules.h), in place. zero_point, offset and grad_offset are null where only
+// scales learn.
+void chain_latent_gradients(std::int64_t channels, CodeRange range, const float* scale,
+                            const float* initial, const std::int32_t* zero_point,
+                            const float* offset, float* grad_scale, float* grad_offset);
 
 // The same range in codes of another width: scale *= ratio of the steps, kept within its limits,
 // and, where affine, the zero point in the same place.
@@ -103,25 +97,25 @@ void rescale_qparams(std::int64_t channels, CodeRange from, CodeRange to, bool s
 void update_extremes(const CudaQueue& queue, std::int64_t channels, const float* step_lo,
                      const float* step_hi, float* lo, float* hi);
 void update_average_extremes(const CudaQueue& queue, std::int64_t channels, double constant,
-                             const float* step_lo, const float* step_hi, float* lo, float* hi);
+                             const float* step_lo, const float* step_hi, float* lo, float* hi,
+                             std::int64_t* steps);
 template <typename T>
 void qparams_of_ranges(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                        bool symmetric, const T* lo, const T* hi, float* scale,
                        std::int32_t* zero_point, std::uint8_t* zero_range);
 void observe_values(const CudaQueue& queue, const RangeRule& rule, const RangeQuantizer& to,
                     std::int64_t n, const float* x);
-void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                       const float* x_scale, std::int64_t scales, const std::uint8_t* zero_range,
-                       float* scale, float* floor);
-void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                     const float* x_scale, std::int64_t scales, const float* weight_scale,
-                     float* product_scale, std::int32_t* codes, std::int64_t* non_finite);
+void begin_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                   const float* scale, const std::int32_t* zero_point, float* initial,
+                   float* latent, float* offset);
 void follow_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                     const float* latent, const float* initial, const float* floor,
-                    const float* zero_latent, float* scale, std::int32_t* zero_point,
+                    const float* offset, float* scale, std::int32_t* zero_point,
                     std::int64_t* non_finite, float* step_scale, std::int32_t* step_zero_point);
-void chain_latent_gradient(const CudaQueue& queue, std::int64_t channels, const float* scale,
-                           const float* initial, float* grad);
+void chain_latent_gradients(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                            const float* scale, const float* initial,
+                            const std::int32_t* zero_point, const float* offset, float* grad_scale,
+                            float* grad_offset);
 void rescale_qparams(const CudaQueue& queue, std::int64_t channels, CodeRange from, CodeRange to,
                      bool symmetric, float* scale, std::int32_t* zero_point);
 

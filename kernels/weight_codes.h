@@ -1,8 +1,7 @@
 // All that a step does with a layer's weights before they are multiplied: extremes, scales, the
-// rules for the bias behind them, codes, mask, bias codes and product scales. On a GPU one launch
-// where every row has a scale of its own or the one scale is given or learned.
+// rules for the bias behind them, codes, mask, bias codes and product scales. On a GPU one launch.
 //
-// The arithmetic is that of kernels/quantizer_state.h and kernels/fake_quantize.h.
+// The arithmetic is that of kernels/quantizer_rules.h and kernels/fake_quantize.h.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +18,23 @@ enum class ScaleSource {
   kLatent     // follow_latents()
 };
 
+// What the deployed bias behind the rows asks of their scales.
+enum class BiasFit {
+  kNothing,
+  kKeepsRoom,  // of frozen scales: keep_room()
+  kFollows     // of those that follow their weights: fit_weight_scale()
+};
+
 struct WeightQuantization {
   std::int64_t rows = 0;      // output channels, or groups of weights
   std::int64_t row_size = 0;  // weights of each
   std::int64_t scales = 0;    // 1 or rows; rows where they come from extremes
   ScaleSource source = ScaleSource::kGiven;
-  RangeRule rule;          // symmetric; its codes count whatever the source
-  bool fits_bias = false;  // scales follow fit_weight_scales()
+  RangeRule rule;  // symmetric; its codes count whatever the source
+  BiasFit fit = BiasFit::kNothing;
+  bool keeps = true;       // the quantizer keeps what the bias or a latent makes of its scales
+  bool counted = false;    // an observer has counted the weights that are not finite
+  CodeRange x_codes = {};  // of the layer's input; they count where there is a bias
 };
 
 // What a layer's weight quantizer keeps, [scales] each: see kernels/quantizer_state.h. Only what
@@ -33,43 +42,54 @@ struct WeightQuantization {
 struct WeightQuantizer {
   float* lo;
   float* hi;
+  std::int64_t* steps;
   const float* latent;
   const float* initial;
   float* floor;
   float* scale;
   std::uint8_t* zero_range;
-  std::int64_t* non_finite;  // a counter: values the observer skipped, NaN, biases, latents
+  std::int64_t* non_finite;  // a counter: weights, biases and latents that are not finite
+  std::int64_t* too_large;   // a counter: biases that int32 cannot hold beside their products
+  float* too_large_bias;     // [rows, 2]: such a bias and the largest that fits; else untouched
 
   template <typename F>
   void each_pointer(const F& f) const {
     f(lo);
     f(hi);
+    f(steps);
     f(latent);
     f(initial);
     f(floor);
     f(scale);
     f(zero_range);
     f(non_finite);
+    f(too_large);
+    f(too_large_bias);
   }
 };
 
 // A bias behind the rows, [rows] where not null: the one that is added, and the one that the layer
-// will be deployed with, which scales are fitted to. x_scale is that of the layer's input; null:
-// there is neither bias nor product scale.
+// will be deployed with, which scales are fitted to. x_scale and x_zero_point are those of the
+// layer's input; without a scale there is neither bias nor product scale, without a bias the zero
+// point is not read.
 struct BiasBehind {
   const float* x_scale;
+  const std::int32_t* x_zero_point;
   const float* bias;
   const float* deployed;
 
   template <typename F>
   void each_pointer(const F& f) const {
     f(x_scale);
+    f(x_zero_point);
     f(bias);
     f(deployed);
   }
 };
 
 // Results; mask may be null, bias_codes and product_scale [rows] are where there is an x_scale.
+// bias_codes + any sum of products is an int32: a code that is too large for that becomes the
+// largest that is not, and is counted. A bias that is not finite has code 0 and is counted too.
 struct WeightCodeArrays {
   std::int8_t* codes;
   std::uint8_t* mask;

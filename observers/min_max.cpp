@@ -15,17 +15,10 @@ MinMaxObserver::MinMaxObserver(std::int64_t channels)
 void MinMaxObserver::observe(const kernels::ChannelLayout& layout, const Tensor& values,
                              const Tensor& non_finite) {
   const Extremes step = extremes_of(layout, values, non_finite);
-  const double averaging = running_range()->averaging;
   on_device(state_.lo.device(), [&](auto&... queue) {
-    if (averaging > 0) {
-      kernels::update_average_extremes(queue..., state_.lo.size(), averaging, step.lo.data<float>(),
-                                       step.hi.data<float>(), state_.lo.data<float>(),
-                                       state_.hi.data<float>());
-    } else {
-      kernels::update_extremes(queue..., state_.lo.size(), step.lo.data<float>(),
-                               step.hi.data<float>(), state_.lo.data<float>(),
-                               state_.hi.data<float>());
-    }
+    kernels::update_extremes(queue..., state_.lo.size(), step.lo.data<float>(),
+                             step.hi.data<float>(), state_.lo.data<float>(),
+                             state_.hi.data<float>());
   });
 }
 

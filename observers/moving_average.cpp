@@ -1,15 +1,43 @@
 #include "observers/moving_average.h"
 
+#include <limits>
 #include <stdexcept>
+
+#include "framework/on_device.h"
+#include "kernels/quantizer_state.h"
 
 namespace steelyard::observers {
 
 MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double averaging_constant)
-    : MinMaxObserver(channels), averaging_constant_(static_cast<float>(averaging_constant)) {
+    : averaging_constant_(static_cast<float>(averaging_constant)),
+      state_{Tensor::empty({channels}), Tensor::empty({channels})},
+      steps_(Tensor::empty({channels}, DType::kI64)) {
   if (!(averaging_constant > 0 && averaging_constant <= 1)) {
     throw std::invalid_argument("[moving_average] expected an averaging constant in (0, 1], got " +
                                 std::to_string(averaging_constant));
   }
+  MovingAverageObserver::reset();
+}
+
+void MovingAverageObserver::observe(const kernels::ChannelLayout& layout, const Tensor& values,
+                                    const Tensor& non_finite) {
+  const Extremes step = extremes_of(layout, values, non_finite);
+  on_device(state_.lo.device(), [&](auto&... queue) {
+    kernels::update_average_extremes(queue..., state_.lo.size(), averaging_constant_,
+                                     step.lo.data<float>(), step.hi.data<float>(),
+                                     state_.lo.data<float>(), state_.hi.data<float>(),
+                                     steps_.data<std::int64_t>());
+  });
+}
+
+void MovingAverageObserver::reset() {
+  state_.lo.fill(std::numeric_limits<float>::infinity());
+  state_.hi.fill(-std::numeric_limits<float>::infinity());
+  steps_.fill(0);
+}
+
+std::vector<NamedBuffer> MovingAverageObserver::state() const {
+  return {{"min", state_.lo}, {"max", state_.hi}, {kAveragedSteps, steps_}};
 }
 
 }  // namespace steelyard::observers

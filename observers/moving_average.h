@@ -1,24 +1,35 @@
-// Exponential moving average of each step's extremes: m + c * (x - m).
-// Source: Jacob et al., "Quantization and Training of Neural Networks", 2018, section 3.1.
+// Exponential moving average of each step's extremes, m + c * (x - m), that starts as their mean.
+//
+// The weight of step t is max(c, 1 / t): started at the first step's extremes, an average with a
+// small c would hold on to the range of untrained weights for the first 1 / c steps and clip what
+// they grow to. Source of the average: Jacob et al., "Quantization and Training of Neural
+// Networks", 2018, section 3.1; of a start without bias: Kingma and Ba, "Adam", 2015, section 3.
 #pragma once
 
-#include "observers/min_max.h"
+#include "observers/observer.h"
 
 namespace steelyard::observers {
 
-class MovingAverageObserver : public MinMaxObserver {
+class MovingAverageObserver : public Observer {
  public:
   // averaging_constant c in (0, 1]: the weight of the newest step.
   MovingAverageObserver(std::int64_t channels, double averaging_constant);
 
   std::string name() const override { return "moving_average"; }
   bool forgets() const override { return true; }
+  void observe(const kernels::ChannelLayout& layout, const Tensor& values,
+               const Tensor& non_finite) override;
   std::optional<RunningRange> running_range() const override {
-    return RunningRange{range(), averaging_constant_};
+    return RunningRange{state_, averaging_constant_, steps_};
   }
+  Extremes range() const override { return state_; }
+  void reset() override;
+  std::vector<NamedBuffer> state() const override;
 
  private:
   float averaging_constant_;
+  Extremes state_;  // f32, lo > hi until a finite value was seen
+  Tensor steps_;    // i64
 };
 
 }  // namespace steelyard::observers

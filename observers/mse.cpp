@@ -12,7 +12,8 @@ namespace steelyard::observers {
 MseObserver::MseObserver(std::int64_t channels, const QScheme& scheme, double averaging_constant)
     : scheme_(scheme),
       averaging_constant_(averaging_constant),
-      state_{Tensor::empty({channels}), Tensor::empty({channels})} {
+      state_{Tensor::empty({channels}), Tensor::empty({channels})},
+      steps_(Tensor::empty({channels}, DType::kI64)) {
   if (!(averaging_constant > 0 && averaging_constant <= 1)) {
     throw std::invalid_argument("[mse] expected an averaging constant in (0, 1], got " +
                                 std::to_string(averaging_constant));
@@ -32,17 +33,19 @@ void MseObserver::observe(const kernels::ChannelLayout& layout, const Tensor& va
         step.lo.data<float>(), step.hi.data<float>(), best.lo.data<float>(), best.hi.data<float>());
     kernels::update_average_extremes(queue..., layout.channels, averaging_constant_,
                                      best.lo.data<float>(), best.hi.data<float>(),
-                                     state_.lo.data<float>(), state_.hi.data<float>());
+                                     state_.lo.data<float>(), state_.hi.data<float>(),
+                                     steps_.data<std::int64_t>());
   });
 }
 
 void MseObserver::reset() {
   state_.lo.fill(std::numeric_limits<float>::infinity());
   state_.hi.fill(-std::numeric_limits<float>::infinity());
+  steps_.fill(0);
 }
 
 std::vector<NamedBuffer> MseObserver::state() const {
-  return {{"lo", state_.lo}, {"hi", state_.hi}};
+  return {{"lo", state_.lo}, {"hi", state_.hi}, {kAveragedSteps, steps_}};
 }
 
 }  // namespace steelyard::observers

@@ -28,6 +28,7 @@ class MseObserver : public Observer {
   QScheme scheme_;
   double averaging_constant_;
   Extremes state_;  // f32, lo > hi until a finite value was seen
+  Tensor steps_;    // i64
 };
 
 }  // namespace steelyard::observers

@@ -31,7 +31,12 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
 struct RunningRange {
   Extremes state;        // f32
   double averaging = 0;  // the newest step's weight in a moving average; 0: extremes of all steps
+  Tensor steps = {};     // i64 [channels], of an average: kernels::update_average_extremes()
 };
+
+// Of a moving average: how many steps weigh alike at its start, i64 [channels]. Absent from
+// checkpoints of averages that counted none, which load as 0.
+inline constexpr const char* kAveragedSteps = "num_batches_tracked";
 
 // Where a quantizer keeps what it quantizes with.
 struct QParamTensors {

@@ -1,6 +1,8 @@
 #include "observers/qparams.h"
 
+#include <cfloat>
 #include <cmath>
+#include <sstream>
 #include <stdexcept>
 
 #include "kernels/qparams.h"
@@ -18,10 +20,6 @@ QParams choose_qparams(const Range& range, const QScheme& scheme) {
 
 void validate(const QParams& params, const QScheme& scheme, const std::string& quantizer) {
   const kernels::CodeRange codes = scheme.code_range();
-  if (!std::isfinite(params.scale) || !(params.scale > 0)) {
-    throw std::invalid_argument("[" + quantizer + "] expected a finite scale > 0, got " +
-                                std::to_string(params.scale));
-  }
   const bool fixed_zero = !scheme.symmetric || params.zero_point == 0;
   if (params.zero_point < codes.qmin || params.zero_point > codes.qmax || !fixed_zero) {
     throw std::invalid_argument("[" + quantizer + "] expected a zero point " +
@@ -29,6 +27,14 @@ void validate(const QParams& params, const QScheme& scheme, const std::string& q
                                                   : "in [" + std::to_string(codes.qmin) + ", " +
                                                         std::to_string(codes.qmax) + "]") +
                                 ", got " + std::to_string(params.zero_point));
+  }
+  const double reach = kernels::largest_operand(codes, params.zero_point);
+  if (!(params.scale >= FLT_MIN) || !(static_cast<double>(params.scale) * reach <= FLT_MAX)) {
+    std::ostringstream message;
+    message << "[" << quantizer << "] expected a scale of " << FLT_MIN
+            << " (the smallest normal float) to " << FLT_MAX / reach
+            << " (no code beyond the largest), got " << params.scale;
+    throw std::invalid_argument(message.str());
   }
 }
 

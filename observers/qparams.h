@@ -30,8 +30,9 @@ struct QParams {
 // on a non-finite range.
 QParams choose_qparams(const Range& range, const QScheme& scheme);
 
-// Throws std::invalid_argument naming the quantizer unless the scale is finite and positive and the
-// zero point lies in the code range (and is 0 for a symmetric scheme).
+// Throws std::invalid_argument naming the quantizer unless the scale is a normal float > 0 with
+// which every code stands for a finite value, and the zero point lies in the code range (and is 0
+// for a symmetric scheme).
 void validate(const QParams& params, const QScheme& scheme, const std::string& quantizer);
 
 }  // namespace steelyard::observers

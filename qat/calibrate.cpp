@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "framework/trainer.h"
-#include "qat/prepare.h"
+#include "qat/faults.h"
 
 namespace steelyard::qat {
 namespace {
@@ -13,9 +13,9 @@ namespace {
 // The switches of every quantizer, set back when it goes.
 class Calibrating {
  public:
-  explicit Calibrating(Module& model) {
-    for (const NamedQuantizer& entry : named_quantizers(model)) {
-      switches_.push_back({entry.name, entry.quantizer, entry.quantizer->observing(),
+  explicit Calibrating(Module& model) : quantizers_(named_quantizers(model)) {
+    for (const NamedQuantizer& entry : quantizers_) {
+      switches_.push_back({entry.quantizer, entry.quantizer->observing(),
                            entry.quantizer->quantizing(),
                            entry.quantizer->role() == QuantizerRole::kWeight});
     }
@@ -37,23 +37,19 @@ class Calibrating {
     }
   }
 
-  void require_finite(std::int64_t batch) {
-    for (const Switches& s : switches_) {
-      if (const std::int64_t bad = s.quantizer->take_non_finite_count(); bad > 0) {
-        throw TrainingDiverged("calibration, batch " + std::to_string(batch + 1) + ": " +
-                               std::to_string(bad) + " non-finite values reached the quantizer " +
-                               s.name);
-      }
+  void require_no_faults(std::int64_t batch) const {
+    if (const auto fault = take_fault(quantizers_)) {
+      throw TrainingDiverged("calibration, batch " + std::to_string(batch + 1) + ": " + *fault);
     }
   }
 
  private:
   struct Switches {
-    std::string name;
     FakeQuantize* quantizer;
     bool observing, quantizing;
     bool weights;
   };
+  std::vector<NamedQuantizer> quantizers_;
   std::vector<Switches> switches_;
 };
 
@@ -71,7 +67,7 @@ void calibrate(Module& model, std::int64_t batches,
   const auto pass = [&](std::int64_t batch) {
     ForwardContext context{.calibrating = true};
     model.forward(Variable(inputs(batch).to(device)), context).value();
-    calibrating.require_finite(batch);
+    calibrating.require_no_faults(batch);
   };
   calibrating.set_quantized(weights == CalibrationWeights::kQuantized, false);
   for (std::int64_t i = 0; i < batches; ++i) pass(i);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "framework/checkpoint.h"
 #include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/quantizer_state.h"
@@ -37,7 +38,7 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
       zero_point_(register_buffer("zero_point", Tensor::zeros({channels}, DType::kI32))),
       switches_(register_host_buffer("switches", Tensor::zeros({kSwitches}, DType::kU8))),
       zero_range_(Tensor::zeros({channels}, DType::kU8)),
-      non_finite_(Tensor::zeros({1}, DType::kI64)) {
+      faults_(Tensor::zeros({2}, DType::kI64)) {
   observers::validate(config.scheme);
   switches_.data<std::uint8_t>()[kBits] = static_cast<std::uint8_t>(config.scheme.bits);
   set_observing(true);
@@ -47,7 +48,7 @@ FakeQuantize::FakeQuantize(const QuantizerConfig& config, QuantizerRole role, st
     initial_scale_ = register_buffer("initial_scale", Tensor::full({channels}, 1.0));
     scale_floor_ = register_buffer("scale_floor", Tensor::zeros({channels}));
     if (config.learning == Learning::kScaleAndZeroPoint && !config.scheme.symmetric) {
-      learned_zero_point_ = register_parameter(kLearnedZeroPoint, Tensor::zeros({channels}));
+      learned_offset_ = register_parameter(kLearnedOffset, Tensor::zeros({channels}));
     }
   }
   for (const NamedBuffer& buffer : observer_->state()) {
@@ -59,14 +60,32 @@ std::string FakeQuantize::description() const {
   return "FakeQuantize(" + observers::to_string(config_.scheme) + ", " + observer_->name() + ")";
 }
 
+std::shared_ptr<FakeQuantize> FakeQuantize::clone() const {
+  auto copy = std::make_shared<FakeQuantize>(config_, role_, channels());
+  move_to(*copy, device());
+  load_into(*copy, module_state(*this), "clone");
+  const auto parameters = named_parameters();
+  const auto copies = copy->named_parameters();
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    Variable parameter = copies[i].variable;
+    parameter.set_requires_grad(parameters[i].variable.requires_grad());
+  }
+  copy->with_scale(copy->zero_range_).copy_from(with_scale(zero_range_));
+  return copy;
+}
+
 Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
-  if (x.dtype() != DType::kF32) throw_not_floating("fake_quantize", x.dtype());
+  if (x.dtype() != DType::kF32) {
+    throw std::invalid_argument("[fake_quantize] expected f32, got " +
+                                std::string(dtype_name(x.dtype())));
+  }
+  const bool counted = observer_counts(context);
   const StepParameters observed = observes(context) ? observe(x.value()) : StepParameters();
   if (!quantizing()) return x;
   const StepParameters step = parameters(observed, context);
   const bool recorded = should_record({x}) || (learns(context) && should_record({learned_scale_}));
   Tensor mask;
-  Tensor codes = quantize(x.value(), step, recorded ? &mask : nullptr);
+  Tensor codes = quantize(x.value(), step, recorded ? &mask : nullptr, counted);
   if (channels() > 1) {
     // Codes of several scales are no operand of an integer product: hand out the float values.
     Tensor y = Tensor::empty(x.shape(), DType::kF32, codes.device());
@@ -89,6 +108,16 @@ Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
 observers::QScheme FakeQuantize::scheme() const {
   observers::QScheme scheme = config_.scheme;
   scheme.bits = switches_.data<std::uint8_t>()[kBits];
+  return scheme;
+}
+
+std::optional<observers::QScheme> FakeQuantize::scheme_in(const Tensor& switches) const {
+  const bool fits =
+      switches.defined() && switches.dtype() == DType::kU8 && switches.shape() == switches_.shape();
+  if (!fits) return std::nullopt;
+  observers::QScheme scheme = config_.scheme;
+  scheme.bits = switches.data<std::uint8_t>()[kBits];
+  if (scheme.bits < 2 || scheme.bits > 8) return std::nullopt;
   return scheme;
 }
 
@@ -139,13 +168,12 @@ QuantizedValue FakeQuantize::value_of(Tensor codes, const StepParameters& step) 
 // is counted, so that the run stops. `step`, where defined, becomes copies.
 void FakeQuantize::follow_latents(const StepParameters& step) const {
   if (!learned_scale_.defined() || !has_begun()) return;
-  const Tensor zero = learned_zero_point_.defined() ? learned_zero_point_.value() : Tensor();
   on_device(device(), [&](auto&... queue) {
     kernels::follow_latents(
         queue..., channels(), code_range(), learned_scale_.value().data<float>(),
         initial_scale_.data<float>(), scale_floor_.data<float>(),
-        zero.defined() ? zero.data<float>() : nullptr, scale_.data<float>(),
-        zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>(),
+        learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr,
+        scale_.data<float>(), zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>(),
         step.scale.defined() ? step.scale.data<float>() : nullptr,
         step.zero_point.defined() ? step.zero_point.data<std::int32_t>() : nullptr);
   });
@@ -174,11 +202,12 @@ StepParameters FakeQuantize::parameters(const StepParameters& observed,
 void FakeQuantize::begin_learning(const ForwardContext& context) {
   const bool due = context.training && learned_scale_.defined() && observed() && quantizing();
   if (!due || has_begun()) return;
-  initial_scale_.copy_from(scale_);
-  learned_scale_.value().copy_from(scale_);
-  if (learned_zero_point_.defined()) {
-    learned_zero_point_.value().copy_from(zero_point_.to(DType::kF32));
-  }
+  on_device(device(), [&](auto&... queue) {
+    kernels::begin_latents(
+        queue..., channels(), code_range(), scale_.data<float>(), zero_point_.data<std::int32_t>(),
+        initial_scale_.data<float>(), learned_scale_.value().data<float>(),
+        learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr);
+  });
   switches_.data<std::uint8_t>()[kBegun] = 1;
   begun_now_ = true;
 }
@@ -195,10 +224,11 @@ Variable FakeQuantize::learn(Variable output, const Variable& input, Tensor mask
                  step.scale,
                  step.zero_point,
                  initial_scale_,
+                 learned_offset_.defined() ? learned_offset_.value() : Tensor(),
                  sharers == 0 ? 1 : std::max<std::int64_t>(1, size / sharers),
                  config_.learning == Learning::kClipping};
   return record_learned(std::move(output), input, std::move(mask), std::move(values),
-                        std::move(use), learned_scale_, learned_zero_point_);
+                        std::move(use), learned_scale_, learned_offset_);
 }
 
 Variable FakeQuantize::learn_output(const Variable& y, std::function<Tensor()> values,
@@ -209,7 +239,30 @@ Variable FakeQuantize::learn_output(const Variable& y, std::function<Tensor()> v
                {codes->scale, codes->zero_point}, context);
 }
 
+std::vector<observers::Range> FakeQuantize::float_range() const {
+  const std::vector<float> scales = host_scale();
+  const std::vector<std::int32_t> zero_points = host_zero_point();
+  std::vector<observers::Range> ranges;
+  ranges.reserve(scales.size());
+  for (std::size_t c = 0; c < scales.size(); ++c) {
+    const auto grid = kernels::make_affine(code_range(), scales[c], zero_points[c]);
+    ranges.push_back({kernels::dequantize_code(grid.qmin, grid.zero_point, grid.scale),
+                      kernels::dequantize_code(grid.qmax, grid.zero_point, grid.scale)});
+  }
+  return ranges;
+}
+
 void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t zero_point) {
+  if (channel < 0 || channel >= channels()) {
+    throw std::invalid_argument("[fake_quantize] expected a channel of 0 to " +
+                                std::to_string(channels() - 1) + ", got " +
+                                std::to_string(channel));
+  }
+  if (has_begun()) {
+    throw std::logic_error(
+        "[fake_quantize] set_qparams after the first training step: the scale is learned since, "
+        "set it before or load a checkpoint");
+  }
   observers::validate({scale, zero_point}, scheme(), "fake_quantize");
   const Tensor scales = scale_.to(Device{}).clone();
   const Tensor zero_points = zero_point_.to(Device{}).clone();
@@ -250,10 +303,11 @@ std::optional<RangeObservation> FakeQuantize::observe_range() {
   const observers::QScheme grid = scheme();
   return RangeObservation{
       {running->averaging, range_restarts(), grid.code_range(), grid.symmetric},
-      {running->state.lo.data<float>(), running->state.hi.data<float>(), scale_.data<float>(),
-       zero_point_.data<std::int32_t>(), with_scale(zero_range_).data<std::uint8_t>(),
-       non_finite().data<std::int64_t>(), step.scale.data<float>(),
-       step.zero_point.data<std::int32_t>()},
+      {running->state.lo.data<float>(), running->state.hi.data<float>(),
+       running->steps.defined() ? running->steps.data<std::int64_t>() : nullptr,
+       scale_.data<float>(), zero_point_.data<std::int32_t>(),
+       with_scale(zero_range_).data<std::uint8_t>(), non_finite().data<std::int64_t>(),
+       step.scale.data<float>(), step.zero_point.data<std::int32_t>()},
       step};
 }
 
@@ -264,16 +318,18 @@ void FakeQuantize::update_qparams() {
   switches_.data<std::uint8_t>()[kObserved] = 1;
 }
 
-Tensor FakeQuantize::quantize(const Tensor& x, const StepParameters& step, Tensor* mask) const {
+Tensor FakeQuantize::quantize(const Tensor& x, const StepParameters& step, Tensor* mask,
+                              bool counted) const {
+  const kernels::ChannelLayout sets = layout(x.size());
   Tensor codes = Tensor::empty(x.shape(), config_.scheme.code_dtype(), x.device());
   if (mask != nullptr) *mask = empty_mask(x.size(), x.device());
   std::uint8_t* bits = mask != nullptr ? mask->data<std::uint8_t>() : nullptr;
   visit_codes(codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     on_device(x.device(), [&](auto&... queue) {
-      kernels::quantize(queue..., layout(x.size()), code_range(), x.data<float>(),
-                        step.scale.data<float>(), step.zero_point.data<std::int32_t>(),
-                        codes.data<Code>(), bits, non_finite().data<std::int64_t>());
+      kernels::quantize(queue..., sets, code_range(), x.data<float>(), step.scale.data<float>(),
+                        step.zero_point.data<std::int32_t>(), codes.data<Code>(), bits,
+                        counted ? nullptr : non_finite().data<std::int64_t>());
     });
   });
   return codes;
@@ -281,13 +337,19 @@ Tensor FakeQuantize::quantize(const Tensor& x, const StepParameters& step, Tenso
 
 Tensor FakeQuantize::quantize(const Tensor& x) const {
   require_observed();
-  return quantize(x, {scale(), zero_point_}, nullptr);
+  return quantize(x, {scale(), zero_point_}, nullptr, /*counted=*/true);
 }
 
 WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBias* behind,
                                            bool recorded, const ForwardContext& context) {
   const std::int64_t outputs = weight.dim(0);
   const bool per_tensor = channels() == 1;
+  static_cast<void>(layout(weight.size()));  // throws unless they divide
+  if (behind != nullptr && !per_tensor && channels() != outputs) {
+    throw std::invalid_argument("[fake_quantize] expected weights of " +
+                                std::to_string(channels()) + " outputs, got " +
+                                shape_string(weight.shape()));
+  }
   const observers::QScheme grid = scheme();
   const auto running = observer_->running_range();
   kernels::WeightQuantization op;
@@ -295,7 +357,13 @@ WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBia
   op.rows = per_tensor || behind != nullptr ? outputs : channels();
   op.row_size = op.rows == 0 ? 0 : weight.size() / op.rows;
   op.rule = {running ? running->averaging : 0, range_restarts(), grid.code_range(), grid.symmetric};
-  op.fits_bias = behind != nullptr && (observes(context) || learns(context));
+  op.counted = observer_counts(context);
+  op.keeps = context.training || op.counted;
+  if (behind != nullptr) {
+    const bool follows = observes(context) || learns(context);
+    op.fit = follows ? kernels::BiasFit::kFollows : kernels::BiasFit::kKeepsRoom;
+    op.x_codes = behind->input_codes;
+  }
   if (learned_scale_.defined() && has_begun()) op.source = kernels::ScaleSource::kLatent;
   if (observes(context)) {
     if (running && op.rows == op.scales && !listener_) {
@@ -316,19 +384,23 @@ WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBia
   if (recorded) to.mask = empty_mask(weight.size(), device());
   kernels::BiasBehind bias{};
   if (behind != nullptr) {
-    bias = {floats(behind->input_scale), floats(behind->bias), floats(behind->deployed)};
+    bias = {floats(behind->input_scale), behind->input_zero_point.data<std::int32_t>(),
+            floats(behind->bias), floats(behind->deployed)};
     to.product_scale = Tensor::empty({outputs}, DType::kF32, device());
     if (behind->bias.defined()) to.bias = Tensor::empty({outputs}, DType::kI32, device());
   }
   const kernels::WeightQuantizer quantizer{
       running ? floats(running->state.lo) : nullptr,
       running ? floats(running->state.hi) : nullptr,
+      running && running->steps.defined() ? running->steps.data<std::int64_t>() : nullptr,
       learned_scale_.defined() ? floats(learned_scale_.value()) : nullptr,
       floats(initial_scale_),
       floats(scale_floor_),
       scale_.data<float>(),
       with_scale(zero_range_).data<std::uint8_t>(),
-      non_finite().data<std::int64_t>()};
+      non_finite().data<std::int64_t>(),
+      faults_.data<std::int64_t>() + 1,
+      to.bias.defined() ? too_large_biases(outputs) : nullptr};
   const kernels::WeightCodeArrays arrays{
       to.codes.data<std::int8_t>(), recorded ? to.mask.data<std::uint8_t>() : nullptr,
       to.scales.data<float>(), floats(to.product_scale),
@@ -341,6 +413,12 @@ WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBia
 }
 
 kernels::ChannelLayout FakeQuantize::layout(std::int64_t size) const {
+  const bool divides = channels() == 0 ? size == 0 : size % channels() == 0;
+  if (!divides) {
+    throw std::invalid_argument(
+        "[fake_quantize] expected a multiple of " + std::to_string(channels()) +
+        " elements (equal parts, a scale for each), got " + std::to_string(size));
+  }
   return {1, channels(), channels() == 0 ? 0 : size / channels()};
 }
 
@@ -352,10 +430,23 @@ void FakeQuantize::require_observed() const {
   }
 }
 
-std::int64_t FakeQuantize::take_non_finite_count() {
-  const auto count = static_cast<std::int64_t>(non_finite_.item());
-  if (count > 0) non_finite_.fill(0);
-  return count;
+// Zeros where no bias was too large.
+float* FakeQuantize::too_large_biases(std::int64_t outputs) {
+  if (!too_large_bias_.defined()) too_large_bias_ = Tensor::zeros({outputs, 2});
+  return with_scale(too_large_bias_).data<float>();
+}
+
+Faults FakeQuantize::take_faults() {
+  const auto counts = host_values<std::int64_t>(faults_);
+  if (counts[0] > 0 || counts[1] > 0) faults_.fill(0);
+  Faults faults{counts[0], std::nullopt};
+  if (counts[1] == 0) return faults;
+  const auto biases = host_values<float>(too_large_bias_);
+  too_large_bias_.fill(0);
+  const auto first = std::find_if(biases.begin(), biases.end(), [](float v) { return v != 0; });
+  const auto place = first - biases.begin();
+  faults.overflow = {place / 2, first[0], first[1]};
+  return faults;
 }
 
 const Tensor& FakeQuantize::with_scale(const Tensor& tensor) const {

@@ -12,6 +12,7 @@
 #include "kernels/layout.h"
 #include "kernels/quantizer_state.h"
 #include "observers/observer.h"
+#include "observers/qparams.h"
 #include "qat/qconfig.h"
 #include "qat/quantized_value.h"
 
@@ -27,11 +28,26 @@ struct StepParameters {
   Tensor zero_point;  // i32 [channels]
 };
 
-// What a layer adds to the product of its weights.
+// What a layer adds to the product of its weights and the codes of its input.
 struct WeightBias {
-  Tensor input_scale;  // f32 [1]
-  Tensor bias;         // f32 [outputs], undefined for none
-  Tensor deployed;     // the bias that scales are fitted to, likewise
+  Tensor input_scale;       // f32 [1]
+  Tensor input_zero_point;  // i32 [1]
+  kernels::CodeRange input_codes;
+  Tensor bias;      // f32 [outputs], undefined for none
+  Tensor deployed;  // the bias that scales are fitted to, likewise
+};
+
+// A bias whose int32 code could leave int32 together with the products that it is added to.
+struct BiasOverflow {
+  std::int64_t channel = 0;
+  float bias = 0;
+  float limit = 0;  // the largest magnitude that could not, with the same scales and weights
+};
+
+// What passes met that codes would hide.
+struct Faults {
+  std::int64_t non_finite = 0;           // NaN and infinite values
+  std::optional<BiasOverflow> overflow;  // the first channel's
 };
 
 // A pass that observes in a kernel of its own: what the kernel is given and what it writes.
@@ -56,12 +72,17 @@ class FakeQuantize : public Module {
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "FakeQuantize"; }
   std::string description() const override;
+  // A quantizer with the same state on the same device that shares nothing with this one. It has
+  // met no faults and has no listener.
+  std::shared_ptr<FakeQuantize> clone() const;
 
   // As configured; the width may differ for a time (set_bits()).
   const QuantizerConfig& config() const { return config_; }
   QuantizerRole role() const { return role_; }
   // The grid in use.
   observers::QScheme scheme() const;
+  // The grid that saved switches (the buffer of that name) say; nothing where they are no switches.
+  std::optional<observers::QScheme> scheme_in(const Tensor& switches) const;
   kernels::CodeRange code_range() const { return scheme().code_range(); }
   // Changes the width of the codes, 2 to 8 bits, over the same range. What learns begins anew with
   // the next values observed.
@@ -76,7 +97,10 @@ class FakeQuantize : public Module {
   Device device() const { return scale_.device(); }
   // The codes with the one scale and zero point that they were made with.
   QuantizedValue value_of(Tensor codes, const StepParameters& step) const;
-  // Sets one channel's parameters; throws std::invalid_argument when they are not valid.
+  // Of each channel, the values of the smallest and of the largest code; waits for a GPU.
+  std::vector<observers::Range> float_range() const;
+  // Sets one channel's parameters. Throws std::invalid_argument when there is no such channel or
+  // they are not valid, std::logic_error once the scale is learned (learns()).
   void set_qparams(std::int64_t channel, float scale, std::int32_t zero_point);
 
   bool observing() const { return switches_.data<std::uint8_t>()[kObserving] != 0; }
@@ -128,24 +152,29 @@ class FakeQuantize : public Module {
   // Forgets what the observer has seen; the scale and zero point stay until it observes again.
   void forget() { observer_->reset(); }
 
-  // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask.
-  Tensor quantize(const Tensor& x, const StepParameters& step, Tensor* mask) const;
-  Tensor quantize(const Tensor& x) const;  // with what the parameters are now
+  // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask. `counted`: the
+  // NaN among them were counted when they were observed.
+  Tensor quantize(const Tensor& x, const StepParameters& step, Tensor* mask, bool counted) const;
+  // With what the parameters are now; counts nothing.
+  Tensor quantize(const Tensor& x) const;
   // Codes of a layer's f32 weights [outputs, ...] in a pass, which observes, lets learning begin
-  // and, where a bias follows, makes the scales suit it by NUMERICS: a channel without weights
-  // takes its scale from the bias; every scale is large enough that the bias fits int32 and that
-  // s_x * s_w is a normal float. Throws std::logic_error when nothing was observed.
+  // and, where a bias follows, makes the scales suit it by the rules of docs/numerics.md: a channel
+  // without weights takes its scale from the bias while it follows its weights; every scale is
+  // large enough that the bias fits int32 and that s_x * s_w is a normal float, in evaluation for
+  // the pass alone. A bias that int32 cannot hold beside its products is cut to what it can hold
+  // and is a fault. Throws std::logic_error when nothing was observed.
   WeightCodes quantize_weights(const Tensor& weight, const WeightBias* behind, bool recorded,
                                const ForwardContext& context);
+  // Throws std::invalid_argument unless so many elements divide into the channels.
   kernels::ChannelLayout layout(std::int64_t size) const;
   bool observed() const { return switches_.data<std::uint8_t>()[kObserved] != 0; }
   void require_observed() const;
 
-  // NaN and infinite values met since the last call, here or by the layer that owns the quantizer.
-  // Waits for a GPU.
-  std::int64_t take_non_finite_count();
-  // Where they are counted: i64 [1], on the module's device.
-  const Tensor& non_finite() const { return with_scale(non_finite_); }
+  // What was met since the last call, here or by the layer that owns the quantizer; each value and
+  // each pass counts once. Waits for a GPU.
+  Faults take_faults();
+  // Where non-finite values are counted: the first i64, on the module's device.
+  const Tensor& non_finite() const { return with_scale(faults_); }
 
  private:
   // Takes what the observer found as the start of learning; does nothing where nothing learns.
@@ -153,6 +182,11 @@ class FakeQuantize : public Module {
   enum Switch { kObserving, kQuantizing, kObserved, kBegun, kBits, kSwitches };
   bool has_begun() const { return switches_.data<std::uint8_t>()[kBegun] != 0; }
   bool range_restarts() const;
+  // Whether the observer of a pass counts what is not finite.
+  bool observer_counts(const ForwardContext& context) const {
+    return observes(context) && !listener_;
+  }
+  float* too_large_biases(std::int64_t outputs);
   void update_qparams();
   void follow_latents(const StepParameters& step) const;
   StepParameters empty_step() const;
@@ -163,15 +197,16 @@ class FakeQuantize : public Module {
   QuantizerRole role_;
   std::unique_ptr<observers::Observer> observer_;
   Listener listener_;
-  Tensor scale_;                 // f32 [channels]
-  Tensor zero_point_;            // i32 [channels]
-  Tensor switches_;              // u8 [kSwitches], on the host
-  Variable learned_scale_;       // latent f32 [channels]; undefined where nothing learns
-  Variable learned_zero_point_;  // latent f32 [channels]; undefined where it does not learn
-  Tensor initial_scale_;         // f32 [channels]
-  Tensor scale_floor_;           // f32 [channels]
-  Tensor zero_range_;            // u8 [channels]: the range last observed was zero
-  Tensor non_finite_;            // i64 [1]
+  Tensor scale_;             // f32 [channels]
+  Tensor zero_point_;        // i32 [channels]
+  Tensor switches_;          // u8 [kSwitches], on the host
+  Variable learned_scale_;   // latent f32 [channels]; undefined where nothing learns
+  Variable learned_offset_;  // f32 [channels]; undefined where it does not learn
+  Tensor initial_scale_;     // f32 [channels]
+  Tensor scale_floor_;       // f32 [channels]
+  Tensor zero_range_;        // u8 [channels]: the range last observed was zero
+  Tensor faults_;            // i64 [2]: non-finite values, biases too large
+  Tensor too_large_bias_;    // f32 [outputs, 2]: of kernels::WeightQuantizer; undefined at first
   bool begun_now_ = false;
 };
 

@@ -12,7 +12,7 @@ namespace {
 struct Gradients {
   Tensor values;      // straight-through
   Tensor scale;       // f32 [channels]
-  Tensor zero_point;  // f32 [channels], where it is asked for
+  Tensor zero_point;  // f32 [channels], where an offset learns
 };
 
 // For a step on the scale to move the clipping value as a step on that would: it lies `steps`
@@ -35,8 +35,8 @@ Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tenso
   return grad;
 }
 
-Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor& grad_output,
-                       bool with_zero_point) {
+Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
+  const bool with_zero_point = use.offset.defined();
   const Device device = values.device();
   const bool on_cpu = device.kind == Device::Kind::kCpu;
   const std::int64_t channels = use.scale.size();
@@ -88,18 +88,21 @@ class LearnedQuantizerFunction : public Function {
     const Tensor& mask = saved()[0];
     if (needs_grad(0)) grads[0] = grad_output;
     if (grad_output.size() == 0) return grads;
-    const Gradients own =
-        gradients_of(use_, values_(), grad_output, /*with_zero_point=*/grads.size() > 2);
+    Gradients own = gradients_of(use_, values_(), grad_output);
     if (needs_grad(0) && mask.defined()) {
       // PACT's own gradients begin with what is clipped, not with all of grad_output.
       grads[0] = use_.only_clipping ? masked_gradient(grad_output, mask) : own.values;
     }
-    grads[1] = own.scale;
+    const bool shifts = use_.offset.defined();
     on_device(own.scale.device(), [&](auto&... queue) {
-      kernels::chain_latent_gradient(queue..., own.scale.size(), use_.scale.data<float>(),
-                                     use_.initial.data<float>(), own.scale.data<float>());
+      kernels::chain_latent_gradients(
+          queue..., own.scale.size(), use_.scheme.code_range(), use_.scale.data<float>(),
+          use_.initial.data<float>(), use_.zero_point.data<std::int32_t>(),
+          shifts ? use_.offset.data<float>() : nullptr, own.scale.data<float>(),
+          shifts ? own.zero_point.data<float>() : nullptr);
     });
-    if (grads.size() > 2) grads[2] = own.zero_point;
+    grads[1] = std::move(own.scale);
+    if (shifts) grads[2] = std::move(own.zero_point);
     return grads;
   }
 
@@ -112,15 +115,15 @@ class LearnedQuantizerFunction : public Function {
 
 Variable record_learned(Variable output, const Variable& input, Tensor mask,
                         std::function<Tensor()> values, LearnedUse use, const Variable& scale,
-                        const Variable& zero_point) {
+                        const Variable& offset) {
   return record(std::move(output),
                 std::make_shared<LearnedQuantizerFunction>(std::move(mask), std::move(values),
                                                            std::move(use)),
-                {input, scale, zero_point});
+                {input, scale, offset});
 }
 
 bool is_quantizer_parameter(std::string_view name) {
-  return name.ends_with(kLearnedScale) || name.ends_with(kLearnedZeroPoint);
+  return name.ends_with(kLearnedScale) || name.ends_with(kLearnedOffset);
 }
 
 }  // namespace steelyard::qat

@@ -135,6 +135,10 @@ std::optional<double> QuantizationError::sqnr_db() const {
   return 10 * std::log10(signal / noise);
 }
 
+double QuantizationError::mean_squared() const {
+  return elements == 0 ? 0 : noise / static_cast<double>(elements);
+}
+
 double QuantizationError::clipped_fraction() const {
   return elements == 0 ? 0 : static_cast<double>(clipped) / static_cast<double>(elements);
 }
@@ -153,7 +157,9 @@ void add_error(QuantizationError& error, const FakeQuantize& quantizer,
       error.signal += static_cast<double>(x) * x;
       error.noise += difference * difference;
       ++error.elements;
-      error.clipped += !kernels::is_inside(x, grid);
+      if (kernels::is_inside(x, grid)) continue;
+      ++error.clipped;
+      error.clipping_noise += difference * difference;
     }
   }
 }

@@ -16,14 +16,17 @@ namespace steelyard::qat {
 
 // The error of a quantizer over the finite values that it was given.
 struct QuantizationError {
-  double signal = 0;  // sum of x^2
-  double noise = 0;   // sum of (x - fake_quantize(x))^2
+  double signal = 0;          // sum of x^2
+  double noise = 0;           // sum of (x - fake_quantize(x))^2
+  double clipping_noise = 0;  // of that, what clipped values have
   std::int64_t elements = 0;
   std::int64_t clipped = 0;  // whose unclamped code lies outside the code range
 
   // Signal to quantization noise, 10 log10(signal / noise), in dB: infinite without noise; nothing
   // where all values are 0.
   std::optional<double> sqnr_db() const;
+  // The quantization noise: the mean squared error of an element; 0 without any.
+  double mean_squared() const;
   // Of all elements; 0 without any.
   double clipped_fraction() const;
   bool operator==(const QuantizationError&) const = default;

@@ -24,6 +24,7 @@ std::string to_string(const Plan& plan) {
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
+  for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;
 }
 

@@ -16,9 +16,10 @@ struct PlanRow {
 
 struct Plan {
   std::vector<PlanRow> rows;
+  std::vector<std::string> notes{};  // on the whole, a line each
 };
 
-// An aligned table, a line a row, with a header line.
+// An aligned table, a line a row, with a header line; then the notes.
 std::string to_string(const Plan& plan);
 
 }  // namespace steelyard::qat

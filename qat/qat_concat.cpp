@@ -39,7 +39,7 @@ Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
       output.observes(context) ? output.observe(joined) : StepParameters(), context);
   const bool recorded = should_record(inputs);
   Tensor mask;
-  Tensor codes = output.quantize(joined, step, recorded ? &mask : nullptr);
+  Tensor codes = output.quantize(joined, step, recorded ? &mask : nullptr, /*counted=*/true);
   Variable y = make_variable(output.value_of(std::move(codes), step));
   if (!recorded) return y;
   y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);

@@ -10,7 +10,7 @@ QConfig default_w8a8() {
       QuantizerConfig{{.bits = 8, .strategy = observers::Strategy::kChannel}, {.type = "min_max"}};
   config.activations =
       QuantizerConfig{{.bits = 8, .is_signed = false, .symmetric = false, .narrow_range = false},
-                      {.type = "moving_average"}};
+                      {.type = "min_max"}};
   return config;
 }
 

@@ -58,7 +58,7 @@ struct QuantizeConfig {
   Profile profile = Profile::kOrt;
 };
 
-// int8 symmetric narrow weights per channel (min_max), uint8 affine activations (moving_average).
+// int8 symmetric narrow weights per channel, uint8 affine activations, both by min_max.
 QConfig default_w8a8();
 
 // Throws std::invalid_argument for what the layers cannot execute: weights that are not symmetric,

@@ -129,8 +129,8 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   FakeQuantize& weight_quant = *weight_quantizer();
   const bool recorded = should_record({x, operands.weight, bias});
   const Tensor values = operands.weight.value();
-  const WeightBias behind{codes.scale, bias.defined() ? bias.value() : Tensor(),
-                          operands.deployed_bias};
+  const WeightBias behind{codes.scale, codes.zero_point, codes.range,
+                          bias.defined() ? bias.value() : Tensor(), operands.deployed_bias};
   WeightCodes weight = weight_quant.quantize_weights(values, &behind, recorded, context);
   Variable weight_input = operands.weight;
   if (recorded && weight_quant.learns(context)) {

@@ -4,6 +4,7 @@
 
 #include "framework/error.h"
 #include "layers/batch_norm2d.h"
+#include "qat/faults.h"
 
 namespace steelyard::qat {
 namespace {
@@ -69,20 +70,16 @@ std::int64_t ScheduleCallback::final_form_from() const { return last_change(sche
 void ScheduleCallback::on_step_end(const StepReport& report) {
   step_ = report.step;
   const bool on_gpu = device_of(model_).kind != Device::Kind::kCpu;
-  if (!on_gpu || report.step % kGpuCheckSteps == 0) require_finite();
+  if (!on_gpu || report.step % kGpuCheckSteps == 0) require_no_faults();
 }
 
-void ScheduleCallback::on_steps_done(std::int64_t) { require_finite(); }
+void ScheduleCallback::on_steps_done(std::int64_t) { require_no_faults(); }
 
-void ScheduleCallback::on_checkpoint() { require_finite(); }
+void ScheduleCallback::on_checkpoint() { require_no_faults(); }
 
-void ScheduleCallback::require_finite() const {
-  for (const NamedQuantizer& entry : quantizers_) {
-    const std::int64_t bad = entry.quantizer->take_non_finite_count();
-    if (bad > 0) {
-      throw TrainingDiverged("step " + std::to_string(step_) + ": " + std::to_string(bad) +
-                             " non-finite values reached the quantizer " + entry.name);
-    }
+void ScheduleCallback::require_no_faults() const {
+  if (const auto fault = take_fault(quantizers_)) {
+    throw TrainingDiverged("step " + std::to_string(step_) + ": " + *fault);
   }
 }
 

@@ -32,9 +32,9 @@ struct QatSchedule {
 };
 
 // Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and
-// stops a run whose quantizers met NaN or infinite values (their codes would hide it): after the
-// step, on a GPU after every kGpuCheckSteps, at the epoch's end and before every checkpoint, since
-// asking waits for it.
+// stops a run whose quantizers met NaN or infinite values (their codes would hide it) or biases
+// that int32 cannot hold beside their products: after the step, on a GPU after every
+// kGpuCheckSteps, at the epoch's end and before every checkpoint, since asking waits for it.
 class ScheduleCallback : public TrainerCallback {
  public:
   static constexpr std::int64_t kGpuCheckSteps = 50;
@@ -51,7 +51,7 @@ class ScheduleCallback : public TrainerCallback {
   void on_checkpoint() override;
 
  private:
-  void require_finite() const;
+  void require_no_faults() const;
 
   QatSchedule schedule_;
   Module& model_;

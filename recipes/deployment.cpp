@@ -1,7 +1,9 @@
 #include "recipes/deployment.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <string_view>
 
 #include "export/graph_file.h"
 #include "export/trace.h"
@@ -9,9 +11,29 @@
 #include "framework/files.h"
 #include "framework/folders.h"
 #include "qat/calibrate.h"
-#include "qat/prepare.h"
+#include "qat/faults.h"
 
 namespace steelyard {
+namespace {
+
+constexpr std::string_view kPrefix = "export: ";  // of messages
+
+std::optional<std::string> why_not_exportable(const Experiment& experiment,
+                                              const Registries& registries) {
+  const Shape one = experiment.input().batch(1);
+  const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
+  qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
+  try {
+    deploy::trace(*model, Tensor::zeros(one), experiment.recipe().name);
+  } catch (const InputError& error) {
+    return error.what();
+  } catch (const std::invalid_argument&) {
+    // Depends on the weights (sums that can overflow): the trained ones are judged when they are.
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 deploy::Graph deployed_graph(Experiment& experiment) {
   if (!experiment.plan()) {
@@ -26,20 +48,19 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     if (!entry.quantizer->observed()) {
       throw InputError("export: the quantizer " + entry.name + " never observed anything");
     }
-    entry.quantizer->take_non_finite_count();
+    entry.quantizer->take_faults();
   }
-  Shape one = experiment.test().inputs.shape();
-  one[0] = 1;
-  deploy::Graph graph =
-      deploy::trace(experiment.model(), Tensor::zeros(one), experiment.recipe().name).graph;
-  for (const qat::NamedQuantizer& entry : quantizers) {
-    if (const std::int64_t bad = entry.quantizer->take_non_finite_count(); bad > 0) {
-      throw InputError("export: " + std::to_string(bad) +
-                       " non-finite values reach the quantizer " + entry.name);
-    }
-  }
-  graph.preprocessing = {experiment.test().inputs.dtype(), experiment.normalization()};
-  graph.classifies = experiment.test().classes > 0;
+  const Tensor one = Tensor::zeros(experiment.input().batch(1));
+  deploy::Graph graph = deploy::trace(experiment.model(), one, experiment.recipe().name).graph;
+  if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
+  graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
+  graph.classifies = experiment.input().classes > 0;
+  return graph;
+}
+
+deploy::Graph deployed_graph(const LoadedRun& run) {
+  deploy::Graph graph = deployed_graph(*run.experiment);
+  graph.model_sha256 = run.model_sha256;
   return graph;
 }
 
@@ -51,16 +72,14 @@ void require_exportable(const Experiment& experiment, const Registries& registri
       !deploy::can_write_onnx()) {
     fail_at(place, "export.formats: this build writes no ONNX files");
   }
-  Shape one = experiment.test().inputs.shape();
-  one[0] = 1;
-  const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
-  qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
-  try {
-    deploy::trace(*model, Tensor::zeros(one), experiment.recipe().name);
-  } catch (const InputError& error) {
-    fail_at(place, error.what());
-  } catch (const std::invalid_argument&) {
-    // Depends on the weights (sums that can overflow): the trained ones are judged when they are.
+  if (const auto reason = why_not_exportable(experiment, registries)) fail_at(place, *reason);
+}
+
+void note_exportability(Experiment& experiment, const Registries& registries) {
+  if (!experiment.plan() || !experiment.recipe().exports.formats.empty()) return;
+  if (const auto reason = why_not_exportable(experiment, registries)) {
+    experiment.add_plan_note("the model cannot be exported: " +
+                             reason->substr(reason->starts_with(kPrefix) ? kPrefix.size() : 0));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "export/graph.h"
 #include "export/onnx.h"
 #include "recipes/experiment.h"
+#include "recipes/run_folder.h"
 
 namespace steelyard {
 
@@ -15,10 +16,14 @@ namespace steelyard {
 // for quantizers that are off or never observed, for non-finite weights, and for what has no
 // deployed form.
 deploy::Graph deployed_graph(Experiment& experiment);
+// The same of a loaded checkpoint, which the graph names.
+deploy::Graph deployed_graph(const LoadedRun& run);
 
 // Throws InputError at the recipe's place where it asks for exports that its model cannot have: an
 // operation without deployed form, ONNX in a build without. To be called before training.
 void require_exportable(const Experiment& experiment, const Registries& registries);
+// Where the recipe asks for none, a note in the plan says why its model could have none.
+void note_exportability(Experiment& experiment, const Registries& registries);
 
 // Where a format lies in an export folder: "safetensors" is model.safetensors.
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);

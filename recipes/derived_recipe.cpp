@@ -183,7 +183,10 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
     copy_entry(quantize, *given, "bn_fold");
   }
   set_entry(document, "quantize", std::move(quantize));
-  set_entry(document, "export", yaml_table({{"profile", yaml_scalar(recipe.exports.profile)}}));
+  set_entry(
+      document, "export",
+      yaml_table({{"profile", yaml_scalar(recipe.exports.profile)},
+                  {"reduce_range", yaml_scalar(recipe.exports.reduce_range ? "true" : "false")}}));
   return to_yaml(document);
 }
 

@@ -1,12 +1,15 @@
 #include "recipes/experiment.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
+#include "framework/data/dataset_digest.h"
 #include "framework/error.h"
 #include "framework/storage.h"
 #include "qat/calibrate.h"
+#include "qat/faults.h"
 #include "qat/learned_scale.h"
 #include "qat/observe_weights.h"
 #include "qat/oscillations.h"
@@ -102,17 +105,13 @@ auto at_place(const std::string& place, const F& f) {
   }
 }
 
-Shape sample_shape(const Dataset& dataset) {
-  return {dataset.inputs.shape().begin() + 1, dataset.inputs.shape().end()};
-}
-
 // The latents that quantizers set, as learning began, since the last call.
 std::vector<std::string> begun_latents(Module& model) {
   std::vector<std::string> names;
   for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
     if (!entry.quantizer->take_begun()) continue;
     names.push_back(join_path(entry.name, qat::kLearnedScale));
-    names.push_back(join_path(entry.name, qat::kLearnedZeroPoint));
+    names.push_back(join_path(entry.name, qat::kLearnedOffset));
   }
   return names;
 }
@@ -145,20 +144,91 @@ std::string Experiment::place(std::string_view table, std::string_view key) cons
   return value != nullptr ? value->place : node->place;
 }
 
-void Experiment::load_data(const Registries& registries) {
+void Experiment::add_plan_note(std::string note) {
+  if (plan_) plan_->notes.push_back(std::move(note));
+}
+
+Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRecord& record,
+                       RunData data)
+    : recipe_(std::move(recipe)), input_(record.input) {
+  if (data == RunData::kAll) {
+    load_data(registries);
+    release_cached_memory();
+    require_input_of(record, train_);
+  } else {
+    set_loader_options();
+    if (data == RunData::kTest) load_test(registries, record);
+  }
+  normalize_as(record.normalization);
+  build(registries, InitialWeights::kLater);
+}
+
+RunRecord Experiment::record() const {
+  return {input_, normalization(), data_digest(), essential_recipe(recipe_)};
+}
+
+const std::string& Experiment::data_digest() const {
+  if (data_digest_.empty()) data_digest_ = digest_of(std::array{train_, validation_});
+  return data_digest_;
+}
+
+void Experiment::normalize_as(const Normalization& normalization) {
+  loader_options_.normalization = normalization;
+}
+
+void Experiment::set_loader_options() {
+  const DataSpec& data = recipe_.data;
+  loader_options_.batch_size = data.batch_size;
+  loader_options_.shuffle = true;
+  loader_options_.seed = static_cast<std::uint64_t>(recipe_.seed);
+  loader_options_.augment = {
+      .random_crop = data.random_crop, .crop_padding = data.crop_padding, .flip = data.flip};
+}
+
+DatasetSplits Experiment::load_splits(const Registries& registries, DatasetParts parts) const {
   const DataSpec& data = recipe_.data;
   // Absolute, so that a message says where the dataset was looked for.
   const auto path = data.path ? std::filesystem::absolute(*data.path) : std::filesystem::path();
   const std::vector<std::string> names = registries.datasets.names();
   const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
-  DatasetSplits splits = at_place(place("data", known && data.path ? "path" : "dataset"),
-                                  [&] { return registries.datasets.load(data.dataset, path); });
-  loader_options_.batch_size = data.batch_size;
-  loader_options_.shuffle = true;
-  loader_options_.seed = static_cast<std::uint64_t>(recipe_.seed);
-  loader_options_.normalization = compute_normalization(splits.train);
-  loader_options_.augment = {
-      .random_crop = data.random_crop, .crop_padding = data.crop_padding, .flip = data.flip};
+  return at_place(place("data", known && data.path ? "path" : "dataset"),
+                  [&] { return registries.datasets.load(data.dataset, path, parts); });
+}
+
+Normalization Experiment::normalization_of(const Dataset& train) const {
+  const NormalizeSpec& spec = recipe_.data.normalize;
+  if (spec.type == "none") return {};
+  if (spec.type == "dataset") return compute_normalization(train);
+  const auto channels = static_cast<std::size_t>(train.inputs.dim(-1));
+  if (spec.mean.size() != channels) {
+    fail_at(place("data", "normalize"), "data.normalize: expected the mean and deviation of " +
+                                            std::to_string(channels) + " channels, got " +
+                                            std::to_string(spec.mean.size()));
+  }
+  return {{spec.mean.begin(), spec.mean.end()}, {spec.stddev.begin(), spec.stddev.end()}};
+}
+
+void Experiment::require_input_of(const RunRecord& record, const Dataset& dataset) const {
+  const InputFormat found = input_format(dataset);
+  if (found == record.input) return;
+  fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
+          "the checkpoint was trained on " + to_string(record.input) + ", the dataset has " +
+              to_string(found));
+}
+
+void Experiment::load_test(const Registries& registries, const RunRecord& record) {
+  test_ = load_splits(registries, DatasetParts::kTest).test;
+  // The training set may know more classes than the test set shows.
+  if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
+  require_input_of(record, test_);
+}
+
+void Experiment::load_data(const Registries& registries) {
+  const DataSpec& data = recipe_.data;
+  DatasetSplits splits = load_splits(registries, DatasetParts::kAll);
+  set_loader_options();
+  loader_options_.normalization = normalization_of(splits.train);
+  input_ = input_format(splits.train);
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train.targets); });
   if (data.validation >= splits.train.size()) {
     fail_at(place("data", "validation"),
@@ -179,6 +249,9 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
   model_ = make_model(registries, loads ? recipe_.init_checkpoint : std::nullopt, plan_);
+  if (loads && recipe_.init_checkpoint) {
+    note_other_normalization("init.checkpoint", *recipe_.init_checkpoint);
+  }
   if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
     fail_at(place("train", "only"),
             "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
@@ -188,6 +261,14 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
     require_batches("schedule", "reestimate_bn", *recipe_.schedule.reestimate_bn);
   }
   if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
+}
+
+void Experiment::note_other_normalization(std::string_view key, const std::string& checkpoint) {
+  const auto of_file =
+      normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
+  if (!of_file || *of_file == normalization()) return;
+  notes_.push_back(std::string(key) + " was trained with data.normalize: " +
+                   normalize_text(*of_file) + ", this run has " + normalize_text(normalization()));
 }
 
 void Experiment::require_trainable_on(Device device) const {
@@ -218,7 +299,7 @@ void Experiment::move_to_cpu() {
 
 std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
   Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
-  return build_model(recipe_.model, sample_shape(train_), train_.classes, rng, registries.models);
+  return build_model(recipe_.model, input_.sample, input_.classes, rng, registries.models);
 }
 
 void Experiment::load_teacher(const Registries& registries) {
@@ -228,6 +309,7 @@ void Experiment::load_teacher(const Registries& registries) {
     teacher_ = make_float_model(registries);
     load_into(*teacher_, load_tensors(distill->checkpoint).tensors, distill->checkpoint);
   });
+  note_other_normalization("train.distill.checkpoint", distill->checkpoint);
 }
 
 std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
@@ -239,12 +321,15 @@ std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
   qat::PreparedModel prepared =
       qat::prepare(model, quantize_config(*recipe_.quantize, profile_of(recipe_.exports)));
   plan = std::move(prepared.plan);
+  if (recipe_.exports.reduce_range) {
+    plan->notes.emplace_back("weights have at most 7 bits (export.reduce_range)");
+  }
   return prepared.model;
 }
 
 // Regression: the model gives [N, model.classes] (classes are checked by build_model()).
 void Experiment::require_outputs_for_targets() const {
-  if (train_.classes != 0 || !recipe_.model.classes) return;
+  if (train_.size() == 0 || input_.classes != 0 || !recipe_.model.classes) return;
   const Shape expected{train_.size(), *recipe_.model.classes};
   if (train_.targets.shape() != expected) {
     fail_at(place("model", "classes"), "the loss " + recipe_.train.loss +
@@ -265,6 +350,7 @@ void Experiment::require_norm_left(std::string_view key) const {
 // An epoch has that many.
 void Experiment::require_batches(std::string_view table, std::string_view key,
                                  std::int64_t batches) const {
+  if (train_.size() == 0) return;  // a trained model
   const std::int64_t available = batches_per_epoch(train_, loader_options_);
   if (batches <= available) return;
   const std::string path = std::string(table) + "." + std::string(key);
@@ -276,11 +362,11 @@ void Experiment::require_batches(std::string_view table, std::string_view key,
 // A batch norm that sees one value per channel has no variance. Tried on a model that is thrown
 // away: forward passes in training move batch statistics and observers.
 void Experiment::require_trainable_last_batch(const Registries& registries) {
+  if (train_.size() == 0) return;  // a trained model
   if (train_.size() % recipe_.data.batch_size != 1 && recipe_.data.batch_size != 1) return;
   const NoGradGuard no_grad;
   const std::shared_ptr<Module> model = make_trial_model(registries);
-  Shape one = sample_shape(train_);
-  one.insert(one.begin(), 1);
+  const Shape one = input_.batch(1);
   if (recipe_.calibrate) {
     qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
   }
@@ -351,9 +437,9 @@ TrainerOptions Experiment::trainer_options() const {
     options.distillation = {teacher_, train.distill->weight, train.distill->temperature};
   }
   options.clip_grad_norm = train.clip_grad_norm;
+  options.divergence_limit = train.divergence_limit;
   if (train.ema) {
-    Shape one = sample_shape(train_);
-    one.insert(one.begin(), 1);
+    const Shape one = input_.batch(1);
     options.average = {.decay = train.ema->decay,
                        .averages_buffer = is_batch_norm_statistic,
                        .take_set_parameters = [model = model_] { return begun_latents(*model); },
@@ -425,7 +511,12 @@ void Experiment::calibrate(std::int64_t batches) {
 
 Metrics Experiment::evaluate_test() {
   const MatmulPrecisionGuard as_eval_does(device_, "float32");
-  return evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
+  const Metrics metrics =
+      evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
+  if (const auto fault = qat::take_fault(qat::named_quantizers(*model_))) {
+    throw TrainingDiverged("evaluation: " + *fault);
+  }
+  return metrics;
 }
 
 }  // namespace steelyard

@@ -14,6 +14,7 @@
 #include "qat/schedule.h"
 #include "recipes/models.h"
 #include "recipes/recipe.h"
+#include "recipes/run_record.h"
 
 namespace steelyard {
 
@@ -29,6 +30,13 @@ enum class InitialWeights {
   kLater    // the caller restores a checkpoint of this run
 };
 
+// Which data a trained model is loaded with.
+enum class RunData {
+  kNone,  // what its checkpoint says about it
+  kTest,  // the test set
+  kAll
+};
+
 qat::Profile profile_of(const ExportSpec& spec);
 // Whether codes of weights lack the smallest one unless `narrow_range` says otherwise: they do
 // where no scale of weights is learned.
@@ -39,15 +47,30 @@ bool has_narrow_weights(const QuantizeSpec& spec);
 class Experiment {
  public:
   Experiment(Recipe recipe, const Registries& registries, InitialWeights weights);
+  // Of a run with a checkpoint, whose weights the caller restores: inputs are normalised as the
+  // record says, whatever the dataset now holds. Throws InputError for data of another form than
+  // the record's.
+  Experiment(Recipe recipe, const Registries& registries, const RunRecord& record, RunData data);
 
   const Recipe& recipe() const { return recipe_; }
+  const InputFormat& input() const { return input_; }
+  // What checkpoints say about the run.
+  RunRecord record() const;
+  // Of the training and the validation split (framework/data/dataset_digest.h).
+  const std::string& data_digest() const;
+  // What the user should know and nobody asked for.
+  const std::vector<std::string>& notes() const { return notes_; }
   Module& model() { return *model_; }
   // What is quantized; nothing for a float run.
   const std::optional<qat::Plan>& plan() const { return plan_; }
+  // A line beneath the plan's table, where there is one.
+  void add_plan_note(std::string note);
   const Dataset& train() const { return train_; }
   const Dataset& validation() const { return validation_; }
   const Dataset& test() const { return test_; }
   const Normalization& normalization() const { return loader_options_.normalization; }
+  // Goes on with that of a checkpoint.
+  void normalize_as(const Normalization& normalization);
   const LoaderOptions& loader_options() const { return loader_options_; }
   Loss loss() const;
 
@@ -91,7 +114,15 @@ class Experiment {
   std::string place(std::string_view table, std::string_view key) const;
 
  private:
+  void set_loader_options();
   void load_data(const Registries& registries);
+  void load_test(const Registries& registries, const RunRecord& record);
+  DatasetSplits load_splits(const Registries& registries, DatasetParts parts) const;
+  Normalization normalization_of(const Dataset& train) const;
+  // Throws InputError unless samples are of the record's form.
+  void require_input_of(const RunRecord& record, const Dataset& dataset) const;
+  // A line where a file's model was trained with another normalization.
+  void note_other_normalization(std::string_view key, const std::string& checkpoint);
   void build(const Registries& registries, InitialWeights weights);
   void require_outputs_for_targets() const;
   void require_norm_left(std::string_view key) const;
@@ -106,7 +137,10 @@ class Experiment {
   std::unique_ptr<TrainerCallback> make_schedule(Module& model) const;
 
   Recipe recipe_;
-  Dataset train_, validation_, test_;
+  Dataset train_, validation_, test_;  // undefined where they were not loaded
+  InputFormat input_;
+  mutable std::string data_digest_;  // once it was asked for
+  std::vector<std::string> notes_;
   LoaderOptions loader_options_;
   std::shared_ptr<Module> model_;
   std::optional<qat::Plan> plan_;

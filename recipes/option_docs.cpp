@@ -82,6 +82,8 @@ class SchemaWriter {
                 {"maxItems", option.max_items}};
       case OptionKind::kTable:
         return option.definition.empty() ? table_schema(option) : reference(option);
+      case OptionKind::kChoiceOrTable:
+        return {{"oneOf", {{{"enum", option.choices}}, table_schema(option)}}};
     }
     return {};
   }
@@ -205,7 +207,9 @@ class MarkdownWriter {
   static void note_nested(const std::string& path, const RecipeOption& option,
                           std::vector<Nested>& nested) {
     const std::string full = path.empty() ? option.name : path + "." + option.name;
-    if (option.kind == OptionKind::kTable) nested.push_back({full, &option});
+    const bool table =
+        option.kind == OptionKind::kTable || option.kind == OptionKind::kChoiceOrTable;
+    if (table) nested.push_back({full, &option});
     if (option.kind == OptionKind::kList) {
       const RecipeOption& element = option.members.at(0);
       if (element.kind == OptionKind::kTable) nested.push_back({full + "[]", &element});

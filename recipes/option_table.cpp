@@ -223,15 +223,17 @@ YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const s
       return resolve_list(node, option, path);
     case OptionKind::kTable:
       return resolve_table(node, option, path);
+    case OptionKind::kChoiceOrTable:
+      return node.kind == YamlNode::Kind::kTable ? resolve_table(node, option, path)
+                                                 : resolve_choice(node, option);
   }
   throw std::logic_error("[options] unknown kind");
 }
 
 // Bounds as people write them: 1000000, not 1e+06.
 std::string bound_text(double bound) {
-  const auto whole = static_cast<std::int64_t>(bound);
-  const bool plain = std::abs(bound) < 1e12 && static_cast<double>(whole) == bound;
-  return plain ? std::to_string(whole) : format_number(bound);
+  const bool plain = std::abs(bound) < 1e12 && std::trunc(bound) == bound;
+  return plain ? std::to_string(static_cast<std::int64_t>(bound)) : format_number(bound);
 }
 
 // What follows "a number".
@@ -277,6 +279,11 @@ std::string describe_expectation(const RecipeOption& option) {
       return "a list";
     case OptionKind::kTable:
       return "a table";
+    case OptionKind::kChoiceOrTable: {
+      std::vector<std::string> keys;
+      for (const RecipeOption& member : option.members) keys.push_back(member.name);
+      return join(option.choices, " or ") + ", or a table of " + join(keys, " and ");
+    }
   }
   return "";
 }
@@ -316,6 +323,14 @@ std::vector<std::int64_t> OptionReader::integers(std::string_view key) const {
 std::vector<std::string> OptionReader::texts(std::string_view key) const {
   std::vector<std::string> values;
   for (const YamlNode& item : at(key).items) values.push_back(item.text);
+  return values;
+}
+
+std::vector<double> OptionReader::numbers(std::string_view key) const {
+  std::vector<double> values;
+  for (const YamlNode& item : at(key).items) {
+    values.push_back(converted(parse_number(item.text), key));
+  }
   return values;
 }
 

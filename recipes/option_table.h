@@ -15,12 +15,13 @@ namespace steelyard {
 enum class OptionKind {
   kString,
   kInteger,
-  kNumber,   // finite
-  kBoolean,  // true or false
-  kChoice,   // one of `choices`
-  kPair,     // one whole number for both, or a list of two: kernel sizes, strides
-  kList,     // of members[0]
-  kTable,    // of members, and the options of the case chosen
+  kNumber,         // finite
+  kBoolean,        // true or false
+  kChoice,         // one of `choices`
+  kPair,           // one whole number for both, or a list of two: kernel sizes, strides
+  kList,           // of members[0]
+  kTable,          // of members, and the options of the case chosen
+  kChoiceOrTable,  // one of `choices`, or a table of members
 };
 
 struct OptionCase;
@@ -86,6 +87,7 @@ class OptionReader {
   bool boolean(std::string_view key) const;
   std::vector<std::int64_t> integers(std::string_view key) const;
   std::vector<std::string> texts(std::string_view key) const;
+  std::vector<double> numbers(std::string_view key) const;
 
  private:
   const YamlNode* node_;

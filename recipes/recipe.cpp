@@ -17,6 +17,19 @@ std::optional<std::int64_t> integer_of(const OptionReader& from, std::string_vie
   return from.table(table).integer(key);
 }
 
+NormalizeSpec read_normalize(const OptionReader& data) {
+  const YamlNode& node = data.at("normalize");
+  if (node.kind != YamlNode::Kind::kTable) return {.type = node.text};
+  const OptionReader from(node);
+  NormalizeSpec spec{.type = "given", .mean = from.numbers("mean"), .stddev = from.numbers("std")};
+  if (spec.mean.size() != spec.stddev.size()) {
+    fail_at(from.at("std").place, "data.normalize.std: expected one for each of the " +
+                                      std::to_string(spec.mean.size()) + " means, got " +
+                                      std::to_string(spec.stddev.size()));
+  }
+  return spec;
+}
+
 DataSpec read_data(const OptionReader& from) {
   const std::vector<std::string> augment = from.texts("augment");
   const auto has = [&](const char* word) {
@@ -26,6 +39,7 @@ DataSpec read_data(const OptionReader& from) {
                 .batch_size = from.integer("batch_size"),
                 .random_crop = has("random_crop"),
                 .flip = has("flip"),
+                .normalize = read_normalize(from),
                 .crop_padding = from.integer("crop_padding"),
                 .validation = from.integer("validation")};
   if (from.has("path")) data.path = from.text("path");
@@ -101,6 +115,14 @@ TrainSpec read_train(const OptionReader& from) {
                   .matmul_precision = from.text("matmul_precision"),
                   .cuda_graph = from.text("cuda_graph") == "auto",
                   .tensorboard = from.boolean("tensorboard")};
+  if (const double limit = from.number("divergence_limit"); limit > 0) {
+    if (limit < 1) {
+      fail_at(from.at("divergence_limit").place,
+              "divergence_limit expected 0 or a number of at least 1, got " +
+                  from.text("divergence_limit"));
+    }
+    train.divergence_limit = limit;
+  }
   if (from.has("clip_grad_norm")) train.clip_grad_norm = from.number("clip_grad_norm");
   if (from.has("distill")) {
     const OptionReader distill = from.table("distill");
@@ -130,14 +152,18 @@ TrainSpec read_train(const OptionReader& from) {
 
 constexpr std::int64_t kDefaultGroupSize = 32;
 
+// Of activations: 8 bits have codes to spare for the outermost values, fewer bits do not.
+std::string default_observer(std::int64_t bits) { return bits >= 8 ? "min_max" : "moving_average"; }
+
 std::optional<QuantizerSpec> read_quantizer(const OptionReader& group, std::string_view key) {
   if (!group.has(key)) return std::nullopt;
   const OptionReader from = group.table(key);
   QuantizerSpec quantizer{.num_bits = from.integer("num_bits"),
                           .symmetric = from.boolean("symmetric"),
                           .strategy = from.text("strategy"),
-                          .observer = from.text("observer"),
                           .place = from.place()};
+  quantizer.observer =
+      from.has("observer") ? from.text("observer") : default_observer(quantizer.num_bits);
   const bool groups = quantizer.strategy == "group";
   if (groups) quantizer.group_size = kDefaultGroupSize;
   if (from.has("group_size")) {
@@ -318,6 +344,16 @@ void require_wider_stages(const Recipe& recipe) {
   }
 }
 
+// Sums of two products with codes of activations then fit in 16 bits. Weights in groups are
+// multiplied as floats.
+void reduce_range(QuantizeSpec& quantize) {
+  constexpr std::int64_t kMostBits = 7;
+  for (QuantizeGroupSpec& group : quantize.groups) {
+    if (!group.weights || group.weights->strategy == "group") continue;
+    group.weights->num_bits = std::min(group.weights->num_bits, kMostBits);
+  }
+}
+
 Recipe read_recipe(const OptionReader& from) {
   Recipe recipe{.name = from.text("name"),
                 .seed = from.integer("seed"),
@@ -332,12 +368,15 @@ Recipe read_recipe(const OptionReader& from) {
   if (from.has("schedule")) {
     recipe.schedule = read_schedule(from.table("schedule"), recipe.train.epochs);
   }
+  if (from.has("export")) {
+    const OptionReader exports = from.table("export");
+    recipe.exports = {exports.texts("formats"), exports.text("profile"),
+                      exports.boolean("reduce_range")};
+  }
+  if (recipe.quantize && recipe.exports.reduce_range) reduce_range(*recipe.quantize);
   require_observing(recipe);
   require_known_ranges(recipe);
   require_wider_stages(recipe);
-  if (from.has("export")) {
-    recipe.exports = {from.table("export").texts("formats"), from.table("export").text("profile")};
-  }
   return recipe;
 }
 

@@ -12,12 +12,20 @@
 
 namespace steelyard {
 
+// How inputs are normalised.
+struct NormalizeSpec {
+  std::string type = "dataset";   // dataset, none, given
+  std::vector<double> mean = {};  // given: of each channel
+  std::vector<double> stddev = {};
+};
+
 struct DataSpec {
   std::string dataset = {};
   std::optional<std::string> path = {};
   std::int64_t batch_size = 0;
   bool random_crop = false;
   bool flip = false;
+  NormalizeSpec normalize = {};
   std::int64_t crop_padding = 0;  // pixels
   std::int64_t validation = 0;    // samples of the training set kept aside; 0: none
 };
@@ -72,6 +80,7 @@ struct TrainSpec {
   std::optional<EmaSpec> ema = {};
   std::vector<std::string> only = {};  // targets of what is trained; empty: everything
   std::vector<std::string> only_places = {};
+  std::optional<double> divergence_limit = {};
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the ends of epochs
   bool keep_step_checkpoints = false;
   std::string matmul_precision = {};  // float32, tf32, bf16
@@ -148,6 +157,7 @@ struct CalibrateSpec {
 struct ExportSpec {
   std::vector<std::string> formats = {};  // safetensors, onnx: written after training
   std::string profile = "ort";            // ort, tensorrt
+  bool reduce_range = false;              // applied to the widths of `quantize` already
 };
 
 struct Recipe {

@@ -86,12 +86,34 @@ RecipeOption data_option() {
                        .default_yaml = "[]",
                        .members = {choice("", "", "", {"random_crop", "flip"})}};
   augment.members[0].default_yaml.reset();
+  const auto per_channel = [](const std::string& name, const std::string& help, double min) {
+    RecipeOption list{.name = name,
+                      .kind = OptionKind::kList,
+                      .help = help,
+                      .required = true,
+                      .min_items = 1,
+                      .max_items = 65536,
+                      .members = {optional(number("", "", "", min, 3.4e38))}};
+    return list;
+  };
+  const RecipeOption normalize{
+      .name = "normalize",
+      .kind = OptionKind::kChoiceOrTable,
+      .help =
+          "(x - mean) / std of every channel of the inputs, of bytes after they were divided by "
+          "255: with the mean and the deviation of this run's training set, with those given "
+          "(of the model in `init.checkpoint`, if another framework trained it), or not at "
+          "all; checkpoints hold the numbers",
+      .default_yaml = "dataset",
+      .choices = {"dataset", "none"},
+      .members = {per_channel("mean", "of each channel", -3.4e38),
+                  per_channel("std", "deviation of each channel", 1e-38)}};
   return required(table(
       "data", "What to train and test on.",
       {required(text("dataset", "fashion_mnist, cifar10, safetensors or a registered one")),
        text("path",
             "the dataset's folder, from the current folder on; its usual place when absent"),
-       integer("batch_size", "128", "samples a step", 1, 65536), augment,
+       integer("batch_size", "128", "samples a step", 1, 65536), augment, normalize,
        integer("crop_padding", "2", "pixels added on each side before random_crop", 1, 64),
        integer("validation", "5000",
                "training samples kept aside, on which the best epoch is chosen; 0: none", 0)}));
@@ -186,6 +208,12 @@ RecipeOption train_option() {
            above_min(number("clip_grad_norm", "",
                             "largest norm of all gradients together; absent: no limit", 0, 1e30))),
        distill_option(), ema_option(), only_option(),
+       number(
+           "divergence_limit", "100",
+           "the run fails when an epoch's training loss, its validation loss or the test loss is "
+           "more than so many times the larger of the first step's loss and the loss of outputs "
+           "that are all zero; 0: only when one is not finite",
+           0, 1e30),
        integer("checkpoint_every_steps", "0",
                "steps between checkpoints inside an epoch; 0: at its end only", 0),
        boolean("keep_step_checkpoints", "false",
@@ -237,11 +265,13 @@ RecipeOption quantizer(RecipeOption option) {
 RecipeOption algorithm_option() {
   const RecipeOption scale_lr = above_min(
       number("scale_lr", "1",
-             "learning rate of scales and zero points, as a multiple of the optimizer's", 0, 1e6));
+             "learning rate of scales and offsets, as a multiple of the optimizer's", 0, 1e6));
   static const OptionCases kAlgorithms{
       {{"ste", "straight-through estimator; observers find the ranges", {}},
        {"lsq", "learned scales, from where the observer's first range puts them", {scale_lr}},
-       {"lsq_plus", "learned scales, and zero points of affine activations", {scale_lr}},
+       {"lsq_plus",
+        "learned scales, and offsets of affine activations, which move the zero point",
+        {scale_lr}},
        {"pact",
         "learned clipping of activations, which decays as weights do; observers find the ranges of "
         "weights",
@@ -296,7 +326,10 @@ RecipeOption quantize_option() {
       quantizer(table("activations", "Quantization of activations.",
                       {num_bits, boolean("symmetric", "false", "whether the zero point is fixed"),
                        choice("strategy", "tensor", "one scale", {"tensor"}),
-                       choice("observer", "moving_average", "how the range is found", {})}));
+                       optional(choice("observer", "",
+                                       "how the range is found; absent: min_max with 8 bits, "
+                                       "moving_average with fewer (docs/numerics.md says why)",
+                                       {}))}));
   RecipeOption targets = required(text_list(
       "targets", "type names, exact paths, or `re:` and a regular expression on the path"));
   targets.min_items = 1;
@@ -384,10 +417,15 @@ RecipeOption export_option() {
                        .default_yaml = "[]",
                        .members = {optional(choice("", "", "", {"safetensors", "onnx"}))}};
   return table("export", "How the model is deployed. Needs `quantize`.",
-               {formats, choice("profile", "ort",
-                                "where tensors are quantized: as ONNX Runtime or as TensorRT "
-                                "executes them",
-                                {"ort", "tensorrt"})});
+               {formats,
+                choice("profile", "ort",
+                       "where tensors are quantized: as ONNX Runtime or as TensorRT "
+                       "executes them",
+                       {"ort", "tensorrt"}),
+                boolean("reduce_range", "false",
+                        "whether weights of 8 bits are trained with 7, from -63 to 63 or, without "
+                        "`narrow_range`, from -64: then no sum saturates in ONNX Runtime's default "
+                        "session on x86 without VNNI")});
 }
 
 }  // namespace

@@ -135,6 +135,15 @@ std::string missing_parts(const RunReport& report) {
   return html + "</ul></div>\n";
 }
 
+std::string doubtful_ranges(const RunReport& report) {
+  if (report.doubtful.empty()) return "";
+  std::string html = "<div class=\"missing\"><strong>Ranges that look wrong</strong><ul>\n";
+  for (const qat::DoubtfulRange& range : report.doubtful) {
+    html += "<li>" + html_escaped(to_string(range)) + "</li>\n";
+  }
+  return html + "</ul></div>\n";
+}
+
 // Means over groups of so many steps that few enough points remain.
 ChartSeries means_over_steps(const std::vector<StepMetrics>& steps, double StepMetrics::*value,
                              const std::string& name, int color) {
@@ -361,8 +370,9 @@ std::string report_page(const RunReport& report) {
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
       html_escaped(report.name) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
-  html += head(report) + missing_parts(report) + accuracies(report) + curves(report) +
-          sizes(report) + layer_table(report) + histograms(report) + recipe_text(report);
+  html += head(report) + missing_parts(report) + doubtful_ranges(report) + accuracies(report) +
+          curves(report) + sizes(report) + layer_table(report) + histograms(report) +
+          recipe_text(report);
   return html + "</body>\n</html>\n";
 }
 

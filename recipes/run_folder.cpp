@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -12,8 +13,11 @@
 #include "framework/files.h"
 #include "framework/folders.h"
 #include "framework/sha256.h"
+#include "qat/old_checkpoint.h"
 #include "recipes/derived_recipe.h"
 #include "recipes/metrics_log.h"
+#include "recipes/recipe_differences.h"
+#include "recipes/scalar.h"
 
 namespace steelyard {
 namespace {
@@ -75,20 +79,114 @@ void write_summary(const RunRequest& request, const Json& json) {
   write_text(request.folder / kSummary, json.dump(2) + "\n");
 }
 
-// A recipe as it is compared: a run may go on on another device, and its file may be of a version
-// that wrote the same values otherwise.
-YamlNode comparable(YamlNode recipe, const std::string& source) {
-  remove_entry(recipe, "device");
-  return parse_yaml(to_yaml(recipe), source);
+void require_same_recipe(const std::string& what, YamlNode of_run, const YamlNode& given) {
+  take_more_epochs(of_run, given);
+  const auto differences = recipe_differences(of_run, given);
+  if (differences.empty()) return;
+  throw InputError(what + ": differs from the recipe given: " + to_string(differences, "given") +
+                   ": resume with the recipe of the run (train.epochs may only grow)");
 }
 
-Metrics tested(Experiment& experiment, std::int64_t step) {
-  const Metrics metrics = experiment.evaluate_test();
-  if (!std::isfinite(metrics.loss)) {
-    throw TrainingDiverged("step " + std::to_string(step) + ": test loss is " +
-                           std::to_string(metrics.loss));
+void require_same_data(const RunRequest& request, const Experiment& experiment,
+                       const RunRecord& record) {
+  const std::string last = printable((request.folder / kLast).string());
+  if (record.input != experiment.input()) {
+    throw InputError(last + ": was trained on " + to_string(record.input) + ", the dataset has " +
+                     to_string(experiment.input()));
   }
+  if (record.data_digest == experiment.data_digest()) return;
+  const std::string found = "the training data is not what the run was trained on so far (sha256 " +
+                            record.data_digest + ", now " + experiment.data_digest() + ")";
+  if (!request.other_data) {
+    throw InputError(last + ": " + found +
+                     ": restore it, or pass --other-data to go on with what is there");
+  }
+  request.note(found + "; inputs are normalized as before");
+}
+
+// A run goes on with its own recipe, on its own data.
+void require_same_run(const RunRequest& request, const Experiment& experiment,
+                      const Registries& registries) {
+  const std::filesystem::path path = request.folder / kRecipe;
+  const std::filesystem::path last = request.folder / kLast;
+  const Recipe of_run = recipe_of_run(request.folder, registries.models);
+  const Recipe& given = experiment.recipe();
+  require_same_recipe(path.string(), lasting_recipe(of_run), lasting_recipe(given));
+  const auto record = record_in(load_checkpoint_metadata(last), last.string(), registries.models);
+  if (record) {
+    require_same_recipe(last.string(), record->recipe, essential_recipe(given));
+    require_same_data(request, experiment, *record);
+  }
+  const auto without_device = [](YamlNode recipe) {
+    remove_entry(recipe, "device");
+    return recipe;
+  };
+  if (without_device(of_run.resolved) == without_device(given.resolved)) return;
+  write_text(path, resolved_yaml(given));
+}
+
+// Of which epoch a file is the best, counted from 0; nothing where there is no such file.
+std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path) {
+  if (!is_there(path)) return std::nullopt;
+  const TensorFileMetadata metadata = load_checkpoint_metadata(path);
+  const auto epoch = metadata.find("best_epoch");
+  return epoch == metadata.end() ? std::nullopt : parse_integer(epoch->second);
+}
+
+// A best epoch without its weights would stay the best for ever. A file of a later epoch was saved
+// just before the run was killed, or the run was set back: it comes to that epoch again.
+void require_best(const RunRequest& request, Trainer& trainer) {
+  if (!trainer.best()) return;
+  const std::filesystem::path path = request.folder / kBest;
+  const std::int64_t expected = trainer.best()->epoch;
+  const std::optional<std::int64_t> found = epoch_of_best(path);
+  if (found && *found >= expected) return;
+  const std::string epoch = std::to_string(expected + 1);
+  const std::string lost =
+      path.string() + (found ? ": is of epoch " + std::to_string(*found + 1) : ": is missing") +
+      ", the best epoch so far was " + epoch;
+  if (trainer.at_epoch_end() && trainer.epochs_done() == expected + 1) {
+    std::filesystem::copy_file(request.folder / kLast, path,
+                               std::filesystem::copy_options::overwrite_existing);
+    request.note(lost + ": written again, " + kLast + " is of that epoch");
+    return;
+  }
+  if (!request.forget_best) {
+    throw InputError(lost +
+                     ": restore the file, or pass --forget-best to choose the best among the "
+                     "epochs that are left");
+  }
+  trainer.forget_best();
+  request.note(lost + ": forgotten, the best is chosen among the epochs that are left");
+}
+
+Metrics tested(Experiment& experiment, const Trainer& trainer) {
+  const Metrics metrics = experiment.evaluate_test();
+  trainer.require_loss("test loss", metrics.loss);
   return metrics;
+}
+
+// What decides what a checkpoint's tensors compute.
+bool decides_on_the_model(const std::string& key) {
+  return key.starts_with("model") || key.starts_with("quantize") || key == "export.profile" ||
+         key == "export.reduce_range";
+}
+
+// Throws InputError where the recipe in the folder would make another model of the checkpoint than
+// was trained. A file from elsewhere may be of another training.
+void require_trained_by(const std::filesystem::path& folder, const Recipe& recipe,
+                        const std::filesystem::path& checkpoint, RunRecord record) {
+  const YamlNode in_folder = essential_recipe(recipe);
+  take_more_epochs(record.recipe, in_folder);  // the run goes on to more
+  auto differences = recipe_differences(in_folder, record.recipe);
+  std::error_code error;
+  if (!std::filesystem::equivalent(std::filesystem::absolute(checkpoint).parent_path(), folder, error)) {
+    std::erase_if(differences, [](const auto& d) { return !decides_on_the_model(d.key); });
+  }
+  if (differences.empty()) return;
+  throw InputError(printable((folder / kRecipe).string()) + ": is not the recipe that " +
+                   printable(checkpoint.filename().string()) +
+                   " was trained with: " + to_string(differences, "trained with"));
 }
 
 // Runs `f`, and writes down a divergence that ends it.
@@ -115,6 +213,21 @@ bool has_results(const std::filesystem::path& folder) {
   return false;
 }
 
+std::string model_digest(std::vector<NamedTensor> tensors) {
+  std::erase_if(tensors,
+                [](const NamedTensor& t) { return t.name.find('/') != std::string::npos; });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  Sha256 hash;
+  for (const NamedTensor& t : tensors) {
+    const Tensor& values = t.tensor;
+    hash.update(t.name + " " + std::string(dtype_name(values.dtype())) + " " +
+                shape_string(values.shape()) + "\n");
+    hash.update(values.raw(), static_cast<std::size_t>(values.bytes()));
+  }
+  return hash.hex();
+}
+
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& folder)
@@ -131,7 +244,8 @@ RunLock::~RunLock() {
 
 bool has_checkpoint(const std::filesystem::path& folder) { return is_there(folder / kLast); }
 
-RunLock open_run(const RunRequest& request, const Experiment& experiment) {
+RunLock open_run(const RunRequest& request, const Experiment& experiment,
+                 const Registries& registries) {
   create_folders(request.folder);
   RunLock lock(request.folder);
   const std::filesystem::path recipe_path = request.folder / kRecipe;
@@ -141,12 +255,7 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
           request.folder.string() +
           ": holds a run already: train continues it with --resume, or pass another --run-dir");
     }
-    const std::string source = recipe_path.string();
-    const YamlNode of_run = parse_yaml(read_file(recipe_path, kMaxRecipeBytes), source);
-    if (comparable(of_run, source) != comparable(experiment.recipe().resolved, source)) {
-      throw InputError(recipe_path.string() +
-                       ": differs from the recipe given: resume with the recipe of the run");
-    }
+    require_same_run(request, experiment, registries);
     return lock;
   }
   if (has_results(request.folder)) {
@@ -166,6 +275,13 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment) {
 
 RunSummary train_run(const RunRequest& request, Experiment& experiment,
                      const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop) {
+  const std::filesystem::path last = request.folder / kLast;
+  std::optional<Checkpoint> checkpoint;
+  if (has_checkpoint(request.folder)) checkpoint = load_checkpoint(last);
+  if (checkpoint) {
+    const auto normalization = normalization_in(checkpoint->metadata, last.string());
+    if (normalization) experiment.normalize_as(*normalization);
+  }
   experiment.move_to(resolve_device(experiment.recipe().device));
   const auto optimizer = experiment.make_optimizer();
   const auto schedule = experiment.make_schedule();
@@ -173,11 +289,11 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   const auto reestimation = experiment.make_reestimation();
   TrainerOptions options = experiment.trainer_options();
   options.run_dir = request.folder;
+  add_record(experiment.record(), options.metadata);
   if (experiment.recipe().train.distill && !options.distillation) {
     throw std::logic_error("[train_run] the teacher was not loaded");
   }
 
-  const std::filesystem::path last = request.folder / kLast;
   MetricsLog log;
   std::vector<TrainerCallback*> callbacks;
   if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
@@ -187,8 +303,13 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
   Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
                   experiment.loader_options(), options, callbacks);
-  const bool resumed = has_checkpoint(request.folder);
-  if (resumed) trainer.restore(load_checkpoint(last), last.string());
+  const bool resumed = checkpoint.has_value();
+  if (resumed) {
+    qat::upgrade_checkpoint(experiment.model(), *checkpoint);
+    trainer.restore(*checkpoint, last.string());
+    checkpoint.reset();
+    require_best(request, trainer);
+  }
   // Of a calibration, or of the epochs that an older checkpoint repeats.
   if (trainer.epochs_done() < options.epochs) {
     std::filesystem::remove(request.folder / kSummary);
@@ -201,7 +322,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
     const TrainResult result = trainer.run(stop);
     if (result.interrupted) return {.interrupted = true, .final = {}};
 
-    const Metrics final = tested(experiment, result.step);
+    const Metrics final = tested(experiment, trainer);
     log.final_test(result.step, final);
     write_summary(request, summary(request, experiment, result, final, log.seconds()));
     experiment.move_to_cpu();
@@ -219,13 +340,15 @@ Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::in
     const auto oscillations = experiment.make_oscillations();
     TrainerOptions options = experiment.trainer_options();
     options.run_dir = request.folder;
+    options.divergence_limit.reset();  // nothing was trained
+    add_record(experiment.record(), options.metadata);
     std::vector<TrainerCallback*> callbacks;
     if (oscillations) callbacks.push_back(oscillations.get());
     Trainer trainer(experiment.model(), *optimizer, experiment.train(), experiment.validation(),
                     experiment.loader_options(), options, callbacks);
     const std::atomic<bool> stop = true;  // before the first step: only saves
     const TrainResult result = trainer.run(stop);
-    const Metrics final = tested(experiment, 0);
+    const Metrics final = tested(experiment, trainer);
     log.final_test(0, final);
     Json json = summary(request, experiment, result, final, log.seconds());
     json["epochs"] = 0;
@@ -242,15 +365,34 @@ Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& r
 }
 
 LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
-                   const Registries& registries) {
+                   const Registries& registries, RunData data) {
   const bool own = checkpoint == "last" || checkpoint == "best";
   LoadedRun run;
   run.checkpoint = own ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
-  run.experiment = std::make_unique<Experiment>(recipe_of_run(folder, registries.models),
-                                                registries, InitialWeights::kLater);
-  load_into(run.experiment->model(), load_checkpoint(run.checkpoint).tensors,
-            run.checkpoint.string());
+  const std::string name = run.checkpoint.string();
+  Recipe recipe = recipe_of_run(folder, registries.models);
+  Checkpoint saved = load_checkpoint(run.checkpoint);
+  if (const auto record = record_in(saved.metadata, name, registries.models)) {
+    require_trained_by(folder, recipe, run.checkpoint, *record);
+    run.experiment = std::make_unique<Experiment>(std::move(recipe), registries, *record, data);
+    if (data == RunData::kAll && run.experiment->data_digest() != record->data_digest) {
+      run.notes.push_back(name + ": the training data is not what the run was trained on");
+    }
+  } else {
+    run.experiment =
+        std::make_unique<Experiment>(std::move(recipe), registries, InitialWeights::kLater);
+    run.notes.push_back(name +
+                        ": an earlier version wrote it, without its normalization, which is taken "
+                        "from the recipe and the training data that is there now");
+  }
+  qat::upgrade_checkpoint(run.experiment->model(), saved);
+  load_into(run.experiment->model(), saved.tensors, name);
+  run.model_sha256 = model_digest(saved.tensors);
   return run;
+}
+
+std::string model_digest(const std::filesystem::path& checkpoint) {
+  return model_digest(load_checkpoint(checkpoint).tensors);
 }
 
 }  // namespace steelyard

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +16,10 @@ namespace steelyard {
 struct RunRequest {
   std::filesystem::path folder;
   bool resume = false;
+  bool other_data = false;   // resume although the training data is another
+  bool forget_best = false;  // resume although best.safetensors is gone
+  // Told, a line each, what a resumed run does that the user may not expect.
+  std::function<void(const std::string&)> note = [](const std::string&) {};
 };
 
 // True when the folder holds a run that has saved something to continue from.
@@ -36,10 +41,12 @@ class RunLock {
 
 // Opens a run and keeps other processes out of its folder while the result lives. A new folder gets
 // its files; so does one whose run stopped before its first checkpoint, after what that run left
-// was removed. A run with a checkpoint is continued only with `resume`, by the same recipe. Throws
-// InputError otherwise, also for a run that finished or kept checkpoints and whose last one is
-// gone.
-[[nodiscard]] RunLock open_run(const RunRequest& request, const Experiment& experiment);
+// was removed. A run with a checkpoint is continued only with `resume`, on the same data, by the
+// same recipe (more epochs and keys that change no result aside, which then replace the run's).
+// Throws InputError otherwise, also for a run that finished or kept checkpoints and whose last one
+// is gone.
+[[nodiscard]] RunLock open_run(const RunRequest& request, const Experiment& experiment,
+                               const Registries& registries);
 
 struct RunSummary {
   bool interrupted = false;  // no summary.json was written
@@ -49,7 +56,7 @@ struct RunSummary {
 // Trains in an opened folder (after restoring last.safetensors when resuming, else after the
 // calibration that the recipe asks for) and writes metrics.jsonl, TensorBoard events where the
 // recipe wants them and, at the end, summary.json. `watchers` see every step. Throws
-// TrainingDiverged.
+// TrainingDiverged, and InputError where best.safetensors is not that of the best epoch so far.
 RunSummary train_run(const RunRequest& request, Experiment& experiment,
                      const std::vector<TrainerCallback*>& watchers, const std::atomic<bool>& stop);
 
@@ -61,13 +68,22 @@ Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::in
 // The recipe that a run was made with.
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);
 
+// What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
+// values of its tensors, training state left out. Throws InputError as load_checkpoint() does.
+std::string model_digest(const std::filesystem::path& checkpoint);
+
 // A run's experiment with the weights of a checkpoint: "last" and "best" are the run's own,
-// anything else is a file.
+// anything else is a file. Throws InputError where the folder's recipe is not the one that the
+// checkpoint was trained with (of a file from elsewhere: another model or quantization).
 struct LoadedRun {
   std::unique_ptr<Experiment> experiment;
   std::filesystem::path checkpoint;
+  std::string model_sha256;  // model_digest() of the checkpoint
+  std::vector<std::string> notes = {};  // what the user should know, a line each
 };
+// A checkpoint of an earlier version does not say how inputs were normalised: it is loaded with all
+// data, of which this is computed again, and a note.
 LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
-                   const Registries& registries);
+                   const Registries& registries, RunData data = RunData::kAll);
 
 }  // namespace steelyard

@@ -119,6 +119,7 @@ class Reporter {
     list_files();
     attempt("weights, activations and accuracy",
             [&] { loaded_ = load_run(folder_, options_.checkpoint, registries_); });
+    for (const std::string& note : loaded_.notes) missing("the data of training", note);
     add_facts();
     if (loaded_.experiment) measure();
     return std::move(report_);
@@ -244,6 +245,7 @@ class Reporter {
                                       loaded_.checkpoint.string()),
                      "recipe of the report", {}, registries_.models),
         registries_, InitialWeights::kRecipe);
+    experiment.normalize_as(loaded_.experiment->normalization());
     for (const qat::NamedQuantizer& entry : qat::named_quantizers(experiment.model())) {
       entry.quantizer->set_quantizing(false);
     }
@@ -260,6 +262,7 @@ class Reporter {
       return x;
     };
     const auto measured = qat::measure_tensors(experiment.model(), batches, inputs, kBins);
+    if (quantized) report_.doubtful = qat::doubtful_ranges(measured);
     for (const NamedModule& entry : experiment.model().named_modules()) {
       if (is_layer(entry.module)) add_layer(entry);
       for (const qat::MeasuredTensor& tensor : measured) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "qat/measure.h"
+#include "qat/range_check.h"
 #include "recipes/metrics_history.h"
 #include "recipes/run_folder.h"
 
@@ -65,6 +66,7 @@ struct RunReport {
   bool quantized = false;
   std::optional<MetricsHistory> history;
   std::vector<ReportedLayer> layers;
+  std::vector<qat::DoubtfulRange> doubtful;
   std::int64_t activation_samples = 0;
   std::vector<ReportedSize> files;
   std::vector<ReportedSize> ideal;

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <set>
 
-#include "framework/checkpoint.h"
 #include "framework/error.h"
 #include "framework/tape_trace.h"
 #include "qat/calibrate.h"
 #include "qat/measure.h"
+#include "qat/old_checkpoint.h"
 #include "qat/prepare.h"
 #include "qat/qat_linear.h"
 
@@ -231,6 +231,7 @@ class Measurement {
     const Dataset& split = validates ? experiment.validation() : experiment.test();
     samples_ = first_samples(split, options.samples);
     result_.checkpoint = run_.checkpoint;
+    result_.notes = run_.notes;
     result_.split = validates ? "validation" : "test";
     result_.samples = samples_.size();
     result_.batches = std::min(options.batches,
@@ -267,11 +268,13 @@ class Measurement {
     auto experiment = std::make_unique<Experiment>(
         parse_recipe(text, "recipe of the measurement", {}, registries_.models), registries_,
         quantized ? InitialWeights::kLater : InitialWeights::kRecipe);
+    experiment->normalize_as(run_.experiment->normalization());
     if (quantized) {
       Module& model = experiment->model();
+      Module& trained = run_.experiment->model();
       load_into(
           model,
-          weights_for(model, run_.experiment->model(), load_checkpoint(run_.checkpoint).tensors),
+          weights_for(model, trained, qat::load_checkpoint_of(trained, run_.checkpoint).tensors),
           run_.checkpoint.string());
     }
     return experiment;

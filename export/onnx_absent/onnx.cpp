@@ -11,4 +11,6 @@ void write_onnx(const std::filesystem::path&, const Graph&, const OnnxOptions&) 
       "export: built without ONNX: protoc, protobuf or onnx.proto was not found");
 }
 
+std::string onnx_model_sha256(const std::filesystem::path&) { return ""; }
+
 }  // namespace steelyard::deploy

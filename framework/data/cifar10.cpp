@@ -73,8 +73,10 @@ Dataset load_files(const std::vector<std::filesystem::path>& files) {
 
 }  // namespace
 
-DatasetSplits load_cifar10(const std::filesystem::path& folder) {
-  return {load_files(train_files(folder)), load_files({folder / "test_batch.bin"})};
+DatasetSplits load_cifar10(const std::filesystem::path& folder, DatasetParts parts) {
+  const bool all = parts == DatasetParts::kAll;
+  return {all ? load_files(train_files(folder)) : Dataset{},
+          load_files({folder / "test_batch.bin"})};
 }
 
 }  // namespace steelyard

@@ -10,7 +10,9 @@ namespace steelyard {
 
 // data_batch_*.bin (in order of their names) and test_batch.bin of a folder: records of 3,073
 // bytes, a label and 32x32 red, green and blue planes. Inputs become u8 [N, 32, 32, 3], 10 classes.
-// Throws InputError for missing files, partial records and labels above 9.
-DatasetSplits load_cifar10(const std::filesystem::path& folder);
+// kTest reads the test set alone. Throws InputError for missing files, partial records and labels
+// above 9.
+DatasetSplits load_cifar10(const std::filesystem::path& folder,
+                           DatasetParts parts = DatasetParts::kAll);
 
 }  // namespace steelyard

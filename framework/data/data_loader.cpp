@@ -60,24 +60,26 @@ class ByteNormalizer {
   std::vector<float> table_;
 };
 
+// In double, as bytes are: what programs that read an export are told to compute.
 class FloatNormalizer {
  public:
   using Value = float;
 
   FloatNormalizer(const Normalization& normalization, std::int64_t channels)
-      : mean_(normalization.mean), stddev_(normalization.stddev) {
-    if (mean_.empty()) mean_.assign(static_cast<std::size_t>(channels), 0.0F);
-    if (stddev_.empty()) stddev_.assign(static_cast<std::size_t>(channels), 1.0F);
+      : mean_(normalization.mean.begin(), normalization.mean.end()),
+        stddev_(normalization.stddev.begin(), normalization.stddev.end()) {
+    if (mean_.empty()) mean_.assign(static_cast<std::size_t>(channels), 0.0);
+    if (stddev_.empty()) stddev_.assign(static_cast<std::size_t>(channels), 1.0);
   }
 
   float operator()(float value, std::int64_t channel) const {
     const auto c = static_cast<std::size_t>(channel);
-    return (value - mean_[c]) / stddev_[c];
+    return static_cast<float>((static_cast<double>(value) - mean_[c]) / stddev_[c]);
   }
 
  private:
-  std::vector<float> mean_;
-  std::vector<float> stddev_;
+  std::vector<double> mean_;
+  std::vector<double> stddev_;
 };
 
 // Pixels or feature vectors: `count` groups of `channels` values.

@@ -13,17 +13,11 @@
 namespace steelyard {
 namespace {
 
-// Throws InputError unless the values are finite.
-void require_finite(const Tensor& tensor, const std::string& what) {
-  if (tensor.dtype() != DType::kF32) return;
-  const auto values = tensor.span<float>();
-  const auto bad =
-      std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-  if (bad != values.end()) {
-    const std::int64_t per_sample = tensor.size() / tensor.dim(0);
-    throw InputError(what + ": expected finite values, got " + std::to_string(*bad) +
-                     " in sample " + std::to_string((bad - values.begin()) / per_sample));
-  }
+// The coordinates of a flat offset.
+Shape position_in(const Shape& shape, std::int64_t offset) {
+  Shape position(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0; offset /= shape[i]) position[i] = offset % shape[i];
+  return position;
 }
 
 Tensor select_rows(const Tensor& tensor, std::span<const std::int64_t> rows) {
@@ -85,6 +79,20 @@ Normalization normalization_of(const Tensor& inputs, double scale) {
 }
 
 }  // namespace
+
+void require_finite(const Tensor& samples, const std::string& what) {
+  if (samples.dtype() != DType::kF32) return;
+  const auto values = samples.span<float>();
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return;
+  Shape position = position_in(samples.shape(), bad - values.begin());
+  const std::int64_t sample = position.front();
+  position.erase(position.begin());
+  throw InputError(what + ": expected finite values, got " + std::to_string(*bad) + " in sample " +
+                   std::to_string(sample) +
+                   (position.empty() ? "" : " at " + shape_string(position)));
+}
 
 void validate_dataset(const Dataset& dataset, const std::string& source) {
   const auto require = [&source](bool condition, const std::string& what) {

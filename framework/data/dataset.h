@@ -28,9 +28,16 @@ struct DatasetSplits {
   Dataset test;
 };
 
+// What is read of a dataset's files.
+enum class DatasetParts { kAll, kTest };
+
 // Throws InputError that starts with `source` unless shapes, dtypes and label ranges are as
 // described above and every f32 is finite.
 void validate_dataset(const Dataset& dataset, const std::string& source);
+
+// Throws InputError that starts with `what` and names the first sample and the position in it where
+// an f32 value is not finite; other dtypes pass.
+void require_finite(const Tensor& samples, const std::string& what);
 
 // The samples at `indices`, copied in that order.
 Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
@@ -51,6 +58,8 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
 struct Normalization {
   std::vector<float> mean;
   std::vector<float> stddev;
+
+  bool operator==(const Normalization& other) const = default;
 };
 
 // Population mean and standard deviation over every sample and pixel, in double. A constant channel

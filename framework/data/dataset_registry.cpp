@@ -31,14 +31,16 @@ void DatasetRegistry::add(std::string name, std::filesystem::path default_path, 
   if (!added) throw std::invalid_argument("[dataset_registry] '" + row->first + "' is taken");
 }
 
-DatasetSplits DatasetRegistry::load(const std::string& name,
-                                    const std::filesystem::path& path) const {
+DatasetSplits DatasetRegistry::load(const std::string& name, const std::filesystem::path& path,
+                                    DatasetParts parts) const {
   const auto row = rows_.find(name);
   if (row == rows_.end()) throw InputError(unknown_name(name, names()));
-  const DatasetRequest request{name, path.empty() ? row->second.default_path : path};
+  const DatasetRequest request{name, path.empty() ? row->second.default_path : path, parts};
   if (request.path.empty()) throw InputError("dataset '" + name + "' needs data.path");
   DatasetSplits splits = row->second.loader(request);
-  validate_dataset(splits.train, name + " (train)");
+  if (parts == DatasetParts::kAll || splits.train.inputs.defined()) {
+    validate_dataset(splits.train, name + " (train)");
+  }
   validate_dataset(splits.test, name + " (test)");
   return splits;
 }
@@ -52,10 +54,11 @@ std::vector<std::string> DatasetRegistry::names() const {
 DatasetRegistry builtin_datasets() {
   DatasetRegistry registry;
   registry.add("fashion_mnist", "/usr/share/datasets/fashion-mnist",
-               [](const DatasetRequest& r) { return load_fashion_mnist(r.path); });
-  registry.add("cifar10", "", [](const DatasetRequest& r) { return load_cifar10(r.path); });
+               [](const DatasetRequest& r) { return load_fashion_mnist(r.path, r.parts); });
+  registry.add("cifar10", "",
+               [](const DatasetRequest& r) { return load_cifar10(r.path, r.parts); });
   registry.add("safetensors", "",
-               [](const DatasetRequest& r) { return load_safetensors_dataset(r.path); });
+               [](const DatasetRequest& r) { return load_safetensors_dataset(r.path, r.parts); });
   return registry;
 }
 

@@ -15,6 +15,9 @@ namespace steelyard {
 struct DatasetRequest {
   std::string name;
   std::filesystem::path path;  // file or folder, as the loader expects
+  // kTest: the training set is not needed, and may be absent on disk; a loader may leave it
+  // undefined.
+  DatasetParts parts = DatasetParts::kAll;
 };
 
 // An explicit table from names to loaders; to add a dataset, add a row.
@@ -25,8 +28,10 @@ class DatasetRegistry {
   // An empty default path makes the path mandatory. Throws std::invalid_argument on a taken name.
   void add(std::string name, std::filesystem::path default_path, Loader loader);
   // Loads and validates both splits; an empty `path` takes the default. Throws InputError for an
-  // unknown name (with the known ones), a missing path, and whatever the loader finds wrong.
-  DatasetSplits load(const std::string& name, const std::filesystem::path& path = {}) const;
+  // unknown name (with the known ones), a missing path, and whatever the loader finds wrong. With
+  // kTest the training set of the result may be undefined.
+  DatasetSplits load(const std::string& name, const std::filesystem::path& path = {},
+                     DatasetParts parts = DatasetParts::kAll) const;
   // Sorted.
   std::vector<std::string> names() const;
 

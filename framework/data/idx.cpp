@@ -149,7 +149,8 @@ Tensor read_idx_labels(const std::filesystem::path& path) {
   return bytes.to(DType::kI64);
 }
 
-DatasetSplits load_fashion_mnist(const std::filesystem::path& folder) {
+DatasetSplits load_fashion_mnist(const std::filesystem::path& folder, DatasetParts parts) {
+  if (parts == DatasetParts::kTest) return {{}, load_split(folder, "t10k")};
   DatasetSplits splits{load_split(folder, "train"), load_split(folder, "t10k")};
   if (splits.train.inputs.dim(1) != splits.test.inputs.dim(1) ||
       splits.train.inputs.dim(2) != splits.test.inputs.dim(2)) {

@@ -15,6 +15,8 @@ Tensor read_idx_images(const std::filesystem::path& path);
 Tensor read_idx_labels(const std::filesystem::path& path);
 
 // The four files of Fashion-MNIST (or MNIST) in a folder, each plain or with ".gz": 10 classes.
-DatasetSplits load_fashion_mnist(const std::filesystem::path& folder);
+// kTest reads the test set alone.
+DatasetSplits load_fashion_mnist(const std::filesystem::path& folder,
+                                 DatasetParts parts = DatasetParts::kAll);
 
 }  // namespace steelyard

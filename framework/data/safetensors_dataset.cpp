@@ -57,7 +57,7 @@ std::int64_t count_classes(const Tensor& targets, const std::string& source) {
 
 }  // namespace
 
-DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder) {
+DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, DatasetParts parts) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw InputError(printable(folder.string()) +
@@ -65,6 +65,12 @@ DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder) {
   }
   const auto train_path = folder / "train.safetensors";
   const auto test_path = folder / "test.safetensors";
+  if (parts == DatasetParts::kTest) {
+    DatasetSplits splits{{}, load_file(test_path)};
+    splits.test.classes = count_classes(splits.test.targets, printable(test_path.string()));
+    validate_dataset(splits.test, printable(test_path.string()));
+    return splits;
+  }
   DatasetSplits splits{load_file(train_path), load_file(test_path)};
   splits.train.classes = count_classes(splits.train.targets, printable(train_path.string()));
   splits.test.classes = splits.train.classes;

@@ -10,8 +10,10 @@ namespace steelyard {
 // Reads train.safetensors and test.safetensors of a folder. Each holds exactly two tensors:
 // `inputs`, u8 or floating, [N, features] or images [N, H, W, C]; and `targets`, integer labels [N]
 // below kMaxClasses or floating values [N, ...], where [N] is read as [N, 1]. The number of classes
-// is the largest label of the training set + 1.
+// is the largest label of the training set + 1; kTest reads test.safetensors alone, with its own
+// largest label.
 // Throws InputError that names the file and what it expected.
-DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder);
+DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder,
+                                       DatasetParts parts = DatasetParts::kAll);
 
 }  // namespace steelyard

@@ -49,6 +49,11 @@ MatmulPrecision& cpu_matmul_precision() {
 CpuProducts default_products() { return {default_backend(), cpu_matmul_precision()}; }
 
 int num_threads() { return omp_get_max_threads(); }
-void set_num_threads(int threads) { omp_set_num_threads(std::max(1, threads)); }
+
+void set_num_threads(int threads) {
+  // oneDNN plans for this number and waits forever for threads that OpenMP did not start.
+  omp_set_dynamic(0);
+  omp_set_num_threads(std::clamp(threads, 1, std::max(1, omp_get_thread_limit())));
+}
 
 }  // namespace steelyard::kernels

@@ -1,9 +1,12 @@
 #include "kernels/weight_codes.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 #include <vector>
 
 #include "kernels/fake_quantize.h"
+#include "kernels/integer.h"
 #include "kernels/quantizer_rules.h"
 #include "kernels/reduce.h"
 
@@ -17,9 +20,75 @@ void follow_rows(const WeightQuantization& op, const ChannelLayout& layout, cons
   std::vector<std::int64_t> skipped(scales);
   min_max(layout, weight, lo.data(), hi.data(), skipped.data());
   for (std::size_t c = 0; c < scales; ++c) {
-    q.scale[c] = follow_extremes(op.rule, q.lo[c], q.hi[c], lo[c], hi[c]).scale;
+    std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
+    q.scale[c] = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, lo[c], hi[c]).scale;
     q.zero_range[c] = is_zero_range(q.lo[c], q.hi[c]) ? 1 : 0;
     *q.non_finite += skipped[c];
+  }
+}
+
+// What the deployed biases make of the scales and of the smallest that they allow.
+void fit_scales(const WeightQuantization& op, const BiasBehind& behind,
+                const std::uint8_t* zero_range, float* scale, float* floor) {
+  const std::int64_t sharers = op.scales == 0 ? 0 : op.rows / op.scales;
+  const std::int64_t largest_sum = op.row_size * largest_product(op.x_codes, op.rule.codes);
+  for (std::int64_t c = 0; c < op.scales; ++c) {
+    float largest = 0;
+    for (std::int64_t o = c * sharers; behind.deployed != nullptr && o < (c + 1) * sharers; ++o) {
+      largest = larger_magnitude(largest, behind.deployed[o]);
+    }
+    const FittedScale fitted =
+        op.fit == BiasFit::kFollows
+            ? fit_weight_scale(scale[c], zero_range[c] != 0, largest, *behind.x_scale)
+            : keep_room({scale[c], floor[c]}, largest, *behind.x_scale, largest_sum);
+    scale[c] = fitted.scale;
+    floor[c] = fitted.floor;
+  }
+}
+
+// The scales of this step.
+void follow_scales(const WeightQuantization& op, const WeightQuantizer& q, const BiasBehind& behind,
+                   float* scale) {
+  std::copy_n(q.scale, op.scales, scale);
+  std::vector<float> floor(static_cast<std::size_t>(op.scales), 0.0F);
+  if (q.floor != nullptr) std::copy_n(q.floor, op.scales, floor.begin());
+  if (op.fit == BiasFit::kFollows) fit_scales(op, behind, q.zero_range, scale, floor.data());
+  if (op.source == ScaleSource::kLatent) {
+    follow_latents(op.scales, op.rule.codes, q.latent, q.initial, floor.data(), nullptr, scale,
+                   nullptr, q.non_finite, nullptr, nullptr);
+  }
+  if (op.fit == BiasFit::kKeepsRoom) fit_scales(op, behind, q.zero_range, scale, floor.data());
+  if (!op.keeps) return;
+  std::copy_n(scale, op.scales, q.scale);
+  if (q.floor != nullptr) std::copy(floor.begin(), floor.end(), q.floor);
+}
+
+void quantize_biases(const WeightQuantization& op, const WeightQuantizer& q,
+                     const BiasBehind& behind, const WeightCodeArrays& to) {
+  for (std::int64_t row = 0; row < op.rows; ++row) {
+    to.product_scale[row] = *behind.x_scale * to.step_scale[op.scales > 1 ? row : 0];
+  }
+  if (behind.bias == nullptr) return;
+  const std::int64_t most = largest_product(op.x_codes, op.rule.codes);
+  const bool adds_up = !sums_leave_room(op.row_size, most);
+  const auto largest_code =
+      static_cast<std::int64_t>(largest_operand(op.x_codes, *behind.x_zero_point));
+  for (std::int64_t row = 0; row < op.rows; ++row) {
+    const std::int8_t* codes = to.codes + row * op.row_size;
+    const std::int64_t sum =
+        adds_up ? largest_code * std::accumulate(codes, codes + op.row_size, std::int64_t{0},
+                                                 [](std::int64_t all, std::int8_t code) {
+                                                   return all + std::abs(code);
+                                                 })
+                : most * op.row_size;
+    const std::int32_t room = bias_room(sum);
+    const BiasCode bias = bias_code(behind.bias[row], to.product_scale[row], room);
+    to.bias_codes[row] = bias.code;
+    *q.non_finite += bias.finite ? 0 : 1;
+    if (bias.fits) continue;
+    ++*q.too_large;
+    q.too_large_bias[2 * row] = behind.bias[row];
+    q.too_large_bias[2 * row + 1] = dequantize_sum(room, to.product_scale[row]);
   }
 }
 
@@ -29,20 +98,12 @@ void quantize_weights(const WeightQuantization& op, const float* weight, const W
                       const BiasBehind& behind, const WeightCodeArrays& to) {
   const std::int64_t size = op.rows * op.row_size;
   const ChannelLayout layout{1, op.scales, op.scales == 0 ? 0 : size / op.scales};
-  if (op.source == ScaleSource::kExtremes) follow_rows(op, layout, weight, q);
-  if (op.fits_bias) {
-    fit_weight_scales(op.rows, behind.deployed, behind.x_scale, op.scales, q.zero_range, q.scale,
-                      q.floor);
-  }
-  if (op.source == ScaleSource::kLatent) {
-    follow_latents(op.scales, op.rule.codes, q.latent, q.initial, q.floor, nullptr, q.scale,
-                   nullptr, q.non_finite, nullptr, nullptr);
-  }
-  std::copy_n(q.scale, op.scales, to.step_scale);
-  quantize(layout, op.rule.codes, weight, q.scale, nullptr, to.codes, to.mask, q.non_finite);
-  if (behind.x_scale == nullptr) return;
-  quantize_biases(op.rows, behind.bias, behind.x_scale, op.scales, q.scale, to.product_scale,
-                  to.bias_codes, q.non_finite);
+  const bool observes = op.source == ScaleSource::kExtremes;
+  if (observes) follow_rows(op, layout, weight, q);
+  follow_scales(op, q, behind, to.step_scale);
+  quantize(layout, op.rule.codes, weight, to.step_scale, nullptr, to.codes, to.mask,
+           observes || op.counted ? nullptr : q.non_finite);
+  if (behind.x_scale != nullptr) quantize_biases(op, q, behind, to);
 }
 
 }  // namespace steelyard::kernels

@@ -29,9 +29,10 @@ __global__ void update_extremes_kernel(std::int64_t n, const float* step_lo, con
 }
 
 __global__ void update_average_kernel(std::int64_t n, double constant, const float* step_lo,
-                                      const float* step_hi, float* lo, float* hi) {
+                                      const float* step_hi, float* lo, float* hi,
+                                      std::int64_t* steps) {
   const std::int64_t c = element_index();
-  if (c < n) update_range(lo[c], hi[c], step_lo[c], step_hi[c], constant);
+  if (c < n) average_range(lo[c], hi[c], steps[c], step_lo[c], step_hi[c], constant);
 }
 
 template <typename T>
@@ -46,61 +47,40 @@ __global__ void qparams_kernel(std::int64_t n, CodeRange range, bool symmetric, 
   if (zero_range != nullptr) zero_range[c] = is_zero_range(lo[c], hi[c]) ? 1 : 0;
 }
 
-// One warp, one scale: the largest bias among its channels.
-__global__ void fit_weight_scales_kernel(std::int64_t sharers, const float* bias,
-                                         const float* x_scale, const std::uint8_t* zero_range,
-                                         float* scale, float* floor) {
-  const std::int64_t c = blockIdx.x;
-  float largest = 0;
-  for (std::int64_t i = threadIdx.x; bias != nullptr && i < sharers; i += warpSize) {
-    largest = larger_magnitude(largest, bias[c * sharers + i]);
-  }
-  for (int half = warpSize / 2; half > 0; half /= 2) {
-    largest = larger_magnitude(largest, __shfl_down_sync(0xFFFFFFFFU, largest, half));
-  }
-  if (threadIdx.x != 0) return;
-  const FittedScale fitted = fit_weight_scale(scale[c], zero_range[c] != 0, largest, *x_scale);
-  scale[c] = fitted.scale;
-  if (floor != nullptr) floor[c] = fitted.floor;
-}
-
-__global__ void quantize_biases_kernel(std::int64_t n, const float* bias, const float* x_scale,
-                                       std::int64_t scales, const float* weight_scale,
-                                       float* product_scale, std::int32_t* codes,
-                                       std::int64_t* non_finite) {
-  const std::int64_t o = element_index();
-  if (o >= n) return;
-  const float product = *x_scale * weight_scale[scales > 1 ? o : 0];
-  product_scale[o] = product;
-  if (bias == nullptr) return;
-  const bool finite = is_finite(bias[o]);
-  codes[o] = finite ? quantize_bias(bias[o], product) : 0;
-  count(!finite, non_finite);
+__global__ void begin_latents_kernel(std::int64_t n, CodeRange range, const float* scale,
+                                     const std::int32_t* zero_point, float* initial, float* latent,
+                                     float* offset) {
+  const std::int64_t c = element_index();
+  if (c >= n) return;
+  initial[c] = latent[c] = scale[c];
+  if (offset != nullptr) offset[c] = offset_of(zero_point[c], scale[c], range);
 }
 
 __global__ void follow_latents_kernel(std::int64_t n, CodeRange range, const float* latent,
-                                      const float* initial, const float* floor,
-                                      const float* zero_latent, float* scale,
-                                      std::int32_t* zero_point, std::int64_t* non_finite,
-                                      float* step_scale, std::int32_t* step_zero_point) {
+                                      const float* initial, const float* floor, const float* offset,
+                                      float* scale, std::int32_t* zero_point,
+                                      std::int64_t* non_finite, float* step_scale,
+                                      std::int32_t* step_zero_point) {
   const std::int64_t c = element_index();
   if (c >= n) return;
   const bool moves = is_finite(latent[c]);
   count(!moves, non_finite);
   if (moves) scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
-  if (moves && zero_latent != nullptr) {
-    const bool shifts = is_finite(zero_latent[c]);
+  if (moves && offset != nullptr) {
+    const bool shifts = is_finite(offset[c]);
     count(!shifts, non_finite);
-    if (shifts) zero_point[c] = zero_point_of_latent(zero_latent[c], range);
+    if (shifts) zero_point[c] = zero_point_of_offset(offset[c], scale[c], range);
   }
   if (step_scale != nullptr) step_scale[c] = scale[c];
   if (step_zero_point != nullptr) step_zero_point[c] = zero_point[c];
 }
 
-__global__ void chain_latent_kernel(std::int64_t n, const float* scale, const float* initial,
-                                    float* grad) {
+__global__ void chain_latents_kernel(std::int64_t n, CodeRange range, const float* scale,
+                                     const float* initial, const std::int32_t* zero_point,
+                                     const float* offset, float* grad_scale, float* grad_offset) {
   const std::int64_t c = element_index();
-  if (c < n) grad[c] *= latent_slope(scale[c], initial[c]);
+  if (c >= n) return;
+  chain_latent_gradient(c, range, scale, initial, zero_point, offset, grad_scale, grad_offset);
 }
 
 __global__ void rescale_kernel(std::int64_t n, CodeRange from, CodeRange to, bool symmetric,
@@ -120,8 +100,10 @@ void update_extremes(const CudaQueue& queue, std::int64_t channels, const float*
 }
 
 void update_average_extremes(const CudaQueue& queue, std::int64_t channels, double constant,
-                             const float* step_lo, const float* step_hi, float* lo, float* hi) {
-  launch_elements(queue, update_average_kernel, channels, constant, step_lo, step_hi, lo, hi);
+                             const float* step_lo, const float* step_hi, float* lo, float* hi,
+                             std::int64_t* steps) {
+  launch_elements(queue, update_average_kernel, channels, constant, step_lo, step_hi, lo, hi,
+                  steps);
 }
 
 template <typename T>
@@ -137,32 +119,27 @@ void observe_values(const CudaQueue& queue, const RangeRule& rule, const RangeQu
   cuda::observe_range<cuda::FiniteExtremes>(queue, rule, to, n, ValueOf{x});
 }
 
-void fit_weight_scales(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                       const float* x_scale, std::int64_t scales, const std::uint8_t* zero_range,
-                       float* scale, float* floor) {
-  if (scales == 0) return;
-  cuda::launch(fit_weight_scales_kernel, {scales, 32}, cuda::stream_of(queue), outputs / scales,
-               bias, x_scale, zero_range, scale, floor);
-}
-
-void quantize_biases(const CudaQueue& queue, std::int64_t outputs, const float* bias,
-                     const float* x_scale, std::int64_t scales, const float* weight_scale,
-                     float* product_scale, std::int32_t* codes, std::int64_t* non_finite) {
-  launch_elements(queue, quantize_biases_kernel, outputs, bias, x_scale, scales, weight_scale,
-                  product_scale, codes, non_finite);
+void begin_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                   const float* scale, const std::int32_t* zero_point, float* initial,
+                   float* latent, float* offset) {
+  launch_elements(queue, begin_latents_kernel, channels, range, scale, zero_point, initial, latent,
+                  offset);
 }
 
 void follow_latents(const CudaQueue& queue, std::int64_t channels, CodeRange range,
                     const float* latent, const float* initial, const float* floor,
-                    const float* zero_latent, float* scale, std::int32_t* zero_point,
+                    const float* offset, float* scale, std::int32_t* zero_point,
                     std::int64_t* non_finite, float* step_scale, std::int32_t* step_zero_point) {
-  launch_elements(queue, follow_latents_kernel, channels, range, latent, initial, floor,
-                  zero_latent, scale, zero_point, non_finite, step_scale, step_zero_point);
+  launch_elements(queue, follow_latents_kernel, channels, range, latent, initial, floor, offset,
+                  scale, zero_point, non_finite, step_scale, step_zero_point);
 }
 
-void chain_latent_gradient(const CudaQueue& queue, std::int64_t channels, const float* scale,
-                           const float* initial, float* grad) {
-  launch_elements(queue, chain_latent_kernel, channels, scale, initial, grad);
+void chain_latent_gradients(const CudaQueue& queue, std::int64_t channels, CodeRange range,
+                            const float* scale, const float* initial,
+                            const std::int32_t* zero_point, const float* offset, float* grad_scale,
+                            float* grad_offset) {
+  launch_elements(queue, chain_latents_kernel, channels, range, scale, initial, zero_point, offset,
+                  grad_scale, grad_offset);
 }
 
 void rescale_qparams(const CudaQueue& queue, std::int64_t channels, CodeRange from, CodeRange to,

@@ -5,8 +5,10 @@
 #include <bit>
 #include <numeric>
 
+#include "kernels/cuda/block_sum.h"
 #include "kernels/cuda/eight.h"
 #include "kernels/cuda/range_update.h"
+#include "kernels/integer.h"
 #include "kernels/quantizer_rules.h"
 
 namespace steelyard::kernels {
@@ -31,52 +33,94 @@ int rows_of_block(std::int64_t row_size) {
       std::max(kThreads / lanes, kEight / std::gcd<std::int64_t>(kEight, row_size)));
 }
 
+// A block's memory: the scale of each row, the sum of the magnitudes of its codes, and what
+// reductions need.
+struct BlockMemory {
+  float* scales;
+  unsigned* sums;
+  void* reduction;
+
+  static constexpr std::size_t kBytes =
+      kMostRows * (sizeof(float) + sizeof(unsigned)) + kThreads * sizeof(FiniteExtremes);
+};
+
+__device__ BlockMemory block_memory() {
+  float* scales = cuda::shared_memory<float>();
+  auto* sums = reinterpret_cast<unsigned*>(scales + kMostRows);
+  return {scales, sums, sums + kMostRows};
+}
+
+// The largest bias behind the row's scale; threads of the block call together.
+__device__ float largest_bias(const WeightQuantization& op, const BiasBehind& behind,
+                              std::int64_t row, void* reduction) {
+  if (op.fit == BiasFit::kNothing || behind.deployed == nullptr) return 0;
+  if (op.scales == op.rows) return row < op.rows ? larger_magnitude(0, behind.deployed[row]) : 0;
+  float largest = 0;
+  for (std::int64_t o = threadIdx.x; o < op.rows; o += kThreads) {
+    largest = larger_magnitude(largest, behind.deployed[o]);
+  }
+  return static_cast<float>(
+      cuda::block_reduce(largest, static_cast<double*>(reduction), cuda::Larger()));
+}
+
 // The scale of a row in this step, and what the quantizer keeps. One thread of the grid `keeps` for
-// every scale.
+// every scale. Others may read a scale that is given before or after it was raised: they make the
+// same of it.
 __device__ float scale_of_row(const WeightQuantization& op, std::int64_t row, bool keeps,
-                              const FiniteExtremes& seen, const WeightQuantizer& q,
-                              const BiasBehind& behind) {
+                              const FiniteExtremes& seen, float bias, std::int64_t largest_sum,
+                              const WeightQuantizer& q, const BiasBehind& behind) {
   const std::int64_t c = op.scales == 1 ? 0 : row;
   float scale = q.scale[c];
   if (op.source == ScaleSource::kExtremes) {
     const FiniteExtremes step = seen.learned(op.row_size);
-    scale = follow_extremes(op.rule, q.lo[c], q.hi[c], step.lo, step.hi).scale;
+    std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
+    scale = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, step.lo, step.hi).scale;
     q.zero_range[c] = is_zero_range(q.lo[c], q.hi[c]) ? 1 : 0;
     count(step.skipped, q.non_finite);
   }
-  float floor = q.floor == nullptr ? 0 : q.floor[c];
-  if (op.fits_bias) {
-    const float bias = behind.deployed == nullptr ? 0 : behind.deployed[row];
-    const FittedScale fitted =
-        fit_weight_scale(scale, q.zero_range[c] != 0, larger_magnitude(0, bias), *behind.x_scale);
-    scale = fitted.scale;
-    floor = fitted.floor;
-    if (q.floor != nullptr) q.floor[c] = floor;
+  FittedScale fitted{scale, q.floor == nullptr ? 0 : q.floor[c]};
+  if (op.fit == BiasFit::kFollows) {
+    fitted = fit_weight_scale(scale, q.zero_range[c] != 0, bias, *behind.x_scale);
   }
   if (op.source == ScaleSource::kLatent) {
     const bool moves = is_finite(q.latent[c]);
-    if (moves) scale = scale_of_latent(q.latent[c], q.initial[c], floor, op.rule.codes);
+    if (moves) {
+      fitted.scale = scale_of_latent(q.latent[c], q.initial[c], fitted.floor, op.rule.codes);
+    }
     if (keeps) count(moves ? 0 : 1, q.non_finite);
   }
-  // Other rows may be reading a scale that is given.
-  if (keeps && (op.source != ScaleSource::kGiven || op.fits_bias)) q.scale[c] = scale;
+  if (op.fit == BiasFit::kKeepsRoom) {
+    fitted = keep_room(fitted, bias, *behind.x_scale, largest_sum);
+  }
+  scale = fitted.scale;
+  const bool changes = op.source != ScaleSource::kGiven || op.fit != BiasFit::kNothing;
+  if (keeps && op.keeps && changes) q.scale[c] = scale;
+  if (keeps && op.keeps && q.floor != nullptr) q.floor[c] = fitted.floor;
   return scale;
 }
 
-__device__ void quantize_bias_of_row(std::int64_t row, float scale, const BiasBehind& behind,
-                                     const WeightCodeArrays& to, std::int64_t* non_finite) {
+__device__ void quantize_bias_of_row(std::int64_t row, float scale, std::int64_t largest_sum,
+                                     const WeightQuantizer& q, const BiasBehind& behind,
+                                     const WeightCodeArrays& to) {
   const float product = *behind.x_scale * scale;
   to.product_scale[row] = product;
   if (behind.bias == nullptr) return;
-  const bool finite = is_finite(behind.bias[row]);
-  to.bias_codes[row] = finite ? quantize_bias(behind.bias[row], product) : 0;
-  count(finite ? 0 : 1, non_finite);
+  const std::int32_t room = bias_room(largest_sum);
+  const BiasCode bias = bias_code(behind.bias[row], product, room);
+  to.bias_codes[row] = bias.code;
+  count(bias.finite ? 0 : 1, q.non_finite);
+  if (bias.fits) return;
+  count(1, q.too_large);
+  q.too_large_bias[2 * row] = behind.bias[row];
+  q.too_large_bias[2 * row + 1] = dequantize_sum(room, product);
 }
 
+// `most`: no product is larger. `adds_up`: products are so many that a bias may lack room.
 __global__ void __launch_bounds__(kThreads)
-    quantize_weights_kernel(WeightQuantization op, int rows, const float* weight, WeightQuantizer q,
-                            BiasBehind behind, WeightCodeArrays to) {
-  float* scales = cuda::shared_memory<float>();  // [kMostRows]
+    quantize_weights_kernel(WeightQuantization op, int rows, std::int64_t most, bool adds_up,
+                            const float* weight, WeightQuantizer q, BiasBehind behind,
+                            WeightCodeArrays to) {
+  const BlockMemory memory = block_memory();
   const int lanes = kThreads / rows;
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int mine = static_cast<int>(threadIdx.x) / lanes;
@@ -88,15 +132,18 @@ __global__ void __launch_bounds__(kThreads)
       const float* values = weight + row * op.row_size;
       for (std::int64_t i = lane; i < op.row_size; i += lanes) seen.take(values[i]);
     }
-    seen = cuda::join_lanes(lanes, seen, reinterpret_cast<FiniteExtremes*>(scales + kMostRows));
+    seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction));
   }
-  if (lane == 0 && row < op.rows) {
+  const float bias = largest_bias(op, behind, row, memory.reduction);
+  const bool leads = lane == 0 && row < op.rows;
+  float scale = 0;
+  if (leads) {
     const bool keeps = op.scales > 1 || row == 0;
-    const float scale = scale_of_row(op, row, keeps, seen, q, behind);
-    scales[mine] = scale;
+    scale = scale_of_row(op, row, keeps, seen, bias, most * op.row_size, q, behind);
+    memory.scales[mine] = scale;
     if (keeps) to.step_scale[op.scales == 1 ? 0 : row] = scale;
-    if (behind.x_scale != nullptr) quantize_bias_of_row(row, scale, behind, to, q.non_finite);
   }
+  if (threadIdx.x < kMostRows) memory.sums[threadIdx.x] = 0;
   __syncthreads();
   const std::int64_t end = (first + rows < op.rows ? first + rows : op.rows) * op.row_size;
   std::int64_t nan = 0;
@@ -109,22 +156,35 @@ __global__ void __launch_bounds__(kThreads)
     std::int64_t of = divide(i, op.row_size);
     std::int64_t left = (of + 1) * op.row_size - i;  // of this row
     unsigned inside = 0;
+    unsigned sum = 0;
     for (int k = 0; k < size; ++k) {
       if (left == 0) {
+        if (adds_up) atomicAdd(memory.sums + (of - first), sum);
+        sum = 0;
         ++of;
         left = op.row_size;
       }
       --left;
-      const Affine<float> grid = make_affine(op.rule.codes, scales[of - first], 0);
+      const Affine<float> grid = make_affine(op.rule.codes, memory.scales[of - first], 0);
       const float code = unclamped_code(x[k], grid);
-      codes[k] = static_cast<std::int8_t>(to_integer_code(code, grid));
+      const std::int32_t integer = to_integer_code(code, grid);
+      codes[k] = static_cast<std::int8_t>(integer);
+      sum += static_cast<unsigned>(integer < 0 ? -integer : integer);
       inside |= (code_is_inside(code, grid) ? 1U : 0U) << k;
       nan += x[k] != x[k] ? 1 : 0;
     }
+    if (adds_up) atomicAdd(memory.sums + (of - first), sum);
     cuda::store_span(codes, size, to.codes + i);
     if (to.mask != nullptr) to.mask[i / kEight] = static_cast<std::uint8_t>(inside);
   }
-  count(nan, q.non_finite);
+  if (op.source != ScaleSource::kExtremes && !op.counted) count(nan, q.non_finite);
+  if (adds_up) __syncthreads();
+  if (!leads || behind.x_scale == nullptr) return;
+  const std::int64_t largest_sum =
+      adds_up ? static_cast<std::int64_t>(largest_operand(op.x_codes, *behind.x_zero_point)) *
+                    memory.sums[mine]
+              : most * op.row_size;
+  quantize_bias_of_row(row, scale, largest_sum, q, behind, to);
 }
 
 }  // namespace
@@ -132,19 +192,14 @@ __global__ void __launch_bounds__(kThreads)
 void quantize_weights(const CudaQueue& queue, const WeightQuantization& op, const float* weight,
                       const WeightQuantizer& q, const BiasBehind& behind,
                       const WeightCodeArrays& to) {
-  WeightQuantization rest = op;
-  if (op.fits_bias && op.scales < op.rows) {
-    // The one scale depends on every row's bias, and every row needs it.
-    fit_weight_scales(queue, op.rows, behind.deployed, behind.x_scale, op.scales, q.zero_range,
-                      q.scale, q.floor);
-    rest.fits_bias = false;
-  }
   const int rows = rows_of_block(op.row_size);
+  const std::int64_t most = largest_product(op.x_codes, op.rule.codes);
+  const bool adds_up = behind.bias != nullptr && !sums_leave_room(op.row_size, most);
   cuda::launch(quantize_weights_kernel,
                {.blocks = (op.rows + rows - 1) / rows,
                 .threads = kThreads,
-                .shared_bytes = kMostRows * sizeof(float) + kThreads * sizeof(FiniteExtremes)},
-               cuda::stream_of(queue), rest, rows, weight, q, behind, to);
+                .shared_bytes = BlockMemory::kBytes},
+               cuda::stream_of(queue), op, rows, most, adds_up, weight, q, behind, to);
 }
 
 }  // namespace steelyard::kernels

@@ -9,7 +9,7 @@ void update_extremes(const CudaQueue&, std::int64_t, const float*, const float*,
   cuda_is_absent();
 }
 void update_average_extremes(const CudaQueue&, std::int64_t, double, const float*, const float*,
-                             float*, float*) {
+                             float*, float*, std::int64_t*) {
   cuda_is_absent();
 }
 template <typename T>
@@ -21,12 +21,8 @@ void observe_values(const CudaQueue&, const RangeRule&, const RangeQuantizer&, s
                     const float*) {
   cuda_is_absent();
 }
-void fit_weight_scales(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
-                       const std::uint8_t*, float*, float*) {
-  cuda_is_absent();
-}
-void quantize_biases(const CudaQueue&, std::int64_t, const float*, const float*, std::int64_t,
-                     const float*, float*, std::int32_t*, std::int64_t*) {
+void begin_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, const std::int32_t*,
+                   float*, float*, float*) {
   cuda_is_absent();
 }
 void follow_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, const float*,
@@ -34,7 +30,8 @@ void follow_latents(const CudaQueue&, std::int64_t, CodeRange, const float*, con
                     std::int32_t*) {
   cuda_is_absent();
 }
-void chain_latent_gradient(const CudaQueue&, std::int64_t, const float*, const float*, float*) {
+void chain_latent_gradients(const CudaQueue&, std::int64_t, CodeRange, const float*, const float*,
+                            const std::int32_t*, const float*, float*, float*) {
   cuda_is_absent();
 }
 void rescale_qparams(const CudaQueue&, std::int64_t, CodeRange, CodeRange, bool, float*,

@@ -108,7 +108,8 @@ class Calibrate(Case):
         steps = ("--set", "train.checkpoint_every_steps=4", "--set", "train.keep_step_checkpoints=true")
         self.succeed("train", recipe, "--run-dir", "whole", *steps)
         os.makedirs(self.path("half"))
-        for source, target in (("step-8.safetensors", "last.safetensors"), ("recipe.yaml", "recipe.yaml")):
+        for source, target in (("step-8.safetensors", "last.safetensors"), ("recipe.yaml", "recipe.yaml"),
+                               ("best.safetensors", "best.safetensors")):
             with open(self.path("whole", source), "rb") as file, open(self.path("half", target), "wb") as copy:
                 copy.write(file.read())
         self.succeed("train", recipe, "--run-dir", "half", "--resume", *steps)

@@ -1,4 +1,6 @@
 """export, verify, predict and inspect --graph as a user runs them."""
+import hashlib
+import json
 import os
 import random
 import re
@@ -12,6 +14,29 @@ import unittest
 from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case, write_dataset, write_safetensors
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
+
+
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def without_record(path):
+    """Takes the record of the model out of an export, as versions before it wrote files."""
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(size)), file.read()
+    del header["__metadata__"]["model_sha256"]
+    for digest in ("0" * 64, None):
+        header["__metadata__"]["sha256"] = digest or hashlib.sha256(raw).hexdigest()
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        raw = struct.pack("<Q", len(text)) + text
+    with open(path, "wb") as file:
+        file.write(raw + data)
 
 
 class Deploy(Case):
@@ -55,11 +80,42 @@ class Deploy(Case):
             self.skipTest("no Python with onnxruntime")
         self.assertRegex(judged, r"ONNX Runtime [\d.]+: top-1 [\d.]+ %, the same class for 100.00 %; "
                                  r"0 of 160 outputs differ, by at most 0\n")
+        self.assertRegex(judged, r"its default session on this machine: top-1 .* outputs differ, .*\n"
+                                 r"on x86 without VNNI, .* session.x64quantprecision = \"1\", .*\n$")
+        self.check_without_vnni(run)
         data = os.path.join(self.data, "test.safetensors")
         self.assertEqual(self.succeed("predict", run, data), self.succeed("predict", run, data, "--with", "onnx"))
         with open(self.path(run, "export", "model.onnx"), "r+b") as file:
             file.truncate(1000)
         self.fail_with(1, "model.onnx", arguments=["verify", run])
+
+    def test_reduced_range(self):
+        run = self.trained("run", "export.reduce_range=true")
+        with open(self.path(run, "plan.txt")) as file:
+            plan = file.read()
+        self.assertEqual(plan.count("int7 symmetric, per channel"), 3)
+        self.assertNotIn(" int8", plan)
+        self.assertIn("note: weights have at most 7 bits (export.reduce_range)\n", plan)
+        self.succeed("export", run)
+        judged = self.succeed("verify", run)
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        self.assertNotIn("VNNI", judged)
+        self.assertEqual(self.succeed("inspect", "--graph", run).count("int7"), 3)
+
+    def check_without_vnni(self, run):
+        """`verify` measures what the default session does on a processor without VNNI."""
+        if not shutil.which("qemu-x86_64"):
+            return
+        with_python = os.path.join(os.path.dirname(__file__), "..", "..", "scripts", "with_python")
+        with open(self.path("python"), "w") as file:  # only the models run on the emulator
+            file.write("#!/bin/sh\n"
+                       f"case $2 in *found*) exec {with_python} \"$@\"; esac\n"
+                       f"exec {with_python} --without-vnni \"$@\"\n")
+        os.chmod(self.path("python"), 0o755)
+        judged = self.succeed("verify", run, "--python", self.path("python"))
+        self.assertRegex(judged, r"100.00 %; 0 of 160 outputs differ, by at most 0\n")
+        differing = re.search(r"its default session .*; (\d+) of 160 outputs differ", judged)
+        self.assertGreater(int(differing[1]), 0)
 
     def test_ignored_layers_take_their_norm_along(self):
         run = self.trained("run", "quantize.ignore=[conv]")
@@ -72,7 +128,8 @@ class Deploy(Case):
         self.succeed("export", run, "--format", "safetensors")
         shutil.rmtree(self.data)
         write_dataset(self.data, seed=2)
-        result = self.run_program("verify", run)
+        other = self.trained("other")
+        result = self.run_program("verify", other, "--model", os.path.join(run, "export", "model.safetensors"))
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
         self.assertIn("the preprocessing differs from the run's", result.stdout)
 
@@ -100,23 +157,30 @@ class Deploy(Case):
                            arguments=["predict", model, data, "--with", form])
         self.succeed("predict", model, data, "--with", "integer")
 
-    def test_ctrl_c_leaves_no_temporary_files(self):
+    def test_what_ends_verify_ends_its_python(self):
         run = self.trained("run")
         self.succeed("export", run)
         os.makedirs(self.path("tmp"))
-        python = self.path("python")  # waits, as a search or a long run does
-        with open(python, "w") as file:
-            file.write("#!/bin/sh\necho $$ >started\nexec sleep 100\n")
+        python, started = self.path("python"), self.path("started")
+        with open(python, "w") as file:  # waits, as a search or a long run does
+            file.write("#!/bin/sh\necho $$ >started.new\nmv started.new started\nexec sleep 100\n")
         os.chmod(python, 0o755)
-        process = subprocess.Popen([PROGRAM, "verify", run, "--python", python], cwd=self.folder,
-                                   stdout=subprocess.DEVNULL, start_new_session=True,
-                                   env={**os.environ, "TMPDIR": self.path("tmp")})
-        while process.poll() is None and not os.path.exists(self.path("started")):
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
-        self.assertNotEqual(process.wait(60), 0)
-        self.assertTrue(os.path.exists(self.path("started")))
-        self.assertEqual(os.listdir(self.path("tmp")), [])
+        for kill in (lambda process: os.killpg(process.pid, signal.SIGINT), subprocess.Popen.kill):
+            process = subprocess.Popen([PROGRAM, "verify", run, "--python", python], cwd=self.folder,
+                                       stdout=subprocess.DEVNULL, start_new_session=True,
+                                       env={**os.environ, "TMPDIR": self.path("tmp")})
+            while process.poll() is None and not os.path.exists(started):
+                time.sleep(0.02)
+            kill(process)
+            self.assertNotEqual(process.wait(60), 0)
+            with open(started) as file:
+                child = file.read().strip()
+            os.remove(started)
+            deadline = time.monotonic() + 60
+            while runs(child) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertFalse(runs(child))
+            self.assertEqual(os.listdir(self.path("tmp")), [])
 
     def test_says_all_that_onnx_runtime_said(self):
         run = self.trained("run", "export.formats=[safetensors]")
@@ -154,10 +218,27 @@ class Deploy(Case):
     def test_another_model_is_a_mismatch(self):
         self.trained("a")
         self.trained("b", "seed=9")
-        self.succeed("export", "b", "--format", "safetensors")
-        result = self.run_program("verify", "a", "--model", "b/export/model.safetensors")
-        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
-        self.assertIn("the first tensor that differs is input_quantizer", result.stdout)
+        self.succeed("export", "b")
+        model = "b/export/model.safetensors"
+
+        def mismatch(*more):
+            result = self.run_program("verify", "a", *more)
+            self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+            return result.stdout
+
+        other = "was exported from another checkpoint than a/last.safetensors: export again"
+        self.assertTrue(mismatch("--model", model).endswith(f"\n{model} {other}\n"))
+        shutil.copy(self.path("b", "last.safetensors"), self.path("a", "best.safetensors"))
+        self.assertTrue(mismatch("--model", model).endswith(f"{other}, or verify with --checkpoint best\n"))
+        self.assertRegex(self.succeed("verify", "a", "--model", model, "--checkpoint", "best"), r"\n0 of \d+ codes")
+        if os.path.exists(self.path("b", "export", "model.onnx")):
+            os.makedirs(self.path("a", "export"))
+            shutil.copy(self.path("b", "export", "model.onnx"), self.path("a", "export"))
+            self.assertIn(f"a/export/model.onnx {other}", mismatch())
+        without_record(self.path("b", "export", "model.safetensors"))
+        old = mismatch("--model", model)
+        self.assertRegex(old, r"\ninput_quantizer: another quantization: scale [\d.e-]+, zero point \d+, codes 0 to 255 in")
+        self.assertIn("the first tensor that differs is input_quantizer", old)
 
     def test_tensorrt_profile(self):
         run = self.trained("run", "export.profile=tensorrt", "quantize.groups.0.activations.symmetric=true")
@@ -177,6 +258,12 @@ class Deploy(Case):
     def test_what_cannot_be_exported_is_refused_before_training(self):
         body = LAYERS.replace("{type: ReLU}", "{type: GELU}") + SHORT + QUANTIZE
         self.succeed("validate", self.recipe(body))
+        # Without formats it trains, and the plan says it.
+        for more, note in (((), "note: the model cannot be exported: 2: the operation gelu has no deployed form\n"),
+                           (("--set", "quantize.bn_fold=none"), "cannot be exported: conv: the operation batch_norm has no")):
+            self.assertIn(note, self.succeed("train", self.recipe(body), "--dry-run", *more))
+        self.assertNotIn("note:", self.succeed("train", self.recipe(LAYERS + SHORT + QUANTIZE), "--dry-run"))
+        self.assertNotIn("note:", self.succeed("train", self.recipe(body.replace(QUANTIZE, "")), "--dry-run"))
         recipe = self.recipe(body + "export: {formats: [safetensors]}\n")
         for verb in ("validate", "train"):
             result = self.fail_with(2, "recipe.yaml:24:19: ", "export: 2: the operation gelu has no deployed form",

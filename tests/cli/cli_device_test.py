@@ -62,7 +62,8 @@ class Training(DeviceCase):
             for first, then in (("cuda", "cpu"), ("cpu", "cuda")):
                 rest = f"{weights}-{first}-{then}"
                 os.makedirs(self.path(rest))
-                shutil.copy(self.path(f"{weights}-{first}", "recipe.yaml"), self.path(rest, "recipe.yaml"))
+                for kept in ("recipe.yaml", "best.safetensors"):
+                    shutil.copy(self.path(f"{weights}-{first}", kept), self.path(rest))
                 shutil.copy(self.path(f"{weights}-{first}", "step-5.safetensors"), self.path(rest, "last.safetensors"))
                 self.succeed("train", recipe, "--run-dir", self.path(rest), "--resume", "--device", then, *keep)
                 self.close([self.summary(rest)["final"]["loss"]], [self.summary(f"{weights}-cpu")["final"]["loss"]], 2e-2)
@@ -81,7 +82,8 @@ class Training(DeviceCase):
             self.train(recipe, run, "--device", first, "--set", "train.checkpoint_every_steps=20", "--set", "train.keep_step_checkpoints=true")
             # Goes on from the middle on the other device.
             os.makedirs(self.path(run + "-rest"))
-            shutil.copy(self.path(run, "recipe.yaml"), self.path(run + "-rest", "recipe.yaml"))
+            for kept in ("recipe.yaml", "best.safetensors"):
+                shutil.copy(self.path(run, kept), self.path(run + "-rest"))
             shutil.copy(self.path(run, "step-20.safetensors"), self.path(run + "-rest", "last.safetensors"))
             self.succeed("train", recipe, "--run-dir", self.path(run + "-rest"), "--resume", "--device", then,
                          "--set", "train.checkpoint_every_steps=20", "--set", "train.keep_step_checkpoints=true")
@@ -243,7 +245,8 @@ class RecordedSteps(DeviceCase):
             for first, then in (("whole", "cuda"), ("cpu", "cuda"), ("whole", "cpu")):
                 rest = f"{first}-{then}-{step}"
                 os.makedirs(self.path(rest))
-                shutil.copy(self.path(first, "recipe.yaml"), self.path(rest, "recipe.yaml"))
+                for kept in ("recipe.yaml", "best.safetensors"):
+                    shutil.copy(self.path(first, kept), self.path(rest))
                 shutil.copy(self.path(first, f"step-{step}.safetensors"), self.path(rest, "last.safetensors"))
                 self.succeed("train", recipe, "--run-dir", self.path(rest), "--resume", "--device", then, *keep)
                 if first == "whole" and then == "cuda":

@@ -1,12 +1,14 @@
 """What goes wrong around a run: numbers that are not finite, closed outputs, shared folders, odd paths."""
 import json
 import os
+import re
 import shutil
 import signal
 import struct
 import subprocess
 import unittest
 
+from cli_data_test import as_earlier_version
 from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD, write_safetensors
 
 
@@ -70,6 +72,43 @@ class Messages(Case):
             self.assertEqual(result.returncode, 2)
             self.assertIn("expected a whole number from 1 to 4096", result.stderr)
 
+    def test_threads_of_the_environment(self):
+        recipe = self.recipe(LAYERS + SGD)
+        def dry_run(*more, **environment):
+            return self.run_program("train", recipe, "--dry-run", *more, **environment)
+        for threads in ("99999", "2147483648", "-3", "0", "1e1", "two", "4097,2"):
+            result = dry_run(OMP_NUM_THREADS=threads)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("error: OMP_NUM_THREADS: expected a whole number from 1 to 4096, got '" + threads + "'", result.stderr)
+        for threads, printed in ((" 3 ", " 3 threads"), ("4,2", " 4 threads"), ("64", " 64 threads")):
+            self.assertIn(printed, dry_run(OMP_NUM_THREADS=threads).stdout)
+        self.assertIn(" 2 threads", dry_run("--threads", "2", OMP_NUM_THREADS="3").stdout)
+        self.assertIn(" threads, ", dry_run(OMP_NUM_THREADS="").stdout)
+        # oneDNN waits forever for threads that OpenMP does not start.
+        limited = {"OMP_NUM_THREADS": "8", "OMP_THREAD_LIMIT": "2", "OMP_DYNAMIC": "true"}
+        result = self.run_program("train", recipe, "--run-dir", "limited", "--set", "train.epochs=1", **limited)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("OMP_THREAD_LIMIT: 2 of 8 threads are used\n", result.stderr)
+        self.assertIn(" 2 threads", result.stdout)
+        result = dry_run("--threads", "3", OMP_THREAD_LIMIT="2")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("OMP_THREAD_LIMIT allows 2, got 3", result.stderr)
+
+    def test_idle_threads_sleep_unless_the_environment_says_otherwise(self):
+        def spin_count(**changes):
+            environment = {name: value for name, value in os.environ.items()
+                           if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")}
+            result = subprocess.run([PROGRAM, "recipes"], text=True, capture_output=True,
+                                    env={**environment, "OMP_DISPLAY_ENV": "verbose", **changes})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return re.findall(r"GOMP_SPINCOUNT = '(\d+)'", result.stderr)[-1:]
+        default = spin_count()
+        if not default:
+            self.skipTest("this OpenMP is not libgomp")
+        self.assertEqual(default, ["0"])
+        self.assertEqual(spin_count(GOMP_SPINCOUNT="70"), ["70"])
+        self.assertGreater(int(spin_count(OMP_WAIT_POLICY="active")[0]), 1000)
+
     def test_paths_that_cannot_be(self):
         recipe, long = self.recipe(LAYERS + SGD), "x" * 300
         self.fail_with(2, "File name too long", arguments=["validate", long])
@@ -98,6 +137,7 @@ model:
         self.succeed("validate", recipe, "--set", "quantize.bn_fold=none")
         # A run made before this was refused goes on.
         self.train(recipe, "run", "--set", "schedule=null", "--set", "train.epochs=1")
+        as_earlier_version(self.path("run", "last.safetensors"))
         saved = self.path("run", "recipe.yaml")
         with open(saved) as file:
             old = file.read()

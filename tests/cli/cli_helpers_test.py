@@ -31,7 +31,7 @@ class Helpers(Case):
         for step in steps:
             run = f"{name}-from-{step}"
             os.makedirs(self.path(run))
-            for file in ("recipe.yaml", "metrics.jsonl"):
+            for file in ("recipe.yaml", "metrics.jsonl", "best.safetensors"):
                 shutil.copy(self.path(name, file), self.path(run))
             shutil.copy(self.path(name, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
             self.train(recipe, run, *more, "--resume")

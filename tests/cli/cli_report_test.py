@@ -73,7 +73,7 @@ class WithRuns(Case):
                 "inputs": ("F32", [count, 3], struct.pack("<{}f".format(3 * count), *sum(inputs, []))),
                 "targets": ("F32", [count, 2], struct.pack("<{}f".format(2 * count), *targets))})
         recipe = self.recipe("model: {type: mlp, hidden: [8], classes: 2}\n" + SGD + body, name + ".yaml")
-        self.succeed("train", recipe, "--run-dir", name, "--set", "train.loss=mse", "--set", "data.augment=[]")
+        self.trained = self.succeed("train", recipe, "--run-dir", name, "--set", "train.loss=mse", "--set", "data.augment=[]")
         return name
 
 
@@ -101,6 +101,7 @@ class Report(WithRuns):
         self.succeed("export", run, "--format", "safetensors")
         page, printed = self.page(run)
         self.assertNotIn("missing", printed)
+        self.assertNotIn("warning", printed)
         words = page.words()
         for expected in ("finished, 2 of 2 epochs", "Loss", "Top-1 accuracy", "Learning rate", "int4 symmetric, per channel"):
             self.assertIn(expected, words)
@@ -144,7 +145,12 @@ class Report(WithRuns):
         self.assertEqual(self.html.count("<svg"), 3 + 3 + 5)
 
     def test_regression(self):
-        page, printed = self.page(self.regression("plain", QUANTIZE.replace(", Conv2d", "")))
+        # Ranges that clip two values in five are named in the log and on the page.
+        clipping = QUANTIZE.replace(", Conv2d", "").replace("moving_average", "percentile, percentile: 60")
+        page, printed = self.page(self.regression("plain", clipping))
+        self.assertRegex(self.trained, r"\nwarning: ranges that look wrong: .*: too narrow, \d+\.\d\d % clipped, SQNR .*\n")
+        self.assertRegex(printed, r"\nwarning: range of \S+: too narrow, .* dB at 8 bits\n")
+        self.assertIn("Ranges that look wrong", page.words())
         self.assertEqual(printed.count("missing"), 1)
         self.assertIn("missing: accuracy of the float model: the recipe has no init.checkpoint\n", printed)
         row = self.row(page, "integer, as export would write it")

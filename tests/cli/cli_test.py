@@ -332,9 +332,9 @@ class Resume:
         for step in (1, 8, 9, 10, 35, 36, 37, 53, 54):
             run = f"from-{step}"
             os.makedirs(self.path(run))
-            shutil.copy(self.path("whole", "recipe.yaml"), self.path(run))
+            for name in ("recipe.yaml", "metrics.jsonl", "best.safetensors"):
+                shutil.copy(self.path("whole", name), self.path(run))
             shutil.copy(self.path("whole", f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
-            shutil.copy(self.path("whole", "metrics.jsonl"), self.path(run))
             self.train(recipe, run, *more, "--resume")
             self.assertEqual(self.sha(run, "last.safetensors"), expected, f"resumed from step {step}")
             self.assertEqual(self.metrics(run), self.metrics("whole"), f"resumed from step {step}")
@@ -357,7 +357,8 @@ class ResumeSome(Case):
         for step in (5, 18, 40, 54):
             run = f"{name}-from-{step}"
             os.makedirs(self.path(run))
-            shutil.copy(self.path(name, "recipe.yaml"), self.path(run))
+            for kept in ("recipe.yaml", "best.safetensors"):
+                shutil.copy(self.path(name, kept), self.path(run))
             shutil.copy(self.path(name, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
             self.train(recipe, run, *more, "--resume")
             self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{name} resumed from step {step}")

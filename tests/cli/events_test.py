@@ -115,7 +115,7 @@ class Events(Case):
             run = f"from-{step}"
             os.makedirs(self.path(run))
             shutil.copy(self.path("whole", f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
-            for name in ("recipe.yaml", "metrics.jsonl", EVENTS):
+            for name in ("recipe.yaml", "metrics.jsonl", "best.safetensors", EVENTS):
                 shutil.copy(self.path("whole", name), self.path(run))
             with open(self.path(run, EVENTS), "ab") as file:
                 file.write(b"cut off")

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "export/interpreter.h"
 #include "framework/checkpoint.h"
@@ -76,6 +78,49 @@ TEST(GraphFile, KnowsWhetherItHoldsAGraph) {
   EXPECT_TRUE(changed([](Graph& g) { g.values[1].quantization->zero_point += 1; }));
   EXPECT_TRUE(changed([](Graph& g) { g.name = "other"; }));
   EXPECT_THROW(holds_graph(folder.path() / "none", graph), InputError);
+}
+
+// Older files do not say which model they were made from; that is no difference.
+TEST(GraphFile, SaysWhichModelItWasMadeFrom) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  Graph graph = graph_of(4);
+  save_graph(path, graph);
+  EXPECT_EQ(load_graph(path).model_sha256, "");
+  graph.model_sha256 = "12ab";
+  EXPECT_TRUE(holds_graph(path, graph));
+  save_graph(path, graph);
+  EXPECT_EQ(load_graph(path).model_sha256, "12ab");
+  EXPECT_TRUE(holds_graph(path, graph_of(4)));
+}
+
+void collect_keys(const nlohmann::json& json, std::set<std::string>& keys) {
+  for (const auto& [key, value] : json.items()) {
+    if (json.is_object()) keys.insert(key);
+    if (value.is_structured()) collect_keys(value, keys);
+  }
+}
+
+TEST(ExportsPage, HoldsEveryKeyAndOperation) {
+  const TemporaryFolder folder;
+  const std::string page = read_file(STEELYARD_EXPORTS_PAGE, 1 << 20);
+  std::set<std::string> words{"kind", "graph_version", "model_sha256", "graph"};
+  Rng rng(2);
+  for (const auto& model : {testing::every_layer(rng), testing::concat_net(rng)}) {
+    Graph graph = trace(*quantized_model(model, w8a8()), images(1, 1), "net").graph;
+    graph.model_sha256 = "12ab";
+    save_graph(folder.path() / "m", graph);
+    const Checkpoint file = load_checkpoint(folder.path() / "m");
+    EXPECT_EQ(file.metadata.size(), 4U);
+    collect_keys(nlohmann::json::parse(file.metadata.at("graph")), words);
+  }
+  EXPECT_TRUE(words.contains("dilation") && words.contains("kernel") && words.contains("qmin"));
+  for (int op = 0; op <= static_cast<int>(Op::kFlatten); ++op) {
+    words.insert(op_name(static_cast<Op>(op)));
+  }
+  for (const std::string& word : words) {
+    EXPECT_NE(page.find("`" + word + "`"), std::string::npos) << word;
+  }
 }
 
 TEST(GraphFile, KeepsGroupsOfWeights) {

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "framework/error.h"
+#include "framework/files.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"
@@ -61,6 +62,17 @@ TEST_F(Onnx, SaysHowTheInputIsMade) {
   EXPECT_TRUE(
       holds(written(graph),
             R"({"dtype":"u8","scale":"1/255","mean":[0.5,0.5,1.5],"stddev":[0.25,0.5,2.0]})"));
+}
+
+TEST_F(Onnx, SaysWhichModelItWasMadeFrom) {
+  Graph graph = network(8);
+  written(graph);
+  EXPECT_EQ(onnx_model_sha256(path_), "");
+  graph.model_sha256 = "12ab";
+  std::string bytes = written(graph);
+  EXPECT_EQ(onnx_model_sha256(path_), "12ab");
+  write_file_atomic(path_, bytes.substr(0, bytes.size() / 2));
+  EXPECT_EQ(onnx_model_sha256(path_), "");
 }
 
 // ir_version (field 1) is the file's first.

@@ -168,6 +168,24 @@ TEST(Trace, RefusesParametersThatAreNotFinite) {
   }
 }
 
+// Training cuts such a bias and stops (qat/schedule.h): an export must not take what was cut.
+TEST(Trace, RefusesABiasThatInt32CannotHold) {
+  Rng rng(1);
+  const auto linear = std::make_shared<Linear>(LinearOptions{60000, 1}, rng);
+  for (float& w : linear->weight().value().span<float>()) w = 1;
+  linear->bias().value().fill(10000);
+  qat::QuantizeConfig config;
+  config.groups.push_back({{"Linear"}, qat::default_w8a8()});
+  const auto model =
+      qat::prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"fc", linear}}), config)
+          .model;
+  ForwardContext training{.training = true};
+  const Tensor x = Tensor::full({1, 60000}, 1.0);
+  model->forward(Variable(x), training);
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { trace(*model, x, "net"); }),
+            "export: fc: the bias 10000 of channel 0 and its products can overflow int32");
+}
+
 TEST(Trace, RefusesWhatHasNoDeployedForm) {
   Sequential lone_norm({{"bn", testing::norm(3, 1)}});
   EXPECT_EQ(message_of<InputError>([&] { trace(lone_norm, images(1, 1), "net"); }),

@@ -1,6 +1,8 @@
 // Verification finds what it is there to find.
 #include "export/verify.h"
 
+#include <fmt/core.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "framework/error.h"
@@ -87,9 +89,17 @@ TEST(Verify, SeesABiasThatIsOffByOneStep) {
 TEST(Verify, EqualCodesOfAnotherScaleAreNoMatch) {
   Fixture f;
   Node& fc = f.node("fc");
-  f.graph.values[fc.output].quantization->scale *= 1.0000002F;
-  ASSERT_NE(f.run().first_mismatch(), nullptr);
-  EXPECT_EQ(f.run().first_mismatch()->name, "fc");
+  Quantization& quantization = *f.graph.values[fc.output].quantization;
+  const float trained = quantization.scale;
+  quantization.scale *= 1.0000002F;
+  const Verification result = f.run();
+  ASSERT_NE(result.first_mismatch(), nullptr);
+  EXPECT_EQ(result.first_mismatch()->name, "fc");
+  const std::string rest = fmt::format(", zero point {}, codes 0 to 255", quantization.zero_point);
+  EXPECT_THAT(to_string(result),
+              ::testing::HasSubstr(fmt::format(
+                  "fc: another quantization: scale {}{} in training, scale {}{} deployed\n",
+                  trained, rest, quantization.scale, rest)));
 }
 
 // A first layer in float, as many recipes have it, whose norm takes a mean of 1000 away: training

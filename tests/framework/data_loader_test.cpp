@@ -194,10 +194,17 @@ TEST(DataLoader, NormalisesWholeTensorsAsBatches) {
     }
     LoaderOptions options;
     options.batch_size = 5;
-    options.normalization = {{0.25F, 0.5F}, {0.1F, 3.0F}};
+    options.normalization = {{0.13F, 0.37F}, {0.1F, 3.0F}};
     const Tensor all = normalized(d.inputs, options.normalization);
     const Batch batch = make_batch(d, options, 0, 0);
     EXPECT_TRUE(std::ranges::equal(all.span<float>(), batch.inputs.span<float>()));
+    for (std::int64_t i = 0; i < all.size(); ++i) {
+      const auto c = static_cast<std::size_t>(i % 2);
+      const double x = dtype == DType::kU8 ? d.inputs.data<std::uint8_t>()[i] / 255.0
+                                           : double{d.inputs.data<float>()[i]};
+      const double y = (x - options.normalization.mean[c]) / options.normalization.stddev[c];
+      EXPECT_EQ(all.data<float>()[i], static_cast<float>(y)) << dtype_name(dtype) << " " << i;
+    }
     EXPECT_THROW(normalized(d.inputs, {{0.5F}, {1.0F}}), InputError);
   }
   EXPECT_THROW(normalized(Tensor::zeros({4}), {}), InputError);

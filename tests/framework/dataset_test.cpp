@@ -7,9 +7,11 @@
 #include <set>
 #include <string>
 
+#include "framework/data/dataset_digest.h"
 #include "framework/data/dataset_registry.h"
 #include "framework/error.h"
 #include "framework/safetensors.h"
+#include "kernels/backend.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {
@@ -88,6 +90,38 @@ TEST(Normalization, MatchesPlainLoopsInDouble) {
   EXPECT_EQ(n.stddev[1], 1.0F) << "a constant channel";
 }
 
+TEST(DatasetDigest, SeesEveryByteTheOrderAndTheShapeAndNoThreads) {
+  const auto digest = [](const Dataset& d) { return digest_of(std::span(&d, 1)); };
+  const Dataset whole = numbered(4);
+  const std::string expected = digest(whole);
+  EXPECT_EQ(digest(numbered(4)), expected);
+  std::set<std::string> digests{expected, digest(numbered(5))};
+  Dataset other = numbered(4);
+  other.inputs.data<float>()[7] = -3;
+  digests.insert(digest(other));
+  other = numbered(4);
+  other.targets.data<std::int64_t>()[3] = 1;
+  digests.insert(digest(other));
+  const std::int64_t swapped[] = {1, 0, 2, 3};
+  digests.insert(digest(select_samples(numbered(4), swapped)));
+  other = numbered(4);
+  other.inputs = other.inputs.reshape({4, 2, 1, 1});
+  digests.insert(digest(other));
+  EXPECT_EQ(digests.size(), 6u);
+
+  // Several pieces, the last of them not full.
+  Dataset large{Tensor::zeros({3, kDigestPieceBytes / 2 + 1}, DType::kU8),
+                Tensor::zeros({3}, DType::kI64), 1};
+  const int threads = kernels::num_threads();
+  kernels::set_num_threads(1);
+  const std::string by_one = digest(large);
+  kernels::set_num_threads(3);
+  EXPECT_EQ(digest(large), by_one);
+  kernels::set_num_threads(threads);
+  large.inputs.data<std::uint8_t>()[large.inputs.size() - 1] = 1;
+  EXPECT_NE(digest(large), by_one);
+}
+
 TEST(ValidateDataset, NamesWhatIsWrong) {
   const auto error = [](const Dataset& d) {
     return message_of<InputError>([&] { validate_dataset(d, "here"); });
@@ -98,7 +132,7 @@ TEST(ValidateDataset, NamesWhatIsWrong) {
   EXPECT_EQ(error(d), "here: expected labels in [0, 2), got 2 in sample 2");
   d = numbered(4);
   d.inputs.data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(error(d), "here: inputs: expected finite values, got nan in sample 2");
+  EXPECT_EQ(error(d), "here: inputs: expected finite values, got nan in sample 2 at [1]");
   d = numbered(4);
   d.targets = Tensor::zeros({3}, DType::kI64);
   EXPECT_EQ(error(d), "here: expected targets for 4 samples, got shape [3]");

@@ -191,5 +191,65 @@ TEST(Trainer, ForgetsABestEpochFromBeforeTheFinalForm) {
   EXPECT_EQ(saved_weight(folder / "best.safetensors"), 3);
 }
 
+// Trains one epoch to targets that are all `target`, of two outputs that begin as `begin`; after
+// the epoch's steps they are `end` and 0. Gives what TrainingDiverged says, if anything.
+std::string divergence(double target, double begin, double end, std::optional<double> limit) {
+  StaysFinite model;
+  const Tensor weight = model.named_parameters()[0].variable.value();
+  weight.fill(begin / 3);
+  SetsTheWeights callback(model, {end}, 0);
+  Sgd optimizer(model.named_parameters(), {});
+  TrainerOptions options;
+  options.loss.type = Loss::Type::kMeanSquaredError;
+  options.lr_schedule.base_lr = 0;
+  options.divergence_limit = limit;
+  const Dataset data{Tensor::full({4, 3}, 1.0), Tensor::full({4, 2}, target), 0};
+  Trainer trainer(model, optimizer, data, data,
+                  {.batch_size = 2, .normalization = {}, .augment = {}}, options, {&callback});
+  try {
+    trainer.run(false);
+  } catch (const TrainingDiverged& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The reference has the unit of the targets, and knows how badly the model began.
+TEST(Trainer, ALossFarBeyondItsBeginningAndThatOfZerosIsADivergence) {
+  struct Case {
+    double target, begin, end;
+    std::optional<double> limit;
+    bool diverges;
+  };
+  for (const Case& c :
+       {Case{1, 1, 30, 100, true}, Case{1, 1, 10, 100, false}, Case{1e6, 1e6, 1e7, 100, false},
+        Case{1e6, 1e6, 3e7, 100, true}, Case{0, 1e3, 1e4, 100, false}, Case{0, 1e3, 3e4, 100, true},
+        Case{0, 0, 1e9, 100, false},  // no reference
+        Case{1, 1, 1e9, std::nullopt, false}, Case{1, 1, 10, 2, true}}) {
+    const std::string message = divergence(c.target, c.begin, c.end, c.limit);
+    EXPECT_EQ(message.starts_with("step 2: validation loss is "), c.diverges)
+        << c.target << " " << c.begin << " " << c.end << ": " << message;
+  }
+  EXPECT_NE(divergence(1, 1, 30, 100).find(": more than 100 times 1 (divergence_limit)"),
+            std::string::npos);
+}
+
+TEST(Trainer, CheckpointsHoldTheCallersMetadata) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  Sgd optimizer(model.named_parameters(), {});
+  TrainerOptions options;
+  options.run_dir = folder.path();
+  options.metadata = {{"data", "of the caller"}};
+  Trainer trainer(model, optimizer, four_samples(), four_samples(),
+                  {.batch_size = 2, .normalization = {}, .augment = {}}, options, {});
+  trainer.run(false);
+  for (const char* name : {"last.safetensors", "best.safetensors"}) {
+    const TensorFileMetadata metadata = load_checkpoint_metadata(folder / name);
+    EXPECT_EQ(metadata.at("data"), "of the caller");
+    EXPECT_EQ(metadata, load_checkpoint(folder / name).metadata);
+  }
+}
+
 }  // namespace
 }  // namespace steelyard

@@ -610,7 +610,7 @@ TEST(QuantCheck, RefusesDescriptorsThatMakeNoSense) {
   d.range = {0, 256};
   expect_refused(d, "within [0, 255] for u8 codes, got [0, 256]");
   d.range = {5, 5};
-  expect_refused(d, "qmin < qmax");
+  expect_refused(d, "got [5, 5]: one code tells no two values apart");
   d = fake_quantize({4, 6});
   d.symmetric = true;
   d.range = {3, 200};
@@ -676,7 +676,6 @@ TEST(QuantCheck, WorkspaceLimitAndIdentity) {
   const QuantPlan plan = QuantPlan::select(d, test::device());
   EXPECT_EQ(plan.workspace_bytes(), 5U * 2 * 8);
   EXPECT_EQ(plan.identity().rfind("fake_quantize_backward_lsq_tensor_f32_u8_", 0), 0U);
-  EXPECT_TRUE(plan.precision().deterministic);
   EXPECT_THROW(QuantPlan::select(d, test::device(), {.workspace_limit_bytes = 79}),
                std::runtime_error);
 }

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace steelyard::kernels {
 namespace {
@@ -36,7 +39,7 @@ TEST(QuantizationParams, CountsParameterSetsOfEveryGranularity) {
 
 TEST(QuantizationParams, FromStatisticsFollowsTheDefinition) {
   const double lo[] = {-1.0, 0.5, 0.0, -3.0, 2.0, -4e-60};
-  const double hi[] = {2.0, 6.0, 0.0, -1.0, 1.0, 1e-60};
+  const double hi[] = {2.0, 6.0, 0.0, -1.0, 2.0, 1e-60};
   const Params affine = Params::uint8_asymmetric().channel_wise(0).from_statistics(kShape, lo, hi);
   affine.validate(kShape);
   EXPECT_EQ(affine.scale[0], static_cast<double>(static_cast<float>(3.0 / 255)));
@@ -45,7 +48,9 @@ TEST(QuantizationParams, FromStatisticsFollowsTheDefinition) {
   EXPECT_EQ(affine.zero_point[1], 0);
   EXPECT_EQ(affine.scale[2], 1);  // a zero range
   EXPECT_EQ(affine.zero_point[3], 255);
-  EXPECT_EQ(affine.scale[4], 1);  // nothing seen
+  EXPECT_EQ(affine.scale[4], static_cast<double>(static_cast<float>(2.0 / 255)));
+  EXPECT_EQ(affine.lo, std::vector<double>(std::begin(lo), std::end(lo)));
+  EXPECT_EQ(affine.hi, std::vector<double>(std::begin(hi), std::end(hi)));
   EXPECT_EQ(affine.scale[5], static_cast<double>(std::numeric_limits<float>::min()));
   const Params symmetric = Params::int8_symmetric().channel_wise(0).from_statistics(kShape, lo, hi);
   EXPECT_EQ(symmetric.scale[3], static_cast<double>(static_cast<float>(3.0 / 127)));
@@ -70,6 +75,25 @@ TEST(QuantizationParams, ScalesAreRoundedToTheirStoredType) {
   params.scale_type = ValueType::kF64;
   const double hi[] = {0.1};
   EXPECT_EQ(params.from_statistics(kShape, lo, hi).scale[0], 1.0 / 7);
+}
+
+// z = clamp(rint(qmin - lo / s)) with the s that is stored: in f16 small scales become 2^-24, large
+// ones 65504, and every scale is rounded.
+TEST(QuantizationParams, ZeroPointsAreThoseOfTheStoredScale) {
+  for (const ValueType type : {ValueType::kF16, ValueType::kBF16}) {
+    Params params = Params::uint8_asymmetric();
+    params.scale_type = type;
+    for (double size = 1e-9; size < 1e9; size *= 1.7) {
+      for (const double share : {0.0, 0.1, 0.43, 0.77, 1.0}) {
+        const double lo[] = {-share * size};
+        const double hi[] = {size - share * size};
+        const Params chosen = params.from_statistics(kShape, lo, hi);
+        const double z = std::clamp(std::nearbyint(0 - lo[0] / chosen.scale[0]), 0.0, 255.0);
+        EXPECT_EQ(chosen.zero_point[0], z)
+            << "[" << lo[0] << ", " << hi[0] << "], scale " << chosen.scale[0];
+      }
+    }
+  }
 }
 
 TEST(QuantizationParams, LargestValuesStayFiniteWhateverTheScalesType) {
@@ -121,12 +145,97 @@ TEST(QuantizationParams, ErrorBoundHoldsForEveryGranularity) {
       plan.run(nullptr, nullptr, args);
       for (std::size_t i = 0; i < x.size(); ++i) {
         const std::int64_t set = map.set_of(static_cast<std::int64_t>(i));
-        // Where rounding the zero point moved the range, values at its end lose up to a step.
-        const double bound = params.quantization_error_bound(set) * (params.symmetric ? 1 : 2);
-        EXPECT_LE(std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])), bound + 1e-5);
-        EXPECT_GE(static_cast<double>(y[i]), params.smallest_value(set) - 1e-5);
-        EXPECT_LE(static_cast<double>(y[i]), params.largest_value(set) + 1e-5);
+        const double bound = params.quantization_error_bound(set);
+        EXPECT_LE(bound, params.scale[static_cast<std::size_t>(set)] * 0.50001);
+        EXPECT_LE(std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])), bound + 1e-6);
+        EXPECT_GE(static_cast<double>(y[i]), params.smallest_value(set) - 1e-6);
+        EXPECT_LE(static_cast<double>(y[i]), params.largest_value(set) + 1e-6);
       }
+    }
+  }
+}
+
+// A scale that its type rounded down or cannot hold: the ends of the range lose more than half a
+// step, and no value of the range loses more than the bound.
+TEST(QuantizationParams, ErrorBoundCountsWhatTheEndsLose) {
+  bool exceeds = false;
+  for (const ValueType type : {ValueType::kF16, ValueType::kBF16}) {
+    for (Params params : {Params::int8_symmetric(), Params::uint8_asymmetric()}) {
+      params.scale_type = type;
+      for (const double size : {1e-9, 0.013, 1.0, 3.3, 1000.7, 3e7}) {
+        const double lo[] = {-0.3 * size};
+        const double hi[] = {0.7 * size};
+        const Params chosen = params.from_statistics(kShape, lo, hi);
+        const double bound = chosen.quantization_error_bound();
+        exceeds |= bound > chosen.scale[0] / 2;
+        const auto grid = make_affine(chosen.range, chosen.scale[0], chosen.zero_point[0]);
+        double largest = 0;
+        for (int i = 0; i <= 1000; ++i) {
+          const double x = lo[0] + (hi[0] - lo[0]) * i / 1000;
+          largest = std::max(largest, std::fabs(x - fake_quantize_value(x, grid)));
+        }
+        EXPECT_LE(largest, bound * (1 + 1e-12)) << size;
+        EXPECT_GE(bound, chosen.scale[0] / 2);
+      }
+    }
+  }
+  EXPECT_TRUE(exceeds);
+}
+
+TEST(QuantizationParams, ErrorBoundOfGivenScalesIsHalfAStep) {
+  Params params = Params::uint8_asymmetric();
+  params.scale = {0.25};
+  params.zero_point = {3};
+  EXPECT_EQ(params.quantization_error_bound(), 0.125);
+}
+
+TEST(QuantizationParams, TextFormReadsBackToTheSameBits) {
+  Params params = Params::uint8_asymmetric().block_wise(16, 0);
+  params.scale_type = ValueType::kBF16;
+  params.scale = {0.1, 5e-324, 1e300};
+  params.zero_point = {0, 255, 7};
+  params.lo = {-0.0, 1.0 / 3, -1e-300};
+  params.hi = {0.5, 2.5, 3};
+  const std::string text = params.to_text();
+  EXPECT_EQ(text,
+            "code_type=u8 range=0,255 symmetric=false granularity=group axis=0 group_size=16 "
+            "block=0,0 scale_type=bf16 scale=0.1,5e-324,1e+300 zero_point=0,255,7 "
+            "lo=-0,0.3333333333333333,-1e-300 hi=0.5,2.5,3");
+  const Params read = Params::from_text(text);
+  EXPECT_EQ(read.to_text(), text);
+  EXPECT_EQ(read.scale, params.scale);
+  EXPECT_EQ(read.lo, params.lo);
+  for (const Params& other :
+       {Params::int8_symmetric(), Params::int4_symmetric().token_wise(),
+        Params::int8_symmetric().channel_wise(-2), Params::int4_symmetric().block_wise_2d(4, 7)}) {
+    EXPECT_EQ(Params::from_text(other.to_text()).to_text(), other.to_text());
+    EXPECT_EQ(Params::from_text(other.to_text()).num_parameter_sets(kShape),
+              other.num_parameter_sets(kShape));
+  }
+}
+
+TEST(QuantizationParams, TextFormNamesWhatIsWrong) {
+  const std::string good = Params::int8_symmetric().to_text();
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::vector<std::pair<std::string, const char*>> cases = {
+      {"", "'code_type': expected it as the next key, got ''"},
+      {replaced("s8", "s9"), "'code_type': expected one of its words, got 's9'"},
+      {replaced("-127,127", "-127"), "'range': expected 2 numbers, got '1'"},
+      {replaced("-127,127", "-127,x"), "'range': expected a number, got 'x'"},
+      {replaced("-127,127", "-127,"), "'range': expected a number after the last comma"},
+      {replaced("symmetric=true", "symmetric=yes"), "expected true or false, got 'yes'"},
+      {replaced("group_size", "size"), "'group_size': expected it as the next key, got 'size=0'"},
+      {good + " more=1", "'hi': expected nothing after it, got 'more=1'"},
+  };
+  for (const auto& [text, part] : cases) {
+    try {
+      Params::from_text(text);
+      FAIL() << "accepted " << text;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   }
 }
@@ -190,6 +299,11 @@ TEST(QuantizationParams, ValidateNamesWhatIsWrong) {
   params.validate(kShape);
   params.scale_type = ValueType::kF16;
   expect_invalid(params, "finite scale");
+  params.scale_type = ValueType::kF32;
+  params.lo = {-1};
+  expect_invalid(params, "expected no extremes or 1, got 1 and 0");
+  params.hi = {-2};
+  expect_invalid(params, "set 0 has [-1, -2]");
 }
 
 TEST(QuantizationParams, FromStatisticsRefusesWhatHasNoAnswer) {
@@ -202,6 +316,20 @@ TEST(QuantizationParams, FromStatisticsRefusesWhatHasNoAnswer) {
   EXPECT_THROW(params.from_statistics(kShape, one, nan), std::invalid_argument);
   EXPECT_THROW(params.from_statistics(kShape, one, infinite), std::invalid_argument);
   EXPECT_THROW(params.from_statistics(kShape, two, two), std::invalid_argument);
+  const double largest[] = {INFINITY};
+  const double smallest[] = {-INFINITY};
+  const double zero[] = {0.0};
+  const std::vector<std::pair<const double*, const double*>> reversed = {
+      {largest, smallest}, {one, zero}, {smallest, largest}, {zero, nan}};
+  for (const auto& [lo, hi] : reversed) {
+    try {
+      params.from_statistics(kShape, {lo, 1}, {hi, 1});
+      FAIL() << "accepted [" << *lo << ", " << *hi << "]";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string(error.what()).find("finite extremes with lo <= hi"), std::string::npos)
+          << error.what();
+    }
+  }
   Params wrong = params;
   wrong.range = {7, 7};
   EXPECT_THROW(wrong.from_statistics(kShape, one, one), std::invalid_argument);

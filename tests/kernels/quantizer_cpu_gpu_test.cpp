@@ -233,6 +233,7 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
     };
     Twin<float> lo(start(INFINITY)), hi(start(-INFINITY)), mean_lo(start(INFINITY)),
         mean_hi(start(-INFINITY));
+    Twin<std::int64_t> steps(std::vector<std::int64_t>(static_cast<std::size_t>(channels), 0));
     Twin<float> scale(channels), narrow_scale(channels);
     Twin<std::int32_t> zero(channels), narrow_zero(channels);
     Twin<std::uint8_t> flags(channels), no_flags;
@@ -241,8 +242,8 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
       Twin<float> step_lo(step.lo), step_hi(step.hi);
       on_both([&](auto at, auto&... queue) {
         update_extremes(queue..., channels, at(step_lo), at(step_hi), at(lo), at(hi));
-        update_average_extremes(queue..., channels, static_cast<double>(0.1F), at(step_lo),
-                                at(step_hi), at(mean_lo), at(mean_hi));
+        update_average_extremes(queue..., channels, static_cast<double>(0.3F), at(step_lo),
+                                at(step_hi), at(mean_lo), at(mean_hi), at(steps));
         qparams_of_ranges(queue..., channels, {0, 255}, false, at(mean_lo), at(mean_hi), at(scale),
                           at(zero), at(flags));
         qparams_of_ranges(queue..., channels, {-127, 127}, true, at(lo), at(hi), at(narrow_scale),
@@ -254,7 +255,7 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
         }
       });
       EXPECT_EQ(lo.differences() + hi.differences(), 0);
-      EXPECT_EQ(mean_lo.differences() + mean_hi.differences(), 0);
+      EXPECT_EQ(mean_lo.differences() + mean_hi.differences() + steps.differences(), 0);
       EXPECT_EQ(scale.differences() + zero.differences() + flags.differences(), 0);
       EXPECT_EQ(narrow_scale.differences() + narrow_zero.differences(), 0);
     }
@@ -283,8 +284,9 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
           min_max(ChannelLayout::per_tensor(n), x.cpu(), &lo, &hi, &skipped);
           float want_lo = rule.restarts ? INFINITY : -0.5F,
                 want_hi = rule.restarts ? -INFINITY : 0.25F;
+          std::int64_t steps = 1;
           if (rule.averaging > 0) {
-            update_average_extremes(1, rule.averaging, &lo, &hi, &want_lo, &want_hi);
+            update_average_extremes(1, rule.averaging, &lo, &hi, &want_lo, &want_hi, &steps);
           } else {
             update_extremes(1, &lo, &hi, &want_lo, &want_hi);
           }
@@ -295,6 +297,7 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
                             &zero_range);
           EXPECT_EQ(range.lo.values()[0], want_lo);
           EXPECT_EQ(range.hi.values()[0], want_hi);
+          EXPECT_EQ(range.steps.values()[0], rule.restarts ? 1 : steps);
           EXPECT_EQ(range.scale.values()[0], scale);
           EXPECT_EQ(range.zero_point.values()[0], zero);
           EXPECT_EQ(range.zero_range.values()[0], zero_range);
@@ -305,54 +308,33 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
   }
 }
 
-TEST(QuantizerStateOnGpu, BiasesAndTheScalesTheyNeedAreTheCpus) {
-  for (const auto& [outputs, count] :
-       {std::pair<int, int>{0, 0}, {0, 1}, {1, 1}, {77, 1}, {77, 77}, {600, 600}}) {
-    for (const float x : {1e-30F, 0.02F, 1e20F}) {
-      for (const bool with_bias : {false, true}) {
-        Twin<float> bias =
-            with_bias ? Twin<float>(random_reals<float>(outputs, 1, 1)) : Twin<float>();
-        Twin<float> x_scale(std::vector<float>{x});
-        Twin<float> scale(scales<float>(count)), floor(static_cast<std::int64_t>(count)), no_floor;
-        Twin<std::uint8_t> dead(random_codes<std::uint8_t>(count, 0, 1, 2));
-        Twin<float> product(static_cast<std::int64_t>(outputs));
-        Twin<std::int32_t> codes(static_cast<std::int64_t>(outputs));
-        Twin<std::int64_t> non_finite(std::vector<std::int64_t>{2});
-        on_both([&, outputs = outputs, count = count](auto at, auto&... queue) {
-          fit_weight_scales(queue..., outputs, at(bias), at(x_scale), count, at(dead), at(scale),
-                            at(floor));
-          fit_weight_scales(queue..., outputs, at(bias), at(x_scale), count, at(dead), at(scale),
-                            at(no_floor));
-          quantize_biases(queue..., outputs, at(bias), at(x_scale), count, at(scale), at(product),
-                          at(codes), at(non_finite));
-        });
-        EXPECT_EQ(scale.differences() + floor.differences(), 0);
-        EXPECT_EQ(product.differences() + codes.differences() + non_finite.differences(), 0);
-      }
-    }
-  }
-}
-
 TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
   for (const std::int64_t channels : {0, 1, 5, 700}) {
     std::vector<float> values = random_reals<float>(channels, 0.3F, 1);
     Twin<float> latent(values), initial(scales<float>(channels)),
         floor(random_reals<float>(channels, 1e-3F, 2, false)), scale(channels),
-        grad(random_reals<float>(channels, 1, 3)),
-        zero_latent(random_reals<float>(channels, 90, 4)), no_zero;
-    Twin<float> step_scale(channels);
+        grad(random_reals<float>(channels, 1, 3)), offset(random_reals<float>(channels, 0.4F, 4)),
+        no_offset, grad_offset(random_reals<float>(channels, 1, 5));
+    Twin<float> step_scale(channels), begun_initial(channels), begun_latent(channels),
+        begun_offset(channels);
     Twin<std::int32_t> zero(channels), step_zero(channels);
     Twin<std::int64_t> non_finite(std::vector<std::int64_t>{1}), uncounted;
     on_both([&](auto at, auto&... queue) {
+      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor), at(offset),
+                     at(scale), at(zero), at(non_finite), at(step_scale), at(step_zero));
       follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor),
-                     at(zero_latent), at(scale), at(zero), at(non_finite), at(step_scale),
-                     at(step_zero));
-      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor), at(no_zero),
-                     at(scale), at(zero), at(uncounted), nullptr, nullptr);
-      chain_latent_gradient(queue..., channels, at(scale), at(initial), at(grad));
+                     at(no_offset), at(scale), at(zero), at(uncounted), nullptr, nullptr);
+      chain_latent_gradients(queue..., channels, {0, 255}, at(scale), at(initial), at(zero),
+                             at(offset), at(grad), at(grad_offset));
+      chain_latent_gradients(queue..., channels, {0, 255}, at(scale), at(initial), nullptr,
+                             at(no_offset), at(grad), at(no_offset));
+      begin_latents(queue..., channels, {0, 255}, at(scale), at(zero), at(begun_initial),
+                    at(begun_latent), at(begun_offset));
     });
     EXPECT_EQ(scale.differences() + zero.differences() + non_finite.differences(), 0);
-    EXPECT_EQ(grad.differences(), 0);
+    EXPECT_EQ(grad.differences() + grad_offset.differences(), 0);
+    EXPECT_EQ(begun_initial.differences() + begun_latent.differences(), 0);
+    EXPECT_EQ(begun_offset.differences(), 0);
   }
 }
 

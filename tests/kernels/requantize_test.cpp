@@ -95,10 +95,10 @@ void check_requantize(const Accumulators& a, Activation activation, bool with_bi
   std::int32_t range_zero = 0, step_zero = 0;
   std::uint8_t zero_range = 0;
   std::int64_t non_finite = 0;
-  observe_accumulators(
-      {.restarts = true},
-      {&lo, &hi, &range_scale, &range_zero, &zero_range, &non_finite, &step_scale, &step_zero}, op,
-      a.acc.data(), bias, scales);
+  observe_accumulators({.restarts = true},
+                       {&lo, &hi, nullptr, &range_scale, &range_zero, &zero_range, &non_finite,
+                        &step_scale, &step_zero},
+                       op, a.acc.data(), bias, scales);
   EXPECT_EQ(non_finite, 0);
   float want_lo = std::numeric_limits<float>::infinity(), want_hi = -want_lo;
   for (std::size_t i = 0; i < n; ++i) {

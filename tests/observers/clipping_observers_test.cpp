@@ -250,9 +250,9 @@ TEST(Mse, AveragesTheRangesOfSteps) {
   MseObserver observer(1, scheme_of(8, false), 0.25);
   observe(observer, {0, 4});
   observe(observer, {0, 8});
-  EXPECT_EQ(observer.ranges()[0], (Range{0, 5}));
+  EXPECT_EQ(observer.ranges()[0], (Range{0, 6}));
   observe(observer, {std::nanf(""), INFINITY});
-  EXPECT_EQ(observer.ranges()[0], (Range{0, 5}));
+  EXPECT_EQ(observer.ranges()[0], (Range{0, 6}));
 }
 
 // What the observers are for: an outlier does not cost the others their resolution.

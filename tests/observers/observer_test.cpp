@@ -54,6 +54,7 @@ const std::vector<Batches> kStreams = {
     {{0, -0.0F, 0}},
     {{-3, -3}},
     {{1e-30F, 2e-30F}, {1, 2}, {1e30F, -1e30F}},
+    {{1, 2}, {3, 5}, {-2, 4}, {7, 9}, {1, 1}, {-4, 8}, {2, 3}},
     {{kNan}},
 };
 
@@ -79,15 +80,15 @@ TEST(MovingAverage, AgreesWithTheReference) {
   for (const Batches& stream : kStreams) {
     MovingAverageObserver observer(1, kConstant);
     std::optional<std::pair<double, double>> expected;
+    int steps = 0;
     for (const auto& batch : stream) {
       const auto e = finite_extremes(batch);
       if (!e) continue;
-      if (!expected) {
-        expected = e;
-      } else {
-        expected->first += kConstant * (e->first - expected->first);
-        expected->second += kConstant * (e->second - expected->second);
-      }
+      ++steps;
+      if (!expected) expected = e;
+      const double weight = std::max(kConstant, 1.0 / steps);
+      expected->first += weight * (e->first - expected->first);
+      expected->second += weight * (e->second - expected->second);
     }
     feed(observer, stream);
     const Range range = observer.ranges()[0];

@@ -6,6 +6,7 @@
 #include "export/trace.h"
 #include "framework/captured_work.h"
 #include "qat/calibrate.h"
+#include "qat/faults.h"
 #include "qat/oscillations.h"
 #include "qat/schedule.h"
 #include "tests/qat/device_networks.h"
@@ -228,6 +229,29 @@ TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
   report.step = ScheduleCallback::kGpuCheckSteps + 1;
   EXPECT_NO_THROW(schedule.on_step_end(report));
   EXPECT_THROW(schedule.on_checkpoint(), TrainingDiverged);
+}
+
+// Beside 40,000 products int32 has room for a bias of 26,313 here.
+TEST_F(QuantizersOnCuda, TellABiasThatLacksRoomAsTheCpuDoes) {
+  QuantizeConfig config = config_;
+  config.groups[0].targets = {"Linear"};
+  const auto wide = [&] {
+    Rng rng(1);
+    const auto linear = std::make_shared<Linear>(LinearOptions{40000, 3}, rng);
+    linear->weight().value().fill(1);
+    linear->bias().value().copy_from(Tensor::from({26000.0F, -27000.0F, 30000.0F}, {3}));
+    return prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"fc", linear}}), config)
+        .model;
+  };
+  const auto cpu = wide(), gpu = wide();
+  move_to(*gpu, kCudaDevice);
+  const Tensor x = Tensor::full({1, 40000}, 1);
+  expect_same_bits(computed(*gpu, x, kTraining), computed(*cpu, x, kTraining));
+  const auto expected = take_fault(named_quantizers(*cpu));
+  ASSERT_TRUE(expected);
+  EXPECT_EQ(expected->substr(0, 30), "fc, channel 1: the bias -27000");
+  EXPECT_EQ(take_fault(named_quantizers(*gpu)), expected);
+  EXPECT_FALSE(take_fault(named_quantizers(*gpu))) << "counted from anew";
 }
 
 TEST_F(QuantizersOnCuda, DoTheSameInBranches) {

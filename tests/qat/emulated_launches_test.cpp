@@ -48,7 +48,11 @@ class QuantizerLaunches : public ::testing::Test {
   const Tensor x_ = random_tensor({300, 8}, 1, DType::kF32).to(kCudaDevice);
   const Tensor weight_ = random_tensor({16, 8, 3, 3}, 2, DType::kF32).to(kCudaDevice);
   const Tensor bias_ = random_tensor({16}, 3, DType::kF32).to(kCudaDevice);
-  const WeightBias behind_{Tensor::full({1}, 0.02, DType::kF32, kCudaDevice), bias_, bias_};
+  const WeightBias behind_{Tensor::full({1}, 0.02, DType::kF32, kCudaDevice),
+                           Tensor::zeros({1}, DType::kI32, kCudaDevice),
+                           {0, 255},
+                           bias_,
+                           bias_};
   ForwardContext training_{.training = true};
 };
 
@@ -67,16 +71,22 @@ TEST_F(QuantizerLaunches, WeightsWithLearnedScalesAreOne) {
   QuantizerConfig config = *default_w8a8().weights;
   config.learning = Learning::kScale;
   config.observer.type = "mse";
-  const auto weights = quantizer(config, QuantizerRole::kWeight, 16);
-  ASSERT_TRUE(weights->learns(training_));
-  EXPECT_EQ(weight_launches(*weights), 1U);
+  for (const std::int64_t scales : {16, 1}) {
+    const auto weights = quantizer(config, QuantizerRole::kWeight, scales);
+    ASSERT_TRUE(weights->learns(training_));
+    EXPECT_EQ(weight_launches(*weights), 1U) << scales;
+  }
 }
 
 TEST_F(QuantizerLaunches, RangesOfActivationsAreOne) {
-  const auto activations = quantizer(*default_w8a8().activations, QuantizerRole::kActivation, 1);
-  EXPECT_EQ(queued_by([&] { activations->parameters(activations->observe(x_), training_); }), 1U);
-  activations->set_observing(false);
-  EXPECT_EQ(queued_by([&] { activations->parameters({}, training_); }), 0U);
+  for (const char* observer : {"min_max", "moving_average"}) {
+    QuantizerConfig config = *default_w8a8().activations;
+    config.observer.type = observer;
+    const auto activations = quantizer(config, QuantizerRole::kActivation, 1);
+    EXPECT_EQ(queued_by([&] { activations->parameters(activations->observe(x_), training_); }), 1U);
+    activations->set_observing(false);
+    EXPECT_EQ(queued_by([&] { activations->parameters({}, training_); }), 0U);
+  }
 }
 
 // What nobody else holds is the parameter's gradient as it is.

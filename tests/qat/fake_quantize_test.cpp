@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/checkpoint.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -41,6 +43,27 @@ TEST(FakeQuantize, ObservesInTrainingOnly) {
   quantizer.set_observing(false);
   quantizer.forward(Variable(Tensor::from({0.0F, 100.0F}, {2})), training);
   EXPECT_EQ(quantizer.host_scale()[0], scale);
+}
+
+// Checkpoints of averages that began at their first step have no count of steps.
+TEST(FakeQuantize, AnAverageThatWasNotCountedGoesOnWithItsConstant) {
+  ForwardContext training{.training = true};
+  QuantizerConfig config = kActivations;
+  config.observer = {.type = "moving_average", .averaging_constant = 0.25};
+  FakeQuantize counted(config, QuantizerRole::kActivation);
+  counted.forward(Variable(Tensor::from({0.0F, 255.0F}, {2})), training);
+  std::vector<NamedTensor> state = module_state(counted);
+  const auto is_count = [](const NamedTensor& t) {
+    return t.name == "observer_num_batches_tracked";
+  };
+  ASSERT_EQ(std::erase_if(state, is_count), 1U);
+  FakeQuantize loaded(config, QuantizerRole::kActivation);
+  load_into(loaded, state, "of an older version");
+  const Variable next(Tensor::from({0.0F, 3 * 255.0F}, {2}));
+  counted.forward(next, training);
+  loaded.forward(next, training);
+  EXPECT_EQ(counted.host_scale()[0], 2.0F);
+  EXPECT_EQ(loaded.host_scale()[0], 1.5F);
 }
 
 // Observers that look at rounding errors, too.
@@ -101,14 +124,135 @@ TEST(FakeQuantize, RefusesToQuantizeBeforeItObserved) {
   EXPECT_THROW(quantizer.forward(Variable(Tensor::zeros({2})), evaluation), std::logic_error);
 }
 
-TEST(FakeQuantize, CountsNonFiniteValues) {
+// Whoever meets a value that is not finite first counts it: the observer, or the quantizer where
+// nothing observes (which saturates infinity and so does not count it).
+TEST(FakeQuantize, CountsEachNonFiniteValueOnce) {
+  const Variable finite(Tensor::from({1.0F, 2.0F, 3.0F, 4.0F}, {2, 2}));
+  const Variable bad(Tensor::from({1.0F, NAN, INFINITY, NAN}, {2, 2}));
+  for (const char* observer : {"min_max", "moving_average", "histogram", "mse"}) {
+    for (const QuantizerRole role : {QuantizerRole::kActivation, QuantizerRole::kWeight}) {
+      const bool weights = role == QuantizerRole::kWeight;
+      QuantizerConfig config = weights ? kWeights : kActivations;
+      config.observer.type = observer;
+      FakeQuantize quantizer(config, role, weights ? 2 : 1);
+      ForwardContext training{.training = true};
+      const auto pass = [&](const Variable& x) {
+        quantizer.forward(x, training);
+        if (weights) quantizer.quantize_weights(x.value(), nullptr, true, training);
+        quantizer.quantize(x.value());
+        return quantizer.take_faults().non_finite;
+      };
+      const int passes = weights ? 2 : 1;
+      SCOPED_TRACE(::testing::Message() << observer << (weights ? " of weights" : ""));
+      EXPECT_EQ(pass(finite), 0);
+      EXPECT_EQ(pass(bad), 3 * passes);
+      quantizer.set_observing(false);
+      EXPECT_EQ(pass(bad), 2 * passes);
+      EXPECT_EQ(quantizer.take_faults().non_finite, 0);
+    }
+  }
+}
+
+TEST(FakeQuantize, NamesTheTypeItTakes) {
   FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
   ForwardContext training{.training = true};
+  EXPECT_EQ(testing::message_of<std::invalid_argument>(
+                [&] { quantizer.forward(Variable(Tensor::zeros({2}, DType::kF64)), training); }),
+            "[fake_quantize] expected f32, got f64");
+}
+
+TEST(FakeQuantize, TakesElementsThatDivideIntoItsChannels) {
+  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 2);
+  ForwardContext training{.training = true};
+  EXPECT_EQ(testing::message_of<std::invalid_argument>(
+                [&] { quantizer.forward(Variable(Tensor::zeros({3})), training); }),
+            "[fake_quantize] expected a multiple of 2 elements (equal parts, a scale for each), "
+            "got 3");
+  quantizer.forward(Variable(Tensor::zeros({4})), training);
+  EXPECT_THROW(quantizer.quantize(Tensor::zeros({5})), std::invalid_argument);
+  EXPECT_THROW(quantizer.quantize_weights(Tensor::zeros({3}), nullptr, false, training),
+               std::invalid_argument);
+  const Tensor one = Tensor::full({1}, 1.0), zero = Tensor::zeros({1}, DType::kI32);
+  const WeightBias behind{one, zero, {0, 255}, Tensor::zeros({3}), Tensor::zeros({3})};
+  EXPECT_THROW(quantizer.quantize_weights(Tensor::zeros({3, 2}), &behind, false, training),
+               std::invalid_argument);
+}
+
+TEST(FakeQuantize, TakesOnlyParametersThatItWillUse) {
+  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 2);
+  for (const std::int64_t channel : {-1, 2, 1000000}) {
+    EXPECT_EQ(testing::message_of<std::invalid_argument>(
+                  [&] { quantizer.set_qparams(channel, 0.5F, 0); }),
+              "[fake_quantize] expected a channel of 0 to 1, got " + std::to_string(channel));
+  }
+  const float smallest = std::numeric_limits<float>::min();
+  const float largest = std::numeric_limits<float>::max();
+  for (const float scale : {smallest / 2, std::numeric_limits<float>::denorm_min(), 0.0F, -1.0F,
+                            largest / 126, INFINITY, NAN}) {
+    EXPECT_THROW(quantizer.set_qparams(0, scale, 0), std::invalid_argument) << scale;
+  }
+  EXPECT_THROW(quantizer.set_qparams(0, 0.5F, 1), std::invalid_argument) << "symmetric";
+  quantizer.set_qparams(1, smallest, 0);
+  quantizer.set_qparams(0, largest / 128, 0);
+  EXPECT_EQ(quantizer.host_scale(), (std::vector<float>{largest / 128, smallest}));
+}
+
+TEST(FakeQuantize, RefusesParametersOnceTheyAreLearned) {
+  QuantizerConfig config = kActivations;
+  config.learning = Learning::kScale;
+  FakeQuantize quantizer(config, QuantizerRole::kActivation);
+  quantizer.set_qparams(0, 0.5F, 3);
+  quantizer.set_observing(false);
+  ForwardContext training{.training = true};
   quantizer.forward(Variable(Tensor::from({1.0F, 2.0F}, {2})), training);
-  EXPECT_EQ(quantizer.take_non_finite_count(), 0);
-  quantizer.forward(Variable(Tensor::from({1.0F, std::nanf("")}, {2})), training);
-  EXPECT_GT(quantizer.take_non_finite_count(), 0);
-  EXPECT_EQ(quantizer.take_non_finite_count(), 0);
+  EXPECT_EQ(quantizer.host_scale()[0], 0.5F) << "the start of learning";
+  EXPECT_THROW(quantizer.set_qparams(0, 0.25F, 3), std::logic_error);
+  EXPECT_EQ(quantizer.host_scale()[0], 0.5F);
+}
+
+TEST(FakeQuantize, FloatRangeIsThatOfItsCodes) {
+  FakeQuantize activations(kActivations, QuantizerRole::kActivation);
+  activations.set_qparams(0, 0.5F, 10);
+  EXPECT_EQ(activations.float_range(), (std::vector<observers::Range>{{-5, 122.5}}));
+  FakeQuantize weights(kWeights, QuantizerRole::kWeight, 2);
+  weights.set_qparams(0, 0.25F, 0);
+  weights.set_qparams(1, 2.0F, 0);
+  EXPECT_EQ(weights.float_range(), (std::vector<observers::Range>{{-31.75, 31.75}, {-254, 254}}));
+  activations.set_bits(4);
+  const observers::Range narrow = activations.float_range()[0];
+  ForwardContext evaluation;
+  const auto y = testing::values(
+      activations.forward(Variable(Tensor::from({-1e9F, 1e9F}, {2})), evaluation).value());
+  EXPECT_EQ(y, (std::vector<double>{narrow.lo, narrow.hi}));
+}
+
+TEST(FakeQuantize, ACloneGoesOnAsTheOriginalDoes) {
+  ForwardContext training{.training = true};
+  const auto next = [&](FakeQuantize& quantizer, std::uint64_t seed) {
+    const Variable x(testing::random_tensor({4, 6}, seed, DType::kF32));
+    return testing::values(quantizer.forward(x, training).value());
+  };
+  for (const char* observer : {"moving_average", "histogram"}) {
+    for (const Learning learning : {Learning::kNothing, Learning::kScaleAndZeroPoint}) {
+      QuantizerConfig config = kActivations;
+      config.observer.type = observer;
+      config.learning = learning;
+      FakeQuantize original(config, QuantizerRole::kActivation);
+      original.set_bits(5);
+      next(original, 1);
+      for (const auto& p : original.named_parameters()) {
+        Variable(p.variable).set_requires_grad(false);
+      }
+      const auto copy = original.clone();
+      EXPECT_EQ(copy->scheme().bits, 5);
+      for (const auto& p : copy->named_parameters()) EXPECT_FALSE(p.variable.requires_grad());
+      const float scale = original.host_scale()[0];
+      const auto moved = next(*copy, 2);
+      EXPECT_EQ(original.host_scale()[0], scale) << "nothing is shared";
+      EXPECT_EQ(next(original, 2), moved) << observer;
+      EXPECT_EQ(original.host_scale(), copy->host_scale());
+    }
+  }
 }
 
 TEST(FakeQuantize, PerChannelScalesFollowEachChannel) {

@@ -162,7 +162,7 @@ TEST_P(FoldingModes, DegenerateChannelsStayFinite) {
           ForwardContext evaluation;
           expect_finite(degenerate.name, model->forward(input(), evaluation).value());
           for (const auto& q : named_quantizers(*model)) {
-            EXPECT_EQ(q.quantizer->take_non_finite_count(), 0) << degenerate.name << q.name;
+            EXPECT_EQ(q.quantizer->take_faults().non_finite, 0) << degenerate.name << q.name;
           }
         }
       }

@@ -19,27 +19,28 @@ using testing::random_tensor;
 
 struct Expected {
   double scale = 0;
-  double zero_point = 0;
+  double offset = 0;
 };
 
-// ds and dz of LSQ and LSQ+ for values that share a scale, in double; t = x / s in float, as
-// quantization divides.
+// The gradients of LSQ, which holds the zero point, or of LSQ+, which holds the real value of the
+// lowest code, for values that share a scale; in double, but t = x / s in float, as quantization
+// divides.
 Expected closed_form(std::span<const float> x, std::span<const float> grad, float scale,
                      std::int32_t zero_point, kernels::CodeRange range, bool symmetric,
-                     double shared) {
+                     double shared, bool learns_offset = false) {
   Expected sums;
+  const std::int32_t held = learns_offset ? range.qmin : zero_point;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const float t = x[i] / scale;
     const double unclamped = std::nearbyint(static_cast<double>(t)) + zero_point;
     const bool inside = unclamped >= range.qmin && unclamped <= range.qmax;
     const double code = std::clamp<double>(unclamped, range.qmin, range.qmax);
-    sums.scale +=
-        grad[i] * (inside ? std::nearbyint(static_cast<double>(t)) - t : code - zero_point);
-    sums.zero_point += inside ? 0.0 : -static_cast<double>(scale) * grad[i];
+    sums.scale += grad[i] * (inside ? std::nearbyint(static_cast<double>(t)) - t : code - held);
+    sums.offset += inside ? 0.0 : static_cast<double>(grad[i]);
   }
   const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
   const double g = 1 / std::sqrt(shared * steps);
-  return {g * sums.scale, g * sums.zero_point};
+  return {g * sums.scale, g * sums.offset};
 }
 
 QuantizerConfig activations(int bits, Learning learning, bool symmetric = false) {
@@ -173,21 +174,23 @@ TEST_P(LearnedActivations, GradientsAreLsqs) {
   Variable latent = parameter(quantizer, "learned_scale");
   const float s0 = latent.value().data<float>()[0];
   latent.value().data<float>()[0] *= 0.5F;
+  const float s = quantizer.host_scale()[0];
+  const bool learns_offset = learning == Learning::kScaleAndZeroPoint && !symmetric;
+  if (learns_offset) parameter(quantizer, "learned_offset").value().data<float>()[0] *= s / s0;
   const Variable x(values, /*requires_grad=*/true);
   quantizer.forward(x, context).backward(grad);
 
-  const float s = quantizer.host_scale()[0];
   const std::int32_t z = quantizer.host_zero_point()[0];
   const Expected expected = closed_form(values.span<float>(), grad.span<float>(), s, z,
-                                        quantizer.code_range(), symmetric, 15);
+                                        quantizer.code_range(), symmetric, 15, learns_offset);
   EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * s / s0,
               2e-5 * (1 + std::abs(expected.scale)));
-  if (learning == Learning::kScaleAndZeroPoint && !symmetric) {
-    EXPECT_NEAR(parameter(quantizer, "learned_zero_point").grad().data<float>()[0],
-                expected.zero_point, 2e-5 * (1 + std::abs(expected.zero_point)));
-    EXPECT_NE(expected.zero_point, 0);
+  if (learns_offset) {
+    EXPECT_NEAR(parameter(quantizer, "learned_offset").grad().data<float>()[0], expected.offset,
+                2e-5 * (1 + std::abs(expected.offset)));
+    EXPECT_NE(expected.offset, 0);
   } else {
-    EXPECT_THROW(parameter(quantizer, "learned_zero_point"), std::out_of_range);
+    EXPECT_THROW(parameter(quantizer, "learned_offset"), std::out_of_range);
   }
   for (std::int64_t i = 0; i < values.size(); ++i) {
     const auto grid = kernels::make_affine(quantizer.code_range(), s, z);
@@ -256,7 +259,7 @@ TEST(LearnedOutputs, GetTheGradientsOfTheRealValues) {
     const Tensor grad = random_tensor(y.shape(), 8, DType::kF32);
     y.backward(grad);
     plain.forward(Variable(real), context).backward(grad);
-    for (const char* name : {"learned_scale", "learned_zero_point"}) {
+    for (const char* name : {"learned_scale", "learned_offset"}) {
       const float got = parameter(out, name).grad().data<float>()[0];
       const float expected = parameter(plain, name).grad().data<float>()[0];
       EXPECT_NEAR(got, expected, 1e-3 * (1 + std::abs(expected))) << name;
@@ -337,10 +340,69 @@ TEST(LearnedLife, BeginsWhereTheObserverStandsAndThenOnlyLearns) {
   EXPECT_EQ(quantizer.host_zero_point()[0], 5);
   quantizer.forward(Variable(Tensor::full({2, 2}, 300.0)), context);
   EXPECT_FLOAT_EQ(quantizer.host_scale()[0], 4.5F / 15);
-  parameter(quantizer, "learned_zero_point").value().data<float>()[0] = 2.6F;
+  Variable offset = parameter(quantizer, "learned_offset");
+  EXPECT_FLOAT_EQ(offset.value().data<float>()[0], -1.5F);
+  offset.value().data<float>()[0] = -2.6F * 0.3F;  // steps of 0.3 below 0
   EXPECT_EQ(quantizer.host_zero_point()[0], 3);
-  parameter(quantizer, "learned_zero_point").value().data<float>()[0] = 99;
+  offset.value().data<float>()[0] = -99;
   EXPECT_EQ(quantizer.host_zero_point()[0], 15);
+  offset.value().data<float>()[0] = 99;
+  EXPECT_EQ(quantizer.host_zero_point()[0], 0);
+}
+
+struct Trained {
+  double error = 0;  // mean square, of the last step
+  std::int32_t zero_point = 0;
+};
+
+// Fits a quantizer to values of `shape(v)`, v within [-1, 1], by the gradient of the squared error.
+// Its first batch has only the largest value, so that it begins with the zero point 0.
+template <typename Shape>
+Trained fitted(int bits, Learning learning, const Shape& shape) {
+  FakeQuantize quantizer(activations(bits, learning), QuantizerRole::kActivation);
+  ForwardContext context = training();
+  quantizer.forward(Variable(Tensor::full({4, 64}, static_cast<double>(shape(1.0F)))), context);
+  EXPECT_EQ(quantizer.host_zero_point()[0], 0);
+  Trained result;
+  for (unsigned step = 0; step < 256; ++step) {
+    Tensor x = random_tensor({16, 64}, step, DType::kF32);
+    for (float& v : x.span<float>()) v = shape(v);
+    const Variable y = quantizer.forward(Variable(x), context);
+    Tensor grad = Tensor::empty(x.shape());
+    double error = 0;
+    for (std::int64_t i = 0; i < x.size(); ++i) {
+      const float difference = y.value().data<float>()[i] - x.data<float>()[i];
+      grad.data<float>()[i] = difference / 8;
+      error += static_cast<double>(difference) * difference;
+    }
+    result.error = error / static_cast<double>(x.size());
+    y.backward(grad);
+    for (const NamedParameter& p : quantizer.named_parameters()) {
+      Variable latent = p.variable;
+      latent.value().data<float>()[0] -= 0.05F * latent.grad().data<float>()[0];
+      latent.clear_grad();
+    }
+  }
+  result.zero_point = quantizer.host_zero_point()[0];
+  return result;
+}
+
+// With the zero point held at its wrong start negative values stay clipped. Learned offsets move it
+// to where they are.
+TEST(LearnedOffset, LeavesAWrongStartAndBeatsAFixedZeroPoint) {
+  const auto shifted = [](float v) { return 2.25F * v + 0.75F; };  // -1.5 to 3
+  for (const int bits : {2, 3, 4, 8}) {
+    const Trained fixed = fitted(bits, Learning::kScale, shifted);
+    const Trained moved = fitted(bits, Learning::kScaleAndZeroPoint, shifted);
+    EXPECT_EQ(fixed.zero_point, 0);
+    EXPECT_NEAR(moved.zero_point, ((1 << bits) - 1) / 3.0, 0.2 * (1 << bits)) << bits;
+    EXPECT_LT(moved.error, 0.5 * fixed.error) << bits;
+  }
+  const auto silu = [](float v) { return 4 * v / (1 + std::exp(-4 * v)); };  // -0.28 to 3.9
+  const Trained fixed = fitted(4, Learning::kScale, silu);
+  const Trained moved = fitted(4, Learning::kScaleAndZeroPoint, silu);
+  EXPECT_EQ(moved.zero_point, 1);
+  EXPECT_LT(moved.error, 0.8 * fixed.error);
 }
 
 TEST(LearnedLife, FreezingEndsLearning) {
@@ -362,15 +424,15 @@ TEST(LearnedLife, ALatentThatIsNotFiniteIsCounted) {
   ForwardContext context = training();
   quantizer.forward(Variable(random_tensor({4, 3}, 1, DType::kF32)), context);
   const float scale = quantizer.host_scale()[0];
-  EXPECT_EQ(quantizer.take_non_finite_count(), 0);
+  EXPECT_EQ(quantizer.take_faults().non_finite, 0);
   parameter(quantizer, "learned_scale").value().data<float>()[0] = NAN;
   EXPECT_EQ(quantizer.host_scale()[0], scale);
-  EXPECT_GT(quantizer.take_non_finite_count(), 0);
+  EXPECT_GT(quantizer.take_faults().non_finite, 0);
 }
 
 TEST(LearnedLife, LatentsAreTold) {
   EXPECT_TRUE(is_quantizer_parameter("conv1.weight_quantizer.learned_scale"));
-  EXPECT_TRUE(is_quantizer_parameter("output_quantizer.learned_zero_point"));
+  EXPECT_TRUE(is_quantizer_parameter("output_quantizer.learned_offset"));
   EXPECT_FALSE(is_quantizer_parameter("conv1.weight"));
 }
 

@@ -85,6 +85,7 @@ TEST(QuantizationErrorOf, EachChannelHasItsScale) {
   const QuantizationError error = error_of(*weights_of(4, {1.0F, 2.0F}), {8, 3, 8, 3});
   EXPECT_EQ(error.clipped, 1);
   EXPECT_EQ(error.noise, 1 + 0 + 0 + 1);
+  EXPECT_EQ(error.mean_squared(), 2.0 / 4);
 }
 
 TEST(QuantizationErrorOf, Limits) {
@@ -94,6 +95,7 @@ TEST(QuantizationErrorOf, Limits) {
   EXPECT_EQ(*error_of(quantizer, {1, 2}).sqnr_db(), std::numeric_limits<double>::infinity());
   EXPECT_EQ(*error_of(quantizer, {0.25F}).sqnr_db(), 0.0);
   EXPECT_EQ(error_of(quantizer, {}).clipped_fraction(), 0.0);
+  EXPECT_EQ(error_of(quantizer, {}).mean_squared(), 0.0);
   EXPECT_EQ(error_of(quantizer, {NAN, INFINITY, 3}).elements, 1);
 }
 

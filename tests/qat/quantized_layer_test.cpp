@@ -268,6 +268,75 @@ TEST(QuantizedLinear, ABiasFarAboveTheWeightsStillFits) {
   EXPECT_NEAR(y.value().item(), 1000.0, 1e-3);
 }
 
+// Beside 60,000 products of the largest codes int32 has room for a bias of 6,311: 70,000 would be
+// -62,622 if the sum wrapped.
+TEST(QuantizedLinear, ABiasThatLacksRoomBesideItsProductsIsAFault) {
+  Rng rng(1);
+  const Linear linear({.in_features = 60000, .out_features = 3}, rng);
+  for (float& w : linear.weight().value().span<float>()) w = 1;
+  const auto bias = linear.bias().value().span<float>();
+  bias[0] = 0;
+  bias[1] = 6310;
+  bias[2] = 10000;
+  QConfig config = default_w8a8();
+  config.activations.reset();
+  QatLinear layer(linear, config);
+  layer.add_input_quantizer(*default_w8a8().activations);
+  for (const bool training : {true, false}) {
+    ForwardContext context{.training = training};
+    const auto y =
+        testing::values(layer.forward(Variable(Tensor::full({1, 60000}, 1.0)), context).value());
+    EXPECT_NEAR(y[0], 60000, 0.1);
+    EXPECT_NEAR(y[1], 66310, 0.1);
+    const Faults faults = layer.weight_quantizer()->take_faults();
+    ASSERT_TRUE(faults.overflow);
+    EXPECT_EQ(faults.overflow->channel, 2);
+    EXPECT_EQ(faults.overflow->bias, 10000);
+    EXPECT_NEAR(faults.overflow->limit, 6311.06, 0.01);
+    EXPECT_NEAR(y[2], 60000 + faults.overflow->limit, 0.1) << "cut, not wrapped";
+    EXPECT_FALSE(layer.weight_quantizer()->take_faults().overflow);
+  }
+}
+
+// Scales leave room for the bias after observers froze, too: 0.5 -> 5 became 1.
+TEST(QuantizedLinear, ABiasThatGrowsAfterObserversFrozeStillFits) {
+  for (const Learning learning : {Learning::kNothing, Learning::kScale}) {
+    for (const bool per_channel : {false, true}) {
+      Rng rng(1);
+      const Linear linear({.in_features = 2, .out_features = 1}, rng);
+      for (float& w : linear.weight().value().span<float>()) w = 1e-12F;
+      linear.bias().value().fill(0.5);
+      QConfig config = default_w8a8();
+      config.activations.reset();
+      config.weights->learning = learning;
+      if (!per_channel) config.weights->scheme.strategy = observers::Strategy::kTensor;
+      QatLinear layer(linear, config);
+      layer.add_input_quantizer(*default_w8a8().activations);
+      const Variable x(Tensor::full({1, 2}, 1.0));
+      const auto y = [&](bool training) {
+        ForwardContext context{.training = training};
+        return layer.forward(x, context).value().item();
+      };
+      EXPECT_NEAR(y(true), 0.5, 1e-6);
+      for (const auto& q : named_quantizers(layer)) q.quantizer->set_observing(false);
+      const auto scale = [&] { return layer.weight_quantizer()->host_scale()[0]; };
+      const float frozen = scale();
+      EXPECT_NEAR(y(true), 0.5, 1e-6);
+      layer.bias().value().fill(0.75);  // beside two products int32 holds it as it is
+      EXPECT_NEAR(y(true), 0.75, 1e-6);
+      EXPECT_EQ(scale(), frozen);
+      layer.bias().value().fill(5);
+      EXPECT_NEAR(y(false), 5, 1e-5);
+      EXPECT_EQ(scale(), frozen) << "evaluation keeps nothing";
+      EXPECT_NEAR(y(true), 5, 1e-5);
+      EXPECT_NEAR(scale() / frozen, 10, 1e-5);
+      layer.bias().value().fill(0.5);
+      EXPECT_NEAR(y(true), 0.5, 1e-6);
+      EXPECT_FALSE(layer.weight_quantizer()->take_faults().overflow);
+    }
+  }
+}
+
 TEST(QuantizedLinear, OneSideAloneIsQuantizedInFloat) {
   Rng rng(1);
   const Linear linear({.in_features = 6, .out_features = 4}, rng);

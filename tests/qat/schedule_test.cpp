@@ -9,6 +9,7 @@
 #include "layers/batch_norm2d.h"
 #include "layers/linear.h"
 #include "layers/sequential.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -106,6 +107,32 @@ TEST(Schedule, NanInABiasStopsTheRun) {
       std::numeric_limits<float>::quiet_NaN();
   model->forward(Variable(testing::random_tensor({2, 4}, 1, DType::kF32)), training);
   EXPECT_THROW(schedule.on_step_end({.step = 1}), TrainingDiverged);
+}
+
+TEST(Schedule, ABiasThatInt32CannotHoldStopsTheRunAndNamesItsLayer) {
+  Rng rng(1);
+  const auto linear = std::make_shared<Linear>(LinearOptions{60000, 2}, rng);
+  for (float& w : linear->weight().value().span<float>()) w = 1;
+  linear->bias().value().fill(0);
+  QuantizeConfig config;
+  config.groups.push_back({{"Linear"}, default_w8a8()});
+  const auto model =
+      prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"fc", linear}}), config)
+          .model;
+  ScheduleCallback schedule(*model, {});
+  schedule.on_epoch_begin(0);
+  ForwardContext training{.training = true};
+  const Variable x(Tensor::full({1, 60000}, 1.0));
+  model->forward(x, training);
+  EXPECT_NO_THROW(schedule.on_step_end({.step = 1}));
+  linear->bias().value().data<float>()[1] = -10000;
+  model->forward(x, training);
+  const std::string message =
+      testing::message_of<TrainingDiverged>([&] { schedule.on_step_end({.step = 2}); });
+  EXPECT_EQ(message.substr(0, message.find(" may be at most")),
+            "step 2: fc, channel 1: the bias -10000 and the products it is added to can overflow "
+            "int32; with these scales its magnitude");
+  EXPECT_NO_THROW(schedule.on_step_end({.step = 3})) << "told once";
 }
 
 // ao#2138: observers that outlive fake-quant must not move a frozen scale.

@@ -74,6 +74,8 @@ TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
   EXPECT_EQ(first.activations->strategy, "tensor");
   EXPECT_EQ(first.activations->observer, "moving_average");
   EXPECT_EQ(first.activations->averaging_constant, 0.01);
+  const auto wide = parsed(kQuantizedRecipe, {"quantize.groups.0.activations.num_bits=8"});
+  EXPECT_EQ(wide.quantize->groups[0].activations->observer, "min_max");
   const QuantizeGroupSpec& second = r.quantize->groups[1];
   EXPECT_FALSE(second.activations);
   EXPECT_EQ(second.weights->num_bits, 3);
@@ -98,6 +100,24 @@ TEST(Recipe, CalibrationAndObserverOptions) {
   EXPECT_EQ(r.quantize->groups[0].weights->percentile, 99.99);
   EXPECT_EQ(r.quantize->groups[0].activations->averaging_constant, 0.2);
   EXPECT_EQ(parsed(resolved_yaml(r)).resolved, r.resolved);
+}
+
+TEST(Recipe, AReducedRangeLeavesWeightsSevenBits) {
+  EXPECT_FALSE(parsed(kQuantizedRecipe).exports.reduce_range);
+  const std::vector<std::string> reduced{"export.reduce_range=true",
+                                         "quantize.groups.0.activations.num_bits=8"};
+  const Recipe r = parsed(kQuantizedRecipe, reduced);
+  EXPECT_EQ(r.quantize->groups[0].weights->num_bits, 7);
+  EXPECT_EQ(r.quantize->groups[0].activations->num_bits, 8);
+  EXPECT_EQ(r.quantize->groups[1].weights->num_bits, 3);
+  EXPECT_THAT(resolved_yaml(r), HasSubstr("num_bits: 8\n"));
+  EXPECT_EQ(parsed(resolved_yaml(r)).quantize->groups[0].weights->num_bits, 7);
+  // What is multiplied in float does not saturate.
+  std::vector<std::string> in_groups = reduced;
+  for (const char* part : {"strategy=group", "num_bits=8"}) {
+    in_groups.push_back(std::string("quantize.groups.1.weights.") + part);
+  }
+  EXPECT_EQ(parsed(kQuantizedRecipe, in_groups).quantize->groups[1].weights->num_bits, 8);
 }
 
 TEST(Recipe, ResolvedTextParsesToTheSameRecipe) {
@@ -246,6 +266,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:14:64: expected a number above 50 and at most 100, got '50'"},
         BadRecipe{"DeltaOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  huber_delta: 0.1",
                   "r.yaml:8:16: huber_delta needs the loss huber"},
+        // -fsanitize=float-cast-overflow: a bound that no int64 holds.
+        BadRecipe{"DeltaBeyondItsBound", "epochs: 3",
+                  "epochs: 3\n  loss: huber\n  huber_delta: 1e31",
+                  "r.yaml:8:16: expected a number above 0 and at most 1e+30, got '1e31'"},
         BadRecipe{"SmoothingOfMse", "epochs: 3", "epochs: 3\n  loss: mse\n  label_smoothing: 0.1",
                   "r.yaml:8:20: label_smoothing needs the loss cross_entropy"},
         BadRecipe{"KeptStepsWithoutSteps", "epochs: 3", "epochs: 3\n  keep_step_checkpoints: true",

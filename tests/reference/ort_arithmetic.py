@@ -64,6 +64,7 @@ class Model:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        options.add_session_config_entry("session.x64quantprecision", "1")  # no saturated sums without VNNI
         with tempfile.TemporaryDirectory() as folder:
             options.optimized_model_filepath = os.path.join(folder, "optimised.onnx")
             session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])

@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "kernels/cpu/onednn/context.h"
+#include "kernels/cpu/onednn/describe.h"
 #include "kernels/cpu/onednn_kernels.h"
 
 namespace steelyard::kernels::onednn {
@@ -40,10 +41,10 @@ memory::desc given_bias(const Conv2dShape& s) { return {{s.out_channels}, Type::
 
 // ... and as oneDNN is asked for them: operands of a type, weights in the layout of its choice.
 memory::desc as_operand(const memory::desc& given, Type type) {
-  return {given.dims(), type, Tag::nhwc};
+  return {dims_of(given), type, Tag::nhwc};
 }
 memory::desc any_weights(const Conv2dShape& s, Type type) {
-  return {given_weights(s).dims(), type, Tag::any};
+  return {dims_of(given_weights(s)), type, Tag::any};
 }
 
 Type operand_type(MatmulPrecision precision) {
@@ -64,14 +65,11 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Conv2dShape& s, Typ
   constexpr auto kProp = dnnl::prop_kind::forward_training;
   constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
   if (has_bias) {
-    const memory::desc bias = given_bias(s);
-    return {{kProp, kAlgorithm, x, w, bias, y, g.strides, g.dilation, g.padding, g.padding},
-            user_scratchpad(),
-            cpu_engine()};
+    return describe<dnnl::convolution_forward>(kProp, kAlgorithm, x, w, given_bias(s), y, g.strides,
+                                               g.dilation, g.padding, g.padding);
   }
-  return {{kProp, kAlgorithm, x, w, y, g.strides, g.dilation, g.padding, g.padding},
-          user_scratchpad(),
-          cpu_engine()};
+  return describe<dnnl::convolution_forward>(kProp, kAlgorithm, x, w, y, g.strides, g.dilation,
+                                             g.padding, g.padding);
 }
 
 ConvPrimitive make_forward(const Conv2dShape& s, Type type, bool has_bias) {
@@ -89,10 +87,9 @@ ConvPrimitive make_forward(const Conv2dShape& s, Type type, bool has_bias) {
 ConvPrimitive make_backward_input(const Conv2dShape& s, Type type) {
   const Geometry g = geometry(s);
   const memory::desc grad_y = as_operand(given_output(s), type);
-  const dnnl::convolution_backward_data::primitive_desc desc(
-      {dnnl::algorithm::convolution_direct, given_input(s), any_weights(s, type), grad_y, g.strides,
-       g.dilation, g.padding, g.padding},
-      user_scratchpad(), cpu_engine(), forward_desc(s, type, grad_y, false));
+  const auto desc = describe_backward<dnnl::convolution_backward_data>(
+      forward_desc(s, type, grad_y, false), dnnl::algorithm::convolution_direct, given_input(s),
+      any_weights(s, type), grad_y, g.strides, g.dilation, g.padding, g.padding);
   return {dnnl::convolution_backward_data(desc),
           {},
           reorder_between(given_weights(s), desc.weights_desc()),
@@ -111,16 +108,12 @@ dnnl::convolution_backward_weights::primitive_desc backward_weights_desc(const C
   const auto forward = forward_desc(s, type, grad_y, has_bias);
   constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
   if (has_bias) {
-    const memory::desc bias = given_bias(s);
-    return {{kAlgorithm, x, w, bias, grad_y, g.strides, g.dilation, g.padding, g.padding},
-            user_scratchpad(),
-            cpu_engine(),
-            forward};
+    return describe_backward<dnnl::convolution_backward_weights>(forward, kAlgorithm, x, w,
+                                                                 given_bias(s), grad_y, g.strides,
+                                                                 g.dilation, g.padding, g.padding);
   }
-  return {{kAlgorithm, x, w, grad_y, g.strides, g.dilation, g.padding, g.padding},
-          user_scratchpad(),
-          cpu_engine(),
-          forward};
+  return describe_backward<dnnl::convolution_backward_weights>(
+      forward, kAlgorithm, x, w, grad_y, g.strides, g.dilation, g.padding, g.padding);
 }
 
 ConvPrimitive make_backward_weight(const Conv2dShape& s, Type type, bool has_bias) {

@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/onednn/context.h"
+#include "kernels/cpu/onednn/describe.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vectorize.h"
 
@@ -57,8 +58,7 @@ IntegerProduct make_matmul(std::int64_t m, std::int64_t n, std::int64_t k) {
   const memory::desc source({m, k}, Type::u8, Tag::ab);
   const memory::desc weights({k, n}, Type::s8, Tag::any);
   const memory::desc destination({m, n}, Type::s32, Tag::ab);
-  const dnnl::matmul::primitive_desc desc({source, weights, destination}, user_scratchpad(),
-                                          cpu_engine());
+  const auto desc = describe<dnnl::matmul>(source, weights, destination);
   return make_product(desc, dnnl::matmul(desc), memory::desc({k, n}, Type::s8, Tag::ba));
 }
 
@@ -71,11 +71,11 @@ IntegerProduct make_conv(const Conv2dShape& s) {
   const memory::desc source({s.batch, s.in_channels, s.in_h, s.in_w}, Type::u8, Tag::nhwc);
   const memory::desc destination({s.batch, s.out_channels, s.out_h(), s.out_w()}, Type::s32,
                                  Tag::nhwc);
-  const dnnl::convolution_forward::desc conv(
+  const memory::dims strides{s.stride_h, s.stride_w}, padding{s.pad_h, s.pad_w};
+  const memory::dims dilation{s.dilation_h - 1, s.dilation_w - 1};
+  const auto desc = describe<dnnl::convolution_forward>(
       dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source,
-      memory::desc(dims, Type::s8, Tag::any), destination, {s.stride_h, s.stride_w},
-      {s.dilation_h - 1, s.dilation_w - 1}, {s.pad_h, s.pad_w}, {s.pad_h, s.pad_w});
-  const dnnl::convolution_forward::primitive_desc desc(conv, user_scratchpad(), cpu_engine());
+      memory::desc(dims, Type::s8, Tag::any), destination, strides, dilation, padding, padding);
   return make_product(desc, dnnl::convolution_forward(desc),
                       memory::desc(dims, Type::s8, grouped ? Tag::goihw : Tag::oihw));
 }

@@ -1,4 +1,5 @@
 #include "kernels/cpu/onednn/context.h"
+#include "kernels/cpu/onednn/describe.h"
 #include "kernels/cpu/onednn_kernels.h"
 
 namespace steelyard::kernels::onednn {
@@ -29,9 +30,9 @@ Bf16Product make_bf16(const MatmulShape& s) {
   const memory::desc c({s.m, s.n}, Type::f32, Tag::ab);
   const memory::desc given_a({s.m, s.k}, Type::f32, s.transpose_a ? Tag::ba : Tag::ab);
   const memory::desc given_b({s.k, s.n}, Type::f32, s.transpose_b ? Tag::ba : Tag::ab);
-  const dnnl::matmul::primitive_desc desc(
-      {{{s.m, s.k}, Type::bf16, Tag::any}, {{s.k, s.n}, Type::bf16, Tag::any}, c},
-      user_scratchpad(), cpu_engine());
+  const memory::desc any_a({s.m, s.k}, Type::bf16, Tag::any);
+  const memory::desc any_b({s.k, s.n}, Type::bf16, Tag::any);
+  const auto desc = describe<dnnl::matmul>(any_a, any_b, c);
   return {dnnl::matmul(desc),
           reorder_between(given_a, desc.src_desc()),
           reorder_between(given_b, desc.weights_desc()),

@@ -1,0 +1,20 @@
+# steelyard_check_version(NAME FOUND OLDEST NEWEST): stops where a dependency is older than what
+# Steelyard needs, and names one that is newer than what its tests have run with. NEWEST is compared
+# by as many parts as it has: 3.7 includes 3.7.2.
+function(steelyard_check_version name found oldest newest)
+  string(REPLACE "." ";" parts "${found}")
+  string(REGEX MATCHALL "[^.]+" known "${newest}")
+  list(LENGTH parts available)
+  list(LENGTH known wanted)
+  if(wanted LESS available)
+    list(SUBLIST parts 0 ${wanted} parts)
+  endif()
+  list(JOIN parts "." series)
+  if(found STREQUAL "")
+    message(WARNING "Steelyard: ${name} does not tell its version; needed is ${oldest}, tested is ${oldest} to ${newest}")
+  elseif(found VERSION_LESS oldest)
+    message(FATAL_ERROR "Steelyard: found ${name} ${found}, needed is ${oldest} or newer (tested: ${oldest} to ${newest})")
+  elseif(series VERSION_GREATER newest)
+    message(WARNING "Steelyard: ${name} ${found} is untested (tested: ${oldest} to ${newest})")
+  endif()
+endfunction()

@@ -1,0 +1,18 @@
+// How many processors this process may use: fewer than the machine has in a container.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace steelyard {
+
+// The processors' worth of time that the process's control groups allow it (cgroup v1 and v2; the
+// smallest quota of a group and those above it), such as 1.5. Nothing where none sets a quota.
+// `root` is where proc/ and the mounted control groups are looked up.
+std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
+
+// The processors of the affinity mask, and no more than the quota, rounded up; at least 1. More
+// threads than that only wait for each other.
+int usable_cpus(const std::filesystem::path& root = "/");
+
+}  // namespace steelyard

@@ -1,0 +1,32 @@
+// Ranges of activations that the values speak against.
+//
+// The range is wrong where clipping costs more than a few bits do, or where the SQNR is far below
+// what so many bits give. It is too narrow if clipped values have most of the noise, else too wide.
+// The limits, and what they were measured on: docs/reports.md.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qat/measure.h"
+
+namespace steelyard::qat {
+
+struct DoubtfulRange {
+  enum class Fault { kTooNarrow, kTooWide };
+
+  std::string tensor;  // the quantizer's name without "_quantizer": "conv1.output"
+  Fault fault = Fault::kTooNarrow;
+  int bits = 8;
+  double sqnr_db = 0;
+  double clipped_fraction = 0;
+};
+
+// Of measured activations that are quantized, in their order.
+std::vector<DoubtfulRange> doubtful_ranges(std::span<const MeasuredTensor> tensors);
+
+// "fc.output: too narrow, 6.10 % clipped, SQNR 13.2 dB at 8 bits".
+std::string to_string(const DoubtfulRange& range);
+
+}  // namespace steelyard::qat

@@ -1,0 +1,18 @@
+# What steelyard_check_version says: cmake -DSOURCE_DIR=... -P versions_test.cmake
+function(expect found pattern)
+  file(WRITE ${WORK_DIR}/check.cmake "include(${SOURCE_DIR}/cmake/SteelyardVersions.cmake)\nsteelyard_check_version(oneDNN \"${found}\" 2.6 3.7)\n")
+  execute_process(COMMAND ${CMAKE_COMMAND} -P ${WORK_DIR}/check.cmake RESULT_VARIABLE status ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  if(NOT "${status} ${output}" MATCHES "${pattern}")
+    message(FATAL_ERROR "oneDNN '${found}': expected '${pattern}', got '${status} ${output}'")
+  endif()
+endfunction()
+
+foreach(tested 2.6 2.6.3 2.10 3.0.1 3.7 3.7.2 3)
+  expect(${tested} "^0 $")
+endforeach()
+foreach(new 3.8 3.10.1 4)
+  expect(${new} "^0 .*Warning.*oneDNN ${new} is untested \\(tested: 2.6 to 3.7\\)")
+endforeach()
+expect(2.5.4 "^1 .*Error.*found oneDNN 2.5.4, needed is 2.6 or newer")
+expect("" "^0 .*Warning.*oneDNN does not tell its version")
