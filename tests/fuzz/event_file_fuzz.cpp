@@ -1,7 +1,7 @@
 // Read twice: as an event file, and as the values of records that are written and then damaged.
 #include "framework/event_file.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 
 #include "tests/fuzz/fuzz.h"

@@ -2,6 +2,9 @@
 // checksums are right. What loads is saved to the same bytes, and both engines run it to the same
 // codes.
 #include "export/graph_file.h"
+
+#include <algorithm>
+
 #include "export/interpreter.h"
 #include "framework/checkpoint.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,7 +1,7 @@
 // Two bytes for the length of the tensors behind the header, then the header's JSON.
 #include "framework/safetensors_header.h"
 
-#include <optional>
+#include <algorithm>
 
 #include "tests/fuzz/fuzz.h"
 
