@@ -173,7 +173,8 @@ void require_trained_by(const std::filesystem::path& folder, const Recipe& recip
   take_more_epochs(record.recipe, in_folder);  // the run goes on to more
   auto differences = recipe_differences(in_folder, record.recipe);
   std::error_code error;
-  if (!std::filesystem::equivalent(std::filesystem::absolute(checkpoint).parent_path(), folder, error)) {
+  if (!std::filesystem::equivalent(std::filesystem::absolute(checkpoint).parent_path(), folder,
+                                   error)) {
     std::erase_if(differences, [](const auto& d) { return !decides_on_the_model(d.key); });
   }
   if (differences.empty()) return;

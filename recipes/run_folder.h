@@ -78,7 +78,7 @@ std::string model_digest(const std::filesystem::path& checkpoint);
 struct LoadedRun {
   std::unique_ptr<Experiment> experiment;
   std::filesystem::path checkpoint;
-  std::string model_sha256;  // model_digest() of the checkpoint
+  std::string model_sha256;             // model_digest() of the checkpoint
   std::vector<std::string> notes = {};  // what the user should know, a line each
 };
 // A checkpoint of an earlier version does not say how inputs were normalised: it is loaded with all

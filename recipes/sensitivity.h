@@ -51,7 +51,7 @@ struct LayerSensitivity {
 struct Sensitivity {
   std::filesystem::path checkpoint;
   std::vector<std::string> notes = {};  // of load_run()
-  std::string split;  // "validation" or "test"
+  std::string split;                    // "validation" or "test"
   std::int64_t samples = 0;
   std::int64_t batches = 0;  // that ranges were measured on
   ObserverNames observers;

@@ -67,7 +67,7 @@ class Calibrate(Case):
 
     def test_a_run_that_goes_on_is_not_finished(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3}\n")
-        more = ["--set", "train.optimizer.lr=1000000", "--set", "train.epochs=3"]
+        more = ["--set", "train.optimizer.lr=1000000", "--set", "train.epochs=3", "--set", "train.divergence_limit=0"]
         self.succeed("calibrate", recipe, "--run-dir", "run", *more)
         with open(self.path("run", "summary.json")) as file:
             of_calibration = file.read()

@@ -24,12 +24,12 @@ def runs(pid):
         return False
 
 
-def without_record(path):
-    """Takes the record of the model out of an export, as versions before it wrote files."""
+def without_record(path, record="model_sha256"):
+    """Takes a record out of a file's metadata, as versions before it wrote files."""
     with open(path, "rb") as file:
         size, = struct.unpack("<Q", file.read(8))
         header, data = json.loads(file.read(size)), file.read()
-    del header["__metadata__"]["model_sha256"]
+    del header["__metadata__"][record]
     for digest in ("0" * 64, None):
         header["__metadata__"]["sha256"] = digest or hashlib.sha256(raw).hexdigest()
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -132,6 +132,7 @@ class Deploy(Case):
         shutil.rmtree(self.data)
         write_dataset(self.data, seed=2)
         other = self.trained("other")
+        without_record(self.path("run", "export", "model.safetensors"))  # of the checkpoint, which is another one too
         result = self.run_program("verify", other, "--model", os.path.join(run, "export", "model.safetensors"))
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
         self.assertIn("the preprocessing differs from the run's", result.stdout)
@@ -232,6 +233,7 @@ class Deploy(Case):
         other = "was exported from another checkpoint than a/last.safetensors: export again"
         self.assertTrue(mismatch("--model", model).endswith(f"\n{model} {other}\n"))
         shutil.copy(self.path("b", "last.safetensors"), self.path("a", "best.safetensors"))
+        without_record(self.path("a", "best.safetensors"), "recipe")  # of the recipe, which has another seed
         self.assertTrue(mismatch("--model", model).endswith(f"{other}, or verify with --checkpoint best\n"))
         self.assertRegex(self.succeed("verify", "a", "--model", model, "--checkpoint", "best"), r"\n0 of \d+ codes")
         if os.path.exists(self.path("b", "export", "model.onnx")):

@@ -311,7 +311,7 @@ class NotFiles(Case):
             os.rename(path + ".kept", path)
         os.mkfifo(self.path("run", "report.html.tmp"))
         rejected("report", "run")
-        self.fail_with(2, "pipe: Not a directory", arguments=["train", recipe, "--run-dir", "pipe"])
+        self.fail_with(2, "pipe: cannot create: Not a directory", arguments=["train", recipe, "--run-dir", "pipe"])
 
 
 class Outputs(Case):
