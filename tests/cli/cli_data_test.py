@@ -1,5 +1,4 @@
 """What a run was trained on and by which recipe: kept in its checkpoints, told where it has changed."""
-import hashlib
 import json
 import os
 import random
@@ -7,36 +6,16 @@ import shutil
 import struct
 import unittest
 
-from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD, write_dataset, write_safetensors
+from cli_test import (ADAMW, Case, LAYERS, QUANTIZE, SGD, as_earlier_version, read_checkpoint, write_dataset,
+                      write_safetensors)
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
 CONSTANT = SHORT.replace("cosine", "constant")
 STEPS = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
 
 
-def read_checkpoint(path):
-    """(header, data): the header as a dictionary in the file's order."""
-    with open(path, "rb") as file:
-        raw = file.read()
-    size = struct.unpack("<Q", raw[:8])[0]
-    return json.loads(raw[8:8 + size]), raw[8 + size:]
-
-
 def metadata_of(path):
     return read_checkpoint(path)[0]["__metadata__"]
-
-
-def as_earlier_version(path, keys=("data", "recipe", "first_loss")):
-    """Rewrites a checkpoint as it was before it held these keys."""
-    header, data = read_checkpoint(path)
-    metadata = {key: value for key, value in header["__metadata__"].items() if key not in keys}
-    def encoded(digest):
-        text = json.dumps({**header, "__metadata__": {**metadata, "sha256": digest}}, separators=(",", ":"),
-                          ensure_ascii=False).encode()
-        text += b" " * (-len(text) % 8)
-        return struct.pack("<Q", len(text)) + text
-    with open(path, "wb") as file:
-        file.write(encoded(hashlib.sha256(encoded("0" * 64)).hexdigest()) + data)
 
 
 class Recorded(Case):

@@ -1,6 +1,4 @@
 """export, verify, predict and inspect --graph as a user runs them."""
-import hashlib
-import json
 import os
 import random
 import re
@@ -11,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case, write_dataset, write_safetensors
+from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case, as_earlier_version, write_dataset, write_safetensors
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
 
@@ -22,21 +20,6 @@ def runs(pid):
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def without_record(path, record="model_sha256"):
-    """Takes a record out of a file's metadata, as versions before it wrote files."""
-    with open(path, "rb") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        header, data = json.loads(file.read(size)), file.read()
-    del header["__metadata__"][record]
-    for digest in ("0" * 64, None):
-        header["__metadata__"]["sha256"] = digest or hashlib.sha256(raw).hexdigest()
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        raw = struct.pack("<Q", len(text)) + text
-    with open(path, "wb") as file:
-        file.write(raw + data)
 
 
 class Deploy(Case):
@@ -132,7 +115,7 @@ class Deploy(Case):
         shutil.rmtree(self.data)
         write_dataset(self.data, seed=2)
         other = self.trained("other")
-        without_record(self.path("run", "export", "model.safetensors"))  # of the checkpoint, which is another one too
+        as_earlier_version(self.path("run", "export", "model.safetensors"))  # of the checkpoint, which is another one too
         result = self.run_program("verify", other, "--model", os.path.join(run, "export", "model.safetensors"))
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
         self.assertIn("the preprocessing differs from the run's", result.stdout)
@@ -233,14 +216,14 @@ class Deploy(Case):
         other = "was exported from another checkpoint than a/last.safetensors: export again"
         self.assertTrue(mismatch("--model", model).endswith(f"\n{model} {other}\n"))
         shutil.copy(self.path("b", "last.safetensors"), self.path("a", "best.safetensors"))
-        without_record(self.path("a", "best.safetensors"), "recipe")  # of the recipe, which has another seed
+        as_earlier_version(self.path("a", "best.safetensors"))  # of the recipe, which has another seed
         self.assertTrue(mismatch("--model", model).endswith(f"{other}, or verify with --checkpoint best\n"))
         self.assertRegex(self.succeed("verify", "a", "--model", model, "--checkpoint", "best"), r"\n0 of \d+ codes")
         if os.path.exists(self.path("b", "export", "model.onnx")):
             os.makedirs(self.path("a", "export"))
             shutil.copy(self.path("b", "export", "model.onnx"), self.path("a", "export"))
             self.assertIn(f"a/export/model.onnx {other}", mismatch())
-        without_record(self.path("b", "export", "model.safetensors"))
+        as_earlier_version(self.path("b", "export", "model.safetensors"))
         old = mismatch("--model", model)
         self.assertRegex(old, r"\ninput_quantizer: another quantization: scale [\d.e-]+, zero point \d+, codes 0 to 255 in")
         self.assertIn("the first tensor that differs is input_quantizer", old)

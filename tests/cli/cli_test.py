@@ -78,6 +78,29 @@ SGD = "train: {epochs: 6, optimizer: {type: sgd, lr: 0.02, momentum: 0.9, weight
 ADAMW = "train: {epochs: 6, optimizer: {type: adamw, lr: 0.002}, clip_grad_norm: 1.0, label_smoothing: 0.1}\n"
 
 
+def read_checkpoint(path):
+    """(header, data): the header as a dictionary in the file's order."""
+    with open(path, "rb") as file:
+        raw = file.read()
+    size = struct.unpack("<Q", raw[:8])[0]
+    return json.loads(raw[8:8 + size]), raw[8 + size:]
+
+
+def as_earlier_version(path, keys=("data", "recipe", "first_loss", "model_sha256")):
+    """Rewrites a checkpoint or an integer model as it was before its metadata held these keys."""
+    header, data = read_checkpoint(path)
+    metadata = {key: value for key, value in header["__metadata__"].items() if key not in keys}
+
+    def encoded(digest):
+        text = json.dumps({**header, "__metadata__": {**metadata, "sha256": digest}}, separators=(",", ":"),
+                          ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        return struct.pack("<Q", len(text)) + text
+
+    with open(path, "wb") as file:
+        file.write(encoded(hashlib.sha256(encoded("0" * 64)).hexdigest()) + data)
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="steelyard-cli-")
