@@ -12,4 +12,5 @@ add_dependencies(framework_files_test save_loop)
 
 steelyard_add_tests(framework_data_test
   SOURCES cifar10_test.cpp data_loader_test.cpp dataset_test.cpp file_kind_test.cpp idx_test.cpp
-  DEPENDS steelyard::framework ZLIB::ZLIB)
+  DEPENDS steelyard::framework ZLIB::ZLIB
+  LABELS quick)

@@ -11,4 +11,5 @@ steelyard_add_tests(float_kernels_test
     pool_test.cpp
     softmax_test.cpp
   DEPENDS steelyard::kernels
-  AGAIN avx2 eigen)
+  AGAIN avx2 eigen
+  LABELS quick)

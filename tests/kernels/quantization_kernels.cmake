@@ -23,7 +23,8 @@ steelyard_test_target(quant_plan_cases steelyard::kernels)
 steelyard_add_tests(quant_plan_test
   SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_device_cpu.cpp quant_host_memory.cpp
   DEPENDS steelyard::kernels
-  AGAIN avx2)
+  AGAIN avx2
+  LABELS quick)
 
 # The kernels of quantized layers: CPU against GPU.
 add_library(quantized_layer_cases OBJECT
@@ -46,7 +47,8 @@ set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_half_pattern
 steelyard_add_tests(integer_kernels_test
   SOURCES integer_test.cpp
   DEPENDS steelyard::kernels
-  AGAIN avx2 eigen)  # without VNNI oneDNN's int8 products saturate and must not be used
+  AGAIN avx2 eigen
+  LABELS quick)  # without VNNI oneDNN's int8 products saturate and must not be used
 
 # Device code keeps IEEE division, denormals and separate products and sums: looked up in its PTX.
 # Needs the compiler, no GPU and no CUDA build.
