@@ -24,12 +24,15 @@ import time
 
 from machine import cpu_name
 
-# OMP_WAIT_POLICY=passive is what the program chooses by itself; 300,000 turns are libgomp's own default.
+# 50,000 turns are what the program chooses by itself; 300,000 are libgomp's own default.
 SETTINGS = {
     "program": {},
     "passive": {"OMP_WAIT_POLICY": "passive"},
     "spin 1000": {"GOMP_SPINCOUNT": "1000"},
     "spin 10000": {"GOMP_SPINCOUNT": "10000"},
+    "spin 20000": {"GOMP_SPINCOUNT": "20000"},
+    "spin 30000": {"GOMP_SPINCOUNT": "30000"},
+    "spin 50000": {"GOMP_SPINCOUNT": "50000"},
     "spin 300000": {"GOMP_SPINCOUNT": "300000"},
     "1 thread": {"OMP_NUM_THREADS": "1"},
     "2 threads": {"OMP_NUM_THREADS": "2"},

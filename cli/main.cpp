@@ -89,7 +89,7 @@ int run(int argc, char** argv) {
 }  // namespace steelyard::cli
 
 int main(int argc, char** argv) {
-  steelyard::cli::choose_wait_policy(argv);
+  steelyard::cli::shorten_spinning(argv);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
   steelyard::cli::open_standard_descriptors();
   return steelyard::cli::run(argc, argv);

@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include "framework/files.h"
 #include "kernels/backend.h"
+#include "recipes/run_folder.h"
 #include "recipes/run_report.h"
 
 namespace steelyard::cli {
@@ -24,8 +25,12 @@ ExitCode report(const Options& options) {
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
                                         : std::filesystem::path(options.out);
-  AtomicFile file(out);  // what cannot be written is said before anything is measured
-  const RunReport made = make_report(options.run, Registries{}, options.report);
+  // What can be known before anything is measured: that this is a run, and that the page can be
+  // written.
+  const Registries registries;
+  recipe_of_run(options.run, registries.models);
+  AtomicFile file(out);
+  const RunReport made = make_report(options.run, registries, options.report);
   file.write(report_page(made));
   file.commit();
   for (const MissingPart& part : made.missing) {

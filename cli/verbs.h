@@ -19,10 +19,10 @@ enum ExitCode {
 
 using Run = std::function<ExitCode()>;
 
-// Lets idle threads sleep where the environment says nothing of how they wait: starts the program
-// again with OMP_WAIT_POLICY=passive, which OpenMP reads before main(). Beside other busy
+// Lets idle threads sleep soon where the environment says nothing of how they wait: starts the
+// program again with a GOMP_SPINCOUNT, which libgomp reads before main(). Beside other busy
 // processes, spinning threads take the processor from those that they wait for.
-void choose_wait_policy(char** argv);
+void shorten_spinning(char** argv);
 
 // As many threads as OMP_NUM_THREADS says, else as the process may use processors. Throws
 // InputError for a count that is none from 1 to 4096.

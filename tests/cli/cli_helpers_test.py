@@ -76,7 +76,7 @@ class Distill(Helpers):
         self.rejected(self.body.replace("{checkpoint:", "{weight: 0, checkpoint:"), "recipe.yaml:17:38: expected a number above 0 and at most 1, got '0'")
         self.rejected(self.body, "distill needs the loss cross_entropy, got mse", more=["--set", "train.loss=mse"])
         self.rejected(self.body.replace("out_channels: 8", "out_channels: 4"), "recipe.yaml:", self.teacher,
-                      "wrong shape: ", "conv.weight expected [4, 1, 3, 3] got [8, 1, 3, 3]")
+                      "wrong shape: ", "block.a.weight expected [4, 4, 3, 3] got [8, 8, 3, 3]")
         self.train(self.recipe(self.body), "quantized")
         self.rejected(self.body.replace(self.teacher, self.path("quantized", "last.safetensors")), "recipe.yaml:", "unexpected: ")
 

@@ -271,8 +271,8 @@ class InitialWeights(Case):
         write_safetensors(self.path("init.safetensors"), {
             "conv.weight": ("F32", [8, 1, 3, 3], bytes(4 * 72)), "fc.bias": ("F32", [10], zero), "stranger": ("F32", [10], zero)})
         recipe = self.recipe(LAYERS + SGD + "init: {checkpoint: init.safetensors}\n")
-        self.fail_with(2, "missing", "fc.weight", "block.a.weight", "stranger", "fc.bias", "[10]", "[4]",
-                       arguments=["train", recipe])
+        self.fail_with(2, "missing: block.a.bias, block.a.weight, bn.bias,", " and 2 more, 7 in all; unexpected: stranger",
+                       "wrong shape: fc.bias expected [4] got [10]", arguments=["train", recipe])
         self.fail_with(2, "gone.safetensors", arguments=["train", recipe, "--set", "init.checkpoint=gone.safetensors"])
 
     def test_a_float_run_starts_a_quantized_one(self):
