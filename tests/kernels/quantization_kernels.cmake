@@ -42,7 +42,7 @@ steelyard_add_tests(fake_quantize_exhaustive_test
   AGAIN avx2)
 # Their own loops over every pattern take the time.
 set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp PROPERTIES
-  COMPILE_OPTIONS -O3)
+  COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
 
 steelyard_add_tests(integer_kernels_test
   SOURCES integer_test.cpp
