@@ -10,11 +10,13 @@
 #include "cli/verbs.h"
 #include "export/graph_file.h"
 #include "export/interpreter.h"
+#include "export/onnx.h"
 #include "export/onnx_runtime.h"
 #include "framework/data/data_loader.h"
 #include "framework/data/idx.h"
 #include "framework/error.h"
 #include "framework/file_kind.h"
+#include "framework/files.h"
 #include "framework/safetensors.h"
 #include "kernels/backend.h"
 #include "recipes/deployment.h"
@@ -42,9 +44,9 @@ struct Predictor {
   std::function<Tensor(const Tensor&)> run;
 };
 
-Predictor integer_predictor(const std::filesystem::path& path) {
+Predictor integer_predictor(deploy::Graph exported) {
   auto interpreter =
-      std::make_shared<deploy::Interpreter>(deploy::load_graph(path), deploy::Engine::kFast);
+      std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kFast);
   const deploy::Graph& graph = interpreter->graph();
   const Shape& output = graph.values[graph.output].shape;
   return {graph.preprocessing.dtype, graph.values[graph.input].shape,
@@ -75,21 +77,40 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
   });
 }
 
+// The run may have been trained on since it was exported; files of older versions do not tell.
+void require_own_export(const std::string& run, const std::filesystem::path& path,
+                        const std::string& model_sha256) {
+  if (model_sha256.empty() || checkpoint_of_digest(run, model_sha256)) return;
+  throw InputError(printable(path.string()) + ": was exported from another checkpoint than " +
+                   printable(run) + " has now: export again");
+}
+
 Predictor make_predictor(const Options& options) {
   if (!is_folder(options.model)) {
     if (options.with != "integer" && !options.with.empty()) {
       throw InputError(printable(options.model) + ": is no run's folder: --with " + options.with +
                        " needs one");
     }
-    return integer_predictor(options.model);
+    return integer_predictor(deploy::load_graph(options.model));
   }
   const std::filesystem::path exported = std::filesystem::path(options.model) / "export";
-  if (options.with == "integer") return integer_predictor(export_path(exported, "safetensors"));
+  if (options.with == "integer") {
+    const std::filesystem::path path = export_path(exported, "safetensors");
+    deploy::Graph graph = deploy::load_graph(path);
+    require_own_export(options.model, path, graph.model_sha256);
+    return integer_predictor(std::move(graph));
+  }
   const Registries registries;
   LoadedRun loaded = load_run(options.model, "last", registries, RunData::kNone);
   print_notes(loaded.notes);
   const std::shared_ptr<Experiment> experiment = std::move(loaded.experiment);
-  if (options.with == "onnx") return onnx_predictor(experiment, export_path(exported, "onnx"));
+  if (options.with == "onnx") {
+    const std::filesystem::path path = export_path(exported, "onnx");
+    if (path_exists(path)) {
+      require_own_export(options.model, path, deploy::onnx_model_sha256(path));
+    }
+    return onnx_predictor(experiment, path);
+  }
   return run_predictor(experiment, kBatch, [experiment](const Tensor& inputs) {
     const NoGradGuard no_grad;
     ForwardContext context;

@@ -41,12 +41,8 @@ bool is_of_checkpoint(const std::filesystem::path& path, const std::string& mode
   if (model_sha256.empty() || model_sha256 == run.model_sha256) return true;
   fmt::print("{} was exported from another checkpoint than {}: export again", shown(path),
              run.checkpoint.string());
-  for (const char* name : {"last", "best"}) {
-    const auto own = std::filesystem::path(options.run) / (std::string(name) + ".safetensors");
-    if (std::filesystem::exists(own) && model_digest(own) == model_sha256) {
-      fmt::print(", or verify with --checkpoint {}", name);
-      break;
-    }
+  if (const auto own = checkpoint_of_digest(options.run, model_sha256)) {
+    fmt::print(", or verify with --checkpoint {}", *own);
   }
   fmt::print("\n");
   return false;

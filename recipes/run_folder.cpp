@@ -379,14 +379,23 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
                         ": an earlier version wrote it, without its normalization, which is taken "
                         "from the recipe and the training data that is there now");
   }
+  run.model_sha256 = model_digest(saved.tensors);
   qat::upgrade_checkpoint(run.experiment->model(), saved);
   load_into(run.experiment->model(), saved.tensors, name);
-  run.model_sha256 = model_digest(saved.tensors);
   return run;
 }
 
 std::string model_digest(const std::filesystem::path& checkpoint) {
   return model_digest(load_checkpoint(checkpoint).tensors);
+}
+
+std::optional<std::string> checkpoint_of_digest(const std::filesystem::path& folder,
+                                                const std::string& digest) {
+  for (const char* name : {"last", "best"}) {
+    const std::filesystem::path own = folder / (std::string(name) + ".safetensors");
+    if (path_exists(own) && model_digest(own) == digest) return name;
+  }
+  return std::nullopt;
 }
 
 }  // namespace steelyard

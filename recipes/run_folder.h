@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,9 @@ Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& r
 // What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
 // values of its tensors, training state left out. Throws InputError as load_checkpoint() does.
 std::string model_digest(const std::filesystem::path& checkpoint);
+// Which of a run's checkpoints has that digest: "last" or "best".
+std::optional<std::string> checkpoint_of_digest(const std::filesystem::path& folder,
+                                                const std::string& digest);
 
 // A run's experiment with the weights of a checkpoint: "last" and "best" are the run's own,
 // anything else is a file. Throws InputError where the folder's recipe is not the one that the

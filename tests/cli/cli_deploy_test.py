@@ -215,6 +215,13 @@ class Deploy(Case):
 
         other = "was exported from another checkpoint than a/last.safetensors: export again"
         self.assertTrue(mismatch("--model", model).endswith(f"\n{model} {other}\n"))
+        shutil.copytree(self.path("b", "export"), self.path("c", "export"))
+        shutil.copy(self.path("a", "last.safetensors"), self.path("c"))
+        shutil.copy(self.path("a", "recipe.yaml"), self.path("c"))
+        for engine, name in ("integer", "model.safetensors"), ("onnx", "model.onnx"):
+            if os.path.exists(self.path("c", "export", name)):
+                self.fail_with(2, f"c/export/{name}: was exported from another checkpoint than c has now: export again",
+                               arguments=["predict", "c", "data/test.safetensors", "--with", engine])
         shutil.copy(self.path("b", "last.safetensors"), self.path("a", "best.safetensors"))
         as_earlier_version(self.path("a", "best.safetensors"))  # of the recipe, which has another seed
         self.assertTrue(mismatch("--model", model).endswith(f"{other}, or verify with --checkpoint best\n"))
