@@ -16,13 +16,15 @@ import json
 import os
 import random
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 
 from machine import cpu_name
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tests"))
+from support.data_files import i64, write_split  # noqa: E402
 
 # 50,000 turns are what the program chooses by itself; 300,000 are libgomp's own default.
 SETTINGS = {
@@ -55,13 +57,8 @@ def write_images(folder, split, count):
     """Noise of 28 x 28 pixels with random labels: only the time counts."""
     generator = random.Random(split)
     pixels = generator.randbytes(count * 28 * 28)
-    labels = b"".join(struct.pack("<q", generator.randrange(10)) for _ in range(count))
-    header = json.dumps({"inputs": {"dtype": "U8", "shape": [count, 28, 28, 1], "data_offsets": [0, len(pixels)]},
-                         "targets": {"dtype": "I64", "shape": [count],
-                                     "data_offsets": [len(pixels), len(pixels) + len(labels)]}}).encode()
-    header += b" " * (-len(header) % 8)
-    with open(os.path.join(folder, split + ".safetensors"), "wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header + pixels + labels)
+    write_split(folder, split, ("U8", [count, 28, 28, 1], pixels),
+                i64([count], [generator.randrange(10) for _ in range(count)]))
 
 
 @contextlib.contextmanager

@@ -16,11 +16,13 @@ import math
 import os
 import random
 import re
-import struct
 import subprocess
 import sys
 
 from machine import cpu_name
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tests"))
+from support.data_files import f32, i64, write_split  # noqa: E402
 
 FASHION = "/usr/share/datasets/fashion-mnist"
 SEEDS = (1, 2, 3)
@@ -51,17 +53,6 @@ TASKS = {
 }
 
 
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    for name, (dtype, shape, raw) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
-
-
 def regression_rows(draw, count):
     """Targets of about -7 to 7 from eight features, by the function that Friedman's benchmark uses, centred."""
     for _ in range(count):
@@ -84,10 +75,9 @@ def write_features(folder, rows, kind):
     draw = random.Random(11)
     for split, count in (("train", 600), ("test", 1000)):
         pairs = list(rows(draw, count))
-        inputs = b"".join(struct.pack(f"<{len(x)}f", *x) for x, _ in pairs)
-        targets = b"".join(struct.pack("<q" if kind == "I64" else "<f", y) for _, y in pairs)
-        write_safetensors(os.path.join(folder, split + ".safetensors"),
-                          {"inputs": ("F32", [count, len(pairs[0][0])], inputs), "targets": (kind, [count], targets)})
+        targets = [y for _, y in pairs]
+        write_split(folder, split, f32([count, len(pairs[0][0])], [v for x, _ in pairs for v in x]),
+                    i64([count], targets) if kind == "I64" else f32([count], targets))
 
 
 def write_images(folder):
@@ -96,9 +86,7 @@ def write_images(folder):
             pixels = file.read(16 + 784 * count)[16:]
         with gzip.open(os.path.join(FASHION, name + "-labels-idx1-ubyte.gz")) as file:
             labels = file.read(8 + count)[8:]
-        write_safetensors(os.path.join(folder, split + ".safetensors"),
-                          {"inputs": ("U8", [count, 28, 28, 1], pixels),
-                           "targets": ("I64", [count], b"".join(struct.pack("<q", y) for y in labels))})
+        write_split(folder, split, ("U8", [count, 28, 28, 1], pixels), i64([count], labels))
 
 
 def data_of(folder, task):

@@ -6,7 +6,8 @@ import struct
 import unittest
 
 from cli_helpers_test import tensors_of
-from cli_test import LAYERS, QUANTIZE, SGD, Case, write_safetensors
+from cli_test import LAYERS, QUANTIZE, SGD, Case
+from support.data_files import write_safetensors
 
 FLOAT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")
 INIT = "init: {checkpoint: float/last.safetensors}\n"

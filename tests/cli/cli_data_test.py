@@ -1,13 +1,11 @@
 """What a run was trained on and by which recipe: kept in its checkpoints, told where it has changed."""
 import json
 import os
-import random
 import shutil
-import struct
 import unittest
 
-from cli_test import (ADAMW, Case, LAYERS, QUANTIZE, SGD, as_earlier_version, read_checkpoint, write_dataset,
-                      write_safetensors)
+from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD, as_earlier_version, read_checkpoint, write_images
+from support.data_files import f32, i64, write_safetensors, write_split, write_uniform
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
 CONSTANT = SHORT.replace("cosine", "constant")
@@ -164,31 +162,25 @@ class OtherData(Recorded):
     def test_data_of_another_form(self):
         run = self.trained("run")
         for split, count in (("train", 100), ("test", 40)):
-            write_safetensors(self.path("data", split + ".safetensors"), {
-                "inputs": ("U8", [count, 4, 16, 1], bytes(64 * count)),
-                "targets": ("I64", [count], struct.pack(f"<{count}q", *(i % 4 for i in range(count))))})
+            write_split(self.data, split, ("U8", [count, 4, 16, 1], bytes(64 * count)),
+                        i64([count], [i % 4 for i in range(count)]))
         self.fail_with(2, "trained on u8 [8, 8, 1], 4 classes, the dataset has u8 [4, 16, 1], 4 classes",
                        arguments=["eval", run])
 
     def test_what_is_not_finite_is_not_predicted(self):
-        generator = random.Random(3)
-        for split, count in (("train", 100), ("test", 9)):
-            values = [generator.uniform(-1, 1) for _ in range(5 * count)]
-            write_safetensors(self.path("data", split + ".safetensors"), {
-                "inputs": ("F32", [count, 3], struct.pack(f"<{3 * count}f", *values[:3 * count])),
-                "targets": ("F32", [count, 2], struct.pack(f"<{2 * count}f", *values[3 * count:]))})
+        write_uniform(self.data, seed=3, outputs=2, counts=(100, 9))
         body = "model: {type: mlp, hidden: [4], classes: 2}\n" + SHORT + QUANTIZE.replace(", Conv2d", "")
         run = self.trained("run", "--set", "train.loss=mse", "--set", "data.augment=[]",
                            "--set", "export.formats=[safetensors]", body=body)
         values = [0.25] * 27
         for bad, text in ((float("nan"), "nan"), (float("inf"), "inf"), (float("-inf"), "-inf")):
             values[16] = bad
-            write_safetensors(self.path("bad.safetensors"), {"inputs": ("F32", [9, 3], struct.pack("<27f", *values))})
+            write_safetensors(self.path("bad.safetensors"), {"inputs": f32([9, 3], values)})
             for model in (run, os.path.join(run, "export", "model.safetensors")):
                 self.fail_with(2, f"bad.safetensors: inputs: expected finite values, got {text} in sample 5 at [1]",
                                arguments=["predict", model, "bad.safetensors"])
         values[16] = 3e38  # beyond what float computes on after it is normalized
-        write_safetensors(self.path("bad.safetensors"), {"inputs": ("F32", [9, 3], struct.pack("<27f", *values))})
+        write_safetensors(self.path("bad.safetensors"), {"inputs": f32([9, 3], values)})
         self.trained("float", "--set", "train.loss=mse", "--set", "data.augment=[]", "--set", "quantize=null", body=body)
         self.fail_with(1, "bad.safetensors: sample 5: an output of the model is ", arguments=["predict", "float", "bad.safetensors"])
 
@@ -310,12 +302,7 @@ class LostBest(Recorded):
 
 class Exploded(Recorded):
     def test_a_loss_beyond_the_limit_is_a_failure(self):
-        generator = random.Random(5)
-        for split, count in (("train", 100), ("test", 40)):
-            values = [generator.uniform(-1, 1) for _ in range(4 * count)]
-            write_safetensors(self.path("data", split + ".safetensors"), {
-                "inputs": ("F32", [count, 3], struct.pack(f"<{3 * count}f", *values[:3 * count])),
-                "targets": ("F32", [count, 1], struct.pack(f"<{count}f", *(1e4 * v for v in values[3 * count:])))})
+        write_uniform(self.data, seed=5, outputs=1, counts=(100, 40), largest_target=1e4)
         body = ("model: {classes: 1, layers: [{type: Linear, name: fc, out_features: 1}]}\n"
                 "train: {epochs: 3, loss: mse, optimizer: {type: sgd, lr: 0.01, momentum: 0}}\n")
         recipe = self.recipe(body)

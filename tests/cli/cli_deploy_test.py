@@ -1,15 +1,13 @@
 """export, verify, predict and inspect --graph as a user runs them."""
 import os
-import random
 import re
 import shutil
 import signal
-import struct
 import subprocess
-import time
 import unittest
 
-from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case, as_earlier_version, write_dataset, write_safetensors
+from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case, as_earlier_version, write_images
+from support.data_files import write_safetensors, write_uniform
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
 
@@ -113,7 +111,7 @@ class Deploy(Case):
         run = self.trained("run")
         self.succeed("export", run, "--format", "safetensors")
         shutil.rmtree(self.data)
-        write_dataset(self.data, seed=2)
+        write_images(self.data, seed=2)
         other = self.trained("other")
         as_earlier_version(self.path("run", "export", "model.safetensors"))  # of the checkpoint, which is another one too
         result = self.run_program("verify", other, "--model", os.path.join(run, "export", "model.safetensors"))
@@ -121,12 +119,7 @@ class Deploy(Case):
         self.assertIn("the preprocessing differs from the run's", result.stdout)
 
     def test_regression_predicts_values_in_every_form(self):
-        generator = random.Random(1)
-        for split, count in (("train", 100), ("test", 9)):
-            values = [generator.uniform(-1, 1) for _ in range(5 * count)]
-            write_safetensors(os.path.join(self.data, split + ".safetensors"), {
-                "inputs": ("F32", [count, 3], struct.pack(f"<{3 * count}f", *values[:3 * count])),
-                "targets": ("F32", [count, 2], struct.pack(f"<{2 * count}f", *values[3 * count:]))})
+        write_uniform(self.data, seed=1, outputs=2, counts=(100, 9))
         body = "model: {type: mlp, hidden: [4], classes: 2}\n" + SHORT + QUANTIZE.replace(", Conv2d", "")
         run = self.trained("run", "train.loss=mse", "data.augment=[]", body=body)
         self.succeed("export", run)
@@ -156,17 +149,13 @@ class Deploy(Case):
             process = subprocess.Popen([PROGRAM, "verify", run, "--python", python], cwd=self.folder,
                                        stdout=subprocess.DEVNULL, start_new_session=True,
                                        env={**os.environ, "TMPDIR": self.path("tmp")})
-            while process.poll() is None and not os.path.exists(started):
-                time.sleep(0.02)
+            self.wait_for(lambda: process.poll() is not None or os.path.exists(started))
             kill(process)
             self.assertNotEqual(process.wait(60), 0)
             with open(started) as file:
                 child = file.read().strip()
             os.remove(started)
-            deadline = time.monotonic() + 60
-            while runs(child) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            self.assertFalse(runs(child))
+            self.wait_for(lambda: not runs(child))
             self.assertEqual(os.listdir(self.path("tmp")), [])
 
     def test_says_all_that_onnx_runtime_said(self):

@@ -2,10 +2,10 @@
 import os
 import re
 import shutil
-import struct
 import unittest
 
-from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD, write_safetensors
+from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD
+from support.data_files import f32, write_split
 
 PLAIN = LAYERS.replace("    - {type: Dropout, p: 0.1}\n", "")
 
@@ -137,9 +137,8 @@ class Training(DeviceCase):
     def test_a_step_checkpoint_never_follows_an_infinite_loss(self):
         recipe = self.recipe("model: {classes: 1, layers: [{type: Flatten}, {type: Linear, out_features: 1}]}\n" + SGD)
         for split, count in (("train", 100), ("test", 40)):
-            write_safetensors(self.path("data", split + ".safetensors"),
-                              {"inputs": ("U8", [count, 8, 8, 1], bytes(64 * count)),
-                               "targets": ("F32", [count, 1], struct.pack("<f", 1e30) * count)})
+            write_split(self.data, split, ("U8", [count, 8, 8, 1], bytes(64 * count)),
+                        f32([count, 1], [1e30] * count))
         self.fail_with(1, "first non-finite tensor: the epoch's loss", arguments=[
             "train", recipe, "--run-dir", self.path("x"), "--set", "train.loss=mse", "--set", "train.optimizer.lr=1e-30",
             "--set", "train.checkpoint_every_steps=1"])

@@ -9,19 +9,15 @@ import subprocess
 import unittest
 
 from cli_data_test import as_earlier_version
-from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD, write_safetensors
+from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
+from support.data_files import f32, i64, write_safetensors, write_split
 
 
 def write_float_dataset(folder, inputs, targets, test_inputs=None):
-    """Flat f32 inputs and one f32 or i64 target tensor (format, shape of a sample, values)."""
-    os.makedirs(folder)
-    kind, shape, values = targets
-    count = len(values) // (shape[0] if shape else 1)
-    for split, rows in (("train", inputs), ("test", test_inputs or inputs)):
-        features = len(rows) // count
-        write_safetensors(os.path.join(folder, split + ".safetensors"), {
-            "inputs": ("F32", [count, features], struct.pack(f"<{len(rows)}f", *rows)),
-            "targets": ({"f": "F32", "q": "I64"}[kind], [count, *shape], struct.pack(f"<{len(values)}{kind}", *values))})
+    """Flat f32 inputs of samples that have the targets (dtype, shape, bytes)."""
+    count = targets[1][0]
+    for split, values in (("train", inputs), ("test", test_inputs or inputs)):
+        write_split(folder, split, f32([count, len(values) // count], values), targets)
 
 
 class NotFinite(Case):
@@ -29,7 +25,7 @@ class NotFinite(Case):
 
     def test_a_test_loss_that_is_not_finite_is_a_failure(self):
         data = self.path("floats")
-        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], ("q", [], [i % 2 for i in range(40)]),
+        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], i64([40], [i % 2 for i in range(40)]),
                             test_inputs=[3e38] * 80)
         recipe = self.recipe(self.body)
         more = ["--set", "data.path=" + data, "--set", "data.augment=[]"]
@@ -39,7 +35,7 @@ class NotFinite(Case):
 
     def test_regression_needs_targets_of_the_models_outputs(self):
         data = self.path("floats")
-        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], ("f", [], [float(i % 2) for i in range(40)]))
+        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], f32([40], [float(i % 2) for i in range(40)]))
         recipe = self.recipe(self.body.replace("hidden: [4]", "hidden: [4], classes: 1").replace("epochs: 1,", "epochs: 1, loss: mse,"))
         more = ["--set", "data.path=" + data, "--set", "data.augment=[]"]
         self.fail_with(2, "--set model.classes: the loss mse needs targets", "[30, 3]", "[30, 1]",

@@ -5,10 +5,10 @@ import os
 import random
 import re
 import shutil
-import struct
 import unittest
 
-from cli_test import LAYERS, QUANTIZE, SGD, Case, write_safetensors
+from cli_test import LAYERS, QUANTIZE, SGD, Case
+from support.data_files import f32, write_split
 
 SHORT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")
 INIT = "init: {checkpoint: float/last.safetensors}\n"
@@ -69,9 +69,7 @@ class WithRuns(Case):
         for split, count in (("train", 100), ("test", 9)):
             inputs = [[generator.uniform(-1, 1) for _ in range(3)] for _ in range(count)]
             targets = [value for x in inputs for value in (x[0] - x[1], 0.5 * x[2])]
-            write_safetensors(os.path.join(self.data, split + ".safetensors"), {
-                "inputs": ("F32", [count, 3], struct.pack("<{}f".format(3 * count), *sum(inputs, []))),
-                "targets": ("F32", [count, 2], struct.pack("<{}f".format(2 * count), *targets))})
+            write_split(self.data, split, f32([count, 3], sum(inputs, [])), f32([count, 2], targets))
         recipe = self.recipe("model: {type: mlp, hidden: [8], classes: 2}\n" + SGD + body, name + ".yaml")
         self.trained = self.succeed("train", recipe, "--run-dir", name, "--set", "train.loss=mse", "--set", "data.augment=[]")
         return name

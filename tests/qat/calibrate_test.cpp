@@ -57,7 +57,8 @@ TEST(Calibrate, InputAndWeightRangesAreThoseOfTheDataAndTheWeights) {
   const auto model = prepared_model().model;
   float lo = 0, hi = 0;
   for (std::int64_t i = 0; i < kBatches; ++i) {
-    for (const float x : batch(i).span<float>()) {
+    const Tensor inputs = batch(i);
+    for (const float x : inputs.span<float>()) {
       lo = std::min(lo, x);
       hi = std::max(hi, x);
     }

@@ -362,7 +362,8 @@ TEST(Recipe, OverridesAreCheckedLikeTheFile) {
   EXPECT_EQ(message("a..b=3"), "--set: expected KEY.PATH=VALUE, got 'a..b=3'");
   EXPECT_EQ(message("train.epochs="),
             "--set train.epochs: expected a whole number from 1 to 1000000, got nothing");
-  EXPECT_EQ(message("name=*x"), "--set name: not valid YAML: the referenced anchor is not defined");
+  EXPECT_THAT(message("name=*x"),  // yaml-cpp 0.8 names the anchor too
+              StartsWith("--set name: not valid YAML: the referenced anchor is not defined"));
   EXPECT_EQ(message("init=null"), "--set init: there is no such key to remove");
   EXPECT_THAT(message("train.epochs=[1"), StartsWith("--set train.epochs: "));
   for (const char* bad : {"010", "0x10", "-1", "99999999999999999999", "1.5"}) {

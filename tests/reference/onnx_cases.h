@@ -96,7 +96,7 @@ inline std::vector<std::int32_t> code_values(const onnx::TensorProto& tensor) {
 
 // One case: its node, its tensors, and the axis of the node (the operators' default is 1).
 struct Case {
-  explicit Case(const std::filesystem::path& folder) {
+  explicit Case(const std::filesystem::path& folder) : name(folder.filename().string()) {
     const auto model = read<onnx::ModelProto>(folder / "model.onnx");
     node = model.graph().node(0);
     for (const auto& attribute : node.attribute()) {
@@ -114,6 +114,7 @@ struct Case {
     return std::string(kind) + "_" + std::to_string(index) + ".pb";
   }
 
+  std::string name;
   onnx::NodeProto node;
   int axis = 1;
   std::int64_t block_size = 0;

@@ -3,12 +3,11 @@ import datetime
 import hashlib
 import json
 import os
-import random
-import struct
 import subprocess
 import time
 
 from machine import cpu_name
+from support.data_files import write_gradients
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, "build")
@@ -99,34 +98,6 @@ def program_of(arguments):
     return os.path.join(BUILD, "cpu", "cli", "steelyard")
 
 
-def write_safetensors(path, tensors):
-    """tensors: {name: (dtype, shape, bytes)}."""
-    header, data = {}, b""
-    for name, (dtype, shape, raw) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def write_dataset(folder):
-    """6x6 images of four kinds of gradients with noise: 90 to train, 20 to test."""
-    os.makedirs(folder, exist_ok=True)
-    generator = random.Random(1)
-    for split, count in (("train", 100), ("test", 20)):
-        pixels, labels = bytearray(), b""
-        for _ in range(count):
-            label = generator.randrange(4)
-            labels += struct.pack("<q", label)
-            for y in range(6):
-                for x in range(6):
-                    pixels.append(25 * (x, y, 5 - x, 5 - y)[label] + generator.randrange(60))
-        write_safetensors(os.path.join(folder, split + ".safetensors"),
-                          {"targets": ("I64", [count], labels), "inputs": ("U8", [count, 6, 6, 1], bytes(pixels))})
-
-
 HEAD = """version: 1
 name: small
 seed: 3
@@ -180,7 +151,7 @@ class Program:
     def __init__(self, path, folder):
         self.path = path
         self.folder = folder
-        write_dataset(os.path.join(folder, "data"))
+        write_gradients(os.path.join(folder, "data"), seed=1, side=6, step=25, counts=(100, 20))
 
     def in_folder(self, *parts):
         return os.path.join(self.folder, *parts)
