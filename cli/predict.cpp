@@ -14,10 +14,10 @@
 #include "export/onnx_runtime.h"
 #include "framework/data/data_loader.h"
 #include "framework/data/idx.h"
+#include "framework/data/safetensors_dataset.h"
 #include "framework/error.h"
 #include "framework/file_kind.h"
 #include "framework/files.h"
-#include "framework/safetensors.h"
 #include "kernels/backend.h"
 #include "recipes/deployment.h"
 #include "recipes/run_folder.h"
@@ -121,10 +121,7 @@ Predictor make_predictor(const Options& options) {
 Tensor read_inputs(const std::string& file) {
   const std::string kind = kind_of(InputFile(file));
   if (kind != kSafetensorsKind && !file.ends_with(".safetensors")) return read_idx_images(file);
-  for (const NamedTensor& tensor : read_safetensors(file).tensors) {
-    if (tensor.name == "inputs") return tensor.tensor;
-  }
-  throw InputError(printable(file) + ": expected a tensor 'inputs'");
+  return load_safetensors_inputs(file);
 }
 
 void require_inputs_fit(const std::string& file, const Tensor& inputs, const Predictor& predictor) {

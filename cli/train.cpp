@@ -91,6 +91,7 @@ ExitCode train(const Options& options) {
   const Device device = resolve_device(recipe.device);  // before anything takes long
   const RunRequest request{
       .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
+      .recipe = options.recipe,
       .resume = options.resume,
       .other_data = options.other_data,
       .forget_best = options.forget_best,

@@ -80,7 +80,8 @@ bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
 }
 
 std::filesystem::path onnx_path(const Options& options) {
-  return export_path(std::filesystem::path(options.run) / "export", "onnx");
+  const std::filesystem::path run = options.run, model = options.model;
+  return export_path(options.model.empty() ? run / "export" : model.parent_path(), "onnx");
 }
 
 // What runs the ONNX file, where there is one; a Python given by hand must have it.

@@ -362,7 +362,8 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
       __builtin_add_overflow(step, position.batch, &step) || position.step != step) {
     throw InputError(source + ": epoch " + std::to_string(position.epoch) + ", batch " +
                      std::to_string(position.batch) + ", step " + std::to_string(position.step) +
-                     " do not fit a run of " + std::to_string(per_epoch) + " steps an epoch");
+                     " do not fit a run of " + std::to_string(per_epoch) +
+                     " steps an epoch: resume with as many samples and the same batch size");
   }
   load_into(model_, checkpoint.tensors, source);
   if (average_) average_->restore_averaged();

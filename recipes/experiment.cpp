@@ -164,7 +164,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
 }
 
 RunRecord Experiment::record() const {
-  return {input_, normalization(), data_digest(), essential_recipe(recipe_)};
+  return {input_, normalization(), data_digest(), essential_recipe(recipe_), sources_};
 }
 
 const std::string& Experiment::data_digest() const {
@@ -248,10 +248,11 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   }
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
-  model_ = make_model(registries, loads ? recipe_.init_checkpoint : std::nullopt, plan_);
+  model_ = make_float_model(registries);
   if (loads && recipe_.init_checkpoint) {
-    note_other_normalization("init.checkpoint", *recipe_.init_checkpoint);
+    load_source("init.checkpoint", *recipe_.init_checkpoint, place("init", "checkpoint"), *model_);
   }
+  model_ = prepared(model_, plan_);
   if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
     fail_at(place("train", "only"),
             "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
@@ -305,26 +306,32 @@ std::shared_ptr<Module> Experiment::make_float_model(const Registries& registrie
 void Experiment::load_teacher(const Registries& registries) {
   const auto& distill = recipe_.train.distill;
   if (!distill) return;
-  at_place(recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place, [&] {
-    teacher_ = make_float_model(registries);
-    load_into(*teacher_, load_tensors(distill->checkpoint).tensors, distill->checkpoint);
-  });
-  note_other_normalization("train.distill.checkpoint", distill->checkpoint);
+  teacher_ = make_float_model(registries);
+  load_source("train.distill.checkpoint", distill->checkpoint,
+              recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place,
+              *teacher_);
 }
 
-std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
-                                               const std::optional<std::string>& checkpoint,
-                                               std::optional<qat::Plan>& plan) const {
-  std::shared_ptr<Module> model = make_float_model(registries);
-  if (checkpoint) load_into(*model, load_tensors(*checkpoint).tensors, *checkpoint);
+void Experiment::load_source(const std::string& key, const std::string& checkpoint,
+                             const std::string& place, Module& model) {
+  at_place(place, [&] {
+    TensorFile file = load_tensors(checkpoint);
+    load_into(model, file.tensors, checkpoint);
+    sources_[key] = model_digest(std::move(file.tensors));
+  });
+  note_other_normalization(key, checkpoint);
+}
+
+std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
+                                             std::optional<qat::Plan>& plan) const {
   if (!recipe_.quantize) return model;
-  qat::PreparedModel prepared =
+  qat::PreparedModel result =
       qat::prepare(model, quantize_config(*recipe_.quantize, profile_of(recipe_.exports)));
-  plan = std::move(prepared.plan);
+  plan = std::move(result.plan);
   if (recipe_.exports.reduce_range) {
     plan->notes.emplace_back("weights have at most 7 bits (export.reduce_range)");
   }
-  return prepared.model;
+  return result.model;
 }
 
 // Regression: the model gives [N, model.classes] (classes are checked by build_model()).
@@ -385,7 +392,7 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
 
 std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registries) const {
   std::optional<qat::Plan> plan;
-  return make_model(registries, std::nullopt, plan);
+  return prepared(make_float_model(registries), plan);
 }
 
 Loss Experiment::loss() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,10 +131,12 @@ class Experiment {
   void require_trainable_last_batch(const Registries& registries);
   // The recipe's float model, with random weights.
   std::shared_ptr<Module> make_float_model(const Registries& registries) const;
-  // The same, prepared for quantization after the weights of `checkpoint` are loaded.
-  std::shared_ptr<Module> make_model(const Registries& registries,
-                                     const std::optional<std::string>& checkpoint,
-                                     std::optional<qat::Plan>& plan) const;
+  // Loads the checkpoint that the recipe names there into a float model, and remembers its digest.
+  void load_source(const std::string& key, const std::string& checkpoint, const std::string& place,
+                   Module& model);
+  // The model prepared for quantization, where the recipe asks for it.
+  std::shared_ptr<Module> prepared(std::shared_ptr<Module> model,
+                                   std::optional<qat::Plan>& plan) const;
   std::unique_ptr<TrainerCallback> make_schedule(Module& model) const;
 
   Recipe recipe_;
@@ -148,6 +151,7 @@ class Experiment {
   Device device_;
   std::optional<MatmulPrecisionGuard> precision_;  // while the model is on its device
   qat::TrainedParts trained_;
+  std::map<std::string, std::string> sources_;  // see RunRecord
 };
 
 }  // namespace steelyard

@@ -15,6 +15,7 @@
 #include "framework/sha256.h"
 #include "qat/old_checkpoint.h"
 #include "recipes/derived_recipe.h"
+#include "recipes/metrics_history.h"
 #include "recipes/metrics_log.h"
 #include "recipes/recipe_differences.h"
 #include "recipes/scalar.h"
@@ -97,6 +98,18 @@ void require_same_data(const RunRequest& request, const Experiment& experiment,
   request.note(found + "; inputs are normalized as before");
 }
 
+// The teacher is loaded again when a run goes on; another one would be taken for it.
+void require_same_sources(const std::filesystem::path& last, const RunRecord& of_run,
+                          const RunRecord& now) {
+  for (const auto& [key, digest] : now.sources) {
+    const auto before = of_run.sources.find(key);
+    if (before == of_run.sources.end() || before->second == digest) continue;
+    throw InputError(printable(last.string()) + ": " + key +
+                     " is not the checkpoint that the run was trained with so far (sha256 " +
+                     before->second + ", now " + digest + "): restore it");
+  }
+}
+
 // A run goes on with its own recipe, on its own data.
 void require_same_run(const RunRequest& request, const Experiment& experiment,
                       const Registries& registries) {
@@ -109,6 +122,7 @@ void require_same_run(const RunRequest& request, const Experiment& experiment,
   if (record) {
     require_same_recipe(last.string(), record->recipe, essential_recipe(given));
     require_same_data(request, experiment, *record);
+    require_same_sources(last, *record, experiment.record());
   }
   const auto without_device = [](YamlNode recipe) {
     remove_entry(recipe, "device");
@@ -197,6 +211,10 @@ auto with_divergence_logged(MetricsLog& log, const F& f) {
 // Whether a run that lost its last checkpoint has something that only its owner may remove.
 bool has_results(const std::filesystem::path& folder) {
   if (path_exists(folder / kSummary)) return true;
+  // Those of a first epoch may be of a run that was killed before it saved its last checkpoint.
+  if (epoch_of_best(folder / kBest).value_or(0) > 0) return true;
+  const std::filesystem::path metrics = folder / kMetrics;
+  if (path_exists(metrics) && read_metrics(metrics).epochs.size() > 1) return true;
   std::error_code error;
   const std::filesystem::directory_iterator files(folder, error);
   if (error) throw InputError(printable(folder.string()) + ": " + error.message());
@@ -205,21 +223,6 @@ bool has_results(const std::filesystem::path& folder) {
     if (name.starts_with("step-") && name.ends_with(".safetensors")) return true;
   }
   return false;
-}
-
-std::string model_digest(std::vector<NamedTensor> tensors) {
-  std::erase_if(tensors,
-                [](const NamedTensor& t) { return t.name.find('/') != std::string::npos; });
-  std::sort(tensors.begin(), tensors.end(),
-            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  Sha256 hash;
-  for (const NamedTensor& t : tensors) {
-    const Tensor& values = t.tensor;
-    hash.update(t.name + " " + std::string(dtype_name(values.dtype())) + " " +
-                shape_string(values.shape()) + "\n");
-    hash.update(values.raw(), static_cast<std::size_t>(values.bytes()));
-  }
-  return hash.hex();
 }
 
 }  // namespace
@@ -252,18 +255,26 @@ RunLock open_run(const RunRequest& request, const Experiment& experiment,
     require_same_run(request, experiment, registries);
     return lock;
   }
+  const std::string resolved = resolved_yaml(experiment.recipe());
+  std::error_code error;
+  if (std::filesystem::equivalent(request.recipe, recipe_path, error) &&
+      read_file(recipe_path, kMaxRecipeBytes) != resolved) {
+    throw InputError(
+        printable(recipe_path.string()) +
+        ": is the recipe itself, which the run would replace by the resolved one: pass "
+        "another --run-dir");
+  }
   if (has_results(request.folder)) {
     throw InputError(request.folder.string() + ": holds the results of a run but no " + kLast +
                      ": copy one of its checkpoints there, or pass another --run-dir");
   }
   // What a run left that was killed before its first checkpoint would be taken for this one's.
-  std::error_code error;
   for (const char* stale : {kBest, kMetrics, kEvents, kPlan}) {
     std::filesystem::remove(request.folder / stale, error);
     if (error) throw InputError((request.folder / stale).string() + ": " + error.message());
   }
   if (experiment.plan()) write_text(request.folder / kPlan, qat::to_string(*experiment.plan()));
-  write_text(recipe_path, resolved_yaml(experiment.recipe()));
+  write_text(recipe_path, resolved);
   return lock;
 }
 
@@ -283,7 +294,14 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   const auto reestimation = experiment.make_reestimation();
   TrainerOptions options = experiment.trainer_options();
   options.run_dir = request.folder;
-  add_record(experiment.record(), options.metadata);
+  RunRecord record = experiment.record();
+  bool other_data = false;
+  if (checkpoint) {
+    record.sources.merge(sources_in(checkpoint->metadata, last.string()));
+    const auto before = data_digest_in(checkpoint->metadata, last.string());
+    other_data = before && *before != record.data_digest;
+  }
+  add_record(record, options.metadata);
   if (experiment.recipe().train.distill && !options.distillation) {
     throw std::logic_error("[train_run] the teacher was not loaded");
   }
@@ -303,6 +321,10 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
     trainer.restore(*checkpoint, last.string());
     checkpoint.reset();
     require_best(request, trainer);
+    if (trainer.best() && other_data) {
+      trainer.forget_best();
+      request.note("the best epoch so far was chosen on other data: forgotten");
+    }
   }
   // Of a calibration, or of the epochs that an older checkpoint repeats.
   if (trainer.epochs_done() < options.epochs) {
@@ -369,6 +391,7 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
   if (const auto record = record_in(saved.metadata, name, registries.models)) {
     require_trained_by(folder, recipe, run.checkpoint, *record);
     run.experiment = std::make_unique<Experiment>(std::move(recipe), registries, *record, data);
+    run.sources = record->sources;
     if (data == RunData::kAll && run.experiment->data_digest() != record->data_digest) {
       run.notes.push_back(name + ": the training data is not what the run was trained on");
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ namespace steelyard {
 
 struct RunRequest {
   std::filesystem::path folder;
+  std::filesystem::path recipe = {};  // the file that the user wrote; empty: a preset or none
   bool resume = false;
   bool other_data = false;   // resume although the training data is another
   bool forget_best = false;  // resume although best.safetensors is gone
@@ -69,8 +71,7 @@ Metrics calibrate_run(const RunRequest& request, Experiment& experiment, std::in
 // The recipe that a run was made with.
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);
 
-// What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
-// values of its tensors, training state left out. Throws InputError as load_checkpoint() does.
+// Of a checkpoint file. Throws InputError as load_checkpoint() does.
 std::string model_digest(const std::filesystem::path& checkpoint);
 // Which of a run's checkpoints has that digest: "last" or "best".
 std::optional<std::string> checkpoint_of_digest(const std::filesystem::path& folder,
@@ -82,8 +83,9 @@ std::optional<std::string> checkpoint_of_digest(const std::filesystem::path& fol
 struct LoadedRun {
   std::unique_ptr<Experiment> experiment;
   std::filesystem::path checkpoint;
-  std::string model_sha256;             // model_digest() of the checkpoint
-  std::vector<std::string> notes = {};  // what the user should know, a line each
+  std::string model_sha256;                         // model_digest() of the checkpoint
+  std::map<std::string, std::string> sources = {};  // see RunRecord
+  std::vector<std::string> notes = {};              // what the user should know, a line each
 };
 // A checkpoint of an earlier version does not say how inputs were normalised: it is loaded with all
 // data, of which this is computed again, and a note.

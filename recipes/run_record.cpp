@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/error.h"
+#include "framework/sha256.h"
 #include "recipes/derived_recipe.h"
 #include "recipes/scalar.h"
 
@@ -15,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kDataKey = "data";
 constexpr const char* kRecipeKey = "recipe";
+constexpr const char* kSourcesKey = "sources";
 constexpr std::int64_t kMostValuesOfASample = std::int64_t{1} << 31;
 
 // Entries of the recipe's tables, as "table.key".
@@ -85,17 +87,23 @@ DataRecord parsed_data(const std::string& text) {
   return data;
 }
 
-std::optional<DataRecord> data_in(const TensorFileMetadata& metadata, const std::string& source) {
-  const auto found = metadata.find(kDataKey);
-  if (found == metadata.end()) return std::nullopt;
-  const std::string begin = source + ": metadata 'data' is not what a run writes: ";
+// What `parse` gives. Throws InputError that names the file and the key where it throws.
+template <typename Parse>
+auto parsed_metadata(const char* key, const std::string& source, const Parse& parse) {
+  const std::string begin = source + ": metadata '" + key + "' is not what a run writes: ";
   try {
-    return parsed_data(found->second);
+    return parse();
   } catch (const nlohmann::json::exception& error) {
     throw InputError(begin + error.what());
   } catch (const InputError& error) {
     throw InputError(begin + error.what());
   }
+}
+
+std::optional<DataRecord> data_in(const TensorFileMetadata& metadata, const std::string& source) {
+  const auto found = metadata.find(kDataKey);
+  if (found == metadata.end()) return std::nullopt;
+  return parsed_metadata(kDataKey, source, [&] { return parsed_data(found->second); });
 }
 
 // What is essential of a recipe that was essential to an earlier version, perhaps.
@@ -117,6 +125,21 @@ std::string numbers_text(const std::vector<float>& values) {
 }
 
 }  // namespace
+
+std::string model_digest(std::vector<NamedTensor> tensors) {
+  std::erase_if(tensors,
+                [](const NamedTensor& t) { return t.name.find('/') != std::string::npos; });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  Sha256 hash;
+  for (const NamedTensor& t : tensors) {
+    const Tensor& values = t.tensor;
+    hash.update(t.name + " " + std::string(dtype_name(values.dtype())) + " " +
+                shape_string(values.shape()) + "\n");
+    hash.update(values.raw(), static_cast<std::size_t>(values.bytes()));
+  }
+  return hash.hex();
+}
 
 Shape InputFormat::batch(std::int64_t count) const {
   Shape shape = sample;
@@ -164,6 +187,7 @@ void add_record(const RunRecord& record, TensorFileMetadata& metadata) {
                   {"sha256", record.data_digest}};
   metadata[kDataKey] = data.dump();
   metadata[kRecipeKey] = to_yaml(record.recipe);
+  if (!record.sources.empty()) metadata[kSourcesKey] = Json(record.sources).dump();
 }
 
 std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std::string& source,
@@ -172,13 +196,29 @@ std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std
   const auto recipe = metadata.find(kRecipeKey);
   if (!data || recipe == metadata.end()) return std::nullopt;
   return RunRecord{data->input, data->normalization, data->digest,
-                   recipe_in(recipe->second, source + ": metadata 'recipe'", registry)};
+                   recipe_in(recipe->second, source + ": metadata 'recipe'", registry),
+                   sources_in(metadata, source)};
+}
+
+std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
+                                              const std::string& source) {
+  const auto found = metadata.find(kSourcesKey);
+  if (found == metadata.end()) return {};
+  return parsed_metadata(kSourcesKey, source, [&] {
+    return Json::parse(found->second).get<std::map<std::string, std::string>>();
+  });
 }
 
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
                                               const std::string& source) {
   const std::optional<DataRecord> data = data_in(metadata, source);
   return data ? std::optional(data->normalization) : std::nullopt;
+}
+
+std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,
+                                          const std::string& source) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  return data ? std::optional(data->digest) : std::nullopt;
 }
 
 std::string normalize_text(const Normalization& normalization) {

@@ -2,11 +2,13 @@
 // data, and to notice other data or another recipe.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/data/dataset.h"
-#include "framework/safetensors_header.h"
+#include "framework/safetensors.h"
 #include "recipes/recipe.h"
 
 namespace steelyard {
@@ -31,7 +33,13 @@ struct RunRecord {
   Normalization normalization;  // what inputs were and are normalised with
   std::string data_digest;      // digest_of() the training and the validation split
   YamlNode recipe;              // essential_recipe()
+  // model_digest() of the checkpoints that the run began with or learns from, by the recipe's keys.
+  std::map<std::string, std::string> sources = {};
 };
+
+// What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
+// values of its tensors, training state left out.
+std::string model_digest(std::vector<NamedTensor> tensors);
 
 // A resolved recipe without what a run may change when it is resumed: device, data.path, and what
 // is written where and when.
@@ -48,6 +56,12 @@ void add_record(const RunRecord& record, TensorFileMetadata& metadata);
 // defaults of options that are newer than the file. Throws InputError that starts with `source`.
 std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std::string& source,
                                    const ModelRegistry& registry);
+// Only RunRecord::sources; empty where an earlier version wrote the file.
+std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
+                                              const std::string& source);
+// Only RunRecord::data_digest.
+std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,
+                                          const std::string& source);
 // Only how inputs were normalised.
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
                                               const std::string& source);

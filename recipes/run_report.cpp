@@ -335,6 +335,13 @@ class Reporter {
           parse_recipe(measuring_recipe(recipe_, std::nullopt, *recipe_.init_checkpoint),
                        "recipe of the float model", {}, registries_.models),
           registries_, InitialWeights::kRecipe);
+      const std::string key = "init.checkpoint";
+      const auto began_with = loaded_.sources.find(key);
+      if (began_with != loaded_.sources.end() &&
+          began_with->second != base.record().sources.at(key)) {
+        throw InputError(*recipe_.init_checkpoint +
+                         ": is not the checkpoint that the run began with");
+      }
       report_.accuracies.push_back({"float, init.checkpoint", evaluated(base.model())});
     });
     attempt("accuracy in training's arithmetic", [&] {

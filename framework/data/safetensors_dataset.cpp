@@ -6,6 +6,7 @@
 #include "framework/checkpoint.h"
 #include "framework/error.h"
 #include "framework/files.h"
+#include "framework/safetensors.h"
 
 namespace steelyard {
 namespace {
@@ -86,6 +87,13 @@ DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, Data
                      ": expected samples of the same shape and dtype as train.safetensors");
   }
   return splits;
+}
+
+Tensor load_safetensors_inputs(const std::filesystem::path& path) {
+  for (const NamedTensor& tensor : read_safetensors(path).tensors) {
+    if (tensor.name == "inputs") return as_inputs(tensor.tensor);
+  }
+  throw InputError(printable(path.string()) + ": expected a tensor 'inputs'");
 }
 
 }  // namespace steelyard

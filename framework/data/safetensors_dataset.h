@@ -15,5 +15,8 @@ namespace steelyard {
 // Throws InputError that names the file and what it expected.
 DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder,
                                        DatasetParts parts = DatasetParts::kAll);
+// The tensor `inputs` of any safetensors file, as such a dataset has it. Throws InputError where
+// there is none.
+Tensor load_safetensors_inputs(const std::filesystem::path& path);
 
 }  // namespace steelyard

@@ -2,10 +2,11 @@
 import json
 import os
 import shutil
+import struct
 import unittest
 
 from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD, as_earlier_version, read_checkpoint, write_images
-from support.data_files import f32, i64, write_safetensors, write_split, write_uniform
+from support.data_files import f32, i64, write_gradients, write_safetensors, write_split, write_uniform
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")
 CONSTANT = SHORT.replace("cosine", "constant")
@@ -153,6 +154,27 @@ class OtherData(Recorded):
         self.assertEqual(after, record)
         self.assertEqual(self.resume(recipe, "run", *STEPS).stderr, "")
 
+    def test_what_does_not_go_on_with_other_data(self):
+        recipe = self.recipe(LAYERS + SHORT)
+        run = self.trained("run", body=LAYERS + SHORT)
+        more = ["--set", "train.epochs=3", "--other-data"]
+        self.change_training_data()
+        self.assertIn("note: the best epoch so far was chosen on other data: forgotten\n",
+                      self.resume(recipe, run, *more).stderr)
+        write_gradients(self.path("larger"), seed=1, side=8, step=20, counts=(130, 40))
+        result = self.run_program("train", recipe, "--run-dir", run, "--resume", "--set", "data.path=larger", *more)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("do not fit a run of 12 steps an epoch: resume with as many samples", result.stderr)
+
+    def test_inputs_of_any_float_dtype(self):
+        write_uniform(self.data, seed=3, outputs=2, counts=(100, 9))
+        body = "model: {type: mlp, hidden: [4], classes: 2}\n" + SHORT
+        self.trained("run", "--set", "train.loss=mse", "--set", "data.augment=[]", body=body)
+        values = [0.25 * i for i in range(6)]
+        write_safetensors(self.path("f64"), {"inputs": ("F64", [2, 3], struct.pack("<6d", *values))})
+        write_safetensors(self.path("f32"), {"inputs": f32([2, 3], values)})
+        self.assertEqual(self.succeed("predict", "run", "f64"), self.succeed("predict", "run", "f32"))
+
     def test_another_place_is_no_other_data(self):
         self.trained("run", body=LAYERS + SHORT)
         shutil.move(self.data, self.path("moved"))
@@ -298,6 +320,22 @@ class LostBest(Recorded):
         note = self.resume(recipe, "again", "--set", f"train.epochs={best}").stderr
         self.assertIn("written again, last.safetensors is of that epoch", note)
         self.assertEqual(self.sha("again", "best.safetensors"), expected)
+
+
+    def test_results_without_a_last_checkpoint_are_kept(self):
+        recipe = self.recipe(LAYERS + SHORT)
+        run = self.trained("run", body=LAYERS + SHORT)
+        for name in ("last.safetensors", "summary.json"):
+            os.remove(os.path.join(run, name))
+        self.fail_with(2, "run: holds the results of a run but no last.safetensors",
+                       arguments=["train", recipe, "--run-dir", run])
+
+    def test_the_users_recipe_is_not_replaced(self):
+        recipe = self.recipe(LAYERS + SHORT)
+        self.fail_with(2, "recipe.yaml: is the recipe itself", "pass another --run-dir",
+                       arguments=["train", recipe, "--run-dir", "."])
+        with open(recipe) as file:
+            self.assertIn(LAYERS + SHORT, file.read())
 
 
 class Exploded(Recorded):

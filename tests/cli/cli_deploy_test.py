@@ -214,7 +214,9 @@ class Deploy(Case):
         shutil.copy(self.path("b", "last.safetensors"), self.path("a", "best.safetensors"))
         as_earlier_version(self.path("a", "best.safetensors"))  # of the recipe, which has another seed
         self.assertTrue(mismatch("--model", model).endswith(f"{other}, or verify with --checkpoint best\n"))
-        self.assertRegex(self.succeed("verify", "a", "--model", model, "--checkpoint", "best"), r"\n0 of \d+ codes")
+        verified = self.succeed("verify", "a", "--model", model, "--checkpoint", "best")
+        self.assertRegex(verified, r"\n0 of \d+ codes")
+        self.assertEqual("no b/export/model.onnx" in verified, not os.path.exists(self.path("b", "export", "model.onnx")))
         if os.path.exists(self.path("b", "export", "model.onnx")):
             os.makedirs(self.path("a", "export"))
             shutil.copy(self.path("b", "export", "model.onnx"), self.path("a", "export"))

@@ -60,6 +60,14 @@ class Distill(Helpers):
         self.assertEqual(distilled.keys(), plain.keys())
         self.assertNotEqual(distilled, plain)
 
+    def test_another_teacher_is_refused(self):
+        recipe = self.recipe(self.body)
+        self.train(recipe, "run", "--set", "train.epochs=1")
+        self.train(self.recipe(LAYERS + SGD, "other.yaml"), "other", "--set", "seed=9")
+        shutil.copy(self.path("other", "last.safetensors"), self.teacher)
+        self.fail_with(2, "run/last.safetensors: train.distill.checkpoint is not the checkpoint that the run was trained with",
+                       arguments=["train", recipe, "--run-dir", "run", "--resume"])
+
     def test_the_teacher_is_needed_for_training_only(self):
         self.train(self.recipe(self.body), "run")
         os.remove(self.teacher)

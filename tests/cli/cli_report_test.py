@@ -132,6 +132,9 @@ class Report(WithRuns):
         before = self.html
         self.page(run)
         self.assertEqual(self.html, before)
+        self.succeed("train", self.recipe(SHORT, "other.yaml"), "--run-dir", "other", "--set", "seed=9")
+        shutil.copy(self.path("other", "last.safetensors"), self.path("float"))
+        self.assertIn("float/last.safetensors: is not the checkpoint that the run began with", self.page(run)[1])
 
     def test_float_run(self):
         page, printed = self.page("float", "--batches", "2", "--samples", "20")
