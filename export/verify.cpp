@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <tuple>
+#include <type_traits>
 
 #include "export/trace.h"
 #include "framework/error.h"
@@ -25,15 +27,14 @@ void require_same_network(const Graph& trained, const Graph& deployed) {
     same = a.name == b.name && a.shape == b.shape &&
            a.quantization.has_value() == b.quantization.has_value();
   }
+  same = same && trained.nodes.size() == deployed.nodes.size();
   if (!same) {
     throw InputError("verify: the deployed model is another network than the checkpoint's");
   }
 }
 
 template <typename T>
-void count_differences(const Tensor& a, const Tensor& b, ValueComparison& comparison) {
-  const auto x = a.span<T>();
-  const auto y = b.span<T>();
+void count_differences(std::span<const T> x, std::span<const T> y, ValueComparison& comparison) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (x[i] == y[i] || (x[i] != x[i] && y[i] != y[i])) continue;
     ++comparison.differing;
@@ -41,6 +42,11 @@ void count_differences(const Tensor& a, const Tensor& b, ValueComparison& compar
     comparison.largest =
         std::isnan(difference) ? difference : std::max(comparison.largest, difference);
   }
+}
+
+template <typename T>
+void count_differences(const Tensor& a, const Tensor& b, ValueComparison& comparison) {
+  count_differences<T>(std::span<const T>(a.span<T>()), b.span<T>(), comparison);
 }
 
 Tensor codes_or_floats(const Variable& variable) {
@@ -57,6 +63,53 @@ double largest_magnitude(const Tensor& values) {
   double largest = 0;
   for (const float x : values.span<float>()) largest = std::max(largest, std::abs(double{x}));
   return largest;
+}
+
+// Appends what `trained` and `deployed` have of one parameter, unless it is the same.
+template <typename T>
+void compare_parameter(const std::string& name, std::span<const T> trained,
+                       std::span<const T> deployed, std::vector<ValueComparison>& others) {
+  ValueComparison found{.name = name,
+                        .quantized = std::is_integral_v<T>,
+                        .elements = std::ssize(deployed),
+                        .mismatch = true};
+  if (trained.size() == deployed.size()) {
+    count_differences(trained, deployed, found);
+  } else {
+    found.differing = found.elements;
+  }
+  if (found.differing > 0 || trained.size() != deployed.size()) others.push_back(found);
+}
+
+void compare_tensors(const std::string& name, const Tensor& trained, const Tensor& deployed,
+                     std::vector<ValueComparison>& others) {
+  if (trained.defined() != deployed.defined() ||
+      (trained.defined() && trained.dtype() != deployed.dtype())) {
+    others.push_back({.name = name, .mismatch = true});
+  } else if (!trained.defined()) {
+    return;
+  } else if (trained.dtype() == DType::kI8) {
+    compare_parameter<std::int8_t>(name, trained.span<std::int8_t>(), deployed.span<std::int8_t>(),
+                                   others);
+  } else if (trained.dtype() == DType::kI32) {
+    compare_parameter<std::int32_t>(name, trained.span<std::int32_t>(),
+                                    deployed.span<std::int32_t>(), others);
+  } else {
+    compare_parameter<float>(name, trained.span<float>(), deployed.span<float>(), others);
+  }
+}
+
+std::vector<ValueComparison> other_parameters(const Graph& trained, const Graph& deployed) {
+  std::vector<ValueComparison> others;
+  for (std::size_t i = 0; i < deployed.nodes.size(); ++i) {
+    const auto& [a, b] = std::tie(trained.nodes[i].weights, deployed.nodes[i].weights);
+    if (!a || !b) continue;  // the values of such nodes differ
+    const std::string& name = deployed.nodes[i].name;
+    compare_tensors(name + ".weight", a->weight, b->weight, others);
+    compare_parameter<float>(name + ".weight scale", a->scales, b->scales, others);
+    compare_tensors(name + ".bias", a->bias, b->bias, others);
+  }
+  return others;
 }
 
 // What two orders of a sum of floats may make of it, for the largest value of the tensor.
@@ -152,7 +205,7 @@ const ValueComparison* Verification::first_mismatch() const {
   for (const ValueComparison& value : values) {
     if (value.mismatch) return &value;
   }
-  return nullptr;
+  return other_parameters.empty() ? nullptr : &other_parameters.front();
 }
 
 Verification verify(Module& model, const Interpreter& interpreter, const Dataset& dataset,
@@ -182,6 +235,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
     const Batch batch = make_batch(chosen, options, 0, b);
     const Trace trained = trace(model, batch.inputs, graph.name);
     require_same_network(trained.graph, graph);
+    if (b == 0) result.other_parameters = other_parameters(trained.graph, graph);
     const Tensor expected = trained.values[graph.output].value();
     const Tensor outputs = run_and_compare(interpreter, trained, batch.inputs, result.values);
     const std::int64_t first_element = b * options.batch_size * (outputs.size() / outputs.dim(0));
@@ -228,6 +282,10 @@ std::string to_string(const Verification& verification) {
   std::string text;
   std::int64_t tensors = 0;
   std::int64_t codes = 0;
+  for (const ValueComparison& value : verification.other_parameters) {
+    text += fmt::format("{}: {} of {} values differ, by at most {}\n", printable(value.name),
+                        value.differing, value.elements, value.largest);
+  }
   for (const ValueComparison& value : verification.values) {
     if (value.quantized) {
       ++tensors;

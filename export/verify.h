@@ -30,6 +30,8 @@ struct ValueComparison {
 
 struct Verification {
   std::vector<ValueComparison> values;  // in the order of the graph
+  // Weights, their scales and biases that are not the trained ones, which samples may not show.
+  std::vector<ValueComparison> other_parameters;
   std::int64_t samples = 0;
   Tensor inputs;           // f32, preprocessed [samples, ...]
   Tensor trained_outputs;  // f32, of training's forward
@@ -38,7 +40,7 @@ struct Verification {
   std::optional<double> trained_top1;
   std::optional<double> deployed_top1;
 
-  // The first tensor that is not what training computed, or null.
+  // The first tensor that is not what training computed, else the first other parameter, or null.
   const ValueComparison* first_mismatch() const;
 };
 

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "framework/error.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
@@ -84,6 +86,17 @@ TEST(Verify, SeesABiasThatIsOffByOneStep) {
   // A step of the bias is far below a code; over all outputs some code changes.
   for (auto& code : f.node("conv1").weights->bias.span<std::int32_t>()) code += 40;
   EXPECT_EQ(f.run().first_mismatch()->name, "conv1");
+}
+
+TEST(Verify, SeesAParameterThatTheSamplesDoNotShow) {
+  Fixture f;
+  float& scale = f.node("conv1").weights->scales.at(2);
+  scale = std::nextafter(scale, 1.0F);
+  const Verification result = f.run();
+  for (const ValueComparison& value : result.values) EXPECT_EQ(value.differing, 0) << value.name;
+  ASSERT_NE(result.first_mismatch(), nullptr);
+  EXPECT_EQ(result.first_mismatch()->name, "conv1.weight scale");
+  EXPECT_THAT(to_string(result), ::testing::HasSubstr("conv1.weight scale: 1 of "));
 }
 
 TEST(Verify, EqualCodesOfAnotherScaleAreNoMatch) {
