@@ -24,7 +24,7 @@ TEST(JsonInteger, HoldsWhatItsTypeHolds) {
   EXPECT_EQ(integer_of<std::int64_t>(Json::parse("-9223372036854775808")), INT64_MIN);
   EXPECT_EQ(integer_of<std::uint64_t>(Json::parse("18446744073709551615")), UINT64_MAX);
   EXPECT_THAT(integers_of<std::int32_t>(Json::parse("[1, -2]")), ElementsAre(1, -2));
-  for (const char* text : {"2147483648", "-2147483649", "1.5", "1e300", "true", "\"1\"", "null"}) {
+  for (const char* text : {"2147483648", "-2147483649", "1.5", "1e+300", "true", "\"1\"", "null"}) {
     const Json json = Json::parse(text);
     expect_refused([&] { integer_of<std::int32_t>(json); },
                    std::string("expected an integer of 32 bits, got ") + text);
