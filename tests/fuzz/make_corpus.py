@@ -246,6 +246,12 @@ def records():
         write("run_record", name, json.dumps(data, separators=(",", ":")) + "\0" + recipe)
 
 
+def quantizer_states():
+    for kind, name in enumerate(("min_max", "moving_average", "mse", "histogram", "percentile")):
+        for more, way in ((0, "fixed"), (10, "clipping"), (25, "weights")):
+            write("quantizer_state", f"{name}-{way}", bytes([kind + more, 0, 3, 0x3F, 1, 0, 1]))
+
+
 def texts():
     for i, text in enumerate(("12", "-0", "1e-08", "9223372036854775808", "true", "cuda:1", "auto", "num_bit", "0.5E+300",
                               "\x1b[31m\u00e9\xff")):
@@ -260,5 +266,5 @@ def texts():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, datasets, idx, cifar10, events, metrics, records, graphs, texts):
+    for make in (safetensors, training_state, datasets, idx, cifar10, events, metrics, records, quantizer_states, graphs, texts):
         make()
