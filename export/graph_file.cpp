@@ -135,7 +135,9 @@ Json to_json(const Node& node) {
 // [height, width].
 std::array<std::int64_t, 2> pair_from(const Json& json) {
   const auto values = integers_of<std::int64_t>(json);
-  if (values.size() != 2) throw std::invalid_argument("expected two integers, got " + json.dump());
+  if (values.size() != 2) {
+    throw std::invalid_argument("expected two integers, got " + std::to_string(values.size()));
+  }
   return {values[0], values[1]};
 }
 

@@ -1,8 +1,10 @@
 #include "qat/old_checkpoint.h"
 
+#include "framework/printable.h"
 #include "kernels/quantizer_rules.h"
 #include "qat/learned_scale.h"
 #include "qat/prepare.h"
+#include "qat/saved_state.h"
 
 namespace steelyard::qat {
 namespace {
@@ -50,6 +52,7 @@ Tensor offsets_of(const NamedQuantizer& entry, const Checkpoint& checkpoint,
 Checkpoint load_checkpoint_of(Module& model, const std::filesystem::path& path) {
   Checkpoint checkpoint = load_checkpoint(path);
   upgrade_checkpoint(model, checkpoint);
+  require_quantizer_state(model, checkpoint, printable(path.string()));
   return checkpoint;
 }
 

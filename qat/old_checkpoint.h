@@ -7,7 +7,7 @@
 
 namespace steelyard::qat {
 
-// load_checkpoint(), then upgrade_checkpoint(): what resumes and evaluates runs reads with it.
+// load_checkpoint(), then upgrade_checkpoint() and require_quantizer_state() (qat/saved_state.h).
 Checkpoint load_checkpoint_of(Module& model, const std::filesystem::path& path);
 
 // Gives the tensors of this model's quantizers the names and meaning that they have today.

@@ -56,7 +56,7 @@ std::string event_of(const Json& line) {
   ScalarEvent event{
       .wall_time = now(), .step = integer_of<std::int64_t>(line.at("step")), .values = {}};
   const auto add = [&](const char* tag, const Json& table, const char* key) {
-    event.values.emplace_back(tag, table.at(key).get<float>());
+    event.values.emplace_back(tag, static_cast<float>(table.at(key).get<double>()));
   };
   const auto add_if_any = [&](const char* tag, const Json& table, const char* key) {
     if (table.contains(key)) add(tag, table, key);

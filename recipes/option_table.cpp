@@ -86,7 +86,9 @@ bool matches(const std::string& text, const std::string& pattern) {
 
 YamlNode resolve_string(const YamlNode& node, const RecipeOption& option) {
   require_scalar(node, option, true);
-  if (node.text.empty() || node.text.size() > kLongestString) fail_value(node, option);
+  // Patterns and paths would end at a NUL.
+  const bool has_nul = node.text.find('\0') != std::string::npos;
+  if (node.text.empty() || node.text.size() > kLongestString || has_nul) fail_value(node, option);
   if (!option.pattern.empty() &&
       (node.text.size() > kLongestPatternString || !matches(node.text, option.pattern))) {
     fail_value(node, option);

@@ -14,6 +14,7 @@
 #include "framework/folders.h"
 #include "framework/sha256.h"
 #include "qat/old_checkpoint.h"
+#include "qat/saved_state.h"
 #include "recipes/derived_recipe.h"
 #include "recipes/metrics_history.h"
 #include "recipes/metrics_log.h"
@@ -318,6 +319,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   const bool resumed = checkpoint.has_value();
   if (resumed) {
     qat::upgrade_checkpoint(experiment.model(), *checkpoint);
+    qat::require_quantizer_state(experiment.model(), *checkpoint, last.string());
     trainer.restore(*checkpoint, last.string());
     checkpoint.reset();
     require_best(request, trainer);
@@ -404,6 +406,7 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
   }
   run.model_sha256 = model_digest(saved.tensors);
   qat::upgrade_checkpoint(run.experiment->model(), saved);
+  qat::require_quantizer_state(run.experiment->model(), saved, name);
   load_into(run.experiment->model(), saved.tensors, name);
   return run;
 }

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/error.h"
+#include "framework/json_integer.h"
+#include "framework/printable.h"
 #include "framework/sha256.h"
 #include "recipes/derived_recipe.h"
 #include "recipes/scalar.h"
@@ -77,8 +79,8 @@ DataRecord parsed_data(const std::string& text) {
   require(dtype == dtype_name(DType::kU8) || dtype == dtype_name(DType::kF32),
           "inputs of dtype " + quote_for_message(dtype));
   data.input.dtype = dtype == dtype_name(DType::kU8) ? DType::kU8 : DType::kF32;
-  json.at("sample").get_to(data.input.sample);
-  json.at("classes").get_to(data.input.classes);
+  data.input.sample = integers_of<std::int64_t>(json.at("sample"));
+  data.input.classes = integer_of<std::int64_t>(json.at("classes"));
   json.at("mean").get_to(data.normalization.mean);
   json.at("std").get_to(data.normalization.stddev);
   json.at("sha256").get_to(data.digest);
@@ -94,7 +96,9 @@ auto parsed_metadata(const char* key, const std::string& source, const Parse& pa
   try {
     return parse();
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(begin + error.what());
+    throw InputError(begin + printable(error.what()));
+  } catch (const std::invalid_argument& error) {
+    throw InputError(begin + printable(error.what()));
   } catch (const InputError& error) {
     throw InputError(begin + error.what());
   }

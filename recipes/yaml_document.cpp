@@ -191,7 +191,7 @@ YamlNode parse(std::string_view text, const Placer& placer) {
     }
     return builder.take();
   } catch (const YAML::Exception& error) {
-    fail_at(placer(error.mark), "not valid YAML: " + error.msg +
+    fail_at(placer(error.mark), "not valid YAML: " + printable(error.msg) +
                                     (is_tab_indented(text, error.mark.line)
                                          ? " (a tab is in the indentation, which takes spaces only)"
                                          : ""));

@@ -229,6 +229,29 @@ def graphs():
                                          bytes([1, 255, 128, 127, 5, 6]) + values_of("<2f", 0.5, 0.25)))
 
 
+RECORDED = """version: 1
+seed: 3
+data: {dataset: safetensors, batch_size: 10, normalize: {mean: [0.5], std: [0.25]}}
+model: {classes: 4, layers: [{type: Flatten}, {type: Linear, name: fc, out_features: 4}]}
+train: {epochs: 6, optimizer: {type: sgd, lr: 0.02}}
+"""
+
+
+def records():
+    image = {"dtype": "u8", "sample": [6, 6, 1], "classes": 4, "mean": [0.5], "std": [0.25], "sha256": "0" * 64}
+    plain = {"dtype": "f32", "sample": [3], "classes": 0, "mean": [], "std": [], "sha256": ""}
+    quantize = "quantize: {groups: [{targets: [Linear], weights: {num_bits: 4}, activations: {}}]}\n"
+    for name, data, recipe in (("image", image, RECORDED), ("quantized", image, RECORDED + quantize),
+                               ("values", plain, RECORDED.replace("train: {", "train: {distill: {checkpoint: a}, "))):
+        write("run_record", name, json.dumps(data, separators=(",", ":")) + "\0" + recipe)
+
+
+def quantizer_states():
+    for kind, name in enumerate(("min_max", "moving_average", "mse", "histogram", "percentile")):
+        for more, way in ((0, "fixed"), (10, "clipping"), (25, "weights")):
+            write("quantizer_state", f"{name}-{way}", bytes([kind + more, 0, 3, 0x3F, 1, 0, 1]))
+
+
 def texts():
     for i, text in enumerate(("12", "-0", "1e-08", "9223372036854775808", "true", "cuda:1", "auto", "num_bit", "0.5E+300",
                               "\x1b[31m\u00e9\xff")):
@@ -243,5 +266,5 @@ def texts():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, datasets, idx, cifar10, events, metrics, graphs, texts):
+    for make in (safetensors, training_state, datasets, idx, cifar10, events, metrics, records, quantizer_states, graphs, texts):
         make()

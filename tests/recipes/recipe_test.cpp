@@ -215,6 +215,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "", "r.yaml:10:7: expected 'weights', 'activations' or both in the group"},
         BadRecipe{"Name", "name: quantized", "name: ../x",
                   "r.yaml:2:7: expected a name of letters, digits, '.', '_' and '-', got '../x'"},
+        BadRecipe{"NameThatEndsEarly", "name: quantized", "name: \"a\\0..\"",
+                  "r.yaml:2:7: expected a name of letters, digits, '.', '_' and '-', got the "
+                  "string 'a\\x00..'"},
+        BadRecipe{"PathThatEndsEarly", "name: quantized", "name: a\ninit: {checkpoint: \"a\\0b\"}",
+                  "r.yaml:3:20: expected a text, got the string 'a\\x00b'"},
         BadRecipe{"Device", "name: quantized", "name: a\ndevice: gpu",
                   "r.yaml:3:9: expected auto, cpu, cuda or cuda:N, got 'gpu'"},
         BadRecipe{

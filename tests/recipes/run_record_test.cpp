@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "framework/printable.h"
 #include "recipes/recipe_differences.h"
 #include "tests/recipes/recipe_support.h"
 
@@ -72,6 +73,9 @@ TEST(RunRecord, RefusesWhatNoRunWrites) {
                                                         {"[28,28,2]", "\"x\""},
                                                         {":10", ":-1"},
                                                         {":10", ":1e300"},
+                                                        {":10", ":10.5"},
+                                                        {":10", ":\x7f"},
+                                                        {"[28,28,2]", "[28,28.5,2]"},
                                                         {"\"mean\":[", "\"mean\":[0.5,"},
                                                         {"\"std\":[", "\"std\":[0.0,"},
                                                         {"\"std\":[", "\"std\":[-1.0,"},
@@ -84,6 +88,7 @@ TEST(RunRecord, RefusesWhatNoRunWrites) {
     EXPECT_TRUE(message.starts_with("c.safetensors: metadata 'data' is not what a run writes: "))
         << metadata["data"] << "\n"
         << message;
+    EXPECT_EQ(message, printable(message, message.size()));
   }
   TensorFileMetadata metadata;
   add_record(example(), metadata);

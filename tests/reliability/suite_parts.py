@@ -1,12 +1,13 @@
 """The suite under AddressSanitizer and UndefinedBehaviorSanitizer, and its threads under ThreadSanitizer."""
 import glob
+import hashlib
 import json
 import os
 import re
 import subprocess
 import xml.etree.ElementTree
 
-from reliability.common import BUILD, Clock, Result, build
+from reliability.common import BUILD, Clock, Result, build, sha256
 
 CHUNK = 40  # tests that one call of ctest runs
 # What runs in threads of its own or in OpenMP's: the loader's, the kernels', and who uses both.
@@ -15,11 +16,20 @@ THREADED = ["framework_data_test", "framework_tests", "float_kernels_test", "int
 ARCHER = "/usr/lib/llvm-*/lib/libarcher.so"
 
 
-def tests_in(folder, pattern):
+def tests_in(folder, programs):
+    """{test: its command}: of these programs, or all."""
     listing = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"], text=True, capture_output=True,
                              check=True).stdout
-    names = [test["name"] for test in json.loads(listing)["tests"] if "_NOT_BUILT" not in test["name"]]
-    return [name for name in names if re.search(pattern, name)]
+    commands = {test["name"]: test.get("command") or [""] for test in json.loads(listing)["tests"]
+                if "_NOT_BUILT" not in test["name"]}
+    return {name: command for name, command in commands.items()
+            if not programs or os.path.basename(command[0]) in programs}
+
+
+def digest(commands):
+    """Of the programs that the tests' commands name."""
+    files = sorted({word for command in commands for word in command if os.path.isfile(word) and os.access(word, os.X_OK)})
+    return hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()
 
 
 def run_chunk(folder, names, environment):
@@ -38,15 +48,18 @@ def run_chunk(folder, names, environment):
     return outcomes
 
 
-def run_suite(arguments, name, folder, pattern, environment, fields):
-    result = Result(arguments, name, {}, {**fields, "passed": 0, "skipped": 0})
+def run_suite(arguments, name, folder, programs, environment, fields):
+    tests = tests_in(folder, programs)
+    result = Result(arguments, name, {"programs_sha256": digest(tests.values())},
+                    {**fields, "tests": len(tests), "passed": 0, "skipped": 0})
     done_path = os.path.join(folder, "campaign-done.json")
     outcomes = {}
     if result["executions"] > 0 and os.path.exists(done_path):
         with open(done_path) as file:
             outcomes = json.load(file)
     clock = Clock(arguments)
-    waiting = [test for test in tests_in(folder, pattern) if test not in outcomes]
+    pattern = "|".join(arguments.only)
+    waiting = [test for test in tests if re.search(pattern, test) and test not in outcomes]
     while waiting and not clock.over():
         chunk, waiting = waiting[:CHUNK], waiting[CHUNK:]
         outcomes.update(run_chunk(folder, chunk, environment))
@@ -58,7 +71,7 @@ def run_suite(arguments, name, folder, pattern, environment, fields):
         result["findings"] = [{"test": test, "output": outcome} for test, outcome in outcomes.items()
                               if outcome not in ("passed", "skipped")]
         clock.add_to(result)
-        result["done"] = not waiting and not result["findings"]
+        result["done"] = all(test in outcomes for test in tests) and not result["findings"]
         result.save()
         print(result.line(), flush=True)
     print(result.line())
@@ -67,8 +80,8 @@ def run_suite(arguments, name, folder, pattern, environment, fields):
 
 def sanitize(arguments):
     build("asan", options=["-DSTEELYARD_TESTS=ON"])
-    return run_suite(arguments, "sanitize", os.path.join(BUILD, "asan"), "|".join(arguments.only),
-                     {}, {"sanitizers": "address, undefined"})
+    return run_suite(arguments, "sanitize", os.path.join(BUILD, "asan"), [], {},
+                     {"sanitizers": "address, undefined"})
 
 
 def threads(arguments):
@@ -76,5 +89,5 @@ def threads(arguments):
     build("tsan", *THREADED)
     environment = {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1 halt_on_error=1", "OMP_NUM_THREADS": "4",
                    "STEELYARD_CPU_BACKEND": "eigen", **({"OMP_TOOL_LIBRARIES": archer[-1]} if archer else {})}
-    return run_suite(arguments, "threads", os.path.join(BUILD, "tsan"), "|".join(arguments.only), environment,
+    return run_suite(arguments, "threads", os.path.join(BUILD, "tsan"), THREADED, environment,
                      {"sanitizers": "thread", "openmp": "libomp with Archer" if archer else "libomp"})

@@ -1,0 +1,115 @@
+#include "qat/saved_state.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <stdexcept>
+
+#include "framework/error.h"
+#include "qat/prepare.h"
+
+namespace steelyard::qat {
+namespace {
+
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;  // sums of all bins stay in 64 bits
+constexpr int kLargestExponent = 150;                         // of bin widths, and of their inverse
+
+template <typename T, typename F>
+void each_value(const Tensor& tensor, const F& holds, const std::string& expected) {
+  for (const T value : tensor.span<T>()) {
+    if (!holds(value)) {
+      throw std::invalid_argument("expected " + expected + ", got " + std::to_string(value));
+    }
+  }
+}
+
+// A range that has seen nothing goes from +infinity to -infinity.
+template <typename T>
+void check_floats(const Tensor& tensor, const std::string& name) {
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  const auto ends_with = [&](auto... ends) { return (name.ends_with(ends) || ...); };
+  if (ends_with("min", "lo")) {
+    each_value<T>(
+        tensor, [](T v) { return v > -kInfinity; }, "a lower end");
+  } else if (ends_with("max", "hi")) {
+    each_value<T>(
+        tensor, [](T v) { return v < kInfinity; }, "an upper end");
+  } else if (name == "initial_scale") {
+    each_value<T>(
+        tensor, [](T v) { return v > 0 && v < kInfinity; }, "a finite scale above 0");
+  } else if (name == "scale_floor") {
+    each_value<T>(
+        tensor, [](T v) { return v >= 0 && v < kInfinity; }, "a finite scale");
+  }
+}
+
+using TensorsByName = std::map<std::string, Tensor>;
+
+void check_tensor(const Tensor& tensor, const std::string& name) {
+  if (tensor.dtype() == DType::kF32) return check_floats<float>(tensor, name);
+  if (tensor.dtype() == DType::kF64) return check_floats<double>(tensor, name);
+  if (tensor.dtype() == DType::kI64) {
+    each_value<std::int64_t>(
+        tensor, [](std::int64_t v) { return v >= 0 && v <= kMostCounted; }, "a count");
+  }
+  if (name == "observer_exponent") {
+    each_value<std::int32_t>(
+        tensor, [](std::int32_t v) { return v >= -kLargestExponent && v <= kLargestExponent; },
+        "the exponent of a float");
+  }
+}
+
+// The width, and scales and zero points on its grid.
+void check_grid(const FakeQuantize& quantizer, const TensorsByName& state) {
+  for (const char* name : {"switches", "scale", "zero_point"}) {
+    if (!state.contains(name)) return;
+  }
+  const auto scheme = quantizer.scheme_in(state.at("switches"));
+  if (!scheme) throw std::invalid_argument("expected a width of 2 to 8 bits");
+  const auto scales = state.at("scale").span<float>();
+  const auto zero_points = state.at("zero_point").span<std::int32_t>();
+  for (std::size_t c = 0; c < scales.size(); ++c) {
+    observers::validate({scales[c], zero_points[c]}, *scheme, "channel " + std::to_string(c));
+  }
+}
+
+// What load_into() would give the quantizer, by its own names.
+TensorsByName state_in(const TensorsByName& saved, const NamedQuantizer& entry,
+                       const std::string& suffix) {
+  TensorsByName state;
+  for (const NamedTensor& own : module_state(*entry.quantizer)) {
+    const auto found = saved.find(join_path(entry.name, own.name) + suffix);
+    if (found == saved.end() || found->second.shape() != own.tensor.shape()) continue;
+    const DType from = found->second.dtype();
+    const DType to = own.tensor.dtype();
+    if (from == to || (is_floating(from) && is_floating(to))) {
+      state[own.name] = from == to ? found->second : found->second.to(to);
+    }
+  }
+  return state;
+}
+
+}  // namespace
+
+void require_quantizer_state(Module& model, const Checkpoint& checkpoint,
+                             const std::string& source) {
+  TensorsByName saved;
+  for (const NamedTensor& t : checkpoint.tensors) saved.emplace(t.name, t.tensor);
+  for (const NamedQuantizer& entry : named_quantizers(model)) {
+    for (const char* suffix : {"", "/trained"}) {  // the second: of framework/weight_average.h
+      std::string name = entry.name;
+      try {
+        const TensorsByName state = state_in(saved, entry, suffix);
+        check_grid(*entry.quantizer, state);
+        for (const auto& [own_name, tensor] : state) {
+          name = join_path(entry.name, own_name) + suffix;
+          check_tensor(tensor, own_name);
+        }
+      } catch (const std::invalid_argument& error) {
+        throw InputError(source + ": " + name + " is no quantizer's state: " + error.what());
+      }
+    }
+  }
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,103 @@
+// The state of a quantizer, saved and then changed: a byte that says which quantizer, then three
+// bytes for each change: which tensor, where, what. What is accepted is quantized with, observed
+// with and saved as what is accepted again.
+#include "qat/saved_state.h"
+
+#include <map>
+#include <memory>
+
+#include "layers/sequential.h"
+#include "qat/fake_quantize.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace steelyard::qat {
+namespace {
+
+constexpr const char* kObservers[] = {"min_max", "moving_average", "mse", "histogram",
+                                      "percentile"};
+constexpr unsigned kKinds = 5 * 2 * 3;  // observers, roles, ways of learning
+
+Tensor values(float scale) {
+  Tensor x = Tensor::empty({2, 8});
+  for (std::int64_t i = 0; i < x.size(); ++i) {
+    x.data<float>()[i] = scale * (static_cast<float>(i * 37 % 17) - 6.0F);
+  }
+  return x;
+}
+
+std::shared_ptr<FakeQuantize> quantizer_of(unsigned kind) {
+  const bool weights = kind / 5 % 2 == 1;
+  const Learning learnings[] = {Learning::kNothing, Learning::kClipping,
+                                Learning::kScaleAndZeroPoint};
+  QuantizerConfig config;
+  config.scheme = {.bits = 4, .is_signed = weights, .symmetric = weights, .narrow_range = weights};
+  config.observer.type = kObservers[kind % 5];
+  config.learning = learnings[kind / 10];
+  const bool only_tensors = config.observer.type == std::string("percentile");
+  return std::make_shared<FakeQuantize>(
+      config, weights ? QuantizerRole::kWeight : QuantizerRole::kActivation,
+      weights && !only_tensors ? 2 : 1);
+}
+
+void step(Module& model, float scale) {
+  ForwardContext context{.training = true};
+  model.forward(Variable(values(scale), /*requires_grad=*/true), context);
+}
+
+Checkpoint state_of(const Module& model) {
+  Checkpoint checkpoint;
+  for (const NamedTensor& t : module_state(model)) {
+    checkpoint.tensors.push_back({t.name, t.tensor.clone()});
+  }
+  return checkpoint;
+}
+
+// What a step leaves behind.
+const Checkpoint& saved(unsigned kind) {
+  static std::map<unsigned, Checkpoint> all;
+  const auto found = all.find(kind);
+  if (found != all.end()) return found->second;
+  Sequential model(Sequential::Children{quantizer_of(kind)});
+  step(model, 0.5F);
+  return all.emplace(kind, state_of(model)).first->second;
+}
+
+Checkpoint changed(const Checkpoint& from, std::string_view changes) {
+  Checkpoint checkpoint;
+  for (const NamedTensor& t : from.tensors)
+    checkpoint.tensors.push_back({t.name, t.tensor.clone()});
+  for (; changes.size() >= 3; changes.remove_prefix(3)) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(changes[i]); };
+    const Tensor& tensor = checkpoint.tensors[byte(0) % checkpoint.tensors.size()].tensor;
+    static_cast<unsigned char*>(tensor.raw())[byte(1) % tensor.bytes()] = byte(2);
+  }
+  return checkpoint;
+}
+
+void use(FakeQuantize& quantizer, Module& model) {
+  if (quantizer.quantizing() && !quantizer.observed()) return;  // is refused when it is used
+  ForwardContext evaluation;
+  model.forward(Variable(values(1)), evaluation);
+  quantizer.float_range();
+  if (!quantizer.quantizing()) return;
+  for (const float scale : {1.0F, 1e30F, 1e-38F}) step(model, scale);
+  quantizer.set_bits(quantizer.scheme().bits == 8 ? 2 : 8);
+  step(model, 1);
+}
+
+}  // namespace
+}  // namespace steelyard::qat
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace steelyard;
+  if (size < 1) return 0;
+  const unsigned kind = data[0] % qat::kKinds;
+  const Checkpoint checkpoint = qat::changed(qat::saved(kind), fuzz::view(data + 1, size - 1));
+  const auto quantizer = qat::quantizer_of(kind);
+  Sequential model(Sequential::Children{quantizer});
+  if (!fuzz::accepted([&] { qat::require_quantizer_state(model, checkpoint, "c"); })) return 0;
+  load_into(model, checkpoint.tensors, "c");
+  qat::use(*quantizer, model);
+  qat::require_quantizer_state(model, qat::state_of(model), "after use");
+  return 0;
+}
