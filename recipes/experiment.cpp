@@ -8,6 +8,7 @@
 #include "framework/data/dataset_digest.h"
 #include "framework/error.h"
 #include "framework/storage.h"
+#include "framework/trained_weights.h"
 #include "qat/calibrate.h"
 #include "qat/faults.h"
 #include "qat/learned_scale.h"
@@ -307,7 +308,7 @@ void Experiment::load_teacher(const Registries& registries) {
   if (!distill) return;
   at_place(recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place, [&] {
     teacher_ = make_float_model(registries);
-    load_into(*teacher_, load_tensors(distill->checkpoint).tensors, distill->checkpoint);
+    load_trained_weights(*teacher_, distill->checkpoint);
   });
   note_other_normalization("train.distill.checkpoint", distill->checkpoint);
 }
@@ -316,7 +317,7 @@ std::shared_ptr<Module> Experiment::make_model(const Registries& registries,
                                                const std::optional<std::string>& checkpoint,
                                                std::optional<qat::Plan>& plan) const {
   std::shared_ptr<Module> model = make_float_model(registries);
-  if (checkpoint) load_into(*model, load_tensors(*checkpoint).tensors, *checkpoint);
+  if (checkpoint) load_trained_weights(*model, *checkpoint);
   if (!recipe_.quantize) return model;
   qat::PreparedModel prepared =
       qat::prepare(model, quantize_config(*recipe_.quantize, profile_of(recipe_.exports)));
