@@ -8,6 +8,7 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "kernels/backend.h"
+#include "recipes/deployment.h"
 #include "recipes/run_folder.h"
 
 namespace steelyard::cli {
@@ -25,6 +26,7 @@ ExitCode evaluate_run(const Options& options) {
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
   print_notes(run.notes);
   Experiment& experiment = *run.experiment;
+  if (const auto difference = difference_from_plan(experiment)) print_note(*difference);
   const Metrics metrics = experiment.evaluate_test();
   fmt::print("{}: {} test samples, loss {:.4f}", shown(run.checkpoint), experiment.test().size(),
              metrics.loss);

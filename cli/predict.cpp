@@ -111,6 +111,7 @@ Predictor make_predictor(const Options& options) {
     }
     return onnx_predictor(experiment, path);
   }
+  if (const auto difference = difference_from_plan(*experiment)) print_note(*difference);
   return run_predictor(experiment, kBatch, [experiment](const Tensor& inputs) {
     const NoGradGuard no_grad;
     ForwardContext context;

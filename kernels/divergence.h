@@ -3,8 +3,12 @@
 //
 // Migacz, "8-bit Inference with TensorRT", GTC 2017, as NVIDIA's pytorch-quantization implements
 // it, for any number of codes. For each threshold t at the outer edge of a bin, the values within
-// [-t, t] are spread over the codes and back over those bins that hold any; its Kullback-Leibler
-// divergence from the values clipped to [-t, t] decides, and of equal ones the widest t. Symmetric
+// [-t, t] are spread over the codes and back over those bins that hold any; its divergence from the
+// values clipped to [-t, t] decides, and of equal ones the widest t. Clipped values are missing in
+// the quantized distribution, which is not scaled up to make up for them: of such distributions the
+// divergence is sum(p * log(p / q) - p + q) (Csiszar, "I-divergence geometry", 1975), which for few
+// clipped values is the Kullback-Leibler divergence of the slides. Scaled up, a t with one bin of
+// values in use would have the divergence 0, whatever it clips. Symmetric
 // schemes look at |x| and the codes 0 ... qmax; affine ones at x, all codes, and the part of
 // [-t, t] between the extremes, so that one-sided values get every code. The bin at 0 counts no
 // more than its fuller neighbour: 0 has a code of its own, so zeros, of which a ReLU makes many,
@@ -30,9 +34,9 @@ class Divergences {
   STEELYARD_HOST_DEVICE Divergences(const double* count, const double* used, const double* n_log_n)
       : count_(count), used_(used), n_log_n_(n_log_n) {}
 
-  // Sum of p * log(p / q) over bins [first, last) of `bins` with p the counts, those clipped at
-  // either end added to the outermost bin, and q the counts within spread over `codes` chunks; both
-  // normalised.
+  // Sum of p * log(p / q) - p + q over bins [first, last) of `bins` with p the counts, those
+  // clipped at either end added to the outermost bin, and q the counts within spread over `codes`
+  // chunks; both divided by the sum of p.
   STEELYARD_HOST_DEVICE double of(std::int32_t first, std::int32_t last, std::int32_t bins,
                                   std::int32_t codes) const {
     const double total = count_[bins];
@@ -76,7 +80,7 @@ class Divergences {
     }
     sum += clipped(count(first), below, log_of_first);
     sum += clipped(count(last - 1), above, log_of_last);
-    return sum / total + natural_log(inside / total);
+    return (sum - (below + above)) / total;
   }
 
  private:

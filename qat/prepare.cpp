@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "framework/error.h"
+#include "kernels/integer.h"
+#include "kernels/integer_terms.h"
 #include "layers/activations.h"
 #include "layers/concat.h"
 #include "layers/dropout.h"
@@ -35,6 +37,21 @@ void require_groups_fit(const QConfig& config, const Tensor& weight, const std::
   }
 }
 
+// The sums of products of a layer's weights and the codes it reads must fit int32.
+void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme& weights,
+                      const Tensor& weight, const std::string& path) {
+  const std::int64_t outputs = weight.dim(0);
+  if (outputs == 0) return;
+  const std::int64_t terms = weight.size() / outputs;
+  const std::int64_t most =
+      kernels::most_terms(kernels::largest_product(inputs.code_range(), weights.code_range()));
+  if (terms <= most) return;
+  throw InputError(path + ": expected at most " + std::to_string(most) +
+                   " products per output, whose sum int32 holds (weights of " +
+                   std::to_string(weights.bits) + " bits, inputs of " +
+                   std::to_string(inputs.bits) + "), got " + std::to_string(terms));
+}
+
 // The whole model with the quantizer of its input; the wrapped model's names are unchanged.
 class QatModel : public Module {
  public:
@@ -60,7 +77,8 @@ class QatModel : public Module {
 struct Flow {
   enum class Kind { kModelInput, kQuantized, kFloat, kUnknown };
   Kind kind = Kind::kModelInput;
-  std::string source = kInputName;  // the quantizer's owner
+  std::string source = kInputName;             // the quantizer's owner
+  std::optional<QuantizerConfig> config = {};  // of a quantized one
 };
 
 template <typename T>
@@ -208,7 +226,19 @@ class Preparer {
     if (norm != nullptr && !drops_norm) keep_norm(*chain.norm, *layer);
     if (chain.activation != nullptr) chain.activation->replace(std::make_shared<Identity>());
     wire_input(*layer, *target, path, in);
+    require_sums_fit(*target, in, layer->weight().value(), path);
     return describe_layer(chain, *layer, *target, path, reader);
+  }
+
+  void require_sums_fit(const QConfig& config, const Flow& in, const Tensor& weight,
+                        const std::string& path) const {
+    const auto& inputs = in.kind == Flow::Kind::kQuantized    ? in.config
+                         : in.kind == Flow::Kind::kModelInput ? input_
+                                                              : config.activations;
+    if (!config.weights || !inputs) return;
+    if (config.weights->scheme.strategy == observers::Strategy::kGroup) return;  // in float
+    qat::require_sums_fit(inputs->scheme, config.weights->scheme, weight,
+                          targets_.place_of_target() + ": " + path);
   }
 
   // TensorRT quantizes what weighted layers read, not what they write (docs/exports.md).
@@ -256,12 +286,13 @@ class Preparer {
     if (layer.bias().defined() || folds) {
       row(path, "bias", integers ? "int32, scale s_x * s_w" : "float", "-", "");
     }
-    Flow out{Flow::Kind::kFloat, path};
+    Flow out{Flow::Kind::kFloat, path, {}};
     std::string note = chain.activation != nullptr ? "after " + chain.activation_path : "";
     if (config.activations && keeps_output_in_float(reader)) {
       row(path, "output", "float", "-", float_output_note(reader));
     } else if (config.activations) {
       out.kind = Flow::Kind::kQuantized;
+      out.config = config.activations;
       row(path, "output", scheme_text(*config.activations), config.activations->observer.type,
           note);
     } else {
@@ -302,7 +333,7 @@ class Preparer {
     if (chain.norm != nullptr) row(chain.norm_path, "-", "float", "-", "follows " + path);
     if (chain.activation != nullptr)
       row(chain.activation_path, "-", "float", "-", "follows " + path);
-    return {Flow::Kind::kFloat, path};
+    return {Flow::Kind::kFloat, path, {}};
   }
 
   void note_chain(const Chain& chain) {
@@ -357,7 +388,7 @@ class Preparer {
       slot.replace(std::make_shared<QatGlobalAvgPool>(*joins_));
     }
     row(path, "output", scheme_text(*joins_), joins_->observer.type, "of the integer average");
-    return {Flow::Kind::kQuantized, path};
+    return {Flow::Kind::kQuantized, path, joins_};
   }
 
   Flow swap_residual(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
@@ -390,7 +421,7 @@ class Preparer {
     const bool fused = activation != kernels::Activation::kNone;
     row(path, "output", scheme_text(*joins_), joins_->observer.type,
         std::string("residual sum") + (fused ? " after " + activation_path : ""));
-    return {Flow::Kind::kQuantized, path};
+    return {Flow::Kind::kQuantized, path, joins_};
   }
 
   Flow swap_concat(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
@@ -411,26 +442,27 @@ class Preparer {
     if (keeps_output_in_float(reader)) return keep_in_float(path, float_output_note(reader));
     slot.replace(std::make_shared<QatConcat>(*concat, *joins_));
     row(path, "output", scheme_text(*joins_), joins_->observer.type, "of the joined branches");
-    return {Flow::Kind::kQuantized, path};
+    return {Flow::Kind::kQuantized, path, joins_};
   }
 
   // Containers and layers the walk does not know: children are swapped one by one.
   Flow walk_unknown(Module& module, const std::string& path, const Flow&) {
     if (module.children().empty()) {
       row(path, "-", "float", "-", module.type_name() + " has no quantized form");
-      return {Flow::Kind::kFloat, path};
+      return {Flow::Kind::kFloat, path, {}};
     }
     row(path, "-", "-", "-", module.type_name() + ": children swapped one by one");
     for (const auto& child : module.children()) {
-      walk(*child, join_path(path, child->name()), {Flow::Kind::kUnknown, path}, Reader::kLayer);
+      walk(*child, join_path(path, child->name()), {Flow::Kind::kUnknown, path, {}},
+           Reader::kLayer);
     }
-    return {Flow::Kind::kUnknown, path};
+    return {Flow::Kind::kUnknown, path, {}};
   }
 
   // A sum or an average.
   Flow keep_in_float(const std::string& path, const std::string& reason) {
     row(path, "output", "float", "-", reason);
-    return {Flow::Kind::kFloat, path};
+    return {Flow::Kind::kFloat, path, {}};
   }
 
   void read_model_input(const Flow& flow) {

@@ -30,11 +30,13 @@ std::vector<DoubtfulRange> doubtful_ranges(std::span<const MeasuredTensor> tenso
   std::vector<DoubtfulRange> found;
   for (const MeasuredTensor& tensor : tensors) {
     const FakeQuantize& quantizer = *tensor.quantizer;
-    if (quantizer.role() != QuantizerRole::kActivation || !quantizer.quantizing()) continue;
-    if (!tensor.error) continue;
+    if (!quantizer.quantizing() || !tensor.error) continue;
     const int bits = quantizer.scheme().bits;
     const auto fault = fault_of(*tensor.error, bits);
     if (!fault) continue;
+    // Weights of few bits by min_max have a low SQNR by choice; a range that they outgrew is none.
+    const bool weights = quantizer.role() == QuantizerRole::kWeight;
+    if (weights && *fault != DoubtfulRange::Fault::kTooNarrow) continue;
     constexpr std::string_view kSuffix = "_quantizer";
     std::string name = tensor.name;
     if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());

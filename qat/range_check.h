@@ -1,4 +1,5 @@
-// Ranges of activations that the values speak against.
+// Ranges that the values speak against: of activations, and of weights that outgrew a range that no
+// longer follows them.
 //
 // The range is wrong where clipping costs more than a few bits do, or where the SQNR is far below
 // what so many bits give. It is too narrow if clipped values have most of the noise, else too wide.
@@ -16,14 +17,14 @@ namespace steelyard::qat {
 struct DoubtfulRange {
   enum class Fault { kTooNarrow, kTooWide };
 
-  std::string tensor;  // the quantizer's name without "_quantizer": "conv1.output"
+  std::string tensor;  // the quantizer's name without "_quantizer": "conv1.output", "fc.weight"
   Fault fault = Fault::kTooNarrow;
   int bits = 8;
   double sqnr_db = 0;
   double clipped_fraction = 0;
 };
 
-// Of measured activations that are quantized, in their order.
+// Of measured tensors that are quantized, in their order; of weights those too narrow.
 std::vector<DoubtfulRange> doubtful_ranges(std::span<const MeasuredTensor> tensors);
 
 // "fc.output: too narrow, 6.10 % clipped, SQNR 13.2 dB at 8 bits".

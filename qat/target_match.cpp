@@ -53,15 +53,19 @@ const QConfig* TargetMatcher::config_for(const std::string& path, const std::str
   note_name(path, type);
   const QConfig* config = nullptr;
   bool is_ignored = ignored(reason);
-  for (Entry& entry : entries_) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
     if (!entry.matches(path, type)) continue;
     entry.used = true;
     if (entry.config == nullptr) {
       if (!is_ignored) reason = "ignored by '" + entry.text + "'";
       is_ignored = true;
-    } else if (is_ignored || config == nullptr || config == entry.config) {
-      entry.taken = false;
-      if (config == nullptr) config = entry.config;
+    } else if (is_ignored) {
+      entry.ignored = true;
+    } else if (config == nullptr || config == entry.config) {
+      entry.quantizes = true;
+      if (config == nullptr) deciding_ = i;
+      config = entry.config;
     }
   }
   if (is_ignored) return nullptr;
@@ -101,11 +105,12 @@ std::string TargetMatcher::problem(const Entry& entry) const {
     return "names " + entry.unsupported + ", which has no quantized form" +
            (entry.config == nullptr ? "" : " (Linear and Conv2d have)");
   }
-  if (entry.config == nullptr || !entry.taken) return "";
+  if (entry.config == nullptr) return "";
   for (const Entry& other : entries_) {
-    if (other.config == entry.config && !other.taken) return "";
+    if (other.config == entry.config && other.quantizes) return "";
   }
-  return "names only layers that a group before it quantizes";
+  return std::string("names only layers that ") +
+         (entry.ignored ? "quantize.ignore leaves in float" : "a group before it quantizes");
 }
 
 void TargetMatcher::finish() const {

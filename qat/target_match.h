@@ -48,8 +48,11 @@ class TargetMatcher {
   // Whether the entered module's own quantizer (of a sum or an average) is ignored.
   bool ignored(std::string& reason);
 
+  // Where the target was written by which config_for() gave the config, for messages.
+  const std::string& place_of_target() const { return entries_[deciding_].where; }
+
   // Throws InputError listing the entries that matched nothing or only what cannot be quantized,
-  // and the groups whose layers were all taken by groups before them.
+  // and the groups whose layers are all ignored or were taken by groups before them.
   void finish() const;
 
  private:
@@ -58,7 +61,8 @@ class TargetMatcher {
 
     const QConfig* config;  // null: an ignore entry
     bool used = false;
-    bool taken = true;          // every layer that it names belongs to another group
+    bool quantizes = false;     // a layer that it names belongs to its group
+    bool ignored = false;       // a layer that it names is ignored
     std::string unsupported{};  // "bn1 (BatchNorm2d)"
   };
 
@@ -68,6 +72,7 @@ class TargetMatcher {
   std::string problem(const Entry& entry) const;
 
   std::vector<Entry> entries_;  // the ignore list first
+  std::size_t deciding_ = 0;    // the entry that gave the last config
   // For every module entered: the indices of the entries that ignore it or a container around it.
   std::vector<std::vector<std::size_t>> ignoring_;
   std::set<std::string> names_;  // types and paths seen

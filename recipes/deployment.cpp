@@ -33,7 +33,35 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
   return std::nullopt;
 }
 
+// What the schedule has yet to change; nothing where the quantizer is as planned.
+std::optional<std::string> yet_to_change(const qat::NamedQuantizer& entry) {
+  const std::string subject = "the quantizer " + entry.name;
+  if (!entry.quantizer->quantizing()) {
+    return subject + " is off in this checkpoint: schedule.fake_quant starts later";
+  }
+  const int bits = entry.quantizer->scheme().bits;
+  const int planned = entry.quantizer->config().scheme.bits;
+  if (bits == planned) return std::nullopt;
+  return subject + " has " + std::to_string(bits) + " bits in this checkpoint, " +
+         std::to_string(planned) + " in the plan: schedule.bits ends later";
+}
+
 }  // namespace
+
+std::optional<std::string> difference_from_plan(Experiment& experiment) {
+  const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
+  std::optional<std::string> first;
+  std::int64_t count = 0;
+  for (const qat::NamedQuantizer& entry : quantizers) {
+    auto difference = yet_to_change(entry);
+    if (!difference) continue;
+    ++count;
+    if (!first) first = std::move(difference);
+  }
+  if (!first) return std::nullopt;
+  return "not quantized as planned yet: " + *first + " (" + std::to_string(count) + " of " +
+         std::to_string(quantizers.size()) + " quantizers)";
+}
 
 deploy::Graph deployed_graph(Experiment& experiment) {
   if (!experiment.plan()) {
@@ -41,10 +69,7 @@ deploy::Graph deployed_graph(Experiment& experiment) {
   }
   const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
   for (const qat::NamedQuantizer& entry : quantizers) {
-    if (!entry.quantizer->quantizing()) {
-      throw InputError("export: the quantizer " + entry.name +
-                       " is off in this checkpoint: schedule.fake_quant starts later");
-    }
+    if (const auto difference = yet_to_change(entry)) throw InputError("export: " + *difference);
     if (!entry.quantizer->observed()) {
       throw InputError("export: the quantizer " + entry.name + " never observed anything");
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,16 @@
 namespace steelyard {
 
 // The model as it stands, with the preprocessing of its data. Throws InputError for a float run,
-// for quantizers that are off or never observed, for non-finite weights, and for what has no
-// deployed form.
+// for quantizers that are off, have another width than planned or never observed, for non-finite
+// weights, and for what has no deployed form.
 deploy::Graph deployed_graph(Experiment& experiment);
 // The same of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);
+
+// How a checkpoint from an early part of the schedule differs from the plan: the first quantizer
+// that is off or has another width, and the number of them. Nothing in its final form, nor of a
+// float run.
+std::optional<std::string> difference_from_plan(Experiment& experiment);
 
 // Throws InputError at the recipe's place where it asks for exports that its model cannot have: an
 // operation without deployed form, ONNX in a build without. To be called before training.

@@ -8,6 +8,7 @@
 #include "framework/data/dataset_digest.h"
 #include "framework/error.h"
 #include "framework/storage.h"
+#include "framework/trained_weights.h"
 #include "qat/calibrate.h"
 #include "qat/faults.h"
 #include "qat/learned_scale.h"
@@ -314,11 +315,7 @@ void Experiment::load_teacher(const Registries& registries) {
 
 void Experiment::load_source(const std::string& key, const std::string& checkpoint,
                              const std::string& place, Module& model) {
-  at_place(place, [&] {
-    TensorFile file = load_tensors(checkpoint);
-    load_into(model, file.tensors, checkpoint);
-    sources_[key] = model_digest(std::move(file.tensors));
-  });
+  at_place(place, [&] { sources_[key] = model_digest(load_trained_weights(model, checkpoint)); });
   note_other_normalization(key, checkpoint);
 }
 

@@ -98,7 +98,11 @@ std::string how_quantized(Module& model) {
   const auto on = std::count_if(quantizers.begin(), quantizers.end(),
                                 [](auto& entry) { return entry.quantizer->quantizing(); });
   if (on == 0) return "not quantized yet, ";
-  return on < std::ssize(quantizers) ? "partly quantized, " : "quantized in training, ";
+  if (on < std::ssize(quantizers)) return "partly quantized, ";
+  const bool final_widths = std::all_of(quantizers.begin(), quantizers.end(), [](auto& entry) {
+    return entry.quantizer->scheme().bits == entry.quantizer->config().scheme.bits;
+  });
+  return final_widths ? "quantized in training, " : "not at the planned widths yet, ";
 }
 
 class Reporter {
@@ -121,7 +125,12 @@ class Reporter {
             [&] { loaded_ = load_run(folder_, options_.checkpoint, registries_); });
     for (const std::string& note : loaded_.notes) missing("the data of training", note);
     add_facts();
-    if (loaded_.experiment) measure();
+    if (loaded_.experiment) {
+      if (const auto difference = difference_from_plan(*loaded_.experiment)) {
+        missing("the quantization of the plan", *difference);
+      }
+      measure();
+    }
     return std::move(report_);
   }
 

@@ -182,6 +182,15 @@ class Stages(Helpers):
             graph = self.succeed("inspect", "--graph", os.path.join(name, "export", "model.safetensors"))
             self.assertIn("int2", graph)
             self.assertNotIn("int8", graph)
+            self.check_early_checkpoint(name, "has 8 bits" if name == "bits" else "is off")
+
+    def check_early_checkpoint(self, run, how):
+        """What is not in its final form yet is no model to deploy, and eval says so."""
+        early = ["--checkpoint", os.path.join(run, "step-18.safetensors")]
+        self.fail_with(2, "export: the quantizer ", how + " in this checkpoint", arguments=["export", run, *early])
+        note = f"note: not quantized as planned yet: the quantizer .* {how} in this checkpoint"
+        self.assertRegex(self.run_program("eval", run, *early).stderr, note)
+        self.assertEqual(self.run_program("eval", run).stderr, "")
 
 
 class Oscillations(Helpers):

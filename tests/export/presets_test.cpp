@@ -97,6 +97,19 @@ TEST(DeployedGraph, RefusesWhatIsNotReady) {
                     })
                 .find("is off in this checkpoint"),
             std::string::npos);
+  EXPECT_EQ(message(mlp,
+                    [](Experiment& e) {
+                      observe(e);
+                      const auto quantizers = qat::named_quantizers(e.model());
+                      for (const std::size_t i : {0, 1}) quantizers[i].quantizer->set_bits(4 - i);
+                      EXPECT_EQ(difference_from_plan(e),
+                                "not quantized as planned yet: the quantizer fc1.weight_quantizer "
+                                "has 4 bits in this checkpoint, 8 in the plan: schedule.bits ends "
+                                "later (2 of " +
+                                    std::to_string(quantizers.size()) + " quantizers)");
+                    }),
+            "export: the quantizer fc1.weight_quantizer has 4 bits in this checkpoint, 8 in the "
+            "plan: schedule.bits ends later");
   EXPECT_NE(
       message(mlp,
               [](Experiment& e) {

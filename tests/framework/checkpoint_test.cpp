@@ -7,7 +7,9 @@
 #include <string>
 
 #include "framework/error.h"
+#include "framework/safetensors.h"
 #include "framework/sha256.h"
+#include "framework/trained_weights.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {
@@ -194,6 +196,35 @@ TEST(LoadInto, IntegersDoNotBecomeParameters) {
                   "x");
             }).find("wrong dtype: weight expected f32 got i8"),
             std::string::npos);
+}
+
+// What training could not begin with: the step would name a quantizer, or the loss, and no file.
+TEST_F(CheckpointFile, TrainedWeightsAreNumbers) {
+  struct Norm : Toy {
+    Norm() { register_buffer("running_var", Tensor::full({2}, 1.0)); }
+  };
+  const auto message = [&](const std::string& name, const Tensor& tensor) {
+    std::vector<NamedTensor> tensors{{"weight", Tensor::zeros({2, 2})},
+                                     {"bias", Tensor::zeros({2})},
+                                     {"running_var", Tensor::zeros({2})}};
+    for (NamedTensor& t : tensors) {
+      if (t.name == name) t.tensor = tensor;
+    }
+    write_safetensors(path_, {tensors, {}});
+    Norm norm;
+    return message_of<InputError>([&] { load_trained_weights(norm, path_); });
+  };
+  const std::string file = path_.string() + ": tensor '";
+  EXPECT_EQ(message("weight", Tensor::from<float>({1, 2, NAN, INFINITY}, {2, 2})),
+            file + "weight': expected finite values, got nan at [1, 0]");
+  EXPECT_EQ(message("weight", Tensor::from<float>({1, 2, 3, -INFINITY}, {2, 2}).to(DType::kF16)),
+            file + "weight': expected finite values, got -inf at [1, 1]");
+  EXPECT_EQ(message("bias", Tensor::from<double>({0, -1e300}, {2})),
+            file + "bias': -1e+300 at [1] is beyond float32");
+  EXPECT_EQ(message("bias", Tensor::from<double>({0, INFINITY}, {2})),
+            file + "bias': expected finite values, got inf at [1]");
+  EXPECT_EQ(message("running_var", Tensor::from<float>({0, -0.5F}, {2})),
+            file + "running_var': expected variances of at least 0, got -0.500000 in channel 1");
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ double squared_error(const std::vector<float>& values, const Range& range, const
   return sum;
 }
 
-// The loop of Migacz's slides, with the handling of zeros and of empty bins that entropy.h states.
+// The loop of Migacz's slides, with the handling of zeros, empty bins and clipped values that
+// kernels/divergence.h states.
 class ReferenceEntropy {
  public:
   ReferenceEntropy(const std::vector<float>& values, const QScheme& scheme) : scheme_(scheme) {
@@ -131,10 +132,9 @@ class ReferenceEntropy {
     p.front() += std::accumulate(counts_.begin(), counts_.begin() + first, 0.0);
     p.back() += std::accumulate(counts_.begin() + last, counts_.end(), 0.0);
     const double p_sum = std::accumulate(p.begin(), p.end(), 0.0);
-    const double q_sum = std::accumulate(q.begin(), q.end(), 0.0);
     double divergence = 0;
     for (int b = 0; b < bins; ++b) {
-      if (p[b] > 0) divergence += p[b] / p_sum * std::log((p[b] / p_sum) / (q[b] / q_sum));
+      divergence += ((p[b] > 0 ? p[b] * std::log(p[b] / q[b]) : 0) - p[b] + q[b]) / p_sum;
     }
     return std::isfinite(divergence) ? divergence : kInfinity;
   }
@@ -263,6 +263,23 @@ TEST(Clipping, CutsOffAnOutlierAtFewBits) {
     observe(*observer, values);
     EXPECT_LT(observer->ranges()[0].hi, 5.0) << name;
     EXPECT_GT(observer->ranges()[0].hi, 0.25) << name;
+  }
+}
+
+// A threshold below nearly all values must not win because little is left to differ from.
+TEST(Entropy, KeepsValuesThatAreAllAwayFromZero) {
+  for (const std::size_t crafted : {10, 11}) {
+    const std::vector<float> values = crafted_samples(kCrafted[crafted], kSamples);
+    for (const int bits : {8, 4, 2}) {
+      for (const bool symmetric : {true, false}) {
+        EntropyObserver observer(1, scheme_of(bits, symmetric));
+        observe(observer, values);
+        const double hi = observer.ranges()[0].hi;
+        const auto clipped =
+            std::count_if(values.begin(), values.end(), [hi](float x) { return x > hi; });
+        EXPECT_LT(clipped, kSamples / 20) << kCrafted[crafted].name << " " << bits;
+      }
+    }
   }
 }
 

@@ -23,6 +23,8 @@ inline constexpr Crafted kCrafted[] = {
     {"one_value", [](double, std::int64_t i) { return i == 7 ? 3.0 : 0.0; }},
     {"constant", [](double, std::int64_t) { return -2.5; }},
     {"zero", [](double, std::int64_t) { return 0.0; }},
+    {"away_from_zero", [](double u, std::int64_t) { return 0.9 + 0.2 * u; }},
+    {"two_values", [](double u, std::int64_t i) { return (i % 5 < 3 ? 0.5 : 1) + 0.002 * u; }},
 };
 
 inline std::vector<float> crafted_samples(const Crafted& crafted, std::int64_t count,

@@ -48,6 +48,17 @@ TEST(RangeCheck, SaysWhichRangesAreWrong) {
   }
 }
 
+// Their observers see them whole, so that only a frozen range can be too narrow.
+TEST(RangeCheck, SaysWhichWeightsOutgrewTheirRange) {
+  const auto of_weights = [](int bits, double largest) {
+    return verdict(bits, largest, bell(), QuantizerRole::kWeight);
+  };
+  EXPECT_NE(of_weights(8, 0.1).find("too narrow"), std::string::npos);
+  EXPECT_EQ(of_weights(8, 3.5), "");
+  EXPECT_EQ(of_weights(2, 3.5), "");
+  EXPECT_EQ(of_weights(8, 70), "") << "too wide costs resolution alone";
+}
+
 TEST(RangeCheck, SaysItInOneLine) {
   std::vector<float> values(100, 1.0F);
   for (int i = 0; i < 5; ++i) values[static_cast<std::size_t>(i)] = 2;
@@ -57,7 +68,6 @@ TEST(RangeCheck, SaysItInOneLine) {
 TEST(RangeCheck, LeavesAloneWhatSaysNothing) {
   EXPECT_EQ(verdict(8, 1, std::vector<float>(10, 0.0F)), "") << "no signal";
   EXPECT_EQ(verdict(8, 1, {}), "");
-  EXPECT_EQ(verdict(8, 0.1, bell(), QuantizerRole::kWeight), "") << "weights are seen whole";
   // A few values clipped are what percentiles are for.
   std::vector<float> values = bell();
   values[0] = -6;

@@ -1,0 +1,50 @@
+#include "framework/float_range.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "framework/error.h"
+
+namespace steelyard {
+namespace {
+
+std::string shortest(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+// Throws at the first value that `is_bad`: "what: before VALUE at [position] after".
+template <typename T, typename F>
+void refuse(const Tensor& tensor, const std::string& what, const std::string& before,
+            const std::string& after, const F& is_bad) {
+  const auto values = tensor.span<T>();
+  const auto bad = std::find_if(values.begin(), values.end(), is_bad);
+  if (bad == values.end()) return;
+  std::int64_t offset = bad - values.begin();
+  Shape position(tensor.shape().size());
+  for (std::size_t i = position.size(); i-- > 0; offset /= tensor.shape()[i]) {
+    position[i] = offset % tensor.shape()[i];
+  }
+  throw InputError(what + ": " + before + shortest(*bad) + " at " + shape_string(position) + after);
+}
+
+}  // namespace
+
+void require_within_float32(const Tensor& tensor, const std::string& what) {
+  if (tensor.dtype() != DType::kF64) return;
+  refuse<double>(tensor, what, "", " is beyond float32", [](double v) {
+    return std::isfinite(v) && std::abs(v) > std::numeric_limits<float>::max();
+  });
+}
+
+void require_finite_values(const Tensor& tensor, const std::string& what) {
+  if (!is_floating(tensor.dtype())) return;
+  const auto is_bad = [](auto v) { return !std::isfinite(v); };
+  const std::string expected = "expected finite values, got ";
+  if (tensor.dtype() == DType::kF64) return refuse<double>(tensor, what, expected, "", is_bad);
+  refuse<float>(tensor.to(DType::kF32), what, expected, "", is_bad);
+}
+
+}  // namespace steelyard

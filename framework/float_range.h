@@ -1,0 +1,17 @@
+// Whether numbers of files are what computing in float32 can begin with.
+#pragma once
+
+#include <string>
+
+#include "framework/tensor.h"
+
+namespace steelyard {
+
+// Throws InputError naming the first number of an f64 tensor that is finite but not in float32:
+// "fc.weight: 1e+300 at [0, 7] is beyond float32". Other dtypes have none.
+void require_within_float32(const Tensor& tensor, const std::string& what);
+
+// The same for numbers that are not finite, of any floating-point dtype on the CPU.
+void require_finite_values(const Tensor& tensor, const std::string& what);
+
+}  // namespace steelyard
