@@ -50,9 +50,9 @@ ExitCode calibrate(const Options& options) {
   note_exportability(experiment, registries);
   show(model_text(experiment, device));
   print_notes(experiment.notes());
-  const auto& given = experiment.recipe().calibrate;
+  const auto& given = experiment.recipe().calibrate_batches;
   const std::int64_t available = batches_per_epoch(experiment.train(), experiment.loader_options());
-  const std::int64_t batches = given ? given->batches : std::min(kDefaultBatches, available);
+  const std::int64_t batches = given ? *given : std::min(kDefaultBatches, available);
 
   const RunLock lock = open_run(request, experiment, registries);
   const Metrics final = calibrate_run(request, experiment, batches);

@@ -5,8 +5,10 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "framework/error.h"
+#include "qat/words.h"
 #include "recipes/deployment.h"
 #include "recipes/run_folder.h"
+#include "recipes/scalar.h"
 
 namespace steelyard::cli {
 namespace {
@@ -24,18 +26,18 @@ ExitCode export_run(const Options& options) {
   const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
   print_notes(run.notes);
-  const std::string& trained_for = run.experiment->recipe().exports.profile;
-  if (!options.profile.empty() && options.profile != trained_for) {
-    throw InputError(options.run + ": was trained for the profile " + trained_for + ", not " +
-                     options.profile + ": its quantizers are placed as export.profile says");
+  const qat::Profile trained_for = run.experiment->recipe().exports.profile;
+  if (!options.profile.empty() && options.profile != word_of(trained_for)) {
+    throw InputError(options.run + ": was trained for the profile " + word_of(trained_for) +
+                     ", not " + options.profile +
+                     ": its quantizers are placed as export.profile says");
   }
   const deploy::Graph graph = deployed_graph(run);
   const std::filesystem::path folder = options.out.empty()
                                            ? std::filesystem::path(options.run) / "export"
                                            : std::filesystem::path(options.out);
-  const deploy::OnnxOptions onnx{.profile = profile_of(run.experiment->recipe().exports),
-                                 .pack_int4 = !options.no_int4};
-  for (const auto& path : write_exports(graph, options.formats, folder, onnx)) {
+  const deploy::ExportOptions how{.onnx = {.profile = trained_for, .pack_int4 = !options.no_int4}};
+  for (const auto& path : write_exports(graph, options.formats, folder, how)) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
   return kDone;
@@ -45,23 +47,25 @@ ExitCode export_run(const Options& options) {
 
 Run add_export(CLI::App& app) {
   auto options = std::make_shared<Options>();
+  const std::vector<std::string> formats = deploy::format_names();
+  const std::vector<std::string> profiles = all_words<qat::Profile>();
   CLI::App* verb = app.add_subcommand("export", "Write a run's model in forms that others load");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
-                   "safetensors, onnx; may be repeated (default: all that this build has)")
-      ->check(CLI::IsMember({"safetensors", "onnx"}))
+                   join(formats) + "; may be repeated (default: all that this build has)")
+      ->check(CLI::IsMember(formats))
       ->allow_extra_args(false);
   verb->add_flag(
       "--no-int4", options->no_int4,
       "In ONNX, weights of 4 bits or fewer as INT8: opset 13, and ONNX Runtime multiplies "
       "integers");
   verb->add_option("--profile", options->profile,
-                   "Fails unless the run was trained for it: ort, tensorrt")
-      ->check(CLI::IsMember({"ort", "tensorrt"}));
+                   "Fails unless the run was trained for it: " + join(profiles))
+      ->check(CLI::IsMember(profiles));
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");
   return [options] {
-    if (options->formats.empty()) options->formats = export_formats();
+    if (options->formats.empty()) options->formats = deploy::default_format_names();
     return export_run(*options);
   };
 }

@@ -86,8 +86,9 @@ void finish_run(const std::filesystem::path& folder, Experiment& experiment, con
   if (formats.empty()) return;
   deploy::Graph graph = deployed_graph(experiment);
   graph.model_sha256 = model_digest(folder / "last.safetensors");
-  for (const auto& path : write_exports(graph, formats, folder / "export",
-                                        {.profile = profile_of(experiment.recipe().exports)})) {
+  for (const auto& path :
+       write_exports(graph, formats, folder / "export",
+                     {.onnx = {.profile = experiment.recipe().exports.profile}})) {
     show(fmt::format("exported: {}\n", shown(path)));
   }
 }

@@ -115,8 +115,8 @@ ExitCode train(const Options& options) {
 
   const RunLock lock = open_run(request, experiment, registries);
   handle_signals();
-  Progress progress(experiment.recipe().train.epochs, experiment.loader_options().batch_size,
-                    isatty(STDOUT_FILENO) != 0);
+  Progress progress(experiment.recipe().train.trainer.epochs,
+                    experiment.loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
   const RunSummary summary = train_run(request, experiment, {&progress}, stop_requested);
   if (summary.interrupted) {
     show(fmt::format("\ninterrupted: {} is saved; continue with --resume\n",

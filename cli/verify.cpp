@@ -72,7 +72,7 @@ double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
 
 // Whether ONNX Runtime is to give the very same codes: what it fuses to integers (docs/exports.md).
 bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
-  bool exact = experiment.recipe().exports.profile == "ort";
+  bool exact = experiment.recipe().exports.profile == qat::Profile::kOrt;
   for (const deploy::Node& node : graph.nodes) {
     if (node.weights) exact &= node.weights->integer() && node.weights->bits > 4;
   }
@@ -159,7 +159,7 @@ ExitCode verify_run(const Options& options) {
   if (!same_inputs) fmt::print("the preprocessing differs from the run's\n");
   const deploy::Verification result =
       deploy::verify(experiment.model(), interpreter, experiment.test(), options.samples,
-                     experiment.recipe().data.batch_size);
+                     experiment.recipe().data.loader.batch_size);
   if (result.trained_top1) {
     fmt::print("top-1: trained {:.2f} %, integer {:.2f} %\n", *result.trained_top1,
                *result.deployed_top1);

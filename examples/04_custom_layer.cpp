@@ -31,6 +31,10 @@ class LeakyReluFunction : public Function {
   float slope_;
 };
 
+struct LeakyReLUOptions {
+  double slope = 0.01;
+};
+
 class LeakyReLU : public Module {
  public:
   explicit LeakyReLU(double slope) : slope_(static_cast<float>(slope)) {}
@@ -63,15 +67,12 @@ train: {epochs: 6, optimizer: {type: sgd, lr: 0.05}}
 
 int main() {
   ModelRegistry registry = builtin_models();
-  registry.add_layer("LeakyReLU", "ReLU with a slope below zero",
-                     {{.name = "slope",
-                       .kind = OptionKind::kNumber,
-                       .help = "slope below zero",
-                       .default_yaml = "0.01",
-                       .min = 0}},
-                     [](const LayerSpec& spec, Rng&) {
-                       return std::make_shared<LeakyReLU>(spec.number("slope"));
-                     });
+  registry.add_layer<LeakyReLUOptions>(
+      "LeakyReLU", "ReLU with a slope below zero",
+      {key("slope", "slope below zero", &LeakyReLUOptions::slope).by_default("0.01").at_least(0)},
+      [](LeakyReLUOptions options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<LeakyReLU>(options.slope);
+      });
   const Recipe recipe = parse_recipe(kRecipe, "custom-layer.yaml", {}, registry);
 
   const Dataset train = made_up_images(1024, 1);
@@ -80,18 +81,18 @@ int main() {
   const auto model = build_model(recipe.model, {12, 12, 1}, train.classes, rng, registry);
 
   LoaderOptions options;
-  options.batch_size = recipe.data.batch_size;
+  options.batch_size = recipe.data.loader.batch_size;
   options.shuffle = true;
   options.normalization = compute_normalization(train);
   DataLoader loader(train, options);
   Sgd optimizer(model->named_parameters(), {.momentum = 0.9});
-  for (std::int64_t epoch = 0; epoch < recipe.train.epochs; ++epoch) {
+  for (std::int64_t epoch = 0; epoch < recipe.train.trainer.epochs; ++epoch) {
     loader.start(epoch);
     while (const auto batch = loader.next()) {
       ForwardContext context{.training = true};
       clear_gradients(*model);
       cross_entropy(model->forward(Variable(batch->inputs), context), batch->targets).backward();
-      optimizer.step(recipe.train.optimizer.lr);
+      optimizer.step(recipe.train.trainer.lr_schedule.base_lr);
     }
   }
   const Metrics metrics = evaluate(*model, test, options.normalization, Loss{}, 64);

@@ -7,6 +7,7 @@
 #include "framework/error.h"
 #include "framework/on_device.h"
 #include "framework/ops/losses.h"
+#include "framework/training_words.h"
 #include "kernels/elementwise.h"
 #include "kernels/softmax.h"
 
@@ -36,22 +37,10 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   return *count.to(Device{}).data<std::int64_t>();
 }
 
-const char* loss_name(Loss::Type type) {
-  switch (type) {
-    case Loss::Type::kCrossEntropy:
-      return "cross_entropy";
-    case Loss::Type::kMeanSquaredError:
-      return "mse";
-    case Loss::Type::kHuber:
-      return "huber";
-  }
-  return "unknown";
-}
-
 void validate_loss(const Loss& loss, const Tensor& targets) {
   const bool classes = targets.dtype() == DType::kI64;
   if (classes != (loss.type == Loss::Type::kCrossEntropy)) {
-    throw InputError(std::string("the loss ") + loss_name(loss.type) +
+    throw InputError("the loss " + word_of(loss.type) +
                      (classes ? " needs float targets, the dataset has class labels"
                               : " needs class labels, the dataset has floats"));
   }

@@ -17,9 +17,6 @@ struct Loss {
   double huber_delta = 1.0;      // Huber only
 };
 
-// As recipes spell it: "cross_entropy".
-const char* loss_name(Loss::Type type);
-
 // Throws InputError when targets are of the wrong kind for the loss.
 void validate_loss(const Loss& loss, const Tensor& targets);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/caching_allocator.h"
+#include "framework/training_words.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_memory.h"
 
@@ -45,10 +46,11 @@ kernels::MatmulPrecision& precision_of(Device device) {
 }
 
 kernels::MatmulPrecision parse_precision(Device device, std::string_view word) {
-  if (word == "float32") return kernels::MatmulPrecision::kFloat32;
-  if (word == "bf16") return kernels::MatmulPrecision::kBf16;
   const bool on_gpu = device.kind == Device::Kind::kCuda;
-  if (word == "tf32" && on_gpu) return kernels::MatmulPrecision::kTf32;
+  for (const auto& row : kernels::kMatmulPrecisionWords) {
+    const bool possible = on_gpu || row.value != kernels::MatmulPrecision::kTf32;
+    if (row.word == word && possible) return row.value;
+  }
   throw std::invalid_argument(
       std::string(on_gpu ? "[matmul] expected float32, tf32 or bf16, got "
                          : "[matmul] expected float32 or bf16 on the CPU, got ")

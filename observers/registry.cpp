@@ -12,50 +12,86 @@
 namespace steelyard::observers {
 namespace {
 
-struct Row {
-  const char* name;
-  std::unique_ptr<Observer> (*make)(const ObserverOptions&, const QScheme&, std::int64_t channels);
-};
+using Options = ObserverOptions;
 
-constexpr Row kObservers[] = {
-    {"min_max",
-     [](const ObserverOptions&, const QScheme&, std::int64_t channels)
-         -> std::unique_ptr<Observer> { return std::make_unique<MinMaxObserver>(channels); }},
-    {"moving_average",
-     [](const ObserverOptions& options, const QScheme&,
-        std::int64_t channels) -> std::unique_ptr<Observer> {
-       return std::make_unique<MovingAverageObserver>(channels, options.averaging_constant);
-     }},
-    {"histogram",
-     [](const ObserverOptions&, const QScheme& scheme,
-        std::int64_t channels) -> std::unique_ptr<Observer> {
-       return std::make_unique<HistogramObserver>(channels, scheme);
-     }},
-    {"percentile",
-     [](const ObserverOptions& options, const QScheme& scheme,
-        std::int64_t channels) -> std::unique_ptr<Observer> {
-       return std::make_unique<PercentileObserver>(channels, scheme, options.percentile);
-     }},
-    {"mse",
-     [](const ObserverOptions& options, const QScheme& scheme,
-        std::int64_t channels) -> std::unique_ptr<Observer> {
-       return std::make_unique<MseObserver>(channels, scheme, options.averaging_constant);
-     }},
-    {"entropy",
-     [](const ObserverOptions&, const QScheme& scheme,
-        std::int64_t channels) -> std::unique_ptr<Observer> {
-       return std::make_unique<EntropyObserver>(channels, scheme);
-     }},
-};
+template <typename T, typename... Arguments>
+std::unique_ptr<Observer> make(Arguments... arguments) {
+  return std::make_unique<T>(arguments...);
+}
+
+constexpr ObserverOption kAveragingConstant{"averaging_constant", "weight of the newest batch",
+                                            &Options::averaging_constant, 0, 1};
+
+std::vector<ObserverRow> make_rows() {
+  return {
+      {"min_max",
+       "smallest and largest value seen",
+       {},
+       [](const Options&, const QScheme&, std::int64_t channels) {
+         return make<MinMaxObserver>(channels);
+       }},
+      {"moving_average",
+       "exponential moving average of each batch's smallest and largest value",
+       {kAveragingConstant},
+       [](const Options& options, const QScheme&, std::int64_t channels) {
+         return make<MovingAverageObserver>(channels, options.averaging_constant);
+       }},
+      {"histogram",
+       "the range with the least squared error, estimated over everything seen, each end by "
+       "itself",
+       {},
+       [](const Options&, const QScheme& scheme, std::int64_t channels) {
+         return make<HistogramObserver>(channels, scheme);
+       }},
+      {"percentile",
+       "all but the outermost values seen: of |x| with `symmetric`, else at both ends",
+       {{"percentile", "percentage of the values kept", &Options::percentile, 50, 100}},
+       [](const Options& options, const QScheme& scheme, std::int64_t channels) {
+         return make<PercentileObserver>(channels, scheme, options.percentile);
+       }},
+      {"mse",
+       "the extremes shrunk to the least squared error on the values themselves; weights in each "
+       "step anew, activations as a moving average; 100 passes over the values",
+       {kAveragingConstant},
+       [](const Options& options, const QScheme& scheme, std::int64_t channels) {
+         return make<MseObserver>(channels, scheme, options.averaging_constant);
+       }},
+      {"entropy",
+       "the clipping of least Kullback-Leibler divergence, as TensorRT calibrates",
+       {},
+       [](const Options&, const QScheme& scheme, std::int64_t channels) {
+         return make<EntropyObserver>(channels, scheme);
+       }},
+  };
+}
+
+void require_within_limits(const ObserverRow& row, const ObserverOptions& options) {
+  for (const ObserverOption& option : row.options) {
+    const double value = options.*option.member;
+    if (value > option.above && value <= option.at_most) continue;
+    throw std::invalid_argument("[" + std::string(row.name) + "] expected " +
+                                std::string(option.name) + " above " +
+                                std::to_string(option.above) + " and at most " +
+                                std::to_string(option.at_most) + ", got " + std::to_string(value));
+  }
+}
 
 }  // namespace
+
+const std::vector<ObserverRow>& observer_rows() {
+  static const std::vector<ObserverRow> rows = make_rows();
+  return rows;
+}
 
 std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QScheme& scheme,
                                         std::int64_t channels) {
   std::string known;
-  for (const Row& row : kObservers) {
-    if (options.type == row.name) return row.make(options, scheme, channels);
-    known += std::string(known.empty() ? "" : ", ") + row.name;
+  for (const ObserverRow& row : observer_rows()) {
+    if (options.type == row.name) {
+      require_within_limits(row, options);
+      return row.make(options, scheme, channels);
+    }
+    known.append(known.empty() ? "" : ", ").append(row.name);
   }
   throw std::invalid_argument("[observer] unknown observer '" + options.type +
                               "', expected one of " + known);
@@ -63,7 +99,7 @@ std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QS
 
 std::vector<std::string> observer_names() {
   std::vector<std::string> names;
-  for (const Row& row : kObservers) names.emplace_back(row.name);
+  for (const ObserverRow& row : observer_rows()) names.emplace_back(row.name);
   return names;
 }
 

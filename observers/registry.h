@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "observers/observer.h"
@@ -15,7 +16,27 @@ struct ObserverOptions {
   double percentile = 99.99;         // percentile: of the values, kept
 };
 
-// Throws std::invalid_argument listing the names when options.type is not one of them.
+// An option of an observer, for every user of the table; its default is the member's.
+struct ObserverOption {
+  std::string_view name;
+  std::string_view help;
+  double ObserverOptions::*member;
+  double above;  // excluded
+  double at_most;
+};
+
+struct ObserverRow {
+  std::string_view name;
+  std::string_view help;
+  std::vector<ObserverOption> options;
+  std::unique_ptr<Observer> (*make)(const ObserverOptions&, const QScheme&, std::int64_t channels);
+};
+
+// The table. To add an observer: a pair of files and a row here.
+const std::vector<ObserverRow>& observer_rows();
+
+// Throws std::invalid_argument listing the names when options.type is not one of them, or when an
+// option of that observer is out of its limits.
 std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QScheme& scheme,
                                         std::int64_t channels);
 

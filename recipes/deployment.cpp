@@ -1,11 +1,9 @@
 #include "recipes/deployment.h"
 
-#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
 
-#include "export/graph_file.h"
 #include "export/trace.h"
 #include "framework/error.h"
 #include "framework/files.h"
@@ -93,9 +91,10 @@ void require_exportable(const Experiment& experiment, const Registries& registri
   const std::vector<std::string>& formats = experiment.recipe().exports.formats;
   if (formats.empty()) return;
   const std::string place = experiment.place("export", "formats");
-  if (std::find(formats.begin(), formats.end(), "onnx") != formats.end() &&
-      !deploy::can_write_onnx()) {
-    fail_at(place, "export.formats: this build writes no ONNX files");
+  for (const std::string& name : formats) {
+    const deploy::ExportFormat& format = deploy::export_format(name);
+    if (format.can_write()) continue;
+    fail_at(place, "export.formats: this build writes no " + std::string(format.title) + " files");
   }
   if (const auto reason = why_not_exportable(experiment, registries)) fail_at(place, *reason);
 }
@@ -109,29 +108,18 @@ void note_exportability(Experiment& experiment, const Registries& registries) {
 }
 
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format) {
-  return folder / ("model." + format);
-}
-
-std::vector<std::string> export_formats() {
-  std::vector<std::string> formats{"safetensors"};
-  if (deploy::can_write_onnx()) formats.emplace_back("onnx");
-  return formats;
+  return folder / ("model" + std::string(deploy::export_format(format).suffix));
 }
 
 std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::vector<std::string>& formats,
                                                  const std::filesystem::path& folder,
-                                                 const deploy::OnnxOptions& onnx) {
+                                                 const deploy::ExportOptions& options) {
   create_folders(folder);
   std::vector<std::filesystem::path> written;
   for (const std::string& format : formats) {
-    const std::filesystem::path path = export_path(folder, format);
-    if (format == "onnx") {
-      deploy::write_onnx(path, graph, onnx);
-    } else {
-      deploy::save_graph(path, graph);
-    }
-    written.push_back(path);
+    written.push_back(export_path(folder, format));
+    deploy::export_format(format).write(written.back(), graph, options);
   }
   return written;
 }

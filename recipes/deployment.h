@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "export/formats.h"
 #include "export/graph.h"
-#include "export/onnx.h"
 #include "recipes/experiment.h"
 #include "recipes/run_folder.h"
 
@@ -34,13 +34,10 @@ void note_exportability(Experiment& experiment, const Registries& registries);
 // Where a format lies in an export folder: "safetensors" is model.safetensors.
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);
 
-// The formats that this build can write.
-std::vector<std::string> export_formats();
-
 // Writes the graph in each of the formats; creates the folder. Returns what was written.
 std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::vector<std::string>& formats,
                                                  const std::filesystem::path& folder,
-                                                 const deploy::OnnxOptions& onnx);
+                                                 const deploy::ExportOptions& options);
 
 }  // namespace steelyard

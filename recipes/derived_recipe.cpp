@@ -7,8 +7,9 @@
 
 #include "layers/conv2d.h"
 #include "layers/linear.h"
+#include "observers/registry.h"
 #include "qat/target_match.h"
-#include "recipes/experiment.h"
+#include "qat/words.h"
 
 namespace steelyard {
 namespace {
@@ -20,8 +21,8 @@ YamlNode of_width(YamlNode quantizer, int bits) {
 
 // Without what belongs to the observer that it had.
 YamlNode observed_by(YamlNode quantizer, const std::string& observer) {
-  for (const char* own : {"averaging_constant", "percentile"}) {
-    remove_entry(quantizer, own);
+  for (const observers::ObserverRow& row : observers::observer_rows()) {
+    for (const observers::ObserverOption& own : row.options) remove_entry(quantizer, own.name);
   }
   set_entry(quantizer, "observer", yaml_scalar(observer));
   return quantizer;
@@ -185,7 +186,7 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
   set_entry(document, "quantize", std::move(quantize));
   set_entry(
       document, "export",
-      yaml_table({{"profile", yaml_scalar(recipe.exports.profile)},
+      yaml_table({{"profile", yaml_scalar(word_of(recipe.exports.profile))},
                   {"reduce_range", yaml_scalar(recipe.exports.reduce_range ? "true" : "false")}}));
   return to_yaml(document);
 }

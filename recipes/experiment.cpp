@@ -9,6 +9,7 @@
 #include "framework/error.h"
 #include "framework/storage.h"
 #include "framework/trained_weights.h"
+#include "framework/training_words.h"
 #include "qat/calibrate.h"
 #include "qat/faults.h"
 #include "qat/learned_scale.h"
@@ -26,74 +27,15 @@ constexpr std::uint64_t kSplitSeed = 1;
 
 constexpr std::uint64_t kInitStream = std::uint64_t{0x1A17} << 48;
 
-qat::Learning learning_of(const std::string& method) {
-  if (method == "lsq") return qat::Learning::kScale;
-  if (method == "lsq_plus") return qat::Learning::kScaleAndZeroPoint;
-  if (method == "pact") return qat::Learning::kClipping;
-  return qat::Learning::kNothing;
-}
-
-// PACT learns the clipping of activations alone.
-qat::Learning learning_of_weights(qat::Learning learning) {
-  return learning == qat::Learning::kClipping ? qat::Learning::kNothing : learning;
-}
-
-qat::QuantizerConfig quantizer_config(const QuantizerSpec& spec, qat::Learning learning,
-                                      bool weights) {
-  qat::QuantizerConfig config;
-  config.scheme.bits = static_cast<int>(spec.num_bits);
-  config.scheme.symmetric = spec.symmetric;
-  config.scheme.is_signed = weights || spec.symmetric;
-  config.learning = weights ? learning_of_weights(learning) : learning;
-  const bool narrow = weights && config.learning == qat::Learning::kNothing;
-  config.scheme.narrow_range = spec.narrow_range.value_or(narrow) && spec.symmetric;
-  config.scheme.strategy = spec.strategy == "channel" ? observers::Strategy::kChannel
-                           : spec.strategy == "group" ? observers::Strategy::kGroup
-                                                      : observers::Strategy::kTensor;
-  config.scheme.group_size = spec.group_size;
-  config.observer = {.type = spec.observer,
-                     .averaging_constant = spec.averaging_constant,
-                     .percentile = spec.percentile};
-  return config;
-}
-
-qat::BatchNormFold batch_norm_fold(const std::string& name) {
-  if (name == "none") return qat::BatchNormFold::kNone;
-  if (name == "batch_corrected") return qat::BatchNormFold::kBatchCorrected;
-  if (name == "one_convolution") return qat::BatchNormFold::kOneConvolution;
-  return qat::BatchNormFold::kFrozen;
-}
-
-qat::QuantizeConfig quantize_config(const QuantizeSpec& spec, qat::Profile profile) {
-  qat::QuantizeConfig config;
-  config.bn_fold = batch_norm_fold(spec.bn_fold);
-  config.profile = profile;
-  config.ignore = spec.ignore;
-  config.ignore_places = spec.ignore_places;
-  for (const QuantizeGroupSpec& group : spec.groups) {
-    qat::QConfig q;
-    const qat::Learning learning = learning_of(spec.algorithm_method);
-    if (group.weights) q.weights = quantizer_config(*group.weights, learning, /*weights=*/true);
-    if (group.activations) {
-      q.activations = quantizer_config(*group.activations, learning, /*weights=*/false);
-    }
+// Throws InputError for groups that no layer could execute.
+void require_executable(const QuantizeSpec& spec) {
+  for (std::size_t i = 0; i < spec.config.groups.size(); ++i) {
     try {
-      qat::validate(q, config.profile);
+      qat::validate(spec.config.groups[i].config, spec.config.profile);
     } catch (const std::invalid_argument& error) {
-      throw InputError(group.place + ": " + error.what());
+      throw InputError(spec.group_places[i] + ": " + error.what());
     }
-    config.groups.push_back({group.targets, q, group.target_places});
   }
-  return config;
-}
-
-std::vector<qat::BitStage> bit_stages(const ScheduleSpec& spec) {
-  std::vector<qat::BitStage> stages;
-  for (const BitStageSpec& stage : spec.bits) {
-    stages.push_back({stage.until, static_cast<int>(stage.weights.value_or(2)),
-                      static_cast<int>(stage.activations.value_or(2))});
-  }
-  return stages;
 }
 
 // Runs `f`; what it finds wrong is at `place` of the recipe.
@@ -123,16 +65,8 @@ bool is_batch_norm_statistic(const std::string& name) {
 
 }  // namespace
 
-qat::Profile profile_of(const ExportSpec& spec) {
-  return spec.profile == "tensorrt" ? qat::Profile::kTensorrt : qat::Profile::kOrt;
-}
-
-bool has_narrow_weights(const QuantizeSpec& spec) {
-  return learning_of_weights(learning_of(spec.algorithm_method)) == qat::Learning::kNothing;
-}
-
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)
-    : recipe_(std::move(recipe)) {
+    : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
   load_data(registries);
   release_cached_memory();  // the training set before it was split
   build(registries, weights);
@@ -151,13 +85,12 @@ void Experiment::add_plan_note(std::string note) {
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRecord& record,
                        RunData data)
-    : recipe_(std::move(recipe)), input_(record.input) {
+    : recipe_(std::move(recipe)), input_(record.input), loader_options_(recipe_.data.loader) {
   if (data == RunData::kAll) {
     load_data(registries);
     release_cached_memory();
     require_input_of(record, train_);
   } else {
-    set_loader_options();
     if (data == RunData::kTest) load_test(registries, record);
   }
   normalize_as(record.normalization);
@@ -177,15 +110,6 @@ void Experiment::normalize_as(const Normalization& normalization) {
   loader_options_.normalization = normalization;
 }
 
-void Experiment::set_loader_options() {
-  const DataSpec& data = recipe_.data;
-  loader_options_.batch_size = data.batch_size;
-  loader_options_.shuffle = true;
-  loader_options_.seed = static_cast<std::uint64_t>(recipe_.seed);
-  loader_options_.augment = {
-      .random_crop = data.random_crop, .crop_padding = data.crop_padding, .flip = data.flip};
-}
-
 DatasetSplits Experiment::load_splits(const Registries& registries, DatasetParts parts) const {
   const DataSpec& data = recipe_.data;
   // Absolute, so that a message says where the dataset was looked for.
@@ -198,8 +122,8 @@ DatasetSplits Experiment::load_splits(const Registries& registries, DatasetParts
 
 Normalization Experiment::normalization_of(const Dataset& train) const {
   const NormalizeSpec& spec = recipe_.data.normalize;
-  if (spec.type == "none") return {};
-  if (spec.type == "dataset") return compute_normalization(train);
+  if (spec.type == Normalize::kNone) return {};
+  if (spec.type == Normalize::kDataset) return compute_normalization(train);
   const auto channels = static_cast<std::size_t>(train.inputs.dim(-1));
   if (spec.mean.size() != channels) {
     fail_at(place("data", "normalize"), "data.normalize: expected the mean and deviation of " +
@@ -227,7 +151,6 @@ void Experiment::load_test(const Registries& registries, const RunRecord& record
 void Experiment::load_data(const Registries& registries) {
   const DataSpec& data = recipe_.data;
   DatasetSplits splits = load_splits(registries, DatasetParts::kAll);
-  set_loader_options();
   loader_options_.normalization = normalization_of(splits.train);
   input_ = input_format(splits.train);
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train.targets); });
@@ -258,11 +181,13 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
     fail_at(place("train", "only"),
             "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
   }
-  if (recipe_.schedule.reestimate_bn) {
+  if (recipe_.reestimate_bn) {
     require_norm_left("reestimate_bn");
-    require_batches("schedule", "reestimate_bn", *recipe_.schedule.reestimate_bn);
+    require_batches("schedule", "reestimate_bn", *recipe_.reestimate_bn);
   }
-  if (recipe_.calibrate) require_batches("calibrate", "batches", recipe_.calibrate->batches);
+  if (const auto& batches = recipe_.calibrate_batches) {
+    require_batches("calibrate", "batches", *batches);
+  }
 }
 
 void Experiment::note_other_normalization(std::string_view key, const std::string& checkpoint) {
@@ -274,20 +199,20 @@ void Experiment::note_other_normalization(std::string_view key, const std::strin
 }
 
 void Experiment::require_trainable_on(Device device) const {
-  const std::string& precision = recipe_.train.matmul_precision;
-  if (device.kind == Device::Kind::kCuda || precision != "tf32") return;
+  const kernels::MatmulPrecision precision = recipe_.train.matmul_precision;
+  if (device.kind == Device::Kind::kCuda || precision != kernels::MatmulPrecision::kTf32) return;
   fail_at(place("train", "matmul_precision"),
           "train.matmul_precision: tf32 needs a CUDA device, this run is on the CPU");
 }
 
 void Experiment::require_norm_to_freeze() const {
-  if (recipe_.schedule.freeze_bn) require_norm_left("freeze_bn");
+  if (recipe_.schedule.freeze_batch_norm) require_norm_left("freeze_bn");
 }
 
 void Experiment::move_to(Device device) {
   require_trainable_on(device);
   precision_.reset();
-  precision_.emplace(device, recipe_.train.matmul_precision);
+  precision_.emplace(device, word_of(recipe_.train.matmul_precision));
   steelyard::move_to(*model_, device);
   if (teacher_) steelyard::move_to(*teacher_, device);
   device_ = device;
@@ -305,10 +230,10 @@ std::shared_ptr<Module> Experiment::make_float_model(const Registries& registrie
 }
 
 void Experiment::load_teacher(const Registries& registries) {
-  const auto& distill = recipe_.train.distill;
-  if (!distill) return;
+  const auto& checkpoint = recipe_.train.teacher_checkpoint;
+  if (!checkpoint) return;
   teacher_ = make_float_model(registries);
-  load_source("train.distill.checkpoint", distill->checkpoint,
+  load_source("train.distill.checkpoint", *checkpoint,
               recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place,
               *teacher_);
 }
@@ -322,8 +247,8 @@ void Experiment::load_source(const std::string& key, const std::string& checkpoi
 std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
                                              std::optional<qat::Plan>& plan) const {
   if (!recipe_.quantize) return model;
-  qat::PreparedModel result =
-      qat::prepare(model, quantize_config(*recipe_.quantize, profile_of(recipe_.exports)));
+  require_executable(*recipe_.quantize);
+  qat::PreparedModel result = qat::prepare(model, recipe_.quantize->config);
   plan = std::move(result.plan);
   if (recipe_.exports.reduce_range) {
     plan->notes.emplace_back("weights have at most 7 bits (export.reduce_range)");
@@ -336,7 +261,7 @@ void Experiment::require_outputs_for_targets() const {
   if (train_.size() == 0 || input_.classes != 0 || !recipe_.model.classes) return;
   const Shape expected{train_.size(), *recipe_.model.classes};
   if (train_.targets.shape() != expected) {
-    fail_at(place("model", "classes"), "the loss " + recipe_.train.loss +
+    fail_at(place("model", "classes"), "the loss " + word_of(loss().type) +
                                            " needs targets of the model's outputs " +
                                            shape_string(expected) + ", the dataset has " +
                                            shape_string(train_.targets.shape()));
@@ -367,11 +292,12 @@ void Experiment::require_batches(std::string_view table, std::string_view key,
 // away: forward passes in training move batch statistics and observers.
 void Experiment::require_trainable_last_batch(const Registries& registries) {
   if (train_.size() == 0) return;  // a trained model
-  if (train_.size() % recipe_.data.batch_size != 1 && recipe_.data.batch_size != 1) return;
+  if (train_.size() % recipe_.data.loader.batch_size != 1 && recipe_.data.loader.batch_size != 1)
+    return;
   const NoGradGuard no_grad;
   const std::shared_ptr<Module> model = make_trial_model(registries);
   const Shape one = input_.batch(1);
-  if (recipe_.calibrate) {
+  if (recipe_.calibrate_batches) {
     qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
   }
   if (const auto schedule = make_schedule(*model)) schedule->on_epoch_begin(0);
@@ -381,7 +307,7 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
     model->forward(Variable(Tensor::zeros(one)), context);
   } catch (const std::invalid_argument& error) {
     fail_at(place("data", "batch_size"),
-            "data.batch_size: " + std::to_string(recipe_.data.batch_size) + " leaves 1 of " +
+            "data.batch_size: " + std::to_string(recipe_.data.loader.batch_size) + " leaves 1 of " +
                 std::to_string(train_.size()) + " training samples for the last batch, on which " +
                 "the model cannot train: " + error.what());
   }
@@ -392,18 +318,9 @@ std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registrie
   return prepared(make_float_model(registries), plan);
 }
 
-Loss Experiment::loss() const {
-  const TrainSpec& train = recipe_.train;
-  return {.type = train.loss == "mse"     ? Loss::Type::kMeanSquaredError
-                  : train.loss == "huber" ? Loss::Type::kHuber
-                                          : Loss::Type::kCrossEntropy,
-          .label_smoothing = train.label_smoothing,
-          .huber_delta = train.huber_delta};
-}
-
 std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   const OptimizerSpec& spec = recipe_.train.optimizer;
-  const bool pact = recipe_.quantize && recipe_.quantize->algorithm_method == "pact";
+  const bool pact = recipe_.quantize && recipe_.quantize->algorithm == qat::Learning::kClipping;
   const NoDecay no_decay = [all = spec.decay_bias_and_norm, pact](const NamedParameter& p) {
     if (qat::is_quantizer_parameter(p.name)) return !pact;
     return !all && is_bias_or_norm(p);
@@ -414,91 +331,61 @@ std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   };
   std::vector<NamedParameter> parameters = model_->named_parameters();
   std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.requires_grad(); });
-  if (spec.type == "adamw") {
-    return std::make_unique<AdamW>(std::move(parameters),
-                                   AdamWOptions{.beta1 = spec.beta1,
-                                                .beta2 = spec.beta2,
-                                                .eps = spec.eps,
-                                                .weight_decay = spec.weight_decay,
-                                                .no_decay = no_decay,
-                                                .lr_factor = lr_factor});
+  const auto make = [&]<typename T, typename Options>(Options options, T*) {
+    options.no_decay = no_decay;
+    options.lr_factor = lr_factor;
+    return std::make_unique<T>(std::move(parameters), std::move(options));
+  };
+  switch (spec.type) {
+    case OptimizerType::kSgd:
+      return make(spec.sgd, static_cast<Sgd*>(nullptr));
+    case OptimizerType::kAdamW:
+      return make(spec.adamw, static_cast<AdamW*>(nullptr));
   }
-  return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.momentum = spec.momentum,
-                                                                 .nesterov = spec.nesterov,
-                                                                 .weight_decay = spec.weight_decay,
-                                                                 .no_decay = no_decay,
-                                                                 .lr_factor = lr_factor});
+  throw std::logic_error("[experiment] unknown optimizer");
 }
 
 TrainerOptions Experiment::trainer_options() const {
   const TrainSpec& train = recipe_.train;
   const auto steps_per_epoch = batches_per_epoch(train_, loader_options_);
-  TrainerOptions options;
-  options.epochs = train.epochs;
-  options.seed = static_cast<std::uint64_t>(recipe_.seed);
-  options.loss = loss();
+  TrainerOptions options = train.trainer;
   if (teacher_) {
-    options.distillation = {teacher_, train.distill->weight, train.distill->temperature};
+    options.distillation->teacher = teacher_;
+  } else {
+    options.distillation.reset();
   }
-  options.clip_grad_norm = train.clip_grad_norm;
-  options.divergence_limit = train.divergence_limit;
-  if (train.ema) {
+  if (options.average) {
     const Shape one = input_.batch(1);
-    options.average = {.decay = train.ema->decay,
-                       .averages_buffer = is_batch_norm_statistic,
-                       .take_set_parameters = [model = model_] { return begun_latents(*model); },
-                       .refresh = [model = model_, one] { qat::observe_weights(*model, one); }};
+    options.average->averages_buffer = is_batch_norm_statistic;
+    options.average->take_set_parameters = [model = model_] { return begun_latents(*model); };
+    options.average->refresh = [model = model_, one] { qat::observe_weights(*model, one); };
   }
-  options.cuda_graph = train.cuda_graph;
-  options.checkpoint_every_steps = train.checkpoint_every_steps;
-  options.keep_step_checkpoints = train.keep_step_checkpoints;
   LrSchedule& schedule = options.lr_schedule;
-  schedule.type = train.lr_schedule.type == "cosine" ? LrSchedule::Type::kCosine
-                  : train.lr_schedule.type == "step" ? LrSchedule::Type::kStep
-                                                     : LrSchedule::Type::kConstant;
-  schedule.base_lr = train.optimizer.lr;
-  schedule.warmup_steps =
-      std::llround(train.lr_schedule.warmup_epochs * static_cast<double>(steps_per_epoch));
-  schedule.total_steps = train.epochs * steps_per_epoch;
-  schedule.step_every_steps = train.lr_schedule.every_epochs * steps_per_epoch;
-  schedule.gamma = train.lr_schedule.gamma;
-  schedule.final_lr = train.lr_schedule.final_lr;
+  schedule.warmup_steps = std::llround(train.warmup_epochs * static_cast<double>(steps_per_epoch));
+  schedule.total_steps = options.epochs * steps_per_epoch;
+  schedule.step_every_steps = train.step_every_epochs * steps_per_epoch;
   return options;
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const {
-  const ScheduleSpec& spec = recipe_.schedule;
-  if (!recipe_.quantize && !spec.freeze_bn && trained_.everything()) return nullptr;
-  return std::make_unique<qat::ScheduleCallback>(
-      model, qat::QatSchedule{.observe_from = spec.observe_from,
-                              .fake_quant_from = spec.fake_quant_from,
-                              .fake_quant_activations_from = spec.fake_quant_activations_from,
-                              .stages = bit_stages(spec),
-                              .freeze_observers = spec.freeze_observers,
-                              .freeze_batch_norm = spec.freeze_bn,
-                              .keep_ranges = recipe_.calibrate && recipe_.calibrate->freeze,
-                              .trained = trained_});
+  qat::QatSchedule schedule = recipe_.schedule;
+  if (!recipe_.quantize && !schedule.freeze_batch_norm && trained_.everything()) return nullptr;
+  schedule.trained = trained_;
+  return std::make_unique<qat::ScheduleCallback>(model, schedule);
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {
   if (!recipe_.quantize || !recipe_.quantize->oscillations) return nullptr;
-  const OscillationsSpec& spec = *recipe_.quantize->oscillations;
-  const auto schedule = [](const std::optional<CosineSpec>& cosine) {
-    return cosine ? std::optional(qat::CosineSchedule{cosine->start, cosine->end}) : std::nullopt;
-  };
   return at_place(place("quantize", "oscillations"), [&] {
-    return std::make_unique<qat::OscillationCallback>(
-        *model_, qat::OscillationOptions{.momentum = spec.momentum,
-                                         .damping = schedule(spec.damping),
-                                         .freeze_threshold = schedule(spec.freeze_threshold)});
+    return std::make_unique<qat::OscillationCallback>(*model_, *recipe_.quantize->oscillations);
   });
 }
 
 std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
-  const auto& batches = recipe_.schedule.reestimate_bn;
+  const auto& batches = recipe_.reestimate_bn;
   if (!batches) return nullptr;
   return std::make_unique<qat::ReestimateCallback>(*model_, train_, loader_options_,
-                                                   recipe_.train.epochs, *batches);
+                                                   recipe_.train.trainer.epochs, *batches);
 }
 
 std::function<Tensor(std::int64_t)> Experiment::plain_batches() const {
@@ -516,7 +403,7 @@ void Experiment::calibrate(std::int64_t batches) {
 Metrics Experiment::evaluate_test() {
   const MatmulPrecisionGuard as_eval_does(device_, "float32");
   const Metrics metrics =
-      evaluate(*model_, test_, normalization(), loss(), recipe_.data.batch_size);
+      evaluate(*model_, test_, normalization(), loss(), recipe_.data.loader.batch_size);
   if (const auto fault = qat::take_fault(qat::named_quantizers(*model_))) {
     throw TrainingDiverged("evaluation: " + *fault);
   }

@@ -38,11 +38,6 @@ enum class RunData {
   kAll
 };
 
-qat::Profile profile_of(const ExportSpec& spec);
-// Whether codes of weights lack the smallest one unless `narrow_range` says otherwise: they do
-// where no scale of weights is learned.
-bool has_narrow_weights(const QuantizeSpec& spec);
-
 // A recipe made real. Throws InputError for whatever does not fit: dataset, model, checkpoint,
 // targets, schedule.
 class Experiment {
@@ -73,7 +68,7 @@ class Experiment {
   // Goes on with that of a checkpoint.
   void normalize_as(const Normalization& normalization);
   const LoaderOptions& loader_options() const { return loader_options_; }
-  Loss loss() const;
+  const Loss& loss() const { return recipe_.train.trainer.loss; }
 
   // Throws InputError where the recipe asks for what the device does not do.
   void require_trainable_on(Device device) const;
@@ -115,7 +110,6 @@ class Experiment {
   std::string place(std::string_view table, std::string_view key) const;
 
  private:
-  void set_loader_options();
   void load_data(const Registries& registries);
   void load_test(const Registries& registries, const RunRecord& record);
   DatasetSplits load_splits(const Registries& registries, DatasetParts parts) const;

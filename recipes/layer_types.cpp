@@ -1,5 +1,6 @@
 // The rows of the layer table: options and factory of each type.
 #include <array>
+#include <optional>
 
 #include "layers/activations.h"
 #include "layers/batch_norm2d.h"
@@ -18,57 +19,16 @@ namespace steelyard {
 namespace {
 
 constexpr double kMaxSize = 65536;
+constexpr double kMaxExtent = 1024;
 
-std::array<std::int64_t, 2> pair(const LayerSpec& spec, std::string_view key) {
-  const std::vector<std::int64_t> values = spec.integers(key);
-  return {values[0], values[1]};
-}
-
-RecipeOption size_option(const std::string& name, const std::string& help) {
-  return {.name = name,
-          .kind = OptionKind::kInteger,
-          .help = help,
-          .required = true,
-          .min = 1,
-          .max = kMaxSize};
-}
-
-RecipeOption pair_option(const std::string& name, double min,
-                         std::optional<std::string> default_yaml, const std::string& help = "") {
-  return {.name = name,
-          .kind = OptionKind::kPair,
-          .help = help,
-          .default_yaml = std::move(default_yaml),
-          .min = min,
-          .max = 1024};
-}
-
-RecipeOption required(RecipeOption option) {
-  option.required = true;
-  return option;
-}
-
-RecipeOption bias_option() {
-  return {.name = "bias", .kind = OptionKind::kBoolean, .default_yaml = "true"};
-}
-
-std::shared_ptr<Module> make_linear(const LayerSpec& spec, Rng& rng) {
-  const LinearOptions options{.in_features = spec.features(),
-                              .out_features = spec.integer("out_features"),
-                              .bias = spec.boolean("bias")};
+std::shared_ptr<Module> make_linear(LinearOptions options, const LayerSpec& spec, Rng& rng) {
+  options.in_features = spec.features();
   require_weights(spec, options.in_features, options.out_features);
   return std::make_shared<Linear>(options, rng);
 }
 
-std::shared_ptr<Module> make_conv2d(const LayerSpec& spec, Rng& rng) {
-  const Conv2dOptions options{.in_channels = spec.channels(),
-                              .out_channels = spec.integer("out_channels"),
-                              .kernel_size = pair(spec, "kernel_size"),
-                              .stride = pair(spec, "stride"),
-                              .padding = pair(spec, "padding"),
-                              .dilation = pair(spec, "dilation"),
-                              .groups = spec.integer("groups"),
-                              .bias = spec.boolean("bias")};
+std::shared_ptr<Module> make_conv2d(Conv2dOptions options, const LayerSpec& spec, Rng& rng) {
+  options.in_channels = spec.channels();
   if (options.in_channels % options.groups != 0 || options.out_channels % options.groups != 0) {
     fail_at(spec.at("groups").place,
             "expected a divisor of the channels " + std::to_string(options.in_channels) + " and " +
@@ -79,33 +39,65 @@ std::shared_ptr<Module> make_conv2d(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Conv2d>(options, rng);
 }
 
-Pool2dGeometry pool_geometry(const LayerSpec& spec) {
-  spec.channels();
-  return {.kernel = pair(spec, "kernel_size"),
-          .stride = pair(spec, spec.has("stride") ? "stride" : "kernel_size"),
-          .padding = pair(spec, "padding")};
+// A pool whose stride may be that of its windows.
+struct PoolSpec {
+  Pool2dGeometry geometry;
+  std::optional<std::array<std::int64_t, 2>> stride;
+
+  Pool2dGeometry on(const LayerSpec& spec) const {
+    spec.channels();
+    Pool2dGeometry resolved = geometry;
+    resolved.stride = stride.value_or(geometry.kernel);
+    return resolved;
+  }
+};
+
+enum class SumActivation { kRelu, kNone };
+constexpr Word<SumActivation> kSumActivationWords[] = {{SumActivation::kRelu, "relu"},
+                                                       {SumActivation::kNone, "none"}};
+static_assert(is_complete<SumActivation>(kSumActivationWords, SumActivation::kNone));
+constexpr std::span<const Word<SumActivation>> words_of(SumActivation) {
+  return kSumActivationWords;
 }
 
-std::shared_ptr<Module> make_residual(const LayerSpec& spec, Rng& rng) {
-  BuiltModule main = spec.build_layers("main", spec.input_shape(), rng);
+struct ResidualSpec {
+  YamlNode main;
+  std::optional<YamlNode> shortcut;
+  SumActivation activation = SumActivation::kRelu;
+};
+
+std::shared_ptr<Module> make_residual(ResidualSpec options, const LayerSpec& spec, Rng& rng) {
+  BuiltModule main = spec.build_layers(options.main, rng);
   BuiltModule shortcut{std::make_shared<Identity>(), spec.input_shape()};
-  if (spec.has("shortcut")) shortcut = spec.build_layers("shortcut", spec.input_shape(), rng);
+  if (options.shortcut) shortcut = spec.build_layers(*options.shortcut, rng);
   if (main.output_shape != shortcut.output_shape) {
     spec.fail("Residual expected main and shortcut of one shape, got " +
               shape_string(main.output_shape) + " and " + shape_string(shortcut.output_shape));
   }
   std::shared_ptr<Module> activation = std::make_shared<Identity>();
-  if (spec.text("activation") == "relu") activation = std::make_shared<ReLU>();
+  if (options.activation == SumActivation::kRelu) activation = std::make_shared<ReLU>();
   return std::make_shared<Residual>(main.module, shortcut.module, activation);
 }
 
-std::shared_ptr<Module> make_concat(const LayerSpec& spec, Rng& rng) {
+struct ConcatSpec {
+  std::vector<YamlNode> branches;
+};
+
+std::shared_ptr<Module> make_concat(ConcatSpec options, const LayerSpec& spec, Rng& rng) {
   std::vector<std::shared_ptr<Module>> branches;
-  for (BuiltModule& branch : spec.build_branches("branches", rng)) {
-    branches.push_back(std::move(branch.module));
+  for (const YamlNode& branch : options.branches) {
+    branches.push_back(spec.build_layers(branch, rng).module);
   }
   return std::make_shared<Concat>(branches);
 }
+
+struct SequentialSpec {
+  YamlNode layers;
+};
+
+struct DropoutSpec {
+  double probability = 0;
+};
 
 template <typename T>
 std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
@@ -113,19 +105,26 @@ std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
 }
 
 void add_layers_with_weights(ModelRegistry& registry) {
-  const RecipeOption groups{.name = "groups",
-                            .kind = OptionKind::kInteger,
-                            .default_yaml = "1",
-                            .min = 1,
-                            .max = kMaxSize};
-  registry.add_layer("Linear", "fully connected",
-                     {size_option("out_features", "outputs"), bias_option()}, make_linear);
-  registry.add_layer("Conv2d", "two-dimensional convolution",
-                     {size_option("out_channels", "outputs"),
-                      required(pair_option("kernel_size", 1, {}, "height and width")),
-                      pair_option("stride", 1, "1"), pair_option("padding", 0, "0"),
-                      pair_option("dilation", 1, "1"), groups, bias_option()},
-                     make_conv2d);
+  registry.add_layer<LinearOptions>(
+      "Linear", "fully connected",
+      {key("out_features", "outputs", &LinearOptions::out_features).required().within(1, kMaxSize),
+       key("bias", "", &LinearOptions::bias).by_default("true")},
+      make_linear);
+  const auto extents = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, member).at_most(kMaxExtent);
+  };
+  registry.add_layer<Conv2dOptions>(
+      "Conv2d", "two-dimensional convolution",
+      {key("out_channels", "outputs", &Conv2dOptions::out_channels).required().within(1, kMaxSize),
+       extents("kernel_size", "height and width", &Conv2dOptions::kernel_size)
+           .required()
+           .at_least(1),
+       extents("stride", "", &Conv2dOptions::stride).by_default("1").at_least(1),
+       extents("padding", "", &Conv2dOptions::padding).by_default("0").at_least(0),
+       extents("dilation", "", &Conv2dOptions::dilation).by_default("1").at_least(1),
+       key("groups", "", &Conv2dOptions::groups).by_default("1").within(1, kMaxSize),
+       key("bias", "", &Conv2dOptions::bias).by_default("true")},
+      make_conv2d);
   registry.add_layer(
       "BatchNorm2d", "normalisation of each channel", {}, [](const LayerSpec& spec, Rng&) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
@@ -138,42 +137,50 @@ void add_layers_with_weights(ModelRegistry& registry) {
 }
 
 void add_pools(ModelRegistry& registry) {
-  const std::vector<RecipeOption> options{
-      required(pair_option("kernel_size", 1, {}, "height and width")),
-      pair_option("stride", 1, {}, "kernel_size when absent"), pair_option("padding", 0, "0")};
-  registry.add_layer(
-      "MaxPool2d", "largest value of each window", options,
-      [](const LayerSpec& spec, Rng&) { return std::make_shared<MaxPool2d>(pool_geometry(spec)); });
-  registry.add_layer(
-      "AvgPool2d", "mean of each window, padding counted", options,
-      [](const LayerSpec& spec, Rng&) {
-        return std::make_shared<AvgPool2d>(AvgPool2dOptions{.geometry = pool_geometry(spec)});
+  const std::vector<Row<PoolSpec>> rows{
+      key("kernel_size", "height and width", &PoolSpec::geometry, &Pool2dGeometry::kernel)
+          .required()
+          .within(1, kMaxExtent),
+      key("stride", "kernel_size when absent", &PoolSpec::stride).within(1, kMaxExtent),
+      key("padding", "", &PoolSpec::geometry, &Pool2dGeometry::padding)
+          .by_default("0")
+          .within(0, kMaxExtent)};
+  registry.add_layer<PoolSpec>(
+      "MaxPool2d", "largest value of each window", rows,
+      [](PoolSpec pool, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<MaxPool2d>(pool.on(spec));
+      });
+  registry.add_layer<PoolSpec>(
+      "AvgPool2d", "mean of each window, padding counted", rows,
+      [](PoolSpec pool, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<AvgPool2d>(AvgPool2dOptions{.geometry = pool.on(spec)});
       });
   registry.add_layer("GlobalAvgPool", "mean of each channel: an image becomes flat features", {},
                      make_plain<GlobalAvgPool>);
 }
 
 void add_containers(ModelRegistry& registry) {
-  const RecipeOption activation{.name = "activation",
-                                .kind = OptionKind::kChoice,
-                                .help = "after the sum",
-                                .default_yaml = "relu",
-                                .choices = {"relu", "none"}};
-  registry.add_layer(
+  registry.add_layer<ResidualSpec>(
       "Residual", "activation(main(x) + shortcut(x))",
-      {required(registry.layer_list("main", "the branch with the work")),
-       registry.layer_list("shortcut", "the other branch; the input when absent"), activation},
+      {registry.layer_list("main", "the branch with the work", &ResidualSpec::main).required(),
+       registry.layer_list("shortcut", "the other branch; the input when absent",
+                           &ResidualSpec::shortcut),
+       key("activation", "after the sum", &ResidualSpec::activation).by_default("relu")},
       make_residual);
-  registry.add_layer("Concat", "branches of one input, joined along channels or features",
-                     {required(registry.branches("branches",
-                                                 "lists of layers, named branch1, branch2, ...; an "
-                                                 "empty one is the input"))},
-                     make_concat);
-  registry.add_layer("Sequential", "layers in a row under one name",
-                     {required(registry.layer_list("layers", "first to last"))},
-                     [](const LayerSpec& spec, Rng& rng) {
-                       return spec.build_layers("layers", spec.input_shape(), rng).module;
-                     });
+  registry.add_layer<ConcatSpec>(
+      "Concat", "branches of one input, joined along channels or features",
+      {registry
+           .branches("branches",
+                     "lists of layers, named branch1, branch2, ...; an empty one is the input",
+                     &ConcatSpec::branches)
+           .required()},
+      make_concat);
+  registry.add_layer<SequentialSpec>(
+      "Sequential", "layers in a row under one name",
+      {registry.layer_list("layers", "first to last", &SequentialSpec::layers).required()},
+      [](SequentialSpec options, const LayerSpec& spec, Rng& rng) {
+        return spec.build_layers(options.layers, rng).module;
+      });
 }
 
 }  // namespace
@@ -188,15 +195,14 @@ void add_layers(ModelRegistry& registry) {
   add_pools(registry);
   registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},
                      make_plain<Flatten>);
-  const RecipeOption probability{.name = "p",
-                                 .kind = OptionKind::kNumber,
-                                 .help = "probability of dropping a value in training",
-                                 .default_yaml = "0.5",
-                                 .min = 0,
-                                 .max = 0.99};
-  registry.add_layer(
-      "Dropout", "drops values in training", {probability},
-      [](const LayerSpec& spec, Rng&) { return std::make_shared<Dropout>(spec.number("p")); });
+  registry.add_layer<DropoutSpec>(
+      "Dropout", "drops values in training",
+      {key("p", "probability of dropping a value in training", &DropoutSpec::probability)
+           .by_default("0.5")
+           .within(0, 0.99)},
+      [](DropoutSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<Dropout>(options.probability);
+      });
   add_containers(registry);
 }
 

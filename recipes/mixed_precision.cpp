@@ -203,7 +203,7 @@ std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensiti
     YamlNode path = yaml_scalar(sensitivity.checkpoint.string());
     path.quoted = true;
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
-    make_fine_tuning(document, run.train.epochs);
+    make_fine_tuning(document, run.train.trainer.epochs);
     set_entry(quantize, "algorithm", yaml_table({{"method", yaml_scalar("lsq")}}));
   }
   set_entry(quantize, "groups",

@@ -13,6 +13,11 @@
 namespace steelyard {
 namespace {
 
+// The cases of a table that may contain itself: the registry owns them.
+std::shared_ptr<const OptionCases> not_owned(const OptionCases& cases) {
+  return {std::shared_ptr<void>(), &cases};
+}
+
 // The shape after a module, without the batch, from a forward pass of one sample of zeros.
 Shape shape_after(Module& module, Shape input_shape) {
   const NoGradGuard no_grad;
@@ -41,23 +46,14 @@ std::int64_t LayerSpec::channels() const {
   return input_shape_[2];
 }
 
-BuiltModule LayerSpec::build_layers(std::string_view key, const Shape& input_shape,
-                                    Rng& rng) const {
-  return build_layer_list(at(key), *registry_, input_shape, classes_, rng);
-}
-
-std::vector<BuiltModule> LayerSpec::build_branches(std::string_view key, Rng& rng) const {
-  std::vector<BuiltModule> built;
-  for (const YamlNode& list : at(key).items) {
-    built.push_back(build_layer_list(list, *registry_, input_shape_, classes_, rng));
-  }
-  return built;
+BuiltModule LayerSpec::build_layers(const YamlNode& list, Rng& rng) const {
+  return build_layer_list(list, *registry_, input_shape_, classes_, rng);
 }
 
 ModelRegistry::ModelRegistry()
-    : layers_(std::make_unique<Table>()), models_(std::make_unique<Table>()) {}
+    : layers_(std::make_unique<Types>()), models_(std::make_unique<Types>()) {}
 
-void ModelRegistry::Table::add(const std::string& type, const std::string& help,
+void ModelRegistry::Types::add(const std::string& type, const std::string& help,
                                std::vector<RecipeOption> options, ModuleFactory factory) {
   for (const OptionCase& c : cases.cases) {
     if (c.value == type) throw std::invalid_argument("[recipes] type '" + type + "' is taken");
@@ -66,7 +62,7 @@ void ModelRegistry::Table::add(const std::string& type, const std::string& help,
   factories.push_back(std::move(factory));
 }
 
-const ModuleFactory& ModelRegistry::Table::at(const std::string& type) const {
+const ModuleFactory& ModelRegistry::Types::at(const std::string& type) const {
   const auto found = std::find_if(cases.cases.begin(), cases.cases.end(),
                                   [&](const OptionCase& c) { return c.value == type; });
   if (found == cases.cases.end()) throw std::out_of_range("[recipes] no type '" + type + "'");
@@ -93,7 +89,7 @@ RecipeOption ModelRegistry::layer_list(const std::string& name, const std::strin
                      .help = "One module of a `layers` list; sizes of inputs are inferred.",
                      .members = {type, label},
                      .discriminator = "type",
-                     .cases = &layers_->cases,
+                     .cases = not_owned(layers_->cases),
                      .definition = "layer"};
   return {
       .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {layer}};
@@ -106,24 +102,23 @@ RecipeOption ModelRegistry::branches(const std::string& name, const std::string&
       .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {branch}};
 }
 
-RecipeOption ModelRegistry::model_option() const {
-  RecipeOption type{.name = "type",
-                    .kind = OptionKind::kChoice,
-                    .help = "a ready architecture; exactly one of `type` and `layers` is given"};
-  RecipeOption classes{.name = "classes",
-                       .kind = OptionKind::kInteger,
-                       .help = "outputs; must agree with the dataset, which gives it when absent",
-                       .min = 1,
-                       .max = static_cast<double>(kMaxClasses)};
-  return {.name = "model",
-          .kind = OptionKind::kTable,
-          .help =
-              "The network: a ready architecture, or a list of layers. Its weights must fit the "
-              "memory.",
-          .required = true,
-          .members = {type, classes, layer_list("layers", "the modules, first to last")},
-          .discriminator = "type",
-          .cases = &models_->cases};
+Table<ModelSpec> ModelRegistry::model_table() const {
+  const Row<ModelSpec> layers{layer_list("layers", "the modules, first to last"), {}};
+  return Table<ModelSpec>(
+             "The network: a ready architecture, or a list of layers. Its weights must fit the "
+             "memory.",
+             {key("type", "a ready architecture; exactly one of `type` and `layers` is given",
+                  &ModelSpec::type),
+              key("classes", "outputs; must agree with the dataset, which gives it when absent",
+                  &ModelSpec::classes)
+                  .within(1, static_cast<double>(kMaxClasses)),
+              layers})
+      .cases("type", not_owned(models_->cases))
+      .check([](const OptionReader& from, ModelSpec& model) {
+        model.options = from.node();
+        if (from.has("type") != from.has("layers")) return;
+        fail_at(from.place(), "expected exactly one of 'type' and 'layers' in the model");
+      });
 }
 
 const ModuleFactory& ModelRegistry::layer(const std::string& type) const {

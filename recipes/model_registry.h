@@ -9,11 +9,18 @@
 
 #include "framework/module.h"
 #include "framework/rng.h"
-#include "recipes/option_table.h"
+#include "recipes/option_rows.h"
 
 namespace steelyard {
 
 class ModelRegistry;
+
+// What a recipe says about its model.
+struct ModelSpec {
+  std::string type = {};  // empty: the options hold `layers`
+  std::optional<std::int64_t> classes = {};
+  YamlNode options = {};  // the resolved `model` table, for build_model() in recipes/models.h
+};
 
 // A module and the shape that it gives, without the batch.
 struct BuiltModule {
@@ -42,12 +49,9 @@ class LayerSpec : public OptionReader {
   // The channels of an image; InputError for flat features.
   std::int64_t channels() const;
 
-  // Builds the list of layers under `key` (a list of definition "layer"), the first of which takes
-  // `input_shape`.
-  BuiltModule build_layers(std::string_view key, const Shape& input_shape, Rng& rng) const;
-
-  // The same for a list of such lists, all of which take this layer's input.
-  std::vector<BuiltModule> build_branches(std::string_view key, Rng& rng) const;
+  // Builds a list of layers (of ModelRegistry::layer_list()), the first of which takes this layer's
+  // input.
+  BuiltModule build_layers(const YamlNode& list, Rng& rng) const;
 
   // Throws InputError with this layer's place.
   [[noreturn]] void fail(const std::string& message) const { fail_at(place(), message); }
@@ -71,22 +75,46 @@ class ModelRegistry {
   // Adds a type for `layers:` lists. Throws std::invalid_argument when the name is taken.
   void add_layer(const std::string& type, const std::string& help,
                  std::vector<RecipeOption> options, ModuleFactory factory);
+  // The same with options that are read into a struct: the factory gets it, too.
+  template <typename T>
+  void add_layer(const std::string& type, const std::string& help, std::vector<Row<T>> rows,
+                 std::shared_ptr<Module> (*factory)(T options, const LayerSpec&, Rng&)) {
+    Table<T> table("", std::move(rows));
+    std::vector<RecipeOption> options = table.option().members;
+    add_layer(type, help, std::move(options), bound(std::move(table), factory));
+  }
   // Adds a `model: {type: ...}`.
   void add_model(const std::string& type, const std::string& help,
                  std::vector<RecipeOption> options, ModuleFactory factory);
 
-  // The option `name`: a list of layers.
-  RecipeOption layer_list(const std::string& name, const std::string& help) const;
-  // The option `name`: a list of lists of layers.
-  RecipeOption branches(const std::string& name, const std::string& help) const;
-  // The option `model`.
-  RecipeOption model_option() const;
+  template <typename T>
+  void add_model(const std::string& type, const std::string& help, std::vector<Row<T>> rows,
+                 std::shared_ptr<Module> (*factory)(T options, const LayerSpec&, Rng&)) {
+    Table<T> table("", std::move(rows));
+    std::vector<RecipeOption> options = table.option().members;
+    add_model(type, help, std::move(options), bound(std::move(table), factory));
+  }
+
+  // The option `name`: a list of layers, whose node goes to a member of T.
+  template <typename T, typename Node>
+  Row<T> layer_list(const std::string& name, const std::string& help, Node T::*member) const {
+    return {layer_list(name, help), {[member](const YamlNode& node, T& to) { to.*member = node; }}};
+  }
+  // The option `name`: a list of lists of layers, likewise.
+  template <typename T>
+  Row<T> branches(const std::string& name, const std::string& help,
+                  std::vector<YamlNode> T::*member) const {
+    return {branches(name, help),
+            {[member](const YamlNode& node, T& to) { to.*member = node.items; }}};
+  }
+  // The section `model`.
+  Table<ModelSpec> model_table() const;
 
   const ModuleFactory& layer(const std::string& type) const;
   const ModuleFactory& model(const std::string& type) const;
 
  private:
-  struct Table {
+  struct Types {
     OptionCases cases;
     std::vector<ModuleFactory> factories;  // of the same index
 
@@ -95,9 +123,19 @@ class ModelRegistry {
     const ModuleFactory& at(const std::string& type) const;
   };
 
+  template <typename T>
+  static ModuleFactory bound(Table<T> table,
+                             std::shared_ptr<Module> (*factory)(T, const LayerSpec&, Rng&)) {
+    return [table = std::move(table), factory](const LayerSpec& spec, Rng& rng) {
+      return factory(table.read(spec.node()), spec, rng);
+    };
+  }
+  RecipeOption layer_list(const std::string& name, const std::string& help) const;
+  RecipeOption branches(const std::string& name, const std::string& help) const;
+
   // On the heap: options point at the cases, which must stay when the registry moves.
-  std::unique_ptr<Table> layers_;
-  std::unique_ptr<Table> models_;
+  std::unique_ptr<Types> layers_;
+  std::unique_ptr<Types> models_;
 };
 
 // Builds one module; whatever its constructor or first forward refuses is an InputError with the

@@ -47,16 +47,20 @@ std::shared_ptr<BatchNorm2d> batch_norm(std::int64_t channels) {
   return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
 }
 
-std::shared_ptr<Module> build_mlp(const LayerSpec& spec, Rng& rng) {
+struct MlpSpec {
+  std::vector<std::int64_t> hidden;
+  double dropout = 0;
+};
+
+std::shared_ptr<Module> build_mlp(MlpSpec options, const LayerSpec& spec, Rng& rng) {
   Modules modules{{"flatten", std::make_shared<Flatten>()}};
   std::int64_t width = shape_size(spec.input_shape());
   std::size_t i = 1;
-  for (std::int64_t hidden : spec.integers("hidden")) {
+  for (std::int64_t hidden : options.hidden) {
     modules.emplace_back(numbered("fc", i), linear(spec, width, hidden, rng));
     modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
-    if (spec.number("dropout") > 0) {
-      modules.emplace_back(numbered("dropout", i),
-                           std::make_shared<Dropout>(spec.number("dropout")));
+    if (options.dropout > 0) {
+      modules.emplace_back(numbered("dropout", i), std::make_shared<Dropout>(options.dropout));
     }
     width = hidden;
     ++i;
@@ -65,15 +69,21 @@ std::shared_ptr<Module> build_mlp(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-std::shared_ptr<Module> build_cnn(const LayerSpec& spec, Rng& rng) {
+struct CnnSpec {
+  std::vector<std::int64_t> channels;
+  std::int64_t hidden = 0;
+  double dropout = 0;
+};
+
+std::shared_ptr<Module> build_cnn(CnnSpec options, const LayerSpec& spec, Rng& rng) {
   Modules modules;
   std::int64_t in = spec.channels();
   std::int64_t height = spec.input_shape()[0];
   std::int64_t width = spec.input_shape()[1];
   std::size_t i = 1;
-  for (std::int64_t out : spec.integers("channels")) {
+  for (std::int64_t out : options.channels) {
     if (height < 2 || width < 2) {
-      spec.fail("cnn halves the image " + std::to_string(spec.integers("channels").size()) +
+      spec.fail("cnn halves the image " + std::to_string(options.channels.size()) +
                 " times, which is too often for an input of " + shape_string(spec.input_shape()));
     }
     modules.emplace_back(numbered("conv", i), conv(spec, in, out, 3, 1, rng));
@@ -86,14 +96,13 @@ std::shared_ptr<Module> build_cnn(const LayerSpec& spec, Rng& rng) {
     in = out;
     ++i;
   }
-  const std::int64_t hidden = spec.integer("hidden");
   modules.emplace_back("flatten", std::make_shared<Flatten>());
-  modules.emplace_back("fc1", linear(spec, height * width * in, hidden, rng));
+  modules.emplace_back("fc1", linear(spec, height * width * in, options.hidden, rng));
   modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
-  if (spec.number("dropout") > 0) {
-    modules.emplace_back("dropout", std::make_shared<Dropout>(spec.number("dropout")));
+  if (options.dropout > 0) {
+    modules.emplace_back("dropout", std::make_shared<Dropout>(options.dropout));
   }
-  modules.emplace_back("fc2", linear(spec, hidden, spec.classes(), rng));
+  modules.emplace_back("fc2", linear(spec, options.hidden, spec.classes(), rng));
   return std::make_shared<Sequential>(std::move(modules));
 }
 
@@ -118,20 +127,25 @@ std::shared_ptr<Module> residual_block(const LayerSpec& spec, std::int64_t in, s
   return std::make_shared<Residual>(std::move(main), std::move(shortcut), std::make_shared<ReLU>());
 }
 
+struct ResnetSpec {
+  std::int64_t depth = 0;
+  std::int64_t width = 0;
+};
+
 // He et al., "Deep Residual Learning for Image Recognition", 2015, section 4.2, with projection
 // shortcuts (option B).
-std::shared_ptr<Module> build_resnet(const LayerSpec& spec, Rng& rng) {
-  const std::int64_t depth = spec.integer("depth");
+std::shared_ptr<Module> build_resnet(ResnetSpec options, const LayerSpec& spec, Rng& rng) {
+  const std::int64_t depth = options.depth;
   if (depth % 6 != 2) {
     fail_at(spec.at("depth").place,
             "expected a depth of 6n+2 (8, 14, 20, ...), got " + std::to_string(depth));
   }
-  std::int64_t in = spec.integer("width");
+  std::int64_t in = options.width;
   Modules modules{{"conv1", kaiming_normal(conv(spec, spec.channels(), in, 3, 1, rng), rng)},
                   {"bn1", batch_norm(in)},
                   {"relu", std::make_shared<ReLU>()}};
   for (std::size_t stage = 1; stage <= 3; ++stage) {
-    const std::int64_t out = spec.integer("width") << (stage - 1);
+    const std::int64_t out = options.width << (stage - 1);
     Modules blocks;
     for (std::int64_t block = 0; block < depth / 6; ++block) {
       const std::int64_t stride = stage > 1 && block == 0 ? 2 : 1;
@@ -145,40 +159,57 @@ std::shared_ptr<Module> build_resnet(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-std::shared_ptr<Module> activation(const LayerSpec& spec) {
-  if (spec.text("activation") == "relu6") return std::make_shared<ReLU6>();
-  return std::make_shared<ReLU>();
+enum class BlockActivation { kRelu, kRelu6 };
+constexpr Word<BlockActivation> kBlockActivationWords[] = {{BlockActivation::kRelu, "relu"},
+                                                           {BlockActivation::kRelu6, "relu6"}};
+static_assert(is_complete<BlockActivation>(kBlockActivationWords, BlockActivation::kRelu6));
+constexpr std::span<const Word<BlockActivation>> words_of(BlockActivation) {
+  return kBlockActivationWords;
 }
 
-std::shared_ptr<Module> separable_block(const LayerSpec& spec, std::int64_t in, std::int64_t out,
-                                        std::int64_t stride, Rng& rng) {
+struct MobilenetSpec {
+  std::int64_t stem = 0;
+  std::int64_t stem_stride = 1;
+  std::vector<std::int64_t> channels;
+  std::vector<std::int64_t> strides;
+  BlockActivation activation = BlockActivation::kRelu;
+
+  std::shared_ptr<Module> make_activation() const {
+    if (activation == BlockActivation::kRelu6) return std::make_shared<ReLU6>();
+    return std::make_shared<ReLU>();
+  }
+};
+
+std::shared_ptr<Module> separable_block(const MobilenetSpec& options, const LayerSpec& spec,
+                                        std::int64_t in, std::int64_t out, std::int64_t stride,
+                                        Rng& rng) {
   return std::make_shared<Sequential>(
       Modules{{"conv_dw", kaiming_normal(conv(spec, in, in, 3, stride, rng, in), rng)},
               {"bn1", batch_norm(in)},
-              {"act1", activation(spec)},
+              {"act1", options.make_activation()},
               {"conv_pw", kaiming_normal(conv(spec, in, out, 1, 1, rng), rng)},
               {"bn2", batch_norm(out)},
-              {"act2", activation(spec)}});
+              {"act2", options.make_activation()}});
 }
 
 // Howard et al., "MobileNets", 2017, arXiv:1704.04861, table 1, cut down for small images. The
 // names are those of timm's depthwise separable blocks.
-std::shared_ptr<Module> build_mobilenet(const LayerSpec& spec, Rng& rng) {
-  const std::vector<std::int64_t> channels = spec.integers("channels");
-  const std::vector<std::int64_t> strides = spec.integers("strides");
+std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& spec, Rng& rng) {
+  const std::vector<std::int64_t>& channels = options.channels;
+  const std::vector<std::int64_t>& strides = options.strides;
   if (channels.size() != strides.size()) {
     fail_at(spec.at("strides").place, "expected a stride for each of the " +
                                           std::to_string(channels.size()) + " blocks, got " +
                                           std::to_string(strides.size()));
   }
-  std::int64_t in = spec.integer("stem");
-  const std::int64_t stem_stride = spec.integer("stem_stride");
-  auto stem = kaiming_normal(conv(spec, spec.channels(), in, 3, stem_stride, rng), rng);
+  std::int64_t in = options.stem;
+  auto stem = kaiming_normal(conv(spec, spec.channels(), in, 3, options.stem_stride, rng), rng);
   Modules modules{
-      {"conv_stem", std::move(stem)}, {"bn1", batch_norm(in)}, {"act1", activation(spec)}};
+      {"conv_stem", std::move(stem)}, {"bn1", batch_norm(in)}, {"act1", options.make_activation()}};
   Modules blocks;
   for (std::size_t i = 0; i < channels.size(); ++i) {
-    blocks.emplace_back(std::to_string(i), separable_block(spec, in, channels[i], strides[i], rng));
+    blocks.emplace_back(std::to_string(i),
+                        separable_block(options, spec, in, channels[i], strides[i], rng));
     in = channels[i];
   }
   modules.emplace_back("blocks", std::make_shared<Sequential>(std::move(blocks)));
@@ -187,34 +218,18 @@ std::shared_ptr<Module> build_mobilenet(const LayerSpec& spec, Rng& rng) {
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-RecipeOption dropout_option() {
-  return {.name = "dropout",
-          .kind = OptionKind::kNumber,
-          .help = "probability of dropping a hidden unit in training; 0: no such layer",
-          .default_yaml = "0",
-          .min = 0,
-          .max = 0.99};
+template <typename T>
+Row<T> dropout_row(double T::*member) {
+  return key("dropout", "probability of dropping a hidden unit in training; 0: no such layer",
+             member)
+      .by_default("0")
+      .within(0, 0.99);
 }
 
-RecipeOption size_list(const std::string& name, const std::string& help,
-                       const std::string& default_yaml, double max = 65536) {
-  return {.name = name,
-          .kind = OptionKind::kList,
-          .help = help,
-          .default_yaml = default_yaml,
-          .min_items = 1,
-          .max_items = 64,
-          .members = {{.kind = OptionKind::kInteger, .min = 1, .max = max}}};
-}
-
-RecipeOption size_option(const std::string& name, const std::string& help,
-                         const std::string& default_yaml, double min, double max) {
-  return {.name = name,
-          .kind = OptionKind::kInteger,
-          .help = help,
-          .default_yaml = default_yaml,
-          .min = min,
-          .max = max};
+template <typename T>
+Row<T> sizes_row(const std::string& name, const std::string& help,
+                 std::vector<std::int64_t> T::*member, double max = 65536) {
+  return key(name, help, member).within(1, max).items(1, 64);
 }
 
 // Outputs of the model: what the recipe and the dataset agree on.
@@ -232,31 +247,42 @@ std::int64_t outputs_of(const ModelSpec& spec, std::int64_t classes) {
 }  // namespace
 
 void add_models(ModelRegistry& registry) {
-  registry.add_model(
-      "mlp", "fully connected, for images and flat features",
-      {size_list("hidden", "widths of the hidden layers", "[256, 128]"), dropout_option()},
-      build_mlp);
-  registry.add_model("cnn", "3x3 convolutions with batch norm and 2x2 max pooling",
-                     {size_list("channels", "outputs of each convolution", "[32, 64]"),
-                      size_option("hidden", "width of the hidden linear layer", "128", 1, 65536),
-                      dropout_option()},
-                     build_cnn);
-  registry.add_model(
+  registry.add_model<MlpSpec>("mlp", "fully connected, for images and flat features",
+                              {sizes_row("hidden", "widths of the hidden layers", &MlpSpec::hidden)
+                                   .by_default("[256, 128]"),
+                               dropout_row(&MlpSpec::dropout)},
+                              build_mlp);
+  registry.add_model<CnnSpec>(
+      "cnn", "3x3 convolutions with batch norm and 2x2 max pooling",
+      {sizes_row("channels", "outputs of each convolution", &CnnSpec::channels)
+           .by_default("[32, 64]"),
+       key("hidden", "width of the hidden linear layer", &CnnSpec::hidden)
+           .by_default("128")
+           .within(1, 65536),
+       dropout_row(&CnnSpec::dropout)},
+      build_cnn);
+  registry.add_model<ResnetSpec>(
       "resnet", "residual network for small images (He et al., 2015, section 4.2)",
-      {size_option("depth", "layers with weights: 6n+2", "8", 8, 1202),
-       size_option("width", "channels of the first stage, doubled by each next", "16", 1, 4096)},
+      {key("depth", "layers with weights: 6n+2", &ResnetSpec::depth)
+           .by_default("8")
+           .within(8, 1202),
+       key("width", "channels of the first stage, doubled by each next", &ResnetSpec::width)
+           .by_default("16")
+           .within(1, 4096)},
       build_resnet);
-  const RecipeOption activation{.name = "activation",
-                                .kind = OptionKind::kChoice,
-                                .help = "after each batch norm",
-                                .default_yaml = "relu",
-                                .choices = {"relu", "relu6"}};
-  registry.add_model(
+  registry.add_model<MobilenetSpec>(
       "mobilenet", "depthwise separable convolutions for small images (Howard et al., 2017)",
-      {size_option("stem", "outputs of the first convolution", "32", 1, 4096),
-       size_option("stem_stride", "1, or 2 for images of 64 pixels and more", "1", 1, 2),
-       size_list("channels", "outputs of each block", "[64, 128, 128, 256, 256]"),
-       size_list("strides", "stride of each block", "[1, 2, 1, 2, 1]", 2), activation},
+      {key("stem", "outputs of the first convolution", &MobilenetSpec::stem)
+           .by_default("32")
+           .within(1, 4096),
+       key("stem_stride", "1, or 2 for images of 64 pixels and more", &MobilenetSpec::stem_stride)
+           .by_default("1")
+           .within(1, 2),
+       sizes_row("channels", "outputs of each block", &MobilenetSpec::channels)
+           .by_default("[64, 128, 128, 256, 256]"),
+       sizes_row("strides", "stride of each block", &MobilenetSpec::strides, 2)
+           .by_default("[1, 2, 1, 2, 1]"),
+       key("activation", "after each batch norm", &MobilenetSpec::activation).by_default("relu")},
       build_mobilenet);
 }
 
@@ -274,7 +300,7 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_sh
   const bool ready = !spec.type.empty();
   const auto build = [&](Rng& random) {
     return ready ? build_module(registry.model(spec.type), layer, random)
-                 : layer.build_layers("layers", input_shape, random);
+                 : layer.build_layers(layer.at("layers"), random);
   };
   {  // a trial, which costs neither time nor memory
     const WeightCount count(machine_memory_bytes());

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "recipes/model_registry.h"
-#include "recipes/recipe.h"
 
 namespace steelyard {
 

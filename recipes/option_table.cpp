@@ -196,6 +196,7 @@ YamlNode resolve_table(const YamlNode& node, const RecipeOption& table, const st
       value = resolve_value(*given, *option, full_name);
     } else if (option->default_yaml) {
       value = resolve_value(parse_yaml_at(*option->default_yaml, node.place), *option, full_name);
+      if (value.kind == YamlNode::Kind::kTable && value.entries.empty()) continue;
     } else if (option->required) {
       fail_at(node.place, "missing key '" + full_name + "'");
     } else {
@@ -250,15 +251,61 @@ std::string describe_range(const RecipeOption& option) {
 }
 
 template <typename T>
-T converted(std::optional<T> value, std::string_view key) {
-  if (!value) throw std::logic_error("[options] '" + std::string(key) + "' has another type");
+T converted(std::optional<T> value, const YamlNode& node) {
+  if (!value) {
+    throw std::logic_error("[options] " + node.place + ": '" + node.text + "' has another type");
+  }
   return *value;
+}
+
+// Fails at a key that lacks the key of the root that it needs.
+void require_needs(const YamlNode& node, const RecipeOption& table, const YamlNode& root,
+                   const std::string& path) {
+  for (const YamlEntry& entry : node.entries) {
+    for (const RecipeOption& option : table.members) {
+      if (option.name != entry.key) continue;
+      const std::string full_name = child_path(path, entry.key);
+      if (!option.needs.empty() && root.find(option.needs) == nullptr) {
+        fail_at(entry.place, full_name + " needs '" + option.needs + "'");
+      }
+      require_needs(entry.value, option, root, full_name);
+    }
+  }
+}
+
+// Without the defaults of keys that lack what they need.
+void drop_defaults(RecipeOption& table, const YamlNode& root) {
+  for (RecipeOption& option : table.members) {
+    if (!option.needs.empty() && root.find(option.needs) == nullptr) option.default_yaml.reset();
+    drop_defaults(option, root);
+  }
+}
+
+void add_paths(const RecipeOption& table, OptionRole role, const std::string& path,
+               std::vector<std::string>& paths) {
+  for (const RecipeOption& option : table.members) {
+    const std::string full_name = child_path(path, option.name);
+    if (option.role == role) {
+      paths.push_back(full_name);
+    } else if (option.kind == OptionKind::kTable) {
+      add_paths(option, role, full_name, paths);
+    }
+  }
 }
 
 }  // namespace
 
 YamlNode resolve_options(const YamlNode& node, const RecipeOption& table, const std::string& path) {
-  return resolve_table(node, table, path);
+  require_needs(node, table, node, path);
+  RecipeOption usable = table;
+  drop_defaults(usable, node);
+  return resolve_table(node, usable, path);
+}
+
+std::vector<std::string> paths_of_role(const RecipeOption& table, OptionRole role) {
+  std::vector<std::string> paths;
+  add_paths(table, role, "", paths);
+  return paths;
 }
 
 std::string describe_expectation(const RecipeOption& option) {
@@ -302,23 +349,15 @@ const YamlNode& OptionReader::at(std::string_view key) const {
   return *value;
 }
 
-std::int64_t OptionReader::integer(std::string_view key) const {
-  return converted(parse_integer(at(key).text), key);
-}
+std::int64_t integer_in(const YamlNode& node) { return converted(parse_integer(node.text), node); }
 
-double OptionReader::number(std::string_view key) const {
-  return converted(parse_number(at(key).text), key);
-}
+double number_in(const YamlNode& node) { return converted(parse_number(node.text), node); }
 
-bool OptionReader::boolean(std::string_view key) const {
-  return converted(parse_boolean(at(key).text), key);
-}
+bool boolean_in(const YamlNode& node) { return converted(parse_boolean(node.text), node); }
 
 std::vector<std::int64_t> OptionReader::integers(std::string_view key) const {
   std::vector<std::int64_t> values;
-  for (const YamlNode& item : at(key).items) {
-    values.push_back(converted(parse_integer(item.text), key));
-  }
+  for (const YamlNode& item : at(key).items) values.push_back(integer_in(item));
   return values;
 }
 
@@ -330,9 +369,7 @@ std::vector<std::string> OptionReader::texts(std::string_view key) const {
 
 std::vector<double> OptionReader::numbers(std::string_view key) const {
   std::vector<double> values;
-  for (const YamlNode& item : at(key).items) {
-    values.push_back(converted(parse_number(item.text), key));
-  }
+  for (const YamlNode& item : at(key).items) values.push_back(number_in(item));
   return values;
 }
 

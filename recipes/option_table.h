@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,13 @@ enum class OptionKind {
   kList,           // of members[0]
   kTable,          // of members, and the options of the case chosen
   kChoiceOrTable,  // one of `choices`, or a table of members
+};
+
+// What a value decides on.
+enum class OptionRole {
+  kEssential,     // the results of a run
+  kNotEssential,  // where they come from or what they are called: equal runs may differ in it
+  kFree           // nothing of them: it may change when a run is resumed
 };
 
 struct OptionCase;
@@ -46,9 +54,12 @@ struct RecipeOption {
   std::string pattern = {};       // kString: a regular expression (POSIX extended) for all of it
   std::string pattern_help = {};  // what the pattern means, for messages
   std::vector<RecipeOption> members = {};
-  std::string discriminator = {};      // kTable: the key that chooses the case; it may be absent
-  const OptionCases* cases = nullptr;  // not owned; tables may contain themselves through it
-  std::string definition = {};         // kTable: its name in the schema, where it is written once
+  std::string discriminator = {};  // kTable: the key that chooses the case; it may be absent
+  std::shared_ptr<const OptionCases> cases = {};  // tables may contain themselves through it
+  std::string definition = {};  // kTable: its name in the schema, where it is written once
+  // A key of the root without which this one is an error, and has no default.
+  std::string needs = {};
+  OptionRole role = OptionRole::kEssential;
 };
 
 struct OptionCase {
@@ -58,8 +69,9 @@ struct OptionCase {
 };
 
 // Checks `node` against a table and returns it with canonical scalars, every default filled in and
-// the keys in the table's order. Throws InputError for the first unknown or missing key, wrong type
-// or value out of range. `path` names the table in messages about missing keys ("" for the root).
+// the keys in the table's order; a table that is absent and would hold nothing stays absent. Throws
+// InputError for the first unknown or missing key, wrong type or value out of range. `path` names
+// the table in messages about missing keys ("" for the root).
 YamlNode resolve_options(const YamlNode& node, const RecipeOption& table, const std::string& path);
 
 // What a value must be: "a whole number from 2 to 8".
@@ -67,6 +79,14 @@ std::string describe_expectation(const RecipeOption& option);
 
 // Names of a table's cases.
 std::vector<std::string> case_names(const RecipeOption& table);
+
+// The paths of a table's keys that have a role, as "table.key"; what lists and cases hold left out.
+std::vector<std::string> paths_of_role(const RecipeOption& table, OptionRole role);
+
+// The value of a resolved scalar. Another type is a mistake of the caller: std::logic_error.
+std::int64_t integer_in(const YamlNode& node);
+double number_in(const YamlNode& node);
+bool boolean_in(const YamlNode& node);
 
 // Typed access to a resolved table. Asking for a key that the table cannot have, or for another
 // type, is a mistake of the caller: std::logic_error.
@@ -82,9 +102,9 @@ class OptionReader {
   OptionReader table(std::string_view key) const { return OptionReader(at(key)); }
 
   const std::string& text(std::string_view key) const { return at(key).text; }
-  std::int64_t integer(std::string_view key) const;
-  double number(std::string_view key) const;
-  bool boolean(std::string_view key) const;
+  std::int64_t integer(std::string_view key) const { return integer_in(at(key)); }
+  double number(std::string_view key) const { return number_in(at(key)); }
+  bool boolean(std::string_view key) const { return boolean_in(at(key)); }
   std::vector<std::int64_t> integers(std::string_view key) const;
   std::vector<std::string> texts(std::string_view key) const;
   std::vector<double> numbers(std::string_view key) const;

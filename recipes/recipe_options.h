@@ -8,9 +8,8 @@
 
 namespace steelyard {
 
-// The root table. `registry` gives the layers and models and must outlive the result. Without
-// quantization the schedule has fewer keys.
-RecipeOption recipe_options(const ModelRegistry& registry, bool quantized = true);
+// The root table. `registry` gives the layers and models and must outlive the result.
+RecipeOption recipe_options(const ModelRegistry& registry);
 
 // JSON Schema of recipes.
 std::string recipe_schema(const ModelRegistry& registry);

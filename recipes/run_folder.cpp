@@ -53,7 +53,7 @@ Json summary(const RunRequest& request, Experiment& experiment, const TrainResul
   Json json{{"name", experiment.recipe().name},
             {"device", device_name(device_of(experiment.model()))},
             {"seed", experiment.recipe().seed},
-            {"epochs", experiment.recipe().train.epochs},
+            {"epochs", experiment.recipe().train.trainer.epochs},
             {"steps", result.step},
             {"seconds", seconds},
             {"final", to_json(final)},
@@ -303,7 +303,7 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
     other_data = before && *before != record.data_digest;
   }
   add_record(record, options.metadata);
-  if (experiment.recipe().train.distill && !options.distillation) {
+  if (experiment.recipe().train.trainer.distillation && !options.distillation) {
     throw std::logic_error("[train_run] the teacher was not loaded");
   }
 
@@ -334,8 +334,8 @@ RunSummary train_run(const RunRequest& request, Experiment& experiment,
   }
   open_log(log, request, experiment, trainer.step(), trainer.epochs_done());
   return with_divergence_logged(log, [&]() -> RunSummary {
-    if (const auto& calibration = experiment.recipe().calibrate; calibration && !resumed) {
-      experiment.calibrate(calibration->batches);
+    if (const auto& batches = experiment.recipe().calibrate_batches; batches && !resumed) {
+      experiment.calibrate(*batches);
     }
     const TrainResult result = trainer.run(stop);
     if (result.interrupted) return {.interrupted = true, .final = {}};

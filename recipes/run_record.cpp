@@ -9,6 +9,7 @@
 #include "framework/printable.h"
 #include "framework/sha256.h"
 #include "recipes/derived_recipe.h"
+#include "recipes/recipe_options.h"
 #include "recipes/scalar.h"
 
 namespace steelyard {
@@ -21,16 +22,16 @@ constexpr const char* kRecipeKey = "recipe";
 constexpr const char* kSourcesKey = "sources";
 constexpr std::int64_t kMostValuesOfASample = std::int64_t{1} << 31;
 
-// Entries of the recipe's tables, as "table.key".
-constexpr std::string_view kFree[] = {"device",
-                                      "data.path",
-                                      "train.divergence_limit",
-                                      "train.checkpoint_every_steps",
-                                      "train.keep_step_checkpoints",
-                                      "train.cuda_graph",
-                                      "train.tensorboard",
-                                      "export.formats"};
-constexpr std::string_view kNotEssential[] = {"name", "init", "train.distill.checkpoint"};
+// The paths of a role in every recipe, whatever layers and models there are.
+const std::vector<std::string>& paths_of(OptionRole role) {
+  static const auto paths = [] {
+    const ModelRegistry none;
+    const RecipeOption table = recipe_options(none);
+    return std::pair(paths_of_role(table, OptionRole::kFree),
+                     paths_of_role(table, OptionRole::kNotEssential));
+  }();
+  return role == OptionRole::kFree ? paths.first : paths.second;
+}
 
 void remove_path(YamlNode& table, std::string_view path) {
   const std::size_t dot = path.find('.');
@@ -164,13 +165,13 @@ std::string to_string(const InputFormat& format) {
 
 YamlNode lasting_recipe(const Recipe& recipe) {
   YamlNode lasting = recipe.resolved;
-  for (const std::string_view path : kFree) remove_path(lasting, path);
+  for (const std::string& path : paths_of(OptionRole::kFree)) remove_path(lasting, path);
   return lasting;
 }
 
 YamlNode essential_recipe(const Recipe& recipe) {
   YamlNode essential = lasting_recipe(recipe);
-  for (const std::string_view path : kNotEssential) remove_path(essential, path);
+  for (const std::string& path : paths_of(OptionRole::kNotEssential)) remove_path(essential, path);
   return essential;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "export/formats.h"
 #include "export/graph_file.h"
 #include "export/interpreter.h"
 #include "framework/error.h"
@@ -13,6 +14,7 @@
 #include "layers/conv2d.h"
 #include "layers/linear.h"
 #include "qat/prepare.h"
+#include "qat/words.h"
 #include "recipes/deployment.h"
 #include "recipes/derived_recipe.h"
 #include "recipes/scalar.h"
@@ -36,6 +38,13 @@ class Deployed : public Module {
  private:
   deploy::Interpreter interpreter_;
 };
+
+bool is_written_by_runs(const std::string& extension) {
+  const std::vector<deploy::ExportFormat>& formats = deploy::export_formats();
+  return std::any_of(formats.begin(), formats.end(), [&](const deploy::ExportFormat& format) {
+    return format.suffix == extension;
+  });
+}
 
 ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
   ReportedTensor result{.histogram = tensor.histogram, .in_codes = tensor.in_codes};
@@ -165,9 +174,9 @@ class Reporter {
       const Summary summary = summary_in(path);
       const bool trained =
           report_.history && (!report_.history->steps.empty() || !report_.history->epochs.empty());
-      if (summary.epochs != recipe_.train.epochs && (summary.epochs != 0 || trained)) {
+      if (summary.epochs != recipe_.train.trainer.epochs && (summary.epochs != 0 || trained)) {
         throw InputError(path.string() + ": is of a run of " + std::to_string(summary.epochs) +
-                         " epochs, the recipe has " + std::to_string(recipe_.train.epochs));
+                         " epochs, the recipe has " + std::to_string(recipe_.train.trainer.epochs));
       }
       summary_ = summary;
     });
@@ -181,11 +190,12 @@ class Reporter {
     const auto& history = report_.history;
     const std::int64_t done =
         history && !history->epochs.empty() ? history->epochs.back().epoch : 0;
-    const std::string logged = fmt::format("{} of {} epochs logged", done, recipe_.train.epochs);
+    const std::string logged =
+        fmt::format("{} of {} epochs logged", done, recipe_.train.trainer.epochs);
     if (history && history->diverged) return "diverged, " + logged + ": " + history->diverged->what;
     if (!summary_) return "interrupted or running, " + logged;
     if (summary_->epochs == 0) return "finished without training";
-    return fmt::format("finished, {} of {} epochs", summary_->epochs, recipe_.train.epochs);
+    return fmt::format("finished, {} of {} epochs", summary_->epochs, recipe_.train.trainer.epochs);
   }
 
   void add_facts() {
@@ -195,13 +205,14 @@ class Reporter {
     fact("seed", std::to_string(recipe_.seed));
     fact("data", recipe_.data.dataset);
     fact("model", recipe_.model.type.empty() ? "layers" : recipe_.model.type);
-    fact("optimizer", fmt::format("{}, learning rate {}", recipe_.train.optimizer.type,
-                                  format_number(recipe_.train.optimizer.lr)));
+    fact("optimizer", fmt::format("{}, learning rate {}", word_of(recipe_.train.optimizer.type),
+                                  format_number(recipe_.train.trainer.lr_schedule.base_lr)));
     if (recipe_.init_checkpoint) fact("starts from", *recipe_.init_checkpoint);
     if (recipe_.quantize) {
-      fact("quantization",
-           fmt::format("{}, batch norm {}, profile {}", recipe_.quantize->algorithm_method,
-                       recipe_.quantize->bn_fold, recipe_.exports.profile));
+      fact(
+          "quantization",
+          fmt::format("{}, batch norm {}, profile {}", word_of(recipe_.quantize->algorithm),
+                      word_of(recipe_.quantize->config.bn_fold), word_of(recipe_.exports.profile)));
     }
     if (!loaded_.experiment) return;
     fact("checkpoint shown", loaded_.checkpoint.filename().string());
@@ -221,8 +232,8 @@ class Reporter {
       std::vector<std::filesystem::path> paths;
       for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
         const std::string extension = entry.path().extension().string();
-        const bool wanted = extension == ".safetensors" || extension == ".onnx";
-        if (wanted && entry.is_regular_file(error)) paths.push_back(entry.path());
+        if (is_written_by_runs(extension) && entry.is_regular_file(error))
+          paths.push_back(entry.path());
       }
       std::sort(paths.begin(), paths.end());
       for (const std::filesystem::path& path : paths) {
@@ -331,7 +342,7 @@ class Reporter {
     report_.test_samples = test.size();
     const auto evaluated = [&](Module& model) {
       return evaluate(model, test, experiment.normalization(), experiment.loss(),
-                      recipe_.data.batch_size);
+                      recipe_.data.loader.batch_size);
     };
     const std::string checkpoint = loaded_.checkpoint.filename().string();
     if (!report_.quantized) {

@@ -39,8 +39,8 @@ void require_widths(const std::vector<int>& bits) {
 std::optional<int> activation_bits(const Recipe& recipe) {
   std::set<int> widths;
   if (recipe.quantize) {
-    for (const QuantizeGroupSpec& group : recipe.quantize->groups) {
-      if (group.activations) widths.insert(static_cast<int>(group.activations->num_bits));
+    for (const qat::QuantizeGroup& group : recipe.quantize->config.groups) {
+      if (group.config.activations) widths.insert(group.config.activations->scheme.bits);
     }
   } else {
     widths.insert(8);

@@ -51,9 +51,9 @@ struct TrainedRun {
     const Registries all = registries();
     Recipe recipe = load_recipe(
         preset, {"data.batch_size=6", "data.validation=4", "train.optimizer.lr=0.001"}, all.models);
-    recipe.train.epochs = 1;
+    recipe.train.trainer.epochs = 1;
     recipe.schedule.freeze_observers.reset();
-    recipe.schedule.bits.clear();
+    recipe.schedule.stages.clear();
     experiment = std::make_unique<Experiment>(std::move(recipe), all, InitialWeights::kLater);
     experiment->move_to(device);
     const auto optimizer = experiment->make_optimizer();

@@ -22,7 +22,7 @@ void collect_names(const std::vector<RecipeOption>& options, std::set<std::strin
   for (const RecipeOption& option : options) {
     if (!option.name.empty()) names.insert(option.name);
     collect_names(option.members, names, seen);
-    if (!option.cases || !seen.insert(option.cases).second) continue;
+    if (!option.cases || !seen.insert(option.cases.get()).second) continue;
     for (const OptionCase& c : option.cases->cases) collect_names(c.options, names, seen);
   }
 }

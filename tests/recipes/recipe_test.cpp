@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "qat/words.h"
 #include "tests/recipes/recipe_support.h"
 
 namespace steelyard {
@@ -28,77 +29,85 @@ TEST(Recipe, SmallRecipeHasTheDocumentedDefaults) {
   EXPECT_EQ(r.device, "auto");
   EXPECT_EQ(r.data.dataset, "fashion_mnist");
   EXPECT_FALSE(r.data.path);
-  EXPECT_EQ(r.data.batch_size, 128);
-  EXPECT_FALSE(r.data.random_crop || r.data.flip);
-  EXPECT_EQ(r.data.crop_padding, 2);
+  EXPECT_EQ(r.data.loader.batch_size, 128);
+  EXPECT_TRUE(r.data.loader.shuffle);
+  EXPECT_EQ(r.data.loader.seed, 1U);
+  EXPECT_EQ(r.train.trainer.seed, 1U);
+  EXPECT_FALSE(r.data.loader.augment.random_crop || r.data.loader.augment.flip);
+  EXPECT_EQ(r.data.loader.augment.crop_padding, 2);
   EXPECT_EQ(r.data.validation, 5000);
   EXPECT_EQ(r.model.type, "mlp");
   EXPECT_FALSE(r.model.classes);
   EXPECT_FALSE(r.init_checkpoint);
-  EXPECT_EQ(r.train.epochs, 3);
-  EXPECT_EQ(r.train.optimizer.type, "sgd");
-  EXPECT_EQ(r.train.optimizer.lr, 0.1);
-  EXPECT_EQ(r.train.optimizer.momentum, 0.9);
-  EXPECT_FALSE(r.train.optimizer.nesterov);
-  EXPECT_EQ(r.train.optimizer.weight_decay, 0);
+  EXPECT_EQ(r.train.trainer.epochs, 3);
+  EXPECT_EQ(r.train.optimizer.type, OptimizerType::kSgd);
+  EXPECT_EQ(r.train.trainer.lr_schedule.base_lr, 0.1);
+  EXPECT_EQ(r.train.optimizer.sgd.momentum, 0.9);
+  EXPECT_FALSE(r.train.optimizer.sgd.nesterov);
+  EXPECT_EQ(r.train.optimizer.sgd.weight_decay, 0);
+  EXPECT_EQ(r.train.optimizer.adamw.weight_decay, 0);
   EXPECT_FALSE(r.train.optimizer.decay_bias_and_norm);
-  EXPECT_EQ(r.train.lr_schedule.type, "constant");
-  EXPECT_EQ(r.train.lr_schedule.warmup_epochs, 0);
-  EXPECT_EQ(r.train.loss, "cross_entropy");
-  EXPECT_EQ(r.train.label_smoothing, 0);
-  EXPECT_FALSE(r.train.clip_grad_norm);
-  EXPECT_EQ(r.train.checkpoint_every_steps, 0);
-  EXPECT_FALSE(r.train.keep_step_checkpoints);
+  EXPECT_EQ(r.train.trainer.lr_schedule.type, LrSchedule::Type::kConstant);
+  EXPECT_EQ(r.train.warmup_epochs, 0);
+  EXPECT_EQ(r.train.trainer.loss.type, Loss::Type::kCrossEntropy);
+  EXPECT_EQ(r.train.trainer.loss.label_smoothing, 0);
+  EXPECT_FALSE(r.train.trainer.clip_grad_norm);
+  EXPECT_EQ(r.train.trainer.checkpoint_every_steps, 0);
+  EXPECT_FALSE(r.train.trainer.keep_step_checkpoints);
   EXPECT_FALSE(r.quantize);
-  EXPECT_FALSE(r.schedule.freeze_bn);
+  EXPECT_FALSE(r.schedule.freeze_batch_norm);
 }
 
 TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
   const Recipe r = parsed(kQuantizedRecipe);
-  EXPECT_EQ(r.train.optimizer.beta1, 0.9);
-  EXPECT_EQ(r.train.optimizer.beta2, 0.999);
-  EXPECT_EQ(r.train.optimizer.eps, 1e-8);
+  EXPECT_EQ(r.train.optimizer.adamw.beta1, 0.9);
+  EXPECT_EQ(r.train.optimizer.adamw.beta2, 0.999);
+  EXPECT_EQ(r.train.optimizer.adamw.eps, 1e-8);
   ASSERT_TRUE(r.quantize);
-  ASSERT_EQ(r.quantize->groups.size(), 2u);
-  const QuantizeGroupSpec& first = r.quantize->groups[0];
-  EXPECT_THAT(first.targets, ElementsAre("Conv2d"));
-  EXPECT_EQ(first.place, "r.yaml:10:7");
+  ASSERT_EQ(r.quantize->config.groups.size(), 2u);
+  EXPECT_EQ(r.quantize->group_places[0], "r.yaml:10:7");
+  const qat::QuantizeGroup& group = r.quantize->config.groups[0];
+  const qat::QConfig& first = group.config;
+  EXPECT_THAT(group.targets, ElementsAre("Conv2d"));
   ASSERT_TRUE(first.weights && first.activations);
-  EXPECT_EQ(first.weights->num_bits, 8);
-  EXPECT_TRUE(first.weights->symmetric);
-  EXPECT_EQ(first.weights->strategy, "channel");
-  EXPECT_EQ(first.weights->observer, "min_max");
-  EXPECT_FALSE(first.weights->narrow_range.has_value()) << "the algorithm decides";
-  EXPECT_EQ(first.activations->num_bits, 4);
-  EXPECT_FALSE(first.activations->symmetric);
-  EXPECT_EQ(first.activations->strategy, "tensor");
-  EXPECT_EQ(first.activations->observer, "moving_average");
-  EXPECT_EQ(first.activations->averaging_constant, 0.01);
+  EXPECT_EQ(first.weights->scheme.bits, 8);
+  EXPECT_TRUE(first.weights->scheme.symmetric && first.weights->scheme.is_signed);
+  EXPECT_EQ(first.weights->scheme.strategy, observers::Strategy::kChannel);
+  EXPECT_EQ(first.weights->observer.type, "min_max");
+  EXPECT_TRUE(first.weights->scheme.narrow_range);
+  const auto learned = parsed(kQuantizedRecipe, {"quantize.algorithm.method=lsq"});
+  const qat::QuantizerConfig& by_gradient = *learned.quantize->config.groups[0].config.weights;
+  EXPECT_FALSE(by_gradient.scheme.narrow_range) << "the algorithm decides";
+  EXPECT_EQ(by_gradient.learning, qat::Learning::kScale);
+  EXPECT_EQ(first.activations->scheme.bits, 4);
+  EXPECT_FALSE(first.activations->scheme.symmetric || first.activations->scheme.is_signed);
+  EXPECT_EQ(first.activations->scheme.strategy, observers::Strategy::kTensor);
+  EXPECT_EQ(first.activations->observer.type, "moving_average");
+  EXPECT_EQ(first.activations->observer.averaging_constant, 0.01);
   const auto wide = parsed(kQuantizedRecipe, {"quantize.groups.0.activations.num_bits=8"});
-  EXPECT_EQ(wide.quantize->groups[0].activations->observer, "min_max");
-  const QuantizeGroupSpec& second = r.quantize->groups[1];
+  EXPECT_EQ(wide.quantize->config.groups[0].config.activations->observer.type, "min_max");
+  const qat::QConfig& second = r.quantize->config.groups[1].config;
   EXPECT_FALSE(second.activations);
-  EXPECT_EQ(second.weights->num_bits, 3);
-  EXPECT_EQ(second.weights->observer, "histogram");
-  EXPECT_THAT(r.quantize->ignore, IsEmpty());
-  EXPECT_EQ(r.quantize->bn_fold, "frozen");
-  EXPECT_EQ(r.quantize->algorithm_method, "ste");
+  EXPECT_EQ(second.weights->scheme.bits, 3);
+  EXPECT_EQ(second.weights->observer.type, "histogram");
+  EXPECT_THAT(r.quantize->config.ignore, IsEmpty());
+  EXPECT_EQ(r.quantize->config.bn_fold, qat::BatchNormFold::kFrozen);
+  EXPECT_EQ(r.quantize->algorithm, qat::Learning::kNothing);
   EXPECT_EQ(r.schedule.observe_from, 0);
   EXPECT_EQ(r.schedule.fake_quant_from, 0);
   EXPECT_FALSE(r.schedule.freeze_observers);
 }
 
 TEST(Recipe, CalibrationAndObserverOptions) {
-  EXPECT_FALSE(parsed(kQuantizedRecipe).calibrate);
+  EXPECT_FALSE(parsed(kQuantizedRecipe).calibrate_batches);
   const Recipe r =
       parsed(kQuantizedRecipe, {"calibrate={}", "quantize.groups.0.weights.observer=percentile",
                                 "quantize.groups.0.activations.observer=mse",
                                 "quantize.groups.0.activations.averaging_constant=0.2"});
-  ASSERT_TRUE(r.calibrate);
-  EXPECT_EQ(r.calibrate->batches, 32);
-  EXPECT_FALSE(r.calibrate->freeze);
-  EXPECT_EQ(r.quantize->groups[0].weights->percentile, 99.99);
-  EXPECT_EQ(r.quantize->groups[0].activations->averaging_constant, 0.2);
+  EXPECT_EQ(r.calibrate_batches, 32);
+  EXPECT_FALSE(r.schedule.keep_ranges);
+  EXPECT_EQ(r.quantize->config.groups[0].config.weights->observer.percentile, 99.99);
+  EXPECT_EQ(r.quantize->config.groups[0].config.activations->observer.averaging_constant, 0.2);
   EXPECT_EQ(parsed(resolved_yaml(r)).resolved, r.resolved);
 }
 
@@ -107,17 +116,19 @@ TEST(Recipe, AReducedRangeLeavesWeightsSevenBits) {
   const std::vector<std::string> reduced{"export.reduce_range=true",
                                          "quantize.groups.0.activations.num_bits=8"};
   const Recipe r = parsed(kQuantizedRecipe, reduced);
-  EXPECT_EQ(r.quantize->groups[0].weights->num_bits, 7);
-  EXPECT_EQ(r.quantize->groups[0].activations->num_bits, 8);
-  EXPECT_EQ(r.quantize->groups[1].weights->num_bits, 3);
+  EXPECT_EQ(r.quantize->config.groups[0].config.weights->scheme.bits, 7);
+  EXPECT_EQ(r.quantize->config.groups[0].config.activations->scheme.bits, 8);
+  EXPECT_EQ(r.quantize->config.groups[1].config.weights->scheme.bits, 3);
   EXPECT_THAT(resolved_yaml(r), HasSubstr("num_bits: 8\n"));
-  EXPECT_EQ(parsed(resolved_yaml(r)).quantize->groups[0].weights->num_bits, 7);
+  EXPECT_EQ(parsed(resolved_yaml(r)).quantize->config.groups[0].config.weights->scheme.bits, 7);
   // What is multiplied in float does not saturate.
   std::vector<std::string> in_groups = reduced;
   for (const char* part : {"strategy=group", "num_bits=8"}) {
     in_groups.push_back(std::string("quantize.groups.1.weights.") + part);
   }
-  EXPECT_EQ(parsed(kQuantizedRecipe, in_groups).quantize->groups[1].weights->num_bits, 8);
+  EXPECT_EQ(
+      parsed(kQuantizedRecipe, in_groups).quantize->config.groups[1].config.weights->scheme.bits,
+      8);
 }
 
 TEST(Recipe, ResolvedTextParsesToTheSameRecipe) {
@@ -301,7 +312,7 @@ TEST(Recipe, QuantizationSchedulesNeedQuantize) {
             "r.yaml:8:12: schedule.observe needs 'quantize'");
   EXPECT_EQ(recipe_rejection(text + "schedule: {bits: [{until: 1, weights: 8}]}\n"),
             "r.yaml:8:12: schedule.bits needs 'quantize'");
-  EXPECT_EQ(parsed(text + "schedule: {freeze_bn: {epoch: 2}}\n").schedule.freeze_bn, 2);
+  EXPECT_EQ(parsed(text + "schedule: {freeze_bn: {epoch: 2}}\n").schedule.freeze_batch_norm, 2);
 }
 
 TEST(Recipe, TextsStayTextsForOtherReadersOfYaml) {
@@ -320,16 +331,14 @@ TEST(Recipe, TextsStayTextsForOtherReadersOfYaml) {
 TEST(Recipe, BatchNormFoldingHasNamedModes) {
   for (const char* mode : {"frozen", "none", "batch_corrected", "one_convolution"}) {
     const Recipe r = parsed(kQuantizedRecipe, {std::string("quantize.bn_fold=") + mode});
-    EXPECT_EQ(r.quantize->bn_fold, mode);
+    EXPECT_EQ(word_of(r.quantize->config.bn_fold), mode);
   }
-  EXPECT_EQ(parsed(kQuantizedRecipe).quantize->bn_fold, "frozen");
 }
 
 TEST(Recipe, ReestimationNeedsBatchesAndNoQuantization) {
   const std::string text = kSmallRecipe;
-  EXPECT_EQ(parsed(text + "schedule: {reestimate_bn: {batches: 20}}\n").schedule.reestimate_bn, 20);
-  EXPECT_EQ(parsed(kQuantizedRecipe, {"schedule.reestimate_bn.batches=5"}).schedule.reestimate_bn,
-            5);
+  EXPECT_EQ(parsed(text + "schedule: {reestimate_bn: {batches: 20}}\n").reestimate_bn, 20);
+  EXPECT_EQ(parsed(kQuantizedRecipe, {"schedule.reestimate_bn.batches=5"}).reestimate_bn, 5);
   EXPECT_EQ(recipe_rejection(text + "schedule: {reestimate_bn: {}}\n"),
             "r.yaml:8:27: missing key 'schedule.reestimate_bn.batches'");
 }
@@ -340,13 +349,13 @@ TEST(Recipe, OverridesReplaceAddAndRemoveValues) {
              {"train.epochs=7", "data.augment=[flip]", "quantize.groups.0.weights.num_bits=6",
               "init.checkpoint=a/b=c.safetensors", "quantize.ignore=[fc2]", "train.epochs=8",
               "quantize.groups.1.weights.observer=null"});
-  EXPECT_EQ(r.train.epochs, 8);
-  EXPECT_TRUE(r.data.flip);
-  EXPECT_FALSE(r.data.random_crop);
-  EXPECT_EQ(r.quantize->groups[0].weights->num_bits, 6);
-  EXPECT_EQ(r.quantize->groups[1].weights->observer, "min_max");
+  EXPECT_EQ(r.train.trainer.epochs, 8);
+  EXPECT_TRUE(r.data.loader.augment.flip);
+  EXPECT_FALSE(r.data.loader.augment.random_crop);
+  EXPECT_EQ(r.quantize->config.groups[0].config.weights->scheme.bits, 6);
+  EXPECT_EQ(r.quantize->config.groups[1].config.weights->observer.type, "min_max");
   EXPECT_EQ(r.init_checkpoint, "a/b=c.safetensors");
-  EXPECT_THAT(r.quantize->ignore, ElementsAre("fc2"));
+  EXPECT_THAT(r.quantize->config.ignore, ElementsAre("fc2"));
   EXPECT_THAT(resolved_yaml(r), HasSubstr("epochs: 8\n"));
 }
 

@@ -225,14 +225,14 @@ TEST(MixedPrecision, WritesARecipe) {
   const Recipe recipe = parse_recipe(text, "m.yaml", {}, registry);
   EXPECT_EQ(recipe.name, "small-mixed");
   EXPECT_EQ(recipe.init_checkpoint, "runs/a/last.safetensors");
-  EXPECT_EQ(recipe.train.epochs, 9);
-  EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.01);
-  EXPECT_EQ(recipe.quantize->algorithm_method, "lsq");
-  ASSERT_EQ(recipe.quantize->groups.size(), 2U);
-  EXPECT_THAT(recipe.quantize->groups[0].targets, ElementsAre("a"));
-  EXPECT_EQ(recipe.quantize->groups[0].weights->num_bits, 8);
-  EXPECT_EQ(recipe.quantize->groups[1].weights->num_bits, 2);
-  EXPECT_EQ(recipe.quantize->groups[1].activations->num_bits, 6);
+  EXPECT_EQ(recipe.train.trainer.epochs, 9);
+  EXPECT_DOUBLE_EQ(recipe.train.trainer.lr_schedule.base_lr, 0.01);
+  EXPECT_EQ(recipe.quantize->algorithm, qat::Learning::kScale);
+  ASSERT_EQ(recipe.quantize->config.groups.size(), 2U);
+  EXPECT_THAT(recipe.quantize->config.groups[0].targets, ElementsAre("a"));
+  EXPECT_EQ(recipe.quantize->config.groups[0].config.weights->scheme.bits, 8);
+  EXPECT_EQ(recipe.quantize->config.groups[1].config.weights->scheme.bits, 2);
+  EXPECT_EQ(recipe.quantize->config.groups[1].config.activations->scheme.bits, 6);
 }
 
 // What was said of a float run's own training goes, and every rate is divided.
@@ -250,11 +250,11 @@ TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
     const Recipe recipe =
         parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
     EXPECT_TRUE(recipe.train.only.empty());
-    EXPECT_FALSE(recipe.schedule.freeze_bn);
-    EXPECT_FALSE(recipe.schedule.reestimate_bn);
-    EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.01);
-    EXPECT_DOUBLE_EQ(recipe.train.lr_schedule.final_lr, 0.002);
-    EXPECT_EQ(recipe.train.lr_schedule.warmup_epochs, 1);
+    EXPECT_FALSE(recipe.schedule.freeze_batch_norm);
+    EXPECT_FALSE(recipe.reestimate_bn);
+    EXPECT_DOUBLE_EQ(recipe.train.trainer.lr_schedule.base_lr, 0.01);
+    EXPECT_DOUBLE_EQ(recipe.train.trainer.lr_schedule.final_lr, 0.002);
+    EXPECT_EQ(recipe.train.warmup_epochs, 1);
   }
 }
 
@@ -274,10 +274,10 @@ TEST(MixedPrecision, WritesTargetsThatNameWhatWasChosen) {
   ASSERT_THAT(widths(plan), ElementsAre(8, 2));
   const Recipe recipe =
       parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
-  const std::vector<QuantizeGroupSpec>& groups = recipe.quantize->groups;
+  const std::vector<qat::QuantizeGroup>& groups = recipe.quantize->config.groups;
   ASSERT_EQ(groups.size(), 4U);
   EXPECT_THAT(groups[0].targets, ElementsAre("left_in_float"));
-  EXPECT_EQ(groups[0].activations->num_bits, 7);
+  EXPECT_EQ(groups[0].config.activations->scheme.bits, 7);
   EXPECT_THAT(groups[1].targets, ElementsAre("Conv2d"));
   EXPECT_THAT(groups[2].targets, ElementsAre("re:Linear"));
   EXPECT_THAT(groups[3].targets, ElementsAre("fc1"));
@@ -307,27 +307,29 @@ TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
   const Recipe recipe =
       parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
   EXPECT_EQ(recipe.init_checkpoint, "base.safetensors");
-  EXPECT_EQ(recipe.quantize->algorithm_method, "ste");
-  EXPECT_TRUE(recipe.schedule.bits.empty());
-  EXPECT_DOUBLE_EQ(recipe.train.optimizer.lr, 0.001);
-  const std::vector<QuantizeGroupSpec>& groups = recipe.quantize->groups;
+  EXPECT_EQ(recipe.quantize->algorithm, qat::Learning::kNothing);
+  EXPECT_TRUE(recipe.schedule.stages.empty());
+  EXPECT_DOUBLE_EQ(recipe.train.trainer.lr_schedule.base_lr, 0.001);
+  const std::vector<qat::QuantizeGroup>& groups = recipe.quantize->config.groups;
   ASSERT_EQ(groups.size(), 3U);
   EXPECT_THAT(groups[0].targets, ElementsAre("conv2"));
   EXPECT_THAT(groups[1].targets, ElementsAre("conv1"));
   EXPECT_THAT(groups[2].targets, ElementsAre("fc1"));
   const int chosen[] = {8, 2, 8};
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(groups[i].weights->num_bits, chosen[i]);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(groups[i].config.weights->scheme.bits, chosen[i]);
   for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(groups[i].weights->strategy, "tensor");
-    EXPECT_EQ(groups[i].weights->observer, "min_max");
-    EXPECT_EQ(groups[i].activations->percentile, 99);
-    EXPECT_EQ(groups[i].activations->num_bits, 4);
+    EXPECT_EQ(groups[i].config.weights->scheme.strategy, observers::Strategy::kTensor);
+    EXPECT_EQ(groups[i].config.weights->observer.type, "min_max");
+    EXPECT_EQ(groups[i].config.activations->observer.percentile, 99);
+    EXPECT_EQ(groups[i].config.activations->scheme.bits, 4);
   }
-  EXPECT_EQ(groups[2].weights->observer, "histogram");
-  EXPECT_FALSE(groups[2].activations);
+  EXPECT_EQ(groups[2].config.weights->observer.type, "histogram");
+  EXPECT_FALSE(groups[2].config.activations);
   const WidthPlan wide = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 8}, 7);
   const std::string text7 = mixed_precision_recipe(run, all, wide, {}, registry);
-  EXPECT_EQ(parse_recipe(text7, "m.yaml", {}, registry).quantize->groups[0].activations->num_bits,
+  EXPECT_EQ(parse_recipe(text7, "m.yaml", {}, registry)
+                .quantize->config.groups[0]
+                .config.activations->scheme.bits,
             7);
 }
 

@@ -1,0 +1,52 @@
+#include "export/formats.h"
+
+#include <stdexcept>
+
+#include "export/graph_file.h"
+
+namespace steelyard::deploy {
+namespace {
+
+bool always() { return true; }
+
+}  // namespace
+
+const std::vector<ExportFormat>& export_formats() {
+  static const std::vector<ExportFormat> formats{
+      {"safetensors", "safetensors", ".safetensors", true, always,
+       [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
+         save_graph(path, graph);
+       }},
+      {"onnx", "ONNX", ".onnx", true, can_write_onnx,
+       [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
+         write_onnx(path, graph, options.onnx);
+       }},
+  };
+  return formats;
+}
+
+const ExportFormat& export_format(std::string_view name) {
+  std::string known;
+  for (const ExportFormat& format : export_formats()) {
+    if (format.name == name) return format;
+    known.append(known.empty() ? "" : ", ").append(format.name);
+  }
+  throw std::invalid_argument("[export] unknown format '" + std::string(name) +
+                              "', expected one of " + known);
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const ExportFormat& format : export_formats()) names.emplace_back(format.name);
+  return names;
+}
+
+std::vector<std::string> default_format_names() {
+  std::vector<std::string> names;
+  for (const ExportFormat& format : export_formats()) {
+    if (format.by_default && format.can_write()) names.emplace_back(format.name);
+  }
+  return names;
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,40 @@
+// The table of the files that a deployed graph can be written as.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "export/graph.h"
+#include "export/onnx.h"
+
+namespace steelyard::deploy {
+
+// What single formats look at.
+struct ExportOptions {
+  OnnxOptions onnx = {};
+};
+
+struct ExportFormat {
+  std::string_view name;    // in recipes and on the command line
+  std::string_view title;   // in messages
+  std::string_view suffix;  // of the file: ".onnx"
+  bool by_default;          // written where nobody says which
+  bool (*can_write)();      // in this build
+  // Replaces the file. Throws InputError for a graph that has no such form.
+  void (*write)(const std::filesystem::path& path, const Graph& graph,
+                const ExportOptions& options);
+};
+
+// The table. To add a format: its writer and a row here.
+const std::vector<ExportFormat>& export_formats();
+
+// Throws std::invalid_argument listing the names for another.
+const ExportFormat& export_format(std::string_view name);
+
+std::vector<std::string> format_names();
+// Those that this build writes where nobody says which.
+std::vector<std::string> default_format_names();
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,43 @@
+// How recipes, messages and checkpoints spell the engine's enumerations.
+#pragma once
+
+#include "framework/evaluate.h"
+#include "framework/lr_schedule.h"
+#include "framework/words.h"
+#include "kernels/matmul_precision.h"
+
+namespace steelyard {
+
+inline constexpr Word<Loss::Type> kLossWords[] = {
+    {Loss::Type::kCrossEntropy, "cross_entropy"},
+    {Loss::Type::kMeanSquaredError, "mse"},
+    {Loss::Type::kHuber, "huber"},
+};
+static_assert(is_complete<Loss::Type>(kLossWords, Loss::Type::kHuber));
+constexpr std::span<const Word<Loss::Type>> words_of(Loss::Type) { return kLossWords; }
+
+inline constexpr Word<LrSchedule::Type> kLrScheduleWords[] = {
+    {LrSchedule::Type::kConstant, "constant"},
+    {LrSchedule::Type::kStep, "step"},
+    {LrSchedule::Type::kCosine, "cosine", "half a cosine to the end of training"},
+};
+static_assert(is_complete<LrSchedule::Type>(kLrScheduleWords, LrSchedule::Type::kCosine));
+constexpr std::span<const Word<LrSchedule::Type>> words_of(LrSchedule::Type) {
+  return kLrScheduleWords;
+}
+
+}  // namespace steelyard
+
+namespace steelyard::kernels {
+
+inline constexpr Word<MatmulPrecision> kMatmulPrecisionWords[] = {
+    {MatmulPrecision::kFloat32, "float32"},
+    {MatmulPrecision::kTf32, "tf32"},
+    {MatmulPrecision::kBf16, "bf16"},
+};
+static_assert(is_complete<MatmulPrecision>(kMatmulPrecisionWords, MatmulPrecision::kBf16));
+constexpr std::span<const Word<MatmulPrecision>> words_of(MatmulPrecision) {
+  return kMatmulPrecisionWords;
+}
+
+}  // namespace steelyard::kernels

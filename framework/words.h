@@ -1,0 +1,70 @@
+// How values of an enumeration are spelt: one table each, for reading, writing, help and messages.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace steelyard {
+
+// A row. An enumeration E has words where `words_of(E)`, in E's namespace, gives its table.
+template <typename E>
+struct Word {
+  E value;
+  std::string_view word;
+  std::string_view help = {};
+};
+
+// Whether the table has a row for every value from the first on, in order, and no word twice:
+// to be asserted beside the table, with the last value of the enumeration.
+template <typename E>
+constexpr bool is_complete(std::span<const Word<E>> table, E last) {
+  if (table.size() != static_cast<std::size_t>(last) + 1) return false;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (static_cast<std::size_t>(table[i].value) != i) return false;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (table[i].word == table[j].word) return false;
+    }
+  }
+  return true;
+}
+
+// The row of a value. Throws std::logic_error for a value without one.
+template <typename E>
+const Word<E>& row_of(E value) {
+  for (const Word<E>& row : words_of(E{})) {
+    if (row.value == value) return row;
+  }
+  throw std::logic_error("[words] no word for the value " +
+                         std::to_string(static_cast<long long>(value)));
+}
+
+template <typename E>
+std::string word_of(E value) {
+  return std::string(row_of(value).word);
+}
+
+// Every word, in the table's order.
+template <typename E>
+std::vector<std::string> all_words() {
+  std::vector<std::string> words;
+  for (const Word<E>& row : words_of(E{})) words.emplace_back(row.word);
+  return words;
+}
+
+// The value that a word stands for. Throws std::invalid_argument that lists the words for another.
+template <typename E>
+E value_of(std::string_view word) {
+  std::string known;
+  for (const Word<E>& row : words_of(E{})) {
+    if (row.word == word) return row.value;
+    known.append(known.empty() ? "" : ", ").append(row.word);
+  }
+  throw std::invalid_argument("expected one of " + known + ", got '" + std::string(word) + "'");
+}
+
+}  // namespace steelyard
