@@ -6,6 +6,7 @@
 #include "observers/histogram.h"
 #include "observers/min_max.h"
 #include "observers/moving_average.h"
+#include "observers/moving_percentile.h"
 #include "observers/mse.h"
 #include "observers/percentile.h"
 
@@ -21,6 +22,9 @@ std::unique_ptr<Observer> make(Arguments... arguments) {
 
 constexpr ObserverOption kAveragingConstant{"averaging_constant", "weight of the newest batch",
                                             &Options::averaging_constant, 0, 1};
+
+constexpr ObserverOption kPercentile{"percentile", "percentage of the values kept",
+                                     &Options::percentile, 50, 100};
 
 std::vector<ObserverRow> make_rows() {
   return {
@@ -45,9 +49,17 @@ std::vector<ObserverRow> make_rows() {
        }},
       {"percentile",
        "all but the outermost values seen: of |x| with `symmetric`, else at both ends",
-       {{"percentile", "percentage of the values kept", &Options::percentile, 50, 100}},
+       {kPercentile},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<PercentileObserver>(channels, scheme, options.percentile);
+       }},
+      {"moving_percentile",
+       "exponential moving average of each batch's percentiles: an outlier moves it little, and "
+       "early ranges fade",
+       {kPercentile, kAveragingConstant},
+       [](const Options& options, const QScheme& scheme, std::int64_t channels) {
+         return make<MovingPercentileObserver>(channels, scheme, options.percentile,
+                                               options.averaging_constant);
        }},
       {"mse",
        "the extremes shrunk to the least squared error on the values themselves; weights in each "

@@ -12,8 +12,8 @@ namespace steelyard::observers {
 
 struct ObserverOptions {
   std::string type = "min_max";
-  double averaging_constant = 0.01;  // moving_average, mse: weight of the newest step
-  double percentile = 99.99;         // percentile: of the values, kept
+  double averaging_constant = 0.01;  // weight of the newest step
+  double percentile = 99.99;         // of the values, kept
 };
 
 // An option of an observer, for every user of the table; its default is the member's.

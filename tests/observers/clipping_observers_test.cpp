@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "observers/entropy.h"
+#include "observers/moving_percentile.h"
 #include "observers/mse.h"
 #include "observers/percentile.h"
 #include "observers/registry.h"
@@ -246,6 +247,67 @@ TEST(Percentile, RejectsWhatLeavesNothing) {
   }
 }
 
+// The average of what `percentile` finds in each batch by itself.
+TEST_P(Clipping, MovingPercentileAveragesExactPercentiles) {
+  constexpr double kConstant = 0.25;
+  MovingPercentileObserver observer(1, scheme(), 99, kConstant);
+  double lo = 0, hi = 0;
+  for (int step = 1; step <= 6; ++step) {
+    const auto seed = static_cast<std::uint64_t>(step);
+    const std::vector<float> values = crafted_samples(kCrafted[std::get<0>(GetParam())], 500, seed);
+    observe(observer, values);
+    PercentileObserver alone(1, scheme(), 99);
+    observe(alone, values);
+    const double weight = std::max(kConstant, 1.0 / step);
+    lo += weight * (alone.ranges()[0].lo - lo);
+    hi += weight * (alone.ranges()[0].hi - hi);
+    EXPECT_NEAR(observer.ranges()[0].lo, lo, 1e-5 * std::abs(lo) + 1e-12) << step;
+    EXPECT_NEAR(observer.ranges()[0].hi, hi, 1e-5 * std::abs(hi) + 1e-12) << step;
+  }
+}
+
+// What the observer is for: `percentile` keeps the wide values of early steps in its histogram.
+TEST(MovingPercentile, ForgetsWhatThePercentileOfEverythingKeeps) {
+  MovingPercentileObserver moving(1, scheme_of(8, false), 99, 0.2);
+  PercentileObserver all(1, scheme_of(8, false), 99);
+  for (int step = 0; step < 60; ++step) {
+    std::vector<float> values = crafted_samples(kCrafted[1], 400, static_cast<std::uint64_t>(step));
+    for (float& x : values) x *= step < 2 ? 100 : 1;
+    observe(moving, values);
+    observe(all, values);
+  }
+  EXPECT_LT(moving.ranges()[0].hi, 0.2 * all.ranges()[0].hi);
+}
+
+TEST(MovingPercentile, AStepWithoutFiniteValuesIsNone) {
+  MovingPercentileObserver observer(1, scheme_of(8, false), 75, 0.25);
+  observe(observer, {5, 1, 3, 2, 4});
+  EXPECT_EQ(observer.ranges()[0], (Range{2, 4}));
+  observe(observer, {std::nanf(""), INFINITY});
+  EXPECT_EQ(observer.ranges()[0], (Range{2, 4}));
+  observe(observer, {9, 5, 7, 6, 8});
+  EXPECT_EQ(observer.ranges()[0], (Range{4, 6})) << "the mean of two steps";
+}
+
+// Limits are the rows'.
+TEST(Observers, OptionsOutOfTheirLimitsAreRefused) {
+  const ObserverOptions defaults;
+  std::size_t options = 0;
+  for (const ObserverRow& row : observer_rows()) {
+    for (const ObserverOption& option : row.options) {
+      for (const double bad : {option.above, option.at_most * 1.01, std::nan("")}) {
+        ObserverOptions wrong{.type = std::string(row.name)};
+        wrong.*option.member = bad;
+        EXPECT_THROW(make_observer(wrong, scheme_of(8, true), 1), std::invalid_argument)
+            << row.name << " " << option.name << " " << bad;
+      }
+      EXPECT_GT(defaults.*option.member, option.above) << option.name;
+      ++options;
+    }
+  }
+  EXPECT_GE(options, 5U);
+}
+
 TEST(Mse, AveragesTheRangesOfSteps) {
   MseObserver observer(1, scheme_of(8, false), 0.25);
   observe(observer, {0, 4});
@@ -258,7 +320,7 @@ TEST(Mse, AveragesTheRangesOfSteps) {
 // What the observers are for: an outlier does not cost the others their resolution.
 TEST(Clipping, CutsOffAnOutlierAtFewBits) {
   const std::vector<float> values = crafted_samples(kCrafted[2], 20000);
-  for (const char* name : {"percentile", "mse", "entropy"}) {
+  for (const char* name : {"percentile", "moving_percentile", "mse", "entropy"}) {
     auto observer = make_observer({.type = name, .percentile = 99.9}, scheme_of(4, true), 1);
     observe(*observer, values);
     EXPECT_LT(observer->ranges()[0].hi, 5.0) << name;
@@ -290,7 +352,7 @@ TEST(Clipping, ChannelsOfAllSizesKeepTheirOwnRange) {
   for (const float factor : {1.0F, 1e6F, 0.0F, std::nanf("")}) {
     for (const float x : crafted_samples(kCrafted[1], kPerChannel)) values.push_back(factor * x);
   }
-  for (const char* name : {"percentile", "mse", "entropy"}) {
+  for (const char* name : {"percentile", "moving_percentile", "mse", "entropy"}) {
     for (const bool symmetric : {true, false}) {
       auto observer = make_observer({.type = name}, scheme_of(4, symmetric), 4);
       EXPECT_EQ(show(*observer, {1, 4, kPerChannel}, values), kPerChannel) << name;

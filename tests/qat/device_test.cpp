@@ -36,7 +36,7 @@ std::vector<Scheme> schemes() {
       {"bn_none", both(per_channel, average, BatchNormFold::kNone), true},
       {"bn_corrected", both(per_channel, average, BatchNormFold::kBatchCorrected), true},
       {"bn_one_convolution", both(per_channel, average, BatchNormFold::kOneConvolution), true}};
-  for (const char* observer : {"histogram", "percentile", "mse", "entropy"}) {
+  for (const char* observer : {"histogram", "percentile", "moving_percentile", "mse", "entropy"}) {
     all.push_back({observer, both(weight_scheme(8, Strategy::kChannel, observer),
                                   activation_scheme(8, observer))});
   }

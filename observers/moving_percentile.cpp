@@ -1,0 +1,62 @@
+#include "observers/moving_percentile.h"
+
+#include <limits>
+
+#include "framework/on_device.h"
+#include "kernels/percentile.h"
+#include "kernels/quantizer_state.h"
+
+namespace steelyard::observers {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+MovingPercentileObserver::MovingPercentileObserver(std::int64_t channels, const QScheme& scheme,
+                                                   double percentile, double averaging_constant)
+    : percentile_(percentile),
+      averaging_constant_(averaging_constant),
+      symmetric_(scheme.symmetric),
+      state_{Tensor::empty({channels}), Tensor::empty({channels})},
+      steps_(Tensor::empty({channels}, DType::kI64)) {
+  MovingPercentileObserver::reset();
+}
+
+void MovingPercentileObserver::observe(const kernels::ChannelLayout& layout, const Tensor& values,
+                                       const Tensor& non_finite) {
+  const Extremes step = extremes_of(layout, values, non_finite);
+  const Device device = values.device();
+  // Each step is a first one; a step without finite values leaves the range empty.
+  const Tensor seen = Tensor::empty({1}, DType::kI64, device);
+  const Extremes percentiles{Tensor::empty({layout.channels}, DType::kF64, device),
+                             Tensor::empty({layout.channels}, DType::kF64, device)};
+  seen.fill(0);
+  percentiles.lo.fill(kInfinity);
+  percentiles.hi.fill(-kInfinity);
+  on_device(device, [&](auto&... queue) {
+    kernels::percentiles_of_first_step(
+        queue..., layout, percentile_, symmetric_, values.data<float>(), step.lo.data<float>(),
+        step.hi.data<float>(), seen.data<std::int64_t>(), percentiles.lo.data<double>(),
+        percentiles.hi.data<double>());
+  });
+  const Extremes rounded{percentiles.lo.to(DType::kF32), percentiles.hi.to(DType::kF32)};
+  on_device(device, [&](auto&... queue) {
+    kernels::update_average_extremes(queue..., layout.channels, averaging_constant_,
+                                     rounded.lo.data<float>(), rounded.hi.data<float>(),
+                                     state_.lo.data<float>(), state_.hi.data<float>(),
+                                     steps_.data<std::int64_t>());
+  });
+}
+
+void MovingPercentileObserver::reset() {
+  state_.lo.fill(kInfinity);
+  state_.hi.fill(-kInfinity);
+  steps_.fill(0);
+}
+
+std::vector<NamedBuffer> MovingPercentileObserver::state() const {
+  return {{"lo", state_.lo}, {"hi", state_.hi}, {kAveragedSteps, steps_}};
+}
+
+}  // namespace steelyard::observers
