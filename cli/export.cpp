@@ -52,7 +52,8 @@ Run add_export(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("export", "Write a run's model in forms that others load");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
-                   join(formats) + "; may be repeated (default: all that this build has)")
+                   join(formats) + "; may be repeated (default: " +
+                       join(deploy::default_format_names(), " and ") + ")")
       ->check(CLI::IsMember(formats))
       ->allow_extra_args(false);
   verb->add_flag(

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "export/c_header.h"
 #include "export/graph_file.h"
 
 namespace steelyard::deploy {
@@ -20,6 +21,10 @@ const std::vector<ExportFormat>& export_formats() {
       {"onnx", "ONNX", ".onnx", true, can_write_onnx,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          write_onnx(path, graph, options.onnx);
+       }},
+      {"c", "C", ".h", false, always,
+       [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
+         write_c_header(path, graph);
        }},
   };
   return formats;

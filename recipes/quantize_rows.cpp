@@ -28,6 +28,13 @@ Learning learning_of_weights(Learning learning) {
   return learning == Learning::kClipping ? Learning::kNothing : learning;
 }
 
+// "a, b and c".
+std::string listed(std::vector<std::string> words) {
+  const std::string last = words.back();
+  words.pop_back();
+  return words.empty() ? last : join(words) + " and " + last;
+}
+
 std::vector<TableCase<QuantizerConfig>> observer_cases() {
   std::vector<TableCase<QuantizerConfig>> cases;
   for (const ObserverRow& row : observers::observer_rows()) {
@@ -273,8 +280,8 @@ Table<Recipe> export_table() {
   const std::vector<std::string> formats = deploy::format_names();
   return Table<Recipe>(
              "How the model is deployed. Needs `quantize`.",
-             {key("formats", "written after training, any of " + join(formats, " and "),
-                  &Recipe::exports, &ExportSpec::formats)
+             {key("formats", "written after training, any of " + listed(formats), &Recipe::exports,
+                  &ExportSpec::formats)
                   .by_default("[]")
                   .role(OptionRole::kFree)
                   .with([&](RecipeOption& option) {

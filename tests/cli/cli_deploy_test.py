@@ -34,6 +34,7 @@ class Deploy(Case):
 
         self.assertRegex(self.succeed("export", run, "--format", "safetensors"),
                          r"^run/export/model.safetensors: \d+ bytes\n$")
+        self.assertRegex(self.succeed("export", run, "--format", "c"), r"^run/export/model.h: \d+ bytes\n$")
         model = os.path.join(run, "export", "model.safetensors")
         after = self.succeed("verify", run, "--samples", "25", STEELYARD_CPU_BACKEND="eigen")
         self.assertIn("integer model: " + model, after)

@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:3:19: expected one of ort, tensorrt, got 'tensorr' (did you mean "
                   "'tensorrt'?)"},
         BadRecipe{"UnknownFormat", "name: quantized", "name: a\nexport: {formats: [tflite]}",
-                  "r.yaml:3:20: expected one of safetensors, onnx, got 'tflite'"},
+                  "r.yaml:3:20: expected one of safetensors, onnx, c, got 'tflite'"},
         BadRecipe{"MissingKey", "  epochs: 3\n", "", "r.yaml:6:3: missing key 'train.epochs'"},
         BadRecipe{"MissingName", "name: quantized\n", "", "r.yaml:1:1: missing key 'name'"},
         BadRecipe{"WordForInteger", "epochs: 3", "epochs: abc",

@@ -1,0 +1,209 @@
+/* Runs the integer model of an exported header on images: C99, no library beside the standard one.
+ *
+ *   steelyard export RUN --format c
+ *   cc -std=c99 -ffp-contract=off -I RUN/export 09_run_in_c.c -o run -lm
+ *   ./run < inputs > outputs
+ *
+ * inputs: float32 numbers, the model's normalised input of one sample after the other. outputs: the
+ * int32 codes of each sample's output, which are those of `steelyard verify`. Layers left in float
+ * are refused. docs/exports.md explains the tables, docs/numerics.md the arithmetic.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+
+typedef const steelyard_value *value_t;
+typedef const steelyard_node *node_t;
+
+static int32_t *codes[STEELYARD_VALUES];
+static float *input;
+
+static void refuse(node_t n, const char *why) {
+  fprintf(stderr, "%s (%s): %s\n", n->name, n->op, why);
+  exit(1);
+}
+
+static int32_t size_of(value_t v) { return v->shape[0] * v->shape[1] * v->shape[2]; }
+
+static int32_t clamped(float code, int32_t lo, int32_t hi) {
+  return code < (float)lo ? lo : code > (float)hi ? hi : (int32_t)code;
+}
+
+static int32_t code_of(float x, value_t v) {
+  return clamped(rintf(x / v->scale) + (float)v->zero_point, v->qmin, v->qmax);
+}
+
+/* The codes that an activation leaves. */
+static void limits(value_t out, int activation, int32_t *lo, int32_t *hi) {
+  *lo = activation ? code_of(0, out) : out->qmin;
+  *hi = activation == 2 ? code_of(6, out) : out->qmax;
+}
+
+static int32_t requantized(int32_t sum, float multiplier, value_t out, int activation) {
+  int32_t lo, hi;
+  limits(out, activation, &lo, &hi);
+  return clamped(rintf((float)sum * multiplier) + (float)out->zero_point, lo, hi);
+}
+
+static void linear(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
+  const int32_t terms = n->weight_shape[1];
+  for (int32_t o = 0; o < n->weight_shape[0]; ++o) {
+    int32_t sum = n->bias ? n->bias[o] : 0;
+    for (int32_t i = 0; i < terms; ++i) {
+      sum += (x[i] - in->zero_point) * n->weight[o * terms + i];
+    }
+    y[o] = requantized(sum, in->scale * n->weight_scale[o] / out->scale, out, n->activation);
+  }
+}
+
+/* The pixel (row, column) of a tap of a window, or -1 where it is padding. */
+static int32_t pixel(node_t n, value_t in, int32_t oh, int32_t ow, int32_t kh, int32_t kw) {
+  const int32_t h = oh * n->stride[0] - n->padding[0] + kh * n->dilation[0];
+  const int32_t w = ow * n->stride[1] - n->padding[1] + kw * n->dilation[1];
+  return h < 0 || w < 0 || h >= in->shape[0] || w >= in->shape[1] ? -1 : h * in->shape[1] + w;
+}
+
+static void conv2d(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
+  const int32_t outputs = n->weight_shape[0], channels = n->weight_shape[1];
+  for (int32_t oh = 0; oh < out->shape[0]; ++oh) {
+    for (int32_t ow = 0; ow < out->shape[1]; ++ow) {
+      for (int32_t o = 0; o < outputs; ++o) {
+        const int32_t first = o / (outputs / n->groups) * channels;
+        int32_t sum = n->bias ? n->bias[o] : 0;
+        for (int32_t kh = 0; kh < n->kernel[0]; ++kh) {
+          for (int32_t kw = 0; kw < n->kernel[1]; ++kw) {
+            const int32_t p = pixel(n, in, oh, ow, kh, kw);
+            for (int32_t c = 0; p >= 0 && c < channels; ++c) {
+              const int32_t w = ((o * channels + c) * n->kernel[0] + kh) * n->kernel[1] + kw;
+              sum += (x[p * in->shape[2] + first + c] - in->zero_point) * n->weight[w];
+            }
+          }
+        }
+        *y++ = requantized(sum, in->scale * n->weight_scale[o] / out->scale, out, n->activation);
+      }
+    }
+  }
+}
+
+static void pool(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y, int maximum) {
+  const int32_t count = n->kernel[0] * n->kernel[1];
+  const float multiplier = in->scale * (1.0f / (float)count) / out->scale;
+  for (int32_t oh = 0; oh < out->shape[0]; ++oh) {
+    for (int32_t ow = 0; ow < out->shape[1]; ++ow) {
+      for (int32_t c = 0; c < in->shape[2]; ++c) {
+        int32_t sum = 0, largest = INT32_MIN;
+        for (int32_t k = 0; k < count; ++k) {
+          const int32_t p = pixel(n, in, oh, ow, k / n->kernel[1], k % n->kernel[1]);
+          if (p < 0) continue;
+          const int32_t code = x[p * in->shape[2] + c];
+          sum += code - in->zero_point;
+          if (code > largest) largest = code;
+        }
+        *y++ = maximum ? largest : requantized(sum, multiplier, out, 0);
+      }
+    }
+  }
+}
+
+static void global_average(value_t in, value_t out, const int32_t *x, int32_t *y) {
+  const int32_t count = in->shape[0] * in->shape[1], channels = in->shape[2];
+  for (int32_t c = 0; c < channels; ++c) {
+    int32_t sum = 0;
+    for (int32_t p = 0; p < count; ++p) sum += x[p * channels + c] - in->zero_point;
+    y[c] = requantized(sum, in->scale / ((float)count * out->scale), out, 0);
+  }
+}
+
+/* Codes are counted from the lowest of their type; fused multiply-adds. */
+static void add(node_t n, value_t out, int32_t *y) {
+  value_t a = &steelyard_values[n->inputs[0]], b = &steelyard_values[n->inputs[1]];
+  const int32_t *of_a = codes[n->inputs[0]], *of_b = codes[n->inputs[1]];
+  const float lowest_a = a->qmin < 0 ? -128 : 0, lowest_b = b->qmin < 0 ? -128 : 0;
+  const float lowest = out->qmin < 0 ? -128 : 0;
+  const float ratio_a = a->scale / out->scale, ratio_b = b->scale / out->scale;
+  const float base =
+      (float)out->zero_point - lowest -
+      fmaf(ratio_a, (float)a->zero_point - lowest_a, ratio_b * ((float)b->zero_point - lowest_b));
+  int32_t lo, hi;
+  limits(out, n->activation, &lo, &hi);
+  for (int32_t i = 0; i < size_of(out); ++i) {
+    const float second = fmaf((float)of_b[i] - lowest_b, ratio_b, base);
+    y[i] = clamped(rintf(fmaf((float)of_a[i] - lowest_a, ratio_a, second)) + lowest, lo, hi);
+  }
+}
+
+static void concat(node_t n, value_t out, int32_t *y) {
+  const int32_t width = out->shape[out->rank - 1], rows = size_of(out) / width;
+  int32_t first = 0;
+  for (int32_t part = 0; part < n->input_count; ++part) {
+    value_t in = &steelyard_values[n->inputs[part]];
+    const int32_t channels = in->shape[in->rank - 1];
+    for (int32_t i = 0; i < rows * channels; ++i) {
+      const float real = (float)(codes[n->inputs[part]][i] - in->zero_point) * in->scale;
+      y[i / channels * width + first + i % channels] = code_of(real, out);
+    }
+    first += channels;
+  }
+}
+
+static void flatten(value_t in, const int32_t *x, int32_t *y) {
+  const int32_t pixels = in->shape[0] * in->shape[1], channels = in->shape[2];
+  if (in->rank != 3) {
+    memcpy(y, x, (size_t)size_of(in) * sizeof *y);
+    return;
+  }
+  for (int32_t i = 0; i < pixels * channels; ++i) y[i] = x[i % pixels * channels + i / pixels];
+}
+
+static void activate(node_t n, value_t out, const int32_t *x, int32_t *y) {
+  int32_t lo, hi;
+  limits(out, strcmp(n->op, "relu6") == 0 ? 2 : 1, &lo, &hi);
+  for (int32_t i = 0; i < size_of(out); ++i) y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
+}
+
+static void run(node_t n) {
+  value_t in = &steelyard_values[n->inputs[0]], out = &steelyard_values[n->output];
+  const int32_t *x = codes[n->inputs[0]];
+  int32_t *y = codes[n->output];
+  const int quantizes = strcmp(n->op, "quantize") == 0;
+  if (!out->is_codes) refuse(n, "its output is floats");
+  if (in->is_codes == quantizes) refuse(n, "its input is floats");
+  if (quantizes) {
+    if (n->inputs[0] != STEELYARD_INPUT) refuse(n, "a layer before it is in float");
+    for (int32_t i = 0; i < size_of(out); ++i) y[i] = code_of(input[i], out);
+  } else if (strcmp(n->op, "linear") == 0 || strcmp(n->op, "conv2d") == 0) {
+    if (!n->is_integer) refuse(n, "its product is in float");
+    (n->op[0] == 'l' ? linear : conv2d)(n, in, out, x, y);
+  } else if (strcmp(n->op, "max_pool2d") == 0 || strcmp(n->op, "avg_pool2d") == 0) {
+    pool(n, in, out, x, y, n->op[0] == 'm');
+  } else if (strcmp(n->op, "global_avg_pool") == 0) {
+    global_average(in, out, x, y);
+  } else if (strcmp(n->op, "add") == 0) {
+    add(n, out, y);
+  } else if (strcmp(n->op, "concat") == 0) {
+    concat(n, out, y);
+  } else if (strcmp(n->op, "flatten") == 0) {
+    flatten(in, x, y);
+  } else if (strncmp(n->op, "relu", 4) == 0) {
+    activate(n, out, x, y);
+  } else {
+    refuse(n, "unknown operation");
+  }
+}
+
+int main(void) {
+  const size_t in = (size_t)size_of(&steelyard_values[STEELYARD_INPUT]);
+  const size_t out = (size_t)size_of(&steelyard_values[STEELYARD_OUTPUT]);
+  input = malloc(in * sizeof *input);
+  for (int i = 0; i < STEELYARD_VALUES; ++i) {
+    codes[i] = malloc((size_t)size_of(&steelyard_values[i]) * sizeof **codes);
+  }
+  while (fread(input, sizeof *input, in, stdin) == in) {
+    for (int i = 0; i < STEELYARD_NODES; ++i) run(&steelyard_nodes[i]);
+    fwrite(codes[STEELYARD_OUTPUT], sizeof **codes, out, stdout);
+  }
+  return 0;
+}

@@ -1,0 +1,226 @@
+#include "export/c_header.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <span>
+#include <stdexcept>
+
+#include "framework/files.h"
+
+namespace steelyard::deploy {
+namespace {
+
+// What follows is the same for every model.
+constexpr std::string_view kTypes = R"(#ifndef STEELYARD_MODEL_H
+#define STEELYARD_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A tensor between nodes. Codes stand for (code - zero_point) * scale. */
+typedef struct {
+  const char *name;
+  int32_t rank, shape[3]; /* of one sample; images are height, width, channels */
+  int32_t is_codes;       /* 0: floats, and nothing below */
+  float scale;
+  int32_t zero_point, qmin, qmax;
+} steelyard_value;
+
+/* An operation; it stands after those whose outputs it reads. */
+typedef struct {
+  const char *op, *name;
+  const int32_t *inputs; /* indices of values */
+  int32_t input_count, output;
+  int32_t activation; /* fused: 0 none, 1 relu, 2 relu6 */
+  int32_t kernel[2], stride[2], padding[2], dilation[2], groups; /* of conv2d and pools */
+  int32_t weight_shape[4];    /* linear: outputs, inputs, 1, 1; conv2d: O, C/groups, KH, KW */
+  int32_t is_integer;         /* codes are multiplied as integers, else as floats */
+  const int8_t *weight;       /* codes, one to a byte, with zero point 0 */
+  const float *weight_scale;  /* one for each `weight_group` consecutive codes */
+  int32_t weight_group;
+  const float *float_weight;  /* of a layer left in float, instead */
+  const int32_t *bias;        /* of scale (input's scale * weight_scale) */
+  const float *float_bias;    /* where the product is in float, instead */
+} steelyard_node;
+)";
+
+std::string float_text(float value) {
+  if (!std::isfinite(value)) throw std::invalid_argument("[c_header] a number is not finite");
+  return fmt::format("{:a}f", value);
+}
+
+std::string element_text(float value) { return float_text(value); }
+std::string element_text(std::int32_t value) {
+  // The smallest int32 is no literal of C: -2147483648 negates a long.
+  return value == INT32_MIN ? "(-2147483647 - 1)" : fmt::format("{}", value);
+}
+std::string element_text(std::int8_t value) { return fmt::format("{}", int{value}); }
+
+std::string c_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte > 0x7e || c == '"' || c == '\\' || c == '?') {
+      out += fmt::format("\\{:03o}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// A comment that nothing in the text can end.
+std::string commented(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = c >= 0x20 && c < 0x7f && c != '*' && c != '\\' && c != '?';
+    out += plain ? c : '_';
+  }
+  return out;
+}
+
+template <typename T>
+std::string list(std::span<const T> values) {
+  std::string text;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    text += i == 0 ? "" : i % 16 == 0 ? ",\n  " : ", ";
+    text += element_text(values[i]);
+  }
+  return text;
+}
+
+// Brackets around `size` numbers, of which the first come from the list and the others are 1.
+template <typename Values>
+std::string filled_up(const Values& values, std::size_t size) {
+  std::vector<std::int32_t> numbers(values.begin(), values.end());
+  numbers.resize(size, 1);
+  return fmt::format("{{{}}}", list(std::span<const std::int32_t>(numbers)));
+}
+
+class HeaderWriter {
+ public:
+  explicit HeaderWriter(const Graph& graph) : graph_(graph) {}
+
+  std::string text() {
+    out_ = fmt::format(
+        "/* The integer model of {}; model sha256 {}. Written by steelyard export. */\n",
+        commented(graph_.name),
+        graph_.model_sha256.empty() ? "unknown" : commented(graph_.model_sha256));
+    out_ += kTypes;
+    values();
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) parameters(i);
+    out_ += fmt::format("\n#define STEELYARD_NODES {}\n", graph_.nodes.size());
+    out_ += "static const steelyard_node steelyard_nodes[STEELYARD_NODES] = {\n";
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) node(i);
+    out_ += "};\n\n#endif\n";
+    return std::move(out_);
+  }
+
+ private:
+  template <typename T>
+  void array(const char* type, const std::string& name, std::span<const T> values) {
+    out_ += fmt::format("static const {} {}[{}] = {{\n  {}}};\n", type, name, values.size(),
+                        list(values));
+  }
+
+  void define(const char* name, std::size_t value) {
+    out_ += fmt::format("#define {} {}\n", name, value);
+  }
+
+  void values() {
+    const Normalization& normal = graph_.preprocessing.normalization;
+    out_ +=
+        "\n/* The input is (x - mean) / stddev of each channel, in double; bytes / 255 first. */\n";
+    define("STEELYARD_INPUT_IS_BYTES", graph_.preprocessing.dtype == DType::kU8 ? 1 : 0);
+    define("STEELYARD_NORMALIZED_CHANNELS", normal.mean.size());
+    if (!normal.mean.empty()) {
+      array<float>("float", "steelyard_mean", normal.mean);
+      array<float>("float", "steelyard_stddev", normal.stddev);
+    }
+    out_ += "\n";
+    define("STEELYARD_CLASSIFIES", graph_.classifies ? 1 : 0);
+    define("STEELYARD_INPUT", graph_.input);
+    define("STEELYARD_OUTPUT", graph_.output);
+    define("STEELYARD_VALUES", graph_.values.size());
+    out_ += "static const steelyard_value steelyard_values[STEELYARD_VALUES] = {\n";
+    for (const Value& value : graph_.values) {
+      const Quantization q = value.quantization.value_or(Quantization{});
+      out_ += fmt::format("  {{{}, {}, {}, {}, {}, {}, {}, {}}},\n", c_string(value.name),
+                          value.shape.size(), filled_up(value.shape, 3), value.quantization ? 1 : 0,
+                          float_text(q.scale), q.zero_point, q.range.qmin, q.range.qmax);
+    }
+    out_ += "};\n\n";
+  }
+
+  // The arrays of a node, named after its index.
+  void parameters(std::size_t i) {
+    const Node& node = graph_.nodes[i];
+    const std::vector<std::int32_t> inputs(node.inputs.begin(), node.inputs.end());
+    array<std::int32_t>("int32_t", array_name("inputs", i), inputs);
+    if (!node.weights) return;
+    const Weights& w = *node.weights;
+    if (w.has_codes()) {
+      array<std::int8_t>("int8_t", array_name("weight", i), w.weight.span<std::int8_t>());
+      array<float>("float", array_name("scale", i), w.scales);
+    } else {
+      array<float>("float", array_name("weight", i), w.weight.span<float>());
+    }
+    if (!w.bias.defined()) return;
+    if (w.integer()) {
+      array<std::int32_t>("int32_t", array_name("bias", i), w.bias.span<std::int32_t>());
+    } else {
+      array<float>("float", array_name("bias", i), w.bias.span<float>());
+    }
+  }
+
+  static std::string array_name(const char* what, std::size_t i) {
+    return fmt::format("steelyard_{}_{}", what, i);
+  }
+
+  static std::string if_there(bool there, const char* what, std::size_t i) {
+    return there ? array_name(what, i) : "NULL";
+  }
+
+  void node(std::size_t i) {
+    const Node& node = graph_.nodes[i];
+    const bool pool = node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d;
+    std::array<std::int64_t, 2> kernel{1, 1};
+    Shape shape;
+    if (pool) kernel = node.pool.kernel;
+    if (node.weights) shape = node.weights->weight.shape();
+    if (node.op == Op::kConv2d) kernel = {shape[2], shape[3]};
+    const Weights w = node.weights.value_or(Weights{});
+    const bool codes = node.weights && w.has_codes();
+    const bool bias = node.weights && w.bias.defined();
+    out_ += fmt::format(
+        "  {{{}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, "
+        "{}}},\n",
+        c_string(op_name(node.op)), c_string(node.name), array_name("inputs", i),
+        node.inputs.size(), node.output, static_cast<int>(node.activation), filled_up(kernel, 2),
+        filled_up(pool ? node.pool.stride : node.conv.stride, 2),
+        filled_up(pool ? node.pool.padding : node.conv.padding, 2),
+        filled_up(node.conv.dilation, 2), node.conv.groups, filled_up(shape, 4),
+        node.weights && w.integer() ? 1 : 0, if_there(codes, "weight", i),
+        if_there(codes, "scale", i), w.group_size(), if_there(node.weights && !codes, "weight", i),
+        if_there(bias && w.integer(), "bias", i), if_there(bias && !w.integer(), "bias", i));
+  }
+
+  const Graph& graph_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string c_header(const Graph& graph) {
+  validate(graph);
+  return HeaderWriter(graph).text();
+}
+
+void write_c_header(const std::filesystem::path& path, const Graph& graph) {
+  AtomicFile file(path);
+  file.write(c_header(graph));
+  file.commit();
+}
+
+}  // namespace steelyard::deploy

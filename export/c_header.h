@@ -1,0 +1,18 @@
+// Writes a graph as one C header: tables of constants for programs without a parser or a heap.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "export/graph.h"
+
+namespace steelyard::deploy {
+
+// The text, C99 and C++ alike (docs/exports.md has the layout). Floats are hexadecimal, so that a
+// compiler reads the same bits. Throws std::invalid_argument as validate() does.
+std::string c_header(const Graph& graph);
+
+// Replaces `path` by it.
+void write_c_header(const std::filesystem::path& path, const Graph& graph);
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,120 @@
+// The C header, compiled by a C compiler and run by a program that shares nothing with the library.
+#include "export/c_header.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "export/formats.h"
+#include "export/interpreter.h"
+#include "framework/files.h"
+#include "tests/export/export_support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::filesystem::path folder_of_test() {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "steelyard_c_header" /
+                      ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+int shell(const std::string& command) { return std::system(command.c_str()); }
+
+// The output codes of the program of examples/, which includes `header`, for every sample.
+std::vector<std::int32_t> run_in_c(const std::string& header, const Tensor& inputs) {
+  const std::filesystem::path folder = folder_of_test();
+  std::ofstream(folder / "model.h") << header;
+  const auto bytes = static_cast<std::streamsize>(inputs.bytes());
+  std::ofstream(folder / "in", std::ios::binary)
+      .write(static_cast<const char*>(inputs.raw()), bytes);
+  const std::string at = folder.string();
+  const std::string compile =
+      std::string(STEELYARD_C_COMPILER) +
+      " -std=c99 -O1 -Wall -Wextra -Werror -pedantic -ffp-contract=off -I " + at + " " +
+      STEELYARD_C_PROGRAM + " -o " + at + "/run -lm";
+  EXPECT_EQ(shell(compile), 0);
+  EXPECT_EQ(shell(at + "/run < " + at + "/in > " + at + "/out"), 0);
+  const std::string out = read_file(folder / "out", 1 << 20);
+  std::vector<std::int32_t> codes(out.size() / sizeof(std::int32_t));
+  std::memcpy(codes.data(), out.data(), codes.size() * sizeof(std::int32_t));
+  std::filesystem::remove_all(folder);
+  return codes;
+}
+
+struct CCase {
+  const char* name;
+  std::shared_ptr<Module> (*make)(Rng&);
+  int weight_bits = 8;
+  bool symmetric = false;
+};
+
+class CHeader : public ::testing::TestWithParam<CCase> {};
+
+TEST_P(CHeader, RunsToTheSameCodes) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(
+      GetParam().make(rng), testing::w8a8(GetParam().weight_bits, GetParam().symmetric));
+  const Tensor inputs = testing::images(5, 9);
+  const Graph graph = trace(*model, inputs, "a */ \"name\"").graph;
+  const std::vector<std::int32_t> codes = run_in_c(c_header(graph), inputs);
+
+  const Quantization q = *graph.values[graph.output].quantization;
+  const Tensor expected = Interpreter(graph, Engine::kReference).run(inputs);
+  ASSERT_EQ(std::ssize(codes), expected.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    EXPECT_EQ(static_cast<float>(codes[i] - q.zero_point) * q.scale, expected.data<float>()[i])
+        << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, CHeader,
+                         ::testing::Values(CCase{"every_layer", testing::every_layer},
+                                           CCase{"residual_w4", testing::residual_net, 4},
+                                           CCase{"concat_signed", testing::concat_net, 8, true}),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+TEST(CHeaderText, HoldsFloatLayersAndGroups) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::every_layer(rng), testing::weight_groups(4));
+  const std::string text = c_header(trace(*model, testing::images(1, 9), "groups").graph);
+  EXPECT_THAT(text, HasSubstr("static const int8_t steelyard_weight_0["));
+  EXPECT_THAT(text, HasSubstr("static const float steelyard_bias_0["));
+}
+
+TEST(ExportFormats, AreRowsWithAFileEach) {
+  EXPECT_THAT(format_names(), ElementsAre("safetensors", "onnx", "c"));
+  EXPECT_EQ(export_format("c").suffix, ".h");
+  EXPECT_TRUE(export_format("c").can_write());
+  EXPECT_THROW(export_format("onxx"), std::invalid_argument);
+  const std::vector<std::string> by_default = default_format_names();
+  EXPECT_EQ(by_default.front(), "safetensors");
+  EXPECT_EQ(by_default.size(), can_write_onnx() ? 2U : 1U);
+}
+
+// A file that its row wrote, whatever the format.
+TEST(ExportFormats, EveryFormatThatCanBeWrittenIs) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::residual_net(rng), testing::w8a8());
+  const Graph graph = trace(*model, testing::images(1, 9), "all").graph;
+  const std::filesystem::path folder = folder_of_test();
+  for (const ExportFormat& format : export_formats()) {
+    if (!format.can_write()) continue;
+    const auto path = folder / ("model" + std::string(format.suffix));
+    format.write(path, graph, {});
+    EXPECT_GT(std::filesystem::file_size(path), 1000U) << format.name;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace steelyard::deploy
