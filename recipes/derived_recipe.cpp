@@ -33,17 +33,13 @@ const YamlNode* groups_in(const Recipe& recipe) {
   return quantize == nullptr ? nullptr : quantize->find("groups");
 }
 
-YamlNode empty_table() { return {.kind = YamlNode::Kind::kTable}; }
-
-YamlNode empty_list() { return {.kind = YamlNode::Kind::kList}; }
-
 // What a float recipe gets.
 YamlNode default_groups(const std::vector<std::string>& targets, const ObserverNames& observers) {
-  YamlNode groups = empty_list();
+  YamlNode groups = yaml_list({});
   groups.items.push_back(
       yaml_table({{"targets", yaml_list(targets)},
-                  {"weights", observed_by(empty_table(), observers.weights)},
-                  {"activations", observed_by(empty_table(), observers.activations)}}));
+                  {"weights", observed_by(yaml_table({}), observers.weights)},
+                  {"activations", observed_by(yaml_table({}), observers.activations)}}));
   return groups;
 }
 
@@ -60,10 +56,6 @@ bool matches(const YamlNode& group, const LayerWidth& layer) {
   });
 }
 
-void copy_entry(YamlNode& to, const YamlNode& from, const std::string& key) {
-  if (const YamlNode* value = from.find(key)) set_entry(to, key, *value);
-}
-
 }  // namespace
 
 std::vector<std::string> quantizable_types(Module& model) {
@@ -75,38 +67,6 @@ std::vector<std::string> quantizable_types(Module& model) {
     }
   }
   return {types.begin(), types.end()};
-}
-
-YamlNode yaml_scalar(std::string text) {
-  return {.kind = YamlNode::Kind::kScalar, .text = std::move(text)};
-}
-
-YamlNode yaml_table(std::vector<std::pair<std::string, YamlNode>> entries) {
-  YamlNode table = empty_table();
-  for (auto& [key, value] : entries) set_entry(table, key, std::move(value));
-  return table;
-}
-
-YamlNode yaml_list(const std::vector<std::string>& texts) {
-  YamlNode list = empty_list();
-  for (const std::string& text : texts) {
-    YamlNode item = yaml_scalar(text);
-    item.quoted = true;
-    list.items.push_back(std::move(item));
-  }
-  return list;
-}
-
-void set_entry(YamlNode& table, const std::string& key, YamlNode value) {
-  if (YamlNode* found = table.find(key)) {
-    *found = std::move(value);
-  } else {
-    table.entries.push_back({key, "", std::move(value)});
-  }
-}
-
-void remove_entry(YamlNode& table, std::string_view key) {
-  std::erase_if(table.entries, [&](const YamlEntry& entry) { return entry.key == key; });
 }
 
 YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, int bits,
@@ -134,7 +94,7 @@ YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, in
 YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& layers,
                           std::optional<int> activation_bits, const ObserverNames& observers) {
   const YamlNode* given = groups_in(recipe);
-  YamlNode groups = empty_list();
+  YamlNode groups = yaml_list({});
   std::vector<LayerWidth> left = layers;
   for (YamlNode group : given != nullptr ? given->items : default_groups({}, observers).items) {
     YamlNode* activations = group.find("activations");
@@ -163,7 +123,7 @@ YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& l
 
 std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>& groups,
                              const std::string& init_checkpoint) {
-  YamlNode document = empty_table();
+  YamlNode document = yaml_table({});
   for (const char* key : {"version", "name", "seed", "device", "data", "model"}) {
     copy_entry(document, recipe.resolved, key);
   }
@@ -172,7 +132,7 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
     path.quoted = true;
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
   }
-  YamlNode train = empty_table();
+  YamlNode train = yaml_table({});
   for (const char* key : {"epochs", "optimizer", "loss", "huber_delta"}) {
     copy_entry(train, *recipe.resolved.find("train"), key);
   }

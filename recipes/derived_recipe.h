@@ -8,6 +8,7 @@
 
 #include "framework/module.h"
 #include "recipes/recipe.h"
+#include "recipes/yaml_edit.h"
 
 namespace steelyard {
 
@@ -51,13 +52,5 @@ YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& l
 // `init_checkpoint`: absent where empty.
 std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>& groups,
                              const std::string& init_checkpoint);
-
-// YAML values.
-YamlNode yaml_scalar(std::string text);
-YamlNode yaml_table(std::vector<std::pair<std::string, YamlNode>> entries);
-YamlNode yaml_list(const std::vector<std::string>& texts);
-// Sets or appends a table's entry.
-void set_entry(YamlNode& table, const std::string& key, YamlNode value);
-void remove_entry(YamlNode& table, std::string_view key);
 
 }  // namespace steelyard

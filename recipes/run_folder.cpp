@@ -15,11 +15,11 @@
 #include "framework/sha256.h"
 #include "qat/old_checkpoint.h"
 #include "qat/saved_state.h"
-#include "recipes/derived_recipe.h"
 #include "recipes/metrics_history.h"
 #include "recipes/metrics_log.h"
 #include "recipes/recipe_differences.h"
 #include "recipes/scalar.h"
+#include "recipes/yaml_edit.h"
 
 namespace steelyard {
 namespace {

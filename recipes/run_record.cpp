@@ -8,9 +8,9 @@
 #include "framework/json_integer.h"
 #include "framework/printable.h"
 #include "framework/sha256.h"
-#include "recipes/derived_recipe.h"
 #include "recipes/recipe_options.h"
 #include "recipes/scalar.h"
+#include "recipes/yaml_edit.h"
 
 namespace steelyard {
 namespace {
