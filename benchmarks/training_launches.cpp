@@ -12,7 +12,7 @@
 #include "framework/on_device.h"
 #include "layers/batch_norm2d.h"
 #include "qat/prepare.h"
-#include "recipes/experiment.h"
+#include "recipes/runs/experiment.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
 int main();

@@ -21,8 +21,8 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "layers/batch_norm2d.h"
 #include "qat/prepare.h"
-#include "recipes/models.h"
-#include "recipes/recipe.h"
+#include "recipes/models/models.h"
+#include "recipes/schema/recipe.h"
 
 namespace steelyard {
 namespace {

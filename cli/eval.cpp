@@ -8,8 +8,8 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "kernels/backend.h"
-#include "recipes/deployment.h"
-#include "recipes/run_folder.h"
+#include "recipes/runs/deployment.h"
+#include "recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

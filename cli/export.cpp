@@ -6,9 +6,9 @@
 #include "cli/verbs.h"
 #include "framework/error.h"
 #include "qat/words.h"
-#include "recipes/deployment.h"
-#include "recipes/run_folder.h"
-#include "recipes/scalar.h"
+#include "recipes/language/scalar.h"
+#include "recipes/runs/deployment.h"
+#include "recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

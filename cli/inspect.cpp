@@ -8,8 +8,8 @@
 #include "export/graph_file.h"
 #include "framework/checkpoint.h"
 #include "framework/safetensors.h"
-#include "recipes/deployment.h"
-#include "recipes/run_folder.h"
+#include "recipes/runs/deployment.h"
+#include "recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -19,8 +19,8 @@
 #include "framework/file_kind.h"
 #include "framework/files.h"
 #include "kernels/backend.h"
-#include "recipes/deployment.h"
-#include "recipes/run_folder.h"
+#include "recipes/runs/deployment.h"
+#include "recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

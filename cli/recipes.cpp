@@ -5,7 +5,7 @@
 
 #include "cli/verbs.h"
 #include "framework/error.h"
-#include "recipes/recipe.h"
+#include "recipes/schema/recipe.h"
 
 namespace steelyard::cli {
 namespace {

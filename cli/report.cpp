@@ -7,8 +7,8 @@
 #include "cli/verbs.h"
 #include "framework/files.h"
 #include "kernels/backend.h"
-#include "recipes/run_folder.h"
-#include "recipes/run_report.h"
+#include "recipes/reports/run_report.h"
+#include "recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "framework/printable.h"
 #include "kernels/backend.h"
 #include "qat/range_check.h"
-#include "recipes/deployment.h"
+#include "recipes/runs/deployment.h"
 
 namespace steelyard::cli {
 namespace {

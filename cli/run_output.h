@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "recipes/experiment.h"
+#include "recipes/runs/experiment.h"
 
 namespace steelyard::cli {
 

@@ -14,7 +14,7 @@
 #include "framework/files.h"
 #include "kernels/backend.h"
 #include "observers/registry.h"
-#include "recipes/mixed_precision.h"
+#include "recipes/searches/mixed_precision.h"
 
 namespace steelyard::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "framework/cpus.h"
 #include "framework/error.h"
 #include "kernels/backend.h"
-#include "recipes/scalar.h"
+#include "recipes/language/scalar.h"
 
 namespace steelyard::cli {
 namespace {

@@ -11,9 +11,9 @@
 #include "cli/verbs.h"
 #include "framework/storage.h"
 #include "kernels/backend.h"
-#include "recipes/deployment.h"
-#include "recipes/memory_estimate.h"
-#include "recipes/run_folder.h"
+#include "recipes/runs/deployment.h"
+#include "recipes/runs/memory_estimate.h"
+#include "recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "recipes/deployment.h"
-#include "recipes/experiment.h"
-#include "recipes/option_docs.h"
-#include "recipes/recipe_options.h"
+#include "recipes/language/option_docs.h"
+#include "recipes/runs/deployment.h"
+#include "recipes/runs/experiment.h"
+#include "recipes/schema/recipe_options.h"
 
 namespace steelyard::cli {
 namespace {

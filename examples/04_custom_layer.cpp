@@ -8,8 +8,8 @@
 #include "framework/evaluate.h"
 #include "framework/ops/losses.h"
 #include "framework/optimizer.h"
-#include "recipes/models.h"
-#include "recipes/recipe.h"
+#include "recipes/models/models.h"
+#include "recipes/schema/recipe.h"
 
 using namespace steelyard;
 

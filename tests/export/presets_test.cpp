@@ -5,7 +5,7 @@
 #include "export/verify.h"
 #include "framework/error.h"
 #include "qat/prepare.h"
-#include "recipes/deployment.h"
+#include "recipes/runs/deployment.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

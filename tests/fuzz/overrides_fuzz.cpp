@@ -1,10 +1,10 @@
 // Lines of key.path=value, applied to a recipe that has every table.
-#include "recipes/overrides.h"
+#include "recipes/language/overrides.h"
 
 #include <sstream>
 
-#include "recipes/models.h"
-#include "recipes/recipe.h"
+#include "recipes/models/models.h"
+#include "recipes/schema/recipe.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

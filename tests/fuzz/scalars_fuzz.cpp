@@ -5,7 +5,7 @@
 
 #include "framework/device.h"
 #include "framework/files.h"
-#include "recipes/scalar.h"
+#include "recipes/language/scalar.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard {

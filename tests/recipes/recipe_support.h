@@ -4,8 +4,8 @@
 #include <string>
 
 #include "framework/error.h"
-#include "recipes/models.h"
-#include "recipes/recipe.h"
+#include "recipes/models/models.h"
+#include "recipes/schema/recipe.h"
 
 namespace steelyard {
 

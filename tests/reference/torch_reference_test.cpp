@@ -7,8 +7,8 @@
 #include "framework/checkpoint.h"
 #include "framework/ops/losses.h"
 #include "framework/optimizer.h"
-#include "recipes/models.h"
-#include "recipes/recipe.h"
+#include "recipes/models/models.h"
+#include "recipes/schema/recipe.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard {

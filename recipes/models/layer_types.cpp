@@ -1,0 +1,209 @@
+// The rows of the layer table: options and factory of each type.
+#include <array>
+#include <optional>
+
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/concat.h"
+#include "layers/conv2d.h"
+#include "layers/dropout.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/layer_norm.h"
+#include "layers/linear.h"
+#include "layers/pooling.h"
+#include "layers/residual.h"
+#include "recipes/models/models.h"
+
+namespace steelyard {
+namespace {
+
+constexpr double kMaxSize = 65536;
+constexpr double kMaxExtent = 1024;
+
+std::shared_ptr<Module> make_linear(LinearOptions options, const LayerSpec& spec, Rng& rng) {
+  options.in_features = spec.features();
+  require_weights(spec, options.in_features, options.out_features);
+  return std::make_shared<Linear>(options, rng);
+}
+
+std::shared_ptr<Module> make_conv2d(Conv2dOptions options, const LayerSpec& spec, Rng& rng) {
+  options.in_channels = spec.channels();
+  if (options.in_channels % options.groups != 0 || options.out_channels % options.groups != 0) {
+    fail_at(spec.at("groups").place,
+            "expected a divisor of the channels " + std::to_string(options.in_channels) + " and " +
+                std::to_string(options.out_channels) + ", got " + std::to_string(options.groups));
+  }
+  require_weights(spec, options.in_channels / options.groups * options.out_channels,
+                  options.kernel_size[0] * options.kernel_size[1]);
+  return std::make_shared<Conv2d>(options, rng);
+}
+
+// A pool whose stride may be that of its windows.
+struct PoolSpec {
+  Pool2dGeometry geometry;
+  std::optional<std::array<std::int64_t, 2>> stride;
+
+  Pool2dGeometry on(const LayerSpec& spec) const {
+    spec.channels();
+    Pool2dGeometry resolved = geometry;
+    resolved.stride = stride.value_or(geometry.kernel);
+    return resolved;
+  }
+};
+
+enum class SumActivation { kRelu, kNone };
+constexpr Word<SumActivation> kSumActivationWords[] = {{SumActivation::kRelu, "relu"},
+                                                       {SumActivation::kNone, "none"}};
+static_assert(is_complete<SumActivation>(kSumActivationWords, SumActivation::kNone));
+constexpr std::span<const Word<SumActivation>> words_of(SumActivation) {
+  return kSumActivationWords;
+}
+
+struct ResidualSpec {
+  YamlNode main;
+  std::optional<YamlNode> shortcut;
+  SumActivation activation = SumActivation::kRelu;
+};
+
+std::shared_ptr<Module> make_residual(ResidualSpec options, const LayerSpec& spec, Rng& rng) {
+  BuiltModule main = spec.build_layers(options.main, rng);
+  BuiltModule shortcut{std::make_shared<Identity>(), spec.input_shape()};
+  if (options.shortcut) shortcut = spec.build_layers(*options.shortcut, rng);
+  if (main.output_shape != shortcut.output_shape) {
+    spec.fail("Residual expected main and shortcut of one shape, got " +
+              shape_string(main.output_shape) + " and " + shape_string(shortcut.output_shape));
+  }
+  std::shared_ptr<Module> activation = std::make_shared<Identity>();
+  if (options.activation == SumActivation::kRelu) activation = std::make_shared<ReLU>();
+  return std::make_shared<Residual>(main.module, shortcut.module, activation);
+}
+
+struct ConcatSpec {
+  std::vector<YamlNode> branches;
+};
+
+std::shared_ptr<Module> make_concat(ConcatSpec options, const LayerSpec& spec, Rng& rng) {
+  std::vector<std::shared_ptr<Module>> branches;
+  for (const YamlNode& branch : options.branches) {
+    branches.push_back(spec.build_layers(branch, rng).module);
+  }
+  return std::make_shared<Concat>(branches);
+}
+
+struct SequentialSpec {
+  YamlNode layers;
+};
+
+struct DropoutSpec {
+  double probability = 0;
+};
+
+template <typename T>
+std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
+  return std::make_shared<T>();
+}
+
+void add_layers_with_weights(ModelRegistry& registry) {
+  registry.add_layer<LinearOptions>(
+      "Linear", "fully connected",
+      {key("out_features", "outputs", &LinearOptions::out_features).required().within(1, kMaxSize),
+       key("bias", "", &LinearOptions::bias).by_default("true")},
+      make_linear);
+  const auto extents = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, member).at_most(kMaxExtent);
+  };
+  registry.add_layer<Conv2dOptions>(
+      "Conv2d", "two-dimensional convolution",
+      {key("out_channels", "outputs", &Conv2dOptions::out_channels).required().within(1, kMaxSize),
+       extents("kernel_size", "height and width", &Conv2dOptions::kernel_size)
+           .required()
+           .at_least(1),
+       extents("stride", "", &Conv2dOptions::stride).by_default("1").at_least(1),
+       extents("padding", "", &Conv2dOptions::padding).by_default("0").at_least(0),
+       extents("dilation", "", &Conv2dOptions::dilation).by_default("1").at_least(1),
+       key("groups", "", &Conv2dOptions::groups).by_default("1").within(1, kMaxSize),
+       key("bias", "", &Conv2dOptions::bias).by_default("true")},
+      make_conv2d);
+  registry.add_layer(
+      "BatchNorm2d", "normalisation of each channel", {}, [](const LayerSpec& spec, Rng&) {
+        return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
+      });
+  registry.add_layer(
+      "LayerNorm", "normalisation over the channels or features; in float", {},
+      [](const LayerSpec& spec, Rng&) {
+        return std::make_shared<LayerNorm>(LayerNormOptions{.features = spec.input_shape().back()});
+      });
+}
+
+void add_pools(ModelRegistry& registry) {
+  const std::vector<Row<PoolSpec>> rows{
+      key("kernel_size", "height and width", &PoolSpec::geometry, &Pool2dGeometry::kernel)
+          .required()
+          .within(1, kMaxExtent),
+      key("stride", "kernel_size when absent", &PoolSpec::stride).within(1, kMaxExtent),
+      key("padding", "", &PoolSpec::geometry, &Pool2dGeometry::padding)
+          .by_default("0")
+          .within(0, kMaxExtent)};
+  registry.add_layer<PoolSpec>(
+      "MaxPool2d", "largest value of each window", rows,
+      [](PoolSpec pool, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<MaxPool2d>(pool.on(spec));
+      });
+  registry.add_layer<PoolSpec>(
+      "AvgPool2d", "mean of each window, padding counted", rows,
+      [](PoolSpec pool, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<AvgPool2d>(AvgPool2dOptions{.geometry = pool.on(spec)});
+      });
+  registry.add_layer("GlobalAvgPool", "mean of each channel: an image becomes flat features", {},
+                     make_plain<GlobalAvgPool>);
+}
+
+void add_containers(ModelRegistry& registry) {
+  registry.add_layer<ResidualSpec>(
+      "Residual", "activation(main(x) + shortcut(x))",
+      {registry.layer_list("main", "the branch with the work", &ResidualSpec::main).required(),
+       registry.layer_list("shortcut", "the other branch; the input when absent",
+                           &ResidualSpec::shortcut),
+       key("activation", "after the sum", &ResidualSpec::activation).by_default("relu")},
+      make_residual);
+  registry.add_layer<ConcatSpec>(
+      "Concat", "branches of one input, joined along channels or features",
+      {registry
+           .branches("branches",
+                     "lists of layers, named branch1, branch2, ...; an empty one is the input",
+                     &ConcatSpec::branches)
+           .required()},
+      make_concat);
+  registry.add_layer<SequentialSpec>(
+      "Sequential", "layers in a row under one name",
+      {registry.layer_list("layers", "first to last", &SequentialSpec::layers).required()},
+      [](SequentialSpec options, const LayerSpec& spec, Rng& rng) {
+        return spec.build_layers(options.layers, rng).module;
+      });
+}
+
+}  // namespace
+
+void add_layers(ModelRegistry& registry) {
+  add_layers_with_weights(registry);
+  registry.add_layer("ReLU", "max(x, 0)", {}, make_plain<ReLU>);
+  registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
+  registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
+  registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);
+  registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6; in float", {}, make_plain<Hardswish>);
+  add_pools(registry);
+  registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},
+                     make_plain<Flatten>);
+  registry.add_layer<DropoutSpec>(
+      "Dropout", "drops values in training",
+      {key("p", "probability of dropping a value in training", &DropoutSpec::probability)
+           .by_default("0.5")
+           .within(0, 0.99)},
+      [](DropoutSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<Dropout>(options.probability);
+      });
+  add_containers(registry);
+}
+
+}  // namespace steelyard

@@ -1,0 +1,169 @@
+#include "recipes/models/model_registry.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "framework/data/dataset.h"
+#include "framework/error.h"
+#include "framework/shapes_only.h"
+#include "layers/sequential.h"
+#include "recipes/language/scalar.h"
+
+namespace steelyard {
+namespace {
+
+// The cases of a table that may contain itself: the registry owns them.
+std::shared_ptr<const OptionCases> not_owned(const OptionCases& cases) {
+  return {std::shared_ptr<void>(), &cases};
+}
+
+// The shape after a module, without the batch, from a forward pass of one sample of zeros.
+Shape shape_after(Module& module, Shape input_shape) {
+  const NoGradGuard no_grad;
+  const ShapesOnlyGuard shapes_only;
+  ForwardContext context;
+  input_shape.insert(input_shape.begin(), 1);
+  const Variable output = module.forward(Variable(Tensor::zeros(input_shape)), context);
+  return {output.shape().begin() + 1, output.shape().end()};
+}
+
+}  // namespace
+
+std::int64_t LayerSpec::features() const {
+  if (input_shape_.size() != 1) {
+    fail(text("type") + " expected flat features, got an input of " + shape_string(input_shape_) +
+         " (put Flatten or GlobalAvgPool before it)");
+  }
+  return input_shape_[0];
+}
+
+std::int64_t LayerSpec::channels() const {
+  if (!is_image()) {
+    fail(text("type") + " expected an image [height, width, channels], got an input of " +
+         shape_string(input_shape_));
+  }
+  return input_shape_[2];
+}
+
+BuiltModule LayerSpec::build_layers(const YamlNode& list, Rng& rng) const {
+  return build_layer_list(list, *registry_, input_shape_, classes_, rng);
+}
+
+ModelRegistry::ModelRegistry()
+    : layers_(std::make_unique<Types>()), models_(std::make_unique<Types>()) {}
+
+void ModelRegistry::Types::add(const std::string& type, const std::string& help,
+                               std::vector<RecipeOption> options, ModuleFactory factory) {
+  for (const OptionCase& c : cases.cases) {
+    if (c.value == type) throw std::invalid_argument("[recipes] type '" + type + "' is taken");
+  }
+  cases.cases.push_back({type, help, std::move(options)});
+  factories.push_back(std::move(factory));
+}
+
+const ModuleFactory& ModelRegistry::Types::at(const std::string& type) const {
+  const auto found = std::find_if(cases.cases.begin(), cases.cases.end(),
+                                  [&](const OptionCase& c) { return c.value == type; });
+  if (found == cases.cases.end()) throw std::out_of_range("[recipes] no type '" + type + "'");
+  return factories[static_cast<std::size_t>(found - cases.cases.begin())];
+}
+
+void ModelRegistry::add_layer(const std::string& type, const std::string& help,
+                              std::vector<RecipeOption> options, ModuleFactory factory) {
+  layers_->add(type, help, std::move(options), std::move(factory));
+}
+
+void ModelRegistry::add_model(const std::string& type, const std::string& help,
+                              std::vector<RecipeOption> options, ModuleFactory factory) {
+  models_->add(type, help, std::move(options), std::move(factory));
+}
+
+RecipeOption ModelRegistry::layer_list(const std::string& name, const std::string& help) const {
+  RecipeOption type{.name = "type", .kind = OptionKind::kChoice, .required = true};
+  RecipeOption label{.name = "name",
+                     .help = "the layer's name in the model's paths; its index when absent",
+                     .pattern = "[A-Za-z0-9_]+",
+                     .pattern_help = "a name of letters, digits and _"};
+  RecipeOption layer{.kind = OptionKind::kTable,
+                     .help = "One module of a `layers` list; sizes of inputs are inferred.",
+                     .members = {type, label},
+                     .discriminator = "type",
+                     .cases = not_owned(layers_->cases),
+                     .definition = "layer"};
+  return {
+      .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {layer}};
+}
+
+RecipeOption ModelRegistry::branches(const std::string& name, const std::string& help) const {
+  RecipeOption branch = layer_list("", "");
+  branch.min_items = 0;  // an empty branch is the input itself
+  return {
+      .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {branch}};
+}
+
+Table<ModelSpec> ModelRegistry::model_table() const {
+  const Row<ModelSpec> layers{layer_list("layers", "the modules, first to last"), {}};
+  return Table<ModelSpec>(
+             "The network: a ready architecture, or a list of layers. Its weights must fit the "
+             "memory.",
+             {key("type", "a ready architecture; exactly one of `type` and `layers` is given",
+                  &ModelSpec::type),
+              key("classes", "outputs; must agree with the dataset, which gives it when absent",
+                  &ModelSpec::classes)
+                  .within(1, static_cast<double>(kMaxClasses)),
+              layers})
+      .cases("type", not_owned(models_->cases))
+      .check([](const OptionReader& from, ModelSpec& model) {
+        model.options = from.node();
+        if (from.has("type") != from.has("layers")) return;
+        fail_at(from.place(), "expected exactly one of 'type' and 'layers' in the model");
+      });
+}
+
+const ModuleFactory& ModelRegistry::layer(const std::string& type) const {
+  return layers_->at(type);
+}
+
+const ModuleFactory& ModelRegistry::model(const std::string& type) const {
+  return models_->at(type);
+}
+
+void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input) {
+  if (in > kMaxLayerWeights / per_input) {
+    spec.fail("expected a layer of at most " + std::to_string(kMaxLayerWeights) + " weights, got " +
+              std::to_string(in) + " x " + std::to_string(per_input));
+  }
+}
+
+BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
+  try {
+    BuiltModule built{factory(spec, rng), {}};
+    built.output_shape = shape_after(*built.module, spec.input_shape());
+    return built;
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    spec.fail(spec.text("type") + " on an input of " + shape_string(spec.input_shape()) + ": " +
+              error.what());
+  }
+}
+
+BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
+                             const Shape& input_shape, std::int64_t classes, Rng& rng) {
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules;
+  std::set<std::string> names;
+  Shape shape = input_shape;
+  for (std::size_t i = 0; i < list.items.size(); ++i) {
+    const LayerSpec spec(list.items[i], registry, shape, classes);
+    const std::string name = spec.has("name") ? spec.text("name") : std::to_string(i);
+    if (!names.insert(name).second)
+      spec.fail("two layers have the name " + quote_for_message(name));
+    BuiltModule built = build_module(registry.layer(spec.text("type")), spec, rng);
+    modules.emplace_back(name, std::move(built.module));
+    shape = std::move(built.output_shape);
+  }
+  return {std::make_shared<Sequential>(std::move(modules)), shape};
+}
+
+}  // namespace steelyard

@@ -1,0 +1,156 @@
+// The table of layers and models that recipes can name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/module.h"
+#include "framework/rng.h"
+#include "recipes/language/option_rows.h"
+
+namespace steelyard {
+
+class ModelRegistry;
+
+// What a recipe says about its model.
+struct ModelSpec {
+  std::string type = {};  // empty: the options hold `layers`
+  std::optional<std::int64_t> classes = {};
+  YamlNode options =
+      {};  // the resolved `model` table, for build_model() in recipes/models/models.h
+};
+
+// A module and the shape that it gives, without the batch.
+struct BuiltModule {
+  std::shared_ptr<Module> module;
+  Shape output_shape;
+};
+
+// What a factory is given: the checked options of one layer or model, and what it must fit.
+class LayerSpec : public OptionReader {
+ public:
+  LayerSpec(const YamlNode& resolved, const ModelRegistry& registry, Shape input_shape,
+            std::int64_t classes)
+      : OptionReader(resolved),
+        registry_(&registry),
+        input_shape_(std::move(input_shape)),
+        classes_(classes) {}
+
+  // Without the batch: {features} or {height, width, channels}.
+  const Shape& input_shape() const { return input_shape_; }
+  // Outputs that the whole model must give.
+  std::int64_t classes() const { return classes_; }
+  bool is_image() const { return input_shape_.size() == 3; }
+
+  // The input's only dimension; InputError for an image.
+  std::int64_t features() const;
+  // The channels of an image; InputError for flat features.
+  std::int64_t channels() const;
+
+  // Builds a list of layers (of ModelRegistry::layer_list()), the first of which takes this layer's
+  // input.
+  BuiltModule build_layers(const YamlNode& list, Rng& rng) const;
+
+  // Throws InputError with this layer's place.
+  [[noreturn]] void fail(const std::string& message) const { fail_at(place(), message); }
+
+ private:
+  const ModelRegistry* registry_;
+  Shape input_shape_;
+  std::int64_t classes_;
+};
+
+using ModuleFactory = std::function<std::shared_ptr<Module>(const LayerSpec&, Rng&)>;
+
+// An explicit table: names, their options, their factories. The options are checked before the
+// factory runs and appear in the schema and in the resolved recipe.
+class ModelRegistry {
+ public:
+  ModelRegistry();
+  ModelRegistry(ModelRegistry&&) noexcept = default;
+  ModelRegistry& operator=(ModelRegistry&&) noexcept = default;
+
+  // Adds a type for `layers:` lists. Throws std::invalid_argument when the name is taken.
+  void add_layer(const std::string& type, const std::string& help,
+                 std::vector<RecipeOption> options, ModuleFactory factory);
+  // The same with options that are read into a struct: the factory gets it, too.
+  template <typename T>
+  void add_layer(const std::string& type, const std::string& help, std::vector<Row<T>> rows,
+                 std::shared_ptr<Module> (*factory)(T options, const LayerSpec&, Rng&)) {
+    Table<T> table("", std::move(rows));
+    std::vector<RecipeOption> options = table.option().members;
+    add_layer(type, help, std::move(options), bound(std::move(table), factory));
+  }
+  // Adds a `model: {type: ...}`.
+  void add_model(const std::string& type, const std::string& help,
+                 std::vector<RecipeOption> options, ModuleFactory factory);
+
+  template <typename T>
+  void add_model(const std::string& type, const std::string& help, std::vector<Row<T>> rows,
+                 std::shared_ptr<Module> (*factory)(T options, const LayerSpec&, Rng&)) {
+    Table<T> table("", std::move(rows));
+    std::vector<RecipeOption> options = table.option().members;
+    add_model(type, help, std::move(options), bound(std::move(table), factory));
+  }
+
+  // The option `name`: a list of layers, whose node goes to a member of T.
+  template <typename T, typename Node>
+  Row<T> layer_list(const std::string& name, const std::string& help, Node T::*member) const {
+    return {layer_list(name, help), {[member](const YamlNode& node, T& to) { to.*member = node; }}};
+  }
+  // The option `name`: a list of lists of layers, likewise.
+  template <typename T>
+  Row<T> branches(const std::string& name, const std::string& help,
+                  std::vector<YamlNode> T::*member) const {
+    return {branches(name, help),
+            {[member](const YamlNode& node, T& to) { to.*member = node.items; }}};
+  }
+  // The section `model`.
+  Table<ModelSpec> model_table() const;
+
+  const ModuleFactory& layer(const std::string& type) const;
+  const ModuleFactory& model(const std::string& type) const;
+
+ private:
+  struct Types {
+    OptionCases cases;
+    std::vector<ModuleFactory> factories;  // of the same index
+
+    void add(const std::string& type, const std::string& help, std::vector<RecipeOption> options,
+             ModuleFactory factory);
+    const ModuleFactory& at(const std::string& type) const;
+  };
+
+  template <typename T>
+  static ModuleFactory bound(Table<T> table,
+                             std::shared_ptr<Module> (*factory)(T, const LayerSpec&, Rng&)) {
+    return [table = std::move(table), factory](const LayerSpec& spec, Rng& rng) {
+      return factory(table.read(spec.node()), spec, rng);
+    };
+  }
+  RecipeOption layer_list(const std::string& name, const std::string& help) const;
+  RecipeOption branches(const std::string& name, const std::string& help) const;
+
+  // On the heap: options point at the cases, which must stay when the registry moves.
+  std::unique_ptr<Types> layers_;
+  std::unique_ptr<Types> models_;
+};
+
+// Builds one module; whatever its constructor or first forward refuses is an InputError with the
+// place of `spec`.
+BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng);
+
+// A resolved list of layers as one Sequential with the names "0", "1", ... or those given.
+BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
+                             const Shape& input_shape, std::int64_t classes, Rng& rng);
+
+// The most weights that one layer of a recipe may have.
+inline constexpr std::int64_t kMaxLayerWeights = std::int64_t{1} << 28;
+
+// Throws InputError for a layer of more weights than that.
+void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input);
+
+}  // namespace steelyard

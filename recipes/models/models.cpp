@@ -1,0 +1,319 @@
+#include "recipes/models/models.h"
+
+#include <string>
+
+#include "framework/error.h"
+#include "framework/machine_memory.h"
+#include "layers/activations.h"
+#include "layers/batch_norm2d.h"
+#include "layers/conv2d.h"
+#include "layers/dropout.h"
+#include "layers/flatten.h"
+#include "layers/identity.h"
+#include "layers/init.h"
+#include "layers/linear.h"
+#include "layers/pooling.h"
+#include "layers/residual.h"
+#include "layers/sequential.h"
+
+namespace steelyard {
+namespace {
+
+using Modules = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
+
+std::string numbered(const char* word, std::size_t i) { return word + std::to_string(i); }
+
+std::shared_ptr<Linear> linear(const LayerSpec& spec, std::int64_t in, std::int64_t out, Rng& rng) {
+  require_weights(spec, in, out);
+  return std::make_shared<Linear>(LinearOptions{.in_features = in, .out_features = out}, rng);
+}
+
+std::shared_ptr<Conv2d> conv(const LayerSpec& spec, std::int64_t in, std::int64_t out,
+                             std::int64_t kernel, std::int64_t stride, Rng& rng,
+                             std::int64_t groups = 1) {
+  require_weights(spec, in / groups * kernel * kernel, out);
+  const std::int64_t padding = kernel / 2;
+  return std::make_shared<Conv2d>(Conv2dOptions{.in_channels = in,
+                                                .out_channels = out,
+                                                .kernel_size = {kernel, kernel},
+                                                .stride = {stride, stride},
+                                                .padding = {padding, padding},
+                                                .groups = groups,
+                                                .bias = false},
+                                  rng);
+}
+
+std::shared_ptr<BatchNorm2d> batch_norm(std::int64_t channels) {
+  return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
+}
+
+struct MlpSpec {
+  std::vector<std::int64_t> hidden;
+  double dropout = 0;
+};
+
+std::shared_ptr<Module> build_mlp(MlpSpec options, const LayerSpec& spec, Rng& rng) {
+  Modules modules{{"flatten", std::make_shared<Flatten>()}};
+  std::int64_t width = shape_size(spec.input_shape());
+  std::size_t i = 1;
+  for (std::int64_t hidden : options.hidden) {
+    modules.emplace_back(numbered("fc", i), linear(spec, width, hidden, rng));
+    modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
+    if (options.dropout > 0) {
+      modules.emplace_back(numbered("dropout", i), std::make_shared<Dropout>(options.dropout));
+    }
+    width = hidden;
+    ++i;
+  }
+  modules.emplace_back(numbered("fc", i), linear(spec, width, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
+struct CnnSpec {
+  std::vector<std::int64_t> channels;
+  std::int64_t hidden = 0;
+  double dropout = 0;
+};
+
+std::shared_ptr<Module> build_cnn(CnnSpec options, const LayerSpec& spec, Rng& rng) {
+  Modules modules;
+  std::int64_t in = spec.channels();
+  std::int64_t height = spec.input_shape()[0];
+  std::int64_t width = spec.input_shape()[1];
+  std::size_t i = 1;
+  for (std::int64_t out : options.channels) {
+    if (height < 2 || width < 2) {
+      spec.fail("cnn halves the image " + std::to_string(options.channels.size()) +
+                " times, which is too often for an input of " + shape_string(spec.input_shape()));
+    }
+    modules.emplace_back(numbered("conv", i), conv(spec, in, out, 3, 1, rng));
+    modules.emplace_back(numbered("bn", i), batch_norm(out));
+    modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
+    modules.emplace_back(numbered("pool", i), std::make_shared<MaxPool2d>(Pool2dGeometry{
+                                                  .kernel = {2, 2}, .stride = {2, 2}}));
+    height /= 2;
+    width /= 2;
+    in = out;
+    ++i;
+  }
+  modules.emplace_back("flatten", std::make_shared<Flatten>());
+  modules.emplace_back("fc1", linear(spec, height * width * in, options.hidden, rng));
+  modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
+  if (options.dropout > 0) {
+    modules.emplace_back("dropout", std::make_shared<Dropout>(options.dropout));
+  }
+  modules.emplace_back("fc2", linear(spec, options.hidden, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
+std::shared_ptr<Conv2d> kaiming_normal(std::shared_ptr<Conv2d> layer, Rng& rng) {
+  fill_fan_out_normal(layer->weight().value(), rng);
+  return layer;
+}
+
+std::shared_ptr<Module> residual_block(const LayerSpec& spec, std::int64_t in, std::int64_t out,
+                                       std::int64_t stride, Rng& rng) {
+  auto main = std::make_shared<Sequential>(
+      Modules{{"conv1", kaiming_normal(conv(spec, in, out, 3, stride, rng), rng)},
+              {"bn1", batch_norm(out)},
+              {"relu1", std::make_shared<ReLU>()},
+              {"conv2", kaiming_normal(conv(spec, out, out, 3, 1, rng), rng)},
+              {"bn2", batch_norm(out)}});
+  std::shared_ptr<Module> shortcut = std::make_shared<Identity>();
+  if (stride != 1 || in != out) {
+    shortcut = std::make_shared<Sequential>(Modules{
+        {"0", kaiming_normal(conv(spec, in, out, 1, stride, rng), rng)}, {"1", batch_norm(out)}});
+  }
+  return std::make_shared<Residual>(std::move(main), std::move(shortcut), std::make_shared<ReLU>());
+}
+
+struct ResnetSpec {
+  std::int64_t depth = 0;
+  std::int64_t width = 0;
+};
+
+// He et al., "Deep Residual Learning for Image Recognition", 2015, section 4.2, with projection
+// shortcuts (option B).
+std::shared_ptr<Module> build_resnet(ResnetSpec options, const LayerSpec& spec, Rng& rng) {
+  const std::int64_t depth = options.depth;
+  if (depth % 6 != 2) {
+    fail_at(spec.at("depth").place,
+            "expected a depth of 6n+2 (8, 14, 20, ...), got " + std::to_string(depth));
+  }
+  std::int64_t in = options.width;
+  Modules modules{{"conv1", kaiming_normal(conv(spec, spec.channels(), in, 3, 1, rng), rng)},
+                  {"bn1", batch_norm(in)},
+                  {"relu", std::make_shared<ReLU>()}};
+  for (std::size_t stage = 1; stage <= 3; ++stage) {
+    const std::int64_t out = options.width << (stage - 1);
+    Modules blocks;
+    for (std::int64_t block = 0; block < depth / 6; ++block) {
+      const std::int64_t stride = stage > 1 && block == 0 ? 2 : 1;
+      blocks.emplace_back(std::to_string(block), residual_block(spec, in, out, stride, rng));
+      in = out;
+    }
+    modules.emplace_back(numbered("layer", stage), std::make_shared<Sequential>(std::move(blocks)));
+  }
+  modules.emplace_back("avgpool", std::make_shared<GlobalAvgPool>());
+  modules.emplace_back("fc", linear(spec, in, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
+enum class BlockActivation { kRelu, kRelu6 };
+constexpr Word<BlockActivation> kBlockActivationWords[] = {{BlockActivation::kRelu, "relu"},
+                                                           {BlockActivation::kRelu6, "relu6"}};
+static_assert(is_complete<BlockActivation>(kBlockActivationWords, BlockActivation::kRelu6));
+constexpr std::span<const Word<BlockActivation>> words_of(BlockActivation) {
+  return kBlockActivationWords;
+}
+
+struct MobilenetSpec {
+  std::int64_t stem = 0;
+  std::int64_t stem_stride = 1;
+  std::vector<std::int64_t> channels;
+  std::vector<std::int64_t> strides;
+  BlockActivation activation = BlockActivation::kRelu;
+
+  std::shared_ptr<Module> make_activation() const {
+    if (activation == BlockActivation::kRelu6) return std::make_shared<ReLU6>();
+    return std::make_shared<ReLU>();
+  }
+};
+
+std::shared_ptr<Module> separable_block(const MobilenetSpec& options, const LayerSpec& spec,
+                                        std::int64_t in, std::int64_t out, std::int64_t stride,
+                                        Rng& rng) {
+  return std::make_shared<Sequential>(
+      Modules{{"conv_dw", kaiming_normal(conv(spec, in, in, 3, stride, rng, in), rng)},
+              {"bn1", batch_norm(in)},
+              {"act1", options.make_activation()},
+              {"conv_pw", kaiming_normal(conv(spec, in, out, 1, 1, rng), rng)},
+              {"bn2", batch_norm(out)},
+              {"act2", options.make_activation()}});
+}
+
+// Howard et al., "MobileNets", 2017, arXiv:1704.04861, table 1, cut down for small images. The
+// names are those of timm's depthwise separable blocks.
+std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& spec, Rng& rng) {
+  const std::vector<std::int64_t>& channels = options.channels;
+  const std::vector<std::int64_t>& strides = options.strides;
+  if (channels.size() != strides.size()) {
+    fail_at(spec.at("strides").place, "expected a stride for each of the " +
+                                          std::to_string(channels.size()) + " blocks, got " +
+                                          std::to_string(strides.size()));
+  }
+  std::int64_t in = options.stem;
+  auto stem = kaiming_normal(conv(spec, spec.channels(), in, 3, options.stem_stride, rng), rng);
+  Modules modules{
+      {"conv_stem", std::move(stem)}, {"bn1", batch_norm(in)}, {"act1", options.make_activation()}};
+  Modules blocks;
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    blocks.emplace_back(std::to_string(i),
+                        separable_block(options, spec, in, channels[i], strides[i], rng));
+    in = channels[i];
+  }
+  modules.emplace_back("blocks", std::make_shared<Sequential>(std::move(blocks)));
+  modules.emplace_back("avgpool", std::make_shared<GlobalAvgPool>());
+  modules.emplace_back("fc", linear(spec, in, spec.classes(), rng));
+  return std::make_shared<Sequential>(std::move(modules));
+}
+
+template <typename T>
+Row<T> dropout_row(double T::*member) {
+  return key("dropout", "probability of dropping a hidden unit in training; 0: no such layer",
+             member)
+      .by_default("0")
+      .within(0, 0.99);
+}
+
+template <typename T>
+Row<T> sizes_row(const std::string& name, const std::string& help,
+                 std::vector<std::int64_t> T::*member, double max = 65536) {
+  return key(name, help, member).within(1, max).items(1, 64);
+}
+
+// Outputs of the model: what the recipe and the dataset agree on.
+std::int64_t outputs_of(const ModelSpec& spec, std::int64_t classes) {
+  const std::int64_t asked = spec.classes.value_or(classes);
+  if (asked == 0) fail_at(spec.options.place, "missing key 'model.classes': the dataset has none");
+  if (classes != 0 && asked != classes) {
+    fail_at(spec.options.find("classes")->place, "expected the dataset's " +
+                                                     std::to_string(classes) + " classes, got " +
+                                                     std::to_string(asked));
+  }
+  return asked;
+}
+
+}  // namespace
+
+void add_models(ModelRegistry& registry) {
+  registry.add_model<MlpSpec>("mlp", "fully connected, for images and flat features",
+                              {sizes_row("hidden", "widths of the hidden layers", &MlpSpec::hidden)
+                                   .by_default("[256, 128]"),
+                               dropout_row(&MlpSpec::dropout)},
+                              build_mlp);
+  registry.add_model<CnnSpec>(
+      "cnn", "3x3 convolutions with batch norm and 2x2 max pooling",
+      {sizes_row("channels", "outputs of each convolution", &CnnSpec::channels)
+           .by_default("[32, 64]"),
+       key("hidden", "width of the hidden linear layer", &CnnSpec::hidden)
+           .by_default("128")
+           .within(1, 65536),
+       dropout_row(&CnnSpec::dropout)},
+      build_cnn);
+  registry.add_model<ResnetSpec>(
+      "resnet", "residual network for small images (He et al., 2015, section 4.2)",
+      {key("depth", "layers with weights: 6n+2", &ResnetSpec::depth)
+           .by_default("8")
+           .within(8, 1202),
+       key("width", "channels of the first stage, doubled by each next", &ResnetSpec::width)
+           .by_default("16")
+           .within(1, 4096)},
+      build_resnet);
+  registry.add_model<MobilenetSpec>(
+      "mobilenet", "depthwise separable convolutions for small images (Howard et al., 2017)",
+      {key("stem", "outputs of the first convolution", &MobilenetSpec::stem)
+           .by_default("32")
+           .within(1, 4096),
+       key("stem_stride", "1, or 2 for images of 64 pixels and more", &MobilenetSpec::stem_stride)
+           .by_default("1")
+           .within(1, 2),
+       sizes_row("channels", "outputs of each block", &MobilenetSpec::channels)
+           .by_default("[64, 128, 128, 256, 256]"),
+       sizes_row("strides", "stride of each block", &MobilenetSpec::strides, 2)
+           .by_default("[1, 2, 1, 2, 1]"),
+       key("activation", "after each batch norm", &MobilenetSpec::activation).by_default("relu")},
+      build_mobilenet);
+}
+
+ModelRegistry builtin_models() {
+  ModelRegistry registry;
+  add_layers(registry);
+  add_models(registry);
+  return registry;
+}
+
+std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_shape,
+                                    std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
+  const std::int64_t outputs = outputs_of(spec, classes);
+  const LayerSpec layer(spec.options, registry, input_shape, outputs);
+  const bool ready = !spec.type.empty();
+  const auto build = [&](Rng& random) {
+    return ready ? build_module(registry.model(spec.type), layer, random)
+                 : layer.build_layers(layer.at("layers"), random);
+  };
+  {  // a trial, which costs neither time nor memory
+    const WeightCount count(machine_memory_bytes());
+    Rng unused(0);
+    build(unused);
+  }
+  BuiltModule built = build(rng);
+  if (built.output_shape != Shape{outputs}) {
+    fail_at(ready ? layer.at("type").place : layer.at("layers").items.back().place,
+            std::string("expected the ") + (ready ? "model" : "last layer") + " to give " +
+                std::to_string(outputs) + " outputs, got " + shape_string(built.output_shape));
+  }
+  return built.module;
+}
+
+}  // namespace steelyard

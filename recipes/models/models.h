@@ -1,0 +1,25 @@
+// Ready architectures and the layers of `layers:` lists.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "recipes/models/model_registry.h"
+
+namespace steelyard {
+
+// The registry with every layer of layers/ and the models mlp, cnn, resnet and mobilenet. Names of
+// modules and layouts of weights are PyTorch's.
+ModelRegistry builtin_models();
+
+// The models alone, and the layers alone.
+void add_models(ModelRegistry& registry);
+void add_layers(ModelRegistry& registry);
+
+// Builds a recipe's model for one dataset. `input_shape` is without the batch ({28, 28, 1});
+// `classes` is the dataset's, 0 when it has none (the recipe then says it). `registry` must be the
+// one that the recipe was parsed with. Throws InputError when the parts do not fit.
+std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_shape,
+                                    std::int64_t classes, Rng& rng, const ModelRegistry& registry);
+
+}  // namespace steelyard

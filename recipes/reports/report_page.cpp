@@ -1,0 +1,379 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "recipes/reports/run_report.h"
+#include "recipes/reports/svg_chart.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::size_t kMostPoints = 240;  // of a curve over steps
+
+constexpr const char* kStyle = R"css(
+:root { color-scheme: light dark; --paper: #fff; --ink: #1d2329; --soft: #5c6771; --rule: #d9dee3;
+  --grid: #e9edf0; --c1: #2c64a4; --c2: #b8541b; --c3: #3d7f4a; --c4: #85509b;
+  --bar: #7d98b5; --range: #2c64a414; --limit: #b8541b; --level: #b8541b66; --box: #f6f8f9; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #15191d; --ink: #e2e6ea; --soft: #9aa5af; --rule: #353d45; --grid: #262d34;
+    --c1: #79aee6; --c2: #eb9a63; --c3: #83c490; --c4: #c79bdb;
+    --bar: #6f8aa6; --range: #79aee61f; --limit: #eb9a63; --level: #eb9a6366; --box: #1c2228; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 68rem; background: var(--paper);
+  color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.55rem; line-height: 1.25; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 2.25rem 0 .6rem; padding-bottom: .25rem;
+  border-bottom: 1px solid var(--rule); }
+p { margin: .4rem 0 .8rem; max-width: 46rem; }
+.soft, figcaption, caption, .note { color: var(--soft); font-size: .87rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.25rem; margin: 1rem 0; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .3rem 0; }
+caption { text-align: left; padding-bottom: .35rem; }
+th, td { padding: .22rem .8rem; text-align: right; white-space: nowrap; }
+th { font-weight: 600; vertical-align: bottom; }
+thead th { border-bottom: 1px solid var(--rule); }
+tbody tr + tr td, tbody tr + tr th { border-top: 1px solid var(--grid); }
+th.name, td.name { text-align: left; padding-left: 0; font-weight: 400; }
+thead th.name { font-weight: 600; }
+.group { border-left: 1px solid var(--rule); }
+thead tr:first-child th.group { text-align: left; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr));
+  gap: 1.25rem 1.75rem; }
+.small { grid-template-columns: repeat(auto-fill, minmax(min(100%, 18rem), 1fr)); }
+figure { margin: 0; } svg { display: block; width: 100%; height: auto; }
+figcaption { font-variant-numeric: tabular-nums; line-height: 1.4; padding: 0 .2rem; }
+.missing { background: var(--box); border-left: 3px solid var(--limit); padding: .6rem 1rem; }
+.missing ul { margin: .3rem 0 0; padding-left: 1.1rem; } .missing li { overflow-wrap: anywhere; }
+pre { background: var(--box); padding: .8rem 1rem; overflow-x: auto; font-size: .85rem;
+  line-height: 1.45; }
+summary { cursor: pointer; }
+svg text { font: 11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--soft);
+  font-variant-numeric: tabular-nums; }
+svg text.title { font-size: 12.5px; font-weight: 600; fill: var(--ink); }
+.axis { stroke: var(--soft); stroke-width: 1; } .grid { stroke: var(--grid); stroke-width: 1; }
+.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+.line.c1 { stroke: var(--c1); } .line.c2 { stroke: var(--c2); }
+.line.c3 { stroke: var(--c3); } .line.c4 { stroke: var(--c4); }
+.dot.c1 { fill: var(--c1); } .dot.c2 { fill: var(--c2); }
+.dot.c3 { fill: var(--c3); } .dot.c4 { fill: var(--c4); }
+.bar { fill: var(--bar); } .range { fill: var(--range); }
+.limit { stroke: var(--limit); stroke-width: 1.5; } .level { stroke: var(--level); stroke-width: 1; }
+.key { display: inline-block; width: 1.1em; height: .8em; vertical-align: -.05em; margin-right: .3em; }
+@media print { body { max-width: none; padding: 0; } figure { break-inside: avoid; } }
+)css";
+
+std::string paragraph(const std::string& text) { return "<p>" + html_escaped(text) + "</p>\n"; }
+
+std::string heading(const std::string& text) { return "<h2>" + html_escaped(text) + "</h2>\n"; }
+
+std::string cell(const std::string& text, const char* css = "") {
+  const std::string attribute = *css == '\0' ? "" : fmt::format(R"( class="{}")", css);
+  return "<td" + attribute + ">" + html_escaped(text) + "</td>";
+}
+
+// Thousands apart: 1 234 567, with narrow spaces that do not break.
+std::string grouped(std::int64_t value) {
+  std::string digits = std::to_string(value);
+  for (int at = static_cast<int>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), "\u202f");
+  }
+  return digits;
+}
+
+std::string decibels(const std::optional<qat::QuantizationError>& error) {
+  if (!error || !error->sqnr_db()) return "–";
+  const double sqnr = *error->sqnr_db();
+  return std::isinf(sqnr) ? "exact" : fmt::format("{:.1f}", sqnr);
+}
+
+std::string percent_clipped(const std::optional<qat::QuantizationError>& error) {
+  if (!error) return "–";
+  if (error->clipped == 0) return "0";
+  const double percent = 100 * error->clipped_fraction();
+  return percent < 0.001 ? "<0.001" : fmt::format("{:.3f}", percent);
+}
+
+std::string reason_for(const RunReport& report, std::string_view what) {
+  for (const MissingPart& part : report.missing) {
+    if (part.what == what) return part.why;
+  }
+  return "";
+}
+
+// The reason why a section is empty.
+std::string explain(const RunReport& report, const std::string& fallback,
+                    std::initializer_list<const char*> parts) {
+  for (const char* what : parts) {
+    if (const std::string why = reason_for(report, what); !why.empty()) {
+      return paragraph("Not shown: " + why);
+    }
+  }
+  return paragraph(fallback);
+}
+
+std::string head(const RunReport& report) {
+  std::string html = "<h1>" + html_escaped(report.name) + "</h1>\n";
+  html += "<p class=\"soft\">Report of a Steelyard run, ";
+  html += report.quantized ? "quantization-aware" : "in float";
+  html += ".</p>\n<dl>\n";
+  for (const auto& [name, value] : report.facts) {
+    html += "<dt>" + html_escaped(name) + "</dt><dd>" + html_escaped(value) + "</dd>\n";
+  }
+  return html + "</dl>\n";
+}
+
+std::string missing_parts(const RunReport& report) {
+  if (report.missing.empty()) return "";
+  std::string html = "<div class=\"missing\"><strong>Missing from this page</strong><ul>\n";
+  for (const MissingPart& part : report.missing) {
+    html += "<li>" + html_escaped(part.what) + ": " + html_escaped(part.why) + "</li>\n";
+  }
+  return html + "</ul></div>\n";
+}
+
+std::string doubtful_ranges(const RunReport& report) {
+  if (report.doubtful.empty()) return "";
+  std::string html = "<div class=\"missing\"><strong>Ranges that look wrong</strong><ul>\n";
+  for (const qat::DoubtfulRange& range : report.doubtful) {
+    html += "<li>" + html_escaped(to_string(range)) + "</li>\n";
+  }
+  return html + "</ul></div>\n";
+}
+
+// Means over groups of so many steps that few enough points remain.
+ChartSeries means_over_steps(const std::vector<StepMetrics>& steps, double StepMetrics::*value,
+                             const std::string& name, int color) {
+  ChartSeries series{.name = name, .color = color, .points = {}};
+  const std::size_t group = (steps.size() + kMostPoints - 1) / kMostPoints;
+  for (std::size_t begin = 0; begin < steps.size(); begin += group) {
+    const std::size_t end = std::min(steps.size(), begin + group);
+    double step = 0;
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      step += static_cast<double>(steps[i].step);
+      sum += steps[i].*value;
+    }
+    const auto count = static_cast<double>(end - begin);
+    series.points.emplace_back(step / count, sum / count);
+  }
+  return series;
+}
+
+std::string figure(const std::string& svg, const std::string& caption) {
+  return "<figure>" + svg + "<figcaption>" + html_escaped(caption) + "</figcaption></figure>\n";
+}
+
+std::string curves(const RunReport& report) {
+  std::string html = heading("Training");
+  if (!report.history) return html + explain(report, "No metrics.", {"curves"});
+  const MetricsHistory& history = *report.history;
+  if (history.steps.empty() && history.epochs.empty()) {
+    return html + paragraph("metrics.jsonl holds no steps and no epochs: nothing was trained.");
+  }
+  ChartSeries epoch_loss{.name = "training, epoch mean", .color = 2, .points = {}, .dots = true};
+  ChartSeries validation_loss{.name = "validation", .color = 3, .points = {}, .dots = true};
+  ChartSeries validation{.name = "validation", .color = 3, .points = {}, .dots = true};
+  ChartSeries test{.name = "test", .color = 4, .points = {}, .dots = true};
+  for (const EpochMetrics& epoch : history.epochs) {
+    const auto step = static_cast<double>(epoch.step);
+    epoch_loss.points.emplace_back(step, epoch.train_loss);
+    if (!epoch.validation) continue;
+    validation_loss.points.emplace_back(step, epoch.validation->loss);
+    if (epoch.validation->top1) validation.points.emplace_back(step, *epoch.validation->top1);
+  }
+  if (history.test && history.test->top1) {
+    const double step =
+        history.epochs.empty() ? 0 : static_cast<double>(history.epochs.back().step);
+    test.points.emplace_back(step, *history.test->top1);
+  }
+  html += "<div class=\"charts\">\n";
+  const auto chart = [&](const std::string& title, std::vector<ChartSeries> series,
+                         const std::string& caption) {
+    std::erase_if(series, [](const ChartSeries& one) { return one.points.empty(); });
+    if (!series.empty()) html += figure(line_chart({title, "step", std::move(series)}), caption);
+  };
+  const std::size_t group = (history.steps.size() + kMostPoints - 1) / kMostPoints;
+  chart("Loss",
+        {means_over_steps(history.steps, &StepMetrics::loss, "training", 1), epoch_loss,
+         validation_loss},
+        group > 1 ? fmt::format("Training: means of {} logged steps.", group) : "");
+  chart("Top-1 accuracy, %", {validation, test},
+        history.test && history.test->top1
+            ? fmt::format("Test, after the last epoch: {:.2f} %.", *history.test->top1)
+            : "");
+  chart("Learning rate", {means_over_steps(history.steps, &StepMetrics::lr, "lr", 1)}, "");
+  return html + "</div>\n";
+}
+
+std::string accuracies(const RunReport& report) {
+  std::string html = heading("Accuracy");
+  if (report.accuracies.empty()) {
+    return html + explain(report, "Nothing was evaluated.",
+                          {"accuracy", "weights, activations and accuracy"});
+  }
+  const double base = report.accuracies.front().metrics.top1.value_or(0);
+  html += "<div class=\"wide\"><table><caption>" +
+          html_escaped(fmt::format("On the first {} samples of the test set",
+                                   grouped(report.test_samples))) +
+          "</caption><thead><tr><th class=\"name\">model</th><th>top-1, %</th>"
+          "<th>to the first, points</th><th>loss</th></tr></thead><tbody>\n";
+  for (const ReportedAccuracy& row : report.accuracies) {
+    const bool top1 = row.metrics.top1.has_value();
+    const bool first = &row == &report.accuracies.front();
+    html += "<tr>" + cell(row.model, "name") +
+            cell(top1 ? fmt::format("{:.2f}", *row.metrics.top1) : "–") +
+            cell(top1 && !first ? fmt::format("{:+.2f}", *row.metrics.top1 - base) : "–") +
+            cell(fmt::format("{:.4f}", row.metrics.loss)) + "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string size_table(const std::string& caption, const std::string& what,
+                       const std::vector<ReportedSize>& sizes) {
+  if (sizes.empty()) return "";
+  std::string html = "<div class=\"wide\"><table><caption>" + html_escaped(caption) +
+                     "</caption><thead><tr><th class=\"name\">" + what +
+                     "</th><th>bytes</th><th>of the first, %</th></tr></thead><tbody>\n";
+  for (const ReportedSize& size : sizes) {
+    html += "<tr>" + cell(size.what, "name") + cell(grouped(std::llround(std::ceil(size.bytes)))) +
+            cell(fmt::format("{:.1f}", 100 * size.bytes / std::max(1.0, sizes[0].bytes))) +
+            "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string sizes(const RunReport& report) {
+  std::string html = heading("Size");
+  html += size_table("Files of the run; checkpoints hold the optimizer's state too", "file",
+                     report.files);
+  if (report.files.empty()) html += paragraph("The run has no checkpoint and no export.");
+  return html +
+         size_table("Parameters, as they would have to be stored", "parameters", report.ideal);
+}
+
+std::string width_text(const std::optional<ReportedTensor>& tensor) {
+  if (!tensor) return "–";
+  return tensor->bits == 32 ? "float" : std::to_string(tensor->bits);
+}
+
+std::string extremes(const std::optional<ReportedTensor>& tensor, bool largest) {
+  if (!tensor || tensor->histogram.counts.empty()) return "–";
+  return fmt::format("{:.4g}", largest ? tensor->histogram.hi : tensor->histogram.lo);
+}
+
+std::string tensor_cells(const std::optional<ReportedTensor>& tensor, bool quantized) {
+  if (!quantized) return cell(extremes(tensor, false), "group") + cell(extremes(tensor, true));
+  const auto error = tensor ? tensor->error : std::nullopt;
+  return cell(width_text(tensor), "group") + cell(decibels(error)) + cell(percent_clipped(error));
+}
+
+std::string layer_table(const RunReport& report) {
+  std::string html = heading("Layers");
+  if (report.layers.empty()) {
+    return html + explain(report, "No layers.", {"layers", "weights, activations and accuracy"});
+  }
+  html += paragraph(fmt::format(
+      "{}Activations are the outputs after the fused activation, over {} training samples without "
+      "augmentation; “–”: the module has no such tensor, or another one's quantizer serves it.",
+      report.quantized
+          ? "SQNR is 10 log10(signal / quantization noise); clipped are values whose code lies "
+            "outside the range. "
+          : "Smallest and largest value, batch norms folded in as quantization would. ",
+      grouped(report.activation_samples)));
+  const int span = report.quantized ? 3 : 2;
+  html += fmt::format(
+      "<div class=\"wide\"><table><thead><tr><th class=\"name\" rowspan=\"2\">module</th>"
+      "<th class=\"name\" rowspan=\"2\">type</th><th rowspan=\"2\">weights</th>"
+      "<th class=\"group\" colspan=\"{}\">weights</th><th class=\"group\" "
+      "colspan=\"{}\">activations"
+      "</th></tr><tr>",
+      span, span);
+  for (int side = 0; side < 2; ++side) {
+    html += report.quantized ? "<th class=\"group\">bits</th><th>SQNR, dB</th><th>clipped, %</th>"
+                             : "<th class=\"group\">smallest</th><th>largest</th>";
+  }
+  html += "</tr></thead><tbody>\n";
+  for (const ReportedLayer& layer : report.layers) {
+    html += "<tr>" + cell(layer.name, "name") +
+            cell(layer.type.empty() ? "–" : layer.type, "name") +
+            cell(layer.weights == 0 ? "–" : grouped(layer.weights)) +
+            tensor_cells(layer.weight, report.quantized) +
+            tensor_cells(layer.activation, report.quantized) + "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string describe(const ReportedTensor& tensor) {
+  if (tensor.scheme.empty()) return "float";
+  if (!tensor.error) return tensor.scheme + ", never observed";
+  const std::string scales =
+      tensor.scales.first == tensor.scales.second
+          ? fmt::format("scale {:.4g}", tensor.scales.first)
+          : fmt::format("scales {:.4g} to {:.4g}", tensor.scales.first, tensor.scales.second);
+  const std::string range = fmt::format("{} {:.4g} to {:.4g}", tensor.in_codes ? "codes" : "range",
+                                        tensor.range->first, tensor.range->second);
+  return tensor.scheme + "; " + range + ", " + scales;
+}
+
+std::string tensor_figure(const std::string& title, const ReportedTensor& tensor, bool quantized) {
+  return figure(
+      histogram_chart({.title = title,
+                       .x_label = tensor.in_codes ? "value / scale of its channel" : "value",
+                       .histogram = tensor.histogram,
+                       .range = tensor.range,
+                       .levels = tensor.levels}),
+      quantized ? describe(tensor) : "");
+}
+
+std::string histograms(const RunReport& report) {
+  if (report.layers.empty()) return "";
+  std::string html = heading("Histograms");
+  html += "<p class=\"note\">Counts on a logarithmic axis.";
+  if (report.quantized) {
+    html +=
+        " <span class=\"key\" style=\"background:var(--range);border:1px solid "
+        "var(--rule)\"></span>"
+        "the range that the quantizer represents, "
+        "<span class=\"key\" style=\"width:2px;background:var(--limit)\"></span>its ends; "
+        "<span class=\"key\" style=\"width:2px;background:var(--level)\"></span>the values of the "
+        "codes, for 4 bits and fewer. Weights with a scale for each channel are shown in steps of "
+        "that scale.";
+  }
+  html += "</p>\n<div class=\"charts small\">\n";
+  for (const ReportedLayer& layer : report.layers) {
+    if (layer.weight && !layer.weight->histogram.counts.empty()) {
+      html += tensor_figure(layer.name + " weights", *layer.weight, report.quantized);
+    }
+    if (layer.activation && !layer.activation->histogram.counts.empty()) {
+      html += tensor_figure(layer.name + " activations", *layer.activation, report.quantized);
+    }
+  }
+  return html + "</div>\n";
+}
+
+std::string recipe_text(const RunReport& report) {
+  std::string html =
+      heading("Recipe") + "<details><summary>recipe.yaml, with every default</summary><pre>";
+  std::istringstream text(report.recipe);
+  for (std::string line; std::getline(text, line);) html += html_escaped(line) + "\n";
+  return html + "</pre></details>\n";
+}
+
+}  // namespace
+
+std::string report_page(const RunReport& report) {
+  std::string html =
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
+      html_escaped(report.name) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
+  html += head(report) + missing_parts(report) + doubtful_ranges(report) + accuracies(report) +
+          curves(report) + sizes(report) + layer_table(report) + histograms(report) +
+          recipe_text(report);
+  return html + "</body>\n</html>\n";
+}
+
+}  // namespace steelyard

@@ -1,0 +1,86 @@
+// Everything that `steelyard report` shows of a run, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qat/measure.h"
+#include "qat/range_check.h"
+#include "recipes/runs/metrics_history.h"
+#include "recipes/runs/run_folder.h"
+
+namespace steelyard {
+
+struct ReportOptions {
+  std::string checkpoint = "last";
+  std::int64_t batches = 8;       // of training data, at most, for activations
+  std::int64_t samples = 10'000;  // of the test set, at most, for accuracies
+};
+
+// What the page could not show, and why.
+struct MissingPart {
+  std::string what;
+  std::string why;
+};
+
+// The weights or the activations of a module.
+struct ReportedTensor {
+  std::string scheme = {};  // "int4 symmetric, per channel"; empty for float
+  int bits = 32;
+  std::optional<qat::QuantizationError> error = {};
+  qat::ValueHistogram histogram = {};
+  bool in_codes = false;  // the histogram is of value / scale, the channels having their own
+  // What the quantizer represents, in the histogram's unit; the values of its codes for at most 4
+  // bits; the smallest and largest scale.
+  std::optional<std::pair<double, double>> range = {};
+  std::vector<double> levels = {};
+  std::pair<double, double> scales = {};
+};
+
+struct ReportedLayer {
+  std::string name;
+  std::string type = {};     // "Conv2d"; empty where only activations are quantized
+  std::int64_t weights = 0;  // elements
+  std::optional<ReportedTensor> weight = {};
+  std::optional<ReportedTensor> activation = {};
+};
+
+struct ReportedSize {
+  std::string what;
+  double bytes = 0;
+};
+
+struct ReportedAccuracy {
+  std::string model;
+  Metrics metrics;
+};
+
+struct RunReport {
+  std::string name;
+  std::string recipe;  // resolved YAML
+  std::vector<std::pair<std::string, std::string>> facts;
+  bool quantized = false;
+  std::optional<MetricsHistory> history;
+  std::vector<ReportedLayer> layers;
+  std::vector<qat::DoubtfulRange> doubtful;
+  std::int64_t activation_samples = 0;
+  std::vector<ReportedSize> files;
+  std::vector<ReportedSize> ideal;
+  std::int64_t test_samples = 0;
+  std::vector<ReportedAccuracy> accuracies;
+  std::vector<MissingPart> missing;
+};
+
+// Reads and measures a run, finished or not. Throws InputError when the folder holds no readable
+// recipe; everything else that is absent or wrong is listed in `missing`.
+RunReport make_report(const std::filesystem::path& run, const Registries& registries,
+                      const ReportOptions& options);
+
+// One self-contained HTML page: no scripts, nothing loaded, the same bytes for the same report.
+std::string report_page(const RunReport& report);
+
+}  // namespace steelyard

@@ -1,0 +1,127 @@
+#include "recipes/runs/deployment.h"
+
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+#include "export/trace.h"
+#include "framework/error.h"
+#include "framework/files.h"
+#include "framework/folders.h"
+#include "qat/calibrate.h"
+#include "qat/faults.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::string_view kPrefix = "export: ";  // of messages
+
+std::optional<std::string> why_not_exportable(const Experiment& experiment,
+                                              const Registries& registries) {
+  const Shape one = experiment.input().batch(1);
+  const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
+  qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
+  try {
+    deploy::trace(*model, Tensor::zeros(one), experiment.recipe().name);
+  } catch (const InputError& error) {
+    return error.what();
+  } catch (const std::invalid_argument&) {
+    // Depends on the weights (sums that can overflow): the trained ones are judged when they are.
+  }
+  return std::nullopt;
+}
+
+// What the schedule has yet to change; nothing where the quantizer is as planned.
+std::optional<std::string> yet_to_change(const qat::NamedQuantizer& entry) {
+  const std::string subject = "the quantizer " + entry.name;
+  if (!entry.quantizer->quantizing()) {
+    return subject + " is off in this checkpoint: schedule.fake_quant starts later";
+  }
+  const int bits = entry.quantizer->scheme().bits;
+  const int planned = entry.quantizer->config().scheme.bits;
+  if (bits == planned) return std::nullopt;
+  return subject + " has " + std::to_string(bits) + " bits in this checkpoint, " +
+         std::to_string(planned) + " in the plan: schedule.bits ends later";
+}
+
+}  // namespace
+
+std::optional<std::string> difference_from_plan(Experiment& experiment) {
+  const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
+  std::optional<std::string> first;
+  std::int64_t count = 0;
+  for (const qat::NamedQuantizer& entry : quantizers) {
+    auto difference = yet_to_change(entry);
+    if (!difference) continue;
+    ++count;
+    if (!first) first = std::move(difference);
+  }
+  if (!first) return std::nullopt;
+  return "not quantized as planned yet: " + *first + " (" + std::to_string(count) + " of " +
+         std::to_string(quantizers.size()) + " quantizers)";
+}
+
+deploy::Graph deployed_graph(Experiment& experiment) {
+  if (!experiment.plan()) {
+    throw InputError("export: the run has no 'quantize' section: nothing runs on integers");
+  }
+  const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
+  for (const qat::NamedQuantizer& entry : quantizers) {
+    if (const auto difference = yet_to_change(entry)) throw InputError("export: " + *difference);
+    if (!entry.quantizer->observed()) {
+      throw InputError("export: the quantizer " + entry.name + " never observed anything");
+    }
+    entry.quantizer->take_faults();
+  }
+  const Tensor one = Tensor::zeros(experiment.input().batch(1));
+  deploy::Graph graph = deploy::trace(experiment.model(), one, experiment.recipe().name).graph;
+  if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
+  graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
+  graph.classifies = experiment.input().classes > 0;
+  return graph;
+}
+
+deploy::Graph deployed_graph(const LoadedRun& run) {
+  deploy::Graph graph = deployed_graph(*run.experiment);
+  graph.model_sha256 = run.model_sha256;
+  return graph;
+}
+
+void require_exportable(const Experiment& experiment, const Registries& registries) {
+  const std::vector<std::string>& formats = experiment.recipe().exports.formats;
+  if (formats.empty()) return;
+  const std::string place = experiment.place("export", "formats");
+  for (const std::string& name : formats) {
+    const deploy::ExportFormat& format = deploy::export_format(name);
+    if (format.can_write()) continue;
+    fail_at(place, "export.formats: this build writes no " + std::string(format.title) + " files");
+  }
+  if (const auto reason = why_not_exportable(experiment, registries)) fail_at(place, *reason);
+}
+
+void note_exportability(Experiment& experiment, const Registries& registries) {
+  if (!experiment.plan() || !experiment.recipe().exports.formats.empty()) return;
+  if (const auto reason = why_not_exportable(experiment, registries)) {
+    experiment.add_plan_note("the model cannot be exported: " +
+                             reason->substr(reason->starts_with(kPrefix) ? kPrefix.size() : 0));
+  }
+}
+
+std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format) {
+  return folder / ("model" + std::string(deploy::export_format(format).suffix));
+}
+
+std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
+                                                 const std::vector<std::string>& formats,
+                                                 const std::filesystem::path& folder,
+                                                 const deploy::ExportOptions& options) {
+  create_folders(folder);
+  std::vector<std::filesystem::path> written;
+  for (const std::string& format : formats) {
+    written.push_back(export_path(folder, format));
+    deploy::export_format(format).write(written.back(), graph, options);
+  }
+  return written;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,43 @@
+// From a trained run to its deployed forms.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "export/formats.h"
+#include "export/graph.h"
+#include "recipes/runs/experiment.h"
+#include "recipes/runs/run_folder.h"
+
+namespace steelyard {
+
+// The model as it stands, with the preprocessing of its data. Throws InputError for a float run,
+// for quantizers that are off, have another width than planned or never observed, for non-finite
+// weights, and for what has no deployed form.
+deploy::Graph deployed_graph(Experiment& experiment);
+// The same of a loaded checkpoint, which the graph names.
+deploy::Graph deployed_graph(const LoadedRun& run);
+
+// How a checkpoint from an early part of the schedule differs from the plan: the first quantizer
+// that is off or has another width, and the number of them. Nothing in its final form, nor of a
+// float run.
+std::optional<std::string> difference_from_plan(Experiment& experiment);
+
+// Throws InputError at the recipe's place where it asks for exports that its model cannot have: an
+// operation without deployed form, ONNX in a build without. To be called before training.
+void require_exportable(const Experiment& experiment, const Registries& registries);
+// Where the recipe asks for none, a note in the plan says why its model could have none.
+void note_exportability(Experiment& experiment, const Registries& registries);
+
+// Where a format lies in an export folder: "safetensors" is model.safetensors.
+std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);
+
+// Writes the graph in each of the formats; creates the folder. Returns what was written.
+std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
+                                                 const std::vector<std::string>& formats,
+                                                 const std::filesystem::path& folder,
+                                                 const deploy::ExportOptions& options);
+
+}  // namespace steelyard

@@ -1,0 +1,413 @@
+#include "recipes/runs/experiment.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "framework/data/dataset_digest.h"
+#include "framework/error.h"
+#include "framework/storage.h"
+#include "framework/trained_weights.h"
+#include "framework/training_words.h"
+#include "qat/calibrate.h"
+#include "qat/faults.h"
+#include "qat/learned_scale.h"
+#include "qat/observe_weights.h"
+#include "qat/oscillations.h"
+#include "qat/prepare.h"
+#include "qat/reestimate.h"
+
+namespace steelyard {
+namespace {
+
+// Not the run's seed: a model that is fine-tuned with another seed has not seen the images that
+// choose its `best`.
+constexpr std::uint64_t kSplitSeed = 1;
+
+constexpr std::uint64_t kInitStream = std::uint64_t{0x1A17} << 48;
+
+// Throws InputError for groups that no layer could execute.
+void require_executable(const QuantizeSpec& spec) {
+  for (std::size_t i = 0; i < spec.config.groups.size(); ++i) {
+    try {
+      qat::validate(spec.config.groups[i].config, spec.config.profile);
+    } catch (const std::invalid_argument& error) {
+      throw InputError(spec.group_places[i] + ": " + error.what());
+    }
+  }
+}
+
+// Runs `f`; what it finds wrong is at `place` of the recipe.
+template <typename F>
+auto at_place(const std::string& place, const F& f) {
+  try {
+    return f();
+  } catch (const InputError& error) {
+    fail_at(place, error.what());
+  }
+}
+
+// The latents that quantizers set, as learning began, since the last call.
+std::vector<std::string> begun_latents(Module& model) {
+  std::vector<std::string> names;
+  for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
+    if (!entry.quantizer->take_begun()) continue;
+    names.push_back(join_path(entry.name, qat::kLearnedScale));
+    names.push_back(join_path(entry.name, qat::kLearnedOffset));
+  }
+  return names;
+}
+
+bool is_batch_norm_statistic(const std::string& name) {
+  return name.ends_with("running_mean") || name.ends_with("running_var");
+}
+
+}  // namespace
+
+Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)
+    : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
+  load_data(registries);
+  release_cached_memory();  // the training set before it was split
+  build(registries, weights);
+}
+
+std::string Experiment::place(std::string_view table, std::string_view key) const {
+  const YamlNode* node = recipe_.resolved.find(table);
+  if (node == nullptr) return recipe_.resolved.place;
+  const YamlNode* value = node->find(key);
+  return value != nullptr ? value->place : node->place;
+}
+
+void Experiment::add_plan_note(std::string note) {
+  if (plan_) plan_->notes.push_back(std::move(note));
+}
+
+Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRecord& record,
+                       RunData data)
+    : recipe_(std::move(recipe)), input_(record.input), loader_options_(recipe_.data.loader) {
+  if (data == RunData::kAll) {
+    load_data(registries);
+    release_cached_memory();
+    require_input_of(record, train_);
+  } else {
+    if (data == RunData::kTest) load_test(registries, record);
+  }
+  normalize_as(record.normalization);
+  build(registries, InitialWeights::kLater);
+}
+
+RunRecord Experiment::record() const {
+  return {input_, normalization(), data_digest(), essential_recipe(recipe_), sources_};
+}
+
+const std::string& Experiment::data_digest() const {
+  if (data_digest_.empty()) data_digest_ = digest_of(std::array{train_, validation_});
+  return data_digest_;
+}
+
+void Experiment::normalize_as(const Normalization& normalization) {
+  loader_options_.normalization = normalization;
+}
+
+DatasetSplits Experiment::load_splits(const Registries& registries, DatasetParts parts) const {
+  const DataSpec& data = recipe_.data;
+  // Absolute, so that a message says where the dataset was looked for.
+  const auto path = data.path ? std::filesystem::absolute(*data.path) : std::filesystem::path();
+  const std::vector<std::string> names = registries.datasets.names();
+  const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
+  return at_place(place("data", known && data.path ? "path" : "dataset"),
+                  [&] { return registries.datasets.load(data.dataset, path, parts); });
+}
+
+Normalization Experiment::normalization_of(const Dataset& train) const {
+  const NormalizeSpec& spec = recipe_.data.normalize;
+  if (spec.type == Normalize::kNone) return {};
+  if (spec.type == Normalize::kDataset) return compute_normalization(train);
+  const auto channels = static_cast<std::size_t>(train.inputs.dim(-1));
+  if (spec.mean.size() != channels) {
+    fail_at(place("data", "normalize"), "data.normalize: expected the mean and deviation of " +
+                                            std::to_string(channels) + " channels, got " +
+                                            std::to_string(spec.mean.size()));
+  }
+  return {{spec.mean.begin(), spec.mean.end()}, {spec.stddev.begin(), spec.stddev.end()}};
+}
+
+void Experiment::require_input_of(const RunRecord& record, const Dataset& dataset) const {
+  const InputFormat found = input_format(dataset);
+  if (found == record.input) return;
+  fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
+          "the checkpoint was trained on " + to_string(record.input) + ", the dataset has " +
+              to_string(found));
+}
+
+void Experiment::load_test(const Registries& registries, const RunRecord& record) {
+  test_ = load_splits(registries, DatasetParts::kTest).test;
+  // The training set may know more classes than the test set shows.
+  if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
+  require_input_of(record, test_);
+}
+
+void Experiment::load_data(const Registries& registries) {
+  const DataSpec& data = recipe_.data;
+  DatasetSplits splits = load_splits(registries, DatasetParts::kAll);
+  loader_options_.normalization = normalization_of(splits.train);
+  input_ = input_format(splits.train);
+  at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train.targets); });
+  if (data.validation >= splits.train.size()) {
+    fail_at(place("data", "validation"),
+            "data.validation: expected fewer than the " + std::to_string(splits.train.size()) +
+                " training samples, got " + std::to_string(data.validation));
+  }
+  test_ = splits.test;
+  std::tie(train_, validation_) = split_validation(splits.train, data.validation, kSplitSeed);
+  at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
+}
+
+void Experiment::build(const Registries& registries, InitialWeights weights) {
+  require_outputs_for_targets();
+  const TrainSpec& train = recipe_.train;
+  if (!train.only.empty()) {
+    trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
+  }
+  require_trainable_last_batch(registries);
+  const bool loads = weights == InitialWeights::kRecipe;
+  model_ = make_float_model(registries);
+  if (loads && recipe_.init_checkpoint) {
+    load_source("init.checkpoint", *recipe_.init_checkpoint, place("init", "checkpoint"), *model_);
+  }
+  model_ = prepared(model_, plan_);
+  if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
+    fail_at(place("train", "only"),
+            "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
+  }
+  if (recipe_.reestimate_bn) {
+    require_norm_left("reestimate_bn");
+    require_batches("schedule", "reestimate_bn", *recipe_.reestimate_bn);
+  }
+  if (const auto& batches = recipe_.calibrate_batches) {
+    require_batches("calibrate", "batches", *batches);
+  }
+}
+
+void Experiment::note_other_normalization(std::string_view key, const std::string& checkpoint) {
+  const auto of_file =
+      normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
+  if (!of_file || *of_file == normalization()) return;
+  notes_.push_back(std::string(key) + " was trained with data.normalize: " +
+                   normalize_text(*of_file) + ", this run has " + normalize_text(normalization()));
+}
+
+void Experiment::require_trainable_on(Device device) const {
+  const kernels::MatmulPrecision precision = recipe_.train.matmul_precision;
+  if (device.kind == Device::Kind::kCuda || precision != kernels::MatmulPrecision::kTf32) return;
+  fail_at(place("train", "matmul_precision"),
+          "train.matmul_precision: tf32 needs a CUDA device, this run is on the CPU");
+}
+
+void Experiment::require_norm_to_freeze() const {
+  if (recipe_.schedule.freeze_batch_norm) require_norm_left("freeze_bn");
+}
+
+void Experiment::move_to(Device device) {
+  require_trainable_on(device);
+  precision_.reset();
+  precision_.emplace(device, word_of(recipe_.train.matmul_precision));
+  steelyard::move_to(*model_, device);
+  if (teacher_) steelyard::move_to(*teacher_, device);
+  device_ = device;
+}
+
+void Experiment::move_to_cpu() {
+  steelyard::move_to(*model_, Device{});
+  precision_.reset();
+  device_ = {};
+}
+
+std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
+  Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
+  return build_model(recipe_.model, input_.sample, input_.classes, rng, registries.models);
+}
+
+void Experiment::load_teacher(const Registries& registries) {
+  const auto& checkpoint = recipe_.train.teacher_checkpoint;
+  if (!checkpoint) return;
+  teacher_ = make_float_model(registries);
+  load_source("train.distill.checkpoint", *checkpoint,
+              recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place,
+              *teacher_);
+}
+
+void Experiment::load_source(const std::string& key, const std::string& checkpoint,
+                             const std::string& place, Module& model) {
+  at_place(place, [&] { sources_[key] = model_digest(load_trained_weights(model, checkpoint)); });
+  note_other_normalization(key, checkpoint);
+}
+
+std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
+                                             std::optional<qat::Plan>& plan) const {
+  if (!recipe_.quantize) return model;
+  require_executable(*recipe_.quantize);
+  qat::PreparedModel result = qat::prepare(model, recipe_.quantize->config);
+  plan = std::move(result.plan);
+  if (recipe_.exports.reduce_range) {
+    plan->notes.emplace_back("weights have at most 7 bits (export.reduce_range)");
+  }
+  return result.model;
+}
+
+// Regression: the model gives [N, model.classes] (classes are checked by build_model()).
+void Experiment::require_outputs_for_targets() const {
+  if (train_.size() == 0 || input_.classes != 0 || !recipe_.model.classes) return;
+  const Shape expected{train_.size(), *recipe_.model.classes};
+  if (train_.targets.shape() != expected) {
+    fail_at(place("model", "classes"), "the loss " + word_of(loss().type) +
+                                           " needs targets of the model's outputs " +
+                                           shape_string(expected) + ", the dataset has " +
+                                           shape_string(train_.targets.shape()));
+  }
+}
+
+// What freezes or measures nothing would be ignored silently.
+void Experiment::require_norm_left(std::string_view key) const {
+  if (qat::count_batch_norms(*model_) > 0) return;
+  fail_at(place("schedule", key), "schedule." + std::string(key) +
+                                      ": the model has no batch norm left (quantize.bn_fold: "
+                                      "frozen drops those that it folds)");
+}
+
+// An epoch has that many.
+void Experiment::require_batches(std::string_view table, std::string_view key,
+                                 std::int64_t batches) const {
+  if (train_.size() == 0) return;  // a trained model
+  const std::int64_t available = batches_per_epoch(train_, loader_options_);
+  if (batches <= available) return;
+  const std::string path = std::string(table) + "." + std::string(key);
+  fail_at(place(table, key), path + (key == "batches" ? "" : ".batches") +
+                                 ": expected at most the " + std::to_string(available) +
+                                 " batches of an epoch, got " + std::to_string(batches));
+}
+
+// A batch norm that sees one value per channel has no variance. Tried on a model that is thrown
+// away: forward passes in training move batch statistics and observers.
+void Experiment::require_trainable_last_batch(const Registries& registries) {
+  if (train_.size() == 0) return;  // a trained model
+  if (train_.size() % recipe_.data.loader.batch_size != 1 && recipe_.data.loader.batch_size != 1)
+    return;
+  const NoGradGuard no_grad;
+  const std::shared_ptr<Module> model = make_trial_model(registries);
+  const Shape one = input_.batch(1);
+  if (recipe_.calibrate_batches) {
+    qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
+  }
+  if (const auto schedule = make_schedule(*model)) schedule->on_epoch_begin(0);
+  Rng rng(0);
+  ForwardContext context{.training = true, .rng = &rng};
+  try {
+    model->forward(Variable(Tensor::zeros(one)), context);
+  } catch (const std::invalid_argument& error) {
+    fail_at(place("data", "batch_size"),
+            "data.batch_size: " + std::to_string(recipe_.data.loader.batch_size) + " leaves 1 of " +
+                std::to_string(train_.size()) + " training samples for the last batch, on which " +
+                "the model cannot train: " + error.what());
+  }
+}
+
+std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registries) const {
+  std::optional<qat::Plan> plan;
+  return prepared(make_float_model(registries), plan);
+}
+
+std::unique_ptr<Optimizer> Experiment::make_optimizer() {
+  const OptimizerSpec& spec = recipe_.train.optimizer;
+  const bool pact = recipe_.quantize && recipe_.quantize->algorithm == qat::Learning::kClipping;
+  const NoDecay no_decay = [all = spec.decay_bias_and_norm, pact](const NamedParameter& p) {
+    if (qat::is_quantizer_parameter(p.name)) return !pact;
+    return !all && is_bias_or_norm(p);
+  };
+  const double scale_lr = recipe_.quantize ? recipe_.quantize->scale_lr : 1;
+  const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
+    return qat::is_quantizer_parameter(p.name) ? scale_lr : 1;
+  };
+  std::vector<NamedParameter> parameters = model_->named_parameters();
+  std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.requires_grad(); });
+  const auto make = [&]<typename T, typename Options>(Options options, T*) {
+    options.no_decay = no_decay;
+    options.lr_factor = lr_factor;
+    return std::make_unique<T>(std::move(parameters), std::move(options));
+  };
+  switch (spec.type) {
+    case OptimizerType::kSgd:
+      return make(spec.sgd, static_cast<Sgd*>(nullptr));
+    case OptimizerType::kAdamW:
+      return make(spec.adamw, static_cast<AdamW*>(nullptr));
+  }
+  throw std::logic_error("[experiment] unknown optimizer");
+}
+
+TrainerOptions Experiment::trainer_options() const {
+  const TrainSpec& train = recipe_.train;
+  const auto steps_per_epoch = batches_per_epoch(train_, loader_options_);
+  TrainerOptions options = train.trainer;
+  if (teacher_) {
+    options.distillation->teacher = teacher_;
+  } else {
+    options.distillation.reset();
+  }
+  if (options.average) {
+    const Shape one = input_.batch(1);
+    options.average->averages_buffer = is_batch_norm_statistic;
+    options.average->take_set_parameters = [model = model_] { return begun_latents(*model); };
+    options.average->refresh = [model = model_, one] { qat::observe_weights(*model, one); };
+  }
+  LrSchedule& schedule = options.lr_schedule;
+  schedule.warmup_steps = std::llround(train.warmup_epochs * static_cast<double>(steps_per_epoch));
+  schedule.total_steps = options.epochs * steps_per_epoch;
+  schedule.step_every_steps = train.step_every_epochs * steps_per_epoch;
+  return options;
+}
+
+std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const {
+  qat::QatSchedule schedule = recipe_.schedule;
+  if (!recipe_.quantize && !schedule.freeze_batch_norm && trained_.everything()) return nullptr;
+  schedule.trained = trained_;
+  return std::make_unique<qat::ScheduleCallback>(model, schedule);
+}
+
+std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {
+  if (!recipe_.quantize || !recipe_.quantize->oscillations) return nullptr;
+  return at_place(place("quantize", "oscillations"), [&] {
+    return std::make_unique<qat::OscillationCallback>(*model_, *recipe_.quantize->oscillations);
+  });
+}
+
+std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
+  const auto& batches = recipe_.reestimate_bn;
+  if (!batches) return nullptr;
+  return std::make_unique<qat::ReestimateCallback>(*model_, train_, loader_options_,
+                                                   recipe_.train.trainer.epochs, *batches);
+}
+
+std::function<Tensor(std::int64_t)> Experiment::plain_batches() const {
+  LoaderOptions plain = loader_options_;
+  plain.augment = {};
+  return [this, plain, order = epoch_order(train_, plain, 0)](std::int64_t batch) {
+    return make_batch(train_, plain, order, 0, batch).inputs.to(device_);
+  };
+}
+
+void Experiment::calibrate(std::int64_t batches) {
+  qat::calibrate(*model_, batches, plain_batches());
+}
+
+Metrics Experiment::evaluate_test() {
+  const MatmulPrecisionGuard as_eval_does(device_, "float32");
+  const Metrics metrics =
+      evaluate(*model_, test_, normalization(), loss(), recipe_.data.loader.batch_size);
+  if (const auto fault = qat::take_fault(qat::named_quantizers(*model_))) {
+    throw TrainingDiverged("evaluation: " + *fault);
+  }
+  return metrics;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,151 @@
+// From a recipe to everything a run needs: data, model, quantization, optimizer, schedules.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "framework/data/dataset_registry.h"
+#include "framework/on_device.h"
+#include "framework/trainer.h"
+#include "qat/plan.h"
+#include "qat/qconfig.h"
+#include "qat/schedule.h"
+#include "recipes/models/models.h"
+#include "recipes/runs/run_record.h"
+#include "recipes/schema/recipe.h"
+
+namespace steelyard {
+
+// The names that recipes may use; a program adds its own before it reads recipes.
+struct Registries {
+  ModelRegistry models = builtin_models();
+  DatasetRegistry datasets = builtin_datasets();
+};
+
+// Where a model's first weights come from.
+enum class InitialWeights {
+  kRecipe,  // init.checkpoint where the recipe has it, else random from the seed
+  kLater    // the caller restores a checkpoint of this run
+};
+
+// Which data a trained model is loaded with.
+enum class RunData {
+  kNone,  // what its checkpoint says about it
+  kTest,  // the test set
+  kAll
+};
+
+// A recipe made real. Throws InputError for whatever does not fit: dataset, model, checkpoint,
+// targets, schedule.
+class Experiment {
+ public:
+  Experiment(Recipe recipe, const Registries& registries, InitialWeights weights);
+  // Of a run with a checkpoint, whose weights the caller restores: inputs are normalised as the
+  // record says, whatever the dataset now holds. Throws InputError for data of another form than
+  // the record's.
+  Experiment(Recipe recipe, const Registries& registries, const RunRecord& record, RunData data);
+
+  const Recipe& recipe() const { return recipe_; }
+  const InputFormat& input() const { return input_; }
+  // What checkpoints say about the run.
+  RunRecord record() const;
+  // Of the training and the validation split (framework/data/dataset_digest.h).
+  const std::string& data_digest() const;
+  // What the user should know and nobody asked for.
+  const std::vector<std::string>& notes() const { return notes_; }
+  Module& model() { return *model_; }
+  // What is quantized; nothing for a float run.
+  const std::optional<qat::Plan>& plan() const { return plan_; }
+  // A line beneath the plan's table, where there is one.
+  void add_plan_note(std::string note);
+  const Dataset& train() const { return train_; }
+  const Dataset& validation() const { return validation_; }
+  const Dataset& test() const { return test_; }
+  const Normalization& normalization() const { return loader_options_.normalization; }
+  // Goes on with that of a checkpoint.
+  void normalize_as(const Normalization& normalization);
+  const LoaderOptions& loader_options() const { return loader_options_; }
+  const Loss& loss() const { return recipe_.train.trainer.loss; }
+
+  // Throws InputError where the recipe asks for what the device does not do.
+  void require_trainable_on(Device device) const;
+
+  // Throws InputError where schedule.freeze_bn finds no batch norm. For new runs: older ones, made
+  // before this was an error, are loaded and go on.
+  void require_norm_to_freeze() const;
+
+  // Moves the model and the teacher, once it is loaded, to a device, which multiplies as the recipe
+  // says from then on; they are built on the CPU.
+  // Throws as require_trainable_on().
+  void move_to(Device device);
+  // Back, with what was trained.
+  void move_to_cpu();
+
+  std::unique_ptr<Optimizer> make_optimizer();
+  // Loads the teacher of a recipe that distills, for training only. Throws InputError when its
+  // checkpoint does not fit the float model.
+  void load_teacher(const Registries& registries);
+  // Everything but the run's folder; distillation once the teacher is loaded.
+  TrainerOptions trainer_options() const;
+  // Null for a float run that freezes nothing.
+  std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
+  // What follows the codes of weights; null unless the recipe asks for it. Throws InputError when
+  // no layer that is trained has quantized weights.
+  std::unique_ptr<TrainerCallback> make_oscillations();
+  // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
+  std::unique_ptr<TrainerCallback> make_reestimation();
+  // The batches of the first epoch, without augmentation: at most batches_per_epoch(). The result
+  // must not outlive the experiment.
+  std::function<Tensor(std::int64_t)> plain_batches() const;
+  // Lets the observers see the first of plain_batches() (see qat/calibrate.h).
+  void calibrate(std::int64_t batches);
+  // Loss and accuracy on the test set, by float32 products, whatever training used.
+  Metrics evaluate_test();
+  // Another model of the recipe, with random weights, for trials that change its state.
+  std::shared_ptr<Module> make_trial_model(const Registries& registries) const;
+  // Where the recipe has the key, else where its table is.
+  std::string place(std::string_view table, std::string_view key) const;
+
+ private:
+  void load_data(const Registries& registries);
+  void load_test(const Registries& registries, const RunRecord& record);
+  DatasetSplits load_splits(const Registries& registries, DatasetParts parts) const;
+  Normalization normalization_of(const Dataset& train) const;
+  // Throws InputError unless samples are of the record's form.
+  void require_input_of(const RunRecord& record, const Dataset& dataset) const;
+  // A line where a file's model was trained with another normalization.
+  void note_other_normalization(std::string_view key, const std::string& checkpoint);
+  void build(const Registries& registries, InitialWeights weights);
+  void require_outputs_for_targets() const;
+  void require_norm_left(std::string_view key) const;
+  void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
+  void require_trainable_last_batch(const Registries& registries);
+  // The recipe's float model, with random weights.
+  std::shared_ptr<Module> make_float_model(const Registries& registries) const;
+  // Loads the checkpoint that the recipe names there into a float model, and remembers its digest.
+  void load_source(const std::string& key, const std::string& checkpoint, const std::string& place,
+                   Module& model);
+  // The model prepared for quantization, where the recipe asks for it.
+  std::shared_ptr<Module> prepared(std::shared_ptr<Module> model,
+                                   std::optional<qat::Plan>& plan) const;
+  std::unique_ptr<TrainerCallback> make_schedule(Module& model) const;
+
+  Recipe recipe_;
+  Dataset train_, validation_, test_;  // undefined where they were not loaded
+  InputFormat input_;
+  mutable std::string data_digest_;  // once it was asked for
+  std::vector<std::string> notes_;
+  LoaderOptions loader_options_;
+  std::shared_ptr<Module> model_;
+  std::optional<qat::Plan> plan_;
+  std::shared_ptr<Module> teacher_;
+  Device device_;
+  std::optional<MatmulPrecisionGuard> precision_;  // while the model is on its device
+  qat::TrainedParts trained_;
+  std::map<std::string, std::string> sources_;  // see RunRecord
+};
+
+}  // namespace steelyard

@@ -1,0 +1,155 @@
+#include "recipes/runs/memory_estimate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <vector>
+
+#include "framework/storage.h"
+
+namespace steelyard {
+namespace {
+
+// Sizes of the batches that are measured: large enough that the rounding of block sizes is small.
+constexpr std::int64_t kSmallBatch = 16;
+constexpr std::int64_t kLargerBatch = 32;
+
+// A quantity that grows with the batch beside a constant part (weight codes, gradients).
+struct Growth {
+  double constant = 0;
+  double per_sample = 0;
+
+  std::int64_t at(std::int64_t samples) const {
+    return static_cast<std::int64_t>(constant + per_sample * static_cast<double>(samples));
+  }
+};
+
+Growth through(std::int64_t small, std::int64_t larger) {
+  const double per_sample =
+      static_cast<double>(larger - small) / static_cast<double>(kLargerBatch - kSmallBatch);
+  return {static_cast<double>(small) - per_sample * static_cast<double>(kSmallBatch), per_sample};
+}
+
+std::int64_t held_bytes(Device device) {
+  const AllocatorStats stats = allocator_stats(device);
+  return stats.in_use_bytes + stats.cached_bytes;
+}
+
+std::int64_t dataset_bytes(const Dataset& dataset) {
+  return dataset.size() == 0 ? 0 : dataset.inputs.bytes() + dataset.targets.bytes();
+}
+
+std::int64_t state_bytes(const Module& module) {
+  std::int64_t bytes = 0;
+  for (const NamedTensor& t : module_state(module)) bytes += t.tensor.bytes();
+  return bytes;
+}
+
+std::int64_t resident_bytes() {
+  std::int64_t all = 0;
+  std::int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+struct StepMemory {
+  std::int64_t saved = 0;    // for backward
+  std::int64_t step = 0;     // blocks that forward and backward took, gradients too
+  std::int64_t forward = 0;  // blocks that a forward pass of an evaluation takes
+};
+
+Batch first_batch(const Experiment& experiment, const LoaderOptions& options, Device device) {
+  const Batch batch = make_batch(experiment.train(), options, /*epoch=*/0, /*index=*/0);
+  return {batch.inputs.to(device), batch.targets.to(device), batch.index};
+}
+
+StepMemory measure(Experiment& experiment, Device device, std::int64_t samples,
+                   const std::optional<Distillation>& distillation,
+                   const std::vector<Tensor>& parameters) {
+  LoaderOptions options = experiment.loader_options();
+  options.batch_size = std::min(samples, experiment.train().size());
+  StepMemory memory;
+  Rng rng(0);
+  ForwardContext context{.training = true, .rng = &rng};
+  release_cached_memory(device);
+  std::int64_t before = held_bytes(device);
+  {
+    const Batch batch = first_batch(experiment, options, device);
+    const Variable loss =
+        training_loss(experiment.model(), experiment.loss(), distillation, batch, context);
+    memory.saved = saved_bytes(loss, parameters);
+    loss.backward();
+  }
+  memory.step = held_bytes(device) - before;
+  clear_gradients(experiment.model());
+  release_cached_memory(device);
+  before = held_bytes(device);
+  {
+    const NoGradGuard no_grad;
+    context.training = false;
+    const Batch batch = first_batch(experiment, options, device);
+    experiment.model().forward(Variable(batch.inputs), context);
+  }
+  memory.forward = held_bytes(device) - before;
+  return memory;
+}
+
+}  // namespace
+
+MemoryEstimate estimate_memory(Experiment& experiment, Device device) {
+  experiment.move_to(device);
+  MemoryEstimate estimate;
+  for (const Dataset* dataset : {&experiment.train(), &experiment.validation(), &experiment.test()})
+    estimate.dataset_bytes += dataset_bytes(*dataset);
+  std::vector<Tensor> parameters;
+  for (const NamedParameter& p : experiment.model().named_parameters()) {
+    parameters.push_back(p.variable.value());
+    estimate.parameters_bytes += parameters.back().bytes();
+    if (p.variable.requires_grad()) estimate.gradients_bytes += parameters.back().bytes();
+  }
+  const auto optimizer = experiment.make_optimizer();
+  for (const NamedBuffer& state : optimizer->named_state()) {
+    estimate.optimizer_bytes += state.tensor.bytes();
+  }
+  const TrainerOptions options = experiment.trainer_options();
+  const std::optional<Distillation>& distillation = options.distillation;
+  if (distillation) estimate.teacher_bytes = state_bytes(*distillation->teacher);
+  if (const auto oscillations = experiment.make_oscillations()) {
+    for (const NamedBuffer& state : oscillations->named_state()) {
+      estimate.oscillations_bytes += state.tensor.bytes();
+    }
+  }
+  if (options.average) estimate.averages_bytes = state_bytes(experiment.model());
+  const StepMemory small = measure(experiment, device, kSmallBatch, distillation, parameters);
+  const StepMemory larger = measure(experiment, device, kLargerBatch, distillation, parameters);
+  estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes(Device{}));
+
+  const std::int64_t samples = experiment.train().size();
+  const std::int64_t batch = std::min(experiment.loader_options().batch_size, samples);
+  const Growth step = through(small.step, larger.step);
+  const Growth forward = through(small.forward, larger.forward);
+  estimate.saved_activations_bytes = through(small.saved, larger.saved).at(batch);
+  const std::int64_t rests =
+      experiment.validation().size() % batch + experiment.test().size() % batch;
+  const double blocks = static_cast<double>(step.at(batch)) +
+                        step.per_sample * static_cast<double>(samples % batch) +
+                        forward.per_sample * static_cast<double>(rests);
+  estimate.temporaries_bytes =
+      std::max<std::int64_t>(0, static_cast<std::int64_t>(blocks) - estimate.gradients_bytes -
+                                    estimate.saved_activations_bytes);
+  LoaderOptions one_sample = experiment.loader_options();
+  one_sample.batch_size = 1;
+  const Batch one = make_batch(experiment.train(), one_sample, /*epoch=*/0, /*index=*/0);
+  const std::int64_t batch_bytes = batch * (one.inputs.bytes() + one.targets.bytes());
+  constexpr std::int64_t kMadeAhead = 3;  // two are ready, one is under way
+  constexpr std::int64_t kStaged = 2;     // one is in use, one is being copied
+  estimate.batches_bytes = kMadeAhead * batch_bytes;
+  if (device.kind == Device::Kind::kCuda) {
+    estimate.batches_bytes += kStaged * batch_bytes;  // pinned
+    estimate.staged_batches_bytes = kStaged * batch_bytes;
+  }
+  return estimate;
+}
+
+}  // namespace steelyard

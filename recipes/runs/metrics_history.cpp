@@ -1,0 +1,60 @@
+#include "recipes/runs/metrics_history.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "framework/files.h"
+#include "framework/json_integer.h"
+
+namespace steelyard {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
+
+Metrics metrics_in(const Json& json) {
+  Metrics metrics{.loss = json.at("loss").get<double>()};
+  if (json.contains("top1")) metrics.top1 = json.at("top1").get<double>();
+  return metrics;
+}
+
+void add_line(MetricsHistory& history, const Json& line) {
+  const auto type = line.at("type").get<std::string>();
+  const auto step = integer_of<std::int64_t>(line.at("step"));
+  if (type == "step") {
+    history.steps.push_back({step, line.at("loss").get<double>(), line.at("lr").get<double>()});
+  } else if (type == "epoch") {
+    EpochMetrics epoch{integer_of<std::int64_t>(line.at("epoch")), step,
+                       line.at("train_loss").get<double>()};
+    if (line.contains("validation")) epoch.validation = metrics_in(line.at("validation"));
+    history.epochs.push_back(epoch);
+  } else if (type == "test") {
+    history.test = metrics_in(line);
+  } else if (type == "diverged") {
+    history.diverged = {step, line.at("what").get<std::string>()};
+  } else {
+    ++history.unreadable_lines;
+  }
+}
+
+}  // namespace
+
+MetricsHistory read_metrics(const std::filesystem::path& path) {
+  std::istringstream text(read_file(path, kMaxMetricsBytes));
+  MetricsHistory history;
+  for (std::string line; std::getline(text, line);) {
+    try {
+      add_line(history, Json::parse(line));
+    } catch (const Json::exception&) {
+      ++history.unreadable_lines;
+    } catch (const std::invalid_argument&) {
+      ++history.unreadable_lines;
+    }
+  }
+  return history;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,173 @@
+#include "recipes/runs/metrics_log.h"
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+#include "framework/event_file.h"
+#include "framework/files.h"
+#include "framework/json_integer.h"
+
+namespace steelyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
+constexpr std::int64_t kStepsPerLine = 10;
+
+double now() {
+  using std::chrono::system_clock;
+  return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
+}
+
+[[noreturn]] void throw_cannot_write(const std::filesystem::path& path) {
+  const std::string reason = std::generic_category().message(errno);  // what the stream met last
+  throw std::runtime_error(printable(path.string()) + ": cannot write: " + reason);
+}
+
+std::string contents_of(const std::filesystem::path& path) {
+  return path_exists(path) ? read_file(path, kMaxMetricsBytes) : "";
+}
+
+// Without a newline: what a crash cut off is no line.
+std::vector<std::string> whole_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// Throws Json::exception or std::invalid_argument for what is not written here.
+bool belongs_to(const Json& line, std::int64_t step, std::int64_t epochs) {
+  const auto type = line.at("type").get<std::string>();
+  return (type == "step" && integer_of<std::int64_t>(line.at("step")) <= step) ||
+         (type == "epoch" && integer_of<std::int64_t>(line.at("epoch")) <= epochs);
+}
+
+// Throws likewise.
+std::string event_of(const Json& line) {
+  ScalarEvent event{
+      .wall_time = now(), .step = integer_of<std::int64_t>(line.at("step")), .values = {}};
+  const auto add = [&](const char* tag, const Json& table, const char* key) {
+    event.values.emplace_back(tag, static_cast<float>(table.at(key).get<double>()));
+  };
+  const auto add_if_any = [&](const char* tag, const Json& table, const char* key) {
+    if (table.contains(key)) add(tag, table, key);
+  };
+  const std::string type = line.at("type").get<std::string>();
+  if (type == "step") {
+    add("train/loss", line, "loss");
+    add("train/lr", line, "lr");
+  } else if (type == "epoch") {
+    add("train/epoch_loss", line, "train_loss");
+    if (line.contains("validation")) {
+      add("validation/loss", line.at("validation"), "loss");
+      add_if_any("validation/top1", line.at("validation"), "top1");
+    }
+    add_if_any("weights/oscillating_percent", line, "oscillating_weights_percent");
+    add_if_any("weights/frozen_percent", line, "frozen_weights_percent");
+  } else if (type == "test") {
+    add("test/loss", line, "loss");
+    add_if_any("test/top1", line, "top1");
+  }
+  return scalar_record(event);
+}
+
+}  // namespace
+
+Json to_json(const Metrics& metrics) {
+  Json json{{"loss", metrics.loss}};
+  if (metrics.top1) json["top1"] = *metrics.top1;
+  return json;
+}
+
+void MetricsLog::Log::replace(const std::filesystem::path& at, const std::string& contents) {
+  path = at;
+  write_file_atomic(path, contents);
+  file.open(path, std::ios::app | std::ios::binary);
+  if (!file) throw_cannot_write(path);
+}
+
+void MetricsLog::Log::append(const std::string& text) {
+  if (!file.is_open()) return;
+  file << text << std::flush;
+  if (!file) throw_cannot_write(path);
+}
+
+void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem::path& events,
+                      std::int64_t step, std::int64_t epochs) {
+  begin_ = Clock::now();
+  step_ = step;
+  const std::string old_events = events.empty() ? "" : contents_of(events);
+  const std::vector<std::string_view> records = whole_records(old_events);
+  std::string kept_lines;
+  std::string kept_events = records.empty() ? version_record(now()) : std::string(records[0]);
+  std::size_t number = 0;
+  for (const std::string& text : whole_lines(contents_of(lines))) {
+    ++number;
+    try {
+      const Json json = Json::parse(text);
+      if (!belongs_to(json, step, epochs)) continue;
+      const std::string event = event_of(json);
+      earlier_seconds_ = json.value("seconds", earlier_seconds_);
+      kept_lines += text + "\n";
+      kept_events += number < records.size() ? std::string(records[number]) : event;
+    } catch (const Json::exception&) {
+      continue;
+    } catch (const std::invalid_argument&) {
+      continue;
+    }
+  }
+  lines_.replace(lines, kept_lines);
+  if (!events.empty()) events_.replace(events, kept_events);
+}
+
+void MetricsLog::on_step_end(const StepReport& report) {
+  step_ = report.step;
+  if (report.step % kStepsPerLine != 0) return;
+  line({{"type", "step"},
+        {"step", report.step},
+        {"epoch", report.epoch + 1},
+        {"loss", report.loss()},
+        {"lr", report.lr}});
+}
+
+void MetricsLog::on_epoch_end(const EpochReport& report) {
+  Json json{{"type", "epoch"},
+            {"step", report.step},
+            {"epoch", report.epoch + 1},
+            {"train_loss", report.train_loss}};
+  if (report.validation) json["validation"] = to_json(*report.validation);
+  for (const Figure& figure : report.figures) json[figure.name] = figure.value;
+  json["seconds"] = seconds();
+  line(json);
+}
+
+void MetricsLog::final_test(std::int64_t step, const Metrics& metrics) {
+  Json json{{"type", "test"}, {"step", step}};
+  json.update(to_json(metrics));
+  json["seconds"] = seconds();
+  line(json);
+}
+
+void MetricsLog::diverged(const std::string& what) {
+  line({{"type", "diverged"}, {"step", step_}, {"what", what}, {"seconds", seconds()}});
+}
+
+double MetricsLog::seconds() const {
+  return earlier_seconds_ + std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+void MetricsLog::line(const Json& json) {
+  lines_.append(json.dump() + "\n");
+  events_.append(event_of(json));
+}
+
+}  // namespace steelyard

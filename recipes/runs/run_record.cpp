@@ -1,0 +1,235 @@
+#include "recipes/runs/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "framework/error.h"
+#include "framework/json_integer.h"
+#include "framework/printable.h"
+#include "framework/sha256.h"
+#include "recipes/language/scalar.h"
+#include "recipes/language/yaml_edit.h"
+#include "recipes/schema/recipe_options.h"
+
+namespace steelyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kDataKey = "data";
+constexpr const char* kRecipeKey = "recipe";
+constexpr const char* kSourcesKey = "sources";
+constexpr std::int64_t kMostValuesOfASample = std::int64_t{1} << 31;
+
+// The paths of a role in every recipe, whatever layers and models there are.
+const std::vector<std::string>& paths_of(OptionRole role) {
+  static const auto paths = [] {
+    const ModelRegistry none;
+    const RecipeOption table = recipe_options(none);
+    return std::pair(paths_of_role(table, OptionRole::kFree),
+                     paths_of_role(table, OptionRole::kNotEssential));
+  }();
+  return role == OptionRole::kFree ? paths.first : paths.second;
+}
+
+void remove_path(YamlNode& table, std::string_view path) {
+  const std::size_t dot = path.find('.');
+  if (dot == std::string_view::npos) return remove_entry(table, path);
+  if (YamlNode* child = table.find(path.substr(0, dot))) remove_path(*child, path.substr(dot + 1));
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw InputError(what);
+}
+
+std::int64_t channels_of(const Shape& sample) { return sample.empty() ? 0 : sample.back(); }
+
+void validate(const InputFormat& input) {
+  std::int64_t values = 1;
+  bool fits = input.sample.size() == 1 || input.sample.size() == 3;
+  for (const std::int64_t extent : input.sample) {
+    fits = fits && extent > 0 && extent <= kMostValuesOfASample / values;
+    if (fits) values *= extent;
+  }
+  require(fits, "a sample of shape " + shape_string(input.sample));
+  require(input.classes >= 0 && input.classes <= kMaxClasses,
+          std::to_string(input.classes) + " classes");
+}
+
+void validate(const Normalization& normalization, const Shape& sample) {
+  const auto& [mean, stddev] = normalization;
+  const auto finite = [](float v) { return std::isfinite(v); };
+  require(
+      mean.size() == stddev.size() && (mean.empty() || std::ssize(mean) == channels_of(sample)) &&
+          std::all_of(mean.begin(), mean.end(), finite) &&
+          std::all_of(stddev.begin(), stddev.end(), [&](float v) { return finite(v) && v > 0; }),
+      "a normalization that does not fit the samples");
+}
+
+struct DataRecord {
+  InputFormat input;
+  Normalization normalization;
+  std::string digest;
+};
+
+DataRecord parsed_data(const std::string& text) {
+  const Json json = Json::parse(text);
+  DataRecord data;
+  const auto dtype = json.at("dtype").get<std::string>();
+  require(dtype == dtype_name(DType::kU8) || dtype == dtype_name(DType::kF32),
+          "inputs of dtype " + quote_for_message(dtype));
+  data.input.dtype = dtype == dtype_name(DType::kU8) ? DType::kU8 : DType::kF32;
+  data.input.sample = integers_of<std::int64_t>(json.at("sample"));
+  data.input.classes = integer_of<std::int64_t>(json.at("classes"));
+  json.at("mean").get_to(data.normalization.mean);
+  json.at("std").get_to(data.normalization.stddev);
+  json.at("sha256").get_to(data.digest);
+  validate(data.input);
+  validate(data.normalization, data.input.sample);
+  return data;
+}
+
+// What `parse` gives. Throws InputError that names the file and the key where it throws.
+template <typename Parse>
+auto parsed_metadata(const char* key, const std::string& source, const Parse& parse) {
+  const std::string begin = source + ": metadata '" + key + "' is not what a run writes: ";
+  try {
+    return parse();
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(begin + printable(error.what()));
+  } catch (const std::invalid_argument& error) {
+    throw InputError(begin + printable(error.what()));
+  } catch (const InputError& error) {
+    throw InputError(begin + error.what());
+  }
+}
+
+std::optional<DataRecord> data_in(const TensorFileMetadata& metadata, const std::string& source) {
+  const auto found = metadata.find(kDataKey);
+  if (found == metadata.end()) return std::nullopt;
+  return parsed_metadata(kDataKey, source, [&] { return parsed_data(found->second); });
+}
+
+// What is essential of a recipe that was essential to an earlier version, perhaps.
+YamlNode recipe_in(const std::string& text, const std::string& source,
+                   const ModelRegistry& registry) {
+  YamlNode document = parse_yaml(text, source);
+  YamlNode any = yaml_scalar("any");
+  set_entry(document, "name", any);
+  if (YamlNode* train = document.find("train")) {
+    if (YamlNode* distill = train->find("distill")) set_entry(*distill, "checkpoint", any);
+  }
+  return essential_recipe(parse_recipe(to_yaml(document), source, {}, registry));
+}
+
+std::string numbers_text(const std::vector<float>& values) {
+  std::vector<std::string> texts;
+  for (const float value : values) texts.push_back(format_number(value));
+  return join(texts);
+}
+
+}  // namespace
+
+std::string model_digest(std::vector<NamedTensor> tensors) {
+  std::erase_if(tensors,
+                [](const NamedTensor& t) { return t.name.find('/') != std::string::npos; });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  Sha256 hash;
+  for (const NamedTensor& t : tensors) {
+    const Tensor& values = t.tensor;
+    hash.update(t.name + " " + std::string(dtype_name(values.dtype())) + " " +
+                shape_string(values.shape()) + "\n");
+    hash.update(values.raw(), static_cast<std::size_t>(values.bytes()));
+  }
+  return hash.hex();
+}
+
+Shape InputFormat::batch(std::int64_t count) const {
+  Shape shape = sample;
+  shape.insert(shape.begin(), count);
+  return shape;
+}
+
+InputFormat input_format(const Dataset& dataset) {
+  const Shape& shape = dataset.inputs.shape();
+  return {dataset.inputs.dtype(), {shape.begin() + 1, shape.end()}, dataset.classes};
+}
+
+std::string to_string(const InputFormat& format) {
+  const std::string outputs =
+      format.classes > 0 ? std::to_string(format.classes) + " classes" : "regression";
+  return std::string(dtype_name(format.dtype)) + " " + shape_string(format.sample) + ", " + outputs;
+}
+
+YamlNode lasting_recipe(const Recipe& recipe) {
+  YamlNode lasting = recipe.resolved;
+  for (const std::string& path : paths_of(OptionRole::kFree)) remove_path(lasting, path);
+  return lasting;
+}
+
+YamlNode essential_recipe(const Recipe& recipe) {
+  YamlNode essential = lasting_recipe(recipe);
+  for (const std::string& path : paths_of(OptionRole::kNotEssential)) remove_path(essential, path);
+  return essential;
+}
+
+bool take_more_epochs(YamlNode& earlier, const YamlNode& later) {
+  YamlNode& before = *earlier.find("train")->find("epochs");
+  const YamlNode& after = *later.find("train")->find("epochs");
+  if (parse_integer(after.text) <= parse_integer(before.text)) return false;
+  before = after;
+  return true;
+}
+
+void add_record(const RunRecord& record, TensorFileMetadata& metadata) {
+  const Json data{{"dtype", std::string(dtype_name(record.input.dtype))},
+                  {"sample", record.input.sample},
+                  {"classes", record.input.classes},
+                  {"mean", record.normalization.mean},
+                  {"std", record.normalization.stddev},
+                  {"sha256", record.data_digest}};
+  metadata[kDataKey] = data.dump();
+  metadata[kRecipeKey] = to_yaml(record.recipe);
+  if (!record.sources.empty()) metadata[kSourcesKey] = Json(record.sources).dump();
+}
+
+std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std::string& source,
+                                   const ModelRegistry& registry) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  const auto recipe = metadata.find(kRecipeKey);
+  if (!data || recipe == metadata.end()) return std::nullopt;
+  return RunRecord{data->input, data->normalization, data->digest,
+                   recipe_in(recipe->second, source + ": metadata 'recipe'", registry),
+                   sources_in(metadata, source)};
+}
+
+std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
+                                              const std::string& source) {
+  const auto found = metadata.find(kSourcesKey);
+  if (found == metadata.end()) return {};
+  return parsed_metadata(kSourcesKey, source, [&] {
+    return Json::parse(found->second).get<std::map<std::string, std::string>>();
+  });
+}
+
+std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
+                                              const std::string& source) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  return data ? std::optional(data->normalization) : std::nullopt;
+}
+
+std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,
+                                          const std::string& source) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  return data ? std::optional(data->digest) : std::nullopt;
+}
+
+std::string normalize_text(const Normalization& normalization) {
+  if (normalization.mean.empty()) return "none";
+  return "{mean: [" + numbers_text(normalization.mean) + "], std: [" +
+         numbers_text(normalization.stddev) + "]}";
+}
+
+}  // namespace steelyard

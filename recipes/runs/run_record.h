@@ -1,0 +1,73 @@
+// What a checkpoint says about the run that wrote it: enough to use its model without the training
+// data, and to notice other data or another recipe.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/data/dataset.h"
+#include "framework/safetensors.h"
+#include "recipes/schema/recipe.h"
+
+namespace steelyard {
+
+// What a model takes, and what its outputs mean.
+struct InputFormat {
+  DType dtype = DType::kU8;  // u8 or f32
+  Shape sample;              // [H, W, C] or [features]
+  std::int64_t classes = 0;  // 0 for regression
+
+  // A batch of `count` samples.
+  Shape batch(std::int64_t count) const;
+  bool operator==(const InputFormat& other) const = default;
+};
+// Of a dataset's samples.
+InputFormat input_format(const Dataset& dataset);
+// "u8 [28, 28, 1], 10 classes".
+std::string to_string(const InputFormat& format);
+
+struct RunRecord {
+  InputFormat input;
+  Normalization normalization;  // what inputs were and are normalised with
+  std::string data_digest;      // digest_of() the training and the validation split
+  YamlNode recipe;              // essential_recipe()
+  // model_digest() of the checkpoints that the run began with or learns from, by the recipe's keys.
+  std::map<std::string, std::string> sources = {};
+};
+
+// What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
+// values of its tensors, training state left out.
+std::string model_digest(std::vector<NamedTensor> tensors);
+
+// A resolved recipe without what a run may change when it is resumed: device, data.path, and what
+// is written where and when.
+YamlNode lasting_recipe(const Recipe& recipe);
+// Also without what may differ between runs of equal results: the name and all paths.
+YamlNode essential_recipe(const Recipe& recipe);
+// Whether `later` has more epochs than `earlier`; `earlier` then gets as many.
+bool take_more_epochs(YamlNode& earlier, const YamlNode& later);
+
+// Adds the record under the keys "data" (JSON) and "recipe" (YAML).
+void add_record(const RunRecord& record, TensorFileMetadata& metadata);
+
+// The record of a checkpoint; nothing where an earlier version wrote it. The recipe gets the
+// defaults of options that are newer than the file. Throws InputError that starts with `source`.
+std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std::string& source,
+                                   const ModelRegistry& registry);
+// Only RunRecord::sources; empty where an earlier version wrote the file.
+std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
+                                              const std::string& source);
+// Only RunRecord::data_digest.
+std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,
+                                          const std::string& source);
+// Only how inputs were normalised.
+std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
+                                              const std::string& source);
+
+// As a recipe's `data.normalize` has it: "{mean: [0.5], std: [0.25]}", or "none". Parsing gives the
+// same floats.
+std::string normalize_text(const Normalization& normalization);
+
+}  // namespace steelyard

@@ -1,0 +1,154 @@
+#include "recipes/schema/derived_recipe.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "layers/conv2d.h"
+#include "layers/linear.h"
+#include "observers/registry.h"
+#include "qat/target_match.h"
+#include "qat/words.h"
+
+namespace steelyard {
+namespace {
+
+YamlNode of_width(YamlNode quantizer, int bits) {
+  set_entry(quantizer, "num_bits", yaml_scalar(std::to_string(bits)));
+  return quantizer;
+}
+
+// Without what belongs to the observer that it had.
+YamlNode observed_by(YamlNode quantizer, const std::string& observer) {
+  for (const observers::ObserverRow& row : observers::observer_rows()) {
+    for (const observers::ObserverOption& own : row.options) remove_entry(quantizer, own.name);
+  }
+  set_entry(quantizer, "observer", yaml_scalar(observer));
+  return quantizer;
+}
+
+const YamlNode* groups_in(const Recipe& recipe) {
+  const YamlNode* quantize = recipe.resolved.find("quantize");
+  return quantize == nullptr ? nullptr : quantize->find("groups");
+}
+
+// What a float recipe gets.
+YamlNode default_groups(const std::vector<std::string>& targets, const ObserverNames& observers) {
+  YamlNode groups = yaml_list({});
+  groups.items.push_back(
+      yaml_table({{"targets", yaml_list(targets)},
+                  {"weights", observed_by(yaml_table({}), observers.weights)},
+                  {"activations", observed_by(yaml_table({}), observers.activations)}}));
+  return groups;
+}
+
+// A target that names one layer: a path that is a type's name would name all of the type.
+std::string target_of(const LayerWidth& layer) {
+  const bool is_type = layer.path == "Linear" || layer.path == "Conv2d";
+  return is_type ? "re:" + layer.path : layer.path;
+}
+
+bool matches(const YamlNode& group, const LayerWidth& layer) {
+  const std::vector<YamlNode>& targets = group.find("targets")->items;
+  return std::any_of(targets.begin(), targets.end(), [&](const YamlNode& target) {
+    return qat::TargetPattern(target.text, "targets").matches(layer.path, layer.type);
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> quantizable_types(Module& model) {
+  std::set<std::string> types;
+  for (const NamedModule& entry : model.named_modules()) {
+    if (dynamic_cast<Linear*>(entry.module) != nullptr ||
+        dynamic_cast<Conv2d*>(entry.module) != nullptr) {
+      types.insert(entry.module->type_name());
+    }
+  }
+  return {types.begin(), types.end()};
+}
+
+YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, int bits,
+                         const ObserverNames& observers) {
+  const YamlNode* given = groups_in(recipe);
+  YamlNode groups = given != nullptr ? *given : default_groups(defaults.targets, observers);
+  const bool narrow =
+      recipe.quantize ? has_narrow_weights(*recipe.quantize) : defaults.narrow_range;
+  for (YamlNode& group : groups.items) {
+    YamlNode* of_weights = group.find("weights");
+    if (of_weights != nullptr && of_weights->find("narrow_range") == nullptr) {
+      set_entry(*of_weights, "narrow_range", yaml_scalar(narrow ? "true" : "false"));
+    }
+    for (const bool weights : {true, false}) {
+      if (YamlNode* quantizer = group.find(weights ? "weights" : "activations")) {
+        *quantizer = of_width(
+            observed_by(std::move(*quantizer), weights ? observers.weights : observers.activations),
+            bits);
+      }
+    }
+  }
+  return groups;
+}
+
+YamlNode groups_of_widths(const Recipe& recipe, const std::vector<LayerWidth>& layers,
+                          std::optional<int> activation_bits, const ObserverNames& observers) {
+  const YamlNode* given = groups_in(recipe);
+  YamlNode groups = yaml_list({});
+  std::vector<LayerWidth> left = layers;
+  for (YamlNode group : given != nullptr ? given->items : default_groups({}, observers).items) {
+    YamlNode* activations = group.find("activations");
+    if (activations != nullptr && activation_bits) {
+      *activations = of_width(std::move(*activations), *activation_bits);
+    }
+    std::map<int, std::vector<std::string>, std::greater<>> paths;
+    std::erase_if(left, [&](const LayerWidth& layer) {
+      const bool here = given == nullptr || matches(group, layer);
+      if (here) paths[layer.weight_bits].push_back(target_of(layer));
+      return here;
+    });
+    if (paths.empty() || group.find("weights") == nullptr) {
+      groups.items.push_back(std::move(group));
+      continue;
+    }
+    for (const auto& [bits, targets] : paths) {
+      YamlNode part = group;
+      set_entry(part, "targets", yaml_list(targets));
+      set_entry(part, "weights", of_width(*group.find("weights"), bits));
+      groups.items.push_back(std::move(part));
+    }
+  }
+  return groups;
+}
+
+std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>& groups,
+                             const std::string& init_checkpoint) {
+  YamlNode document = yaml_table({});
+  for (const char* key : {"version", "name", "seed", "device", "data", "model"}) {
+    copy_entry(document, recipe.resolved, key);
+  }
+  if (!init_checkpoint.empty()) {
+    YamlNode path = yaml_scalar(init_checkpoint);
+    path.quoted = true;
+    set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
+  }
+  YamlNode train = yaml_table({});
+  for (const char* key : {"epochs", "optimizer", "loss", "huber_delta"}) {
+    copy_entry(train, *recipe.resolved.find("train"), key);
+  }
+  set_entry(document, "train", std::move(train));
+  if (!groups) return to_yaml(document);
+  YamlNode quantize = yaml_table({{"groups", *groups}});
+  if (const YamlNode* given = recipe.resolved.find("quantize")) {
+    copy_entry(quantize, *given, "ignore");
+    copy_entry(quantize, *given, "bn_fold");
+  }
+  set_entry(document, "quantize", std::move(quantize));
+  set_entry(
+      document, "export",
+      yaml_table({{"profile", yaml_scalar(word_of(recipe.exports.profile))},
+                  {"reduce_range", yaml_scalar(recipe.exports.reduce_range ? "true" : "false")}}));
+  return to_yaml(document);
+}
+
+}  // namespace steelyard

@@ -1,0 +1,306 @@
+// The sections `quantize`, `calibrate` and `export`.
+#include <algorithm>
+
+#include "export/formats.h"
+#include "observers/registry.h"
+#include "qat/words.h"
+#include "recipes/language/scalar.h"
+#include "recipes/schema/recipe_tables.h"
+
+namespace steelyard {
+namespace {
+
+using observers::ObserverOption;
+using observers::ObserverOptions;
+using observers::ObserverRow;
+using observers::QScheme;
+using observers::Strategy;
+using qat::Learning;
+using qat::QuantizerConfig;
+
+constexpr std::int64_t kDefaultGroupSize = 32;
+
+// Of activations: 8 bits have codes to spare for the outermost values, fewer bits do not.
+std::string default_observer(int bits) { return bits >= 8 ? "min_max" : "moving_average"; }
+
+// PACT learns the clipping of activations alone.
+Learning learning_of_weights(Learning learning) {
+  return learning == Learning::kClipping ? Learning::kNothing : learning;
+}
+
+// "a, b and c".
+std::string listed(std::vector<std::string> words) {
+  const std::string last = words.back();
+  words.pop_back();
+  return words.empty() ? last : join(words) + " and " + last;
+}
+
+std::vector<TableCase<QuantizerConfig>> observer_cases() {
+  std::vector<TableCase<QuantizerConfig>> cases;
+  for (const ObserverRow& row : observers::observer_rows()) {
+    TableCase<QuantizerConfig>& added = cases.emplace_back(
+        TableCase<QuantizerConfig>{std::string(row.name), std::string(row.help), {}});
+    for (const ObserverOption& option : row.options) {
+      added.rows.push_back(key(std::string(option.name), std::string(option.help),
+                               &QuantizerConfig::observer, option.member)
+                               .by_default(format_number(ObserverOptions{}.*option.member))
+                               .above(option.above)
+                               .at_most(option.at_most));
+    }
+  }
+  return cases;
+}
+
+Row<QuantizerConfig> bits_row() {
+  return key("num_bits", "width of the codes", &QuantizerConfig::scheme, &QScheme::bits)
+      .by_default("8")
+      .within(2, 8);
+}
+
+Row<QuantizerConfig> symmetric_row(const std::string& by_default) {
+  return key("symmetric", "whether the zero point is fixed", &QuantizerConfig::scheme,
+             &QScheme::symmetric)
+      .by_default(by_default);
+}
+
+Row<QuantizerConfig> observer_row(const std::string& help) {
+  return key("observer", help, &QuantizerConfig::observer, &ObserverOptions::type);
+}
+
+Table<QuantizerConfig> weights_table() {
+  const auto scheme = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, &QuantizerConfig::scheme, member);
+  };
+  return Table<QuantizerConfig>(
+             "Quantization of weights.",
+             {bits_row(), symmetric_row("true"),
+              scheme("strategy",
+                     "a scale for each output channel, one for all, or one for each group of an "
+                     "output channel's weights, which are then multiplied in float and need a "
+                     "group without activations",
+                     &QScheme::strategy)
+                  .only({Strategy::kChannel, Strategy::kTensor, Strategy::kGroup})
+                  .by_default("channel"),
+              scheme("group_size",
+                     "with strategy group: weights that share a scale, in the order of PyTorch's "
+                     "layout; must divide those of an output channel or exceed them; absent: 32",
+                     &QScheme::group_size)
+                  .within(1, kMaxCount),
+              scheme(
+                  "narrow_range",
+                  "whether the lowest code stays unused; absent: yes, but no with learned scales",
+                  &QScheme::narrow_range),
+              observer_row("how the range is found").by_default("min_max")})
+      .cases("observer", observer_cases())
+      .check([](const OptionReader& from, QuantizerConfig& weights) {
+        const bool groups = weights.scheme.strategy == Strategy::kGroup;
+        if (!from.has("group_size")) {
+          weights.scheme.group_size = groups ? kDefaultGroupSize : 0;
+        } else if (!groups) {
+          fail_at(from.at("group_size").place, "group_size needs the strategy group");
+        }
+      });
+}
+
+Table<QuantizerConfig> activations_table() {
+  return Table<QuantizerConfig>(
+             "Quantization of activations.",
+             {bits_row(), symmetric_row("false"),
+              key("strategy", "one scale", &QuantizerConfig::scheme, &QScheme::strategy)
+                  .only({Strategy::kTensor})
+                  .by_default("tensor"),
+              observer_row("how the range is found; absent: min_max with 8 bits, moving_average "
+                           "with fewer (docs/numerics.md says why)")})
+      .cases("observer", observer_cases())
+      .check([](const OptionReader& from, QuantizerConfig& activations) {
+        activations.scheme.is_signed = activations.scheme.symmetric;
+        activations.scheme.narrow_range = false;
+        if (from.has("observer")) return;
+        activations.observer.type = default_observer(activations.scheme.bits);
+      });
+}
+
+Table<qat::QuantizeGroup> group_table() {
+  return Table<qat::QuantizeGroup>(
+             "At least one of `weights` and `activations` is given.",
+             {key("targets",
+                  "type names, exact paths, or `re:` and a regular expression that matches the "
+                  "whole path, in RE2's syntax (no lookaround, no backreferences)",
+                  &qat::QuantizeGroup::targets)
+                  .required()
+                  .items(1)
+                  .places(&qat::QuantizeGroup::target_places),
+              nested<qat::QuantizeGroup>("weights", weights_table(), &qat::QuantizeGroup::config,
+                                         &qat::QConfig::weights),
+              nested<qat::QuantizeGroup>("activations", activations_table(),
+                                         &qat::QuantizeGroup::config, &qat::QConfig::activations)})
+      .check([](const OptionReader& from, qat::QuantizeGroup& group) {
+        if (group.config.weights || group.config.activations) return;
+        fail_at(from.place(), "expected 'weights', 'activations' or both in the group");
+      });
+}
+
+Table<QuantizeSpec> algorithm_table() {
+  const std::vector<Row<QuantizeSpec>> learned{
+      key("scale_lr", "learning rate of scales and offsets, as a multiple of the optimizer's",
+          &QuantizeSpec::scale_lr)
+          .by_default("1")
+          .above(0)
+          .at_most(1e6)};
+  return Table<QuantizeSpec>("How gradients pass the quantizers.",
+                             {key("method", "the estimator", &QuantizeSpec::algorithm)
+                                  .by_default(word_of(Learning::kNothing))})
+      .cases("method",
+             {when<Learning, QuantizeSpec>(Learning::kNothing, {}), when(Learning::kScale, learned),
+              when(Learning::kScaleAndZeroPoint, learned), when(Learning::kClipping, learned)});
+}
+
+// Both ends of a cosine.
+Table<qat::CosineSchedule> cosine_table(const std::string& help, const std::string& what,
+                                        const std::string& start, const std::string& end,
+                                        double max) {
+  return {
+      help,
+      {key("start", what + " in the first step", &qat::CosineSchedule::start)
+           .by_default(start)
+           .within(0, max),
+       key("end", what + " at the end", &qat::CosineSchedule::end).by_default(end).within(0, max)}};
+}
+
+Table<qat::OscillationOptions> oscillations_table() {
+  using qat::OscillationOptions;
+  return {
+      "Follows how often the codes of weights turn back and forth, and reports it at the end of "
+      "each epoch; damping and freezing stop it (Nagel et al., arXiv:2203.11086). Both ends of a "
+      "schedule are joined by half a cosine over all steps of training. Needs `bn_fold` frozen or "
+      "none.",
+      {key("momentum", "weight of the newest step in the averages", &OscillationOptions::momentum)
+           .by_default("0.01")
+           .above(0)
+           .at_most(1),
+       nested<OscillationOptions>("damping",
+                                  cosine_table("Adds lambda times the squared distances of weights "
+                                               "from their quantized values to the loss.",
+                                               "lambda", "0", "0.1", 1e6),
+                                  &OscillationOptions::damping),
+       nested<OscillationOptions>(
+           "freeze_threshold",
+           cosine_table("Fixes the code of a weight, at its rounded mean, when the frequency of "
+                        "its oscillations (turns per step) exceeds this.",
+                        "threshold", "0.1", "0.01", 1),
+           &OscillationOptions::freeze_threshold)}};
+}
+
+// What the groups get from the algorithm.
+void set_learning(const OptionReader& from, QuantizeSpec& quantize) {
+  const std::vector<YamlNode>& nodes = from.at("groups").items;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const OptionReader node(nodes[i]);
+    quantize.group_places.push_back(node.place());
+    qat::QConfig& config = quantize.config.groups[i].config;
+    if (config.activations) config.activations->learning = quantize.algorithm;
+    if (!config.weights) continue;
+    config.weights->learning = learning_of_weights(quantize.algorithm);
+    bool& narrow = config.weights->scheme.narrow_range;
+    if (!node.table("weights").has("narrow_range")) narrow = has_narrow_weights(quantize);
+    narrow = narrow && config.weights->scheme.symmetric;
+  }
+}
+
+void check_quantize(const OptionReader& from, QuantizeSpec& quantize) {
+  set_learning(from, quantize);
+  const qat::BatchNormFold fold = quantize.config.bn_fold;
+  const bool keeps_weights =
+      fold == qat::BatchNormFold::kFrozen || fold == qat::BatchNormFold::kNone;
+  if (quantize.oscillations && !keeps_weights) {
+    fail_at(from.table("oscillations").place(),
+            "oscillations needs bn_fold frozen or none, got " + word_of(fold));
+  }
+}
+
+// Sums of two products with codes of activations then fit in 16 bits. Weights in groups are
+// multiplied as floats.
+void reduce_range(QuantizeSpec& quantize) {
+  constexpr int kMostBits = 7;
+  for (qat::QuantizeGroup& group : quantize.config.groups) {
+    if (!group.config.weights) continue;
+    QScheme& scheme = group.config.weights->scheme;
+    if (scheme.strategy != Strategy::kGroup) scheme.bits = std::min(scheme.bits, kMostBits);
+  }
+}
+
+}  // namespace
+
+bool has_narrow_weights(const QuantizeSpec& spec) {
+  return learning_of_weights(spec.algorithm) == Learning::kNothing;
+}
+
+Table<QuantizeSpec> quantize_table() {
+  const auto config = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, &QuantizeSpec::config, member);
+  };
+  return Table<QuantizeSpec>(
+             "Quantization-aware training; float training without it.",
+             {list_of<qat::QuantizeGroup, QuantizeSpec>(
+                  "groups", "which modules are quantized how; the first match wins", group_table(),
+                  &QuantizeSpec::config, &qat::QuantizeConfig::groups)
+                  .required()
+                  .items(1),
+              config("ignore",
+                     "modules left in float, written as targets are; a container is ignored whole",
+                     &qat::QuantizeConfig::ignore)
+                  .by_default("[]")
+                  .places(&QuantizeSpec::config, &qat::QuantizeConfig::ignore_places),
+              config("bn_fold",
+                     "batch norm behind a quantized layer: `frozen` folds it once and drops it, "
+                     "`none` keeps it in float, `batch_corrected` and `one_convolution` fold it in "
+                     "every step",
+                     &qat::QuantizeConfig::bn_fold)
+                  .by_default(word_of(qat::BatchNormFold::kFrozen)),
+              nested<QuantizeSpec>("algorithm", algorithm_table()).by_default("{}"),
+              nested<QuantizeSpec>("oscillations", oscillations_table(),
+                                   &QuantizeSpec::oscillations)})
+      .check(check_quantize);
+}
+
+Table<Recipe> calibrate_table() {
+  return {
+      "Ranges measured before the first step, with the initial weights: post-training quantization "
+      "as the starting point. Needs `quantize`.",
+      {key("batches", "training batches to measure on, without augmentation",
+           &Recipe::calibrate_batches)
+           .by_default("32")
+           .within(1, kMaxCount),
+       key("freeze", "whether ranges then stay as they are", &Recipe::schedule,
+           &qat::QatSchedule::keep_ranges)
+           .by_default("false")}};
+}
+
+Table<Recipe> export_table() {
+  const std::vector<std::string> formats = deploy::format_names();
+  return Table<Recipe>(
+             "How the model is deployed. Needs `quantize`.",
+             {key("formats", "written after training, any of " + listed(formats), &Recipe::exports,
+                  &ExportSpec::formats)
+                  .by_default("[]")
+                  .role(OptionRole::kFree)
+                  .with([&](RecipeOption& option) {
+                    option.members = {{.kind = OptionKind::kChoice, .choices = formats}};
+                  }),
+              key("profile",
+                  "where tensors are quantized: as ONNX Runtime or as TensorRT executes them",
+                  &Recipe::exports, &ExportSpec::profile)
+                  .also(&Recipe::quantize, &QuantizeSpec::config, &qat::QuantizeConfig::profile)
+                  .by_default(word_of(qat::Profile::kOrt)),
+              key("reduce_range",
+                  "whether weights of 8 bits are trained with 7, from -63 to 63 or, without "
+                  "`narrow_range`, from -64: then no sum saturates in ONNX Runtime's default "
+                  "session on x86 without VNNI",
+                  &Recipe::exports, &ExportSpec::reduce_range)
+                  .by_default("false")})
+      .check([](const OptionReader&, Recipe& recipe) {
+        if (recipe.quantize && recipe.exports.reduce_range) reduce_range(*recipe.quantize);
+      });
+}
+
+}  // namespace steelyard

@@ -1,0 +1,56 @@
+#include "recipes/schema/recipe.h"
+
+#include "framework/error.h"
+#include "framework/file_kind.h"
+#include "framework/files.h"
+#include "recipes/language/overrides.h"
+#include "recipes/language/scalar.h"
+#include "recipes/schema/recipe_tables.h"
+
+namespace steelyard {
+Recipe parse_recipe(std::string_view text, const std::string& source,
+                    const std::vector<std::string>& overrides, const ModelRegistry& registry) {
+  YamlNode document = parse_yaml(text, source);
+  for (const std::string& assignment : overrides) apply_override(document, assignment);
+  const Table<Recipe> table = recipe_table(registry);
+  Recipe recipe{.resolved = resolve_options(document, table.option(), "")};
+  table.read(recipe.resolved, recipe);
+  return recipe;
+}
+
+namespace {
+
+// A checkpoint or an archive, before its first byte that is no text is called one.
+void require_text(const std::filesystem::path& path) {
+  const std::string kind = kind_of(InputFile(path));
+  const bool text = kind == "YAML" || kind == "JSON" || kind == "text" || kind == "CSV" ||
+                    kind == "blank text" || kind == "an empty file" || kind.empty();
+  if (!text) {
+    throw InputError(printable(path.string()) + ": not a recipe: it looks like " + kind);
+  }
+}
+
+}  // namespace
+
+Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
+                   const ModelRegistry& registry) {
+  std::vector<std::string> names;
+  for (const Preset& preset : list_presets()) {
+    if (preset.name == path_or_preset) {
+      return parse_recipe(preset.text, path_or_preset + ".yaml", overrides, registry);
+    }
+    names.emplace_back(preset.name);
+  }
+  if (!path_exists(path_or_preset)) {
+    throw InputError("no recipe file and no preset " + quote_for_message(path_or_preset) +
+                     did_you_mean(path_or_preset, names) + "; presets: " + join(names));
+  }
+  constexpr std::size_t kLongestPath = 4096;
+  require_text(path_or_preset);
+  return parse_recipe(read_file(path_or_preset, kMaxYamlBytes),
+                      printable(path_or_preset, kLongestPath), overrides, registry);
+}
+
+std::string resolved_yaml(const Recipe& recipe) { return to_yaml(recipe.resolved); }
+
+}  // namespace steelyard

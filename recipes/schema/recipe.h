@@ -1,0 +1,138 @@
+// A training recipe: one strict YAML file, as the options of what it configures.
+//
+// Each key is declared once, in the rows of recipe_tables.h, which say where its value goes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/data/data_loader.h"
+#include "framework/optimizer.h"
+#include "framework/trainer.h"
+#include "framework/words.h"
+#include "kernels/matmul_precision.h"
+#include "qat/oscillations.h"
+#include "qat/qconfig.h"
+#include "qat/schedule.h"
+#include "recipes/language/yaml_document.h"
+#include "recipes/models/model_registry.h"
+
+namespace steelyard {
+
+// How inputs are normalised.
+enum class Normalize { kDataset, kNone, kGiven };
+
+inline constexpr Word<Normalize> kNormalizeWords[] = {
+    {Normalize::kDataset, "dataset"},
+    {Normalize::kNone, "none"},
+    {Normalize::kGiven, "given"},  // in a recipe: the numbers
+};
+static_assert(is_complete<Normalize>(kNormalizeWords, Normalize::kGiven));
+constexpr std::span<const Word<Normalize>> words_of(Normalize) { return kNormalizeWords; }
+
+struct NormalizeSpec {
+  Normalize type = Normalize::kDataset;
+  std::vector<double> mean = {};  // kGiven: of each channel
+  std::vector<double> stddev = {};
+};
+
+struct DataSpec {
+  std::string dataset = {};
+  std::optional<std::string> path = {};
+  LoaderOptions loader = {};  // the run adds the normalization
+  NormalizeSpec normalize = {};
+  std::int64_t validation = 0;  // samples of the training set kept aside; 0: none
+};
+
+enum class OptimizerType { kSgd, kAdamW };
+
+inline constexpr Word<OptimizerType> kOptimizerWords[] = {
+    {OptimizerType::kSgd, "sgd", "stochastic gradient descent"},
+    {OptimizerType::kAdamW, "adamw", "Adam with decoupled weight decay"},
+};
+static_assert(is_complete<OptimizerType>(kOptimizerWords, OptimizerType::kAdamW));
+constexpr std::span<const Word<OptimizerType>> words_of(OptimizerType) { return kOptimizerWords; }
+
+struct OptimizerSpec {
+  OptimizerType type = OptimizerType::kSgd;
+  bool decay_bias_and_norm = false;
+  SgdOptions sgd = {};
+  AdamWOptions adamw = {};
+};
+
+struct TrainSpec {
+  // The run adds the teacher, steps for epochs, what is averaged and where it writes.
+  TrainerOptions trainer = {};
+  OptimizerSpec optimizer = {};
+  double warmup_epochs = 0;  // of trainer.lr_schedule, which counts steps
+  std::int64_t step_every_epochs = 0;
+  std::optional<std::string> teacher_checkpoint = {};  // of trainer.distillation
+  std::vector<std::string> only = {};  // targets of what is trained; empty: everything
+  std::vector<std::string> only_places = {};
+  kernels::MatmulPrecision matmul_precision = kernels::MatmulPrecision::kFloat32;
+  bool tensorboard = false;
+};
+
+struct QuantizeSpec {
+  qat::QuantizeConfig config = {};
+  std::vector<std::string> group_places = {};         // start of messages about a group
+  qat::Learning algorithm = qat::Learning::kNothing;  // the groups have what follows from it
+  double scale_lr = 1;  // of learned scales, as a multiple of the learning rate
+  std::optional<qat::OscillationOptions> oscillations = {};
+};
+
+struct ExportSpec {
+  std::vector<std::string> formats = {};  // names of deploy::export_formats(), for after training
+  qat::Profile profile = qat::Profile::kOrt;
+  bool reduce_range = false;  // applied to the widths of `quantize` already
+};
+
+struct Recipe {
+  std::string name = {};
+  std::int64_t seed = 0;
+  std::string device = {};
+  DataSpec data = {};
+  ModelSpec model = {};
+  std::optional<std::string> init_checkpoint = {};
+  TrainSpec train = {};
+  std::optional<QuantizeSpec> quantize = {};
+  std::optional<std::int64_t> calibrate_batches = {};  // ranges from data before the first step
+  // Epochs count from 0; a change takes effect before the first step of its epoch.
+  qat::QatSchedule schedule = {};
+  std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch
+  ExportSpec exports = {};
+  // Everything above as checked text with every default written out; what resolved_yaml() prints.
+  // Values from the command line belong into overrides, so that they are in here too.
+  YamlNode resolved = {};
+};
+
+// Whether codes of weights lack the smallest one unless `narrow_range` says otherwise: they do
+// where no scale of weights is learned.
+bool has_narrow_weights(const QuantizeSpec& spec);
+
+// Parses and checks a recipe. `source` names the text in messages; `overrides` are "key.path=value"
+// (recipes/language/overrides.h). Throws InputError of one line: "recipe.yaml:12:7: unknown key
+// ...".
+Recipe parse_recipe(std::string_view text, const std::string& source,
+                    const std::vector<std::string>& overrides, const ModelRegistry& registry);
+
+// The same for a shipped preset's name or a file's path.
+Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
+                   const ModelRegistry& registry);
+
+// The recipe with every default: parsing it gives the same recipe.
+std::string resolved_yaml(const Recipe& recipe);
+
+struct Preset {
+  std::string_view name;
+  std::string_view description;  // one line
+  std::string_view text;
+};
+
+// The recipes built into the library, by name.
+std::vector<Preset> list_presets();
+
+}  // namespace steelyard

@@ -1,0 +1,84 @@
+#include "recipes/schema/recipe_options.h"
+
+#include "recipes/language/option_docs.h"
+#include "recipes/schema/recipe_tables.h"
+
+namespace steelyard {
+namespace {
+
+Table<Recipe> init_table() {
+  return {"Where the weights come from; random when absent.",
+          {key("checkpoint", "a safetensors file with PyTorch's names", &Recipe::init_checkpoint)
+               .required()}};
+}
+
+// What is not trained keeps its ranges and its statistics.
+void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
+  if (recipe.train.only.empty()) return;
+  const std::string& place = from.table("train").at("only").place;
+  if (recipe.quantize && !recipe.calibrate_batches) {
+    fail_at(place,
+            "train.only with 'quantize' needs 'calibrate': ranges of what is not trained come from "
+            "there");
+  }
+  if (recipe.reestimate_bn) {
+    fail_at(place, "train.only keeps batch norms that schedule.reestimate_bn would change");
+  }
+}
+
+}  // namespace
+
+Table<Recipe> recipe_table(const ModelRegistry& registry) {
+  return Table<Recipe>(
+             "", {key_of<std::int64_t, Recipe>("version", "of this format: 1",
+                                               [](Recipe&, std::int64_t) {})
+                      .required()
+                      .within(1, 1),
+                  key("name", "names the run and its folder", &Recipe::name)
+                      .required()
+                      .matching("[A-Za-z0-9_][A-Za-z0-9._-]*",
+                                "a name of letters, digits, '.', '_' and '-'")
+                      .role(OptionRole::kNotEssential),
+                  key("seed", "of initialisation, shuffling and augmentation", &Recipe::seed)
+                      .also(&Recipe::data, &DataSpec::loader, &LoaderOptions::seed)
+                      .also(&Recipe::train, &TrainSpec::trainer, &TrainerOptions::seed)
+                      .by_default("1")
+                      .at_least(0),
+                  key("device", "auto, cpu, cuda or cuda:N", &Recipe::device)
+                      .by_default("auto")
+                      .matching("auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or cuda:N")
+                      .role(OptionRole::kFree),
+                  nested<Recipe>("data", data_table(), &Recipe::data).required(),
+                  nested<Recipe>("model", registry.model_table(), &Recipe::model).required(),
+                  nested<Recipe>("init", init_table()).role(OptionRole::kNotEssential),
+                  nested<Recipe>("train", train_table(), &Recipe::train).required(),
+                  nested<Recipe>("quantize", quantize_table(), &Recipe::quantize),
+                  nested<Recipe>("calibrate", calibrate_table()).needs("quantize"),
+                  nested<Recipe>("schedule", schedule_table()).by_default("{}"),
+                  nested<Recipe>("export", export_table()).by_default("{}").needs("quantize")})
+      .check([](const OptionReader& from, Recipe& recipe) {
+        if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
+        require_known_ranges(from, recipe);
+      });
+}
+
+RecipeOption recipe_options(const ModelRegistry& registry) {
+  return recipe_table(registry).option();
+}
+
+std::string recipe_schema(const ModelRegistry& registry) {
+  return json_schema(recipe_options(registry), "Steelyard recipe");
+}
+
+std::string recipe_markdown(const ModelRegistry& registry) {
+  return "# Recipes\n\n"
+         "One YAML file describes a training run. Every key is checked: an unknown key, a wrong\n"
+         "type or a value out of range is an error with its line and column. Whole numbers are\n"
+         "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"
+         "allowed. `--set key.path=value` replaces one value (`null` removes the key, a number in\n"
+         "the path is a list index). The resolved recipe, with every default, is saved with the\n"
+         "run. This page is generated from the rows of `recipes/schema/recipe_tables.h`.\n\n" +
+         markdown(recipe_options(registry));
+}
+
+}  // namespace steelyard

@@ -1,0 +1,174 @@
+// The section `schedule`: what changes when.
+#include <algorithm>
+
+#include "recipes/schema/recipe_tables.h"
+
+namespace steelyard {
+namespace {
+
+using qat::BitStage;
+using qat::QatSchedule;
+using qat::QuantizeGroup;
+using qat::QuantizerConfig;
+
+constexpr double kMaxEpoch = 1e6;
+
+template <typename V>
+Row<Recipe> epoch_key(const std::string& name, const std::string& help, V QatSchedule::*member) {
+  return key(name, help, &Recipe::schedule, member).within(0, kMaxEpoch);
+}
+
+// A table of one required key: what happens in which epoch.
+Row<Recipe> at_epoch(const std::string& name, const std::string& help,
+                     std::optional<std::int64_t> QatSchedule::*member) {
+  return nested<Recipe>(
+      name, Table<Recipe>(help, {epoch_key("epoch", "epoch, from 0", member).required()}));
+}
+
+Table<BitStage> stage_table() {
+  const auto bits = [](const std::string& name, int BitStage::*member) {
+    return key(name, "fewest bits of " + name, member).within(2, 8);
+  };
+  return Table<BitStage>(
+             "A stage, from the end of the one before.",
+             {key("until", "epoch, from 0, that the stage ends before", &BitStage::until)
+                  .required()
+                  .within(1, kMaxEpoch),
+              bits("weights", &BitStage::weights), bits("activations", &BitStage::activations)})
+      .check([](const OptionReader& from, BitStage&) {
+        if (from.has("weights") || from.has("activations")) return;
+        fail_at(from.place(), "expected 'weights', 'activations' or both in the stage");
+      });
+}
+
+// Something scheduled for an epoch that never comes would be ignored silently.
+void require_epoch(const OptionReader& schedule, std::string_view table, std::string_view key,
+                   std::int64_t first, std::int64_t epochs) {
+  if (!schedule.has(table) || !schedule.table(table).has(key)) return;
+  const std::int64_t epoch = schedule.table(table).integer(key);
+  if (epoch < first || epoch >= epochs) {
+    fail_at(schedule.table(table).at(key).place,
+            "schedule." + std::string(table) + " expected an epoch from " + std::to_string(first) +
+                " to " + std::to_string(epochs - 1) + ", got " + std::to_string(epoch));
+  }
+}
+
+void require_stage_epochs(const OptionReader& schedule, std::int64_t epochs) {
+  if (!schedule.has("bits")) return;
+  std::int64_t first = 1;
+  for (const YamlNode& item : schedule.at("bits").items) {
+    const std::int64_t until = OptionReader(item).integer("until");
+    if (until < first || until >= epochs) {
+      fail_at(OptionReader(item).at("until").place,
+              "schedule.bits expected an epoch from " + std::to_string(first) + " to " +
+                  std::to_string(epochs - 1) + ", got " + std::to_string(until));
+    }
+    first = until + 1;
+  }
+}
+
+void require_epochs(const OptionReader& from, const Recipe& recipe) {
+  const QatSchedule& schedule = recipe.schedule;
+  const std::int64_t epochs = recipe.train.trainer.epochs;
+  require_stage_epochs(from, epochs);
+  require_epoch(from, "observe", "from", 0, epochs);
+  require_epoch(from, "fake_quant", "from", schedule.observe_from, epochs);
+  require_epoch(from, "fake_quant", "activations_from", schedule.fake_quant_from, epochs);
+  std::int64_t last_change =
+      schedule.fake_quant_activations_from.value_or(schedule.fake_quant_from);
+  if (!schedule.stages.empty()) last_change = std::max(last_change, schedule.stages.back().until);
+  require_epoch(from, "freeze_observers", "epoch", last_change + 1, epochs);
+  require_epoch(from, "freeze_bn", "epoch", 0, epochs);
+}
+
+// Frozen ranges leave nothing to observe.
+void require_observing(const OptionReader& from, const QatSchedule& schedule) {
+  if (!schedule.keep_ranges) return;
+  const auto reject = [&](const std::string& key) {
+    fail_at(from.at(key).place,
+            "schedule." + key + " is without effect: calibrate.freeze keeps all ranges");
+  };
+  if (schedule.observe_from > 0) reject("observe");
+  if (!schedule.stages.empty()) reject("bits");
+  if (schedule.freeze_observers) reject("freeze_observers");
+}
+
+// A stage that widens no quantizer, or none that is on, would be ignored silently.
+void require_wider_stages(const OptionReader& from, const Recipe& recipe) {
+  if (!from.has("bits")) return;
+  const std::int64_t weights_from = recipe.schedule.fake_quant_from;
+  const std::int64_t activations_from =
+      recipe.schedule.fake_quant_activations_from.value_or(weights_from);
+  const auto require = [&](const OptionReader& stage, const std::string& what,
+                           std::optional<QuantizerConfig> qat::QConfig::*side, std::int64_t begin) {
+    if (!stage.has(what)) return;
+    const std::string useless = "schedule.bits: the stage is without effect: ";
+    if (stage.integer("until") <= begin) {
+      fail_at(stage.place(), useless + "it ends at epoch " + stage.text("until") + ", " + what +
+                                 " are quantized from epoch " + std::to_string(begin) + " on");
+    }
+    const auto& groups = recipe.quantize->config.groups;
+    const bool widens = std::any_of(groups.begin(), groups.end(), [&](const QuantizeGroup& group) {
+      const std::optional<QuantizerConfig>& quantizer = group.config.*side;
+      return quantizer && quantizer->scheme.bits < stage.integer(what);
+    });
+    if (!widens) fail_at(stage.place(), useless + "no quantizer has fewer bits");
+  };
+  for (const YamlNode& item : from.at("bits").items) {
+    const OptionReader stage(item);
+    require(stage, "weights", &qat::QConfig::weights, weights_from);
+    require(stage, "activations", &qat::QConfig::activations, activations_from);
+  }
+}
+
+}  // namespace
+
+Table<Recipe> schedule_table() {
+  return Table<Recipe>(
+             "What changes at the start of which epoch. All but `freeze_bn` and `reestimate_bn` "
+             "need `quantize`.",
+             {nested<Recipe>("observe", Table<Recipe>("when observers start to follow ranges",
+                                                      {epoch_key("from", "epoch, from 0",
+                                                                 &QatSchedule::observe_from)
+                                                           .by_default("0")}))
+                  .by_default("{}")
+                  .needs("quantize"),
+              nested<Recipe>(
+                  "fake_quant",
+                  Table<Recipe>(
+                      "when tensors start to be quantized",
+                      {epoch_key("from", "epoch, from 0", &QatSchedule::fake_quant_from)
+                           .by_default("0"),
+                       epoch_key("activations_from",
+                                 "epoch, from 0, for activations; absent: with the weights",
+                                 &QatSchedule::fake_quant_activations_from)}))
+                  .by_default("{}")
+                  .needs("quantize"),
+              list_of<BitStage, Recipe>(
+                  "bits",
+                  "progressive widths: stages in which codes have more bits than in the end",
+                  stage_table(), &Recipe::schedule, &QatSchedule::stages)
+                  .items(1)
+                  .needs("quantize"),
+              at_epoch("freeze_observers",
+                       "when ranges stop to move, after `fake_quant.from`; absent: never",
+                       &QatSchedule::freeze_observers)
+                  .needs("quantize"),
+              at_epoch("freeze_bn", "when batch-norm statistics stop; absent: never",
+                       &QatSchedule::freeze_batch_norm),
+              nested<Recipe>(
+                  "reestimate_bn",
+                  Table<Recipe>(
+                      "Batch-norm statistics measured anew after the last epoch.",
+                      {key("batches", "training batches to measure on", &Recipe::reestimate_bn)
+                           .required()
+                           .within(1, kMaxCount)}))})
+      .check([](const OptionReader& from, Recipe& recipe) { require_epochs(from, recipe); });
+}
+
+void check_schedule(const OptionReader& from, const Recipe& recipe) {
+  require_observing(from, recipe.schedule);
+  require_wider_stages(from, recipe);
+}
+
+}  // namespace steelyard

@@ -1,0 +1,242 @@
+// The section `train`.
+#include "framework/training_words.h"
+#include "recipes/language/scalar.h"
+#include "recipes/schema/recipe_tables.h"
+
+namespace steelyard {
+namespace {
+
+constexpr double kMaxEpochs = 1e6;
+
+Table<TrainSpec> optimizer_table() {
+  const auto sgd = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, &TrainSpec::optimizer, &OptimizerSpec::sgd, member);
+  };
+  const auto adamw = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, &TrainSpec::optimizer, &OptimizerSpec::adamw, member);
+  };
+  return Table<TrainSpec>(
+             "The update rule.",
+             {key("type", "the rule", &TrainSpec::optimizer, &OptimizerSpec::type).required(),
+              key("lr", "learning rate, the schedule's largest", &TrainSpec::trainer,
+                  &TrainerOptions::lr_schedule, &LrSchedule::base_lr)
+                  .required()
+                  .above(0)
+                  .at_most(1e6),
+              sgd("weight_decay", "", &SgdOptions::weight_decay)
+                  .also(&TrainSpec::optimizer, &OptimizerSpec::adamw, &AdamWOptions::weight_decay)
+                  .by_default("0")
+                  .within(0, 1e3),
+              key("decay_bias_and_norm", "whether biases and batch-norm weights decay too",
+                  &TrainSpec::optimizer, &OptimizerSpec::decay_bias_and_norm)
+                  .by_default("false")})
+      .cases(
+          "type",
+          {when<OptimizerType, TrainSpec>(
+               OptimizerType::kSgd,
+               {sgd("momentum", "", &SgdOptions::momentum).by_default("0.9").within(0, 0.9999),
+                sgd("nesterov", "Nesterov's momentum", &SgdOptions::nesterov).by_default("false")}),
+           when<OptimizerType, TrainSpec>(
+               OptimizerType::kAdamW, {adamw("beta1", "decay of the mean", &AdamWOptions::beta1)
+                                           .by_default("0.9")
+                                           .within(0, 0.999999),
+                                       adamw("beta2", "decay of the variance", &AdamWOptions::beta2)
+                                           .by_default("0.999")
+                                           .within(0, 0.999999),
+                                       adamw("eps", "added to the denominator", &AdamWOptions::eps)
+                                           .by_default("1e-8")
+                                           .above(0)
+                                           .at_most(1)})})
+      .check([](const OptionReader& from, TrainSpec& train) {
+        const SgdOptions& options = train.optimizer.sgd;
+        if (options.nesterov && options.momentum == 0) {
+          fail_at(from.at("nesterov").place, "nesterov expected a momentum above 0, got 0");
+        }
+      });
+}
+
+Table<TrainSpec> lr_schedule_table() {
+  const auto curve = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, &TrainSpec::trainer, &TrainerOptions::lr_schedule, member);
+  };
+  return Table<TrainSpec>("How the learning rate changes.",
+                          {curve("type", "the curve", &LrSchedule::type).by_default("constant"),
+                           key("warmup_epochs", "epochs of linear growth from 0, may be a fraction",
+                               &TrainSpec::warmup_epochs)
+                               .by_default("0")
+                               .within(0, kMaxEpochs)})
+      .cases("type",
+             {when<LrSchedule::Type, TrainSpec>(LrSchedule::Type::kConstant, {}),
+              when<LrSchedule::Type, TrainSpec>(
+                  LrSchedule::Type::kStep,
+                  {key("every_epochs", "epochs between two changes", &TrainSpec::step_every_epochs)
+                       .required()
+                       .within(1, kMaxEpochs),
+                   curve("gamma", "factor at each change", &LrSchedule::gamma)
+                       .by_default("0.1")
+                       .above(0)
+                       .at_most(1)}),
+              when<LrSchedule::Type, TrainSpec>(
+                  LrSchedule::Type::kCosine,
+                  {curve("final_lr", "learning rate at the end", &LrSchedule::final_lr)
+                       .by_default("0")
+                       .within(0, 1e6)})})
+      .check([](const OptionReader& from, TrainSpec& train) {
+        const TrainerOptions& trainer = train.trainer;
+        if (train.warmup_epochs > static_cast<double>(trainer.epochs)) {
+          fail_at(from.at("warmup_epochs").place,
+                  "expected at most the " + std::to_string(trainer.epochs) +
+                      " epochs of training, got " + from.text("warmup_epochs"));
+        }
+        if (trainer.lr_schedule.final_lr > trainer.lr_schedule.base_lr) {
+          fail_at(from.at("final_lr").place, "expected at most the learning rate of " +
+                                                 format_number(trainer.lr_schedule.base_lr) +
+                                                 ", got " + from.text("final_lr"));
+        }
+      });
+}
+
+Table<TrainSpec> distill_table() {
+  return Table<TrainSpec>(
+             "Knowledge distillation (Hinton et al., arXiv:1503.02531): the recipe's model in "
+             "float teaches the one that is trained.",
+             {key("checkpoint", "the teacher: a safetensors file with the float model's names",
+                  &TrainSpec::teacher_checkpoint)
+                  .required()
+                  .role(OptionRole::kNotEssential),
+              key("weight",
+                  "of the teacher in the loss: (1 - weight) * task + weight * temperature^2 * "
+                  "KL(teacher, student)",
+                  &TrainSpec::trainer, &TrainerOptions::distillation, &Distillation::weight)
+                  .by_default("0.5")
+                  .above(0)
+                  .at_most(1),
+              key("temperature", "what both models' logits are divided by", &TrainSpec::trainer,
+                  &TrainerOptions::distillation, &Distillation::temperature)
+                  .by_default("1")
+                  .above(0)
+                  .at_most(1e3)})
+      .check([](const OptionReader& from, TrainSpec& train) {
+        const Loss::Type loss = train.trainer.loss.type;
+        if (loss != Loss::Type::kCrossEntropy) {
+          fail_at(from.place(), "distill needs the loss cross_entropy, got " + word_of(loss));
+        }
+      });
+}
+
+Table<TrainSpec> ema_table() {
+  return {
+      "An exponential moving average of weights, learned scales and batch-norm statistics: what is "
+      "validated, tested, saved by name and deployed in place of the trained weights.",
+      {key("decay", "of the average in each step; less at first, (1 + n) / (10 + n) in step n",
+           &TrainSpec::trainer, &TrainerOptions::average, &WeightAverageOptions::decay)
+           .by_default("0.999")
+           .within(0, 0.999999)}};
+}
+
+void check_train(const OptionReader& from, TrainSpec& train) {
+  const TrainerOptions& trainer = train.trainer;
+  const auto fail = [&](const char* key, const std::string& message) {
+    fail_at(from.at(key).place, key + message);
+  };
+  if (trainer.divergence_limit && *trainer.divergence_limit < 1) {
+    fail("divergence_limit",
+         " expected 0 or a number of at least 1, got " + from.text("divergence_limit"));
+  }
+  if (trainer.keep_step_checkpoints && trainer.checkpoint_every_steps == 0) {
+    fail("keep_step_checkpoints", " needs checkpoint_every_steps above 0");
+  }
+  const Loss& loss = trainer.loss;
+  if (loss.huber_delta != 1 && loss.type != Loss::Type::kHuber) {
+    fail("huber_delta", " needs the loss huber");
+  }
+  if (loss.label_smoothing > 0 && loss.type != Loss::Type::kCrossEntropy) {
+    fail("label_smoothing", " needs the loss cross_entropy");
+  }
+}
+
+}  // namespace
+
+Table<TrainSpec> train_table() {
+  const auto loss = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, &TrainSpec::trainer, &TrainerOptions::loss, member);
+  };
+  const auto trainer = [](const std::string& name, const std::string& help, auto member) {
+    return key(name, help, &TrainSpec::trainer, member);
+  };
+  return Table<TrainSpec>(
+             "How to train.",
+             {trainer("epochs", "passes over the training set", &TrainerOptions::epochs)
+                  .required()
+                  .within(1, kMaxEpochs),
+              nested<TrainSpec>("optimizer", optimizer_table()).required(),
+              nested<TrainSpec>("lr_schedule", lr_schedule_table()).by_default("{}"),
+              loss("loss", "what is minimised", &Loss::type).by_default("cross_entropy"),
+              loss("huber_delta", "with huber: where the error stops to grow squared",
+                   &Loss::huber_delta)
+                  .by_default("1")
+                  .above(0)
+                  .at_most(1e30),
+              loss("label_smoothing", "with cross_entropy", &Loss::label_smoothing)
+                  .by_default("0")
+                  .within(0, 0.999),
+              trainer("clip_grad_norm", "largest norm of all gradients together; absent: no limit",
+                      &TrainerOptions::clip_grad_norm)
+                  .above(0)
+                  .at_most(1e30),
+              nested<TrainSpec>("distill", distill_table()), nested<TrainSpec>("ema", ema_table()),
+              key("only",
+                  "what is trained, everything beneath it included, written as targets of "
+                  "`quantize` are (the types of the float model); the rest keeps its weights, "
+                  "batch-norm statistics and, from `calibrate`, its ranges; absent: everything is "
+                  "trained",
+                  &TrainSpec::only)
+                  .items(1)
+                  .places(&TrainSpec::only_places),
+              key_of<double, TrainSpec>(
+                  "divergence_limit",
+                  "the run fails when an epoch's training loss, its validation loss or the test "
+                  "loss is more than so many times the larger of the first step's loss and the "
+                  "loss of outputs that are all zero; 0: only when one is not finite",
+                  [](TrainSpec& train, double limit) {
+                    train.trainer.divergence_limit.reset();
+                    if (limit > 0) train.trainer.divergence_limit = limit;
+                  })
+                  .by_default("100")
+                  .within(0, 1e30)
+                  .role(OptionRole::kFree),
+              trainer("checkpoint_every_steps",
+                      "steps between checkpoints inside an epoch; 0: at its end only",
+                      &TrainerOptions::checkpoint_every_steps)
+                  .by_default("0")
+                  .within(0, kMaxCount)
+                  .role(OptionRole::kFree),
+              trainer("keep_step_checkpoints",
+                      "whether checkpoints inside an epoch are kept when the next is written",
+                      &TrainerOptions::keep_step_checkpoints)
+                  .by_default("false")
+                  .role(OptionRole::kFree),
+              key("matmul_precision",
+                  "how products of float matrices are computed in training: tf32 (on a GPU) and "
+                  "bf16 round their operands to 11 and 8 significant bits and add in float32; the "
+                  "quantized forward multiplies integers whatever this says",
+                  &TrainSpec::matmul_precision)
+                  .by_default("float32"),
+              words_key<TrainSpec>(
+                  "cuda_graph",
+                  "on a GPU: whether steps are recorded once an epoch and run again as a whole; "
+                  "auto does so where nothing in a step depends on the host",
+                  {{"auto", true}, {"off", false}}, &TrainSpec::trainer,
+                  &TrainerOptions::cuda_graph)
+                  .by_default("auto")
+                  .role(OptionRole::kFree),
+              key("tensorboard",
+                  "whether losses, learning rate and accuracy are also written as TensorBoard "
+                  "events, to `events.out.tfevents.steelyard` in the run's folder",
+                  &TrainSpec::tensorboard)
+                  .by_default("false")
+                  .role(OptionRole::kFree)})
+      .check(check_train);
+}
+
+}  // namespace steelyard

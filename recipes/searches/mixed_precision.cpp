@@ -1,0 +1,216 @@
+#include "recipes/searches/mixed_precision.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "export/graph.h"
+#include "framework/error.h"
+#include "qat/bit_allocation.h"
+#include "recipes/language/scalar.h"
+#include "recipes/schema/derived_recipe.h"
+
+namespace steelyard {
+namespace {
+
+constexpr int kFloatBits = 32;
+constexpr double kLrDivisor = 10;  // from a float run to its fine-tuning
+
+using Unit = WidthBudget::Unit;
+
+std::int64_t parameter_bytes(const LayerSensitivity& layer, int bits) {
+  return (layer.weights * deploy::stored_bits(bits) + 7) / 8 + 4 * (layer.scales + layer.biases);
+}
+
+std::int64_t bit_operations(const LayerSensitivity& layer, int bits, int activation_bits) {
+  return layer.macs * bits * activation_bits;
+}
+
+std::int64_t cost_of(const LayerSensitivity& layer, int bits, Unit unit, int activation_bits) {
+  switch (unit) {
+    case Unit::kBitsPerWeight:
+      return layer.weights * bits;
+    case Unit::kBytes:
+      return parameter_bytes(layer, bits);
+    case Unit::kBitOperations:
+      return bit_operations(layer, bits, activation_bits);
+  }
+  return 0;
+}
+
+std::string amount_text(double cost, Unit unit, std::int64_t weights) {
+  switch (unit) {
+    case Unit::kBitsPerWeight:
+      return fmt::format("{:.4g} bits a weight", cost / static_cast<double>(weights));
+    case Unit::kBytes:
+      return fmt::format("{:.0f} bytes", cost);
+    case Unit::kBitOperations:
+      return fmt::format("{:.0f} bit operations", cost);
+  }
+  return "";
+}
+
+std::vector<const LayerSensitivity*> layers_with_weights(const Sensitivity& sensitivity) {
+  std::vector<const LayerSensitivity*> layers;
+  for (const LayerSensitivity& layer : sensitivity.layers) {
+    if (layer.weights > 0) layers.push_back(&layer);
+  }
+  if (layers.empty()) {
+    throw InputError(sensitivity.checkpoint.string() + ": no layer has weights to quantize");
+  }
+  return layers;
+}
+
+std::vector<LayerWidth> layer_widths(const WidthPlan& plan) {
+  std::vector<LayerWidth> layers;
+  for (const ChosenWidth& chosen : plan.layers) {
+    layers.push_back({chosen.layer, chosen.type, chosen.effect.bits});
+  }
+  return layers;
+}
+
+void divide(YamlNode& rate) {
+  rate = yaml_scalar(format_number(*parse_number(rate.text) / kLrDivisor));
+}
+
+// Of a float run: what belonged to its own training goes. Learned scales of many widths need a
+// gentle start: with the full rate from the first step some seeds lose what the network knew.
+void make_fine_tuning(YamlNode& document, std::int64_t epochs) {
+  YamlNode& train = *document.find("train");
+  remove_entry(train, "only");
+  divide(*train.find("optimizer")->find("lr"));
+  YamlNode& lr_schedule = *train.find("lr_schedule");
+  const double warmup = std::min(1.0, static_cast<double>(epochs) / 2);
+  set_entry(lr_schedule, "warmup_epochs", yaml_scalar(format_number(warmup)));
+  if (YamlNode* final_lr = lr_schedule.find("final_lr")) divide(*final_lr);
+  if (YamlNode* schedule = document.find("schedule")) {
+    for (const char* of_batch_norms : {"freeze_bn", "reestimate_bn"}) {
+      remove_entry(*schedule, of_batch_norms);
+    }
+  }
+}
+
+// As YAML comments; names may hold anything that a recipe's text may.
+std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
+  std::string text = fmt::format(
+      "# Widths chosen by steelyard sensitivity: the least sum of divergences, each of one "
+      "layer's\n"
+      "# weights quantized alone, on {} {} samples ({}).\n"
+      "# {}; sum of divergences {:.3g}\n#\n",
+      sensitivity.samples, sensitivity.split,
+      sensitivity.baseline.top1 ? "nats" : "mean squared difference", to_string(plan),
+      plan.divergence);
+  std::size_t width = 5;
+  for (const ChosenWidth& layer : plan.layers) width = std::max(width, layer.layer.size());
+  text += fmt::format("# {:<{}}  {:>9}  {:>4}  {:>7}  {:>10}\n", "layer", width, "weights", "bits",
+                      "SQNR dB", "divergence");
+  for (const ChosenWidth& layer : plan.layers) {
+    text += fmt::format("# {:<{}}  {:>9}  {:>4}  {:>7}  {:>10.3g}\n", layer.layer, width,
+                        layer.weights, layer.effect.bits,
+                        layer.effect.sqnr_db ? fmt::format("{:.1f}", *layer.effect.sqnr_db) : "-",
+                        layer.effect.divergence);
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string to_string(const WidthPlan& plan) {
+  std::string text =
+      fmt::format("{:.4g} bits a weight, {} bytes of parameters", plan.bits_per_weight, plan.bytes);
+  if (plan.bit_operations) {
+    text += fmt::format(", {} bit operations a sample with {} bits for activations",
+                        *plan.bit_operations, *plan.activation_bits);
+  }
+  return text;
+}
+
+void require_float_start(const Recipe& run) {
+  if (!run.quantize || run.init_checkpoint) return;
+  throw InputError(run.resolved.place +
+                   ": a quantized run without init.checkpoint: there are no float weights to start "
+                   "from; search on a float run");
+}
+
+WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
+                        std::optional<int> activation_bits) {
+  const bool floats = std::none_of(sensitivity.layers.begin(), sensitivity.layers.end(),
+                                   [](auto& layer) { return layer.activations > 0; });
+  if (floats) {
+    activation_bits = kFloatBits;
+  } else if (!activation_bits) {
+    activation_bits = sensitivity.activation_bits;
+  }
+  if (budget.unit == Unit::kBitOperations && !activation_bits) {
+    throw InputError(sensitivity.checkpoint.string() +
+                     ": its activations have several widths; bit operations are counted for one: "
+                     "say --activation-bits");
+  }
+  const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
+  std::vector<std::vector<qat::WidthChoice>> choices;
+  std::int64_t weights = 0;
+  for (const LayerSensitivity* layer : layers) {
+    weights += layer->weights;
+    choices.emplace_back();
+    for (const QuantizationEffect& effect : layer->weight_effects) {
+      choices.back().push_back(
+          {cost_of(*layer, effect.bits, budget.unit, activation_bits.value_or(0)),
+           effect.divergence});
+    }
+  }
+  const double scale = budget.unit == Unit::kBitsPerWeight ? static_cast<double>(weights) : 1.0;
+  // A mean that is met exactly must not fail by a rounding.
+  const double limit = std::floor(budget.amount * scale * (1 + 1e-12));
+  constexpr double kLargest = 0x1p62;
+  const auto found =
+      qat::allocate_widths(choices, static_cast<std::int64_t>(std::clamp(limit, -1.0, kLargest)));
+  if (!found) {
+    const auto smallest = static_cast<double>(qat::smallest_cost(choices));
+    throw InputError("the budget of " + amount_text(budget.amount * scale, budget.unit, weights) +
+                     " is too small: the smallest measured widths need " +
+                     amount_text(smallest, budget.unit, weights));
+  }
+  WidthPlan plan{.activation_bits = activation_bits, .divergence = found->error};
+  if (activation_bits) plan.bit_operations = 0;
+  std::int64_t bits = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerSensitivity& layer = *layers[i];
+    const QuantizationEffect& effect = layer.weight_effects[found->choice[i]];
+    plan.layers.push_back({layer.name, layer.type, layer.weights, effect});
+    bits += layer.weights * effect.bits;
+    plan.bytes += parameter_bytes(layer, effect.bits);
+    if (activation_bits) {
+      *plan.bit_operations += bit_operations(layer, effect.bits, *activation_bits);
+    }
+  }
+  plan.bits_per_weight = static_cast<double>(bits) / static_cast<double>(weights);
+  return plan;
+}
+
+std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
+                                   const WidthPlan& plan, const std::vector<std::string>& overrides,
+                                   const ModelRegistry& registry) {
+  require_float_start(run);
+  YamlNode document = run.resolved;
+  set_entry(document, "name", yaml_scalar(run.name + "-mixed"));
+  YamlNode quantize = yaml_table({});
+  if (run.quantize) {
+    quantize = *document.find("quantize");
+    // The way to the run's own widths.
+    if (YamlNode* schedule = document.find("schedule")) remove_entry(*schedule, "bits");
+  } else {
+    YamlNode path = yaml_scalar(sensitivity.checkpoint.string());
+    path.quoted = true;
+    set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
+    make_fine_tuning(document, run.train.trainer.epochs);
+    set_entry(quantize, "algorithm", yaml_table({{"method", yaml_scalar("lsq")}}));
+  }
+  set_entry(quantize, "groups",
+            groups_of_widths(run, layer_widths(plan), plan.activation_bits, sensitivity.observers));
+  set_entry(document, "quantize", std::move(quantize));
+  const Recipe recipe = parse_recipe(to_yaml(document), run.name + "-mixed", overrides, registry);
+  return comments(sensitivity, plan) + resolved_yaml(recipe);
+}
+
+}  // namespace steelyard

@@ -1,0 +1,352 @@
+#include "recipes/searches/sensitivity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "framework/error.h"
+#include "framework/tape_trace.h"
+#include "qat/calibrate.h"
+#include "qat/measure.h"
+#include "qat/old_checkpoint.h"
+#include "qat/prepare.h"
+#include "qat/qat_linear.h"
+
+namespace steelyard {
+namespace {
+
+// What is quantized together to see what it does.
+struct Part {
+  std::string layer;
+  qat::QuantizedLayer* weights_of = nullptr;
+  std::vector<qat::MeasuredTensor> tensors;  // switched on together; the first is reported
+};
+
+void require_widths(const std::vector<int>& bits) {
+  if (bits.empty()) throw InputError("--bits: expected at least one width");
+  std::set<int> seen;
+  for (const int b : bits) {
+    if (b < 2 || b > 8) {
+      throw InputError("--bits: expected widths from 2 to 8, got " + std::to_string(b));
+    }
+    if (!seen.insert(b).second) {
+      throw InputError("--bits: " + std::to_string(b) + " is given twice");
+    }
+  }
+}
+
+// What Sensitivity::activation_bits says.
+std::optional<int> activation_bits(const Recipe& recipe) {
+  std::set<int> widths;
+  if (recipe.quantize) {
+    for (const qat::QuantizeGroup& group : recipe.quantize->config.groups) {
+      if (group.config.activations) widths.insert(group.config.activations->scheme.bits);
+    }
+  } else {
+    widths.insert(8);
+  }
+  if (widths.size() != 1) return std::nullopt;
+  return *widths.begin();
+}
+
+// Names of what a model's quantizers keep.
+std::set<std::string> quantizer_state(Module& model) {
+  std::set<std::string> names;
+  for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
+    for (const NamedTensor& tensor : module_state(*entry.quantizer)) {
+      names.insert(join_path(entry.name, tensor.name));
+    }
+  }
+  return names;
+}
+
+// The tensors of the checkpoint of `run`, a quantized model, but for those of its quantizers, whose
+// places are taken by the model's own.
+std::vector<NamedTensor> weights_for(Module& model, Module& run,
+                                     const std::vector<NamedTensor>& checkpoint) {
+  const std::set<std::string> left_out = quantizer_state(run);
+  const std::set<std::string> own = quantizer_state(model);
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& tensor : checkpoint) {
+    if (!left_out.contains(tensor.name)) tensors.push_back(tensor);
+  }
+  for (const NamedTensor& tensor : module_state(model)) {
+    if (own.contains(tensor.name)) tensors.push_back({tensor.name, tensor.tensor.clone()});
+  }
+  return tensors;
+}
+
+// The weights of each layer and the activations of each module, the model's input first.
+std::vector<Part> parts_of(const std::vector<qat::MeasuredTensor>& tensors) {
+  std::vector<Part> parts;
+  for (const qat::MeasuredTensor& tensor : tensors) {
+    const std::string owner = qat::owner_of_quantizer(tensor.name);
+    if (tensor.weights_of != nullptr) {
+      parts.push_back({owner, tensor.weights_of, {tensor}});
+      continue;
+    }
+    const auto found = std::find_if(parts.begin(), parts.end(), [&](const Part& part) {
+      return part.layer == owner && part.weights_of == nullptr;
+    });
+    if (found != parts.end()) {
+      found->tensors.push_back(tensor);
+    } else {
+      parts.insert(owner == "(input)" ? parts.begin() : parts.end(), {owner, nullptr, {tensor}});
+    }
+  }
+  return parts;
+}
+
+// A network of one width, everything switched to float, with its calibrated quantizers.
+class Network {
+ public:
+  Network(std::unique_ptr<Experiment> experiment, const Dataset& samples, std::int64_t batches)
+      : experiment_(std::move(experiment)), samples_(samples) {
+    const auto inputs = [this, batch = experiment_->plain_batches()](std::int64_t i) {
+      const Tensor x = batch(i);
+      samples_seen_ += x.dim(0);
+      return x;
+    };
+    qat::calibrate(model(), batches, inputs, qat::CalibrationWeights::kFloat);
+    for (const qat::NamedQuantizer& entry : qat::named_quantizers(model())) {
+      entry.quantizer->set_quantizing(false);
+    }
+    samples_seen_ = 0;
+    parts_ = parts_of(qat::measure_tensors(model(), batches, inputs, 0));
+  }
+
+  Module& model() { return experiment_->model(); }
+  const std::vector<Part>& parts() const { return parts_; }
+  // That the parts were measured on.
+  std::int64_t samples_seen() const { return samples_seen_; }
+
+  Tensor outputs() {
+    const NoGradGuard no_grad;
+    ForwardContext context;
+    LoaderOptions options = experiment_->loader_options();
+    options.shuffle = false;
+    options.drop_last = false;
+    options.augment = {};
+    Tensor all;
+    for (std::int64_t b = 0; b < batches_per_epoch(samples_, options); ++b) {
+      const Tensor inputs = make_batch(samples_, options, 0, b).inputs.to(device_of(model()));
+      const Tensor part = model().forward(Variable(inputs), context).value().to(Device{});
+      if (!all.defined()) {
+        Shape shape = part.shape();
+        shape[0] = samples_.size();
+        all = Tensor::empty(shape);
+      }
+      std::copy_n(part.data<float>(), part.size(),
+                  all.data<float>() + b * options.batch_size * (part.size() / part.dim(0)));
+    }
+    return all;
+  }
+
+  Tensor outputs_with(const Part& part) {
+    for (const auto& tensor : part.tensors) tensor.quantizer->set_quantizing(true);
+    const Tensor result = outputs();
+    for (const auto& tensor : part.tensors) tensor.quantizer->set_quantizing(false);
+    return result;
+  }
+
+  Metrics metrics(const Tensor& outputs) const {
+    const NoGradGuard no_grad;
+    Loss loss = experiment_->loss();
+    loss.label_smoothing = 0;
+    Metrics metrics{.loss = compute_loss(loss, Variable(outputs), samples_.targets).value().item()};
+    if (loss.type == Loss::Type::kCrossEntropy) {
+      metrics.top1 = 100.0 * static_cast<double>(count_correct(outputs, samples_.targets)) /
+                     static_cast<double>(samples_.size());
+    }
+    return metrics;
+  }
+
+  // Multiplications of one sample in each layer, by its path.
+  std::vector<std::pair<std::string, std::int64_t>> macs() {
+    const TapeTrace trace;
+    ForwardContext context;
+    Shape one = samples_.inputs.shape();
+    one[0] = 1;
+    const Variable output = model().forward(
+        Variable(Tensor::zeros(one, DType::kF32, device_of(model())), /*requires_grad=*/true),
+        context);
+    std::vector<std::pair<std::string, std::int64_t>> found;
+    for (const TracedOperation& operation : trace.operations()) {
+      const std::string name = operation.function->name();
+      if (name != "linear" && name != "conv2d") continue;
+      const Shape& weight = operation.inputs.at(1).shape();
+      const std::int64_t per_output = shape_size(weight) / std::max<std::int64_t>(1, weight[0]);
+      found.emplace_back(operation.module, shape_size(operation.output.shape()) * per_output);
+    }
+    return found;
+  }
+
+ private:
+  std::unique_ptr<Experiment> experiment_;
+  const Dataset& samples_;
+  std::vector<Part> parts_;
+  std::int64_t samples_seen_ = 0;
+};
+
+std::vector<double> log_softmax(std::span<const float> row) {
+  const double largest = *std::max_element(row.begin(), row.end());
+  double sum = 0;
+  for (const float x : row) sum += std::exp(x - largest);
+  std::vector<double> logs;
+  for (const float x : row) logs.push_back(x - largest - std::log(sum));
+  return logs;
+}
+
+double divergence(const Tensor& from, const Tensor& to, bool classes) {
+  const auto width = static_cast<std::size_t>(from.size() / from.dim(0));
+  double sum = 0;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(from.dim(0)); ++row) {
+    const auto a = from.span<float>().subspan(row * width, width);
+    const auto b = to.span<float>().subspan(row * width, width);
+    if (!classes) {
+      for (std::size_t i = 0; i < width; ++i) sum += std::pow(double{a[i]} - b[i], 2) / width;
+      continue;
+    }
+    const std::vector<double> p = log_softmax(a);
+    const std::vector<double> q = log_softmax(b);
+    for (std::size_t i = 0; i < width; ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
+  }
+  return std::max(0.0, sum / static_cast<double>(from.dim(0)));
+}
+
+class Measurement {
+ public:
+  Measurement(const std::filesystem::path& folder, const Registries& registries,
+              const SensitivityOptions& options)
+      : registries_(registries),
+        options_(options),
+        run_(load_run(folder, options.checkpoint, registries)),
+        targets_(quantizable_types(run_.experiment->model())) {
+    require_widths(options.bits);
+    const Experiment& experiment = *run_.experiment;
+    if (!experiment.recipe().quantize && targets_.empty()) {
+      throw InputError(folder.string() + ": the model has no Linear and no Conv2d to quantize");
+    }
+    const bool validates = experiment.validation().size() > 0;
+    const Dataset& split = validates ? experiment.validation() : experiment.test();
+    samples_ = first_samples(split, options.samples);
+    result_.checkpoint = run_.checkpoint;
+    result_.notes = run_.notes;
+    result_.split = validates ? "validation" : "test";
+    result_.samples = samples_.size();
+    result_.batches = std::min(options.batches,
+                               batches_per_epoch(experiment.train(), experiment.loader_options()));
+    result_.observers = options.observers;
+    result_.bits = options.bits;
+    result_.activation_bits = activation_bits(experiment.recipe());
+  }
+
+  Sensitivity run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
+    std::int64_t done = 0;
+    for (const int bits : options_.bits) {
+      Network network(experiment_of_width(bits), samples_, result_.batches);
+      const auto parts = static_cast<std::int64_t>(network.parts().size());
+      if (parts == 0) throw InputError(run_.checkpoint.string() + ": nothing is quantized");
+      if (done == 0) begin(network);
+      for (const Part& part : network.parts()) {
+        add(network, part, bits);
+        progress(++done, parts * static_cast<std::int64_t>(options_.bits.size()));
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  std::unique_ptr<Experiment> experiment_of_width(int bits) {
+    const Recipe& recipe = run_.experiment->recipe();
+    const bool quantized = recipe.quantize.has_value();
+    // A float run's recipe gets learned scales (mixed_precision_recipe()).
+    const FloatDefaults as_trained{.targets = targets_, .narrow_range = false};
+    const std::string text =
+        measuring_recipe(recipe, groups_of_width(recipe, as_trained, bits, options_.observers),
+                         quantized ? "" : run_.checkpoint.string());
+    auto experiment = std::make_unique<Experiment>(
+        parse_recipe(text, "recipe of the measurement", {}, registries_.models), registries_,
+        quantized ? InitialWeights::kLater : InitialWeights::kRecipe);
+    experiment->normalize_as(run_.experiment->normalization());
+    if (quantized) {
+      Module& model = experiment->model();
+      Module& trained = run_.experiment->model();
+      load_into(
+          model,
+          weights_for(model, trained, qat::load_checkpoint_of(trained, run_.checkpoint).tensors),
+          run_.checkpoint.string());
+    }
+    return experiment;
+  }
+
+  // The float network, and a row for every module that has something to quantize.
+  void begin(Network& network) {
+    baseline_ = network.outputs();
+    result_.baseline = network.metrics(baseline_);
+    if (!std::isfinite(result_.baseline.loss)) {
+      throw InputError(run_.checkpoint.string() + ": the loss of the float network is not finite");
+    }
+    const auto macs = network.macs();
+    for (const Part& part : network.parts()) {
+      LayerSensitivity& layer = row(part.layer);
+      if (part.weights_of == nullptr) {
+        layer.activations = part.tensors[0].error->elements / network.samples_seen();
+        continue;
+      }
+      const bool linear = dynamic_cast<qat::QatLinear*>(part.weights_of) != nullptr;
+      layer.type = linear ? "Linear" : "Conv2d";
+      const Tensor weight = part.weights_of->deployed_weight();
+      layer.weights = weight.size();
+      const auto own = part.tensors[0].quantizer->channels();
+      layer.scales = std::max(own, weight.dim(0));
+      const bool bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
+      layer.biases = bias ? weight.dim(0) : 0;
+      for (const auto& [path, count] : macs) {
+        if (path == part.layer) layer.macs = count;
+      }
+    }
+  }
+
+  LayerSensitivity& row(const std::string& name) {
+    for (LayerSensitivity& layer : result_.layers) {
+      if (layer.name == name) return layer;
+    }
+    result_.layers.push_back({.name = name});
+    return result_.layers.back();
+  }
+
+  void add(Network& network, const Part& part, int bits) {
+    const Tensor outputs = network.outputs_with(part);
+    const Metrics metrics = network.metrics(outputs);
+    const qat::QuantizationError& error = *part.tensors[0].error;
+    QuantizationEffect effect{
+        .bits = bits,
+        .sqnr_db = error.sqnr_db(),
+        .clipped = error.clipped_fraction(),
+        .loss_increase = metrics.loss - result_.baseline.loss,
+        .divergence = divergence(baseline_, outputs, metrics.top1.has_value())};
+    if (metrics.top1) effect.top1_drop = *result_.baseline.top1 - *metrics.top1;
+    LayerSensitivity& layer = row(part.layer);
+    (part.weights_of != nullptr ? layer.weight_effects : layer.activation_effects)
+        .push_back(effect);
+  }
+
+  const Registries& registries_;
+  SensitivityOptions options_;
+  LoadedRun run_;
+  std::vector<std::string> targets_;
+  Dataset samples_;
+  Tensor baseline_;
+  Sensitivity result_;
+};
+
+}  // namespace
+
+Sensitivity measure_sensitivity(const std::filesystem::path& run, const Registries& registries,
+                                const SensitivityOptions& options,
+                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  return Measurement(run, registries, options).run(progress);
+}
+
+}  // namespace steelyard
