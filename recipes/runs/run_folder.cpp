@@ -213,7 +213,10 @@ auto with_divergence_logged(MetricsLog& log, const F& f) {
 bool has_results(const std::filesystem::path& folder) {
   if (path_exists(folder / kSummary)) return true;
   // Those of a first epoch may be of a run that was killed before it saved its last checkpoint.
-  if (epoch_of_best(folder / kBest).value_or(0) > 0) return true;
+  try {
+    if (epoch_of_best(folder / kBest).value_or(0) > 0) return true;
+  } catch (const InputError&) {  // of no use to anybody
+  }
   const std::filesystem::path metrics = folder / kMetrics;
   if (path_exists(metrics) && read_metrics(metrics).epochs.size() > 1) return true;
   std::error_code error;
