@@ -377,6 +377,10 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   if (metadata.contains("best_epoch")) {
     best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),
              {.loss = parsed<double>(metadata, "best_loss", source), .top1 = std::nullopt}};
+    if (best_->epoch < 0 || best_->epoch > position.epoch) {
+      throw InputError(source + ": the best epoch " + std::to_string(best_->epoch) +
+                       " is none of the " + std::to_string(position.epoch) + " that are done");
+    }
     if (metadata.contains("best_top1")) {
       best_->metrics.top1 = parsed<double>(metadata, "best_top1", source);
     }

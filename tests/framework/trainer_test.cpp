@@ -191,6 +191,21 @@ TEST(Trainer, ForgetsABestEpochFromBeforeTheFinalForm) {
   EXPECT_EQ(saved_weight(folder / "best.safetensors"), 3);
 }
 
+TEST(Trainer, RefusesABestEpochThatIsNotDone) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  SetsTheWeights callback(model, {0.5, 1, 2}, 0);
+  EXPECT_EQ(callback.best_epoch(model, folder.path(), 2), 0);
+  const std::filesystem::path last = folder / "last.safetensors";
+  for (const char* epoch : {"-1", "3", "9223372036854775807"}) {
+    Checkpoint checkpoint = load_checkpoint(last);
+    checkpoint.metadata["best_epoch"] = epoch;
+    save_checkpoint(last, checkpoint);
+    EXPECT_EQ(message_of<InputError>([&] { callback.best_epoch(model, folder.path(), 3); }),
+              "last: the best epoch " + std::string(epoch) + " is none of the 2 that are done");
+  }
+}
+
 // Trains one epoch to targets that are all `target`, of two outputs that begin as `begin`; after
 // the epoch's steps they are `end` and 0. Gives what TrainingDiverged says, if anything.
 std::string divergence(double target, double begin, double end, std::optional<double> limit) {

@@ -88,13 +88,15 @@ def fuzz(arguments):
         build("fuzz", *(name + "_fuzz" for name in names))
     every = [Target(arguments, name) for name in names]
     clock = Clock(arguments)
-    while not clock.over() and not all(target.finished() for target in every):
-        for target in every:
-            if not clock.over() and not target.finished():
-                clock.last = clock.end - clock.left()
-                clock.restart()
-                target.turn(min(SLICE, clock.left()), clock)
-                print(target.result.line(), flush=True)
+    # First what nobody has run, then one after the other to its end.
+    for target in [t for t in every if t.result["executions"] == 0] + every:
+        first = target.result["executions"] == 0
+        while not clock.over() and not target.finished():
+            clock.restart()
+            target.turn(min(SLICE, clock.left()), clock)
+            print(target.result.line(), flush=True)
+            if first:
+                break
     findings = sum(len(target.result["findings"]) for target in every)
     done = sum(target.result["done"] for target in every)
     print(f"fuzz: {done} of {len(every)} readers done, {sum(t.result['executions'] for t in every)} executions, "

@@ -22,8 +22,11 @@ def tests_in(folder, programs):
                              check=True).stdout
     commands = {test["name"]: test.get("command") or [""] for test in json.loads(listing)["tests"]
                 if "_NOT_BUILT" not in test["name"]}
-    return {name: command for name, command in commands.items()
-            if not programs or os.path.basename(command[0]) in programs}
+    run_by = {name: os.path.basename(command[0]) for name, command in commands.items()}
+    absent = set(programs) - set(run_by.values())
+    if absent:
+        raise SystemExit(f"campaign: no tests of {', '.join(sorted(absent))}")
+    return {name: command for name, command in commands.items() if not programs or run_by[name] in programs}
 
 
 def digest(commands):
