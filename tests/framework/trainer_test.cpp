@@ -1,3 +1,4 @@
+#include "framework/error.h"
 #include "framework/trainer.h"
 
 #include <gtest/gtest.h>
