@@ -59,6 +59,16 @@ std::vector<std::string> begun_latents(Module& model) {
   return names;
 }
 
+// Training on one class ends with a loss of 0 and a top-1 of 100 % and has learned nothing.
+std::optional<std::string> single_class_note(const Dataset& train) {
+  if (train.classes == 0) return std::nullopt;
+  const auto labels = train.targets.span<std::int64_t>();
+  const auto [least, most] = std::minmax_element(labels.begin(), labels.end());
+  if (labels.empty() || *least != *most) return std::nullopt;
+  return "all " + std::to_string(labels.size()) + " training samples have the label " +
+         std::to_string(*least) + ": there is nothing to tell apart";
+}
+
 bool is_batch_norm_statistic(const std::string& name) {
   return name.ends_with("running_mean") || name.ends_with("running_var");
 }
@@ -153,6 +163,7 @@ void Experiment::load_data(const Registries& registries) {
   DatasetSplits splits = load_splits(registries, DatasetParts::kAll);
   loader_options_.normalization = normalization_of(splits.train);
   input_ = input_format(splits.train);
+  if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train.targets); });
   if (data.validation >= splits.train.size()) {
     fail_at(place("data", "validation"),

@@ -371,6 +371,11 @@ class Validates(Recorded):
         refused(2, "gone.safetensors", more=["--set", "train.distill={checkpoint: gone.safetensors}"])
         refused(4, "cuda:99", "is not available: ", more=["--device", "cuda:99"])
         refused(4, "cuda:99", "is not available: ", more=["--set", "device=cuda:99"])
+        for split, count in (("train", 30), ("test", 10)):
+            write_split(self.path("one"), split, ("U8", [count, 8, 8, 1], bytes(64 * count)), i64([count], [3] * count))
+        result = self.run_program("validate", recipe, "--set", "data.path=one")
+        self.assertEqual((result.returncode, result.stderr),
+                         (0, "note: all 30 training samples have the label 3: there is nothing to tell apart\n"))
         refused(2, "train.matmul_precision: tf32 needs a CUDA device",
                 more=["--device", "cpu", "--set", "train.matmul_precision=tf32"])
 
