@@ -38,6 +38,20 @@ void require_executable(const QuantizeSpec& spec) {
   }
 }
 
+// With the most bits that any stage of the schedule gives.
+qat::QuantizeConfig widest_stage(qat::QuantizeConfig config, const qat::QatSchedule& schedule) {
+  const auto widen = [](std::optional<qat::QuantizerConfig>& side, int bits) {
+    if (side) side->scheme.bits = std::max(side->scheme.bits, bits);
+  };
+  for (const qat::BitStage& stage : schedule.stages) {
+    for (qat::QuantizeGroup& group : config.groups) {
+      widen(group.config.weights, stage.weights);
+      widen(group.config.activations, stage.activations);
+    }
+  }
+  return config;
+}
+
 // Runs `f`; what it finds wrong is at `place` of the recipe.
 template <typename F>
 auto at_place(const std::string& place, const F& f) {
@@ -180,6 +194,10 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   const TrainSpec& train = recipe_.train;
   if (!train.only.empty()) {
     trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
+  }
+  if (recipe_.quantize && !recipe_.schedule.stages.empty()) {  // its sums must fit int32 as well
+    qat::prepare(make_float_model(registries),
+                 widest_stage(recipe_.quantize->config, recipe_.schedule));
   }
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
