@@ -128,10 +128,19 @@ Tensor read_inputs(const std::string& file) {
 void require_inputs_fit(const std::string& file, const Tensor& inputs, const Predictor& predictor) {
   Shape expected = predictor.sample;
   expected.insert(expected.begin(), inputs.rank() > 0 ? inputs.dim(0) : 0);
-  if (inputs.shape() == expected && inputs.dtype() == predictor.dtype) return;
+  if (inputs.shape() == expected && inputs.dtype() == predictor.dtype) {
+    if (inputs.dim(0) > 0) return;
+    throw InputError(printable(file) + ": expected 1 sample or more, got inputs " +
+                     shape_string(inputs.shape()));
+  }
+  std::string shape = shape_string(expected);
+  if (inputs.rank() != std::ssize(expected)) {  // which of its sizes is the number of samples?
+    shape = "[samples" + std::string(expected.size() > 1 ? ", " : "") +
+            shape_string(predictor.sample).substr(1);
+  }
   throw InputError(fmt::format("{}: expected inputs {} {}, got {} {}", printable(file),
-                               dtype_name(predictor.dtype), shape_string(expected),
-                               dtype_name(inputs.dtype()), shape_string(inputs.shape())));
+                               dtype_name(predictor.dtype), shape, dtype_name(inputs.dtype()),
+                               shape_string(inputs.shape())));
 }
 
 // Inputs that are finite may be far beyond what a model in float can compute on.

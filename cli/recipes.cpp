@@ -5,6 +5,7 @@
 
 #include "cli/verbs.h"
 #include "framework/error.h"
+#include "recipes/language/scalar.h"
 #include "recipes/schema/recipe.h"
 
 namespace steelyard::cli {
@@ -12,14 +13,19 @@ namespace {
 
 ExitCode print_recipes(const std::string& name) {
   std::size_t width = 0;
+  std::vector<std::string> names;
   for (const Preset& preset : list_presets()) {
     if (preset.name == name) {
       fmt::print("{}", preset.text);
       return kDone;
     }
     width = std::max(width, preset.name.size());
+    names.emplace_back(preset.name);
   }
-  if (!name.empty()) throw InputError("no preset '" + name + "': 'steelyard recipes' lists them");
+  if (!name.empty()) {
+    throw InputError("no preset " + quote_for_message(name) + did_you_mean(name, names) +
+                     ": 'steelyard recipes' lists them");
+  }
   for (const Preset& preset : list_presets()) {
     fmt::print("{:<{}}  {}\n", preset.name, width, preset.description);
   }

@@ -29,10 +29,9 @@ ExitCode report(const Options& options) {
   // written.
   const Registries registries;
   recipe_of_run(options.run, registries.models);
-  AtomicFile file(out);
+  { const AtomicFile writable(out); }  // an interrupt while measuring leaves nothing of it
   const RunReport made = make_report(options.run, registries, options.report);
-  file.write(report_page(made));
-  file.commit();
+  write_file_atomic(out, report_page(made));
   for (const MissingPart& part : made.missing) {
     fmt::print("missing: {}: {}\n", part.what, printable(part.why, 1000));
   }

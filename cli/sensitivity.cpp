@@ -14,6 +14,7 @@
 #include "framework/files.h"
 #include "kernels/backend.h"
 #include "observers/registry.h"
+#include "recipes/language/scalar.h"
 #include "recipes/searches/mixed_precision.h"
 
 namespace steelyard::cli {
@@ -159,9 +160,6 @@ void show_progress(std::int64_t done, std::int64_t all) {
 
 // What can be known before minutes of measuring.
 void require_writable(const Options& options, const Registries& registries) {
-  if (*options.unit == Unit::kBitsPerWeight && !std::isfinite(options.budget_bits)) {
-    throw InputError("--budget-bits: expected a number");
-  }
   const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
   if (!folder.empty() && !is_folder(folder)) {
     throw InputError("--out: there is no folder " + folder.string());
@@ -222,19 +220,28 @@ ExitCode sensitivity(const Options& options) {
   return kDone;
 }
 
+// CLI::PositiveNumber shows its bound, the largest double, with all its digits.
+CLI::Validator positive_number() {
+  return {[](const std::string& text) -> std::string {
+            if (parse_number(text).value_or(0) > 0) return "";
+            return "expected a number above 0, got " + quote_for_message(text);
+          },
+          "POSITIVE"};
+}
+
 void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
   std::vector<CLI::Option*> budgets{
       verb.add_option("--budget-bits", options->budget_bits,
                       "Choose widths: at most this many bits a weight, as a mean")
-          ->check(CLI::PositiveNumber),
+          ->check(positive_number()),
       verb.add_option(
               "--budget-bytes", options->budget_bytes,
               "Choose widths: at most so many bytes of exported parameters of quantized layers")
-          ->check(CLI::PositiveNumber),
+          ->check(positive_number()),
       verb.add_option("--budget-bitops", options->budget_bitops,
                       "Choose widths: at most so many bit operations a sample (multiplications * "
                       "bits of weights * bits of activations)")
-          ->check(CLI::PositiveNumber)};
+          ->check(positive_number())};
   const Unit units[] = {Unit::kBitsPerWeight, Unit::kBytes, Unit::kBitOperations};
   for (std::size_t i = 0; i < budgets.size(); ++i) {
     budgets[i]->each([options, unit = units[i]](const std::string&) { options->unit = unit; });

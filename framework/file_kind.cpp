@@ -68,6 +68,11 @@ std::string zip_kind(std::string_view bytes) {
   return "a zip archive";
 }
 
+// The signature of two letters, the file's size, and four bytes that are 0.
+bool is_bmp(std::string_view bytes) {
+  return bytes.starts_with("BM") && holds_at(bytes, 6, "\0\0\0\0"sv);
+}
+
 // The length of a header, then JSON.
 bool is_safetensors(std::string_view bytes) {
   std::uint64_t length = 0;
@@ -150,6 +155,7 @@ std::string kind_of(std::string_view bytes) {
   for (const Signature& signature : kSignatures) {
     if (holds_at(bytes, signature.offset, signature.bytes)) return signature.kind;
   }
+  if (is_bmp(bytes)) return "a BMP image";
   if (bytes.starts_with("PK\x03\x04"sv)) return zip_kind(bytes);
   if (is_pickle(bytes)) return "a Python pickle";
   if (is_onnx(bytes)) return "an ONNX model";

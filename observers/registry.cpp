@@ -69,7 +69,8 @@ std::vector<ObserverRow> make_rows() {
          return make<MseObserver>(channels, scheme, options.averaging_constant);
        }},
       {"entropy",
-       "the clipping of least Kullback-Leibler divergence, as TensorRT calibrates",
+       "the clipping of least Kullback-Leibler divergence, as TensorRT calibrates, but clipped "
+       "values count",
        {},
        [](const Options&, const QScheme& scheme, std::int64_t channels) {
          return make<EntropyObserver>(channels, scheme);

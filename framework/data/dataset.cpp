@@ -103,6 +103,8 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
   require(x.defined() && y.defined(), "expected inputs and targets");
   require(x.dtype() == DType::kU8 || x.dtype() == DType::kF32,
           "expected inputs u8 or f32, got " + std::string(dtype_name(x.dtype())));
+  require(x.rank() == 0 || x.dim(0) > 0,
+          "expected 1 sample or more, got inputs " + shape_string(x.shape()));
   require((x.rank() == 2 || x.rank() == 4) && x.size() > 0,
           "expected inputs [N, features] or [N, H, W, C], got " + shape_string(x.shape()));
   require(y.rank() >= 1 && y.dim(0) == x.dim(0),

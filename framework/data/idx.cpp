@@ -1,12 +1,10 @@
 #include "framework/data/idx.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <string>
 
+#include "framework/data/gzip_file.h"
 #include "framework/error.h"
 #include "framework/file_kind.h"
 #include "framework/files.h"
@@ -21,27 +19,16 @@ constexpr std::int64_t kClasses = 10;
 // No deflate stream expands by more (zlib's technical notes: 1032:1): bounds what a header claims.
 constexpr std::uint64_t kDeflateRatio = 1032;
 
-// A file read through zlib, which passes plain files on as they are.
-class GzipFile {
+// A file whose contents must be there, and end where they should.
+class IdxFile {
  public:
-  explicit GzipFile(const std::filesystem::path& path)
-      : name_(printable(path.string())), stored_bytes_(InputFile(path).size()) {
-    file_.reset(gzopen(path.c_str(), "rb"));
-    if (!file_) throw InputError(name_ + ": cannot open");
-    gzbuffer(file_.get(), 1 << 17);
-  }
+  explicit IdxFile(const std::filesystem::path& path) : file_(path) {}
 
   void read(void* into, std::uint64_t bytes, const std::string& what) {
-    std::uint64_t done = 0;
-    while (done < bytes) {
-      const auto piece = static_cast<unsigned>(std::min<std::uint64_t>(bytes - done, 1 << 30));
-      const int got = gzread(file_.get(), static_cast<char*>(into) + done, piece);
-      if (got <= 0) {
-        fail("expected " + std::to_string(bytes) + " bytes of " + what + ", got " +
-             std::to_string(done) + reason());
-      }
-      done += static_cast<std::uint64_t>(got);
-    }
+    const std::uint64_t got = file_.read(into, bytes);
+    if (got == bytes) return;
+    fail("expected " + std::to_string(bytes) + " bytes of " + what + ", got " +
+         std::to_string(got) + file_.reason());
   }
 
   std::uint32_t read_u32(const std::string& what) {
@@ -53,54 +40,42 @@ class GzipFile {
   // What the file looks like, unpacked; from its beginning only.
   std::string kind() {
     std::array<char, kFileKindBytes> first = {};
-    const int got = gzread(file_.get(), first.data(), first.size());
-    gzrewind(file_.get());
-    if (got <= 0 && stored_bytes_ > 0) return "";
-    return kind_of({first.data(), static_cast<std::size_t>(std::max(got, 0))});
+    const std::uint64_t got = file_.read(first.data(), first.size());
+    file_.rewind();
+    if (got == 0 && file_.stored_bytes() > 0) return "";
+    return kind_of({first.data(), static_cast<std::size_t>(got)});
   }
 
-  // Also makes zlib check the checksum behind the data.
+  // Also checks the checksum behind packed data.
   void require_end() {
     char extra = 0;
-    const int got = gzread(file_.get(), &extra, 1);
-    if (got > 0) fail("expected the end of the file, got more bytes");
-    if (got < 0 || !reason().empty()) fail("damaged at its end" + reason());
+    if (file_.read(&extra, 1) > 0) fail("expected the end of the file, got more bytes");
+    if (!file_.reason().empty()) fail("damaged at its end" + file_.reason());
   }
 
   // A file of this size can hold `bytes`.
   void require_plausible(std::uint64_t bytes) {
-    if (bytes / kDeflateRatio > stored_bytes_) {
+    if (bytes / kDeflateRatio > file_.stored_bytes()) {
       fail("header asks for " + std::to_string(bytes) + " bytes, the file has " +
-           std::to_string(stored_bytes_));
+           std::to_string(file_.stored_bytes()));
     }
   }
 
   // Throws OutOfMemory that names the file.
   Tensor allocate(const Shape& shape) const {
-    return with_memory_for(name_ + ": " + shape_string(shape) + " bytes",
+    return with_memory_for(file_.name() + ": " + shape_string(shape) + " bytes",
                            [&] { return Tensor::empty(shape, DType::kU8); });
   }
 
-  [[noreturn]] void fail(const std::string& what) const { throw InputError(name_ + ": " + what); }
-
- private:
-  struct Close {
-    void operator()(gzFile_s* file) const { gzclose_r(file); }
-  };
-
-  std::string reason() const {
-    int code = Z_OK;
-    const char* text = gzerror(file_.get(), &code);
-    if (code == Z_OK || code == Z_STREAM_END) return "";
-    return " (" + printable(text) + ")";
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InputError(file_.name() + ": " + what);
   }
 
-  std::string name_;
-  std::uint64_t stored_bytes_;
-  std::unique_ptr<gzFile_s, Close> file_;
+ private:
+  GzipFile file_;
 };
 
-void require_magic(GzipFile& file, std::uint32_t expected, const std::string& what) {
+void require_magic(IdxFile& file, std::uint32_t expected, const std::string& what) {
   const std::string kind = file.kind();
   const bool other = !kind.empty() && kind != what;
   const std::string problem = other ? "not " + what + ": it looks like " + kind : "";
@@ -112,18 +87,23 @@ void require_magic(GzipFile& file, std::uint32_t expected, const std::string& wh
   }
 }
 
-std::int64_t read_dimension(GzipFile& file, const std::string& what) {
+std::int64_t read_dimension(IdxFile& file, const std::string& what) {
   const std::uint32_t value = file.read_u32(what);
   if (value == 0) file.fail("expected " + what + " above 0");
   return value;
 }
 
 std::filesystem::path existing(const std::filesystem::path& folder, const std::string& name) {
-  for (const char* suffix : {".gz", ""}) {
-    const std::filesystem::path path = folder / (name + suffix);
-    std::error_code ignored;
-    if (std::filesystem::exists(path, ignored)) return path;
+  const std::filesystem::path plain = folder / name;
+  const std::filesystem::path packed = folder / (name + ".gz");
+  std::error_code ignored;
+  const bool is_plain = std::filesystem::exists(plain, ignored);
+  const bool is_packed = std::filesystem::exists(packed, ignored);
+  if (is_plain && is_packed) {
+    throw InputError(printable(plain.string()) + ": expected it or " +
+                     printable(packed.filename().string()) + ", got both: remove one");
   }
+  if (is_plain || is_packed) return is_plain ? plain : packed;
   throw InputError(
       printable((folder / name).string()) +
       "[.gz]: not found: install the Debian package dataset-fashion-mnist or set data.path");
@@ -142,7 +122,7 @@ Dataset load_split(const std::filesystem::path& folder, const std::string& prefi
 }  // namespace
 
 Tensor read_idx_images(const std::filesystem::path& path) {
-  GzipFile file(path);
+  IdxFile file(path);
   require_magic(file, kImagesMagic, "IDX images");
   const std::int64_t count = read_dimension(file, "image count");
   const std::int64_t height = read_dimension(file, "image height");
@@ -160,7 +140,7 @@ Tensor read_idx_images(const std::filesystem::path& path) {
 }
 
 Tensor read_idx_labels(const std::filesystem::path& path) {
-  GzipFile file(path);
+  IdxFile file(path);
   require_magic(file, kLabelsMagic, "IDX labels");
   const std::int64_t count = read_dimension(file, "label count");
   file.require_plausible(static_cast<std::uint64_t>(count));

@@ -6,21 +6,34 @@
 #include "framework/checkpoint.h"
 #include "framework/error.h"
 #include "framework/files.h"
+#include "framework/float_range.h"
 #include "framework/safetensors.h"
 
 namespace steelyard {
 namespace {
 
-Tensor as_inputs(const Tensor& tensor) {
-  return is_floating(tensor.dtype()) ? tensor.to(DType::kF32) : tensor;
+Tensor as_inputs(const Tensor& tensor, const std::string& file) {
+  if (tensor.dtype() == DType::kU8) return tensor;
+  if (!is_floating(tensor.dtype())) {
+    throw InputError(file + ": expected inputs u8, f16, bf16, f32 or f64, got " +
+                     std::string(dtype_name(tensor.dtype())));
+  }
+  require_within_float32(tensor, file + ": inputs");
+  return tensor.to(DType::kF32);
 }
 
-Tensor as_targets(const Tensor& tensor) {
+Tensor as_targets(const Tensor& tensor, const std::string& file) {
   if (is_floating(tensor.dtype())) {
+    require_within_float32(tensor, file + ": targets");
     const Tensor values = tensor.to(DType::kF32);
     return values.rank() == 1 ? values.reshape({values.dim(0), 1}) : values;
   }
-  return tensor.dtype() == DType::kBool ? tensor : tensor.to(DType::kI64);
+  if (tensor.dtype() == DType::kBool) {
+    throw InputError(file +
+                     ": expected targets of integers (labels) or of floating-point numbers "
+                     "(regression), got bool");
+  }
+  return tensor.to(DType::kI64);
 }
 
 Dataset load_file(const std::filesystem::path& path) {
@@ -28,9 +41,9 @@ Dataset load_file(const std::filesystem::path& path) {
   Dataset dataset;
   for (const NamedTensor& t : load_tensors(path).tensors) {
     if (t.name == "inputs") {
-      dataset.inputs = as_inputs(t.tensor);
+      dataset.inputs = as_inputs(t.tensor, name);
     } else if (t.name == "targets") {
-      dataset.targets = as_targets(t.tensor);
+      dataset.targets = as_targets(t.tensor, name);
     } else {
       throw InputError(name + ": expected the tensors inputs and targets, got '" +
                        printable(t.name) + "'");
@@ -41,6 +54,15 @@ Dataset load_file(const std::filesystem::path& path) {
                      (dataset.inputs.defined() ? "targets" : "inputs") + "' is missing");
   }
   return dataset;
+}
+
+// "inputs f32 [12], targets i64 []": of one sample.
+std::string sample_text(const Dataset& dataset) {
+  const auto text = [](const Tensor& t) {
+    return std::string(dtype_name(t.dtype())) + " " +
+           shape_string(Shape(t.shape().begin() + 1, t.shape().end()));
+  };
+  return "inputs " + text(dataset.inputs) + ", targets " + text(dataset.targets);
 }
 
 // A stray label must not become a model of a million outputs.
@@ -77,21 +99,18 @@ DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, Data
   splits.test.classes = splits.train.classes;
   validate_dataset(splits.train, printable(train_path.string()));
   validate_dataset(splits.test, printable(test_path.string()));
-  const auto sample_shape = [](const Tensor& t) {
-    return Shape(t.shape().begin() + 1, t.shape().end());
-  };
-  if (sample_shape(splits.train.inputs) != sample_shape(splits.test.inputs) ||
-      sample_shape(splits.train.targets) != sample_shape(splits.test.targets) ||
-      splits.train.inputs.dtype() != splits.test.inputs.dtype()) {
+  const std::string expected = sample_text(splits.train);
+  const std::string got = sample_text(splits.test);
+  if (expected != got) {
     throw InputError(printable(test_path.string()) +
-                     ": expected samples of the same shape and dtype as train.safetensors");
+                     ": expected samples as in train.safetensors, " + expected + "; got " + got);
   }
   return splits;
 }
 
 Tensor load_safetensors_inputs(const std::filesystem::path& path) {
   for (const NamedTensor& tensor : read_safetensors(path).tensors) {
-    if (tensor.name == "inputs") return as_inputs(tensor.tensor);
+    if (tensor.name == "inputs") return as_inputs(tensor.tensor, printable(path.string()));
   }
   throw InputError(printable(path.string()) + ": expected a tensor 'inputs'");
 }

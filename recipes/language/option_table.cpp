@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "recipes/language/scalar.h"
@@ -44,17 +45,28 @@ YamlNode text_scalar(const YamlNode& from) {
   return node;
 }
 
+// Where a whole number has no bound of its own.
+std::string beyond_64_bits(const std::string& text, const RecipeOption& option) {
+  const bool whole = text.find_first_not_of("-0123456789") == std::string::npos;
+  if (option.max || !whole || !parse_number(text)) return "";
+  return " (at most " + std::to_string(std::numeric_limits<std::int64_t>::max()) + ")";
+}
+
 YamlNode resolve_integer(const YamlNode& node, const RecipeOption& option) {
   require_scalar(node, option, false);
   const std::optional<std::int64_t> value = parse_integer(node.text);
-  if (!value || !in_range(*value, option)) fail_value(node, option);
+  if (!value) {
+    fail_value(node, option, why_not_a_number(node.text) + beyond_64_bits(node.text, option));
+  }
+  if (!in_range(*value, option)) fail_value(node, option);
   return scalar(node, std::to_string(*value));
 }
 
 YamlNode resolve_number(const YamlNode& node, const RecipeOption& option) {
   require_scalar(node, option, false);
   const std::optional<double> value = parse_number(node.text);
-  if (!value || !in_range(*value, option)) fail_value(node, option);
+  if (!value) fail_value(node, option, why_not_a_number(node.text));
+  if (!in_range(*value, option)) fail_value(node, option);
   return scalar(node, format_number(*value));
 }
 
@@ -88,11 +100,14 @@ YamlNode resolve_string(const YamlNode& node, const RecipeOption& option) {
   require_scalar(node, option, true);
   // Patterns and paths would end at a NUL.
   const bool has_nul = node.text.find('\0') != std::string::npos;
-  if (node.text.empty() || node.text.size() > kLongestString || has_nul) fail_value(node, option);
-  if (!option.pattern.empty() &&
-      (node.text.size() > kLongestPatternString || !matches(node.text, option.pattern))) {
-    fail_value(node, option);
+  if (node.text.empty() || has_nul) fail_value(node, option);
+  const std::size_t longest = option.pattern.empty() ? kLongestString : kLongestPatternString;
+  if (node.text.size() > longest) {
+    fail_value(node, option,
+               " (" + std::to_string(node.text.size()) + " bytes, at most " +
+                   std::to_string(longest) + " are allowed)");
   }
+  if (!option.pattern.empty() && !matches(node.text, option.pattern)) fail_value(node, option);
   return text_scalar(node);
 }
 

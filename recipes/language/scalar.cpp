@@ -65,6 +65,20 @@ std::optional<double> parse_number(std::string_view text) {
   return convert<double>(text);
 }
 
+std::string why_not_a_number(std::string_view text) {
+  if (is_number_text(text)) return "";
+  const bool negative = text.starts_with('-');
+  std::string digits(text.substr(negative || text.starts_with('+') ? 1 : 0));
+  if (digits.starts_with('.') && is_number_text("0" + digits)) {
+    return " (write " + std::string(negative ? "-0" : "0") + digits + ")";
+  }
+  if (is_number_text(digits)) return " (a number has no plus sign)";
+  const std::size_t zeros = digits.find_first_not_of('0');
+  const bool leading = zeros != 0 && zeros != std::string::npos &&
+                       is_number_text(std::string_view(digits).substr(zeros));
+  return leading ? " (a number has no leading zeros)" : "";
+}
+
 std::optional<bool> parse_boolean(std::string_view text) {
   if (text == "true") return true;
   if (text == "false") return false;

@@ -38,6 +38,20 @@ void require_executable(const QuantizeSpec& spec) {
   }
 }
 
+// With the most bits that any stage of the schedule gives.
+qat::QuantizeConfig widest_stage(qat::QuantizeConfig config, const qat::QatSchedule& schedule) {
+  const auto widen = [](std::optional<qat::QuantizerConfig>& side, int bits) {
+    if (side) side->scheme.bits = std::max(side->scheme.bits, bits);
+  };
+  for (const qat::BitStage& stage : schedule.stages) {
+    for (qat::QuantizeGroup& group : config.groups) {
+      widen(group.config.weights, stage.weights);
+      widen(group.config.activations, stage.activations);
+    }
+  }
+  return config;
+}
+
 // Runs `f`; what it finds wrong is at `place` of the recipe.
 template <typename F>
 auto at_place(const std::string& place, const F& f) {
@@ -57,6 +71,16 @@ std::vector<std::string> begun_latents(Module& model) {
     names.push_back(join_path(entry.name, qat::kLearnedOffset));
   }
   return names;
+}
+
+// Training on one class ends with a loss of 0 and a top-1 of 100 % and has learned nothing.
+std::optional<std::string> single_class_note(const Dataset& train) {
+  if (train.classes == 0) return std::nullopt;
+  const auto labels = train.targets.span<std::int64_t>();
+  const auto [least, most] = std::minmax_element(labels.begin(), labels.end());
+  if (labels.empty() || *least != *most) return std::nullopt;
+  return "all " + std::to_string(labels.size()) + " training samples have the label " +
+         std::to_string(*least) + ": there is nothing to tell apart";
 }
 
 bool is_batch_norm_statistic(const std::string& name) {
@@ -153,6 +177,7 @@ void Experiment::load_data(const Registries& registries) {
   DatasetSplits splits = load_splits(registries, DatasetParts::kAll);
   loader_options_.normalization = normalization_of(splits.train);
   input_ = input_format(splits.train);
+  if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train.targets); });
   if (data.validation >= splits.train.size()) {
     fail_at(place("data", "validation"),
@@ -169,6 +194,10 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   const TrainSpec& train = recipe_.train;
   if (!train.only.empty()) {
     trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
+  }
+  if (recipe_.quantize && !recipe_.schedule.stages.empty()) {  // its sums must fit int32 as well
+    qat::prepare(make_float_model(registries),
+                 widest_stage(recipe_.quantize->config, recipe_.schedule));
   }
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;

@@ -41,15 +41,24 @@ Table<BitStage> stage_table() {
       });
 }
 
+// "an epoch from 1 to 2", of so many epochs.
+std::string epochs_text(std::int64_t first, std::int64_t epochs) {
+  if (first < epochs) {
+    return "an epoch from " + std::to_string(first) + " to " + std::to_string(epochs - 1);
+  }
+  return "epoch " + std::to_string(first) + " or later, but train.epochs is " +
+         std::to_string(epochs) + " and the first epoch is 0";
+}
+
 // Something scheduled for an epoch that never comes would be ignored silently.
 void require_epoch(const OptionReader& schedule, std::string_view table, std::string_view key,
                    std::int64_t first, std::int64_t epochs) {
   if (!schedule.has(table) || !schedule.table(table).has(key)) return;
   const std::int64_t epoch = schedule.table(table).integer(key);
   if (epoch < first || epoch >= epochs) {
-    fail_at(schedule.table(table).at(key).place,
-            "schedule." + std::string(table) + " expected an epoch from " + std::to_string(first) +
-                " to " + std::to_string(epochs - 1) + ", got " + std::to_string(epoch));
+    fail_at(schedule.table(table).at(key).place, "schedule." + std::string(table) + " expected " +
+                                                     epochs_text(first, epochs) + ", got " +
+                                                     std::to_string(epoch));
   }
 }
 
@@ -59,9 +68,9 @@ void require_stage_epochs(const OptionReader& schedule, std::int64_t epochs) {
   for (const YamlNode& item : schedule.at("bits").items) {
     const std::int64_t until = OptionReader(item).integer("until");
     if (until < first || until >= epochs) {
-      fail_at(OptionReader(item).at("until").place,
-              "schedule.bits expected an epoch from " + std::to_string(first) + " to " +
-                  std::to_string(epochs - 1) + ", got " + std::to_string(until));
+      fail_at(OptionReader(item).at("until").place, "schedule.bits expected " +
+                                                        epochs_text(first, epochs) + ", got " +
+                                                        std::to_string(until));
     }
     first = until + 1;
   }

@@ -371,6 +371,20 @@ class Validates(Recorded):
         refused(2, "gone.safetensors", more=["--set", "train.distill={checkpoint: gone.safetensors}"])
         refused(4, "cuda:99", "is not available: ", more=["--device", "cuda:99"])
         refused(4, "cuda:99", "is not available: ", more=["--set", "device=cuda:99"])
+        for split, count in (("train", 30), ("test", 10)):
+            write_split(self.path("one"), split, ("U8", [count, 8, 8, 1], bytes(64 * count)), i64([count], [3] * count))
+        result = self.run_program("validate", recipe, "--set", "data.path=one")
+        self.assertEqual((result.returncode, result.stderr),
+                         (0, "note: all 30 training samples have the label 3: there is nothing to tell apart\n"))
+        for split, count in (("train", 11), ("test", 1)):
+            write_split(self.path("long"), split, ("U8", [count, 66312], bytes(66312 * count)), i64([count], list(range(count))))
+        long = self.recipe("model: {layers: [{type: Linear, name: fc, out_features: 11}]}\n" + SHORT
+                           + QUANTIZE.replace("num_bits: 8", "num_bits: 4").replace(", Conv2d", ""), "long.yaml")
+        flat = ["--set", "data.path=long", "--set", "data.augment=[]"]
+        self.succeed("validate", long, *flat)
+        for wide in ("quantize={groups: [{targets: [Linear], weights: {}, activations: {}}]}", "schedule={bits: [{until: 1, weights: 8, activations: 8}]}"):
+            self.fail_with(2, "quantize.groups.0.targets: fc: expected at most 66311 products per output, ", "got 66312",
+                           arguments=["validate", long, *flat, "--set", wide])
         refused(2, "train.matmul_precision: tf32 needs a CUDA device",
                 more=["--device", "cpu", "--set", "train.matmul_precision=tf32"])
 

@@ -274,6 +274,10 @@ class Deploy(Case):
         write_safetensors(self.path("small.safetensors"), {"inputs": ("U8", [1, 4, 4, 1], bytes(16))})
         self.fail_with(2, "expected inputs u8 [1, 8, 8, 1], got u8 [1, 4, 4, 1]",
                        arguments=["predict", late, "small.safetensors"])
+        write_safetensors(self.path("flat.safetensors"), {"inputs": ("U8", [64], bytes(64))})
+        self.fail_with(2, "expected inputs u8 [samples, 8, 8, 1], got u8 [64]", arguments=["predict", late, "flat.safetensors"])
+        write_safetensors(self.path("empty.safetensors"), {"inputs": ("U8", [0, 8, 8, 1], b"")})
+        self.fail_with(2, "expected 1 sample or more, got inputs [0, 8, 8, 1]", arguments=["predict", late, "empty.safetensors"])
         write_safetensors(self.path("none.safetensors"), {"x": ("U8", [1], b"1")})
         self.fail_with(2, "expected a tensor 'inputs'", arguments=["predict", late, "none.safetensors"])
         self.fail_with(2, "nowhere/recipe.yaml", arguments=["verify", "nowhere"])

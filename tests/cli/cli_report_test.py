@@ -5,9 +5,10 @@ import os
 import random
 import re
 import shutil
+import subprocess
 import unittest
 
-from cli_test import LAYERS, QUANTIZE, SGD, Case
+from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case
 from support.data_files import f32, write_split
 
 SHORT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")
@@ -162,6 +163,18 @@ class Report(WithRuns):
     def test_default_place(self):
         self.succeed("report", "float")
         self.assertTrue(os.path.isfile(self.path("float", "report.html")))
+
+    def test_an_interrupt_while_measuring_leaves_no_file(self):
+        report = subprocess.Popen([PROGRAM, "report", "float", "--out", "page.html"], cwd=self.folder, stdout=subprocess.DEVNULL)
+        polls = empty = 0
+        while report.poll() is None:
+            polls += 1
+            try:
+                empty += os.stat(self.path("page.html.tmp")).st_size == 0
+            except FileNotFoundError:
+                pass
+        self.assertEqual(report.returncode, 0)
+        self.assertLess(empty, polls / 4, "the page is opened when it is written")
 
     def test_everything_is_escaped(self):
         shutil.copytree(self.data, self.path('<b>&"'))

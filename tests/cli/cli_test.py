@@ -154,6 +154,10 @@ class Usage(Case):
                 self.assertIn(f"fashion-mnist-{model}-{kind}", listing)
         self.assertIn("version: 1", self.succeed("recipes", "fashion-mnist-cnn-w8a8"))
         self.fail_with(2, "no preset 'x'", arguments=["recipes", "x"])
+        self.fail_with(2, "no preset 'fashion-mnist-cnn' (did you mean 'fashion-mnist-cnn-", arguments=["recipes", "fashion-mnist-cnn"])
+        for budget in ("inf", "0", "nan", "-1", "1x"):
+            self.fail_with(2, f"--budget-bits: expected a number above 0, got '{budget}'",
+                           arguments=["sensitivity", "run", "--budget-bits=" + budget])
         self.assertIn("quantize", json.loads(self.succeed("schema"))["properties"])
 
     def test_device(self):

@@ -185,7 +185,9 @@ TEST_F(SafetensorsDataset, LoadsRegression) {
   write("test.safetensors", Tensor::zeros({2, 7}), Tensor::zeros({2}));
   EXPECT_EQ(load().train.targets.shape(), (Shape{3, 1}));
   write("test.safetensors", Tensor::zeros({2, 6}), Tensor::zeros({2, 2}));
-  EXPECT_NE(error().find("same shape and dtype"), std::string::npos);
+  EXPECT_NE(error().find("test.safetensors: expected samples as in train.safetensors, inputs f32 "
+                         "[7], targets f32 [1]; got inputs f32 [6], targets f32 [2]"),
+            std::string::npos);
 }
 
 TEST_F(SafetensorsDataset, SaysWhatItExpects) {
@@ -196,6 +198,22 @@ TEST_F(SafetensorsDataset, SaysWhatItExpects) {
   write("train.safetensors", Tensor::zeros({1, 1}), Tensor::zeros({1}));
   EXPECT_NE(error().find("test.safetensors: expected the tensors inputs and targets, got 'x'"),
             std::string::npos);
+  const Tensor labels = Tensor::zeros({2}, DType::kI64);
+  const auto said = [&](const Tensor& inputs, const Tensor& targets, const std::string& text) {
+    write("train.safetensors", inputs, targets);
+    EXPECT_NE(error().find("train.safetensors: " + text), std::string::npos) << error();
+  };
+  write("test.safetensors", Tensor::zeros({2, 3}), labels);
+  said(Tensor::zeros({2, 3}, DType::kI64), labels,
+       "expected inputs u8, f16, bf16, f32 or f64, got i64");
+  said(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::kBool),
+       "expected targets of integers (labels) or of floating-point numbers (regression), got bool");
+  said(Tensor::zeros({0, 3}), Tensor::zeros({0}, DType::kI64),
+       "expected 1 sample or more, got inputs [0, 3]");
+  said(Tensor::from<double>({0, 0, 0, 0, 1e300, 0}, {2, 3}), labels,
+       "inputs: 1e+300 at [1, 1] is beyond float32");
+  said(Tensor::zeros({2, 3}), Tensor::from<double>({0, -1e39}, {2}),
+       "targets: -1e+39 at [1] is beyond float32");
   EXPECT_NE(message_of<InputError>([&] {
               builtin_datasets().load("safetensors", folder_ / "train.safetensors");
             }).find("expected a folder with train.safetensors and test.safetensors"),

@@ -40,6 +40,7 @@ const std::vector<Example>& examples() {
       {" \n", "blank text"},
       {raw("\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), "a PNG image"},
       {raw("\xFF\xD8\xFF\xE0\0\x10JFIF"), "a JPEG image"},
+      {raw("BM\x7A\0\0\0\0\0\0\0\x6C"), "a BMP image"},
       {raw("\x93NUMPY\x01\0v\0{'descr': '<f4', "), "a NumPy array"},
       {zip_of("archive/data.pkl"), "a PyTorch file (zip)"},
       {zip_of("weight.npy"), "NumPy arrays (npz)"},

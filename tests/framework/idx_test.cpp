@@ -91,6 +91,22 @@ TEST_F(IdxFile, RejectsEveryTruncation) {
   }
 }
 
+// gzread() would pass over what is behind a stream.
+TEST_F(IdxFile, NothingButAnotherStreamMayFollowAGzipStream) {
+  const std::string bytes = images_of(2, 3, 4);
+  write_gzip(folder_ / "a", bytes.substr(0, 20));
+  write_gzip(folder_ / "b", bytes.substr(20));
+  const std::string a = read_bytes(folder_ / "a");
+  const std::string b = read_bytes(folder_ / "b");
+  write_bytes(path_, a + b);
+  EXPECT_EQ(read_idx_images(path_).span<std::uint8_t>()[23], static_cast<std::uint8_t>(23 * 37));
+  EXPECT_NE(images_error(a + b + "x").find("damaged at its end ("), std::string::npos);
+  EXPECT_NE(
+      images_error(a + b + std::string(512, '\0')).find("damaged at its end (incorrect header"),
+      std::string::npos);
+  EXPECT_NE(images_error(a + "garbage" + b).find("(incorrect header check)"), std::string::npos);
+}
+
 // Unused bits of the last byte hold no data either: what is read there is the same.
 TEST_F(IdxFile, DamagedGzipIsRejectedOrHarmless) {
   write_gzip(path_, images_of(2, 3, 4));
@@ -132,6 +148,12 @@ TEST_F(FashionFolder, Loads) {
   EXPECT_EQ(splits.test.size(), 1);
   EXPECT_EQ(splits.train.classes, 10);
   EXPECT_EQ(splits.train.targets.span<std::int64_t>()[2], 9);
+}
+
+TEST_F(FashionFolder, RejectsTwoFilesForOne) {
+  write_bytes(folder_ / "train-labels-idx1-ubyte", labels_of("abc"));
+  EXPECT_EQ(error(), (folder_ / "train-labels-idx1-ubyte").string() +
+                         ": expected it or train-labels-idx1-ubyte.gz, got both: remove one");
 }
 
 TEST_F(FashionFolder, RejectsCountsThatDisagree) {

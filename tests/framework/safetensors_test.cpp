@@ -266,6 +266,13 @@ TEST_F(SafetensorsFile, RejectsBadPrefixes) {
             std::string::npos);
   EXPECT_NE(error_of(u64_bytes(~std::uint64_t{0}) + "{}").find("at most 16777216"),
             std::string::npos);
+  EXPECT_NE(
+      error_of("\x93\x07\xEE\x10\x80\xC1\x9E\x42 random")
+          .find(": not a safetensors file: expected a header of at most 16777216 bytes, got "),
+      std::string::npos);
+  EXPECT_NE(error_of(u64_bytes(19778) + "\x93\x07\xEE")
+                .find(": not a safetensors file: expected a header of 19778 bytes, the file has 3"),
+            std::string::npos);
   EXPECT_NE(error_of(u64_bytes((16 << 20) + 1) + std::string((16 << 20) + 1, '{')).find("at most"),
             std::string::npos);
 }

@@ -177,8 +177,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"MissingName", "name: quantized\n", "", "r.yaml:1:1: missing key 'name'"},
         BadRecipe{"WordForInteger", "epochs: 3", "epochs: abc",
                   "r.yaml:6:11: expected a whole number from 1 to 1000000, got 'abc'"},
-        BadRecipe{"OctalInteger", "epochs: 3", "epochs: 010",
-                  "r.yaml:6:11: expected a whole number from 1 to 1000000, got '010'"},
+        BadRecipe{
+            "OctalInteger", "epochs: 3", "epochs: 010",
+            "r.yaml:6:11: expected a whole number from 1 to 1000000, got '010' (a number has no "
+            "leading zeros)"},
         BadRecipe{"HexInteger", "epochs: 3", "epochs: 0x10",
                   "r.yaml:6:11: expected a whole number from 1 to 1000000, got '0x10'"},
         BadRecipe{"FractionForInteger", "epochs: 3", "epochs: 3.0",
@@ -232,6 +234,19 @@ INSTANTIATE_TEST_SUITE_P(
                   "string 'a\\x00..'"},
         BadRecipe{"PathThatEndsEarly", "name: quantized", "name: a\ninit: {checkpoint: \"a\\0b\"}",
                   "r.yaml:3:20: expected a text, got the string 'a\\x00b'"},
+        BadRecipe{"LeadingZeros", "name: quantized", "name: a\nseed: 007",
+                  "r.yaml:3:7: expected a whole number of at least 0, got '007' (a number has no "
+                  "leading zeros)"},
+        BadRecipe{"BeyondInt64", "name: quantized", "name: a\nseed: 18446744073709551615",
+                  "r.yaml:3:7: expected a whole number of at least 0, got '18446744073709551615' "
+                  "(at most 9223372036854775807)"},
+        BadRecipe{
+            "NoDigitBeforeThePoint", "lr: 0.001", "lr: .02",
+            "r.yaml:7:32: expected a number above 0 and at most 1000000, got '.02' (write 0.02)"},
+        BadRecipe{
+            "PlusSign", "lr: 0.001", "lr: +0.02",
+            "r.yaml:7:32: expected a number above 0 and at most 1000000, got '+0.02' (a number "
+            "has no plus sign)"},
         BadRecipe{"Device", "name: quantized", "name: a\ndevice: gpu",
                   "r.yaml:3:9: expected auto, cpu, cuda or cuda:N, got 'gpu'"},
         BadRecipe{
@@ -252,7 +267,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:8:27: schedule.bits expected an epoch from 1 to 2, got 3"},
         BadRecipe{"StagesOutOfOrder", "quantize:",
                   "schedule: {bits: [{until: 2, weights: 8}, {until: 2, weights: 7}]}\nquantize:",
-                  "r.yaml:8:51: schedule.bits expected an epoch from 3 to 2, got 2"},
+                  "r.yaml:8:51: schedule.bits expected epoch 3 or later, but train.epochs is 3 and "
+                  "the first epoch is 0, got 2"},
         BadRecipe{"StageOfNothing", "quantize:", "schedule: {bits: [{until: 1}]}\nquantize:",
                   "r.yaml:8:19: expected 'weights', 'activations' or both in the stage"},
         BadRecipe{"StageThatWidensNothing",
@@ -381,9 +397,16 @@ TEST(Recipe, OverridesAreCheckedLikeTheFile) {
               StartsWith("--set name: not valid YAML: the referenced anchor is not defined"));
   EXPECT_EQ(message("init=null"), "--set init: there is no such key to remove");
   EXPECT_THAT(message("train.epochs=[1"), StartsWith("--set train.epochs: "));
-  for (const char* bad : {"010", "0x10", "-1", "99999999999999999999", "1.5"}) {
-    EXPECT_EQ(message(std::string("--seed=") + bad),
-              std::string("--seed: expected a whole number of at least 0, got '") + bad + "'");
+  const std::pair<const char*, const char*> bad_seeds[] = {
+      {"010", " (a number has no leading zeros)"},
+      {"0x10", ""},
+      {"-1", ""},
+      {"99999999999999999999", " (at most 9223372036854775807)"},
+      {"1.5", ""}};
+  for (const auto& [bad, why] : bad_seeds) {
+    EXPECT_EQ(
+        message(std::string("--seed=") + bad),
+        std::string("--seed: expected a whole number of at least 0, got '") + bad + "'" + why);
   }
   EXPECT_EQ(message("--seed="), "--seed: expected a whole number of at least 0, got nothing");
   EXPECT_EQ(message("--seed=null"), "--seed: expected a whole number of at least 0, got nothing");
@@ -392,6 +415,12 @@ TEST(Recipe, OverridesAreCheckedLikeTheFile) {
     EXPECT_EQ(message(std::string("--device=") + bad),
               std::string("--device: expected auto, cpu, cuda or cuda:N, got '") + bad + "'");
   }
+}
+
+TEST(Recipe, ALongNameIsRefusedForItsLength) {
+  const std::string text =
+      with(kQuantizedRecipe, "name: quantized", "name: " + std::string(201, 'x'));
+  EXPECT_THAT(recipe_rejection(text), ::testing::EndsWith("(201 bytes, at most 200 are allowed)"));
 }
 
 TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {

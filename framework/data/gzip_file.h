@@ -1,0 +1,49 @@
+// A file that is read from its beginning, unpacked where it is gzip.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/files.h"
+
+struct z_stream_s;  // of zlib
+
+namespace steelyard {
+
+// Plain files are passed on as they are. Unlike gzread(), nothing behind a gzip stream but another
+// one is passed over. (https://www.rfc-editor.org/rfc/rfc1952)
+class GzipFile {
+ public:
+  // Throws InputError as InputFile does.
+  explicit GzipFile(const std::filesystem::path& path);
+  ~GzipFile();
+  GzipFile(const GzipFile&) = delete;
+  GzipFile& operator=(const GzipFile&) = delete;
+
+  // As it is shown in messages.
+  std::string name() const { return printable(file_.path().string()); }
+  // As it is stored.
+  std::uint64_t stored_bytes() const { return file_.size(); }
+  // Fills `into` as far as there is data; returns the number of bytes.
+  std::uint64_t read(void* into, std::uint64_t bytes);
+  void rewind();
+  // What stopped the last read early: " (incorrect header check)"; "" at the end of the data.
+  std::string reason() const { return problem_.empty() ? "" : " (" + printable(problem_) + ")"; }
+
+ private:
+  std::uint64_t unpack(void* into, std::uint64_t bytes);
+  // Makes packed bytes available; false at the end of the file.
+  bool fill();
+
+  InputFile file_;
+  std::uint64_t offset_ = 0;  // of what was not read yet
+  bool packed_ = false;
+  bool between_streams_ = true;
+  std::unique_ptr<z_stream_s> stream_;
+  std::vector<unsigned char> buffer_;
+  std::string problem_;
+};
+
+}  // namespace steelyard
