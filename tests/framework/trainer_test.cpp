@@ -1,4 +1,3 @@
-#include "framework/error.h"
 #include "framework/trainer.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/error.h"
 #include "framework/ops/linear.h"
 #include "tests/support/temporary_folder.h"
 
