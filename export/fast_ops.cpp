@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer.h"
 #include "kernels/integer_pool.h"

@@ -8,16 +8,15 @@
 #include "framework/on_device.h"
 #include "framework/ops/losses.h"
 #include "framework/training_words.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/softmax.h"
 
 namespace steelyard {
 void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
   visit_floating(value.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
-    on_device(sum.device(), [&](auto&... queue) {
-      kernels::add_weighted<T>(queue..., value.data<T>(), weight, sum.data<double>());
-    });
+    run(sum.device(),
+        kernels::AddWeighted<T>{.x = value.data<T>(), .weight = weight, .sum = sum.data<double>()});
   });
 }
 

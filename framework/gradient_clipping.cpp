@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/optimizer_step.h"
 
 namespace steelyard {
@@ -57,10 +57,9 @@ bool has_non_finite(const Tensor& tensor) {
   const Tensor count = Tensor::empty(Shape{}, DType::kI64, tensor.device());
   visit_floating(tensor.dtype(), "finite", [&](auto zero) {
     using T = decltype(zero);
-    on_device(tensor.device(), [&](auto&... queue) {
-      kernels::count_non_finite<T>(queue..., tensor.size(), tensor.data<T>(),
-                                   count.data<std::int64_t>());
-    });
+    run(tensor.device(),
+        kernels::CountNonFinite<T>{
+            .n = tensor.size(), .x = tensor.data<T>(), .count = count.data<std::int64_t>()});
   });
   return count.item() > 0;
 }

@@ -7,7 +7,7 @@
 #include "framework/half.h"
 #include "framework/on_device.h"
 #include "kernels/convert.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -269,13 +269,9 @@ void Tensor::fill(double value) const {
   visit_dtype(dtype_, "fill", [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
-    auto* out = static_cast<Stored*>(raw());
-    const auto stored = static_cast<Stored>(static_cast<T>(value));
-    if (device().kind == Device::Kind::kCpu) {
-      std::fill(out, out + size_, stored);
-    } else {
-      kernels::fill(cuda_queue(device()), size_, stored, out);
-    }
+    run(device(), kernels::Fill<Stored>{.n = size_,
+                                        .value = static_cast<Stored>(static_cast<T>(value)),
+                                        .y = static_cast<Stored*>(raw())});
   });
 }
 

@@ -37,10 +37,6 @@ struct ChannelHistograms {
   float* lo;               // [channels], extremes of what was counted; lo > hi before the first
   float* hi;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(counts), f(exponent), f(lo), f(hi);
-  }
   // Channels [first, first + count).
   ChannelHistograms part(std::int64_t first, std::int64_t count) const {
     return {count, bins, counts + first * bins, exponent + first, lo + first, hi + first};

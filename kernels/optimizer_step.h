@@ -11,7 +11,7 @@
 #include <span>
 
 #include "kernels/cuda_queue.h"
-#include "kernels/elementwise_formulas.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard::kernels {
 
@@ -24,11 +24,6 @@ struct SgdTensor {
   T* momentum = nullptr;
   T* param = nullptr;
   double weight_decay = 0;
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(lr), f(grad), f(momentum), f(param);
-  }
 };
 
 struct SgdStep {
@@ -50,11 +45,6 @@ struct AdamWTensor {
   T* exp_avg = nullptr;
   T* exp_avg_sq = nullptr;
   T* param = nullptr;
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(factors), f(grad), f(exp_avg), f(exp_avg_sq), f(param);
-  }
 };
 
 struct AdamWStep {
@@ -80,11 +70,6 @@ struct AverageTensor {
   const double* weight = nullptr;
   const T* x = nullptr;
   T* average = nullptr;
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(weight), f(x), f(average);
-  }
 };
 template <typename T>
 void move_averages(std::span<const AverageTensor<T>> tensors);
@@ -93,11 +78,6 @@ template <typename T>
 struct ValueTensor {
   std::int64_t size = 0;
   T* values = nullptr;
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(values);
-  }
 };
 
 // *sum = sum of the squares of all values, in double, in an order that the list fixes.

@@ -48,19 +48,6 @@ struct RangeQuantizer {
   // Copies of what this step quantizes with.
   float* step_scale;
   std::int32_t* step_zero_point;
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(lo);
-    f(hi);
-    f(steps);
-    f(scale);
-    f(zero_point);
-    f(zero_range);
-    f(non_finite);
-    f(step_scale);
-    f(step_zero_point);
-  }
 };
 
 // min_max(), update_extremes() or update_average_extremes() and qparams_of_ranges() of n values; on

@@ -4,9 +4,10 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/dropout.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer_pool.h"
+#include "kernels/transpose/transpose.h"
 #include "qat/integer_product.h"
 
 namespace steelyard::qat {
@@ -168,20 +169,22 @@ Variable flatten_codes(const Variable& x) {
       Tensor::empty({batch, pixels * channels}, codes->codes.dtype(), codes->codes.device());
   visit_codes(flat.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(flat.device(), [&](auto&... queue) {
-      kernels::nhwc_to_nchw(queue..., batch, pixels, channels, codes->codes.data<Code>(),
-                            flat.data<Code>());
-    });
+    run(flat.device(), kernels::Transpose<Code>{.batch = batch,
+                                                .rows = pixels,
+                                                .columns = channels,
+                                                .x = codes->codes.data<Code>(),
+                                                .y = flat.data<Code>()});
   });
   Variable y = make_variable(with_codes(*codes, flat));
   if (!should_record({x})) return y;
   const auto gradient = [=](const Tensor& grad_output, const Shape& input,
                             const std::vector<Tensor>&) {
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::nchw_to_nhwc(queue..., batch, pixels, channels, grad_output.data<float>(),
-                            grad.data<float>());
-    });
+    run(grad.device(), kernels::Transpose<float>{.batch = batch,
+                                                 .rows = channels,
+                                                 .columns = pixels,
+                                                 .x = grad_output.data<float>(),
+                                                 .y = grad.data<float>()});
     return grad;
   };
   return record(std::move(y),
@@ -236,10 +239,10 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   });
   QuantizedValue value = with_codes(*codes, kept);
   value.scale = Tensor::empty({1}, DType::kF32, device);
-  on_device(device, [&](auto&... queue) {
-    kernels::scale(queue..., 1, codes->scale.data<float>(), static_cast<float>(1.0 / (1.0 - p)),
-                   value.scale.data<float>());
-  });
+  run(device, kernels::Scale<float>{.n = 1,
+                                    .x = codes->scale.data<float>(),
+                                    .factor = static_cast<float>(1.0 / (1.0 - p)),
+                                    .y = value.scale.data<float>()});
   Variable y = make_variable(std::move(value));
   if (!should_record({x})) return y;
   const auto gradient = [p](const Tensor& grad_output, const Shape&,

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "kernels/cuda/block_sum.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -59,7 +59,7 @@ template <typename T>
 void embedding_backward(const CudaQueue& queue, std::int64_t count, std::int64_t rows,
                         std::int64_t width, const std::int64_t* indices, const T* grad_y,
                         T* grad_table) {
-  fill(queue, rows * width, T(0), grad_table);
+  run(queue, Fill<T>{.n = rows * width, .value = 0, .y = grad_table});
   launch_elements(queue, backward_kernel<T>, count * 32, rows, width, indices, grad_y, grad_table);
 }
 

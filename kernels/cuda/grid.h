@@ -41,9 +41,7 @@ STEELYARD_HOST_DEVICE inline bool is_aligned(const void* p, std::size_t bytes) {
 }
 
 // Starts kernel(n, arguments...) with a thread for each of n elements; threads from n on have
-// nothing to do: a kernel begins with `if (element_index() >= n) return;`. Pointers are arguments
-// of their own, or members of a struct that names them by each_pointer(): the emulation checks that
-// they are device memory.
+// nothing to do: a kernel begins with `if (element_index() >= n) return;`.
 template <typename... Parameters, typename... Arguments>
 void launch_elements(const CudaQueue& queue, void (*kernel)(std::int64_t, Parameters...),
                      std::int64_t n, Arguments&&... arguments) {

@@ -105,12 +105,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The sums of grad_y * (x - mean) * inv_std and of grad_y.
+template <typename T>
 struct ParameterTerm {
   std::int64_t columns;
+  const T *x, *grad_y, *mean, *inv_std;
 
-  template <typename T>
-  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t column, const T* x,
-                             const T* grad_y, const T* mean, const T* inv_std,
+  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t column,
                              double (&sums)[2]) const {
     const std::int64_t i = row * columns + column;
     sums[0] += static_cast<double>(grad_y[i] * ((x[i] - mean[row]) * inv_std[row]));
@@ -124,11 +124,6 @@ struct StoreParameterGradients {
   T* grad_gamma;
   T* grad_beta;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(grad_gamma);
-    f(grad_beta);
-  }
   __device__ void operator()(const RowChunks&, std::int64_t c, const double (&sums)[2]) const {
     if (grad_gamma != nullptr) grad_gamma[c] = static_cast<T>(sums[0]);
     if (grad_beta != nullptr) grad_beta[c] = static_cast<T>(sums[1]);
@@ -153,9 +148,9 @@ void layer_norm_backward(const CudaQueue& queue, std::int64_t rows, std::int64_t
                          const T* x, const T* grad_y, const T* mean, const T* inv_std,
                          const T* gamma, T* grad_x, T* grad_gamma, T* grad_beta) {
   if (grad_gamma != nullptr || grad_beta != nullptr) {
-    cuda::sum_columns<2, T>(
-        queue, cuda::make_row_chunks(1, rows, columns), cuda::ParameterTerm{columns},
-        cuda::StoreParameterGradients<T>{grad_gamma, grad_beta}, x, grad_y, mean, inv_std);
+    cuda::sum_columns<2>(queue, cuda::make_row_chunks(1, rows, columns),
+                         cuda::ParameterTerm<T>{columns, x, grad_y, mean, inv_std},
+                         cuda::StoreParameterGradients<T>{grad_gamma, grad_beta});
   }
   if (grad_x == nullptr) return;
   const cuda::RowLanes r = cuda::make_row_lanes(rows, columns);

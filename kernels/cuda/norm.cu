@@ -102,12 +102,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The sums of grad_y and of grad_y * (x - mean).
+template <typename T>
 struct GradientTerm {
   std::int64_t channels;
+  const T *x, *grad_y, *mean;
 
-  template <typename T>
-  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t channel, const T* x,
-                             const T* grad_y, const T* mean, const T*, double (&sums)[2]) const {
+  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t channel,
+                             double (&sums)[2]) const {
     const std::int64_t i = row * channels + channel;
     sums[0] += static_cast<double>(grad_y[i]);
     sums[1] += static_cast<double>(grad_y[i] * (x[i] - mean[channel]));
@@ -123,14 +124,6 @@ struct StoreParameterGradients {
   T* shifts;
   T* factors;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(inv_std);
-    f(grad_gamma);
-    f(grad_beta);
-    f(shifts);
-    f(factors);
-  }
   __device__ void operator()(const RowChunks& r, std::int64_t c, const double (&sums)[2]) const {
     const auto inverse = static_cast<double>(inv_std[c]);
     grad_beta[c] = static_cast<T>(sums[0]);
@@ -176,7 +169,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 void parameter_gradients(const CudaQueue& queue, const RowChunks& r, const T* x, const T* grad_y,
                          const T* mean, const StoreParameterGradients<T>& to) {
-  sum_columns<2, T>(queue, r, GradientTerm{r.columns}, to, x, grad_y, mean, nullptr);
+  sum_columns<2>(queue, r, GradientTerm<T>{r.columns, x, grad_y, mean}, to);
 }
 
 // A grid whose threads go over their rows.

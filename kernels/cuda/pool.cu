@@ -129,12 +129,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The batches are the images, the rows their pixels.
+template <typename T>
 struct PixelTerm {
   std::int64_t pixels, channels;
+  const T* x;
 
-  template <typename T>
   __device__ void operator()(std::int64_t image, std::int64_t pixel, std::int64_t channel,
-                             const T* x, const T*, const T*, const T*, double (&sums)[1]) const {
+                             double (&sums)[1]) const {
     sums[0] += static_cast<double>(x[(image * pixels + pixel) * channels + channel]);
   }
 };
@@ -143,10 +144,6 @@ template <typename T>
 struct StoreMean {
   T* y;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(y);
-  }
   __device__ void operator()(const RowChunks& rows, std::int64_t at,
                              const double (&sums)[1]) const {
     y[at] = static_cast<T>(sums[0] / static_cast<double>(rows.rows));
@@ -197,9 +194,8 @@ void avg_pool2d_backward(const CudaQueue& queue, const Pool2dShape& shape, bool 
 template <typename T>
 void global_avg_pool_forward(const CudaQueue& queue, std::int64_t batch, std::int64_t pixels,
                              std::int64_t channels, const T* x, T* y) {
-  cuda::sum_columns<1, T>(queue, cuda::make_row_chunks(batch, pixels, channels),
-                          cuda::PixelTerm{pixels, channels}, cuda::StoreMean<T>{y}, x, nullptr,
-                          nullptr, nullptr);
+  cuda::sum_columns<1>(queue, cuda::make_row_chunks(batch, pixels, channels),
+                       cuda::PixelTerm<T>{pixels, channels, x}, cuda::StoreMean<T>{y});
 }
 
 template <typename T>

@@ -15,10 +15,6 @@ using cuda::count;
 struct ValueOf {
   const float* x;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(x);
-  }
   __device__ float operator()(std::int64_t i) const { return x[i]; }
 };
 

@@ -166,12 +166,6 @@ struct RealAccumulator {
   const std::int32_t* bias;
   const float* product_scale;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(acc);
-    f(bias);
-    f(product_scale);
-  }
   __device__ float operator()(std::int64_t i) const {
     const std::int64_t c = i - cuda::divide(i, channels) * channels;
     return linear.clamp(dequantize_sum(with_bias(acc[i], bias, c), product_scale[c]));

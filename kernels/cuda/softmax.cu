@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "kernels/cuda/block_sum.h"
-#include "kernels/elementwise.h"
 #include "kernels/softmax_formulas.h"
 
 namespace steelyard::kernels {

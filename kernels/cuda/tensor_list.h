@@ -24,8 +24,8 @@ struct TensorList {
     ++count;
   }
   template <typename F>
-  void each_pointer(const F& f) const {
-    for (int i = 0; i < count; ++i) tensors[i].each_pointer(f);
+  void each_used(const F& f) const {
+    for (int i = 0; i < count; ++i) f(tensors[i]);
   }
 };
 

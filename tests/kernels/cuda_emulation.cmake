@@ -28,7 +28,6 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/convert.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/counter.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/dropout.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/embedding.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram.cu
@@ -51,9 +50,9 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/cuda/requantize.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/shrunken_range.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/weight_codes.cu)
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/weight_codes.cu
+  ${PROJECT_SOURCE_DIR}/kernels/elementwise/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/transpose/cuda.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.
