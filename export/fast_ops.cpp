@@ -118,8 +118,11 @@ void concat(const Operands& op) {
 void max_pool(const Operands& op) {
   visit_codes(op.output().dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::max_pool2d_forward(pool2d_shape("max_pool2d", batched_input(op), op.node.pool),
-                                op.input(0).data<Code>(), op.output().data<Code>(), nullptr);
+    kernels::run(
+        kernels::MaxPool<Code>{.shape = pool2d_shape("max_pool2d", batched_input(op), op.node.pool),
+                               .x = op.input(0).data<Code>(),
+                               .y = op.output().data<Code>(),
+                               .argmax = nullptr});
   });
 }
 

@@ -6,7 +6,7 @@
 
 #include "framework/half.h"
 #include "framework/on_device.h"
-#include "kernels/convert.h"
+#include "kernels/convert/convert.h"
 #include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
@@ -85,8 +85,9 @@ Tensor converted_on_gpu(const Tensor& x, DType dtype) {
       using To = std::remove_pointer_t<decltype(to)>;
       if constexpr (!std::is_same_v<From, To> && (!std::is_integral_v<From> || sizeof(To) > 2) &&
                     (!std::is_integral_v<To> || sizeof(From) > 2)) {
-        kernels::convert(cuda_queue(x.device()), x.size(), static_cast<const From*>(x.raw()),
-                         static_cast<To*>(y.raw()));
+        run(x.device(), kernels::Convert<From, To>{.n = x.size(),
+                                                   .x = static_cast<const From*>(x.raw()),
+                                                   .y = static_cast<To*>(y.raw())});
         done = true;
       }
     });

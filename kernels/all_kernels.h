@@ -1,11 +1,25 @@
 // The kernels of every family.
 #pragma once
 
+#include "kernels/activation/activation.h"
+#include "kernels/convert/convert.h"
+#include "kernels/counter/counter.h"
+#include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/layer_norm/layer_norm.h"
+#include "kernels/norm/norm.h"
+#include "kernels/norm_fold/norm_fold.h"
+#include "kernels/oscillation/oscillation.h"
+#include "kernels/pool/pool.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "kernels/transpose/transpose.h"
 
 namespace steelyard::kernels {
 
-using AllKernels = JoinedKernels<ElementwiseKernels, TransposeKernels>;
+using AllKernels = JoinedKernels<ActivationKernels, ConvertKernels, CounterKernels, DropoutKernels,
+                                 ElementwiseKernels, EmbeddingKernels, LayerNormKernels,
+                                 NormKernels, NormFoldKernels, OscillationKernels, PoolKernels,
+                                 QuantizerStateKernels, TransposeKernels>;
 
 }  // namespace steelyard::kernels

@@ -7,7 +7,7 @@
 
 #include "kernels/affine.h"
 #include "kernels/histogram.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 

@@ -12,7 +12,7 @@
 #include "kernels/conv.h"
 #include "kernels/cuda_queue.h"
 #include "kernels/fake_quantize.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::kernels {
 

@@ -5,7 +5,7 @@
 
 #include "kernels/affine.h"
 #include "kernels/cuda_queue.h"
-#include "kernels/pool.h"
+#include "kernels/pool/pool.h"
 
 namespace steelyard::kernels {
 

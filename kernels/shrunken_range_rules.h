@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/qparams.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 

@@ -1,13 +1,13 @@
 // All that a step does with a layer's weights before they are multiplied: extremes, scales, the
 // rules for the bias behind them, codes, mask, bias codes and product scales. On a GPU one launch.
 //
-// The arithmetic is that of kernels/quantizer_rules.h and kernels/fake_quantize.h.
+// The arithmetic is that of kernels/quantizer_state/formulas.h and kernels/fake_quantize.h.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda_queue.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::kernels {
 
@@ -37,8 +37,8 @@ struct WeightQuantization {
   CodeRange x_codes = {};  // of the layer's input; they count where there is a bias
 };
 
-// What a layer's weight quantizer keeps, [scales] each: see kernels/quantizer_state.h. Only what
-// the source needs is used; floor may be null.
+// What a layer's weight quantizer keeps, [scales] each: see
+// kernels/quantizer_state/quantizer_state.h. Only what the source needs is used; floor may be null.
 struct WeightQuantizer {
   float* lo;
   float* hi;

@@ -4,7 +4,7 @@
 
 #include "framework/on_device.h"
 #include "kernels/percentile.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
 namespace {
@@ -41,12 +41,13 @@ void MovingPercentileObserver::observe(const kernels::ChannelLayout& layout, con
         percentiles.hi.data<double>());
   });
   const Extremes rounded{percentiles.lo.to(DType::kF32), percentiles.hi.to(DType::kF32)};
-  on_device(device, [&](auto&... queue) {
-    kernels::update_average_extremes(queue..., layout.channels, averaging_constant_,
-                                     rounded.lo.data<float>(), rounded.hi.data<float>(),
-                                     state_.lo.data<float>(), state_.hi.data<float>(),
-                                     steps_.data<std::int64_t>());
-  });
+  run(device, kernels::UpdateAverageExtremes{.n = layout.channels,
+                                             .constant = averaging_constant_,
+                                             .step_lo = rounded.lo.data<float>(),
+                                             .step_hi = rounded.hi.data<float>(),
+                                             .lo = state_.lo.data<float>(),
+                                             .hi = state_.hi.data<float>(),
+                                             .steps = steps_.data<std::int64_t>()});
 }
 
 void MovingPercentileObserver::reset() {

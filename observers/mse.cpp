@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "kernels/shrunken_range.h"
 
 namespace steelyard::observers {
@@ -31,10 +31,13 @@ void MseObserver::observe(const kernels::ChannelLayout& layout, const Tensor& va
     kernels::least_error_shrinkings(
         queue..., layout, scheme_.code_range(), scheme_.symmetric, values.data<float>(),
         step.lo.data<float>(), step.hi.data<float>(), best.lo.data<float>(), best.hi.data<float>());
-    kernels::update_average_extremes(queue..., layout.channels, averaging_constant_,
-                                     best.lo.data<float>(), best.hi.data<float>(),
-                                     state_.lo.data<float>(), state_.hi.data<float>(),
-                                     steps_.data<std::int64_t>());
+    kernels::run(queue..., kernels::UpdateAverageExtremes{.n = layout.channels,
+                                                          .constant = averaging_constant_,
+                                                          .step_lo = best.lo.data<float>(),
+                                                          .step_hi = best.hi.data<float>(),
+                                                          .lo = state_.lo.data<float>(),
+                                                          .hi = state_.hi.data<float>(),
+                                                          .steps = steps_.data<std::int64_t>()});
   });
 }
 

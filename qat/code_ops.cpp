@@ -104,10 +104,10 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
                                 const std::vector<Tensor>& saved) {
     const Tensor inside = masked_gradient(grad_output, saved[0]);
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::avg_pool2d_backward(queue..., shape, /*count_include_pad=*/true,
-                                   inside.data<float>(), grad.data<float>());
-    });
+    run(grad.device(), kernels::AveragePoolBackward<float>{.shape = shape,
+                                                           .count_include_pad = true,
+                                                           .grad_y = inside.data<float>(),
+                                                           .grad_x = grad.data<float>()});
     return grad;
   };
   result = record(std::move(result),
@@ -130,21 +130,21 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
                                 codes->codes.dtype(), device);
   visit_codes(pooled.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::max_pool2d_forward(queue..., shape, codes->codes.data<Code>(), pooled.data<Code>(),
-                                  static_cast<std::uint16_t*>(winners.raw()));
-    });
+    run(device, kernels::MaxPool<Code>{.shape = shape,
+                                       .x = codes->codes.data<Code>(),
+                                       .y = pooled.data<Code>(),
+                                       .argmax = static_cast<std::uint16_t*>(winners.raw())});
   });
   Variable y = make_variable(with_codes(*codes, pooled));
   if (!recorded) return y;
   const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
                                 const std::vector<Tensor>& saved) {
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::max_pool2d_backward(queue..., shape, grad_output.data<float>(),
-                                   static_cast<const std::uint16_t*>(saved[0].raw()),
-                                   grad.data<float>());
-    });
+    run(grad.device(),
+        kernels::MaxPoolBackward<float>{.shape = shape,
+                                        .grad_y = grad_output.data<float>(),
+                                        .argmax = static_cast<const std::uint16_t*>(saved[0].raw()),
+                                        .grad_x = grad.data<float>()});
     return grad;
   };
   return record(std::move(y),

@@ -2,7 +2,7 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/relu.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "qat/integer_product.h"
 
 namespace steelyard::qat {

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/each_histogram.h"
 #include "kernels/percentile_rules.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/cpu/mask.h"
 #include "kernels/cpu/set_runs.h"
 #include "kernels/cpu/vectorize.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 #include "kernels/requantization.h"
 
 namespace steelyard::kernels {

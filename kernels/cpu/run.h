@@ -61,16 +61,22 @@ void run_channels(const K& kernel) {
 template <class K>
 void run_layout(const K& kernel) {
   const ChannelLayout& layout = kernel.layout;
-  parallel_for(layout.size(), kMapGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(layout.size(), K::kGrain, [&](std::int64_t begin, std::int64_t end) {
     const K own = kernel;
     for (std::int64_t i = begin; i < end;) {
       const std::int64_t group = i / layout.inner, channel = group % layout.channels;
       const std::int64_t stop = std::min(end, (group + 1) * layout.inner);
-#pragma omp simd
-      for (std::int64_t at = i; at < stop; ++at) own(at, channel);
-      i = stop;
+      for (; i < stop; ++i) own(i, channel);
     }
   });
+}
+
+template <class K>
+void run_list(const K& kernel) {
+  if constexpr (requires { kernel.idle(); }) {
+    if (kernel.idle()) return;
+  }
+  for (const auto& tensor : kernel.tensors) map(tensor.size, kernel.of(tensor));
 }
 
 template <class K>
@@ -101,6 +107,8 @@ void run(const K& kernel) {
     cpu::run_channels(kernel);
   } else if constexpr (LayoutKernel<K>) {
     cpu::run_layout(kernel);
+  } else if constexpr (ListKernel<K>) {
+    cpu::run_list(kernel);
   } else if constexpr (SumKernel<K>) {
     cpu::run_sum(kernel);
   } else if constexpr (ChannelSumKernel<K>) {

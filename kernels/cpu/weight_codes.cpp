@@ -7,7 +7,7 @@
 
 #include "kernels/fake_quantize.h"
 #include "kernels/integer.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 #include "kernels/reduce.h"
 
 namespace steelyard::kernels {
@@ -54,8 +54,8 @@ void follow_scales(const WeightQuantization& op, const WeightQuantizer& q, const
   if (q.floor != nullptr) std::copy_n(q.floor, op.scales, floor.begin());
   if (op.fit == BiasFit::kFollows) fit_scales(op, behind, q.zero_range, scale, floor.data());
   if (op.source == ScaleSource::kLatent) {
-    follow_latents(op.scales, op.rule.codes, q.latent, q.initial, floor.data(), nullptr, scale,
-                   nullptr, q.non_finite, nullptr, nullptr);
+    run(FollowLatents{op.scales, op.rule.codes, q.latent, q.initial, floor.data(), nullptr, scale,
+                      nullptr, q.non_finite, nullptr, nullptr});
   }
   if (op.fit == BiasFit::kKeepsRoom) fit_scales(op, behind, q.zero_range, scale, floor.data());
   if (!op.keeps) return;

@@ -7,6 +7,7 @@
 #include "kernels/affine.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda_queue.h"
+#include "kernels/divide.h"
 
 namespace steelyard::kernels::cuda {
 
@@ -26,13 +27,7 @@ STEELYARD_HOST_DEVICE inline std::int64_t blocks_for(std::int64_t n) {
   return (n + kThreads - 1) / kThreads;
 }
 
-// Division of sizes: 32 bits where they do, which costs a quarter.
-__device__ inline std::int64_t divide(std::int64_t value, std::int64_t by) {
-  if (((value | by) >> 32) == 0) {
-    return static_cast<std::uint32_t>(value) / static_cast<std::uint32_t>(by);
-  }
-  return value / by;
-}
+using kernels::divide;
 
 // A device refuses to read or write a vector, or a word, at an address that is no multiple of its
 // size.

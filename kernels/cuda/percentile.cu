@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/percentile_rules.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

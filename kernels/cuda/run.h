@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/block_sum.h"
 #include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/tensor_list.h"
 #include "kernels/kernel_forms.h"
 
 namespace steelyard::kernels {
@@ -39,6 +40,16 @@ __global__ void layout_kernel(std::int64_t n, K kernel) {
   if (i >= n) return;
   const std::int64_t channels = kernel.layout.channels;
   kernel(i, channels == 1 ? 0 : divide(i, kernel.layout.inner) % channels);
+}
+
+template <class K, class Tensor>
+__global__ void list_kernel(TensorList<Tensor> list, K kernel) {
+  if constexpr (requires { kernel.idle(); }) {
+    if (kernel.idle()) return;
+  }
+  const ListedRange at = listed_range(list);
+  const auto element = kernel.of(list.tensors[at.tensor]);
+  for (std::int64_t i = at.begin + threadIdx.x; i < at.end; i += kThreads) element(i);
 }
 
 // parts[block] = the sum of its elements' terms.
@@ -106,6 +117,12 @@ void run(const CudaQueue& queue, const K& kernel) {
     cuda::launch_elements(queue, cuda::channel_kernel<K>, kernel.rows * kernel.channels, kernel);
   } else if constexpr (LayoutKernel<K>) {
     cuda::launch_elements(queue, cuda::layout_kernel<K>, kernel.layout.size(), kernel);
+  } else if constexpr (ListKernel<K>) {
+    cuda::for_each_list(kernel.tensors, [&](const auto& list) {
+      using List = std::remove_cvref_t<decltype(list)>;
+      cuda::launch(cuda::list_kernel<K, typename List::Element>, {list.blocks(), cuda::kThreads},
+                   cuda::stream_of(queue), list, kernel);
+    });
   } else if constexpr (SumKernel<K>) {
     cuda::run_sum(queue, kernel);
   } else if constexpr (ChannelSumKernel<K>) {

@@ -10,6 +10,7 @@ namespace steelyard::kernels::cuda {
 // Part of the launch's parameters, of which every device takes 4 KiB.
 template <typename Tensor>
 struct TensorList {
+  using Element = Tensor;
   static constexpr int kMost = 64;
 
   int count = 0;

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "kernels/fake_quantize.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 #include "kernels/reduce.h"
 #include "tests/kernels/twin.h"
 
@@ -336,8 +336,8 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
   std::int64_t non_finite = 7, too_large = 5;
   min_max(layout, layer.weight.cpu(), lo.data(), hi.data(), skipped.data());
   for (const std::int64_t count : skipped) non_finite += count;
-  qparams_of_ranges(kRowCount, rule.codes, true, lo.data(), hi.data(), scale.data(), zero.data(),
-                    dead.data());
+  run(QparamsOfRanges<float>{kRowCount, rule.codes, true, lo.data(), hi.data(), scale.data(),
+                             zero.data(), dead.data()});
   for (std::size_t o = 0; o < n; ++o) {
     const FittedScale fitted = fit_weight_scale(
         scale[o], dead[o] != 0, larger_magnitude(0, layer.deployed.cpu()[o]), 0.02F);
