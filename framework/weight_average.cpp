@@ -5,7 +5,7 @@
 
 #include "framework/on_device.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
 namespace {
@@ -72,8 +72,7 @@ void WeightAverage::move_averages(DType dtype, const std::vector<std::size_t>& c
                          .x = entry.in_model.data<T>(),
                          .average = entry.aside.data<T>()});
     }
-    on_device(weights_.device(),
-              [&](auto&... queue) { kernels::move_averages<T>(queue..., tensors); });
+    run(weights_.device(), kernels::MoveAverages<T>{.tensors = tensors});
   });
 }
 

@@ -7,19 +7,25 @@
 #include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/integer_pool/integer_pool.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm_fold/norm_fold.h"
+#include "kernels/optimizer_step/optimizer_step.h"
 #include "kernels/oscillation/oscillation.h"
 #include "kernels/pool/pool.h"
 #include "kernels/quantizer_state/quantizer_state.h"
+#include "kernels/requantize/requantize.h"
+#include "kernels/softmax/softmax.h"
 #include "kernels/transpose/transpose.h"
 
 namespace steelyard::kernels {
 
-using AllKernels = JoinedKernels<ActivationKernels, ConvertKernels, CounterKernels, DropoutKernels,
-                                 ElementwiseKernels, EmbeddingKernels, LayerNormKernels,
-                                 NormKernels, NormFoldKernels, OscillationKernels, PoolKernels,
-                                 QuantizerStateKernels, TransposeKernels>;
+using AllKernels =
+    JoinedKernels<ActivationKernels, ConvertKernels, CounterKernels, DropoutKernels,
+                  ElementwiseKernels, EmbeddingKernels, IntegerPoolKernels, LayerNormKernels,
+                  NormKernels, NormFoldKernels, OptimizerStepKernels, OscillationKernels,
+                  PoolKernels, QuantizerStateKernels, RequantizeKernels, SoftmaxKernels,
+                  TransposeKernels>;
 
 }  // namespace steelyard::kernels

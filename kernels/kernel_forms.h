@@ -14,9 +14,11 @@ concept LayoutKernel = requires(const K& kernel, std::int64_t i) {
   kernel(i, i);
 };
 
-// kernel.of(tensor)(i) for every element of every tensor of a list; where there is kernel.idle() and
-// it is true, for none.
+// kernel.of(tensor)(i) for every element of every tensor of a list; where there is kernel.idle()
+// and it is true, for none.
 template <class K>
-concept ListKernel = requires(const K& kernel) { kernel.of(kernel.tensors[0]); };
+concept ListKernel = requires(const K& kernel) {
+  kernel.of(kernel.tensors[0]);
+};
 
 }  // namespace steelyard::kernels

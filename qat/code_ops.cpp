@@ -6,7 +6,7 @@
 #include "framework/ops/dropout.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/fake_quantize.h"
-#include "kernels/integer_pool.h"
+#include "kernels/integer_pool/integer_pool.h"
 #include "kernels/transpose/transpose.h"
 #include "qat/integer_product.h"
 
@@ -71,19 +71,20 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
   const Tensor sums = Tensor::empty(output_shape, DType::kI32, device);
   visit_codes(codes->codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::integer_window_sums(queue..., shape, codes->codes.data<Code>(),
-                                   codes->zero_point.data<std::int32_t>(),
-                                   sums.data<std::int32_t>());
-    });
+    run(device,
+        kernels::IntegerWindowSums<Code>{.shape = shape,
+                                         .x = codes->codes.data<Code>(),
+                                         .zero_point = codes->zero_point.data<std::int32_t>(),
+                                         .sums = sums.data<std::int32_t>()});
   });
   const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
   const auto values = [sums, scale = codes->scale, average] {
     Tensor real = Tensor::empty(sums.shape(), DType::kF32, sums.device());
-    on_device(sums.device(), [&](auto&... queue) {
-      kernels::dequantize_average(queue..., sums.size(), average.count, sums.data<std::int32_t>(),
-                                  scale.data<float>(), real.data<float>());
-    });
+    run(sums.device(), kernels::DequantizeAverage{.n = sums.size(),
+                                                  .count = average.count,
+                                                  .sums = sums.data<std::int32_t>(),
+                                                  .in_scale = scale.data<float>(),
+                                                  .out = real.data<float>()});
     return real;
   };
   QuantizedValue y = empty_output(output, std::move(output_shape), values, context);
@@ -91,12 +92,15 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
   const Tensor mask = recorded ? empty_mask(sums.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::requantize_average(queue..., sums.size(), average, sums.data<std::int32_t>(),
-                                  codes->scale.data<float>(), y.scale.data<float>(),
-                                  y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
-                                  bits_of(mask));
-    });
+    run(device, kernels::RequantizeAverage<Code>{.n = sums.size(),
+                                                 .average = average,
+                                                 .sums = sums.data<std::int32_t>(),
+                                                 .in_scale = codes->scale.data<float>(),
+                                                 .scale = y.scale.data<float>(),
+                                                 .zero_point = y.zero_point.data<std::int32_t>(),
+                                                 .range = y.range,
+                                                 .codes = y.codes.data<Code>(),
+                                                 .mask = bits_of(mask)});
   });
   Variable result = make_variable(std::move(y));
   if (!recorded) return result;
@@ -203,11 +207,14 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
   Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(rectified.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::activate_codes(queue..., n, activation, codes->codes.data<Code>(),
-                              codes->scale.data<float>(), codes->zero_point.data<std::int32_t>(),
-                              codes->range, rectified.data<Code>(), bits_of(mask));
-    });
+    run(device, kernels::ActivateCodes<Code>{.n = n,
+                                             .activation = activation,
+                                             .x = codes->codes.data<Code>(),
+                                             .scale = codes->scale.data<float>(),
+                                             .zero_point = codes->zero_point.data<std::int32_t>(),
+                                             .range = codes->range,
+                                             .codes = rectified.data<Code>(),
+                                             .mask = bits_of(mask)});
   });
   Variable y = make_variable(with_codes(*codes, rectified));
   if (!recorded) return y;
@@ -231,11 +238,11 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::drop_codes(queue..., kept.size(), mask.data<std::uint8_t>(),
-                          codes->codes.data<Code>(), codes->zero_point.data<std::int32_t>(),
-                          kept.data<Code>());
-    });
+    run(device, kernels::DropCodes<Code>{.n = kept.size(),
+                                         .mask = mask.data<std::uint8_t>(),
+                                         .x = codes->codes.data<Code>(),
+                                         .zero_point = codes->zero_point.data<std::int32_t>(),
+                                         .codes = kept.data<Code>()});
   });
   QuantizedValue value = with_codes(*codes, kept);
   value.scale = Tensor::empty({1}, DType::kF32, device);
@@ -268,33 +275,43 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   const auto visit_operands = [qa, qb](auto&& f) {
     visit_codes(qa->codes.dtype(), [&](auto* tag_a) {
       visit_codes(qb->codes.dtype(), [&](auto* tag_b) {
-        f(qa->codes.template data<CodeOf<decltype(tag_a)>>(),
-          qb->codes.template data<CodeOf<decltype(tag_b)>>());
+        using A = CodeOf<decltype(tag_a)>;
+        using B = CodeOf<decltype(tag_b)>;
+        f.template operator()<A, B>(qa->codes.template data<A>(), qb->codes.template data<B>());
       });
     });
   };
   const auto values = [qa, qb, device, activation, visit_operands] {
     Tensor sum = Tensor::empty(qa->codes.shape(), DType::kF32, device);
-    visit_operands([&](auto* codes_a, auto* codes_b) {
-      on_device(device, [&](auto&... queue) {
-        kernels::dequantize_add(queue..., sum.size(), activation, codes_a, operand(*qa), codes_b,
-                                operand(*qb), sum.data<float>());
-      });
+    visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
+      run(device, kernels::DequantizeAdd<A, B>{.n = sum.size(),
+                                               .activation = activation,
+                                               .a = codes_a,
+                                               .of_a = operand(*qa),
+                                               .b = codes_b,
+                                               .of_b = operand(*qb),
+                                               .out = sum.data<float>()});
     });
     return sum;
   };
   QuantizedValue y = empty_output(output, a.shape(), values, context);
   const bool recorded = should_record({a, b});
   const Tensor mask = recorded ? empty_mask(n, device) : Tensor();
-  visit_operands([&](auto* codes_a, auto* codes_b) {
+  visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
     visit_codes(y.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      on_device(device, [&](auto&... queue) {
-        kernels::requantize_add(queue..., n, activation, codes_a, operand(*qa), codes_b,
-                                operand(*qb), y.scale.data<float>(),
-                                y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
-                                bits_of(mask));
-      });
+      run(device,
+          kernels::RequantizeAdd<A, B, Code>{.n = n,
+                                             .activation = activation,
+                                             .a = codes_a,
+                                             .of_a = operand(*qa),
+                                             .b = codes_b,
+                                             .of_b = operand(*qb),
+                                             .scale = y.scale.data<float>(),
+                                             .zero_point = y.zero_point.data<std::int32_t>(),
+                                             .range = y.range,
+                                             .codes = y.codes.data<Code>(),
+                                             .mask = bits_of(mask)});
     });
   });
   Variable result = make_variable(std::move(y));

@@ -2,7 +2,7 @@
 
 #include "framework/ops/op_support.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/softmax.h"
+#include "kernels/softmax/softmax.h"
 
 namespace steelyard {
 namespace {
@@ -130,12 +130,14 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), "cross_entropy", [&](auto zero) {
     using T = decltype(zero);
-    on_device(loss.device(), [&](auto&... queue) {
-      kernels::softmax_cross_entropy<T>(queue..., logits.dim(0), logits.dim(1),
-                                        logits.value().data<T>(), targets.data<std::int64_t>(),
-                                        label_smoothing, loss.data<T>(),
-                                        grad.defined() ? grad.data<T>() : nullptr);
-    });
+    run(loss.device(),
+        kernels::SoftmaxCrossEntropy<T>{.rows = logits.dim(0),
+                                        .classes = logits.dim(1),
+                                        .logits = logits.value().data<T>(),
+                                        .labels = targets.data<std::int64_t>(),
+                                        .label_smoothing = label_smoothing,
+                                        .loss = loss.data<T>(),
+                                        .grad_logits = grad.defined() ? grad.data<T>() : nullptr});
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"label_smoothing", ops::number_text(label_smoothing)}};
@@ -159,11 +161,14 @@ Variable distillation_loss(const Variable& logits, const Tensor& teacher, double
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), kName, [&](auto zero) {
     using T = decltype(zero);
-    on_device(loss.device(), [&](auto&... queue) {
-      kernels::softmax_divergence<T>(queue..., logits.dim(0), logits.dim(1),
-                                     logits.value().data<T>(), teacher.data<T>(), temperature,
-                                     loss.data<T>(), grad.defined() ? grad.data<T>() : nullptr);
-    });
+    run(loss.device(),
+        kernels::SoftmaxDivergence<T>{.rows = logits.dim(0),
+                                      .classes = logits.dim(1),
+                                      .logits = logits.value().data<T>(),
+                                      .teacher = teacher.data<T>(),
+                                      .temperature = temperature,
+                                      .loss = loss.data<T>(),
+                                      .grad_logits = grad.defined() ? grad.data<T>() : nullptr});
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"temperature", ops::number_text(temperature)}};

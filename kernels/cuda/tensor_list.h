@@ -66,14 +66,4 @@ void for_each_list(std::span<const Tensor> tensors, F&& use) {
   if (list.count > 0) use(list);
 }
 
-// Starts kernel(list, arguments...) for every list.
-template <typename Tensor, typename... Parameters, typename... Arguments>
-void launch_lists(const CudaQueue& queue, void (*kernel)(TensorList<Tensor>, Parameters...),
-                  std::span<const Tensor> tensors, const Arguments&... arguments) {
-  for_each_list(tensors, [&](const TensorList<Tensor>& list) {
-    launch(kernel, {.blocks = list.blocks(), .threads = kThreads}, stream_of(queue), list,
-           arguments...);
-  });
-}
-
 }  // namespace steelyard::kernels::cuda

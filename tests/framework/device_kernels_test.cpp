@@ -6,7 +6,7 @@
 
 #include "framework/on_device.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/softmax.h"
+#include "kernels/softmax/softmax.h"
 #include "kernels/transpose/transpose.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
@@ -109,8 +109,14 @@ TEST_F(KernelOnCuda, ArgmaxTakesTheFirstOfEqualsAndNan) {
     const Tensor there = logits.to(kCudaDevice);
     const Tensor places = Tensor::empty({41}, DType::kI64, kCudaDevice);
     const Tensor expected = Tensor::empty({41}, DType::kI64);
-    kernels::argmax_rows(queue(), 41, classes, there.data<float>(), places.data<std::int64_t>());
-    kernels::argmax_rows(41, classes, logits.data<float>(), expected.data<std::int64_t>());
+    kernels::run(queue(), kernels::ArgmaxRows<float>{.rows = 41,
+                                                     .classes = classes,
+                                                     .logits = there.data<float>(),
+                                                     .predictions = places.data<std::int64_t>()});
+    kernels::run(kernels::ArgmaxRows<float>{.rows = 41,
+                                            .classes = classes,
+                                            .logits = logits.data<float>(),
+                                            .predictions = expected.data<std::int64_t>()});
     EXPECT_EQ(values(places.to(kCpuDevice)), values(expected)) << classes;
   }
 }

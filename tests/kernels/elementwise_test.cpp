@@ -1,6 +1,6 @@
 #include "kernels/elementwise/elementwise.h"
 
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer_step/optimizer_step.h"
 #include "kernels/transpose/transpose.h"
 #include "tests/kernels/float_support.h"
 
@@ -118,7 +118,7 @@ TYPED_TEST(Elementwise, SumsInDouble) {
     }
     const std::vector<ValueTensor<T>> parts = {{n / 3, a.data()}, {n - n / 3, a.data() + n / 3}};
     double sum = -1;
-    sum_of_squares<T>(parts, &sum);
+    run(SumOfSquares<T>{parts, &sum});
     EXPECT_NEAR(sum, squares, 1e-12 * squares);
     if (n == 0) continue;
     std::vector<T> grad(n);
@@ -139,7 +139,7 @@ TEST(SumOfSquares, DoesNotOverflowInFloat) {
   std::vector<float> x(100, 1e30F);
   const std::vector<ValueTensor<float>> all = {{100, x.data()}};
   double sum = 0;
-  sum_of_squares<float>(all, &sum);
+  run(SumOfSquares<float>{all, &sum});
   EXPECT_NEAR(sum, 1e62, 1e56);
 }
 
@@ -173,7 +173,7 @@ TYPED_TEST(Elementwise, SumsDoNotDependOnTheThreadCount) {
     run(ColumnSums<T>{15384, 13, a.data(), sums.data()});
     std::vector<double> all(sums.begin(), sums.end());
     double squares = 0;
-    sum_of_squares<T>(whole, &squares);
+    run(SumOfSquares<T>{whole, &squares});
     all.push_back(squares);
     T mean = 0;
     run(MeanSquaredError<T>{200003, a.data(), b.data(), &mean});

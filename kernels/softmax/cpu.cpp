@@ -1,11 +1,11 @@
-#include "kernels/softmax.h"
+#include "kernels/softmax/softmax.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/softmax_formulas.h"
+#include "kernels/cpu/run.h"
+#include "kernels/softmax/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -80,60 +80,45 @@ double mean_over_rows(std::int64_t rows, std::int64_t classes, const F& row_valu
 }  // namespace
 
 template <typename T>
-void softmax_cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
-                           const std::int64_t* labels, double label_smoothing, T* loss,
-                           T* grad_logits) {
-  *loss = T(mean_over_rows(rows, classes, [&](std::int64_t r) {
-    T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
-    return row_loss(classes, logits + r * classes, labels[r], label_smoothing, 1.0 / double(rows),
-                    grad);
+void compute(const SoftmaxCrossEntropy<T>& k) {
+  *k.loss = T(mean_over_rows(k.rows, k.classes, [&](std::int64_t r) {
+    T* grad = k.grad_logits == nullptr ? nullptr : k.grad_logits + r * k.classes;
+    return row_loss(k.classes, k.logits + r * k.classes, k.labels[r], k.label_smoothing,
+                    1.0 / double(k.rows), grad);
   }));
 }
 
 template <typename T>
-void softmax_divergence(std::int64_t rows, std::int64_t classes, const T* logits, const T* teacher,
-                        double temperature, T* loss, T* grad_logits) {
-  const double mean = mean_over_rows(rows, classes, [&](std::int64_t r) {
-    T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
-    return row_divergence(classes, logits + r * classes, teacher + r * classes, temperature,
-                          temperature / double(rows), grad);
+void compute(const SoftmaxDivergence<T>& k) {
+  const double mean = mean_over_rows(k.rows, k.classes, [&](std::int64_t r) {
+    T* grad = k.grad_logits == nullptr ? nullptr : k.grad_logits + r * k.classes;
+    return row_divergence(k.classes, k.logits + r * k.classes, k.teacher + r * k.classes,
+                          k.temperature, k.temperature / double(k.rows), grad);
   });
-  *loss = T(mean * temperature * temperature);
+  *k.loss = T(mean * k.temperature * k.temperature);
 }
 
 template <typename T>
-void argmax_rows(std::int64_t rows, std::int64_t classes, const T* logits,
-                 std::int64_t* predictions) {
-  parallel_for(rows, row_grain(classes), [&](std::int64_t begin, std::int64_t end) {
+void compute(const ArgmaxRows<T>& k) {
+  parallel_for(k.rows, row_grain(k.classes), [k](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const T* row = logits + r * classes;
+      const T* row = k.logits + r * k.classes;
       std::int64_t best = 0;
-      for (std::int64_t c = 1; c < classes; ++c) {
+      for (std::int64_t c = 1; c < k.classes; ++c) {
         if (is_larger(row[c], row[best])) best = c;
       }
-      predictions[r] = best;
+      k.predictions[r] = best;
     }
   });
 }
 
 template <typename T>
-void add_correct_rows(std::int64_t rows, std::int64_t classes, const T* logits,
-                      const std::int64_t* labels, std::int64_t* correct) {
-  std::vector<std::int64_t> predictions(rows);
-  argmax_rows(rows, classes, logits, predictions.data());
-  for (std::int64_t r = 0; r < rows; ++r) *correct += predictions[r] == labels[r] ? 1 : 0;
+void compute(const AddCorrectRows<T>& k) {
+  std::vector<std::int64_t> predictions(k.rows);
+  compute(ArgmaxRows<T>{k.rows, k.classes, k.logits, predictions.data()});
+  for (std::int64_t r = 0; r < k.rows; ++r) *k.correct += predictions[r] == k.labels[r] ? 1 : 0;
 }
 
-#define STEELYARD_INSTANTIATE(T)                                                                 \
-  template void softmax_cross_entropy(std::int64_t, std::int64_t, const T*, const std::int64_t*, \
-                                      double, T*, T*);                                           \
-  template void softmax_divergence(std::int64_t, std::int64_t, const T*, const T*, double, T*,   \
-                                   T*);                                                          \
-  template void argmax_rows(std::int64_t, std::int64_t, const T*, std::int64_t*);                \
-  template void add_correct_rows(std::int64_t, std::int64_t, const T*, const std::int64_t*,      \
-                                 std::int64_t*);
-STEELYARD_INSTANTIATE(float)
-STEELYARD_INSTANTIATE(double)
-#undef STEELYARD_INSTANTIATE
+template struct CpuKernels<SoftmaxKernels>;
 
 }  // namespace steelyard::kernels

@@ -1,10 +1,10 @@
 // A block, a row of logits: one warp where there are few classes.
-#include "kernels/softmax.h"
+#include "kernels/softmax/softmax.h"
 
 #include <limits>
 
-#include "kernels/cuda/block_sum.h"
-#include "kernels/softmax_formulas.h"
+#include "kernels/cuda/run.h"
+#include "kernels/softmax/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -39,13 +39,11 @@ __device__ double row_largest(std::int64_t classes, const T* row, double* lanes)
 }
 
 template <typename T>
-__global__ void cross_entropy_kernel(std::int64_t rows, std::int64_t classes, const T* logits,
-                                     const std::int64_t* labels, double smoothing, double* losses,
-                                     T* grad_logits) {
+__global__ void cross_entropy_kernel(SoftmaxCrossEntropy<T> k, double* losses) {
   double* lanes = shared_memory<double>();
-  const std::int64_t r = blockIdx.x;
-  const T* row = logits + r * classes;
-  T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * classes;
+  const std::int64_t r = blockIdx.x, classes = k.classes;
+  const T* row = k.logits + r * classes;
+  T* grad = k.grad_logits == nullptr ? nullptr : k.grad_logits + r * classes;
   const T largest = static_cast<T>(row_largest(classes, row, lanes));
   double sum = 0;
   double shifted = 0;
@@ -58,11 +56,11 @@ __global__ void cross_entropy_kernel(std::int64_t rows, std::int64_t classes, co
   }
   sum = block_sum(sum, lanes);
   shifted = block_sum(shifted, lanes);
-  const std::int64_t label = labels[r];
+  const std::int64_t label = k.labels[r];
   const bool known = label >= 0 && label < classes;
-  const SmoothedTarget target(classes, label, smoothing);
+  const SmoothedTarget target(classes, label, k.label_smoothing);
   if (grad != nullptr) {
-    const double scale = 1.0 / static_cast<double>(rows);
+    const double scale = 1.0 / static_cast<double>(k.rows);
     for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
       const double slope = (static_cast<double>(grad[c]) / sum - target.at(c)) * scale;
       grad[c] = static_cast<T>(known ? slope : kNan);
@@ -87,13 +85,12 @@ __device__ double log_sum_exp(std::int64_t classes, const T* row, double tempera
 }
 
 template <typename T>
-__global__ void divergence_kernel(std::int64_t rows, std::int64_t classes, const T* logits,
-                                  const T* teacher_logits, double temperature, double* losses,
-                                  T* grad_logits) {
+__global__ void divergence_kernel(SoftmaxDivergence<T> k, double* losses) {
   double* lanes = shared_memory<double>();
-  const std::int64_t r = blockIdx.x;
-  const T* row = logits + r * classes;
-  const T* teacher = teacher_logits + r * classes;
+  const std::int64_t r = blockIdx.x, classes = k.classes;
+  const double temperature = k.temperature;
+  const T* row = k.logits + r * classes;
+  const T* teacher = k.teacher + r * classes;
   const double row_sum = log_sum_exp(classes, row, temperature, lanes);
   const double teacher_sum = log_sum_exp(classes, teacher, temperature, lanes);
   double divergence = 0;
@@ -101,9 +98,9 @@ __global__ void divergence_kernel(std::int64_t rows, std::int64_t classes, const
     const Divergence at(static_cast<double>(teacher[c]) / temperature - teacher_sum,
                         static_cast<double>(row[c]) / temperature - row_sum);
     divergence += at.term;
-    if (grad_logits == nullptr) continue;
-    grad_logits[r * classes + c] =
-        static_cast<T>(at.slope() * (temperature / static_cast<double>(rows)));
+    if (k.grad_logits == nullptr) continue;
+    k.grad_logits[r * classes + c] =
+        static_cast<T>(at.slope() * (temperature / static_cast<double>(k.rows)));
   }
   divergence = block_sum(divergence, lanes);
   if (threadIdx.x == 0) losses[r] = divergence;
@@ -131,71 +128,51 @@ __device__ std::int64_t warp_argmax(std::int64_t classes, const T* row) {
 }
 
 template <typename T>
-__global__ void argmax_kernel(std::int64_t lanes, std::int64_t classes, const T* logits,
-                              std::int64_t* predictions) {
+__global__ void argmax_kernel(std::int64_t lanes, ArgmaxRows<T> k) {
   if (cuda::element_index() >= lanes) return;
   const std::int64_t r = cuda::element_index() / 32;
-  const std::int64_t best = warp_argmax(classes, logits + r * classes);
-  if (threadIdx.x % 32 == 0) predictions[r] = best;
+  const std::int64_t best = warp_argmax(k.classes, k.logits + r * k.classes);
+  if (threadIdx.x % 32 == 0) k.predictions[r] = best;
 }
 
 template <typename T>
-__global__ void correct_kernel(std::int64_t lanes, std::int64_t classes, const T* logits,
-                               const std::int64_t* labels, unsigned long long* correct) {
+__global__ void correct_kernel(std::int64_t lanes, AddCorrectRows<T> k) {
   if (cuda::element_index() >= lanes) return;
   const std::int64_t r = cuda::element_index() / 32;
-  const std::int64_t best = warp_argmax(classes, logits + r * classes);
-  if (threadIdx.x % 32 == 0 && best == labels[r]) atomicAdd(correct, 1ULL);
+  const std::int64_t best = warp_argmax(k.classes, k.logits + r * k.classes);
+  static_assert(sizeof(std::int64_t) == sizeof(unsigned long long));
+  if (threadIdx.x % 32 == 0 && best == k.labels[r]) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(k.correct), 1ULL);
+  }
 }
 
 }  // namespace
 
 template <typename T>
-void softmax_cross_entropy(const CudaQueue& queue, std::int64_t rows, std::int64_t classes,
-                           const T* logits, const std::int64_t* labels, double label_smoothing,
-                           T* loss, T* grad_logits) {
-  const Scratch<double> losses(queue, rows);
-  launch(cross_entropy_kernel<T>, row_shape(rows, classes), stream_of(queue), rows, classes, logits,
-         labels, label_smoothing, losses.data(), grad_logits);
-  cuda::launch_total(queue, rows, losses.data(), static_cast<double>(rows), 1.0, loss);
+void compute(const CudaQueue& queue, const SoftmaxCrossEntropy<T>& k) {
+  const Scratch<double> losses(queue, k.rows);
+  launch(cross_entropy_kernel<T>, row_shape(k.rows, k.classes), stream_of(queue), k, losses.data());
+  cuda::launch_total(queue, k.rows, losses.data(), static_cast<double>(k.rows), 1.0, k.loss);
 }
 
 template <typename T>
-void softmax_divergence(const CudaQueue& queue, std::int64_t rows, std::int64_t classes,
-                        const T* logits, const T* teacher, double temperature, T* loss,
-                        T* grad_logits) {
-  const Scratch<double> losses(queue, rows);
-  launch(divergence_kernel<T>, row_shape(rows, classes), stream_of(queue), rows, classes, logits,
-         teacher, temperature, losses.data(), grad_logits);
-  cuda::launch_total(queue, rows, losses.data(), static_cast<double>(rows),
-                     temperature * temperature, loss);
+void compute(const CudaQueue& queue, const SoftmaxDivergence<T>& k) {
+  const Scratch<double> losses(queue, k.rows);
+  launch(divergence_kernel<T>, row_shape(k.rows, k.classes), stream_of(queue), k, losses.data());
+  cuda::launch_total(queue, k.rows, losses.data(), static_cast<double>(k.rows),
+                     k.temperature * k.temperature, k.loss);
 }
 
 template <typename T>
-void argmax_rows(const CudaQueue& queue, std::int64_t rows, std::int64_t classes, const T* logits,
-                 std::int64_t* predictions) {
-  cuda::launch_elements(queue, argmax_kernel<T>, rows * 32, classes, logits, predictions);
+void compute(const CudaQueue& queue, const ArgmaxRows<T>& k) {
+  cuda::launch_elements(queue, argmax_kernel<T>, k.rows * 32, k);
 }
 
 template <typename T>
-void add_correct_rows(const CudaQueue& queue, std::int64_t rows, std::int64_t classes,
-                      const T* logits, const std::int64_t* labels, std::int64_t* correct) {
-  static_assert(sizeof(std::int64_t) == sizeof(unsigned long long));
-  cuda::launch_elements(queue, correct_kernel<T>, rows * 32, classes, logits, labels,
-                        reinterpret_cast<unsigned long long*>(correct));
+void compute(const CudaQueue& queue, const AddCorrectRows<T>& k) {
+  cuda::launch_elements(queue, correct_kernel<T>, k.rows * 32, k);
 }
 
-#define STEELYARD_INSTANTIATE(T)                                                              \
-  template void softmax_cross_entropy(const CudaQueue&, std::int64_t, std::int64_t, const T*, \
-                                      const std::int64_t*, double, T*, T*);                   \
-  template void softmax_divergence(const CudaQueue&, std::int64_t, std::int64_t, const T*,    \
-                                   const T*, double, T*, T*);                                 \
-  template void argmax_rows(const CudaQueue&, std::int64_t, std::int64_t, const T*,           \
-                            std::int64_t*);                                                   \
-  template void add_correct_rows(const CudaQueue&, std::int64_t, std::int64_t, const T*,      \
-                                 const std::int64_t*, std::int64_t*);
-STEELYARD_INSTANTIATE(float)
-STEELYARD_INSTANTIATE(double)
-#undef STEELYARD_INSTANTIATE
+template struct CudaKernels<SoftmaxKernels>;
 
 }  // namespace steelyard::kernels

@@ -5,8 +5,9 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/integer.h"
-#include "kernels/integer_pool.h"
+#include "kernels/affine.h"
+#include "kernels/code_type.h"
+#include "kernels/integer_pool/integer_pool.h"
 
 namespace steelyard::kernels {
 
@@ -68,6 +69,12 @@ struct RealExtremes {
     if (lo - lo == 0.0F && hi - hi == 0.0F) return *this;
     return {INFINITY, -INFINITY, n > 0 ? 1 : 0};
   }
+};
+
+// An operand's one scale and zero point.
+struct QuantizedOperand {
+  const float* scale;
+  const std::int32_t* zero_point;
 };
 
 // One operand of a quantized sum, as floats.
