@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "framework/on_device.h"
-#include "kernels/percentile.h"
+#include "kernels/percentile/percentile.h"
 #include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
@@ -34,12 +34,15 @@ void MovingPercentileObserver::observe(const kernels::ChannelLayout& layout, con
   seen.fill(0);
   percentiles.lo.fill(kInfinity);
   percentiles.hi.fill(-kInfinity);
-  on_device(device, [&](auto&... queue) {
-    kernels::percentiles_of_first_step(
-        queue..., layout, percentile_, symmetric_, values.data<float>(), step.lo.data<float>(),
-        step.hi.data<float>(), seen.data<std::int64_t>(), percentiles.lo.data<double>(),
-        percentiles.hi.data<double>());
-  });
+  run(device, kernels::PercentilesOfFirstStep{.layout = layout,
+                                              .percentile = percentile_,
+                                              .symmetric = symmetric_,
+                                              .x = values.data<float>(),
+                                              .x_lo = step.lo.data<float>(),
+                                              .x_hi = step.hi.data<float>(),
+                                              .steps = seen.data<std::int64_t>(),
+                                              .lo = percentiles.lo.data<double>(),
+                                              .hi = percentiles.hi.data<double>()});
   const Extremes rounded{percentiles.lo.to(DType::kF32), percentiles.hi.to(DType::kF32)};
   run(device, kernels::UpdateAverageExtremes{.n = layout.channels,
                                              .constant = averaging_constant_,

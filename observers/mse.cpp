@@ -5,7 +5,7 @@
 
 #include "framework/on_device.h"
 #include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/shrunken_range.h"
+#include "kernels/shrunken_range/shrunken_range.h"
 
 namespace steelyard::observers {
 
@@ -28,9 +28,14 @@ void MseObserver::observe(const kernels::ChannelLayout& layout, const Tensor& va
   const Extremes best{Tensor::empty({layout.channels}, DType::kF32, device),
                       Tensor::empty({layout.channels}, DType::kF32, device)};
   on_device(device, [&](auto&... queue) {
-    kernels::least_error_shrinkings(
-        queue..., layout, scheme_.code_range(), scheme_.symmetric, values.data<float>(),
-        step.lo.data<float>(), step.hi.data<float>(), best.lo.data<float>(), best.hi.data<float>());
+    kernels::run(queue..., kernels::LeastErrorShrinkings{.layout = layout,
+                                                         .range = scheme_.code_range(),
+                                                         .symmetric = scheme_.symmetric,
+                                                         .x = values.data<float>(),
+                                                         .lo = step.lo.data<float>(),
+                                                         .hi = step.hi.data<float>(),
+                                                         .best_lo = best.lo.data<float>(),
+                                                         .best_hi = best.hi.data<float>()});
     kernels::run(queue..., kernels::UpdateAverageExtremes{.n = layout.channels,
                                                           .constant = averaging_constant_,
                                                           .step_lo = best.lo.data<float>(),

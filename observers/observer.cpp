@@ -3,7 +3,7 @@
 #include "framework/on_device.h"
 #include "kernels/counter/counter.h"
 #include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 
 namespace steelyard::observers {
 
@@ -14,8 +14,11 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                     Tensor::empty({layout.channels}, DType::kF32, device)};
   const Tensor skipped = Tensor::empty({layout.channels}, DType::kI64, device);
   on_device(device, [&](auto&... queue) {
-    kernels::min_max(queue..., layout, values.data<float>(), extremes.lo.data<float>(),
-                     extremes.hi.data<float>(), skipped.data<std::int64_t>());
+    kernels::run(queue..., kernels::MinMax<float>{.layout = layout,
+                                                  .x = values.data<float>(),
+                                                  .lo = extremes.lo.data<float>(),
+                                                  .hi = extremes.hi.data<float>(),
+                                                  .non_finite = skipped.data<std::int64_t>()});
     kernels::run(queue..., kernels::AddCounts{.n = layout.channels,
                                               .counts = skipped.data<std::int64_t>(),
                                               .total = non_finite.data<std::int64_t>()});

@@ -28,29 +28,29 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/counter/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram_ranges.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/integer.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/percentile.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/reduce.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/shrunken_range.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/weight_codes.cu
   ${PROJECT_SOURCE_DIR}/kernels/dropout/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/elementwise/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/embedding/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/histogram/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/histogram_ranges/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/integer_pool/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/layer_norm/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/norm/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/norm_fold/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/optimizer_step/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/oscillation/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/percentile/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/pool/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/quantizer_state/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/reduce/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/requantize/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/shrunken_range/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/softmax/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/transpose/cuda.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)

@@ -6,10 +6,10 @@
 
 #include "kernels/code_type.h"
 #include "kernels/fake_quantize.h"
-#include "kernels/histogram.h"
+#include "kernels/histogram/histogram.h"
 #include "kernels/oscillation/oscillation.h"
 #include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -110,8 +110,8 @@ void check_min_max(const ChannelLayout& layout, bool any) {
   Twin<std::int64_t> skipped(layout.channels), none;
   Twin<T> lo_alone(layout.channels), hi_alone(layout.channels);
   on_both([&](auto at, auto&... queue) {
-    min_max(queue..., layout, at(x), at(lo), at(hi), at(skipped));
-    min_max(queue..., layout, at(x), at(lo_alone), at(hi_alone), at(none));
+    run(queue..., MinMax<T>{layout, at(x), at(lo), at(hi), at(skipped)});
+    run(queue..., MinMax<T>{layout, at(x), at(lo_alone), at(hi_alone), at(none)});
   });
   EXPECT_EQ(lo.differences(), 0);
   EXPECT_EQ(hi.differences(), 0);
@@ -144,8 +144,8 @@ void check_histogram(std::int64_t n, std::int64_t bins) {
   Twin<std::uint64_t> counts(bins);
   Twin<std::int64_t> skipped(std::vector<std::int64_t>{5}), none;
   on_both([&](auto at, auto&... queue) {
-    histogram_accumulate(queue..., grid, n, at(x), at(counts), at(skipped));
-    histogram_accumulate(queue..., grid, n, at(x), at(counts), at(none));
+    run(queue..., HistogramAccumulate<T>{grid, n, at(x), at(counts), at(skipped)});
+    run(queue..., HistogramAccumulate<T>{grid, n, at(x), at(counts), at(none)});
   });
   EXPECT_EQ(counts.differences(), 0) << n << " values in " << bins << " bins";
   EXPECT_EQ(skipped.differences(), 0);
@@ -161,9 +161,8 @@ TEST(HistogramsOnGpu, AreTheCpus) {
 }
 
 TEST(HistogramsOnGpu, MoreBinsThanABlockHoldsAreRefused) {
-  EXPECT_THROW(histogram_accumulate(CudaQueue{}, {0, 1 << 20}, 0, static_cast<float*>(nullptr),
-                                    nullptr, nullptr),
-               std::invalid_argument);
+  const HistogramAccumulate<float> kernel{{0, 1 << 20}, 0, nullptr, nullptr, nullptr};
+  EXPECT_THROW(run(CudaQueue{}, kernel), std::invalid_argument);
 }
 
 // Codes that often turn around, so that some weights freeze.
@@ -293,7 +292,7 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
 
           float lo, hi;
           std::int64_t skipped;
-          min_max(ChannelLayout::per_tensor(n), x.cpu(), &lo, &hi, &skipped);
+          run(MinMax<float>{ChannelLayout::per_tensor(n), x.cpu(), &lo, &hi, &skipped});
           float want_lo = rule.restarts ? INFINITY : -0.5F,
                 want_hi = rule.restarts ? -INFINITY : 0.25F;
           std::int64_t steps = 1;

@@ -10,7 +10,7 @@
 
 #include "kernels/fake_quantize.h"
 #include "kernels/quantizer_state/formulas.h"
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -334,7 +334,7 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
   std::vector<std::uint8_t> dead(n), mask(layer.mask.values().size());
   std::vector<std::int8_t> codes(layer.codes.values().size());
   std::int64_t non_finite = 7, too_large = 5;
-  min_max(layout, layer.weight.cpu(), lo.data(), hi.data(), skipped.data());
+  run(MinMax<float>{layout, layer.weight.cpu(), lo.data(), hi.data(), skipped.data()});
   for (const std::int64_t count : skipped) non_finite += count;
   run(QparamsOfRanges<float>{kRowCount, rule.codes, true, lo.data(), hi.data(), scale.data(),
                              zero.data(), dead.data()});

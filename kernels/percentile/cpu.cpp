@@ -1,11 +1,12 @@
-#include "kernels/percentile.h"
+#include "kernels/percentile/percentile.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "kernels/cpu/each_histogram.h"
-#include "kernels/percentile_rules.h"
+#include "kernels/cpu/run.h"
+#include "kernels/percentile/formulas.h"
 #include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
@@ -54,36 +55,34 @@ RangeEnds percentile_of_values(std::vector<float> values, double percentile, boo
 
 }  // namespace
 
-void percentile_ranges(const ChannelHistograms& histograms, double percentile, bool symmetric,
-                       const std::int64_t* steps, const double* first_lo, const double* first_hi,
-                       double* lo, double* hi) {
-  if (*steps == 1) {
-    std::copy_n(first_lo, histograms.channels, lo);
-    std::copy_n(first_hi, histograms.channels, hi);
+static void compute(const PercentileRanges& k) {
+  if (*k.steps == 1) {
+    std::copy_n(k.first_lo, k.histograms.channels, k.lo);
+    std::copy_n(k.first_hi, k.histograms.channels, k.hi);
     return;
   }
-  for_each_channel(histograms, lo, hi, [&](const ChannelHistograms& h) {
-    return percentile_of_bins(h, percentile, symmetric);
+  for_each_channel(k.histograms, k.lo, k.hi, [&](const ChannelHistograms& h) {
+    return percentile_of_bins(h, k.percentile, k.symmetric);
   });
 }
 
-void percentiles_of_first_step(const ChannelLayout& layout, double percentile, bool symmetric,
-                               const float* x, const float* x_lo, const float* x_hi,
-                               std::int64_t* steps, double* lo, double* hi) {
+static void compute(const PercentilesOfFirstStep& k) {
   bool any = false;
-  for (std::int64_t c = 0; c < layout.channels; ++c) any = any || x_lo[c] <= x_hi[c];
-  if (!any || ++*steps > 1) return;
-  parallel_for(layout.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+  for (std::int64_t c = 0; c < k.layout.channels; ++c) any = any || k.x_lo[c] <= k.x_hi[c];
+  if (!any || ++*k.steps > 1) return;
+  parallel_for(k.layout.channels, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t c = begin; c < end; ++c) {
       RangeEnds ends{INFINITY, -INFINITY};
-      if (x_lo[c] <= x_hi[c]) {
-        ends = percentile_of_values(finite_values(layout, x, c, symmetric), percentile, symmetric,
-                                    x_lo[c], x_hi[c]);
+      if (k.x_lo[c] <= k.x_hi[c]) {
+        ends = percentile_of_values(finite_values(k.layout, k.x, c, k.symmetric), k.percentile,
+                                    k.symmetric, k.x_lo[c], k.x_hi[c]);
       }
-      lo[c] = ends.lo;
-      hi[c] = ends.hi;
+      k.lo[c] = ends.lo;
+      k.hi[c] = ends.hi;
     }
   });
 }
+
+template struct CpuKernels<PercentileKernels>;
 
 }  // namespace steelyard::kernels

@@ -1,8 +1,8 @@
-#include "kernels/shrunken_range.h"
+#include "kernels/shrunken_range/shrunken_range.h"
 
-#include "kernels/cuda/block_sum.h"
+#include "kernels/cuda/run.h"
 #include "kernels/quant_sums.h"
-#include "kernels/shrunken_range_rules.h"
+#include "kernels/shrunken_range/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -108,26 +108,27 @@ __global__ void best_kernel(std::int64_t n, const float* scale, const double* to
 
 }  // namespace
 
-void least_error_shrinkings(const CudaQueue& queue, const ChannelLayout& layout, CodeRange range,
-                            bool symmetric, const float* x, const float* lo, const float* hi,
-                            float* best_lo, float* best_hi) {
-  const std::int64_t candidates = layout.channels * kShrinkFactors;
-  const std::int64_t chunks = (layout.outer * layout.inner + kSumChunk - 1) / kSumChunk;
+static void compute(const CudaQueue& queue, const LeastErrorShrinkings& k) {
+  const std::int64_t candidates = k.layout.channels * kShrinkFactors;
+  const std::int64_t chunks = (k.layout.outer * k.layout.inner + kSumChunk - 1) / kSumChunk;
   const cuda::Scratch<float> scale(queue, candidates);
   const cuda::Scratch<std::int32_t> zero_point(queue, candidates);
   const cuda::Scratch<double> errors(queue, candidates * chunks);
   const cuda::Scratch<double> totals(queue, candidates);
-  launch_elements(queue, candidates_kernel, candidates, range, symmetric, lo, hi, scale.data(),
-                  zero_point.data());
-  cuda::launch(chunk_error_kernel, {layout.channels * chunks, kThreads, kSumChunk * sizeof(float)},
-               cuda::stream_of(queue), layout, chunks, range, x,
+  launch_elements(queue, candidates_kernel, candidates, k.range, k.symmetric, k.lo, k.hi,
+                  scale.data(), zero_point.data());
+  cuda::launch(chunk_error_kernel,
+               {k.layout.channels * chunks, kThreads, kSumChunk * sizeof(float)},
+               cuda::stream_of(queue), k.layout, chunks, k.range, k.x,
                static_cast<const float*>(scale.data()),
                static_cast<const std::int32_t*>(zero_point.data()), errors.data());
   cuda::launch(total_error_kernel, {(candidates + kWarps - 1) / kWarps, kThreads},
                cuda::stream_of(queue), candidates, chunks, static_cast<const float*>(scale.data()),
                static_cast<const double*>(errors.data()), totals.data());
-  launch_elements(queue, best_kernel, layout.channels, static_cast<const float*>(scale.data()),
-                  static_cast<const double*>(totals.data()), lo, hi, best_lo, best_hi);
+  launch_elements(queue, best_kernel, k.layout.channels, static_cast<const float*>(scale.data()),
+                  static_cast<const double*>(totals.data()), k.lo, k.hi, k.best_lo, k.best_hi);
 }
+
+template struct CudaKernels<ShrunkenRangeKernels>;
 
 }  // namespace steelyard::kernels

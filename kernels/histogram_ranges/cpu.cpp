@@ -1,9 +1,10 @@
-#include "kernels/histogram_ranges.h"
+#include "kernels/histogram_ranges/histogram_ranges.h"
 
 #include <vector>
 
 #include "kernels/clipping_error.h"
 #include "kernels/cpu/each_histogram.h"
+#include "kernels/cpu/run.h"
 #include "kernels/divergence.h"
 #include "kernels/prefix_sums.h"
 
@@ -67,18 +68,18 @@ RangeEnds least_divergence_range(const ChannelHistograms& h, CodeRange range, bo
 
 }  // namespace
 
-void least_error_ranges(const ChannelHistograms& histograms, CodeRange range, bool symmetric,
-                        double* lo, double* hi) {
-  for_each_channel(histograms, lo, hi, [&](const ChannelHistograms& h) {
-    return least_error_range(h, range, symmetric);
+static void compute(const LeastErrorRanges& k) {
+  for_each_channel(k.histograms, k.lo, k.hi, [&](const ChannelHistograms& h) {
+    return least_error_range(h, k.range, k.symmetric);
   });
 }
 
-void least_divergence_ranges(const ChannelHistograms& histograms, CodeRange range, bool symmetric,
-                             double* lo, double* hi) {
-  for_each_channel(histograms, lo, hi, [&](const ChannelHistograms& h) {
-    return least_divergence_range(h, range, symmetric);
+static void compute(const LeastDivergenceRanges& k) {
+  for_each_channel(k.histograms, k.lo, k.hi, [&](const ChannelHistograms& h) {
+    return least_divergence_range(h, k.range, k.symmetric);
   });
 }
+
+template struct CpuKernels<HistogramRangesKernels>;
 
 }  // namespace steelyard::kernels

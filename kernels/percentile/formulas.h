@@ -1,5 +1,5 @@
-// Percentiles as kernels/histogram_ranges.h takes them, host and device. Between two values one is
-// interpolated, as by numpy.percentile.
+// Percentiles as kernels/histogram_ranges/histogram_ranges.h takes them, host and device. Between
+// two values one is interpolated, as by numpy.percentile.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The rules of kernels/shrunken_range.h, host and device.
+// The rules of kernels/shrunken_range/shrunken_range.h, host and device.
 #pragma once
 
 #include "kernels/qparams.h"

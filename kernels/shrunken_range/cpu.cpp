@@ -1,13 +1,13 @@
-#include "kernels/shrunken_range.h"
+#include "kernels/shrunken_range/shrunken_range.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/run.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/quant_sums.h"
 #include "kernels/range_choice.h"
-#include "kernels/shrunken_range_rules.h"
+#include "kernels/shrunken_range/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -85,20 +85,20 @@ int best_candidate(Channel& channel, float lo, float hi, CodeRange range, bool s
 
 }  // namespace
 
-void least_error_shrinkings(const ChannelLayout& layout, CodeRange range, bool symmetric,
-                            const float* x, const float* lo, const float* hi, float* best_lo,
-                            float* best_hi) {
-  parallel_for(layout.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+static void compute(const LeastErrorShrinkings& k) {
+  parallel_for(k.layout.channels, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t c = begin; c < end; ++c) {
-      best_lo[c] = lo[c];
-      best_hi[c] = hi[c];
-      if (!is_candidate(lo[c], hi[c], 0)) continue;
-      Channel channel(layout, x, c);
-      const int best = best_candidate(channel, lo[c], hi[c], range, symmetric);
-      best_lo[c] = shrunken_end(lo[c], best);
-      best_hi[c] = shrunken_end(hi[c], best);
+      k.best_lo[c] = k.lo[c];
+      k.best_hi[c] = k.hi[c];
+      if (!is_candidate(k.lo[c], k.hi[c], 0)) continue;
+      Channel channel(k.layout, k.x, c);
+      const int best = best_candidate(channel, k.lo[c], k.hi[c], k.range, k.symmetric);
+      k.best_lo[c] = shrunken_end(k.lo[c], best);
+      k.best_hi[c] = shrunken_end(k.hi[c], best);
     }
   });
 }
+
+template struct CpuKernels<ShrunkenRangeKernels>;
 
 }  // namespace steelyard::kernels

@@ -1,9 +1,10 @@
-#include "kernels/histogram_ranges.h"
+#include "kernels/histogram_ranges/histogram_ranges.h"
 
 #include <algorithm>
 
 #include "kernels/clipping_error.h"
 #include "kernels/cuda/block_search.h"
+#include "kernels/cuda/run.h"
 #include "kernels/divergence.h"
 
 namespace steelyard::kernels {
@@ -142,26 +143,25 @@ void in_parts(const CudaQueue& queue, const ChannelHistograms& h, const Run& run
 
 }  // namespace
 
-void least_error_ranges(const CudaQueue& queue, const ChannelHistograms& histograms,
-                        CodeRange range, bool symmetric, double* lo, double* hi) {
-  in_parts(queue, histograms, [&](const ChannelHistograms& h, std::int64_t first, double* sums) {
+static void compute(const CudaQueue& queue, const LeastErrorRanges& k) {
+  in_parts(queue, k.histograms, [&](const ChannelHistograms& h, std::int64_t first, double* sums) {
     cuda::launch(least_error_kernel, {h.channels, kThreads, cuda::search_bytes(h.bins)},
                  cuda::stream_of(queue), static_cast<std::int32_t>(h.bins),
                  static_cast<const std::int64_t*>(h.counts),
                  static_cast<const std::int32_t*>(h.exponent), static_cast<const float*>(h.lo),
-                 static_cast<const float*>(h.hi), range, symmetric, sums, lo + first, hi + first);
+                 static_cast<const float*>(h.hi), k.range, k.symmetric, sums, k.lo + first,
+                 k.hi + first);
   });
 }
 
-void least_divergence_ranges(const CudaQueue& queue, const ChannelHistograms& histograms,
-                             CodeRange range, bool symmetric, double* lo, double* hi) {
+static void compute(const CudaQueue& queue, const LeastDivergenceRanges& k) {
   // Enough blocks for a large GPU where there are few channels, a threshold for each thread at
   // most.
   constexpr std::int64_t kMostBlocks = 1024;
-  const std::int64_t of_thresholds = (histograms.bins / 2 + kThreads - 1) / kThreads;
+  const std::int64_t of_thresholds = (k.histograms.bins / 2 + kThreads - 1) / kThreads;
   const std::int64_t parts = std::clamp<std::int64_t>(
-      kMostBlocks / std::max<std::int64_t>(1, histograms.channels), 1, of_thresholds);
-  in_parts(queue, histograms, [&](const ChannelHistograms& h, std::int64_t first, double* sums) {
+      kMostBlocks / std::max<std::int64_t>(1, k.histograms.channels), 1, of_thresholds);
+  in_parts(queue, k.histograms, [&](const ChannelHistograms& h, std::int64_t first, double* sums) {
     const cudaStream_t stream = cuda::stream_of(queue);
     const std::int64_t* counts = h.counts;
     const std::int32_t* exponent = h.exponent;
@@ -169,14 +169,16 @@ void least_divergence_ranges(const CudaQueue& queue, const ChannelHistograms& hi
     const float* high = h.hi;
     const cuda::Scratch<Least> least(queue, h.channels * parts);
     cuda::launch(divergence_sums_kernel, {h.channels, kThreads, cuda::search_bytes(h.bins)}, stream,
-                 h.bins, counts, exponent, low, high, range, symmetric, sums);
+                 h.bins, counts, exponent, low, high, k.range, k.symmetric, sums);
     cuda::launch(divergence_kernel, {h.channels * parts, kThreads, cuda::search_bytes(0)}, stream,
-                 h.bins, parts, counts, exponent, low, high, range, symmetric,
+                 h.bins, parts, counts, exponent, low, high, k.range, k.symmetric,
                  static_cast<const double*>(sums), least.data());
     cuda::launch(divergence_range_kernel, {(h.channels + kThreads - 1) / kThreads, kThreads},
-                 stream, h.channels, h.bins, parts, counts, exponent, low, high, range, symmetric,
-                 static_cast<const Least*>(least.data()), lo + first, hi + first);
+                 stream, h.channels, h.bins, parts, counts, exponent, low, high, k.range,
+                 k.symmetric, static_cast<const Least*>(least.data()), k.lo + first, k.hi + first);
   });
 }
+
+template struct CudaKernels<HistogramRangesKernels>;
 
 }  // namespace steelyard::kernels

@@ -1,4 +1,4 @@
-// The rules of kernels/histogram.h, host and device: where a value is counted, and how wide bins
+// The rules of histogram.h, host and device: where a value is counted, and how wide bins
 // are.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/affine.h"
-#include "kernels/histogram.h"
+#include "kernels/histogram/histogram.h"
 #include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {

@@ -1,11 +1,11 @@
-#include "kernels/histogram.h"
+#include "kernels/histogram/histogram.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
-#include "kernels/cuda/grid.h"
-#include "kernels/histogram_bin.h"
+#include "kernels/cuda/run.h"
+#include "kernels/histogram/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -119,34 +119,30 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template <typename T>
-void histogram_accumulate(const CudaQueue& queue, const HistogramGrid& grid, std::int64_t n,
-                          const T* x, std::uint64_t* counts, std::int64_t* non_finite) {
-  count<T>(queue, ChannelLayout::per_tensor(n), grid.bins, nullptr,
-           histogram_inverse_width<T>(grid.exponent), x, reinterpret_cast<Count*>(counts),
-           reinterpret_cast<Count*>(non_finite));
+void compute(const CudaQueue& queue, const HistogramAccumulate<T>& k) {
+  count<T>(queue, ChannelLayout::per_tensor(k.n), k.grid.bins, nullptr,
+           histogram_inverse_width<T>(k.grid.exponent), k.x, reinterpret_cast<Count*>(k.counts),
+           reinterpret_cast<Count*>(k.non_finite));
 }
 
-void grow_histograms(const CudaQueue& queue, const ChannelHistograms& h, const float* step_lo,
-                     const float* step_hi) {
-  cuda::launch(grow_kernel, {h.channels, kThreads}, cuda::stream_of(queue), h.bins, step_lo,
-               step_hi, reinterpret_cast<Count*>(h.counts), h.exponent, h.lo, h.hi);
+static void compute(const CudaQueue& queue, const GrowHistograms& k) {
+  const ChannelHistograms& h = k.histograms;
+  cuda::launch(grow_kernel, {h.channels, kThreads}, cuda::stream_of(queue), h.bins, k.step_lo,
+               k.step_hi, reinterpret_cast<Count*>(h.counts), h.exponent, h.lo, h.hi);
 }
 
-void count_in_histograms(const CudaQueue& queue, const ChannelHistograms& h,
-                         const ChannelLayout& layout, const float* x) {
+static void compute(const CudaQueue& queue, const CountInHistograms& k) {
+  const ChannelHistograms& h = k.histograms;
   Count* counts = reinterpret_cast<Count*>(h.counts);
-  if (layout.outer * layout.inner < h.bins) {
-    cuda::launch_elements(queue, count_few_kernel, layout.size(), layout,
+  if (k.layout.outer * k.layout.inner < h.bins) {
+    cuda::launch_elements(queue, count_few_kernel, k.layout.size(), k.layout,
                           static_cast<std::int32_t>(h.bins),
-                          static_cast<const std::int32_t*>(h.exponent), x, counts);
+                          static_cast<const std::int32_t*>(h.exponent), k.x, counts);
     return;
   }
-  count<float>(queue, layout, h.bins, h.exponent, 0, x, counts, nullptr);
+  count<float>(queue, k.layout, h.bins, h.exponent, 0, k.x, counts, nullptr);
 }
 
-template void histogram_accumulate(const CudaQueue&, const HistogramGrid&, std::int64_t,
-                                   const float*, std::uint64_t*, std::int64_t*);
-template void histogram_accumulate(const CudaQueue&, const HistogramGrid&, std::int64_t,
-                                   const double*, std::uint64_t*, std::int64_t*);
+template struct CudaKernels<HistogramKernels>;
 
 }  // namespace steelyard::kernels

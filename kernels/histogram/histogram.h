@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_queue.h"
 #include "kernels/layout.h"
+#include "kernels/run.h"
 
 namespace steelyard::kernels {
 
@@ -20,10 +20,16 @@ struct HistogramGrid {
 int histogram_exponent(double amax, std::int64_t bins);
 
 // Adds every finite element's bin to counts[bins]. Elements must fit the grid (the caller grows it
-// first); *non_finite (may be null) grows by the elements that were skipped. T is float or double.
+// first); *non_finite (may be null) grows by the elements that were skipped. On a GPU at
+// most 12,287 bins.
 template <typename T>
-void histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
-                          std::uint64_t* counts, std::int64_t* non_finite);
+struct HistogramAccumulate {
+  HistogramGrid grid;
+  std::int64_t n;
+  const T* x;
+  std::uint64_t* counts;
+  std::int64_t* non_finite;
+};
 
 // Doubles the bin width `doublings` times, merging pairs; total count is kept exactly.
 void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts);
@@ -43,22 +49,22 @@ struct ChannelHistograms {
   }
 };
 
-// One step's finite extremes (as min_max() finds them) enter those of each channel, and its bins
+// One step's finite extremes (as MinMax finds them) enter those of each channel, and its bins
 // merge in pairs until they hold them. Nothing finite in the step leaves a channel.
-void grow_histograms(const ChannelHistograms& histograms, const float* step_lo,
-                     const float* step_hi);
+struct GrowHistograms {
+  ChannelHistograms histograms;
+  const float *step_lo, *step_hi;
+};
 
-// Counts every finite element in the histogram of its channel, which holds it.
-void count_in_histograms(const ChannelHistograms& histograms, const ChannelLayout& layout,
-                         const float* x);
+// Counts every finite element in the histogram of its channel, which holds it. On a GPU at
+// most 12,287 bins.
+struct CountInHistograms {
+  ChannelHistograms histograms;
+  ChannelLayout layout;
+  const float* x;
+};
 
-// The same on a GPU; at most 12,287 bins.
-template <typename T>
-void histogram_accumulate(const CudaQueue& queue, const HistogramGrid& grid, std::int64_t n,
-                          const T* x, std::uint64_t* counts, std::int64_t* non_finite);
-void grow_histograms(const CudaQueue& queue, const ChannelHistograms& histograms,
-                     const float* step_lo, const float* step_hi);
-void count_in_histograms(const CudaQueue& queue, const ChannelHistograms& histograms,
-                         const ChannelLayout& layout, const float* x);
+using HistogramKernels =
+    JoinedKernels<ForFloats<HistogramAccumulate>, KernelList<GrowHistograms, CountInHistograms>>;
 
 }  // namespace steelyard::kernels

@@ -1,12 +1,12 @@
-#include "kernels/histogram.h"
+#include "kernels/histogram/histogram.h"
 
 #include <algorithm>
 #include <mutex>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/run.h"
 #include "kernels/cpu/vectorize.h"
-#include "kernels/histogram_bin.h"
+#include "kernels/histogram/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -86,27 +86,26 @@ std::uint64_t* counts_of(const ChannelHistograms& histograms, std::int64_t chann
 int histogram_exponent(double amax, std::int64_t bins) { return smallest_exponent(amax, bins); }
 
 template <typename T>
-void histogram_accumulate(const HistogramGrid& grid, std::int64_t n, const T* x,
-                          std::uint64_t* counts, std::int64_t* non_finite) {
-  const T inverse_width = histogram_inverse_width<T>(grid.exponent);
+void compute(const HistogramAccumulate<T>& k) {
+  const T inverse_width = histogram_inverse_width<T>(k.grid.exponent);
   std::int64_t skipped = 0;
   std::mutex mutex;
-  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    PartialCounts partial(grid.bins);
+  parallel_for(k.n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    PartialCounts partial(k.grid.bins);
     std::int32_t bin[kBatch];
     while (begin < end) {
       const std::int64_t stop = std::min(end, begin + kCounterLimit);
       for (; begin < stop; begin += kBatch) {
         const std::int64_t count = std::min(kBatch, stop - begin);
-        find_bins(grid, inverse_width, count, x + begin, bin);
+        find_bins(k.grid, inverse_width, count, k.x + begin, bin);
         partial.add(count, bin);
       }
       begin = stop;
       const std::lock_guard<std::mutex> lock(mutex);
-      skipped += partial.flush(counts);
+      skipped += partial.flush(k.counts);
     }
   });
-  if (non_finite != nullptr) *non_finite += skipped;
+  if (k.non_finite != nullptr) *k.non_finite += skipped;
 }
 
 void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
@@ -118,26 +117,28 @@ void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
   }
 }
 
-void grow_histograms(const ChannelHistograms& h, const float* step_lo, const float* step_hi) {
+static void compute(const GrowHistograms& k) {
+  const ChannelHistograms& h = k.histograms;
   for (std::int64_t c = 0; c < h.channels; ++c) {
     const GridChange change =
-        extend_histogram(h.lo[c], h.hi[c], h.exponent[c], step_lo[c], step_hi[c], h.bins);
+        extend_histogram(h.lo[c], h.hi[c], h.exponent[c], k.step_lo[c], k.step_hi[c], h.bins);
     h.exponent[c] = change.exponent;
     if (change.doublings > 0) histogram_grow(h.bins, change.doublings, counts_of(h, c));
   }
 }
 
-void count_in_histograms(const ChannelHistograms& h, const ChannelLayout& layout, const float* x) {
-  const std::int64_t n = layout.outer * layout.inner;
+static void compute(const CountInHistograms& k) {
+  const ChannelHistograms& h = k.histograms;
+  const std::int64_t n = k.layout.outer * k.layout.inner;
   parallel_for(h.channels, 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> gathered;
     for (std::int64_t c = begin; c < end; ++c) {
-      const float* values = x + c * layout.inner;
-      if (layout.outer > 1 && h.channels > 1) {
+      const float* values = k.x + c * k.layout.inner;
+      if (k.layout.outer > 1 && h.channels > 1) {
         gathered.clear();
-        for (std::int64_t o = 0; o < layout.outer; ++o) {
-          const float* run = values + o * layout.channels * layout.inner;
-          gathered.insert(gathered.end(), run, run + layout.inner);
+        for (std::int64_t o = 0; o < k.layout.outer; ++o) {
+          const float* run = values + o * k.layout.channels * k.layout.inner;
+          gathered.insert(gathered.end(), run, run + k.layout.inner);
         }
         values = gathered.data();
       }
@@ -145,15 +146,12 @@ void count_in_histograms(const ChannelHistograms& h, const ChannelLayout& layout
       if (4 * n < h.bins) {
         count_few(grid, n, values, counts_of(h, c));
       } else {
-        histogram_accumulate(grid, n, values, counts_of(h, c), nullptr);
+        compute(HistogramAccumulate<float>{grid, n, values, counts_of(h, c), nullptr});
       }
     }
   });
 }
 
-template void histogram_accumulate(const HistogramGrid&, std::int64_t, const float*, std::uint64_t*,
-                                   std::int64_t*);
-template void histogram_accumulate(const HistogramGrid&, std::int64_t, const double*,
-                                   std::uint64_t*, std::int64_t*);
+template struct CpuKernels<HistogramKernels>;
 
 }  // namespace steelyard::kernels

@@ -1,9 +1,9 @@
-#include "kernels/percentile.h"
+#include "kernels/percentile/percentile.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/grid.h"
-#include "kernels/percentile_rules.h"
+#include "kernels/cuda/run.h"
+#include "kernels/percentile/formulas.h"
 #include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
@@ -189,22 +189,20 @@ __global__ void range_of_values_kernel(std::int64_t channels, double percentile,
 
 }  // namespace
 
-void percentile_ranges(const CudaQueue& queue, const ChannelHistograms& h, double percentile,
-                       bool symmetric, const std::int64_t* steps, const double* first_lo,
-                       const double* first_hi, double* lo, double* hi) {
+static void compute(const CudaQueue& queue, const PercentileRanges& k) {
+  const ChannelHistograms& h = k.histograms;
   cuda::launch(
       range_of_bins_kernel,
       {h.channels, kThreads, kThreads * sizeof(std::int64_t) + kPercentileRanks * sizeof(double)},
       cuda::stream_of(queue), h.bins, static_cast<const std::int64_t*>(h.counts),
       static_cast<const std::int32_t*>(h.exponent), static_cast<const float*>(h.lo),
-      static_cast<const float*>(h.hi), percentile, symmetric, steps, first_lo, first_hi, lo, hi);
+      static_cast<const float*>(h.hi), k.percentile, k.symmetric, k.steps, k.first_lo, k.first_hi,
+      k.lo, k.hi);
 }
 
-void percentiles_of_first_step(const CudaQueue& queue, const ChannelLayout& layout,
-                               double percentile, bool symmetric, const float* x, const float* x_lo,
-                               const float* x_hi, std::int64_t* steps, double* lo, double* hi) {
-  const std::int64_t channels = layout.channels;
-  const std::int64_t n = layout.outer * layout.inner;
+static void compute(const CudaQueue& queue, const PercentilesOfFirstStep& k) {
+  const std::int64_t channels = k.layout.channels;
+  const std::int64_t n = k.layout.outer * k.layout.inner;
   if (channels == 0 || n == 0) return;
   const cudaStream_t stream = cuda::stream_of(queue);
   const cuda::Scratch<int> due(queue, 1);
@@ -214,20 +212,24 @@ void percentiles_of_first_step(const CudaQueue& queue, const ChannelLayout& layo
   const cuda::Scratch<std::int64_t> counts(queue, channels);
   const int* is_due = due.data();
   const unsigned* found = prefixes.data();
-  cuda::launch(count_step_kernel, {1, kThreads}, stream, channels, x_lo, x_hi, steps, due.data());
+  cuda::launch(count_step_kernel, {1, kThreads}, stream, channels, k.x_lo, k.x_hi, k.steps,
+               due.data());
   cuda::launch_elements(queue, begin_kernel, channels * kTables, tables.data(), prefixes.data());
   const std::int64_t per_block = kThreads * kPerThread;
   const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / channels);
   const std::int64_t parts = std::min(most, (n + per_block - 1) / per_block);
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
     cuda::launch(count_digits_kernel, {channels * parts, kThreads, kTables * sizeof(unsigned)},
-                 stream, layout, parts, symmetric, shift, x, is_due, found, tables.data());
+                 stream, k.layout, parts, k.symmetric, shift, k.x, is_due, found, tables.data());
     cuda::launch(find_digit_kernel, {channels, kThreads, kTables * sizeof(Count)}, stream,
-                 symmetric, percentile, shift == 32 - kDigitBits, is_due, tables.data(),
-                 prefixes.data(), ranks.data(), counts.data(), x_lo, x_hi);
+                 k.symmetric, k.percentile, shift == 32 - kDigitBits, is_due, tables.data(),
+                 prefixes.data(), ranks.data(), counts.data(), k.x_lo, k.x_hi);
   }
-  cuda::launch_elements(queue, range_of_values_kernel, channels, percentile, symmetric, is_due,
-                        found, static_cast<const std::int64_t*>(counts.data()), x_lo, x_hi, lo, hi);
+  cuda::launch_elements(queue, range_of_values_kernel, channels, k.percentile, k.symmetric, is_due,
+                        found, static_cast<const std::int64_t*>(counts.data()), k.x_lo, k.x_hi,
+                        k.lo, k.hi);
 }
+
+template struct CudaKernels<PercentileKernels>;
 
 }  // namespace steelyard::kernels
