@@ -24,9 +24,9 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/stream.h"
-#include "kernels/histogram.h"
+#include "kernels/histogram/histogram.h"
 #include "kernels/quant_plan.h"
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 
 namespace {
 
@@ -170,13 +170,13 @@ std::vector<Case> cases(Arrays& a, const std::regex& filter) {
   if (std::regex_search("min_max", filter)) {
     all.push_back({"min_max", 4, [&a, x] {
                      float lo, hi;
-                     min_max(ChannelLayout::per_tensor(a.n), x, &lo, &hi, nullptr);
+                     run(MinMax<float>{ChannelLayout::per_tensor(a.n), x, &lo, &hi, nullptr});
                    }});
   }
   if (std::regex_search("histogram", filter)) {
     all.push_back({"histogram, 2048 bins", 4, [&a, x] {
-                     histogram_accumulate({histogram_exponent(8.0, 2048), 2048}, a.n, x,
-                                          a.counts.data(), nullptr);
+                     run(HistogramAccumulate<float>{
+                         {histogram_exponent(8.0, 2048), 2048}, a.n, x, a.counts.data(), nullptr});
                    }});
   }
   return all;

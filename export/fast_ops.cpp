@@ -2,10 +2,10 @@
 
 #include <array>
 
-#include "kernels/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer.h"
-#include "kernels/integer_pool.h"
+#include "kernels/integer_pool/integer_pool.h"
+#include "kernels/requantize/requantize.h"
 #include "qat/quantized_value.h"
 
 namespace steelyard::deploy {
@@ -47,15 +47,25 @@ void linear_map(const Operands& op) {
   const std::int32_t* bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
   const auto& q = op.output_value().quantization;
   if (!q) {
-    kernels::dequantize_accumulators(rule, acc.data<std::int32_t>(), bias, product_scales.data(),
-                                     op.output().data<float>());
+    kernels::run(kernels::DequantizeAccumulators{.op = rule,
+                                                 .acc = acc.data<std::int32_t>(),
+                                                 .bias = bias,
+                                                 .product_scale = product_scales.data(),
+                                                 .out = op.output().data<float>()});
     return;
   }
   rule.activation = op.node.activation;
   visit_codes(q->dtype, [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::requantize(rule, acc.data<std::int32_t>(), bias, product_scales.data(), &q->scale,
-                        &q->zero_point, q->range, op.output().data<Code>(), nullptr);
+    kernels::run(kernels::RequantizeAccumulators<Code>{.op = rule,
+                                                       .acc = acc.data<std::int32_t>(),
+                                                       .bias = bias,
+                                                       .product_scale = product_scales.data(),
+                                                       .scale = &q->scale,
+                                                       .zero_point = &q->zero_point,
+                                                       .range = q->range,
+                                                       .codes = op.output().data<Code>(),
+                                                       .mask = nullptr});
   });
 }
 
@@ -78,10 +88,20 @@ void add(const Operands& op) {
   visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
     visit_codes(op.input(1).dtype(), [&](auto* tag_b) {
       visit_codes(q.dtype, [&](auto* tag) {
-        kernels::requantize_add(
-            op.output().size(), op.node.activation, op.input(0).data<CodeOf<decltype(tag_a)>>(),
-            operand(0), op.input(1).data<CodeOf<decltype(tag_b)>>(), operand(1), &q.scale,
-            &q.zero_point, q.range, op.output().data<CodeOf<decltype(tag)>>(), nullptr);
+        using A = CodeOf<decltype(tag_a)>;
+        using B = CodeOf<decltype(tag_b)>;
+        using Y = CodeOf<decltype(tag)>;
+        kernels::run(kernels::RequantizeAdd<A, B, Y>{.n = op.output().size(),
+                                                     .activation = op.node.activation,
+                                                     .a = op.input(0).data<A>(),
+                                                     .of_a = operand(0),
+                                                     .b = op.input(1).data<B>(),
+                                                     .of_b = operand(1),
+                                                     .scale = &q.scale,
+                                                     .zero_point = &q.zero_point,
+                                                     .range = q.range,
+                                                     .codes = op.output().data<Y>(),
+                                                     .mask = nullptr});
       });
     });
   });
@@ -119,8 +139,11 @@ void concat(const Operands& op) {
 void max_pool(const Operands& op) {
   visit_codes(op.output().dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    kernels::max_pool2d_forward(pool2d_shape("max_pool2d", batched_input(op), op.node.pool),
-                                op.input(0).data<Code>(), op.output().data<Code>(), nullptr);
+    kernels::run(
+        kernels::MaxPool<Code>{.shape = pool2d_shape("max_pool2d", batched_input(op), op.node.pool),
+                               .x = op.input(0).data<Code>(),
+                               .y = op.output().data<Code>(),
+                               .argmax = nullptr});
   });
 }
 
@@ -134,16 +157,26 @@ void average_pool(const Operands& op) {
   const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", batched_input(op), geometry);
   const Tensor sums = Tensor::empty(op.output().shape(), DType::kI32);
   visit_codes(in.dtype, [&](auto* tag) {
-    kernels::integer_window_sums(shape, op.input(0).data<CodeOf<decltype(tag)>>(), &in.zero_point,
-                                 sums.data<std::int32_t>());
+    using Code = CodeOf<decltype(tag)>;
+    kernels::run(kernels::IntegerWindowSums<Code>{.shape = shape,
+                                                  .x = op.input(0).data<Code>(),
+                                                  .zero_point = &in.zero_point,
+                                                  .sums = sums.data<std::int32_t>()});
   });
   using Kind = kernels::Average::Kind;
   const kernels::Average average{op.node.op == Op::kGlobalAvgPool ? Kind::kGlobal : Kind::kWindow,
                                  shape.kernel_h * shape.kernel_w};
   visit_codes(q.dtype, [&](auto* tag) {
-    kernels::requantize_average(sums.size(), average, sums.data<std::int32_t>(), &in.scale,
-                                &q.scale, &q.zero_point, q.range,
-                                op.output().data<CodeOf<decltype(tag)>>(), nullptr);
+    using Code = CodeOf<decltype(tag)>;
+    kernels::run(kernels::RequantizeAverage<Code>{.n = sums.size(),
+                                                  .average = average,
+                                                  .sums = sums.data<std::int32_t>(),
+                                                  .in_scale = &in.scale,
+                                                  .scale = &q.scale,
+                                                  .zero_point = &q.zero_point,
+                                                  .range = q.range,
+                                                  .codes = op.output().data<Code>(),
+                                                  .mask = nullptr});
   });
 }
 

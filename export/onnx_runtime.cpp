@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "framework/files.h"
-#include "kernels/elementwise.h"
+#include "kernels/transpose/transpose.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -177,7 +177,11 @@ Tensor channels_first(const Tensor& x) {
   if (x.rank() != 4) return x;
   const std::int64_t pixels = x.dim(1) * x.dim(2);
   Tensor y = Tensor::empty({x.dim(0), x.dim(3), x.dim(1), x.dim(2)});
-  kernels::nhwc_to_nchw(x.dim(0), pixels, x.dim(3), x.data<float>(), y.data<float>());
+  kernels::run(kernels::Transpose<float>{.batch = x.dim(0),
+                                         .rows = pixels,
+                                         .columns = x.dim(3),
+                                         .x = x.data<float>(),
+                                         .y = y.data<float>()});
   return y;
 }
 

@@ -13,7 +13,7 @@
 #include "framework/error.h"
 #include "framework/evaluate.h"
 #include "framework/printable.h"
-#include "kernels/softmax.h"
+#include "kernels/softmax/softmax.h"
 #include "qat/quantized_value.h"
 
 namespace steelyard::deploy {
@@ -180,7 +180,10 @@ Tensor run_and_compare(const Interpreter& interpreter, const Trace& trained, con
 bool same_class(std::span<const float> ours, std::span<const float> theirs) {
   constexpr float kRounding = 1e-5F;
   std::int64_t at = 0;
-  kernels::argmax_rows(1, static_cast<std::int64_t>(theirs.size()), theirs.data(), &at);
+  kernels::run(kernels::ArgmaxRows<float>{.rows = 1,
+                                          .classes = static_cast<std::int64_t>(theirs.size()),
+                                          .logits = theirs.data(),
+                                          .predictions = &at});
   const auto [lo, hi] = std::minmax_element(ours.begin(), ours.end());
   return ours[static_cast<std::size_t>(at)] >=
          *hi - kRounding * std::max(std::abs(*lo), std::abs(*hi));

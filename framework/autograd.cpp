@@ -7,7 +7,7 @@
 
 #include "framework/on_device.h"
 #include "framework/tape_trace.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -18,9 +18,8 @@ Tensor add_tensors(const Tensor& a, const Tensor& b) {
   Tensor sum = Tensor::empty(a.shape(), a.dtype(), a.device());
   visit_floating(a.dtype(), "backward", [&](auto zero) {
     using T = decltype(zero);
-    on_device(a.device(), [&](auto&... queue) {
-      kernels::add<T>(queue..., a.size(), a.data<T>(), b.data<T>(), sum.data<T>());
-    });
+    run(a.device(),
+        kernels::Add<T>{.n = a.size(), .a = a.data<T>(), .b = b.data<T>(), .y = sum.data<T>()});
   });
   return sum;
 }

@@ -8,26 +8,26 @@
 #include "framework/on_device.h"
 #include "framework/ops/losses.h"
 #include "framework/training_words.h"
-#include "kernels/elementwise.h"
-#include "kernels/softmax.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/softmax/softmax.h"
 
 namespace steelyard {
 void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
   visit_floating(value.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
-    on_device(sum.device(), [&](auto&... queue) {
-      kernels::add_weighted<T>(queue..., value.data<T>(), weight, sum.data<double>());
-    });
+    run(sum.device(),
+        kernels::AddWeighted<T>{.x = value.data<T>(), .weight = weight, .sum = sum.data<double>()});
   });
 }
 
 void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count) {
   visit_floating(logits.dtype(), "count_correct", [&](auto zero) {
     using T = decltype(zero);
-    on_device(logits.device(), [&](auto&... queue) {
-      kernels::add_correct_rows<T>(queue..., logits.dim(0), logits.dim(1), logits.data<T>(),
-                                   labels.data<std::int64_t>(), count.data<std::int64_t>());
-    });
+    run(logits.device(), kernels::AddCorrectRows<T>{.rows = logits.dim(0),
+                                                    .classes = logits.dim(1),
+                                                    .logits = logits.data<T>(),
+                                                    .labels = labels.data<std::int64_t>(),
+                                                    .correct = count.data<std::int64_t>()});
   });
 }
 

@@ -3,8 +3,8 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/elementwise.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
 namespace {
@@ -43,11 +43,15 @@ Tensor clip_grad_norm(const std::vector<NamedParameter>& parameters, double max_
   on_device(device, [&](auto&... queue) {
     double* sum = sums.data<double>();
     const double* by = factor.data<double>();
-    kernels::sum_of_squares<float>(queue..., floats, sum);
-    kernels::sum_of_squares<double>(queue..., doubles, sum + 1);
-    kernels::clip_factor(queue..., 2, sum, max_norm, norm.data<double>(), factor.data<double>());
-    kernels::scale_all<float>(queue..., floats, by);
-    kernels::scale_all<double>(queue..., doubles, by);
+    kernels::run(queue..., kernels::SumOfSquares<float>{.tensors = floats, .sum = sum});
+    kernels::run(queue..., kernels::SumOfSquares<double>{.tensors = doubles, .sum = sum + 1});
+    kernels::run(queue..., kernels::ClipFactor{.count = 2,
+                                               .sums = sum,
+                                               .max_norm = max_norm,
+                                               .norm = norm.data<double>(),
+                                               .factor = factor.data<double>()});
+    kernels::run(queue..., kernels::ScaleAll<float>{.tensors = floats, .factor = by});
+    kernels::run(queue..., kernels::ScaleAll<double>{.tensors = doubles, .factor = by});
   });
   return norm;
 }
@@ -57,10 +61,9 @@ bool has_non_finite(const Tensor& tensor) {
   const Tensor count = Tensor::empty(Shape{}, DType::kI64, tensor.device());
   visit_floating(tensor.dtype(), "finite", [&](auto zero) {
     using T = decltype(zero);
-    on_device(tensor.device(), [&](auto&... queue) {
-      kernels::count_non_finite<T>(queue..., tensor.size(), tensor.data<T>(),
-                                   count.data<std::int64_t>());
-    });
+    run(tensor.device(),
+        kernels::CountNonFinite<T>{
+            .n = tensor.size(), .x = tensor.data<T>(), .count = count.data<std::int64_t>()});
   });
   return count.item() > 0;
 }

@@ -6,6 +6,7 @@
 
 #include "framework/device.h"
 #include "kernels/cuda_queue.h"
+#include "kernels/run.h"
 
 namespace steelyard {
 
@@ -28,8 +29,15 @@ class MatmulPrecisionGuard {
   kernels::MatmulPrecision previous_;
 };
 
+// Runs a kernel on the CPU or on a GPU's queue.
+template <class K>
+void run(Device device, const K& kernel) {
+  if (device.kind == Device::Kind::kCpu) return kernels::run(kernel);
+  kernels::run(cuda_queue(device), kernel);
+}
+
 // Calls run() for the CPU, run(queue) for a GPU: a kernel's name stands for both.
-//   on_device(y.device(), [&](auto&... queue) { kernels::add<T>(queue..., n, a, b, y); });
+//   on_device(y.device(), [&](auto&... queue) { kernels::matmul<T>(queue..., shape, a, b, y); });
 template <typename F>
 decltype(auto) on_device(Device device, F&& run) {
   if (device.kind == Device::Kind::kCpu) return std::forward<F>(run)();

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
 namespace {
@@ -130,7 +130,7 @@ void Sgd::update(DType dtype, std::span<const std::size_t> chosen) {
                          .param = v.value().data<T>(),
                          .weight_decay = weight_decay(i)});
     }
-    on_device(device(), [&](auto&... queue) { kernels::sgd_update<T>(queue..., tensors, step); });
+    run(device(), kernels::SgdUpdate<T>{.tensors = tensors, .step = step});
   });
 }
 
@@ -174,9 +174,7 @@ void AdamW::update(DType dtype, std::span<const std::size_t> chosen) {
                          .exp_avg_sq = exp_avg_sq_[i].data<T>(),
                          .param = v.value().data<T>()});
     }
-    on_device(device(), [&](auto&... queue) {
-      kernels::adamw_update<T>(queue..., tensors, rule_of(options_));
-    });
+    run(device(), kernels::AdamWUpdate<T>{.tensors = tensors, .step = rule_of(options_)});
   });
 }
 

@@ -6,8 +6,8 @@
 
 #include "framework/half.h"
 #include "framework/on_device.h"
-#include "kernels/convert.h"
-#include "kernels/elementwise.h"
+#include "kernels/convert/convert.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -85,8 +85,9 @@ Tensor converted_on_gpu(const Tensor& x, DType dtype) {
       using To = std::remove_pointer_t<decltype(to)>;
       if constexpr (!std::is_same_v<From, To> && (!std::is_integral_v<From> || sizeof(To) > 2) &&
                     (!std::is_integral_v<To> || sizeof(From) > 2)) {
-        kernels::convert(cuda_queue(x.device()), x.size(), static_cast<const From*>(x.raw()),
-                         static_cast<To*>(y.raw()));
+        run(x.device(), kernels::Convert<From, To>{.n = x.size(),
+                                                   .x = static_cast<const From*>(x.raw()),
+                                                   .y = static_cast<To*>(y.raw())});
         done = true;
       }
     });
@@ -269,13 +270,9 @@ void Tensor::fill(double value) const {
   visit_dtype(dtype_, "fill", [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
-    auto* out = static_cast<Stored*>(raw());
-    const auto stored = static_cast<Stored>(static_cast<T>(value));
-    if (device().kind == Device::Kind::kCpu) {
-      std::fill(out, out + size_, stored);
-    } else {
-      kernels::fill(cuda_queue(device()), size_, stored, out);
-    }
+    run(device(), kernels::Fill<Stored>{.n = size_,
+                                        .value = static_cast<Stored>(static_cast<T>(value)),
+                                        .y = static_cast<Stored*>(raw())});
   });
 }
 

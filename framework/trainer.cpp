@@ -11,7 +11,6 @@
 #include "framework/files.h"
 #include "framework/gradient_clipping.h"
 #include "framework/on_device.h"
-#include "kernels/elementwise.h"
 
 namespace steelyard {
 namespace {

@@ -4,15 +4,14 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/elementwise.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
 namespace {
 
 void swap_elements(const Tensor& a, const Tensor& b) {
-  on_device(a.device(),
-            [&](auto&... queue) { kernels::swap_bytes(queue..., a.bytes(), a.raw(), b.raw()); });
+  run(a.device(), kernels::SwapBytes{.bytes = a.bytes(), .a = a.raw(), .b = b.raw()});
 }
 
 }  // namespace
@@ -73,8 +72,7 @@ void WeightAverage::move_averages(DType dtype, const std::vector<std::size_t>& c
                          .x = entry.in_model.data<T>(),
                          .average = entry.aside.data<T>()});
     }
-    on_device(weights_.device(),
-              [&](auto&... queue) { kernels::move_averages<T>(queue..., tensors); });
+    run(weights_.device(), kernels::MoveAverages<T>{.tensors = tensors});
   });
 }
 

@@ -1,5 +1,5 @@
-// Which clipping of a histogram has the least squared error (kernels/histogram_ranges.h), host and
-// device.
+// Which clipping of a histogram has the least squared error
+// (kernels/histogram_ranges/histogram_ranges.h), host and device.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Which clipping of a histogram diverges least from it (kernels/histogram_ranges.h), host and
-// device.
+// Which clipping of a histogram diverges least from it
+// (kernels/histogram_ranges/histogram_ranges.h), host and device.
 //
 // Migacz, "8-bit Inference with TensorRT", GTC 2017, as NVIDIA's pytorch-quantization implements
 // it, for any number of codes. For each threshold t at the outer edge of a bin, the values within

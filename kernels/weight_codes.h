@@ -1,13 +1,13 @@
 // All that a step does with a layer's weights before they are multiplied: extremes, scales, the
 // rules for the bias behind them, codes, mask, bias codes and product scales. On a GPU one launch.
 //
-// The arithmetic is that of kernels/quantizer_rules.h and kernels/fake_quantize.h.
+// The arithmetic is that of kernels/quantizer_state/formulas.h and kernels/fake_quantize.h.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda_queue.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::kernels {
 
@@ -37,8 +37,8 @@ struct WeightQuantization {
   CodeRange x_codes = {};  // of the layer's input; they count where there is a bias
 };
 
-// What a layer's weight quantizer keeps, [scales] each: see kernels/quantizer_state.h. Only what
-// the source needs is used; floor may be null.
+// What a layer's weight quantizer keeps, [scales] each: see
+// kernels/quantizer_state/quantizer_state.h. Only what the source needs is used; floor may be null.
 struct WeightQuantizer {
   float* lo;
   float* hi;
@@ -51,21 +51,6 @@ struct WeightQuantizer {
   std::int64_t* non_finite;  // a counter: weights, biases and latents that are not finite
   std::int64_t* too_large;   // a counter: biases that int32 cannot hold beside their products
   float* too_large_bias;     // [rows, 2]: such a bias and the largest that fits; else untouched
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(lo);
-    f(hi);
-    f(steps);
-    f(latent);
-    f(initial);
-    f(floor);
-    f(scale);
-    f(zero_range);
-    f(non_finite);
-    f(too_large);
-    f(too_large_bias);
-  }
 };
 
 // A bias behind the rows, [rows] where not null: the one that is added, and the one that the layer
@@ -77,14 +62,6 @@ struct BiasBehind {
   const std::int32_t* x_zero_point;
   const float* bias;
   const float* deployed;
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(x_scale);
-    f(x_zero_point);
-    f(bias);
-    f(deployed);
-  }
 };
 
 // Results; mask may be null, bias_codes and product_scale [rows] are where there is an x_scale.
@@ -96,15 +73,6 @@ struct WeightCodeArrays {
   float* step_scale;  // [scales]: copies of the scales
   float* product_scale;
   std::int32_t* bias_codes;
-
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(codes);
-    f(mask);
-    f(step_scale);
-    f(product_scale);
-    f(bias_codes);
-  }
 };
 
 void quantize_weights(const WeightQuantization& op, const float* weight,

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/counter.h"
+#include "kernels/counter/counter.h"
 
 namespace steelyard {
 namespace {
@@ -37,9 +37,8 @@ Variable BatchNorm2d::forward(const Variable& x, ForwardContext& context) {
 }
 
 void BatchNorm2d::count_batch() const {
-  on_device(num_batches_tracked_.device(), [&](auto&... queue) {
-    kernels::count_one(queue..., num_batches_tracked_.data<std::int64_t>());
-  });
+  run(num_batches_tracked_.device(),
+      kernels::CountOne{.counter = num_batches_tracked_.data<std::int64_t>()});
 }
 
 BatchNormState BatchNorm2d::state(const ForwardContext& context) const {

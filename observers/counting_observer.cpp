@@ -22,8 +22,12 @@ void CountingObserver::observe(const kernels::ChannelLayout& layout, const Tenso
 void CountingObserver::count(const kernels::ChannelLayout& layout, const Tensor& values,
                              const Extremes& step) {
   on_device(values.device(), [&](auto&... queue) {
-    kernels::grow_histograms(queue..., histograms(), step.lo.data<float>(), step.hi.data<float>());
-    kernels::count_in_histograms(queue..., histograms(), layout, values.data<float>());
+    kernels::run(queue..., kernels::GrowHistograms{.histograms = histograms(),
+                                                   .step_lo = step.lo.data<float>(),
+                                                   .step_hi = step.hi.data<float>()});
+    kernels::run(queue...,
+                 kernels::CountInHistograms{
+                     .histograms = histograms(), .layout = layout, .x = values.data<float>()});
   });
 }
 

@@ -1,7 +1,7 @@
 // What observers share that count everything they see in a histogram per channel.
 #pragma once
 
-#include "kernels/histogram.h"
+#include "kernels/histogram/histogram.h"
 #include "observers/observer.h"
 
 namespace steelyard::observers {

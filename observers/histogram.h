@@ -1,5 +1,5 @@
 // A histogram of everything observed; the range is the clipping of least squared error
-// (kernels/histogram_ranges.h).
+// (kernels/histogram_ranges/histogram_ranges.h).
 #pragma once
 
 #include "observers/counting_observer.h"

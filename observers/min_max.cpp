@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "framework/on_device.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
 
@@ -15,11 +15,11 @@ MinMaxObserver::MinMaxObserver(std::int64_t channels)
 void MinMaxObserver::observe(const kernels::ChannelLayout& layout, const Tensor& values,
                              const Tensor& non_finite) {
   const Extremes step = extremes_of(layout, values, non_finite);
-  on_device(state_.lo.device(), [&](auto&... queue) {
-    kernels::update_extremes(queue..., state_.lo.size(), step.lo.data<float>(),
-                             step.hi.data<float>(), state_.lo.data<float>(),
-                             state_.hi.data<float>());
-  });
+  run(state_.lo.device(), kernels::UpdateExtremes{.n = state_.lo.size(),
+                                                  .step_lo = step.lo.data<float>(),
+                                                  .step_hi = step.hi.data<float>(),
+                                                  .lo = state_.lo.data<float>(),
+                                                  .hi = state_.hi.data<float>()});
 }
 
 void MinMaxObserver::reset() {

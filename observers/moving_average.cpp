@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
 
@@ -22,12 +22,13 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
 void MovingAverageObserver::observe(const kernels::ChannelLayout& layout, const Tensor& values,
                                     const Tensor& non_finite) {
   const Extremes step = extremes_of(layout, values, non_finite);
-  on_device(state_.lo.device(), [&](auto&... queue) {
-    kernels::update_average_extremes(queue..., state_.lo.size(), averaging_constant_,
-                                     step.lo.data<float>(), step.hi.data<float>(),
-                                     state_.lo.data<float>(), state_.hi.data<float>(),
-                                     steps_.data<std::int64_t>());
-  });
+  run(state_.lo.device(), kernels::UpdateAverageExtremes{.n = state_.lo.size(),
+                                                         .constant = averaging_constant_,
+                                                         .step_lo = step.lo.data<float>(),
+                                                         .step_hi = step.hi.data<float>(),
+                                                         .lo = state_.lo.data<float>(),
+                                                         .hi = state_.hi.data<float>(),
+                                                         .steps = steps_.data<std::int64_t>()});
 }
 
 void MovingAverageObserver::reset() {

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "framework/on_device.h"
-#include "kernels/percentile.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/percentile/percentile.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
 namespace {
@@ -34,19 +34,23 @@ void MovingPercentileObserver::observe(const kernels::ChannelLayout& layout, con
   seen.fill(0);
   percentiles.lo.fill(kInfinity);
   percentiles.hi.fill(-kInfinity);
-  on_device(device, [&](auto&... queue) {
-    kernels::percentiles_of_first_step(
-        queue..., layout, percentile_, symmetric_, values.data<float>(), step.lo.data<float>(),
-        step.hi.data<float>(), seen.data<std::int64_t>(), percentiles.lo.data<double>(),
-        percentiles.hi.data<double>());
-  });
+  run(device, kernels::PercentilesOfFirstStep{.layout = layout,
+                                              .percentile = percentile_,
+                                              .symmetric = symmetric_,
+                                              .x = values.data<float>(),
+                                              .x_lo = step.lo.data<float>(),
+                                              .x_hi = step.hi.data<float>(),
+                                              .steps = seen.data<std::int64_t>(),
+                                              .lo = percentiles.lo.data<double>(),
+                                              .hi = percentiles.hi.data<double>()});
   const Extremes rounded{percentiles.lo.to(DType::kF32), percentiles.hi.to(DType::kF32)};
-  on_device(device, [&](auto&... queue) {
-    kernels::update_average_extremes(queue..., layout.channels, averaging_constant_,
-                                     rounded.lo.data<float>(), rounded.hi.data<float>(),
-                                     state_.lo.data<float>(), state_.hi.data<float>(),
-                                     steps_.data<std::int64_t>());
-  });
+  run(device, kernels::UpdateAverageExtremes{.n = layout.channels,
+                                             .constant = averaging_constant_,
+                                             .step_lo = rounded.lo.data<float>(),
+                                             .step_hi = rounded.hi.data<float>(),
+                                             .lo = state_.lo.data<float>(),
+                                             .hi = state_.hi.data<float>(),
+                                             .steps = steps_.data<std::int64_t>()});
 }
 
 void MovingPercentileObserver::reset() {

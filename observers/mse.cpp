@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/quantizer_state.h"
-#include "kernels/shrunken_range.h"
+#include "kernels/quantizer_state/quantizer_state.h"
+#include "kernels/shrunken_range/shrunken_range.h"
 
 namespace steelyard::observers {
 
@@ -28,13 +28,21 @@ void MseObserver::observe(const kernels::ChannelLayout& layout, const Tensor& va
   const Extremes best{Tensor::empty({layout.channels}, DType::kF32, device),
                       Tensor::empty({layout.channels}, DType::kF32, device)};
   on_device(device, [&](auto&... queue) {
-    kernels::least_error_shrinkings(
-        queue..., layout, scheme_.code_range(), scheme_.symmetric, values.data<float>(),
-        step.lo.data<float>(), step.hi.data<float>(), best.lo.data<float>(), best.hi.data<float>());
-    kernels::update_average_extremes(queue..., layout.channels, averaging_constant_,
-                                     best.lo.data<float>(), best.hi.data<float>(),
-                                     state_.lo.data<float>(), state_.hi.data<float>(),
-                                     steps_.data<std::int64_t>());
+    kernels::run(queue..., kernels::LeastErrorShrinkings{.layout = layout,
+                                                         .range = scheme_.code_range(),
+                                                         .symmetric = scheme_.symmetric,
+                                                         .x = values.data<float>(),
+                                                         .lo = step.lo.data<float>(),
+                                                         .hi = step.hi.data<float>(),
+                                                         .best_lo = best.lo.data<float>(),
+                                                         .best_hi = best.hi.data<float>()});
+    kernels::run(queue..., kernels::UpdateAverageExtremes{.n = layout.channels,
+                                                          .constant = averaging_constant_,
+                                                          .step_lo = best.lo.data<float>(),
+                                                          .step_hi = best.hi.data<float>(),
+                                                          .lo = state_.lo.data<float>(),
+                                                          .hi = state_.hi.data<float>(),
+                                                          .steps = steps_.data<std::int64_t>()});
   });
 }
 

@@ -4,7 +4,7 @@
 // errors the widest range wins. As the MSE observers of llm-compressor and Brevitas; the observer
 // `histogram` instead estimates the error over everything seen, and moves both ends by themselves.
 // On weights each step stands alone, on activations the chosen ends enter a moving average. Costs
-// 100 passes over the values of each step (kernels/shrunken_range.h).
+// 100 passes over the values of each step (kernels/shrunken_range/shrunken_range.h).
 #pragma once
 
 #include "observers/observer.h"

@@ -1,9 +1,9 @@
 #include "observers/observer.h"
 
 #include "framework/on_device.h"
-#include "kernels/counter.h"
-#include "kernels/quantizer_state.h"
-#include "kernels/reduce.h"
+#include "kernels/counter/counter.h"
+#include "kernels/quantizer_state/quantizer_state.h"
+#include "kernels/reduce/reduce.h"
 
 namespace steelyard::observers {
 
@@ -14,10 +14,14 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                     Tensor::empty({layout.channels}, DType::kF32, device)};
   const Tensor skipped = Tensor::empty({layout.channels}, DType::kI64, device);
   on_device(device, [&](auto&... queue) {
-    kernels::min_max(queue..., layout, values.data<float>(), extremes.lo.data<float>(),
-                     extremes.hi.data<float>(), skipped.data<std::int64_t>());
-    kernels::add_counts(queue..., layout.channels, skipped.data<std::int64_t>(),
-                        non_finite.data<std::int64_t>());
+    kernels::run(queue..., kernels::MinMax<float>{.layout = layout,
+                                                  .x = values.data<float>(),
+                                                  .lo = extremes.lo.data<float>(),
+                                                  .hi = extremes.hi.data<float>(),
+                                                  .non_finite = skipped.data<std::int64_t>()});
+    kernels::run(queue..., kernels::AddCounts{.n = layout.channels,
+                                              .counts = skipped.data<std::int64_t>(),
+                                              .total = non_finite.data<std::int64_t>()});
   });
   return extremes;
 }
@@ -37,12 +41,15 @@ void Observer::write_qparams(const QScheme& scheme, const QParamTensors& to) con
   const Extremes ends = range();
   visit_floating(ends.lo.dtype(), "observer", [&](auto zero) {
     using T = decltype(zero);
-    on_device(ends.lo.device(), [&](auto&... queue) {
-      kernels::qparams_of_ranges<T>(queue..., ends.lo.size(), scheme.code_range(), scheme.symmetric,
-                                    ends.lo.data<T>(), ends.hi.data<T>(), to.scale.data<float>(),
-                                    to.zero_point.data<std::int32_t>(),
-                                    to.zero_range.data<std::uint8_t>());
-    });
+    run(ends.lo.device(),
+        kernels::QparamsOfRanges<T>{.n = ends.lo.size(),
+                                    .range = scheme.code_range(),
+                                    .symmetric = scheme.symmetric,
+                                    .lo = ends.lo.data<T>(),
+                                    .hi = ends.hi.data<T>(),
+                                    .scale = to.scale.data<float>(),
+                                    .zero_point = to.zero_point.data<std::int32_t>(),
+                                    .zero_range = to.zero_range.data<std::uint8_t>()});
   });
 }
 

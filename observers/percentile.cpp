@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/percentile.h"
+#include "kernels/percentile/percentile.h"
 
 namespace steelyard::observers {
 
@@ -25,21 +25,26 @@ PercentileObserver::PercentileObserver(std::int64_t channels, const QScheme& sch
 void PercentileObserver::count(const kernels::ChannelLayout& layout, const Tensor& values,
                                const Extremes& step) {
   CountingObserver::count(layout, values, step);
-  on_device(device(), [&](auto&... queue) {
-    kernels::percentiles_of_first_step(queue..., layout, percentile_, symmetric_,
-                                       values.data<float>(), step.lo.data<float>(),
-                                       step.hi.data<float>(), steps_.data<std::int64_t>(),
-                                       first_.lo.data<double>(), first_.hi.data<double>());
-  });
+  run(device(), kernels::PercentilesOfFirstStep{.layout = layout,
+                                                .percentile = percentile_,
+                                                .symmetric = symmetric_,
+                                                .x = values.data<float>(),
+                                                .x_lo = step.lo.data<float>(),
+                                                .x_hi = step.hi.data<float>(),
+                                                .steps = steps_.data<std::int64_t>(),
+                                                .lo = first_.lo.data<double>(),
+                                                .hi = first_.hi.data<double>()});
 }
 
 void PercentileObserver::write_range(const Extremes& to) const {
-  on_device(device(), [&](auto&... queue) {
-    kernels::percentile_ranges(queue..., histograms(), percentile_, symmetric_,
-                               steps_.data<std::int64_t>(), first_.lo.data<double>(),
-                               first_.hi.data<double>(), to.lo.data<double>(),
-                               to.hi.data<double>());
-  });
+  run(device(), kernels::PercentileRanges{.histograms = histograms(),
+                                          .percentile = percentile_,
+                                          .symmetric = symmetric_,
+                                          .steps = steps_.data<std::int64_t>(),
+                                          .first_lo = first_.lo.data<double>(),
+                                          .first_hi = first_.hi.data<double>(),
+                                          .lo = to.lo.data<double>(),
+                                          .hi = to.hi.data<double>()});
 }
 
 void PercentileObserver::reset() {

@@ -1,4 +1,4 @@
-// The range that holds all but the outermost values (kernels/percentile.h).
+// The range that holds all but the outermost values (kernels/percentile/percentile.h).
 //
 // It is exact while one step was observed (always for weights); over several it comes from a
 // histogram and is off by less than a bin, at most 1/512 of the largest |x|.

@@ -4,9 +4,10 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/dropout.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/fake_quantize.h"
-#include "kernels/integer_pool.h"
+#include "kernels/integer_pool/integer_pool.h"
+#include "kernels/transpose/transpose.h"
 #include "qat/integer_product.h"
 
 namespace steelyard::qat {
@@ -70,19 +71,20 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
   const Tensor sums = Tensor::empty(output_shape, DType::kI32, device);
   visit_codes(codes->codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::integer_window_sums(queue..., shape, codes->codes.data<Code>(),
-                                   codes->zero_point.data<std::int32_t>(),
-                                   sums.data<std::int32_t>());
-    });
+    run(device,
+        kernels::IntegerWindowSums<Code>{.shape = shape,
+                                         .x = codes->codes.data<Code>(),
+                                         .zero_point = codes->zero_point.data<std::int32_t>(),
+                                         .sums = sums.data<std::int32_t>()});
   });
   const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
   const auto values = [sums, scale = codes->scale, average] {
     Tensor real = Tensor::empty(sums.shape(), DType::kF32, sums.device());
-    on_device(sums.device(), [&](auto&... queue) {
-      kernels::dequantize_average(queue..., sums.size(), average.count, sums.data<std::int32_t>(),
-                                  scale.data<float>(), real.data<float>());
-    });
+    run(sums.device(), kernels::DequantizeAverage{.n = sums.size(),
+                                                  .count = average.count,
+                                                  .sums = sums.data<std::int32_t>(),
+                                                  .in_scale = scale.data<float>(),
+                                                  .out = real.data<float>()});
     return real;
   };
   QuantizedValue y = empty_output(output, std::move(output_shape), values, context);
@@ -90,12 +92,15 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
   const Tensor mask = recorded ? empty_mask(sums.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::requantize_average(queue..., sums.size(), average, sums.data<std::int32_t>(),
-                                  codes->scale.data<float>(), y.scale.data<float>(),
-                                  y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
-                                  bits_of(mask));
-    });
+    run(device, kernels::RequantizeAverage<Code>{.n = sums.size(),
+                                                 .average = average,
+                                                 .sums = sums.data<std::int32_t>(),
+                                                 .in_scale = codes->scale.data<float>(),
+                                                 .scale = y.scale.data<float>(),
+                                                 .zero_point = y.zero_point.data<std::int32_t>(),
+                                                 .range = y.range,
+                                                 .codes = y.codes.data<Code>(),
+                                                 .mask = bits_of(mask)});
   });
   Variable result = make_variable(std::move(y));
   if (!recorded) return result;
@@ -103,10 +108,10 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
                                 const std::vector<Tensor>& saved) {
     const Tensor inside = masked_gradient(grad_output, saved[0]);
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::avg_pool2d_backward(queue..., shape, /*count_include_pad=*/true,
-                                   inside.data<float>(), grad.data<float>());
-    });
+    run(grad.device(), kernels::AveragePoolBackward<float>{.shape = shape,
+                                                           .count_include_pad = true,
+                                                           .grad_y = inside.data<float>(),
+                                                           .grad_x = grad.data<float>()});
     return grad;
   };
   result = record(std::move(result),
@@ -129,21 +134,21 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
                                 codes->codes.dtype(), device);
   visit_codes(pooled.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::max_pool2d_forward(queue..., shape, codes->codes.data<Code>(), pooled.data<Code>(),
-                                  static_cast<std::uint16_t*>(winners.raw()));
-    });
+    run(device, kernels::MaxPool<Code>{.shape = shape,
+                                       .x = codes->codes.data<Code>(),
+                                       .y = pooled.data<Code>(),
+                                       .argmax = static_cast<std::uint16_t*>(winners.raw())});
   });
   Variable y = make_variable(with_codes(*codes, pooled));
   if (!recorded) return y;
   const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
                                 const std::vector<Tensor>& saved) {
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::max_pool2d_backward(queue..., shape, grad_output.data<float>(),
-                                   static_cast<const std::uint16_t*>(saved[0].raw()),
-                                   grad.data<float>());
-    });
+    run(grad.device(),
+        kernels::MaxPoolBackward<float>{.shape = shape,
+                                        .grad_y = grad_output.data<float>(),
+                                        .argmax = static_cast<const std::uint16_t*>(saved[0].raw()),
+                                        .grad_x = grad.data<float>()});
     return grad;
   };
   return record(std::move(y),
@@ -168,20 +173,22 @@ Variable flatten_codes(const Variable& x) {
       Tensor::empty({batch, pixels * channels}, codes->codes.dtype(), codes->codes.device());
   visit_codes(flat.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(flat.device(), [&](auto&... queue) {
-      kernels::nhwc_to_nchw(queue..., batch, pixels, channels, codes->codes.data<Code>(),
-                            flat.data<Code>());
-    });
+    run(flat.device(), kernels::Transpose<Code>{.batch = batch,
+                                                .rows = pixels,
+                                                .columns = channels,
+                                                .x = codes->codes.data<Code>(),
+                                                .y = flat.data<Code>()});
   });
   Variable y = make_variable(with_codes(*codes, flat));
   if (!should_record({x})) return y;
   const auto gradient = [=](const Tensor& grad_output, const Shape& input,
                             const std::vector<Tensor>&) {
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::nchw_to_nhwc(queue..., batch, pixels, channels, grad_output.data<float>(),
-                            grad.data<float>());
-    });
+    run(grad.device(), kernels::Transpose<float>{.batch = batch,
+                                                 .rows = channels,
+                                                 .columns = pixels,
+                                                 .x = grad_output.data<float>(),
+                                                 .y = grad.data<float>()});
     return grad;
   };
   return record(std::move(y),
@@ -200,11 +207,14 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
   Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(rectified.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::activate_codes(queue..., n, activation, codes->codes.data<Code>(),
-                              codes->scale.data<float>(), codes->zero_point.data<std::int32_t>(),
-                              codes->range, rectified.data<Code>(), bits_of(mask));
-    });
+    run(device, kernels::ActivateCodes<Code>{.n = n,
+                                             .activation = activation,
+                                             .x = codes->codes.data<Code>(),
+                                             .scale = codes->scale.data<float>(),
+                                             .zero_point = codes->zero_point.data<std::int32_t>(),
+                                             .range = codes->range,
+                                             .codes = rectified.data<Code>(),
+                                             .mask = bits_of(mask)});
   });
   Variable y = make_variable(with_codes(*codes, rectified));
   if (!recorded) return y;
@@ -228,18 +238,18 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::drop_codes(queue..., kept.size(), mask.data<std::uint8_t>(),
-                          codes->codes.data<Code>(), codes->zero_point.data<std::int32_t>(),
-                          kept.data<Code>());
-    });
+    run(device, kernels::DropCodes<Code>{.n = kept.size(),
+                                         .mask = mask.data<std::uint8_t>(),
+                                         .x = codes->codes.data<Code>(),
+                                         .zero_point = codes->zero_point.data<std::int32_t>(),
+                                         .codes = kept.data<Code>()});
   });
   QuantizedValue value = with_codes(*codes, kept);
   value.scale = Tensor::empty({1}, DType::kF32, device);
-  on_device(device, [&](auto&... queue) {
-    kernels::scale(queue..., 1, codes->scale.data<float>(), static_cast<float>(1.0 / (1.0 - p)),
-                   value.scale.data<float>());
-  });
+  run(device, kernels::Scale<float>{.n = 1,
+                                    .x = codes->scale.data<float>(),
+                                    .factor = static_cast<float>(1.0 / (1.0 - p)),
+                                    .y = value.scale.data<float>()});
   Variable y = make_variable(std::move(value));
   if (!should_record({x})) return y;
   const auto gradient = [p](const Tensor& grad_output, const Shape&,
@@ -265,33 +275,43 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   const auto visit_operands = [qa, qb](auto&& f) {
     visit_codes(qa->codes.dtype(), [&](auto* tag_a) {
       visit_codes(qb->codes.dtype(), [&](auto* tag_b) {
-        f(qa->codes.template data<CodeOf<decltype(tag_a)>>(),
-          qb->codes.template data<CodeOf<decltype(tag_b)>>());
+        using A = CodeOf<decltype(tag_a)>;
+        using B = CodeOf<decltype(tag_b)>;
+        f.template operator()<A, B>(qa->codes.template data<A>(), qb->codes.template data<B>());
       });
     });
   };
   const auto values = [qa, qb, device, activation, visit_operands] {
     Tensor sum = Tensor::empty(qa->codes.shape(), DType::kF32, device);
-    visit_operands([&](auto* codes_a, auto* codes_b) {
-      on_device(device, [&](auto&... queue) {
-        kernels::dequantize_add(queue..., sum.size(), activation, codes_a, operand(*qa), codes_b,
-                                operand(*qb), sum.data<float>());
-      });
+    visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
+      run(device, kernels::DequantizeAdd<A, B>{.n = sum.size(),
+                                               .activation = activation,
+                                               .a = codes_a,
+                                               .of_a = operand(*qa),
+                                               .b = codes_b,
+                                               .of_b = operand(*qb),
+                                               .out = sum.data<float>()});
     });
     return sum;
   };
   QuantizedValue y = empty_output(output, a.shape(), values, context);
   const bool recorded = should_record({a, b});
   const Tensor mask = recorded ? empty_mask(n, device) : Tensor();
-  visit_operands([&](auto* codes_a, auto* codes_b) {
+  visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
     visit_codes(y.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      on_device(device, [&](auto&... queue) {
-        kernels::requantize_add(queue..., n, activation, codes_a, operand(*qa), codes_b,
-                                operand(*qb), y.scale.data<float>(),
-                                y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
-                                bits_of(mask));
-      });
+      run(device,
+          kernels::RequantizeAdd<A, B, Code>{.n = n,
+                                             .activation = activation,
+                                             .a = codes_a,
+                                             .of_a = operand(*qa),
+                                             .b = codes_b,
+                                             .of_b = operand(*qb),
+                                             .scale = y.scale.data<float>(),
+                                             .zero_point = y.zero_point.data<std::int32_t>(),
+                                             .range = y.range,
+                                             .codes = y.codes.data<Code>(),
+                                             .mask = bits_of(mask)});
     });
   });
   Variable result = make_variable(std::move(y));

@@ -7,6 +7,7 @@
 #include "framework/ops/pool.h"
 #include "framework/rng.h"
 #include "kernels/integer.h"
+#include "kernels/requantize/requantize.h"
 #include "qat/fake_quantize.h"
 
 namespace steelyard::qat {

@@ -6,7 +6,7 @@
 #include "framework/checkpoint.h"
 #include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "kernels/weight_codes.h"
 #include "qat/learned_scale.h"
 
@@ -135,10 +135,12 @@ void FakeQuantize::set_bits(int bits) {
     observer_->reset();
     switches[kBegun] = 0;
   }
-  on_device(device(), [&](auto&... queue) {
-    kernels::rescale_qparams(queue..., channels(), before, after, config_.scheme.symmetric,
-                             scale_.data<float>(), zero_point_.data<std::int32_t>());
-  });
+  run(device(), kernels::RescaleQparams{.n = channels(),
+                                        .from = before,
+                                        .to = after,
+                                        .symmetric = config_.scheme.symmetric,
+                                        .scale = scale_.data<float>(),
+                                        .zero_point = zero_point_.data<std::int32_t>()});
 }
 
 const Tensor& FakeQuantize::scale() const {
@@ -168,15 +170,20 @@ QuantizedValue FakeQuantize::value_of(Tensor codes, const StepParameters& step) 
 // is counted, so that the run stops. `step`, where defined, becomes copies.
 void FakeQuantize::follow_latents(const StepParameters& step) const {
   if (!learned_scale_.defined() || !has_begun()) return;
-  on_device(device(), [&](auto&... queue) {
-    kernels::follow_latents(
-        queue..., channels(), code_range(), learned_scale_.value().data<float>(),
-        initial_scale_.data<float>(), scale_floor_.data<float>(),
-        learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr,
-        scale_.data<float>(), zero_point_.data<std::int32_t>(), non_finite().data<std::int64_t>(),
-        step.scale.defined() ? step.scale.data<float>() : nullptr,
-        step.zero_point.defined() ? step.zero_point.data<std::int32_t>() : nullptr);
-  });
+  run(device(),
+      kernels::FollowLatents{
+          .n = channels(),
+          .range = code_range(),
+          .latent = learned_scale_.value().data<float>(),
+          .initial = initial_scale_.data<float>(),
+          .floor = scale_floor_.data<float>(),
+          .offset = learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr,
+          .scale = scale_.data<float>(),
+          .zero_point = zero_point_.data<std::int32_t>(),
+          .non_finite = non_finite().data<std::int64_t>(),
+          .step_scale = step.scale.defined() ? step.scale.data<float>() : nullptr,
+          .step_zero_point =
+              step.zero_point.defined() ? step.zero_point.data<std::int32_t>() : nullptr});
 }
 
 StepParameters FakeQuantize::empty_step() const {
@@ -202,12 +209,15 @@ StepParameters FakeQuantize::parameters(const StepParameters& observed,
 void FakeQuantize::begin_learning(const ForwardContext& context) {
   const bool due = context.training && learned_scale_.defined() && observed() && quantizing();
   if (!due || has_begun()) return;
-  on_device(device(), [&](auto&... queue) {
-    kernels::begin_latents(
-        queue..., channels(), code_range(), scale_.data<float>(), zero_point_.data<std::int32_t>(),
-        initial_scale_.data<float>(), learned_scale_.value().data<float>(),
-        learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr);
-  });
+  run(device(),
+      kernels::BeginLatents{
+          .n = channels(),
+          .range = code_range(),
+          .scale = scale_.data<float>(),
+          .zero_point = zero_point_.data<std::int32_t>(),
+          .initial = initial_scale_.data<float>(),
+          .latent = learned_scale_.value().data<float>(),
+          .offset = learned_offset_.defined() ? learned_offset_.value().data<float>() : nullptr});
   switches_.data<std::uint8_t>()[kBegun] = 1;
   begun_now_ = true;
 }
@@ -282,10 +292,10 @@ StepParameters FakeQuantize::observe(const Tensor& values) {
   if (listener_) listener_(values.to(Device{}).span<float>());
   if (listener_ || has_begun()) return {};
   if (const auto range = observe_range()) {
-    on_device(device(), [&](auto&... queue) {
-      kernels::observe_values(queue..., range->rule, range->quantizer, values.size(),
-                              values.data<float>());
-    });
+    run(device(), kernels::ObserveValues{.rule = range->rule,
+                                         .to = range->quantizer,
+                                         .n = values.size(),
+                                         .x = values.data<float>()});
     return range->step;
   }
   if (range_restarts()) observer_->reset();

@@ -10,7 +10,7 @@
 
 #include "framework/module.h"
 #include "kernels/layout.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "observers/observer.h"
 #include "observers/qparams.h"
 #include "qat/qconfig.h"

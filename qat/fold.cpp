@@ -2,7 +2,7 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/op_support.h"
-#include "kernels/norm_fold.h"
+#include "kernels/norm_fold/norm_fold.h"
 
 namespace steelyard::qat {
 namespace {
@@ -32,12 +32,14 @@ class FoldWeightFunction : public Function {
     const Device device = grad_output.device();
     Tensor grad_weight = Tensor::empty(weight.shape(), weight.dtype(), device);
     Tensor grad_gamma = Tensor::empty(gamma.shape(), gamma.dtype(), device);
-    on_device(device, [&](auto&... queue) {
-      kernels::fold_weight_backward<T>(queue..., gamma.size(), inner_size(weight, gamma.size()),
-                                       weight.data<T>(), gamma.data<T>(), std_dev_.data<double>(),
-                                       grad_output.data<T>(), grad_weight.data<T>(),
-                                       grad_gamma.data<T>());
-    });
+    run(device, kernels::FoldWeightBackward<T>{.channels = gamma.size(),
+                                               .inner = inner_size(weight, gamma.size()),
+                                               .weight = weight.data<T>(),
+                                               .gamma = gamma.data<T>(),
+                                               .std_dev = std_dev_.data<double>(),
+                                               .grad_folded = grad_output.data<T>(),
+                                               .grad_weight = grad_weight.data<T>(),
+                                               .grad_gamma = grad_gamma.data<T>()});
     return {needs_grad(0) ? grad_weight : Tensor(), needs_grad(1) ? grad_gamma : Tensor()};
   }
 
@@ -65,11 +67,13 @@ class FoldBiasFunction : public Function {
     const Device device = grad_output.device();
     Tensor grad_gamma = Tensor::empty(gamma.shape(), gamma.dtype(), device);
     Tensor grad_bias = Tensor::empty(gamma.shape(), gamma.dtype(), device);
-    on_device(device, [&](auto&... queue) {
-      kernels::fold_bias_backward<T>(queue..., gamma.size(), grad_output.data<T>(), gamma.data<T>(),
-                                     std_dev_.data<double>(), centred_bias_.data<double>(),
-                                     grad_gamma.data<T>(), grad_bias.data<T>());
-    });
+    run(device, kernels::FoldBiasBackward<T>{.n = gamma.size(),
+                                             .grad_folded = grad_output.data<T>(),
+                                             .gamma = gamma.data<T>(),
+                                             .std_dev = std_dev_.data<double>(),
+                                             .centred = centred_bias_.data<double>(),
+                                             .grad_gamma = grad_gamma.data<T>(),
+                                             .grad_bias = grad_bias.data<T>()});
     std::vector<Tensor> grads{needs_grad(0) ? grad_gamma : Tensor(),
                               needs_grad(1) ? grad_output : Tensor()};
     if (inputs().size() > 2) grads.push_back(needs_grad(2) ? grad_bias : Tensor());
@@ -87,10 +91,10 @@ Tensor running_std(const BatchNormState& state) {
   Tensor values = Tensor::empty(variance.shape(), DType::kF64, variance.device());
   visit_floating(variance.dtype(), "fold_batch_norm", [&](auto zero) {
     using R = decltype(zero);
-    on_device(variance.device(), [&](auto&... queue) {
-      kernels::running_std<R>(queue..., variance.size(), variance.data<R>(), state.eps,
-                              values.data<double>());
-    });
+    run(variance.device(), kernels::RunningStd<R>{.n = variance.size(),
+                                                  .variance = variance.data<R>(),
+                                                  .eps = state.eps,
+                                                  .std_dev = values.data<double>()});
   });
   return values;
 }
@@ -108,11 +112,11 @@ Variable fold_weight(const Variable& weight, const Variable& gamma, const BatchN
   Tensor folded = Tensor::empty(weight.shape(), weight.dtype(), device);
   visit_floating(weight.dtype(), "fold_batch_norm", [&](auto zero) {
     using T = decltype(zero);
-    on_device(device, [&](auto&... queue) {
-      kernels::fold_weight<T>(queue..., channels, inner_size(folded, channels),
-                              weight.value().data<T>(), gamma.value().data<T>(),
-                              std_dev.data<double>(), folded.data<T>());
-    });
+    run(device, kernels::FoldWeight<T>{.layout = {1, channels, inner_size(folded, channels)},
+                                       .weight = weight.value().data<T>(),
+                                       .gamma = gamma.value().data<T>(),
+                                       .std_dev = std_dev.data<double>(),
+                                       .folded = folded.data<T>()});
   });
   if (!should_record({weight, gamma})) return Variable(folded);
   return record(
@@ -135,11 +139,14 @@ Variable fold_bias(const Variable& bias, const Variable& gamma, const Variable& 
       using T = decltype(value_tag);
       using R = decltype(running_tag);
       const T* offset = bias.defined() ? bias.value().data<T>() : nullptr;
-      on_device(device, [&](auto&... queue) {
-        kernels::fold_bias<T, R>(queue..., channels, offset, gamma.value().data<T>(),
-                                 beta.value().data<T>(), state.running_mean.data<R>(),
-                                 std_dev.data<double>(), centred.data<double>(), folded.data<T>());
-      });
+      run(device, kernels::FoldBias<T, R>{.n = channels,
+                                          .bias = offset,
+                                          .gamma = gamma.value().data<T>(),
+                                          .beta = beta.value().data<T>(),
+                                          .mean = state.running_mean.data<R>(),
+                                          .std_dev = std_dev.data<double>(),
+                                          .centred = centred.data<double>(),
+                                          .folded = folded.data<T>()});
     });
   });
   if (!should_record({gamma, beta, bias})) return Variable(folded);

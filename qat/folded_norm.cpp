@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "framework/on_device.h"
-#include "kernels/norm_fold.h"
+#include "kernels/norm_fold/norm_fold.h"
 #include "qat/fold.h"
 #include "qat/norm_after_fold.h"
 
@@ -28,10 +28,10 @@ bool FoldedNorm::recovers(const BatchNormState& state) const {
 Tensor FoldedNorm::safe_gamma() const {
   const Tensor& gamma = norm_->weight().value();
   Tensor safe = Tensor::empty(gamma.shape(), DType::kF32, gamma.device());
-  on_device(gamma.device(), [&](auto&... queue) {
-    kernels::keep_from_zero<float>(queue..., gamma.size(), kSmallestGamma, gamma.data<float>(),
-                                   safe.data<float>());
-  });
+  run(gamma.device(), kernels::KeepFromZero<float>{.n = gamma.size(),
+                                                   .smallest = kSmallestGamma,
+                                                   .x = gamma.data<float>(),
+                                                   .y = safe.data<float>()});
   return safe;
 }
 
@@ -60,10 +60,10 @@ Variable FoldedNorm::normalise(const Variable& product, const Variable& bias,
     const Tensor folded_gamma = safe_gamma();
     const Tensor std_dev = running_std(state);
     const Tensor factor = Tensor::empty(std_dev.shape(), DType::kF64, std_dev.device());
-    on_device(factor.device(), [&](auto&... queue) {
-      kernels::fold_factor<float>(queue..., factor.size(), folded_gamma.data<float>(),
-                                  std_dev.data<double>(), factor.data<double>());
-    });
+    run(factor.device(), kernels::FoldFactor<float>{.n = factor.size(),
+                                                    .gamma = folded_gamma.data<float>(),
+                                                    .std_dev = std_dev.data<double>(),
+                                                    .factor = factor.data<double>()});
     y = recovered_batch_norm(product, factor, gamma, beta, offset, state);
   } else {
     y = corrected_batch_norm(product, raw_product(), gamma, beta, offset, state);

@@ -3,7 +3,7 @@
 #include "framework/on_device.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/quant_plan.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "qat/fake_quantize.h"
 
 namespace steelyard::qat {
@@ -94,13 +94,15 @@ class LearnedQuantizerFunction : public Function {
       grads[0] = use_.only_clipping ? masked_gradient(grad_output, mask) : own.values;
     }
     const bool shifts = use_.offset.defined();
-    on_device(own.scale.device(), [&](auto&... queue) {
-      kernels::chain_latent_gradients(
-          queue..., own.scale.size(), use_.scheme.code_range(), use_.scale.data<float>(),
-          use_.initial.data<float>(), use_.zero_point.data<std::int32_t>(),
-          shifts ? use_.offset.data<float>() : nullptr, own.scale.data<float>(),
-          shifts ? own.zero_point.data<float>() : nullptr);
-    });
+    run(own.scale.device(), kernels::ChainLatentGradients{
+                                .n = own.scale.size(),
+                                .range = use_.scheme.code_range(),
+                                .scale = use_.scale.data<float>(),
+                                .initial = use_.initial.data<float>(),
+                                .zero_point = use_.zero_point.data<std::int32_t>(),
+                                .offset = shifts ? use_.offset.data<float>() : nullptr,
+                                .grad_scale = own.scale.data<float>(),
+                                .grad_offset = shifts ? own.zero_point.data<float>() : nullptr});
     grads[1] = std::move(own.scale);
     if (shifts) grads[2] = std::move(own.zero_point);
     return grads;

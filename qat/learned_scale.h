@@ -24,10 +24,10 @@ struct LearnedUse {
 };
 
 // Makes `output`, the quantized form of `input`, hand gradients to the latents of its quantizer,
-// those of kernels/quantizer_rules.h, latent_gradients(), from the scale's and zero point's (of
-// clipped values alone for PACT), summed over the real f32 values before quantization. `values` is
-// called in backward. The input's gradient is the output's where the packed mask has a one; all of
-// it without a mask. offset is undefined where it does not learn.
+// those of kernels/quantizer_state/formulas.h, latent_gradients(), from the scale's and zero
+// point's (of clipped values alone for PACT), summed over the real f32 values before quantization.
+// `values` is called in backward. The input's gradient is the output's where the packed mask has a
+// one; all of it without a mask. offset is undefined where it does not learn.
 Variable record_learned(Variable output, const Variable& input, Tensor mask,
                         std::function<Tensor()> values, LearnedUse use, const Variable& scale,
                         const Variable& offset);

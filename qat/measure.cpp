@@ -6,8 +6,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "kernels/histogram.h"
-#include "kernels/reduce.h"
+#include "kernels/histogram/histogram.h"
+#include "kernels/reduce/reduce.h"
 #include "qat/prepare.h"
 
 namespace steelyard::qat {
@@ -26,9 +26,11 @@ class Counter {
     const kernels::ChannelHistograms histogram{1, bins, counts_.data(), &exponent_, &lo_, &hi_};
     float lo = 0;
     float hi = 0;
-    kernels::min_max<float>(layout, values.data(), &lo, &hi, nullptr);
-    kernels::grow_histograms(histogram, &lo, &hi);
-    kernels::count_in_histograms(histogram, layout, values.data());
+    kernels::run(kernels::MinMax<float>{
+        .layout = layout, .x = values.data(), .lo = &lo, .hi = &hi, .non_finite = nullptr});
+    kernels::run(kernels::GrowHistograms{.histograms = histogram, .step_lo = &lo, .step_hi = &hi});
+    kernels::run(
+        kernels::CountInHistograms{.histograms = histogram, .layout = layout, .x = values.data()});
   }
   ValueHistogram histogram() const {
     if (!(lo_ <= hi_)) return {};

@@ -2,8 +2,8 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/op_support.h"
-#include "kernels/norm.h"
-#include "kernels/norm_fold.h"
+#include "kernels/norm/norm.h"
+#include "kernels/norm_fold/norm_fold.h"
 #include "qat/fold.h"
 
 namespace steelyard::qat {
@@ -21,10 +21,14 @@ template <typename T>
 Tensor channel_map(const Tensor& x, const Tensor& mean, const Tensor& slope, const Tensor& shift) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   const Tensor ones = Tensor::full(mean.shape(), 1.0, x.dtype(), x.device());
-  on_device(x.device(), [&](auto&... queue) {
-    kernels::batch_norm_forward<T>(queue..., rows_of(x), x.dim(-1), x.data<T>(), mean.data<T>(),
-                                   slope.data<T>(), ones.data<T>(), shift.data<T>(), y.data<T>());
-  });
+  run(x.device(), kernels::BatchNorm<T>{.rows = rows_of(x),
+                                        .channels = x.dim(-1),
+                                        .x = x.data<T>(),
+                                        .mean = mean.data<T>(),
+                                        .inv_std = slope.data<T>(),
+                                        .gamma = ones.data<T>(),
+                                        .beta = shift.data<T>(),
+                                        .y = y.data<T>()});
   return y;
 }
 
@@ -36,10 +40,11 @@ struct Moments {
 template <typename T>
 Moments batch_moments(const Tensor& x) {
   Moments moments{per_channel(x), per_channel(x)};
-  on_device(x.device(), [&](auto&... queue) {
-    kernels::batch_moments<T>(queue..., rows_of(x), x.dim(-1), x.data<T>(), moments.mean.data<T>(),
-                              moments.variance.data<T>());
-  });
+  run(x.device(), kernels::BatchMoments<T>{.rows = rows_of(x),
+                                           .channels = x.dim(-1),
+                                           .x = x.data<T>(),
+                                           .mean = moments.mean.data<T>(),
+                                           .variance = moments.variance.data<T>()});
   return moments;
 }
 
@@ -84,14 +89,27 @@ class CorrectedBatchNormFunction : public Function {
     Tensor grad_beta = per_channel(grad);
     Tensor grad_gamma = per_channel(grad), slope = per_channel(grad), shift = per_channel(grad);
     on_device(grad.device(), [&](auto&... queue) {
-      kernels::batch_norm_backward_frozen<T>(
-          queue..., rows, channels, product.data<T>(), grad.data<T>(),
-          hidden_.hidden_mean.data<T>(), hidden_.ratio.data<T>(), ones.data<T>(),
-          grad_product.data<T>(), grad_ratio.data<T>(), grad_beta.data<T>());
-      kernels::corrected_norm_backward<T>(queue..., channels, rows, gamma.data<T>(), mean.data<T>(),
-                                          inv_std.data<T>(), grad_ratio.data<T>(),
-                                          grad_beta.data<T>(), grad_gamma.data<T>(),
-                                          slope.data<T>(), shift.data<T>());
+      kernels::run(queue..., kernels::BatchNormBackward<T>{.rows = rows,
+                                                           .channels = channels,
+                                                           .batch_statistics = false,
+                                                           .x = product.data<T>(),
+                                                           .grad_y = grad.data<T>(),
+                                                           .mean = hidden_.hidden_mean.data<T>(),
+                                                           .inv_std = hidden_.ratio.data<T>(),
+                                                           .gamma = ones.data<T>(),
+                                                           .grad_x = grad_product.data<T>(),
+                                                           .grad_gamma = grad_ratio.data<T>(),
+                                                           .grad_beta = grad_beta.data<T>()});
+      kernels::run(queue..., kernels::CorrectedNormBackward<T>{.n = channels,
+                                                               .rows = rows,
+                                                               .gamma = gamma.data<T>(),
+                                                               .mean = mean.data<T>(),
+                                                               .inv_std = inv_std.data<T>(),
+                                                               .grad_ratio = grad_ratio.data<T>(),
+                                                               .grad_beta = grad_beta.data<T>(),
+                                                               .grad_gamma = grad_gamma.data<T>(),
+                                                               .slope = slope.data<T>(),
+                                                               .shift = shift.data<T>()});
     });
     return {grad_product, needs_grad(1) ? channel_map<T>(raw, mean, slope, shift) : Tensor(),
             grad_gamma, grad_beta};
@@ -125,12 +143,17 @@ class RecoveredBatchNormFunction : public Function {
     Tensor grad_product = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
     Tensor grad_gamma = per_channel(grad);
     Tensor grad_beta = per_channel(grad);
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::batch_norm_backward_training<T>(
-          queue..., rows_of(grad), gamma.size(), product.data<T>(), grad.data<T>(), mean.data<T>(),
-          saved()[3].data<T>(), gamma.data<T>(), grad_product.data<T>(), grad_gamma.data<T>(),
-          grad_beta.data<T>());
-    });
+    run(grad.device(), kernels::BatchNormBackward<T>{.rows = rows_of(grad),
+                                                     .channels = gamma.size(),
+                                                     .batch_statistics = true,
+                                                     .x = product.data<T>(),
+                                                     .grad_y = grad.data<T>(),
+                                                     .mean = mean.data<T>(),
+                                                     .inv_std = saved()[3].data<T>(),
+                                                     .gamma = gamma.data<T>(),
+                                                     .grad_x = grad_product.data<T>(),
+                                                     .grad_gamma = grad_gamma.data<T>(),
+                                                     .grad_beta = grad_beta.data<T>()});
     return {grad_product, grad_gamma, grad_beta};
   }
 };
@@ -168,13 +191,18 @@ Variable corrected_batch_norm(const Variable& product, const Variable& raw, cons
     const Tensor inv_std = per_channel(raw.value()), shifted = per_channel(raw.value());
     const HiddenNorm hidden{per_channel(raw.value()), per_channel(raw.value())};
     const Tensor std_dev = running_std(state);
-    on_device(std_dev.device(), [&](auto&... queue) {
-      kernels::corrected_norm_terms<T>(queue..., std_dev.size(), gamma.value().data<T>(),
-                                       moments.mean.data<T>(), moments.variance.data<T>(),
-                                       state.eps, std_dev.data<double>(), data_or_null<T>(offset),
-                                       inv_std.data<T>(), hidden.ratio.data<T>(),
-                                       hidden.hidden_mean.data<T>(), shifted.data<T>());
-    });
+    run(std_dev.device(),
+        kernels::CorrectedNormTerms<T>{.n = std_dev.size(),
+                                       .gamma = gamma.value().data<T>(),
+                                       .mean = moments.mean.data<T>(),
+                                       .variance = moments.variance.data<T>(),
+                                       .eps = state.eps,
+                                       .std_dev = std_dev.data<double>(),
+                                       .offset = data_or_null<T>(offset),
+                                       .inv_std = inv_std.data<T>(),
+                                       .ratio = hidden.ratio.data<T>(),
+                                       .hidden_mean = hidden.hidden_mean.data<T>(),
+                                       .shifted_mean = shifted.data<T>()});
     update_running_statistics(state, shifted, moments.variance, rows_of(raw.value()));
     Tensor y = channel_map<T>(product.value(), hidden.hidden_mean, hidden.ratio, beta.value());
     if (!should_record({product, raw, gamma, beta})) return Variable(y);
@@ -198,13 +226,24 @@ Variable recovered_batch_norm(const Variable& product, const Tensor& factor, con
     const Tensor inv_std = per_channel(x);
     Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
     on_device(x.device(), [&](auto&... queue) {
-      kernels::recovered_norm_terms<T>(queue..., channels, factor.data<double>(),
-                                       hidden.mean.data<T>(), hidden.variance.data<T>(), state.eps,
-                                       data_or_null<T>(offset), moments.mean.data<T>(),
-                                       moments.variance.data<T>(), inv_std.data<T>());
-      kernels::batch_norm_forward<T>(queue..., rows_of(x), channels, x.data<T>(),
-                                     hidden.mean.data<T>(), inv_std.data<T>(),
-                                     gamma.value().data<T>(), beta.value().data<T>(), y.data<T>());
+      kernels::run(queue...,
+                   kernels::RecoveredNormTerms<T>{.n = channels,
+                                                  .factor = factor.data<double>(),
+                                                  .product_mean = hidden.mean.data<T>(),
+                                                  .product_variance = hidden.variance.data<T>(),
+                                                  .eps = state.eps,
+                                                  .offset = data_or_null<T>(offset),
+                                                  .mean = moments.mean.data<T>(),
+                                                  .variance = moments.variance.data<T>(),
+                                                  .inv_std = inv_std.data<T>()});
+      kernels::run(queue..., kernels::BatchNorm<T>{.rows = rows_of(x),
+                                                   .channels = channels,
+                                                   .x = x.data<T>(),
+                                                   .mean = hidden.mean.data<T>(),
+                                                   .inv_std = inv_std.data<T>(),
+                                                   .gamma = gamma.value().data<T>(),
+                                                   .beta = beta.value().data<T>(),
+                                                   .y = y.data<T>()});
     });
     update_running_statistics(state, moments.mean, moments.variance, rows_of(x));
     if (!should_record({product, gamma, beta})) return Variable(y);

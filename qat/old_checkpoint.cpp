@@ -1,7 +1,7 @@
 #include "qat/old_checkpoint.h"
 
 #include "framework/printable.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 #include "qat/learned_scale.h"
 #include "qat/prepare.h"
 #include "qat/saved_state.h"

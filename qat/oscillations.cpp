@@ -80,16 +80,29 @@ void OscillationCallback::on_gradients() {
     float* grad = weight.grad().data<float>();
     on_device(codes.device(), [&](auto&... queue) {
       if (w.work == Work::kTrack) {
-        kernels::track_oscillations(queue..., w.size(), code, static_cast<float>(options_.momentum),
-                                    freeze_above_.data<float>(), state);
+        kernels::run(queue...,
+                     kernels::TrackOscillations{.n = w.size(),
+                                                .codes = code,
+                                                .momentum = static_cast<float>(options_.momentum),
+                                                .freeze_above = freeze_above_.data<float>(),
+                                                .state = state});
       } else {
-        kernels::begin_oscillations(queue..., w.size(), code, state);
+        kernels::run(queue...,
+                     kernels::BeginOscillations{.n = w.size(), .codes = code, .state = state});
       }
       if (options_.damping) {
-        kernels::add_damping_gradient<float>(queue..., layout, quantizer.code_range(),
-                                             lambda_.data<double>(), values, scale, code, grad);
+        kernels::run(queue..., kernels::AddDampingGradient<float>{.layout = layout,
+                                                                  .range = quantizer.code_range(),
+                                                                  .lambda = lambda_.data<double>(),
+                                                                  .x = values,
+                                                                  .scale = scale,
+                                                                  .codes = code,
+                                                                  .grad = grad});
       }
-      kernels::hold_frozen(queue..., layout, state, scale, values, grad);
+      kernels::run(
+          queue...,
+          kernels::HoldFrozen{
+              .layout = layout, .state = state, .scale = scale, .x = values, .grad = grad});
     });
   }
 }
@@ -100,10 +113,11 @@ void OscillationCallback::on_update() {
     const FakeQuantize& quantizer = *w.layer->weight_quantizer();
     const Tensor& weight = w.layer->weight().value();
     const float* scale = quantizer.scale().data<float>();
-    on_device(weight.device(), [&](auto&... queue) {
-      kernels::hold_frozen(queue..., quantizer.layout(w.size()), w.state(), scale,
-                           weight.data<float>(), static_cast<float*>(nullptr));
-    });
+    run(weight.device(), kernels::HoldFrozen{.layout = quantizer.layout(w.size()),
+                                             .state = w.state(),
+                                             .scale = scale,
+                                             .x = weight.data<float>(),
+                                             .grad = static_cast<float*>(nullptr)});
   }
 }
 
@@ -132,10 +146,10 @@ std::vector<Figure> OscillationCallback::figures() const {
   double oscillating = 0, frozen = 0, all = 0;
   for (const Tracked& w : weights_) {
     const Tensor counts = Tensor::empty({2}, DType::kI64, w.code.device());
-    on_device(counts.device(), [&](auto&... queue) {
-      kernels::count_oscillations(queue..., w.size(), kOscillating, w.state(),
-                                  counts.data<std::int64_t>());
-    });
+    run(counts.device(), kernels::CountOscillations{.n = w.size(),
+                                                    .frequency = kOscillating,
+                                                    .state = w.state(),
+                                                    .counts = counts.data<std::int64_t>()});
     const Tensor host = counts.to(Device{});
     frozen += static_cast<double>(host.data<std::int64_t>()[0]);
     oscillating += static_cast<double>(host.data<std::int64_t>()[1]);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "framework/trainer.h"
-#include "kernels/oscillation.h"
+#include "kernels/oscillation/oscillation.h"
 #include "qat/quantized_layer.h"
 
 namespace steelyard::qat {

@@ -4,6 +4,7 @@
 
 #include "framework/ops/pool.h"
 #include "kernels/integer.h"
+#include "kernels/requantize/requantize.h"
 #include "qat/fake_quantize.h"
 
 namespace steelyard::qat {

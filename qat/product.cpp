@@ -5,7 +5,7 @@
 #include "framework/on_device.h"
 #include "framework/ops/linear.h"
 #include "kernels/conv.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "kernels/integer.h"
 #include "kernels/matmul.h"
@@ -69,8 +69,10 @@ class LinearProduct : public Product {
       kernels::matmul(queue..., shape, grad.data<float>(), x.data<float>(),
                       grad_weight.data<float>());
       if (!grad_bias.defined()) return;
-      kernels::column_sums(queue..., rows(grad), grad.dim(-1), grad.data<float>(),
-                           grad_bias.data<float>());
+      kernels::run(queue..., kernels::ColumnSums<float>{.rows = rows(grad),
+                                                        .channels = grad.dim(-1),
+                                                        .x = grad.data<float>(),
+                                                        .sums = grad_bias.data<float>()});
     });
     apply_weight_mask(weight_mask, grad_weight);
   }
@@ -132,8 +134,10 @@ class Conv2dProduct : public Product {
     }
     const kernels::CudaQueue& queue = cuda_queue(grad.device());
     if (bias != nullptr) {
-      kernels::column_sums(queue, grad.size() / shape.out_channels, shape.out_channels,
-                           grad.data<float>(), bias);
+      kernels::run(queue, kernels::ColumnSums<float>{.rows = grad.size() / shape.out_channels,
+                                                     .channels = shape.out_channels,
+                                                     .x = grad.data<float>(),
+                                                     .sums = bias});
     }
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/integer.h"
+#include "kernels/requantize/requantize.h"
 #include "qat/fake_quantize.h"
 
 namespace steelyard::qat {

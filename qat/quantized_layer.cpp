@@ -2,7 +2,7 @@
 
 #include "framework/on_device.h"
 #include "framework/ops/relu.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "qat/integer_product.h"
 
 namespace steelyard::qat {
@@ -22,11 +22,12 @@ struct AccumulatorScale {
 
 Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
   Tensor real = Tensor::empty(acc.shape(), DType::kF32, acc.device());
-  on_device(acc.device(), [&](auto&... queue) {
-    kernels::dequantize_accumulators(queue..., scale.op, acc.data<std::int32_t>(),
-                                     scale.bias_data(), scale.product_scale.data<float>(),
-                                     real.data<float>());
-  });
+  run(acc.device(),
+      kernels::DequantizeAccumulators{.op = scale.op,
+                                      .acc = acc.data<std::int32_t>(),
+                                      .bias = scale.bias_data(),
+                                      .product_scale = scale.product_scale.data<float>(),
+                                      .out = real.data<float>()});
   return real;
 }
 
@@ -36,11 +37,13 @@ StepParameters observe_accumulators(FakeQuantize& quantizer, const AccumulatorSc
   if (acc.size() == 0) return {};
   const auto range = quantizer.observe_range();
   if (!range) return quantizer.observe(dequantize(scale, acc));
-  on_device(acc.device(), [&](auto&... queue) {
-    kernels::observe_accumulators(queue..., range->rule, range->quantizer, scale.op,
-                                  acc.data<std::int32_t>(), scale.bias_data(),
-                                  scale.product_scale.data<float>());
-  });
+  run(acc.device(),
+      kernels::ObserveAccumulators{.rule = range->rule,
+                                   .to = range->quantizer,
+                                   .op = scale.op,
+                                   .acc = acc.data<std::int32_t>(),
+                                   .bias = scale.bias_data(),
+                                   .product_scale = scale.product_scale.data<float>()});
   return range->step;
 }
 
@@ -174,12 +177,16 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   const Tensor mask = recorded ? empty_mask(acc.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::requantize(queue..., scale.op, acc.data<std::int32_t>(), scale.bias_data(),
-                          scale.product_scale.data<float>(), y.scale.data<float>(),
-                          y.zero_point.data<std::int32_t>(), y.range, y.codes.data<Code>(),
-                          recorded ? mask.data<std::uint8_t>() : nullptr);
-    });
+    run(device, kernels::RequantizeAccumulators<Code>{
+                    .op = scale.op,
+                    .acc = acc.data<std::int32_t>(),
+                    .bias = scale.bias_data(),
+                    .product_scale = scale.product_scale.data<float>(),
+                    .scale = y.scale.data<float>(),
+                    .zero_point = y.zero_point.data<std::int32_t>(),
+                    .range = y.range,
+                    .codes = y.codes.data<Code>(),
+                    .mask = recorded ? mask.data<std::uint8_t>() : nullptr});
   });
   const Variable result = finish(make_variable(std::move(y)), mask);
   return output->learn_output(

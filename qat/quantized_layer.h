@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/integer.h"
+#include "kernels/requantize/requantize.h"
 #include "qat/fake_quantize.h"
 #include "qat/folded_norm.h"
 #include "qat/product.h"

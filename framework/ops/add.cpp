@@ -1,7 +1,7 @@
 #include "framework/ops/add.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -31,9 +31,9 @@ Variable add(const Variable& a, const Variable& b) {
   Tensor y = Tensor::empty(a.shape(), a.dtype(), a.value().device());
   visit_floating(a.dtype(), "add", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::add<T>(queue..., y.size(), a.value().data<T>(), b.value().data<T>(), y.data<T>());
-    });
+    run(y.device(),
+        kernels::Add<T>{
+            .n = y.size(), .a = a.value().data<T>(), .b = b.value().data<T>(), .y = y.data<T>()});
   });
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<AddFunction>(), {a, b});

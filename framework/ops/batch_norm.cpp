@@ -1,7 +1,7 @@
 #include "framework/ops/batch_norm.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/norm.h"
+#include "kernels/norm/norm.h"
 
 namespace steelyard {
 namespace {
@@ -42,18 +42,18 @@ class BatchNormFunction : public Function {
     Tensor grad_x = needs_grad(0) ? Tensor::empty(x.shape(), x.dtype(), x.device()) : Tensor();
     Tensor grad_gamma = Tensor::empty({channels}, x.dtype(), x.device());
     Tensor grad_beta = Tensor::empty({channels}, x.dtype(), x.device());
-    on_device(x.device(), [&](auto&... queue) {
-      const auto run = [&](auto... arguments) {
-        if (batch_statistics_) {
-          kernels::batch_norm_backward_training<T>(queue..., arguments...);
-        } else {
-          kernels::batch_norm_backward_frozen<T>(queue..., arguments...);
-        }
-      };
-      run(x.size() / channels, channels, x.data<T>(), grad_output.data<T>(), mean.data<T>(),
-          inv_std.data<T>(), gamma.data<T>(), grad_x.defined() ? grad_x.data<T>() : nullptr,
-          grad_gamma.data<T>(), grad_beta.data<T>());
-    });
+    run(x.device(),
+        kernels::BatchNormBackward<T>{.rows = x.size() / channels,
+                                      .channels = channels,
+                                      .batch_statistics = batch_statistics_,
+                                      .x = x.data<T>(),
+                                      .grad_y = grad_output.data<T>(),
+                                      .mean = mean.data<T>(),
+                                      .inv_std = inv_std.data<T>(),
+                                      .gamma = gamma.data<T>(),
+                                      .grad_x = grad_x.defined() ? grad_x.data<T>() : nullptr,
+                                      .grad_gamma = grad_gamma.data<T>(),
+                                      .grad_beta = grad_beta.data<T>()});
     return {grad_x, needs_grad(1) ? grad_gamma : Tensor(), needs_grad(2) ? grad_beta : Tensor()};
   }
 
@@ -65,9 +65,10 @@ class BatchNormFunction : public Function {
 template <typename T>
 Tensor inverse_std(const Tensor& variance, double eps) {
   Tensor inv_std = Tensor::empty(variance.shape(), variance.dtype(), variance.device());
-  on_device(variance.device(), [&](auto&... queue) {
-    kernels::inverse_std<T>(queue..., variance.size(), variance.data<T>(), eps, inv_std.data<T>());
-  });
+  run(variance.device(), kernels::InverseStd<T>{.n = variance.size(),
+                                                .variance = variance.data<T>(),
+                                                .eps = eps,
+                                                .inv_std = inv_std.data<T>()});
   return inv_std;
 }
 
@@ -77,10 +78,11 @@ Moments batch_moments(const Tensor& x, const BatchNormState& state) {
   const std::int64_t rows = x.size() / channels;
   Tensor mean = Tensor::empty({channels}, x.dtype(), x.device());
   Tensor variance = Tensor::empty({channels}, x.dtype(), x.device());
-  on_device(x.device(), [&](auto&... queue) {
-    kernels::batch_moments<T>(queue..., rows, channels, x.data<T>(), mean.data<T>(),
-                              variance.data<T>());
-  });
+  run(x.device(), kernels::BatchMoments<T>{.rows = rows,
+                                           .channels = channels,
+                                           .x = x.data<T>(),
+                                           .mean = mean.data<T>(),
+                                           .variance = variance.data<T>()});
   update_running_statistics(state, mean, variance, rows);
   return {mean, inverse_std<T>(variance, state.eps)};
 }
@@ -133,11 +135,14 @@ void update_running_statistics(const BatchNormState& state, const Tensor& mean,
     using T = decltype(zero);
     visit_floating(state.running_mean.dtype(), "batch_norm", [&](auto running_zero) {
       using R = decltype(running_zero);
-      on_device(mean.device(), [&](auto&... queue) {
-        kernels::move_running_statistics<T, R>(
-            queue..., mean.size(), state.momentum, n / (n - 1.0), mean.data<T>(),
-            variance.data<T>(), state.running_mean.data<R>(), state.running_var.data<R>());
-      });
+      run(mean.device(),
+          kernels::MoveRunningStatistics<T, R>{.n = mean.size(),
+                                               .momentum = state.momentum,
+                                               .factor = n / (n - 1.0),
+                                               .mean = mean.data<T>(),
+                                               .variance = variance.data<T>(),
+                                               .running_mean = state.running_mean.data<R>(),
+                                               .running_variance = state.running_var.data<R>()});
     });
   });
 }
@@ -152,11 +157,14 @@ Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& be
     using T = decltype(zero);
     const Moments used =
         state.batch_statistics ? batch_moments<T>(input, state) : running_moments<T>(state);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::batch_norm_forward<T>(queue..., input.size() / channels, channels, input.data<T>(),
-                                     used.mean.template data<T>(), used.inv_std.template data<T>(),
-                                     gamma.value().data<T>(), beta.value().data<T>(), y.data<T>());
-    });
+    run(y.device(), kernels::BatchNorm<T>{.rows = input.size() / channels,
+                                          .channels = channels,
+                                          .x = input.data<T>(),
+                                          .mean = used.mean.template data<T>(),
+                                          .inv_std = used.inv_std.template data<T>(),
+                                          .gamma = gamma.value().data<T>(),
+                                          .beta = beta.value().data<T>(),
+                                          .y = y.data<T>()});
     return used;
   });
   if (!should_record({x, gamma, beta})) return Variable(y);

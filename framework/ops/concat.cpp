@@ -1,7 +1,7 @@
 #include "framework/ops/concat.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -19,10 +19,12 @@ void copy_columns(const Tensor& from, std::int64_t from_first, const Tensor& to,
   if (width == 0 || rows_of(from) == 0) return;
   visit_floating(to.dtype(), "concat", [&](auto zero) {
     using T = decltype(zero);
-    on_device(to.device(), [&](auto&... queue) {
-      kernels::copy_columns<T>(queue..., rows_of(from), width, from.data<T>() + from_first,
-                               from.dim(-1), to.data<T>() + to_first, to.dim(-1));
-    });
+    run(to.device(), kernels::CopyColumns<T>{.rows = rows_of(from),
+                                             .columns = width,
+                                             .x = from.data<T>() + from_first,
+                                             .x_stride = from.dim(-1),
+                                             .y = to.data<T>() + to_first,
+                                             .y_stride = to.dim(-1)});
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include "framework/ops/op_support.h"
 #include "framework/shapes_only.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -47,8 +47,11 @@ class Conv2dFunction : public Function {
         kernels::conv2d_backward_weight<T>(queue..., shape_, saved()[0].data<T>(), grad_y,
                                            grads[1].data<T>(), grad_bias);
       } else if (grad_bias != nullptr) {
-        kernels::column_sums<T>(queue..., shape_.batch * shape_.out_h() * shape_.out_w(),
-                                shape_.out_channels, grad_y, grad_bias);
+        kernels::run(queue...,
+                     kernels::ColumnSums<T>{.rows = shape_.batch * shape_.out_h() * shape_.out_w(),
+                                            .channels = shape_.out_channels,
+                                            .x = grad_y,
+                                            .sums = grad_bias});
       }
     });
     return grads;

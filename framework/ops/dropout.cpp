@@ -1,7 +1,7 @@
 #include "framework/ops/dropout.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/dropout.h"
+#include "kernels/dropout/dropout.h"
 
 namespace steelyard {
 namespace {
@@ -30,9 +30,11 @@ Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device) {
   Tensor mask = Tensor::empty({bytes}, DType::kU8, device);
   const Rng::Blocks blocks = rng.take_blocks(2 * static_cast<std::uint64_t>(bytes), device);
   const kernels::MaskSource source{blocks.seed, blocks.stream, blocks.first};
-  on_device(device, [&](auto&... queue) {
-    kernels::dropout_mask(queue..., bytes, p, source, blocks.step, mask.data<std::uint8_t>());
-  });
+  run(device, kernels::DropoutMask{.n = bytes,
+                                   .p = p,
+                                   .source = source,
+                                   .step = blocks.step,
+                                   .mask = mask.data<std::uint8_t>()});
   return mask;
 }
 
@@ -41,10 +43,11 @@ Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   visit_floating(x.dtype(), "dropout", [&](auto zero) {
     using T = decltype(zero);
-    on_device(x.device(), [&](auto&... queue) {
-      kernels::apply_dropout<T>(queue..., x.size(), mask.data<std::uint8_t>(),
-                                static_cast<T>(1.0 / (1.0 - p)), x.data<T>(), y.data<T>());
-    });
+    run(x.device(), kernels::ApplyDropout<T>{.n = x.size(),
+                                             .mask = mask.data<std::uint8_t>(),
+                                             .factor = static_cast<T>(1.0 / (1.0 - p)),
+                                             .x = x.data<T>(),
+                                             .y = y.data<T>()});
   });
   return y;
 }

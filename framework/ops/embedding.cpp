@@ -1,7 +1,7 @@
 #include "framework/ops/embedding.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/embedding.h"
+#include "kernels/embedding/embedding.h"
 
 namespace steelyard {
 namespace {
@@ -18,11 +18,12 @@ class EmbeddingFunction : public Function {
     Tensor grad = Tensor::empty(table, grad_output.dtype(), grad_output.device());
     visit_floating(grad.dtype(), "embedding", [&](auto zero) {
       using T = decltype(zero);
-      on_device(grad.device(), [&](auto&... queue) {
-        kernels::embedding_backward<T>(queue..., indices.size(), table[0], table[1],
-                                       indices.data<std::int64_t>(), grad_output.data<T>(),
-                                       grad.data<T>());
-      });
+      run(grad.device(), kernels::EmbeddingBackward<T>{.count = indices.size(),
+                                                       .width = table[1],
+                                                       .table_rows = table[0],
+                                                       .indices = indices.data<std::int64_t>(),
+                                                       .grad_y = grad_output.data<T>(),
+                                                       .grad_table = grad.data<T>()});
     });
     return {grad};
   }
@@ -57,11 +58,12 @@ Variable embedding(const Tensor& indices, const Variable& table) {
   Tensor y = Tensor::empty(shape, table.dtype(), table.value().device());
   visit_floating(table.dtype(), "embedding", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::embedding_forward<T>(queue..., indices.size(), table.dim(0), table.dim(1),
-                                    indices.data<std::int64_t>(), table.value().data<T>(),
-                                    y.data<T>());
-    });
+    run(y.device(), kernels::Embedding<T>{.rows = indices.size(),
+                                          .columns = table.dim(1),
+                                          .table_rows = table.dim(0),
+                                          .indices = indices.data<std::int64_t>(),
+                                          .table = table.value().data<T>(),
+                                          .y = y.data<T>()});
   });
   if (!should_record({table})) return Variable(y);
   return record(y, std::make_shared<EmbeddingFunction>(indices), {table});

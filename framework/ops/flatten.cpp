@@ -1,7 +1,7 @@
 #include "framework/ops/flatten.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/elementwise.h"
+#include "kernels/transpose/transpose.h"
 
 namespace steelyard {
 namespace {
@@ -22,10 +22,11 @@ class FlattenFunction : public Function {
     Tensor grad_x = Tensor::empty(x_shape_, grad_output.dtype(), grad_output.device());
     visit_floating(grad_output.dtype(), "flatten", [&](auto zero) {
       using T = decltype(zero);
-      on_device(grad_x.device(), [&](auto&... queue) {
-        kernels::nchw_to_nhwc<T>(queue..., x_shape_[0], x_shape_[1] * x_shape_[2], x_shape_[3],
-                                 grad_output.data<T>(), grad_x.data<T>());
-      });
+      run(grad_x.device(), kernels::Transpose<T>{.batch = x_shape_[0],
+                                                 .rows = x_shape_[3],
+                                                 .columns = x_shape_[1] * x_shape_[2],
+                                                 .x = grad_output.data<T>(),
+                                                 .y = grad_x.data<T>()});
     });
     return {grad_x};
   }
@@ -40,9 +41,11 @@ Tensor nchw_rows(const Tensor& x) {
   Tensor y = Tensor::empty(flat_shape(s), x.dtype(), x.device());
   visit_floating(x.dtype(), "flatten", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::nhwc_to_nchw<T>(queue..., s[0], s[1] * s[2], s[3], x.data<T>(), y.data<T>());
-    });
+    run(y.device(), kernels::Transpose<T>{.batch = s[0],
+                                          .rows = s[1] * s[2],
+                                          .columns = s[3],
+                                          .x = x.data<T>(),
+                                          .y = y.data<T>()});
   });
   return y;
 }

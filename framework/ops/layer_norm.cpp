@@ -1,7 +1,7 @@
 #include "framework/ops/layer_norm.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/layer_norm.h"
+#include "kernels/layer_norm/layer_norm.h"
 
 namespace steelyard {
 namespace {
@@ -24,12 +24,16 @@ class LayerNormFunction : public Function {
     visit_floating(x.dtype(), "layer_norm", [&](auto zero) {
       using T = decltype(zero);
       const auto data = [](const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; };
-      on_device(x.device(), [&](auto&... queue) {
-        kernels::layer_norm_backward<T>(queue..., x.size() / x.dim(-1), x.dim(-1), x.data<T>(),
-                                        grad_output.data<T>(), data(saved()[2]), data(saved()[3]),
-                                        data(saved()[1]), data(grads[0]), data(grads[1]),
-                                        data(grads[2]));
-      });
+      run(x.device(), kernels::LayerNormBackward<T>{.rows = x.size() / x.dim(-1),
+                                                    .columns = x.dim(-1),
+                                                    .x = x.data<T>(),
+                                                    .grad_y = grad_output.data<T>(),
+                                                    .mean = data(saved()[2]),
+                                                    .inv_std = data(saved()[3]),
+                                                    .gamma = data(saved()[1]),
+                                                    .grad_x = data(grads[0]),
+                                                    .grad_gamma = data(grads[1]),
+                                                    .grad_beta = data(grads[2])});
     });
     return grads;
   }
@@ -60,11 +64,15 @@ Variable layer_norm(const Variable& x, const Variable& gamma, const Variable& be
   Tensor inv_std = Tensor::empty({rows}, input.dtype(), input.device());
   visit_floating(x.dtype(), "layer_norm", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::layer_norm_forward<T>(queue..., rows, columns, input.data<T>(),
-                                     gamma.value().data<T>(), beta.value().data<T>(), eps,
-                                     y.data<T>(), mean.data<T>(), inv_std.data<T>());
-    });
+    run(y.device(), kernels::LayerNorm<T>{.rows = rows,
+                                          .columns = columns,
+                                          .x = input.data<T>(),
+                                          .gamma = gamma.value().data<T>(),
+                                          .beta = beta.value().data<T>(),
+                                          .eps = eps,
+                                          .y = y.data<T>(),
+                                          .mean = mean.data<T>(),
+                                          .inv_std = inv_std.data<T>()});
   });
   if (!should_record({x, gamma, beta})) return Variable(y);
   return record(y, std::make_shared<LayerNormFunction>(eps, input, gamma.value(), mean, inv_std),

@@ -2,7 +2,7 @@
 
 #include "framework/ops/op_support.h"
 #include "framework/shapes_only.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul.h"
 
 namespace steelyard {
@@ -50,7 +50,10 @@ class LinearFunction : public Function {
       }
       if (inputs().size() > 2 && needs_grad(2)) {
         grads[2] = Tensor::empty({s.out}, dtype, device);
-        kernels::column_sums<T>(queue..., s.rows, s.out, grad_y, grads[2].data<T>());
+        kernels::run(
+            queue...,
+            kernels::ColumnSums<T>{
+                .rows = s.rows, .channels = s.out, .x = grad_y, .sums = grads[2].data<T>()});
       }
     });
     return grads;
@@ -92,8 +95,11 @@ Variable linear(const Variable& x, const Variable& w, const Variable& bias) {
                          {.m = shape.rows, .n = shape.out, .k = shape.in, .transpose_b = true},
                          x.value().data<T>(), w.value().data<T>(), y.data<T>());
       if (!bias.defined()) return;
-      kernels::add_bias<T>(queue..., shape.rows, shape.out, y.data<T>(), bias.value().data<T>(),
-                           y.data<T>());
+      kernels::run(queue..., kernels::AddBias<T>{.rows = shape.rows,
+                                                 .channels = shape.out,
+                                                 .x = y.data<T>(),
+                                                 .bias = bias.value().data<T>(),
+                                                 .y = y.data<T>()});
     });
   });
   if (!should_record({x, w, bias})) return Variable(y);

@@ -1,8 +1,8 @@
 #include "framework/ops/losses.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/elementwise.h"
-#include "kernels/softmax.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/softmax/softmax.h"
 
 namespace steelyard {
 namespace {
@@ -23,10 +23,10 @@ class LossFunction : public Function {
     Tensor grad_x = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
     visit_floating(grad.dtype(), "loss", [&](auto zero) {
       using T = decltype(zero);
-      on_device(grad.device(), [&](auto&... queue) {
-        kernels::scale_by<T>(queue..., grad.size(), grad.data<T>(), grad_output.data<T>(),
-                             grad_x.data<T>());
-      });
+      run(grad.device(), kernels::ScaleBy<T>{.n = grad.size(),
+                                             .x = grad.data<T>(),
+                                             .factor = grad_output.data<T>(),
+                                             .y = grad_x.data<T>()});
     });
     return {grad_x};
   }
@@ -40,9 +40,9 @@ Tensor scaled(const Tensor& x, double factor) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   visit_floating(x.dtype(), "mix_losses", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::scale<T>(queue..., x.size(), x.data<T>(), static_cast<T>(factor), y.data<T>());
-    });
+    run(y.device(),
+        kernels::Scale<T>{
+            .n = x.size(), .x = x.data<T>(), .factor = static_cast<T>(factor), .y = y.data<T>()});
   });
   return y;
 }
@@ -130,12 +130,14 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), "cross_entropy", [&](auto zero) {
     using T = decltype(zero);
-    on_device(loss.device(), [&](auto&... queue) {
-      kernels::softmax_cross_entropy<T>(queue..., logits.dim(0), logits.dim(1),
-                                        logits.value().data<T>(), targets.data<std::int64_t>(),
-                                        label_smoothing, loss.data<T>(),
-                                        grad.defined() ? grad.data<T>() : nullptr);
-    });
+    run(loss.device(),
+        kernels::SoftmaxCrossEntropy<T>{.rows = logits.dim(0),
+                                        .classes = logits.dim(1),
+                                        .logits = logits.value().data<T>(),
+                                        .labels = targets.data<std::int64_t>(),
+                                        .label_smoothing = label_smoothing,
+                                        .loss = loss.data<T>(),
+                                        .grad_logits = grad.defined() ? grad.data<T>() : nullptr});
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"label_smoothing", ops::number_text(label_smoothing)}};
@@ -159,11 +161,14 @@ Variable distillation_loss(const Variable& logits, const Tensor& teacher, double
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), kName, [&](auto zero) {
     using T = decltype(zero);
-    on_device(loss.device(), [&](auto&... queue) {
-      kernels::softmax_divergence<T>(queue..., logits.dim(0), logits.dim(1),
-                                     logits.value().data<T>(), teacher.data<T>(), temperature,
-                                     loss.data<T>(), grad.defined() ? grad.data<T>() : nullptr);
-    });
+    run(loss.device(),
+        kernels::SoftmaxDivergence<T>{.rows = logits.dim(0),
+                                      .classes = logits.dim(1),
+                                      .logits = logits.value().data<T>(),
+                                      .teacher = teacher.data<T>(),
+                                      .temperature = temperature,
+                                      .loss = loss.data<T>(),
+                                      .grad_logits = grad.defined() ? grad.data<T>() : nullptr});
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"temperature", ops::number_text(temperature)}};
@@ -184,9 +189,11 @@ Variable mix_losses(const Variable& a, const Variable& b, double weight) {
   Tensor y = Tensor::empty(Shape{}, a.dtype(), a.value().device());
   visit_floating(a.dtype(), "mix_losses", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::mix<T>(queue..., 1, weight, a.value().data<T>(), b.value().data<T>(), y.data<T>());
-    });
+    run(y.device(), kernels::Mix<T>{.n = 1,
+                                    .weight = weight,
+                                    .a = a.value().data<T>(),
+                                    .b = b.value().data<T>(),
+                                    .y = y.data<T>()});
   });
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<MixFunction>(weight), {a, b});
@@ -194,10 +201,12 @@ Variable mix_losses(const Variable& a, const Variable& b, double weight) {
 
 Variable mse_loss(const Variable& x, const Tensor& target) {
   return regression_loss("mse_loss", {}, x, target, [&]<typename T>(T* loss, T* grad) {
-    on_device(target.device(), [&](auto&... queue) {
-      kernels::mean_squared_error<T>(queue..., target.size(), x.value().data<T>(), target.data<T>(),
-                                     loss, grad);
-    });
+    const std::int64_t n = target.size();
+    const T *a = x.value().data<T>(), *b = target.data<T>();
+    run(target.device(), kernels::MeanSquaredError<T>{.n = n, .a = a, .b = b, .mean = loss});
+    if (grad == nullptr) return;
+    run(target.device(),
+        kernels::MeanSquaredErrorBackward<T>{.n = n, .a = a, .b = b, .grad_a = grad});
   });
 }
 
@@ -205,10 +214,13 @@ Variable huber_loss(const Variable& x, const Tensor& target, double delta) {
   if (!(delta > 0)) ops::fail("huber_loss", "delta above 0", ops::number_text(delta));
   const Attributes attributes{{"delta", ops::number_text(delta)}};
   return regression_loss("huber_loss", attributes, x, target, [&]<typename T>(T* loss, T* grad) {
-    on_device(target.device(), [&](auto&... queue) {
-      kernels::mean_huber_error<T>(queue..., target.size(), x.value().data<T>(), target.data<T>(),
-                                   delta, loss, grad);
-    });
+    const std::int64_t n = target.size();
+    const T *a = x.value().data<T>(), *b = target.data<T>();
+    run(target.device(),
+        kernels::MeanHuberError<T>{.n = n, .a = a, .b = b, .delta = delta, .mean = loss});
+    if (grad == nullptr) return;
+    run(target.device(),
+        kernels::MeanHuberErrorBackward<T>{.n = n, .a = a, .b = b, .delta = delta, .grad_a = grad});
   });
 }
 

@@ -29,10 +29,10 @@ class MaxPool2dFunction : public Function {
     Tensor grad_x = Tensor::empty(input_shape(shape_), grad_output.dtype(), grad_output.device());
     visit_floating(grad_output.dtype(), "max_pool2d", [&](auto zero) {
       using T = decltype(zero);
-      on_device(grad_x.device(), [&](auto&... queue) {
-        kernels::max_pool2d_backward<T>(queue..., shape_, grad_output.data<T>(),
-                                        offsets(saved()[0]), grad_x.data<T>());
-      });
+      run(grad_x.device(), kernels::MaxPoolBackward<T>{.shape = shape_,
+                                                       .grad_y = grad_output.data<T>(),
+                                                       .argmax = offsets(saved()[0]),
+                                                       .grad_x = grad_x.data<T>()});
     });
     return {grad_x};
   }
@@ -59,10 +59,10 @@ class AvgPool2dFunction : public Function {
     Tensor grad_x = Tensor::empty(input_shape(shape_), grad_output.dtype(), grad_output.device());
     visit_floating(grad_output.dtype(), "avg_pool2d", [&](auto zero) {
       using T = decltype(zero);
-      on_device(grad_x.device(), [&](auto&... queue) {
-        kernels::avg_pool2d_backward<T>(queue..., shape_, count_include_pad_, grad_output.data<T>(),
-                                        grad_x.data<T>());
-      });
+      run(grad_x.device(), kernels::AveragePoolBackward<T>{.shape = shape_,
+                                                           .count_include_pad = count_include_pad_,
+                                                           .grad_y = grad_output.data<T>(),
+                                                           .grad_x = grad_x.data<T>()});
     });
     return {grad_x};
   }
@@ -83,10 +83,12 @@ class GlobalAvgPoolFunction : public Function {
     Tensor grad_x = Tensor::empty(x_shape_, grad_output.dtype(), grad_output.device());
     visit_floating(grad_output.dtype(), "global_avg_pool", [&](auto zero) {
       using T = decltype(zero);
-      on_device(grad_x.device(), [&](auto&... queue) {
-        kernels::global_avg_pool_backward<T>(queue..., x_shape_[0], x_shape_[1] * x_shape_[2],
-                                             x_shape_[3], grad_output.data<T>(), grad_x.data<T>());
-      });
+      run(grad_x.device(),
+          kernels::GlobalAveragePoolBackward<T>{.rows = x_shape_[0] * x_shape_[1] * x_shape_[2],
+                                                .columns = x_shape_[3],
+                                                .pixels = x_shape_[1] * x_shape_[2],
+                                                .grad_y = grad_output.data<T>(),
+                                                .grad_x = grad_x.data<T>()});
     });
     return {grad_x};
   }
@@ -140,10 +142,9 @@ Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry) {
   const Tensor argmax = recorded ? Tensor::empty({y.size(), 2}, DType::kU8, y.device()) : Tensor();
   visit_floating(x.dtype(), "max_pool2d", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::max_pool2d_forward<T>(queue..., shape, x.value().data<T>(), y.data<T>(),
-                                     offsets(argmax));
-    });
+    run(y.device(),
+        kernels::MaxPool<T>{
+            .shape = shape, .x = x.value().data<T>(), .y = y.data<T>(), .argmax = offsets(argmax)});
   });
   if (!recorded) return Variable(y);
   return record(y, std::make_shared<MaxPool2dFunction>(shape, geometry, argmax), {x});
@@ -155,10 +156,10 @@ Variable avg_pool2d(const Variable& x, const Pool2dGeometry& geometry, bool coun
   Tensor y = Tensor::empty(output_shape(shape), x.dtype(), x.value().device());
   visit_floating(x.dtype(), "avg_pool2d", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::avg_pool2d_forward<T>(queue..., shape, count_include_pad, x.value().data<T>(),
-                                     y.data<T>());
-    });
+    run(y.device(), kernels::AveragePool<T>{.shape = shape,
+                                            .count_include_pad = count_include_pad,
+                                            .x = x.value().data<T>(),
+                                            .y = y.data<T>()});
   });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<AvgPool2dFunction>(shape, geometry, count_include_pad), {x});
@@ -173,10 +174,11 @@ Variable global_avg_pool(const Variable& x) {
   Tensor y = Tensor::empty({s[0], s[3]}, x.dtype(), x.value().device());
   visit_floating(x.dtype(), "global_avg_pool", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::global_avg_pool_forward<T>(queue..., s[0], s[1] * s[2], s[3], x.value().data<T>(),
-                                          y.data<T>());
-    });
+    run(y.device(), kernels::GlobalAveragePool<T>{.batch = s[0],
+                                                  .pixels = s[1] * s[2],
+                                                  .channels = s[3],
+                                                  .x = x.value().data<T>(),
+                                                  .y = y.data<T>()});
   });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<GlobalAvgPoolFunction>(s), {x});

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "framework/autograd.h"
-#include "kernels/pool.h"
+#include "kernels/pool/pool.h"
 
 namespace steelyard {
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "framework/ops/op_support.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -24,10 +24,11 @@ class ReluFunction : public Function {
     Tensor grad_x = Tensor::empty(y.shape(), y.dtype(), y.device());
     visit_floating(y.dtype(), op_name(ceiling_), [&](auto zero) {
       using T = decltype(zero);
-      on_device(y.device(), [&](auto&... queue) {
-        kernels::relu_backward<T>(queue..., y.size(), y.data<T>(), grad_output.data<T>(),
-                                  static_cast<T>(ceiling_), grad_x.data<T>());
-      });
+      run(y.device(), kernels::ReluBackward<T>{.n = y.size(),
+                                               .y = y.data<T>(),
+                                               .grad_y = grad_output.data<T>(),
+                                               .ceiling = static_cast<T>(ceiling_),
+                                               .grad_x = grad_x.data<T>()});
     });
     return {grad_x};
   }
@@ -41,10 +42,10 @@ Variable clamped_relu(const Variable& x, double ceiling) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.value().device());
   visit_floating(x.dtype(), op_name(ceiling), [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::relu_forward<T>(queue..., y.size(), x.value().data<T>(), static_cast<T>(ceiling),
-                               y.data<T>());
-    });
+    run(y.device(), kernels::Relu<T>{.n = y.size(),
+                                     .x = x.value().data<T>(),
+                                     .ceiling = static_cast<T>(ceiling),
+                                     .y = y.data<T>()});
   });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<ReluFunction>(ceiling, y), {x});

@@ -1,7 +1,7 @@
 #include "framework/ops/smooth_activations.h"
 
 #include "framework/ops/op_support.h"
-#include "kernels/activation.h"
+#include "kernels/activation/activation.h"
 
 namespace steelyard {
 namespace {
@@ -33,10 +33,11 @@ class SmoothActivationFunction : public Function {
     Tensor grad_x = Tensor::empty(x.shape(), x.dtype(), x.device());
     visit_floating(x.dtype(), op_name(activation_), [&](auto zero) {
       using T = decltype(zero);
-      on_device(x.device(), [&](auto&... queue) {
-        kernels::smooth_activation_backward<T>(queue..., activation_, x.size(), x.data<T>(),
-                                               grad_output.data<T>(), grad_x.data<T>());
-      });
+      run(x.device(), kernels::ActivateBackward<T>{.n = x.size(),
+                                                   .activation = activation_,
+                                                   .x = x.data<T>(),
+                                                   .grad_y = grad_output.data<T>(),
+                                                   .grad_x = grad_x.data<T>()});
     });
     return {grad_x};
   }
@@ -51,10 +52,9 @@ Variable apply(SmoothActivation activation, const Variable& x) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
   visit_floating(x.dtype(), op_name(activation), [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::smooth_activation_forward<T>(queue..., activation, y.size(), value.data<T>(),
-                                            y.data<T>());
-    });
+    run(y.device(),
+        kernels::Activate<T>{
+            .n = y.size(), .activation = activation, .x = value.data<T>(), .y = y.data<T>()});
   });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<SmoothActivationFunction>(activation, value), {x});

@@ -6,7 +6,7 @@
 #include "kernels/cpu/bf16_operands.h"
 #include "kernels/cpu/conv_eigen.h"
 #include "kernels/cpu/onednn_kernels.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -21,7 +21,8 @@ template <typename T>
 void bias_gradient(const Conv2dShape& shape, const T* grad_y, T* grad_bias) {
   if (grad_bias == nullptr) return;
   const std::int64_t pixels = shape.batch * shape.out_h() * shape.out_w();
-  column_sums(pixels, shape.out_channels, grad_y, grad_bias);
+  run(ColumnSums<T>{
+      .rows = pixels, .channels = shape.out_channels, .x = grad_y, .sums = grad_bias});
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/histogram.h"
+#include "kernels/histogram/histogram.h"
 #include "kernels/range_choice.h"
 
 namespace steelyard::kernels {

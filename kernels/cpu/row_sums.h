@@ -112,14 +112,15 @@ std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
 
 // Calls body(element, c) on every element, c the column in the wide row.
 template <class Body>
-void map_rows(const RowChunks& layout, Body&& body) {
+void map_rows(const RowChunks& layout, const Body& body) {
   const std::int64_t width = layout.width();
   parallel_for(layout.chunks(), 2, [&](std::int64_t first, std::int64_t last) {
+    const Body own = body;
     const std::int64_t end = layout.end(last - 1);
     for (std::int64_t i = layout.begin(first); i < end; i += width) {
       const std::int64_t length = std::min(width, end - i);
 #pragma omp simd
-      for (std::int64_t c = 0; c < length; ++c) body(i + c, c);
+      for (std::int64_t c = 0; c < length; ++c) own(i + c, c);
     }
   });
 }

@@ -7,8 +7,8 @@
 
 #include "kernels/fake_quantize.h"
 #include "kernels/integer.h"
-#include "kernels/quantizer_rules.h"
-#include "kernels/reduce.h"
+#include "kernels/quantizer_state/formulas.h"
+#include "kernels/reduce/reduce.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -18,7 +18,7 @@ void follow_rows(const WeightQuantization& op, const ChannelLayout& layout, cons
   const auto scales = static_cast<std::size_t>(op.scales);
   std::vector<float> lo(scales), hi(scales);
   std::vector<std::int64_t> skipped(scales);
-  min_max(layout, weight, lo.data(), hi.data(), skipped.data());
+  run(MinMax<float>{layout, weight, lo.data(), hi.data(), skipped.data()});
   for (std::size_t c = 0; c < scales; ++c) {
     std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
     q.scale[c] = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, lo[c], hi[c]).scale;
@@ -54,8 +54,8 @@ void follow_scales(const WeightQuantization& op, const WeightQuantizer& q, const
   if (q.floor != nullptr) std::copy_n(q.floor, op.scales, floor.begin());
   if (op.fit == BiasFit::kFollows) fit_scales(op, behind, q.zero_range, scale, floor.data());
   if (op.source == ScaleSource::kLatent) {
-    follow_latents(op.scales, op.rule.codes, q.latent, q.initial, floor.data(), nullptr, scale,
-                   nullptr, q.non_finite, nullptr, nullptr);
+    run(FollowLatents{op.scales, op.rule.codes, q.latent, q.initial, floor.data(), nullptr, scale,
+                      nullptr, q.non_finite, nullptr, nullptr});
   }
   if (op.fit == BiasFit::kKeepsRoom) fit_scales(op, behind, q.zero_range, scale, floor.data());
   if (!op.keeps) return;

@@ -86,18 +86,18 @@ __device__ inline bool is_last_chunk(const RowChunks& r, const RowsOfThread& min
   return is_last_block(r.chunks, arrivals + mine.batch * r.tiles + mine.tile);
 }
 
-// Calls term(batch, row, column, a, b, p, q, sums) for every element; the term adds to N sums. a,
-// b, p and q are the arrays it reads, null where it needs fewer. Then finish(rows, at, sums) has
-// the sums of column `at` of all batches' columns. Partial sums lie at [n, batch, chunk, column].
-template <int N, typename T, typename Term, typename Finish>
+// Calls term(batch, row, column, sums) for every element; the term adds to N sums. Then
+// finish(rows, at, sums) has the sums of column `at` of all batches' columns. Partial sums lie at
+// [n, batch, chunk, column].
+template <int N, typename Term, typename Finish>
 __global__ void __launch_bounds__(kThreads)
-    sum_columns_kernel(RowChunks r, Term term, Finish finish, const T* a, const T* b, const T* p,
-                       const T* q, double* partials, std::uint32_t* arrivals) {
+    sum_columns_kernel(RowChunks r, Term term, Finish finish, double* partials,
+                       std::uint32_t* arrivals) {
   const RowsOfThread mine = rows_of_thread(r);
   double sums[N] = {};
   if (mine.has_column) {
     for (std::int64_t row = mine.first; row < mine.last; row += r.lanes()) {
-      term(mine.batch, row, mine.column, a, b, p, q, sums);
+      term(mine.batch, row, mine.column, sums);
     }
   }
   add_lanes(r, sums);
@@ -122,13 +122,12 @@ __global__ void __launch_bounds__(kThreads)
   if (has_sums) finish(r, mine.batch * r.columns + mine.column, sums);
 }
 
-template <int N, typename T, typename Term, typename Finish>
-void sum_columns(const CudaQueue& queue, const RowChunks& r, const Term& term, const Finish& finish,
-                 const T* a, const T* b, const T* p, const T* q) {
+template <int N, typename Term, typename Finish>
+void sum_columns(const CudaQueue& queue, const RowChunks& r, const Term& term,
+                 const Finish& finish) {
   const Scratch<double> partials(queue, r.chunks > 1 ? N * r.batches * r.chunks * r.columns : 0);
-  launch(sum_columns_kernel<N, T, Term, Finish>,
-         {r.blocks(), kThreads, N * kThreads * sizeof(double)}, stream_of(queue), r, term, finish,
-         a, b, p, q, partials.data(), queue.arrivals);
+  launch(sum_columns_kernel<N, Term, Finish>, {r.blocks(), kThreads, N * kThreads * sizeof(double)},
+         stream_of(queue), r, term, finish, partials.data(), queue.arrivals);
 }
 
 // totals[batch, column] = the one sum.
@@ -136,10 +135,6 @@ template <typename T>
 struct StoreSum {
   T* totals;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(totals);
-  }
   __device__ void operator()(const RowChunks&, std::int64_t at, const double (&sums)[1]) const {
     totals[at] = static_cast<T>(sums[0]);
   }

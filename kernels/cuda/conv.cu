@@ -8,7 +8,7 @@
 #include "kernels/cuda/conv_patches.h"
 #include "kernels/cuda/conv_weights.h"
 #include "kernels/cuda/gemm.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/fake_quantize.h"
 
 namespace steelyard::kernels {
@@ -49,18 +49,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // A tap's gradient: the batches are the taps, the rows the output pixels.
-template <typename Input>
+template <typename T, typename Input>
 struct DepthwiseTerm {
   ConvSizes c;
   Input x;
+  const T* grad_y;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    x.each_pointer(f);
-  }
-  template <typename T>
   __device__ void operator()(std::int64_t tap, std::int64_t output, std::int64_t channel,
-                             const T* grad_y, const T*, const T*, const T*,
                              double (&sums)[1]) const {
     const std::int64_t input = input_pixel(c, output, tap);
     if (input < 0) return;
@@ -140,9 +135,8 @@ void dense_backward_input(const CudaQueue& queue, const ConvSizes& c, const T* g
 template <typename T, typename Input>
 void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
                                const T* grad_y, T* packed) {
-  sum_columns<1, T>(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels),
-                    DepthwiseTerm<Input>{c, x}, StoreSum<T>{packed}, grad_y, nullptr, nullptr,
-                    nullptr);
+  sum_columns<1>(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels),
+                 DepthwiseTerm<T, Input>{c, x, grad_y}, StoreSum<T>{packed});
 }
 
 // x is what for_each_patches() takes.
@@ -184,7 +178,9 @@ void conv2d_forward(const CudaQueue& queue, const Conv2dShape& shape, const T* x
       cuda::forward_product(queue, c, range, patches, packed, y);
     });
   }
-  if (bias != nullptr) add_bias(queue, c.pixels(), shape.out_channels, y, bias, y);
+  if (bias == nullptr) return;
+  run(queue,
+      AddBias<T>{.rows = c.pixels(), .channels = shape.out_channels, .x = y, .bias = bias, .y = y});
 }
 
 template <typename T>
@@ -210,8 +206,14 @@ template <typename T>
 void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, const T* x,
                             const T* grad_y, T* grad_w, T* grad_bias) {
   const cuda::ConvSizes c(shape);
-  if (grad_bias != nullptr) column_sums(queue, c.pixels(), shape.out_channels, grad_y, grad_bias);
-  if (shape.output_size() == 0) return fill(queue, shape.weight_size(), T(0), grad_w);
+  if (grad_bias != nullptr) {
+    run(queue,
+        ColumnSums<T>{
+            .rows = c.pixels(), .channels = shape.out_channels, .x = grad_y, .sums = grad_bias});
+  }
+  if (shape.output_size() == 0) {
+    return run(queue, Fill<T>{.n = shape.weight_size(), .value = 0, .y = grad_w});
+  }
   const cuda::PackedWeights<T> weights(queue, c);
   T* packed = weights.target(grad_w);
   if (shape.is_depthwise()) {
@@ -226,7 +228,9 @@ template <typename Code>
 void conv2d_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, const Code* x,
                             const float* x_scale, const std::int32_t* x_zero_point,
                             const float* grad_y, const std::uint8_t* mask, float* grad_w) {
-  if (shape.output_size() == 0) return fill(queue, shape.weight_size(), 0.0F, grad_w);
+  if (shape.output_size() == 0) {
+    return run(queue, Fill<float>{.n = shape.weight_size(), .value = 0, .y = grad_w});
+  }
   const cuda::ConvSizes c(shape);
   const cuda::PackedWeights<float> weights(queue, c);
   float* packed = weights.target(grad_w);

@@ -11,10 +11,6 @@ template <typename Element>
 struct Values {
   const Element* values;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(values);
-  }
   __device__ Element operator()(std::int64_t i) const { return values[i]; }
 };
 
@@ -25,12 +21,6 @@ struct Activations {
   const float* scale;
   const std::int32_t* zero_point;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(codes);
-    f(scale);
-    f(zero_point);
-  }
   __device__ float operator()(std::int64_t i) const {
     return dequantize_code(static_cast<float>(codes[i]), static_cast<float>(*zero_point), *scale);
   }
@@ -44,10 +34,6 @@ template <typename Code>
 struct FourActivations {
   Activations<Code> all;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    all.each_pointer(f);
-  }
   __device__ FourFloats operator()(std::int64_t i) const {
     return {{all(4 * i), all(4 * i + 1), all(4 * i + 2), all(4 * i + 3)}};
   }
@@ -59,11 +45,6 @@ struct WeightValues {
   const std::int8_t* codes;
   const float* scales;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(codes);
-    f(scales);
-  }
   __device__ float operator()(std::int64_t i) const {
     return dequantize_code(static_cast<float>(codes[i]), 0.0F, scales[divide(i, sharers)]);
   }

@@ -26,15 +26,11 @@ template <typename T>
 struct MaskedTerm {
   std::int64_t channels;
   const std::uint8_t* mask;
+  const T* grad_y;
   T* grad_x;
 
-  template <typename F>
-  void each_pointer(const F& f) const {
-    f(mask);
-    f(grad_x);
-  }
-  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t channel, const T* grad_y,
-                             const T*, const T*, const T*, double (&sums)[1]) const {
+  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t channel,
+                             double (&sums)[1]) const {
     const std::int64_t i = row * channels + channel;
     const T passed = pass_inside((mask[i / 8] >> (i % 8) & 1) != 0, grad_y[i]);
     grad_x[i] = passed;
@@ -106,9 +102,8 @@ void apply_mask(const CudaQueue& queue, std::int64_t n, const std::uint8_t* mask
 template <typename T>
 void apply_mask_and_sum(const CudaQueue& queue, std::int64_t rows, std::int64_t channels,
                         const std::uint8_t* mask, const T* grad_y, T* grad_x, T* sums) {
-  cuda::sum_columns<1, T>(queue, cuda::make_row_chunks(1, rows, channels),
-                          MaskedTerm<T>{channels, mask, grad_x}, cuda::StoreSum<T>{sums}, grad_y,
-                          nullptr, nullptr, nullptr);
+  cuda::sum_columns<1>(queue, cuda::make_row_chunks(1, rows, channels),
+                       MaskedTerm<T>{channels, mask, grad_y, grad_x}, cuda::StoreSum<T>{sums});
 }
 
 template <typename T>

@@ -7,6 +7,7 @@
 #include "kernels/affine.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda_queue.h"
+#include "kernels/divide.h"
 
 namespace steelyard::kernels::cuda {
 
@@ -26,13 +27,7 @@ STEELYARD_HOST_DEVICE inline std::int64_t blocks_for(std::int64_t n) {
   return (n + kThreads - 1) / kThreads;
 }
 
-// Division of sizes: 32 bits where they do, which costs a quarter.
-__device__ inline std::int64_t divide(std::int64_t value, std::int64_t by) {
-  if (((value | by) >> 32) == 0) {
-    return static_cast<std::uint32_t>(value) / static_cast<std::uint32_t>(by);
-  }
-  return value / by;
-}
+using kernels::divide;
 
 // A device refuses to read or write a vector, or a word, at an address that is no multiple of its
 // size.
@@ -41,9 +36,7 @@ STEELYARD_HOST_DEVICE inline bool is_aligned(const void* p, std::size_t bytes) {
 }
 
 // Starts kernel(n, arguments...) with a thread for each of n elements; threads from n on have
-// nothing to do: a kernel begins with `if (element_index() >= n) return;`. Pointers are arguments
-// of their own, or members of a struct that names them by each_pointer(): the emulation checks that
-// they are device memory.
+// nothing to do: a kernel begins with `if (element_index() >= n) return;`.
 template <typename... Parameters, typename... Arguments>
 void launch_elements(const CudaQueue& queue, void (*kernel)(std::int64_t, Parameters...),
                      std::int64_t n, Arguments&&... arguments) {

@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/eight.h"
 #include "kernels/cuda/gemm.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/integer_terms.h"
 
 namespace steelyard::kernels {
@@ -232,7 +232,7 @@ void integer_matmul(const CudaQueue& queue, std::int64_t m, std::int64_t n, std:
   check_terms("integer_matmul", k, largest);
   if (m == 0 || n == 0) return;
   if (k == 0) {
-    fill(queue, m * n, std::int32_t{0}, acc);
+    run(queue, Fill<std::int32_t>{.n = m * n, .value = 0, .y = acc});
     return;
   }
   const Conv2dShape pixels{.batch = m, .in_h = 1, .in_w = 1, .in_channels = k, .out_channels = n};

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/last_block.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -10,6 +10,7 @@ namespace steelyard::kernels::cuda {
 // Part of the launch's parameters, of which every device takes 4 KiB.
 template <typename Tensor>
 struct TensorList {
+  using Element = Tensor;
   static constexpr int kMost = 64;
 
   int count = 0;
@@ -24,8 +25,8 @@ struct TensorList {
     ++count;
   }
   template <typename F>
-  void each_pointer(const F& f) const {
-    for (int i = 0; i < count; ++i) tensors[i].each_pointer(f);
+  void each_used(const F& f) const {
+    for (int i = 0; i < count; ++i) f(tensors[i]);
   }
 };
 
@@ -63,16 +64,6 @@ void for_each_list(std::span<const Tensor> tensors, F&& use) {
     list.count = 0;
   }
   if (list.count > 0) use(list);
-}
-
-// Starts kernel(list, arguments...) for every list.
-template <typename Tensor, typename... Parameters, typename... Arguments>
-void launch_lists(const CudaQueue& queue, void (*kernel)(TensorList<Tensor>, Parameters...),
-                  std::span<const Tensor> tensors, const Arguments&... arguments) {
-  for_each_list(tensors, [&](const TensorList<Tensor>& list) {
-    launch(kernel, {.blocks = list.blocks(), .threads = kThreads}, stream_of(queue), list,
-           arguments...);
-  });
 }
 
 }  // namespace steelyard::kernels::cuda

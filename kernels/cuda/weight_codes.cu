@@ -9,7 +9,7 @@
 #include "kernels/cuda/eight.h"
 #include "kernels/cuda/range_update.h"
 #include "kernels/integer.h"
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

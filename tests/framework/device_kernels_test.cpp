@@ -1,11 +1,13 @@
-// Kernels of elementwise.h and softmax.h on a GPU against the CPU, where no operation shows all.
+// Elementwise kernels, transposes and softmax on a GPU against the CPU, where no operation shows
+// all.
 #include <array>
 #include <cmath>
 #include <limits>
 
 #include "framework/on_device.h"
-#include "kernels/elementwise.h"
-#include "kernels/softmax.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/softmax/softmax.h"
+#include "kernels/transpose/transpose.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
@@ -25,13 +27,15 @@ TEST_F(KernelOnCuda, ColumnSums) {
   for (const auto& [rows, channels] : kMatrices) {
     const Tensor x = random_tensor({rows, channels}, 1);
     const Tensor expected = Tensor::full({channels}, 9, DType::kF64);
-    kernels::column_sums(rows, channels, x.data<double>(), expected.data<double>());
+    kernels::run(
+        kernels::ColumnSums<double>{rows, channels, x.data<double>(), expected.data<double>()});
     for (const DType dtype : {DType::kF32, DType::kF64}) {
       const Tensor there = x.to(dtype).to(kCudaDevice);
       const Tensor sums = Tensor::full({channels}, 9, dtype, kCudaDevice);
       visit_floating(dtype, "test", [&](auto zero) {
         using T = decltype(zero);
-        kernels::column_sums(queue(), rows, channels, there.data<T>(), sums.data<T>());
+        kernels::run(queue(),
+                     kernels::ColumnSums<T>{rows, channels, there.data<T>(), sums.data<T>()});
       });
       const double tolerance = dtype == DType::kF64 ? 1e-9 : 1e-4;
       EXPECT_TRUE(all_close(sums.to(kCpuDevice), expected, tolerance, tolerance))
@@ -45,7 +49,8 @@ TEST_F(KernelOnCuda, ANanStaysInItsColumn) {
   x.data<float>()[500 * 3 + 1] = std::numeric_limits<float>::quiet_NaN();
   const Tensor there = x.to(kCudaDevice);
   const Tensor sums = Tensor::empty({3}, DType::kF32, kCudaDevice);
-  kernels::column_sums(queue(), 600, 3, there.data<float>(), sums.data<float>());
+  kernels::run(queue(),
+               kernels::ColumnSums<float>{600, 3, there.data<float>(), sums.data<float>()});
   const auto found = values(sums.to(kCpuDevice));
   EXPECT_FALSE(std::isnan(found[0]));
   EXPECT_TRUE(std::isnan(found[1]));
@@ -59,9 +64,13 @@ TEST_F(KernelOnCuda, AddBiasInPlace) {
     const Tensor bias = random_tensor({channels}, 2);
     const Tensor y = x.clone().to(kCudaDevice);
     const Tensor there = bias.to(kCudaDevice);
-    kernels::add_bias(queue(), rows, channels, y.data<double>(), there.data<double>(),
-                      y.data<double>());
-    kernels::add_bias(rows, channels, x.data<double>(), bias.data<double>(), x.data<double>());
+    const auto add = [&](const Tensor& to, const Tensor& addend) {
+      auto* values = to.data<double>();
+      run(to.device(),
+          kernels::AddBias<double>{rows, channels, values, addend.data<double>(), values});
+    };
+    add(y, there);
+    add(x, bias);
     EXPECT_EQ(values(y.to(kCpuDevice)), values(x));
   }
 }
@@ -74,14 +83,16 @@ TEST_F(KernelOnCuda, CodesChangeTheirLayout) {
     const Tensor there = x.to(kCudaDevice);
     const Tensor y = Tensor::empty({2, 40, 35}, dtype, kCudaDevice);
     const Tensor expected = Tensor::empty({2, 40, 35}, dtype);
+    const auto transpose = [](auto zero, const Tensor& from, const Tensor& to) {
+      using Code = decltype(zero);
+      run(from.device(), kernels::Transpose<Code>{2, 35, 40, from.data<Code>(), to.data<Code>()});
+    };
     if (dtype == DType::kI8) {
-      using Code = std::int8_t;
-      kernels::nhwc_to_nchw(queue(), 2, 35, 40, there.data<Code>(), y.data<Code>());
-      kernels::nhwc_to_nchw(2, 35, 40, x.data<Code>(), expected.data<Code>());
+      transpose(std::int8_t{}, there, y);
+      transpose(std::int8_t{}, x, expected);
     } else {
-      using Code = std::uint8_t;
-      kernels::nhwc_to_nchw(queue(), 2, 35, 40, there.data<Code>(), y.data<Code>());
-      kernels::nhwc_to_nchw(2, 35, 40, x.data<Code>(), expected.data<Code>());
+      transpose(std::uint8_t{}, there, y);
+      transpose(std::uint8_t{}, x, expected);
     }
     EXPECT_EQ(values(y.to(kCpuDevice)), values(expected));
   }
@@ -98,8 +109,14 @@ TEST_F(KernelOnCuda, ArgmaxTakesTheFirstOfEqualsAndNan) {
     const Tensor there = logits.to(kCudaDevice);
     const Tensor places = Tensor::empty({41}, DType::kI64, kCudaDevice);
     const Tensor expected = Tensor::empty({41}, DType::kI64);
-    kernels::argmax_rows(queue(), 41, classes, there.data<float>(), places.data<std::int64_t>());
-    kernels::argmax_rows(41, classes, logits.data<float>(), expected.data<std::int64_t>());
+    kernels::run(queue(), kernels::ArgmaxRows<float>{.rows = 41,
+                                                     .classes = classes,
+                                                     .logits = there.data<float>(),
+                                                     .predictions = places.data<std::int64_t>()});
+    kernels::run(kernels::ArgmaxRows<float>{.rows = 41,
+                                            .classes = classes,
+                                            .logits = logits.data<float>(),
+                                            .predictions = expected.data<std::int64_t>()});
     EXPECT_EQ(values(places.to(kCpuDevice)), values(expected)) << classes;
   }
 }
@@ -113,7 +130,8 @@ TEST_F(KernelOnCuda, CountsNonFinite) {
     }
     const Tensor there = x.to(kCudaDevice);
     const Tensor count = Tensor::full({}, 77, DType::kI64, kCudaDevice);
-    kernels::count_non_finite(queue(), n, there.data<float>(), count.data<std::int64_t>());
+    run(kCudaDevice,
+        kernels::CountNonFinite<float>{n, there.data<float>(), count.data<std::int64_t>()});
     EXPECT_EQ(count.item(), static_cast<double>((n + 99) / 100));
   }
 }
@@ -129,9 +147,10 @@ TEST_F(KernelOnCuda, SwapsBytesThatLieAnywhere) {
           b.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 11 % 241);
         }
         const Tensor there_a = a.to(kCudaDevice), there_b = b.to(kCudaDevice);
-        kernels::swap_bytes(queue(), bytes, there_a.data<std::uint8_t>() + at_a,
-                            there_b.data<std::uint8_t>() + at_b);
-        kernels::swap_bytes(bytes, a.data<std::uint8_t>() + at_a, b.data<std::uint8_t>() + at_b);
+        run(kCudaDevice, kernels::SwapBytes{bytes, there_a.data<std::uint8_t>() + at_a,
+                                            there_b.data<std::uint8_t>() + at_b});
+        run(kCpuDevice, kernels::SwapBytes{bytes, a.data<std::uint8_t>() + at_a,
+                                           b.data<std::uint8_t>() + at_b});
         EXPECT_EQ(values(there_a.to(kCpuDevice)), values(a)) << at_a << " " << at_b << " " << bytes;
         EXPECT_EQ(values(there_b.to(kCpuDevice)), values(b)) << at_a << " " << at_b << " " << bytes;
       }

@@ -12,7 +12,7 @@
 #include "framework/ops/pool.h"
 #include "framework/ops/relu.h"
 #include "framework/ops/smooth_activations.h"
-#include "kernels/norm.h"
+#include "kernels/norm/norm.h"
 #include "tests/framework/device_cases.h"
 
 namespace steelyard::testing {
@@ -153,8 +153,12 @@ TEST_F(NormKernelsOnCuda, TheVarianceSurvivesALargeMean) {
   Tensor mean = Tensor::empty({channels}, DType::kF64, kCudaDevice);
   Tensor variance = Tensor::empty({channels}, DType::kF64, kCudaDevice);
   const Tensor there = x.to(kCudaDevice);
-  kernels::batch_moments<double>(cuda_queue(kCudaDevice), rows, channels, there.data<double>(),
-                                 mean.data<double>(), variance.data<double>());
+  kernels::run(cuda_queue(kCudaDevice),
+               kernels::BatchMoments<double>{.rows = rows,
+                                             .channels = channels,
+                                             .x = there.data<double>(),
+                                             .mean = mean.data<double>(),
+                                             .variance = variance.data<double>()});
   for (std::int64_t c = 0; c < channels; ++c) {
     long double sum = 0, squares = 0;
     for (std::int64_t r = 0; r < rows; ++r) sum += x.data<double>()[r * channels + c];
@@ -177,10 +181,10 @@ Tensor max_pool_values(Device device, const Tensor& x, const kernels::Pool2dShap
   const Tensor there = x.to(device);
   Tensor y = Tensor::empty({shape.output_size()}, x.dtype(), device);
   *argmax = Tensor::empty({shape.output_size(), 2}, DType::kU8, device);
-  on_device(device, [&](auto&... queue) {
-    kernels::max_pool2d_forward<T>(queue..., shape, there.data<T>(), y.data<T>(),
-                                   static_cast<std::uint16_t*>(argmax->raw()));
-  });
+  run(device, kernels::MaxPool<T>{.shape = shape,
+                                  .x = there.data<T>(),
+                                  .y = y.data<T>(),
+                                  .argmax = static_cast<std::uint16_t*>(argmax->raw())});
   *argmax = argmax->to(kCpuDevice);
   return y.to(kCpuDevice);
 }

@@ -12,7 +12,7 @@
 #include "framework/ops/layer_norm.h"
 #include "framework/ops/losses.h"
 #include "framework/ops/pool.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
@@ -74,11 +74,32 @@ TEST(EmulatedOrders, LayoutsAndLookups) {
   });
 }
 
+// Wherever the pointer is: a member of a kernel, or one of a struct in a struct.
+TEST(EmulatedMemory, AKernelThatPointsToTheHostIsRefused) {
+  const Tensor there = on_gpu({4}, 1);
+  std::vector<float> here(4);
+  const auto refusal = [&](const float* x, float* y) -> std::string {
+    try {
+      run(kCudaDevice, kernels::Scale<float>{.n = 4, .x = x, .factor = 2, .y = y});
+      run(kCudaDevice, kernels::ColumnSums<float>{.rows = 1, .channels = 4, .x = x, .sums = y});
+    } catch (const std::logic_error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const std::string expected = "[emulation] parameter 1 of a kernel points to the host's memory";
+  EXPECT_EQ(refusal(there.data<float>(), there.data<float>()), "accepted");
+  EXPECT_EQ(refusal(here.data(), there.data<float>()), expected);
+  EXPECT_EQ(refusal(there.data<float>(), here.data()), expected);
+}
+
 TEST(EmulatedOrders, SumsAndCounts) {
   expect_same_in_every_order([] {
     const Tensor x = on_gpu({700, 35}, 1);
     const Tensor sums = Tensor::empty({35}, DType::kF32, kCudaDevice);
-    kernels::column_sums(cuda_queue(kCudaDevice), 700, 35, x.data<float>(), sums.data<float>());
+    run(kCudaDevice,
+        kernels::ColumnSums<float>{
+            .rows = 700, .channels = 35, .x = x.data<float>(), .sums = sums.data<float>()});
     return values(sums.to(kCpuDevice));
   });
   expect_same_in_every_order([] {

@@ -1,4 +1,4 @@
-#include "kernels/activation.h"
+#include "kernels/activation/activation.h"
 
 #include <gtest/gtest.h>
 
@@ -25,8 +25,8 @@ Result<T> run(SmoothActivation activation, const std::vector<T>& x) {
   const auto n = static_cast<std::int64_t>(x.size());
   Result<T> result{std::vector<T>(x.size()), std::vector<T>(x.size())};
   const std::vector<T> ones(x.size(), T(1));
-  smooth_activation_forward(activation, n, x.data(), result.y.data());
-  smooth_activation_backward(activation, n, x.data(), ones.data(), result.grad.data());
+  run(Activate<T>{n, activation, x.data(), result.y.data()});
+  run(ActivateBackward<T>{n, activation, x.data(), ones.data(), result.grad.data()});
   return result;
 }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/conv.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/fake_quantize.h"
 #include "tests/kernels/twin.h"
 
@@ -142,7 +142,8 @@ TEST(GradientsFromCodes, MasksAndSumsAtOnce) {
       on_gpu([&](const CudaQueue& queue) {
         apply_mask<float>(queue, n, mask.get<std::uint8_t>(), grad.get<float>(),
                           want_masked.get<float>());
-        column_sums<float>(queue, rows, channels, want_masked.get<float>(), want_sums.get<float>());
+        run(queue,
+            ColumnSums<float>{rows, channels, want_masked.get<float>(), want_sums.get<float>()});
         apply_mask_and_sum<float>(queue, rows, channels, mask.get<std::uint8_t>(),
                                   grad.get<float>(), masked.get<float>(), sums.get<float>());
       });

@@ -23,37 +23,36 @@ steelyard_add_tests(cuda_emulation_test
 
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/activation.cu
+  ${PROJECT_SOURCE_DIR}/kernels/activation/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/convert/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/counter/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/convert.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/counter.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/dropout.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/elementwise.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/embedding.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/histogram_ranges.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/integer.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/integer_pool.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/layer_norm.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/norm.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/norm_fold.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/optimizer_step.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/oscillation.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/percentile.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/pool.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quantizer_state.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/reduce.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/requantize.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/shrunken_range.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/softmax.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/sums.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/transpose.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/weight_codes.cu)
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/weight_codes.cu
+  ${PROJECT_SOURCE_DIR}/kernels/dropout/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/elementwise/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/embedding/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/histogram/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/histogram_ranges/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/integer_pool/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/layer_norm/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/norm/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/norm_fold/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/optimizer_step/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/oscillation/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/percentile/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/pool/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/quantizer_state/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/reduce/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/requantize/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/shrunken_range/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/softmax/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/transpose/cuda.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.

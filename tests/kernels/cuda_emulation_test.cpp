@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/cuda/launch.h"
+#include "tests/support/cuda_emulation/members.h"
 #include "tests/support/cuda_emulation/sanitizer.h"
 
 namespace steelyard::kernels::cuda {
@@ -294,6 +295,39 @@ TEST(CudaEmulation, AMissingWarpLaneIsAnError) {
     EXPECT_THAT(error_of([] { launch(bad_width, {1, 32}, nullptr); }), HasSubstr("width"));
     EXPECT_EQ(block_sums<Mistake::kNone>(), right_sums());
   });
+}
+
+// ---- The pointers of a kernel's struct
+
+struct Part {
+  const int* from;
+  std::int64_t n;
+};
+struct Whole {
+  std::int64_t rows;
+  Part part;
+  double factor;
+  int *to, *more;
+};
+
+struct CollectPointers {
+  std::vector<const void*>* found;
+
+  template <typename T>
+  void operator()(const T& member) const {
+    if constexpr (std::is_pointer_v<T>) {
+      found->push_back(member);
+    } else if constexpr (std::is_class_v<T>) {
+      emulation::each_member(member, *this);
+    }
+  }
+};
+
+TEST(CudaEmulation, EveryMemberOfAStructIsVisited) {
+  int values[3] = {};
+  std::vector<const void*> found;
+  CollectPointers{&found}(Whole{1, {values, 2}, 3, values + 1, values + 2});
+  EXPECT_THAT(found, testing::ElementsAre(values, values + 1, values + 2));
 }
 
 // ---- Launches

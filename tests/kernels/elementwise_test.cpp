@@ -1,6 +1,7 @@
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer_step/optimizer_step.h"
+#include "kernels/transpose/transpose.h"
 #include "tests/kernels/float_support.h"
 
 namespace steelyard::kernels {
@@ -20,11 +21,11 @@ TYPED_TEST(Elementwise, Arithmetic) {
   for (const std::int64_t n : kSizes) {
     const auto a = random_values<T>(n, 1), b = random_values<T>(n, 2);
     std::vector<T> sum(n), product(n), scaled(n), constant(n), in_place = a;
-    add(n, a.data(), b.data(), sum.data());
-    multiply(n, a.data(), b.data(), product.data());
-    scale(n, a.data(), T(3), scaled.data());
-    fill(n, T(7), constant.data());
-    add(n, in_place.data(), b.data(), in_place.data());
+    run(Add<T>{n, a.data(), b.data(), sum.data()});
+    run(Multiply<T>{n, a.data(), b.data(), product.data()});
+    run(Scale<T>{n, a.data(), T(3), scaled.data()});
+    run(Fill<T>{n, T(7), constant.data()});
+    run(Add<T>{n, in_place.data(), b.data(), in_place.data()});
     for (std::int64_t i = 0; i < n; ++i) {
       ASSERT_EQ(sum[i], a[i] + b[i]);
       ASSERT_EQ(product[i], a[i] * b[i]);
@@ -40,17 +41,17 @@ TYPED_TEST(Elementwise, Relu) {
   const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
   const std::vector<T> x = {-inf, -2, T(-0.0), 0, 1, 6, 7, inf, nan}, g(9, T(5));
   std::vector<T> y(9), grad(9);
-  relu_forward<T>(9, x.data(), inf, y.data());
+  run(Relu<T>{9, x.data(), inf, y.data()});
   for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], std::max(x[i], T(0))) << i;
   EXPECT_FALSE(std::signbit(y[2]));
   EXPECT_TRUE(std::isnan(y[8]));
-  relu_backward<T>(9, y.data(), g.data(), inf, grad.data());
+  run(ReluBackward<T>{9, y.data(), g.data(), inf, grad.data()});
   EXPECT_EQ(grad, (std::vector<T>{0, 0, 0, 0, 5, 5, 5, 0, 5}));
 
-  relu_forward<T>(9, x.data(), T(6), y.data());
+  run(Relu<T>{9, x.data(), T(6), y.data()});
   for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], std::min(std::max(x[i], T(0)), T(6))) << i;
   EXPECT_TRUE(std::isnan(y[8]));
-  relu_backward<T>(9, y.data(), g.data(), T(6), grad.data());
+  run(ReluBackward<T>{9, y.data(), g.data(), T(6), grad.data()});
   EXPECT_EQ(grad, (std::vector<T>{0, 0, 0, 0, 5, 0, 0, 0, 5}));
 }
 
@@ -60,7 +61,7 @@ TYPED_TEST(Elementwise, CopiesColumnsOfWiderRows) {
     for (const std::int64_t columns : {0, 1, 5}) {
       const auto x = random_values<T>(rows * 7, 1);
       std::vector<T> y(rows * 6, T(9));
-      copy_columns(rows, columns, x.data() + 2, 7, y.data() + 1, 6);
+      run(CopyColumns<T>{rows, columns, x.data() + 2, 7, y.data() + 1, 6});
       for (std::int64_t i = 0; i < rows * 6; ++i) {
         const std::int64_t c = i % 6 - 1;
         ASSERT_EQ(y[i], c >= 0 && c < columns ? x[i / 6 * 7 + 2 + c] : T(9));
@@ -75,9 +76,9 @@ TYPED_TEST(Elementwise, BiasAndColumnSums) {
            {0, 4}, {1, 1}, {5, 3}, {1000, 1}, {4099, 10}, {300, 257}, {20000, 16}}) {
     const auto x = random_values<T>(rows * channels, 1), bias = random_values<T>(channels, 2);
     std::vector<T> y(x.size()), in_place = x, sums(channels, T(99));
-    add_bias(rows, channels, x.data(), bias.data(), y.data());
-    add_bias(rows, channels, in_place.data(), bias.data(), in_place.data());
-    column_sums(rows, channels, x.data(), sums.data());
+    run(AddBias<T>{rows, channels, x.data(), bias.data(), y.data()});
+    run(AddBias<T>{rows, channels, in_place.data(), bias.data(), in_place.data()});
+    run(ColumnSums<T>{rows, channels, x.data(), sums.data()});
     std::vector<test::ReferenceSum> expected(channels);
     for (std::size_t i = 0; i < x.size(); ++i) {
       ASSERT_EQ(y[i], x[i] + bias[i % channels]);
@@ -95,12 +96,12 @@ TYPED_TEST(Elementwise, HuberIsSquaredUpToDeltaAndThenLinear) {
   std::vector<T> grad(5);
   // 0, 0.5, 0.5, 2 * 2.5 - 2, 2 * 4 - 2 with delta 2.
   T mean = 0;
-  mean_huber_error(5, a.data(), b.data(), 2, &mean, grad.data());
+  run(MeanHuberError<T>{5, a.data(), b.data(), 2, &mean});
+  run(MeanHuberErrorBackward<T>{5, a.data(), b.data(), 2, grad.data()});
   EXPECT_EQ(mean, T((1 + 3.0 + 6.0) / 5));
   EXPECT_EQ(grad, (std::vector<T>{0, T(0.2), T(-0.2), T(0.4), T(-0.4)}));
-  mean_huber_error<T>(5, a.data(), b.data(), 2, &mean, nullptr);
-  EXPECT_EQ(mean, T(2));
-  mean_huber_error(5, bad.data(), b.data(), 2, &mean, grad.data());
+  run(MeanHuberError<T>{5, bad.data(), b.data(), 2, &mean});
+  run(MeanHuberErrorBackward<T>{5, bad.data(), b.data(), 2, grad.data()});
   EXPECT_TRUE(std::isnan(mean));
   EXPECT_TRUE(std::isnan(grad[1]));
 }
@@ -117,17 +118,16 @@ TYPED_TEST(Elementwise, SumsInDouble) {
     }
     const std::vector<ValueTensor<T>> parts = {{n / 3, a.data()}, {n - n / 3, a.data() + n / 3}};
     double sum = -1;
-    sum_of_squares<T>(parts, &sum);
+    run(SumOfSquares<T>{parts, &sum});
     EXPECT_NEAR(sum, squares, 1e-12 * squares);
     if (n == 0) continue;
     std::vector<T> grad(n);
     const double expected = errors / double(n);
-    T mean = 0, alone = 0;
-    mean_squared_error(n, a.data(), b.data(), &mean, grad.data());
+    T mean = 0;
+    run(MeanSquaredError<T>{n, a.data(), b.data(), &mean});
+    run(MeanSquaredErrorBackward<T>{n, a.data(), b.data(), grad.data()});
     EXPECT_NEAR(double(mean), expected,
                 expected * std::max(1e-12, double(std::numeric_limits<T>::epsilon())));
-    mean_squared_error<T>(n, a.data(), b.data(), &alone, nullptr);
-    EXPECT_EQ(alone, mean);
     for (std::int64_t i = 0; i < n; ++i) {
       ASSERT_NEAR(double(grad[i]), 2 * (double(a[i]) - double(b[i])) / double(n),
                   4 * std::numeric_limits<T>::epsilon() / double(n));
@@ -139,7 +139,7 @@ TEST(SumOfSquares, DoesNotOverflowInFloat) {
   std::vector<float> x(100, 1e30F);
   const std::vector<ValueTensor<float>> all = {{100, x.data()}};
   double sum = 0;
-  sum_of_squares<float>(all, &sum);
+  run(SumOfSquares<float>{all, &sum});
   EXPECT_NEAR(sum, 1e62, 1e56);
 }
 
@@ -149,16 +149,16 @@ TYPED_TEST(Elementwise, CountNonFinite) {
   for (const std::int64_t n : kSizes) {
     std::vector<T> x(n, std::numeric_limits<T>::max());
     std::int64_t count = -1;
-    count_non_finite(n, x.data(), &count);
+    run(CountNonFinite<T>{n, x.data(), &count});
     EXPECT_EQ(count, 0);
     if (n < 3) continue;
     x[0] = nan;
     x[n / 2] = -inf;
     x[n - 1] = inf;
-    count_non_finite(n, x.data(), &count);
+    run(CountNonFinite<T>{n, x.data(), &count});
     EXPECT_EQ(count, 3);
     std::fill(x.begin(), x.end(), nan);
-    count_non_finite(n, x.data(), &count);
+    run(CountNonFinite<T>{n, x.data(), &count});
     EXPECT_EQ(count, n);
   }
 }
@@ -170,13 +170,13 @@ TYPED_TEST(Elementwise, SumsDoNotDependOnTheThreadCount) {
   const std::vector<ValueTensor<T>> whole = {{200003, a.data()}};
   test::expect_same_for_any_thread_count([&] {
     std::vector<T> sums(13);
-    column_sums(15384, 13, a.data(), sums.data());
+    run(ColumnSums<T>{15384, 13, a.data(), sums.data()});
     std::vector<double> all(sums.begin(), sums.end());
     double squares = 0;
-    sum_of_squares<T>(whole, &squares);
+    run(SumOfSquares<T>{whole, &squares});
     all.push_back(squares);
     T mean = 0;
-    mean_squared_error<T>(200003, a.data(), b.data(), &mean, nullptr);
+    run(MeanSquaredError<T>{200003, a.data(), b.data(), &mean});
     all.push_back(double(mean));
     return all;
   });
@@ -186,7 +186,7 @@ template <typename T>
 void check_layout(std::int64_t batch, std::int64_t pixels, std::int64_t channels) {
   std::vector<T> x(batch * pixels * channels), y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>(i % 251);
-  nhwc_to_nchw(batch, pixels, channels, x.data(), y.data());
+  run(Transpose<T>{batch, pixels, channels, x.data(), y.data()});
   for (std::int64_t n = 0; n < batch; ++n) {
     for (std::int64_t p = 0; p < pixels; ++p) {
       for (std::int64_t c = 0; c < channels; ++c) {
@@ -196,7 +196,7 @@ void check_layout(std::int64_t batch, std::int64_t pixels, std::int64_t channels
   }
   if constexpr (sizeof(T) > 1) {
     std::vector<T> back(x.size());
-    nchw_to_nhwc(batch, pixels, channels, y.data(), back.data());
+    run(Transpose<T>{batch, channels, pixels, y.data(), back.data()});
     EXPECT_EQ(back, x);
   }
 }
@@ -218,18 +218,18 @@ TYPED_TEST(Elementwise, ScalesMixesAndSwaps) {
     const auto a = random_values<T>(n, 1), b = random_values<T>(n, 2);
     std::vector<T> scaled(n), mixed_values(n), first = a, second = b;
     const T factor = T(0.3);
-    scale_by(n, a.data(), &factor, scaled.data());
-    mix(n, 0.25, a.data(), b.data(), mixed_values.data());
+    run(ScaleBy<T>{n, a.data(), &factor, scaled.data()});
+    run(Mix<T>{n, 0.25, a.data(), b.data(), mixed_values.data()});
     for (std::int64_t i = 0; i < n; ++i) {
       ASSERT_EQ(scaled[i], a[i] * factor);
       ASSERT_EQ(mixed_values[i], T(0.75 * double(a[i]) + 0.25 * double(b[i])));
     }
-    swap_bytes(n * static_cast<std::int64_t>(sizeof(T)), first.data(), second.data());
+    run(SwapBytes{n * static_cast<std::int64_t>(sizeof(T)), first.data(), second.data()});
     EXPECT_EQ(first, b);
     EXPECT_EQ(second, a);
     double sum = 1;
     if (n == 0) continue;
-    add_weighted(a.data(), 3, &sum);
+    run(AddWeighted<T>{a.data(), 3, &sum});
     EXPECT_EQ(sum, 1 + 3 * double(a[0]));
   }
 }

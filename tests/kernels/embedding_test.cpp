@@ -1,4 +1,4 @@
-#include "kernels/embedding.h"
+#include "kernels/embedding/embedding.h"
 
 #include "tests/kernels/float_support.h"
 
@@ -23,8 +23,8 @@ TYPED_TEST(EmbeddingKernel, GathersRowsAndAddsTheirGradientsInOrder) {
       for (std::int64_t i = 0; i < count; ++i)
         indices[i] = i * i % (kRows - 1);  // the last: unused
       std::vector<T> y(count * width), grad(kRows * width, T(9)), expected(kRows * width);
-      embedding_forward(count, kRows, width, indices.data(), table.data(), y.data());
-      embedding_backward(count, kRows, width, indices.data(), dy.data(), grad.data());
+      run(Embedding<T>{count, width, kRows, indices.data(), table.data(), y.data()});
+      run(EmbeddingBackward<T>{count, width, kRows, indices.data(), dy.data(), grad.data()});
       for (std::int64_t i = 0; i < count * width; ++i) {
         ASSERT_EQ(y[i], table[indices[i / width] * width + i % width]);
         expected[indices[i / width] * width + i % width] += dy[i];

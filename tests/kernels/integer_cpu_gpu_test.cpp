@@ -7,7 +7,8 @@
 
 #include "kernels/code_type.h"
 #include "kernels/integer.h"
-#include "kernels/integer_pool.h"
+#include "kernels/integer_pool/integer_pool.h"
+#include "kernels/requantize/requantize.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -166,11 +167,12 @@ void check_requantize(std::int64_t rows, std::int64_t channels, Activation activ
   Twin<std::uint8_t> mask(mask_bytes(n)), no_mask;
   Twin<float> real(n);
   on_both([&](auto at, auto&... queue) {
-    requantize(queue..., op, at(a.acc), at(a.bias), at(a.product_scale), at(scale), at(zero), range,
-               at(codes), at(mask));
-    requantize(queue..., op, at(a.acc), at(a.bias), at(a.product_scale), at(scale), at(zero), range,
-               at(codes_alone), at(no_mask));
-    dequantize_accumulators(queue..., op, at(a.acc), at(a.bias), at(a.product_scale), at(real));
+    run(queue..., RequantizeAccumulators<Code>{op, at(a.acc), at(a.bias), at(a.product_scale),
+                                               at(scale), at(zero), range, at(codes), at(mask)});
+    run(queue...,
+        RequantizeAccumulators<Code>{op, at(a.acc), at(a.bias), at(a.product_scale), at(scale),
+                                     at(zero), range, at(codes_alone), at(no_mask)});
+    run(queue..., DequantizeAccumulators{op, at(a.acc), at(a.bias), at(a.product_scale), at(real)});
   });
   EXPECT_EQ(codes.differences(), 0);
   EXPECT_EQ(codes_alone.differences(), 0);
@@ -203,14 +205,20 @@ TEST(RequantizeOnGpu, ExtremesOfAccumulatorsAreTheCpus) {
           Accumulators a(rows, channels, true, huge);
           test::RangeTwins range;
           on_both([&](auto at, auto&... queue) {
-            observe_accumulators(queue..., {.averaging = 0.1}, range.quantizer(at),
-                                 {rows, channels, activation}, at(a.acc), at(a.bias),
-                                 at(a.product_scale));
+            run(queue..., ObserveAccumulators{{.averaging = 0.1},
+                                              range.quantizer(at),
+                                              {rows, channels, activation},
+                                              at(a.acc),
+                                              at(a.bias),
+                                              at(a.product_scale)});
           });
           range.expect_equal();
           std::vector<float> real(a.acc.values().size());
-          dequantize_accumulators({rows, channels, activation}, a.acc.cpu(), a.bias.cpu(),
-                                  a.product_scale.cpu(), real.data());
+          run(DequantizeAccumulators{{rows, channels, activation},
+                                     a.acc.cpu(),
+                                     a.bias.cpu(),
+                                     a.product_scale.cpu(),
+                                     real.data()});
           const bool overflows =
               std::any_of(real.begin(), real.end(), [](float v) { return std::isinf(v); });
           EXPECT_EQ(range.non_finite.values()[0], overflows ? 4 : 3);
@@ -234,9 +242,10 @@ void check_add(std::int64_t n, Activation activation, std::vector<float> scales,
   on_both([&](auto at, auto&... queue) {
     const QuantizedOperand of_a{at(scale), at(zero)};
     const QuantizedOperand of_b{at(scale) + 1, at(zero) + 1};
-    requantize_add(queue..., n, activation, at(a), of_a, at(b), of_b, at(scale) + 2, at(zero) + 2,
-                   range, at(codes), at(mask));
-    dequantize_add(queue..., n, activation, at(a), of_a, at(b), of_b, at(real));
+    run(queue...,
+        RequantizeAdd<CodeA, CodeB, CodeY>{n, activation, at(a), of_a, at(b), of_b, at(scale) + 2,
+                                           at(zero) + 2, range, at(codes), at(mask)});
+    run(queue..., DequantizeAdd<CodeA, CodeB>{n, activation, at(a), of_a, at(b), of_b, at(real)});
   });
   EXPECT_EQ(codes.differences(), 0);
   EXPECT_EQ(mask.differences(), 0);
@@ -268,9 +277,9 @@ void check_code_ops(std::int64_t n, Activation activation, float s, std::int32_t
   Twin<std::uint8_t> mask(mask_bytes(n));
   Twin<Code> activated(n), dropped(n);
   on_both([&](auto at, auto&... queue) {
-    activate_codes(queue..., n, activation, at(x), at(scale), at(zero), range, at(activated),
-                   at(mask));
-    drop_codes(queue..., n, at(keeps), at(x), at(zero), at(dropped));
+    run(queue..., ActivateCodes<Code>{n, activation, at(x), at(scale), at(zero), range,
+                                      at(activated), at(mask)});
+    run(queue..., DropCodes<Code>{n, at(keeps), at(x), at(zero), at(dropped)});
   });
   EXPECT_EQ(activated.differences(), 0);
   EXPECT_EQ(mask.differences(), 0);
@@ -308,10 +317,10 @@ void check_average(const Pool2dShape& pool, Average::Kind kind, std::int32_t z, 
   Twin<std::uint8_t> mask(mask_bytes(n));
   Twin<float> real(n);
   on_both([&](auto at, auto&... queue) {
-    integer_window_sums(queue..., pool, at(x), at(zero), at(sums));
-    requantize_average(queue..., n, average, at(sums), at(scale), at(scale) + 1, at(zero) + 1,
-                       range, at(codes), at(mask));
-    dequantize_average(queue..., n, average.count, at(sums), at(scale), at(real));
+    run(queue..., IntegerWindowSums<Code>{pool, at(x), at(zero), at(sums)});
+    run(queue..., RequantizeAverage<Code>{n, average, at(sums), at(scale), at(scale) + 1,
+                                          at(zero) + 1, range, at(codes), at(mask)});
+    run(queue..., DequantizeAverage{n, average.count, at(sums), at(scale), at(real)});
   });
   EXPECT_EQ(sums.differences(), 0);
   EXPECT_EQ(codes.differences(), 0);

@@ -1,4 +1,4 @@
-#include "kernels/layer_norm.h"
+#include "kernels/layer_norm/layer_norm.h"
 
 #include <cmath>
 
@@ -24,10 +24,10 @@ TYPED_TEST(LayerNormKernel, AgreesWithPlainLoops) {
     const auto gamma = random_values<T>(columns, 3), beta = random_values<T>(columns, 4);
     std::vector<T> y(x.size()), mean(rows), inv_std(rows), dx(x.size()), dgamma(columns),
         dbeta(columns);
-    layer_norm_forward(rows, columns, x.data(), gamma.data(), beta.data(), 1e-3, y.data(),
-                       mean.data(), inv_std.data());
-    layer_norm_backward(rows, columns, x.data(), dy.data(), mean.data(), inv_std.data(),
-                        gamma.data(), dx.data(), dgamma.data(), dbeta.data());
+    run(LayerNorm<T>{rows, columns, x.data(), gamma.data(), beta.data(), 1e-3, y.data(),
+                     mean.data(), inv_std.data()});
+    run(LayerNormBackward<T>{rows, columns, x.data(), dy.data(), mean.data(), inv_std.data(),
+                             gamma.data(), dx.data(), dgamma.data(), dbeta.data()});
     std::vector<double> expected_gamma(columns), expected_beta(columns);
     for (int r = 0; r < rows; ++r) {
       const T* row = x.data() + r * columns;
@@ -53,8 +53,8 @@ TYPED_TEST(LayerNormKernel, AgreesWithPlainLoops) {
       ASSERT_NEAR(dbeta[c], expected_beta[c], tolerance * (1 + rows));
     }
     std::vector<T> alone(x.size());
-    layer_norm_backward<T>(rows, columns, x.data(), dy.data(), mean.data(), inv_std.data(),
-                           gamma.data(), alone.data(), nullptr, nullptr);
+    run(LayerNormBackward<T>{rows, columns, x.data(), dy.data(), mean.data(), inv_std.data(),
+                             gamma.data(), alone.data(), nullptr, nullptr});
     EXPECT_EQ(alone, dx);
   }
 }

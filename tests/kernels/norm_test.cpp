@@ -1,4 +1,4 @@
-#include "kernels/norm.h"
+#include "kernels/norm/norm.h"
 
 #include "tests/kernels/float_support.h"
 
@@ -42,7 +42,7 @@ template <typename T>
 void check_moments(Size size, const std::vector<T>& x, double tolerance) {
   std::vector<T> mean(size.channels), variance(size.channels);
   std::vector<double> expected_mean, expected_variance;
-  batch_moments(size.rows, size.channels, x.data(), mean.data(), variance.data());
+  run(BatchMoments<T>{size.rows, size.channels, x.data(), mean.data(), variance.data()});
   reference_moments(size, x, expected_mean, expected_variance);
   for (std::int64_t c = 0; c < size.channels; ++c) {
     const double deviation = std::sqrt(expected_variance[c]);
@@ -54,34 +54,34 @@ void check_moments(Size size, const std::vector<T>& x, double tolerance) {
   }
 }
 
-class BatchNorm : public testing::TestWithParam<Size> {};
+class BatchNormKernels : public testing::TestWithParam<Size> {};
 
-TEST_P(BatchNorm, Moments) {
+TEST_P(BatchNormKernels, Moments) {
   const Size size = GetParam();
   const std::int64_t n = size.rows * size.channels;
   check_moments(size, random_values<float>(n, 1), 1e-6);
   check_moments(size, random_values<double>(n, 1), 1e-13);
 }
 
-TEST_P(BatchNorm, VarianceSurvivesALargeMean) {
+TEST_P(BatchNormKernels, VarianceSurvivesALargeMean) {
   const Size size = GetParam();
   auto x = random_values<float>(size.rows * size.channels, 2);
   for (float& v : x) v = 10000 + v;
   check_moments(size, x, 1e-6);
 }
 
-TEST_P(BatchNorm, VarianceSurvivesAnOutlierInTheFirstRow) {
+TEST_P(BatchNormKernels, VarianceSurvivesAnOutlierInTheFirstRow) {
   const Size size = GetParam();
   auto x = random_values<float>(size.rows * size.channels, 3);
   for (std::int64_t c = 0; c < size.channels; ++c) x[c] = 1e4F;
   check_moments(size, x, 1e-6);
 }
 
-TEST_P(BatchNorm, ConstantChannelsHaveZeroVariance) {
+TEST_P(BatchNormKernels, ConstantChannelsHaveZeroVariance) {
   const Size size = GetParam();
   const std::vector<float> x(size.rows * size.channels, 0.1F);
   std::vector<float> mean(size.channels), variance(size.channels, 9);
-  batch_moments(size.rows, size.channels, x.data(), mean.data(), variance.data());
+  run(BatchMoments<float>{size.rows, size.channels, x.data(), mean.data(), variance.data()});
   EXPECT_EQ(mean, std::vector<float>(size.channels, 0.1F));
   for (const float v : variance) EXPECT_NEAR(v, 0, 1e-16);
 }
@@ -101,13 +101,13 @@ struct Example {
   }
   void update_statistics() {
     std::vector<double> variance(channels);
-    batch_moments(rows, channels, x.data(), mean.data(), variance.data());
+    run(BatchMoments<double>{rows, channels, x.data(), mean.data(), variance.data()});
     for (std::int64_t c = 0; c < channels; ++c) inv_std[c] = 1 / std::sqrt(variance[c] + 1e-2);
   }
   std::vector<double> forward() const {
     std::vector<double> y(x.size());
-    batch_norm_forward(rows, channels, x.data(), mean.data(), inv_std.data(), gamma.data(),
-                       beta.data(), y.data());
+    run(BatchNorm<double>{rows, channels, x.data(), mean.data(), inv_std.data(), gamma.data(),
+                          beta.data(), y.data()});
     return y;
   }
   double loss() const {
@@ -121,7 +121,7 @@ struct Example {
   std::vector<double> x, g, gamma, beta, mean, inv_std;
 };
 
-TEST_P(BatchNorm, Forward) {
+TEST_P(BatchNormKernels, Forward) {
   Example e(GetParam());
   const std::vector<double> y = e.forward();
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -130,12 +130,12 @@ TEST_P(BatchNorm, Forward) {
   }
 }
 
-TEST_P(BatchNorm, BackwardTrainingMatchesFiniteDifferences) {
+TEST_P(BatchNormKernels, BackwardTrainingMatchesFiniteDifferences) {
   Example e(GetParam());
   std::vector<double> grad_x(e.x.size()), grad_gamma(e.channels), grad_beta(e.channels);
-  batch_norm_backward_training(e.rows, e.channels, e.x.data(), e.g.data(), e.mean.data(),
-                               e.inv_std.data(), e.gamma.data(), grad_x.data(), grad_gamma.data(),
-                               grad_beta.data());
+  run(BatchNormBackward<double>{e.rows, e.channels, true, e.x.data(), e.g.data(), e.mean.data(),
+                                e.inv_std.data(), e.gamma.data(), grad_x.data(), grad_gamma.data(),
+                                grad_beta.data()});
   const auto difference = [&e](double& value) {
     const double kept = value, h = 1e-5;
     value = kept + h;
@@ -159,15 +159,16 @@ TEST_P(BatchNorm, BackwardTrainingMatchesFiniteDifferences) {
 }
 
 // Closed form in double, applied to float data.
-TEST_P(BatchNorm, BackwardFloatMatchesTheClosedForm) {
+TEST_P(BatchNormKernels, BackwardFloatMatchesTheClosedForm) {
   const auto [rows, channels] = GetParam();
   const std::int64_t n = rows * channels;
   const auto x = random_values<float>(n, 1), g = random_values<float>(n, 2);
   const auto mean = random_values<float>(channels, 3), gamma = random_values<float>(channels, 4);
   const std::vector<float> inv_std(channels, 1.5F);
   std::vector<float> trained(n), frozen(n), grad_gamma(channels), grad_beta(channels);
-  batch_norm_backward_training(rows, channels, x.data(), g.data(), mean.data(), inv_std.data(),
-                               gamma.data(), trained.data(), grad_gamma.data(), grad_beta.data());
+  run(BatchNormBackward<float>{rows, channels, true, x.data(), g.data(), mean.data(),
+                               inv_std.data(), gamma.data(), trained.data(), grad_gamma.data(),
+                               grad_beta.data()});
   std::vector<test::ReferenceSum> sum_g(channels), sum_gx(channels);
   for (std::int64_t i = 0; i < n; ++i) {
     sum_g[i % channels].add(double(g[i]));
@@ -176,8 +177,9 @@ TEST_P(BatchNorm, BackwardFloatMatchesTheClosedForm) {
   test::expect_sums(grad_gamma, sum_gx);
   test::expect_sums(grad_beta, sum_g);
   const std::vector<float> trained_gamma = grad_gamma;
-  batch_norm_backward_frozen(rows, channels, x.data(), g.data(), mean.data(), inv_std.data(),
-                             gamma.data(), frozen.data(), grad_gamma.data(), grad_beta.data());
+  run(BatchNormBackward<float>{rows, channels, false, x.data(), g.data(), mean.data(),
+                               inv_std.data(), gamma.data(), frozen.data(), grad_gamma.data(),
+                               grad_beta.data()});
   EXPECT_EQ(grad_gamma, trained_gamma);
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int64_t c = i % channels;
@@ -189,37 +191,31 @@ TEST_P(BatchNorm, BackwardFloatMatchesTheClosedForm) {
   }
 }
 
-TEST_P(BatchNorm, NullGradXStillGivesParameterGradients) {
+TEST_P(BatchNormKernels, NullGradXStillGivesParameterGradients) {
   Example e(GetParam());
   std::vector<double> grad_x(e.x.size()), gamma1(e.channels), beta1(e.channels);
   std::vector<double> gamma2(e.channels), beta2(e.channels);
-  const auto run = [&e](auto backward, double* gx, double* gg, double* gb) {
-    backward(e.rows, e.channels, e.x.data(), e.g.data(), e.mean.data(), e.inv_std.data(),
-             e.gamma.data(), gx, gg, gb);
-  };
-  const auto training = [](auto... arguments) {
-    batch_norm_backward_training<double>(arguments...);
-  };
-  const auto frozen = [](auto... arguments) { batch_norm_backward_frozen<double>(arguments...); };
-  const auto expect_equal = [&](auto backward) {
-    run(backward, grad_x.data(), gamma1.data(), beta1.data());
-    run(backward, nullptr, gamma2.data(), beta2.data());
+  for (const bool training : {true, false}) {
+    const auto backward = [&](double* gx, double* gg, double* gb) {
+      run(BatchNormBackward<double>{e.rows, e.channels, training, e.x.data(), e.g.data(),
+                                    e.mean.data(), e.inv_std.data(), e.gamma.data(), gx, gg, gb});
+    };
+    backward(grad_x.data(), gamma1.data(), beta1.data());
+    backward(nullptr, gamma2.data(), beta2.data());
     EXPECT_EQ(gamma1, gamma2);
     EXPECT_EQ(beta1, beta2);
-  };
-  expect_equal(training);
-  expect_equal(frozen);
+  }
 }
 
-TEST_P(BatchNorm, DoesNotDependOnTheThreadCount) {
+TEST_P(BatchNormKernels, DoesNotDependOnTheThreadCount) {
   const auto [rows, channels] = GetParam();
   const auto x = random_values<float>(rows * channels, 1);
   const auto g = random_values<float>(rows * channels, 2);
   test::expect_same_for_any_thread_count([&, r = rows, c = channels] {
     std::vector<float> mean(c), variance(c), grad_x(r * c), grad_gamma(c), grad_beta(c);
-    batch_moments(r, c, x.data(), mean.data(), variance.data());
-    batch_norm_backward_training(r, c, x.data(), g.data(), mean.data(), variance.data(),
-                                 mean.data(), grad_x.data(), grad_gamma.data(), grad_beta.data());
+    run(BatchMoments<float>{r, c, x.data(), mean.data(), variance.data()});
+    run(BatchNormBackward<float>{r, c, true, x.data(), g.data(), mean.data(), variance.data(),
+                                 mean.data(), grad_x.data(), grad_gamma.data(), grad_beta.data()});
     return std::vector<std::vector<float>>{mean, variance, grad_x, grad_gamma, grad_beta};
   });
 }
@@ -227,17 +223,17 @@ TEST_P(BatchNorm, DoesNotDependOnTheThreadCount) {
 TEST(BatchNormStatistics, MoveAndInvertInDouble) {
   const std::vector<float> variance{0.0F, 3.0F, 1e-30F};
   std::vector<float> inverse(3);
-  inverse_std<float>(3, variance.data(), 1.0, inverse.data());
+  run(InverseStd<float>{3, variance.data(), 1.0, inverse.data()});
   EXPECT_EQ(inverse, (std::vector<float>{1.0F, 0.5F, 1.0F}));
   const std::vector<float> mean{4.0F, -8.0F, 0.0F};
   std::vector<double> running_mean{8.0, -4.0, 0.0}, running_variance = running_mean;
-  move_running_statistics<float, double>(3, 0.25, 2.0, mean.data(), variance.data(),
-                                         running_mean.data(), running_variance.data());
+  run(MoveRunningStatistics<float, double>{3, 0.25, 2.0, mean.data(), variance.data(),
+                                           running_mean.data(), running_variance.data()});
   EXPECT_EQ(running_mean, (std::vector<double>{7.0, -5.0, 0.0}));
   EXPECT_EQ(running_variance, (std::vector<double>{6.0, -1.5, 0.5 * double{1e-30F}}));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BatchNorm, testing::ValuesIn(sizes()), size_name);
+INSTANTIATE_TEST_SUITE_P(All, BatchNormKernels, testing::ValuesIn(sizes()), size_name);
 
 }  // namespace
 }  // namespace steelyard::kernels

@@ -1,4 +1,4 @@
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer_step/optimizer_step.h"
 
 #include "tests/kernels/float_support.h"
 
@@ -31,7 +31,7 @@ TYPED_TEST(OptimizerStep, Sgd) {
       const std::vector<SgdTensor<T>> tensors = {{n, &lr, grad.data(),
                                                   step.momentum == 0 ? nullptr : buffer.data(),
                                                   param.data(), weight_decay}};
-      sgd_update<T>(tensors, step);
+      run(SgdUpdate<T>{tensors, step});
       for (std::int64_t i = 0; i < n; ++i) {
         const double g = double(grad[i]) + weight_decay * expected[i];
         momentum[i] = t == 0 ? g : step.momentum * momentum[i] + g;
@@ -56,7 +56,7 @@ TYPED_TEST(OptimizerStep, AdamW) {
     adamw_factors(step, 0.01, 0.1, count, factors);
     const std::vector<AdamWTensor<T>> tensors = {
         {n, factors, grad.data(), exp_avg.data(), exp_avg_sq.data(), param.data()}};
-    adamw_update<T>(tensors, step);
+    run(AdamWUpdate<T>{tensors, step});
     for (std::int64_t i = 0; i < n; ++i) {
       const double g = double(grad[i]);
       expected[i] *= 1 - 0.01 * 0.1;

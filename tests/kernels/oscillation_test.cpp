@@ -1,4 +1,4 @@
-#include "kernels/oscillation.h"
+#include "kernels/oscillation/oscillation.h"
 
 #include <gtest/gtest.h>
 
@@ -62,10 +62,10 @@ TEST(Oscillations, FollowTheDefinition) {
       std::vector<std::int8_t> codes;
       for (const auto& h : histories) codes.push_back(static_cast<std::int8_t>(h[t]));
       if (t == 0) {
-        begin_oscillations(kWeights, codes.data(), weights.state());
+        run(BeginOscillations{kWeights, codes.data(), weights.state()});
       } else {
         const auto above = static_cast<float>(threshold);
-        track_oscillations(kWeights, codes.data(), 0.05F, &above, weights.state());
+        run(TrackOscillations{kWeights, codes.data(), 0.05F, &above, weights.state()});
       }
     }
     int frozen = 0, oscillating = 0;
@@ -79,7 +79,7 @@ TEST(Oscillations, FollowTheDefinition) {
       oscillating += !expected.frozen && expected.frequency > 0.03;
     }
     std::int64_t counts[2] = {-1, -1};
-    count_oscillations(kWeights, 0.03F, weights.state(), counts);
+    run(CountOscillations{kWeights, 0.03F, weights.state(), counts});
     EXPECT_EQ(counts[0], frozen);
     EXPECT_EQ(counts[1], oscillating);
     EXPECT_GT(oscillating, 20);
@@ -102,7 +102,8 @@ TEST(Oscillations, DampingGradientMatchesFiniteDifferences) {
         static_cast<std::int8_t>(quantize_value(x[i], make_affine(range, scale[i / 40], 0))));
   }
   const double lambda = 0.3;
-  add_damping_gradient(layout, range, &lambda, x.data(), scale.data(), codes.data(), grad.data());
+  run(AddDampingGradient<double>{layout, range, &lambda, x.data(), scale.data(), codes.data(),
+                                 grad.data()});
   int clipped = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double s = scale[i / 40];
@@ -122,7 +123,7 @@ TEST(Oscillations, ALambdaOfZeroLeavesGradientsAlone) {
   const double lambda = 0, x[] = {0.3, NAN}, scale = 0.25;
   const std::int8_t codes[] = {1, 0};
   double grad[] = {-0.0, 0.5};
-  add_damping_gradient({1, 1, 2}, {-8, 7}, &lambda, x, &scale, codes, grad);
+  run(AddDampingGradient<double>{{1, 1, 2}, {-8, 7}, &lambda, x, &scale, codes, grad});
   EXPECT_TRUE(std::signbit(grad[0]));
   EXPECT_EQ(grad[1], 0.5);
 }
@@ -133,7 +134,7 @@ TEST(Oscillations, FrozenWeightsAreHeld) {
   weights.frozen = {1, 0, 0, 1};
   std::vector<float> x{9, 9, 9, 9}, grad{1, 2, 3, 4};
   const std::vector<float> scale{0.5F, 0.25F};
-  hold_frozen({1, 2, 2}, weights.state(), scale.data(), x.data(), grad.data());
+  run(HoldFrozen{{1, 2, 2}, weights.state(), scale.data(), x.data(), grad.data()});
   EXPECT_EQ(x, (std::vector<float>{1.5F, 9, 9, 0}));
   EXPECT_EQ(grad, (std::vector<float>{0, 2, 3, 0}));
 }

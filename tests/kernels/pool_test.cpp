@@ -1,4 +1,4 @@
-#include "kernels/pool.h"
+#include "kernels/pool/pool.h"
 
 #include <type_traits>
 
@@ -56,8 +56,8 @@ class Pool : public testing::TestWithParam<Case> {
       expected[o] = x[i];
       winner[o] = static_cast<std::uint16_t>(k);
     });
-    max_pool2d_forward(s, x.data(), y.data(), argmax.data());
-    max_pool2d_forward(s, x.data(), alone.data(), nullptr);
+    run(MaxPool<T>{s, x.data(), y.data(), argmax.data()});
+    run(MaxPool<T>{s, x.data(), alone.data(), nullptr});
     EXPECT_EQ(y, expected);
     EXPECT_EQ(alone, expected);
     EXPECT_EQ(argmax, winner);
@@ -69,8 +69,8 @@ class Pool : public testing::TestWithParam<Case> {
     const auto x = random_values<T>(s.input_size(), 1), g = random_values<T>(s.output_size(), 2);
     std::vector<T> y(s.output_size()), grad_x(s.input_size(), T(99));
     std::vector<std::uint16_t> argmax(y.size());
-    max_pool2d_forward(s, x.data(), y.data(), argmax.data());
-    max_pool2d_backward(s, g.data(), argmax.data(), grad_x.data());
+    run(MaxPool<T>{s, x.data(), y.data(), argmax.data()});
+    run(MaxPoolBackward<T>{s, g.data(), argmax.data(), grad_x.data()});
     std::vector<test::ReferenceSum> expected(grad_x.size());
     for_each_tap(s, [&](auto o, auto i, auto k) {
       if (i >= 0 && argmax[o] == k) expected[i].add(double(g[o]));
@@ -104,8 +104,8 @@ class Pool : public testing::TestWithParam<Case> {
       backward[i].add(double(g[o]) / counts[o]);
     });
     std::vector<T> y(s.output_size(), T(99)), grad_x(s.input_size(), T(99));
-    avg_pool2d_forward(s, count_include_pad, x.data(), y.data());
-    avg_pool2d_backward(s, count_include_pad, g.data(), grad_x.data());
+    run(AveragePool<T>{s, count_include_pad, x.data(), y.data()});
+    run(AveragePoolBackward<T>{s, count_include_pad, g.data(), grad_x.data()});
     test::expect_sums(y, forward);
     test::expect_sums(grad_x, backward);
   }
@@ -154,10 +154,10 @@ TEST(MaxPool, TheFirstNanWins) {
   const Pool2dShape s{1, 2, 4, 1, 2, 2, 2, 2, 0, 0};
   std::vector<float> y(2);
   std::vector<std::uint16_t> argmax(2);
-  max_pool2d_forward(s, x.data(), y.data(), argmax.data());
+  run(MaxPool<float>{s, x.data(), y.data(), argmax.data()});
   EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]));
   EXPECT_EQ(argmax, (std::vector<std::uint16_t>{1, 1}));
-  max_pool2d_forward<float>(s, x.data(), y.data(), nullptr);
+  run(MaxPool<float>{s, x.data(), y.data(), nullptr});
   EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]));
 }
 
@@ -165,7 +165,7 @@ TEST(MaxPool, MinusInfinityIsAValue) {
   const std::vector<float> x(4, -std::numeric_limits<float>::infinity());
   float y = 0;
   std::uint16_t argmax = 9;
-  max_pool2d_forward({1, 2, 2, 1, 2, 2, 2, 2, 0, 0}, x.data(), &y, &argmax);
+  run(MaxPool<float>{{1, 2, 2, 1, 2, 2, 2, 2, 0, 0}, x.data(), &y, &argmax});
   EXPECT_EQ(y, x[0]);
   EXPECT_EQ(argmax, 0);
 }
@@ -175,8 +175,8 @@ void check_global_average(std::int64_t batch, std::int64_t pixels, std::int64_t 
   const auto x = random_values<T>(batch * pixels * channels, 1);
   const auto g = random_values<T>(batch * channels, 2);
   std::vector<T> y(batch * channels), grad_x(x.size());
-  global_avg_pool_forward(batch, pixels, channels, x.data(), y.data());
-  global_avg_pool_backward(batch, pixels, channels, g.data(), grad_x.data());
+  run(GlobalAveragePool<T>{batch, pixels, channels, x.data(), y.data()});
+  run(GlobalAveragePoolBackward<T>{batch * pixels, channels, pixels, g.data(), grad_x.data()});
   std::vector<test::ReferenceSum> forward(y.size()), backward(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t o = i / (pixels * channels) * channels + i % channels;

@@ -6,10 +6,10 @@
 
 #include "kernels/code_type.h"
 #include "kernels/fake_quantize.h"
-#include "kernels/histogram.h"
-#include "kernels/oscillation.h"
-#include "kernels/quantizer_state.h"
-#include "kernels/reduce.h"
+#include "kernels/histogram/histogram.h"
+#include "kernels/oscillation/oscillation.h"
+#include "kernels/quantizer_state/quantizer_state.h"
+#include "kernels/reduce/reduce.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -110,8 +110,8 @@ void check_min_max(const ChannelLayout& layout, bool any) {
   Twin<std::int64_t> skipped(layout.channels), none;
   Twin<T> lo_alone(layout.channels), hi_alone(layout.channels);
   on_both([&](auto at, auto&... queue) {
-    min_max(queue..., layout, at(x), at(lo), at(hi), at(skipped));
-    min_max(queue..., layout, at(x), at(lo_alone), at(hi_alone), at(none));
+    run(queue..., MinMax<T>{layout, at(x), at(lo), at(hi), at(skipped)});
+    run(queue..., MinMax<T>{layout, at(x), at(lo_alone), at(hi_alone), at(none)});
   });
   EXPECT_EQ(lo.differences(), 0);
   EXPECT_EQ(hi.differences(), 0);
@@ -144,8 +144,8 @@ void check_histogram(std::int64_t n, std::int64_t bins) {
   Twin<std::uint64_t> counts(bins);
   Twin<std::int64_t> skipped(std::vector<std::int64_t>{5}), none;
   on_both([&](auto at, auto&... queue) {
-    histogram_accumulate(queue..., grid, n, at(x), at(counts), at(skipped));
-    histogram_accumulate(queue..., grid, n, at(x), at(counts), at(none));
+    run(queue..., HistogramAccumulate<T>{grid, n, at(x), at(counts), at(skipped)});
+    run(queue..., HistogramAccumulate<T>{grid, n, at(x), at(counts), at(none)});
   });
   EXPECT_EQ(counts.differences(), 0) << n << " values in " << bins << " bins";
   EXPECT_EQ(skipped.differences(), 0);
@@ -161,9 +161,8 @@ TEST(HistogramsOnGpu, AreTheCpus) {
 }
 
 TEST(HistogramsOnGpu, MoreBinsThanABlockHoldsAreRefused) {
-  EXPECT_THROW(histogram_accumulate(CudaQueue{}, {0, 1 << 20}, 0, static_cast<float*>(nullptr),
-                                    nullptr, nullptr),
-               std::invalid_argument);
+  const HistogramAccumulate<float> kernel{{0, 1 << 20}, 0, nullptr, nullptr, nullptr};
+  EXPECT_THROW(run(CudaQueue{}, kernel), std::invalid_argument);
 }
 
 // Codes that often turn around, so that some weights freeze.
@@ -185,17 +184,17 @@ TEST(OscillationsOnGpu, AreTheCpus) {
     on_both([&](auto at, auto&... queue) {
       const OscillationState state{at(code), at(direction), at(frequency), at(mean), at(frozen)};
       if (step == 0) {
-        begin_oscillations(queue..., n, at(codes), state);
+        run(queue..., BeginOscillations{n, at(codes), state});
       } else {
-        track_oscillations(queue..., n, at(codes), 0.1F, at(freeze_above), state);
+        run(queue..., TrackOscillations{n, at(codes), 0.1F, at(freeze_above), state});
       }
-      count_oscillations(queue..., n, 0.2F, state, at(counts));
-      add_damping_gradient(queue..., layout, range, at(lambda), at(x), at(scale), at(codes),
-                           at(grad));
-      add_damping_gradient(queue..., layout, range, at(lambda), at(wide_x), at(wide_scale),
-                           at(codes), at(wide_grad));
-      hold_frozen(queue..., layout, state, at(scale), at(x),
-                  step % 2 == 0 ? at(grad) : at(no_grad));
+      run(queue..., CountOscillations{n, 0.2F, state, at(counts)});
+      run(queue..., AddDampingGradient<float>{layout, range, at(lambda), at(x), at(scale),
+                                              at(codes), at(grad)});
+      run(queue..., AddDampingGradient<double>{layout, range, at(lambda), at(wide_x),
+                                               at(wide_scale), at(codes), at(wide_grad)});
+      run(queue...,
+          HoldFrozen{layout, state, at(scale), at(x), step % 2 == 0 ? at(grad) : at(no_grad)});
     });
     ASSERT_EQ(counts.differences(), 0) << step;
   }
@@ -241,17 +240,29 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
       const Step step(channels, seed);
       Twin<float> step_lo(step.lo), step_hi(step.hi);
       on_both([&](auto at, auto&... queue) {
-        update_extremes(queue..., channels, at(step_lo), at(step_hi), at(lo), at(hi));
-        update_average_extremes(queue..., channels, static_cast<double>(0.3F), at(step_lo),
-                                at(step_hi), at(mean_lo), at(mean_hi), at(steps));
-        qparams_of_ranges(queue..., channels, {0, 255}, false, at(mean_lo), at(mean_hi), at(scale),
-                          at(zero), at(flags));
-        qparams_of_ranges(queue..., channels, {-127, 127}, true, at(lo), at(hi), at(narrow_scale),
-                          at(narrow_zero), at(no_flags));
-        rescale_qparams(queue..., channels, {-127, 127}, {-7, 7}, true, at(narrow_scale),
-                        at(narrow_zero));
+        run(queue..., UpdateExtremes{channels, at(step_lo), at(step_hi), at(lo), at(hi)});
+        run(queue..., UpdateAverageExtremes{channels, static_cast<double>(0.3F), at(step_lo),
+                                            at(step_hi), at(mean_lo), at(mean_hi), at(steps)});
+        run(queue..., QparamsOfRanges<float>{channels,
+                                             {0, 255},
+                                             false,
+                                             at(mean_lo),
+                                             at(mean_hi),
+                                             at(scale),
+                                             at(zero),
+                                             at(flags)});
+        run(queue..., QparamsOfRanges<float>{channels,
+                                             {-127, 127},
+                                             true,
+                                             at(lo),
+                                             at(hi),
+                                             at(narrow_scale),
+                                             at(narrow_zero),
+                                             at(no_flags)});
+        run(queue..., RescaleQparams{
+                          channels, {-127, 127}, {-7, 7}, true, at(narrow_scale), at(narrow_zero)});
         if (seed % 2 == 1) {
-          rescale_qparams(queue..., channels, {0, 255}, {0, 15}, false, at(scale), at(zero));
+          run(queue..., RescaleQparams{channels, {0, 255}, {0, 15}, false, at(scale), at(zero)});
         }
       });
       EXPECT_EQ(lo.differences() + hi.differences(), 0);
@@ -275,26 +286,26 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
           Twin<float> x(random_reals<float>(n, 3, 5, any));
           test::RangeTwins range;
           on_both([&](auto at, auto&... queue) {
-            observe_values(queue..., rule, range.quantizer(at), n, at(x));
+            run(queue..., ObserveValues{rule, range.quantizer(at), n, at(x)});
           });
           range.expect_equal();
 
           float lo, hi;
           std::int64_t skipped;
-          min_max(ChannelLayout::per_tensor(n), x.cpu(), &lo, &hi, &skipped);
+          run(MinMax<float>{ChannelLayout::per_tensor(n), x.cpu(), &lo, &hi, &skipped});
           float want_lo = rule.restarts ? INFINITY : -0.5F,
                 want_hi = rule.restarts ? -INFINITY : 0.25F;
           std::int64_t steps = 1;
           if (rule.averaging > 0) {
-            update_average_extremes(1, rule.averaging, &lo, &hi, &want_lo, &want_hi, &steps);
+            run(UpdateAverageExtremes{1, rule.averaging, &lo, &hi, &want_lo, &want_hi, &steps});
           } else {
-            update_extremes(1, &lo, &hi, &want_lo, &want_hi);
+            run(UpdateExtremes{1, &lo, &hi, &want_lo, &want_hi});
           }
           float scale;
           std::int32_t zero;
           std::uint8_t zero_range;
-          qparams_of_ranges(1, rule.codes, rule.symmetric, &want_lo, &want_hi, &scale, &zero,
-                            &zero_range);
+          run(QparamsOfRanges<float>{1, rule.codes, rule.symmetric, &want_lo, &want_hi, &scale,
+                                     &zero, &zero_range});
           EXPECT_EQ(range.lo.values()[0], want_lo);
           EXPECT_EQ(range.hi.values()[0], want_hi);
           EXPECT_EQ(range.steps.values()[0], rule.restarts ? 1 : steps);
@@ -320,16 +331,51 @@ TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
     Twin<std::int32_t> zero(channels), step_zero(channels);
     Twin<std::int64_t> non_finite(std::vector<std::int64_t>{1}), uncounted;
     on_both([&](auto at, auto&... queue) {
-      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor), at(offset),
-                     at(scale), at(zero), at(non_finite), at(step_scale), at(step_zero));
-      follow_latents(queue..., channels, {0, 255}, at(latent), at(initial), at(floor),
-                     at(no_offset), at(scale), at(zero), at(uncounted), nullptr, nullptr);
-      chain_latent_gradients(queue..., channels, {0, 255}, at(scale), at(initial), at(zero),
-                             at(offset), at(grad), at(grad_offset));
-      chain_latent_gradients(queue..., channels, {0, 255}, at(scale), at(initial), nullptr,
-                             at(no_offset), at(grad), at(no_offset));
-      begin_latents(queue..., channels, {0, 255}, at(scale), at(zero), at(begun_initial),
-                    at(begun_latent), at(begun_offset));
+      run(queue..., FollowLatents{channels,
+                                  {0, 255},
+                                  at(latent),
+                                  at(initial),
+                                  at(floor),
+                                  at(offset),
+                                  at(scale),
+                                  at(zero),
+                                  at(non_finite),
+                                  at(step_scale),
+                                  at(step_zero)});
+      run(queue..., FollowLatents{channels,
+                                  {0, 255},
+                                  at(latent),
+                                  at(initial),
+                                  at(floor),
+                                  at(no_offset),
+                                  at(scale),
+                                  at(zero),
+                                  at(uncounted),
+                                  nullptr,
+                                  nullptr});
+      run(queue..., ChainLatentGradients{channels,
+                                         {0, 255},
+                                         at(scale),
+                                         at(initial),
+                                         at(zero),
+                                         at(offset),
+                                         at(grad),
+                                         at(grad_offset)});
+      run(queue..., ChainLatentGradients{channels,
+                                         {0, 255},
+                                         at(scale),
+                                         at(initial),
+                                         nullptr,
+                                         at(no_offset),
+                                         at(grad),
+                                         at(no_offset)});
+      run(queue..., BeginLatents{channels,
+                                 {0, 255},
+                                 at(scale),
+                                 at(zero),
+                                 at(begun_initial),
+                                 at(begun_latent),
+                                 at(begun_offset)});
     });
     EXPECT_EQ(scale.differences() + zero.differences() + non_finite.differences(), 0);
     EXPECT_EQ(grad.differences() + grad_offset.differences(), 0);

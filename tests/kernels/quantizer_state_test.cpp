@@ -1,5 +1,5 @@
 // The rules of quantizers' state against the definitions of NUMERICS in the library's functions.
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -40,20 +40,20 @@ TEST(QuantizerState, RangesFollowTheirSteps) {
   const float inf = INFINITY;
   std::vector<float> lo{inf, inf, -1}, hi{-inf, -inf, 2}, mean_lo = lo, mean_hi = hi;
   const std::vector<float> step_lo{-2, inf, -3}, step_hi{1, -inf, 1};
-  update_extremes(3, step_lo.data(), step_hi.data(), lo.data(), hi.data());
+  run(UpdateExtremes{3, step_lo.data(), step_hi.data(), lo.data(), hi.data()});
   EXPECT_EQ(lo, (std::vector<float>{-2, inf, -3}));
   EXPECT_EQ(hi, (std::vector<float>{1, -inf, 2}));
   std::vector<std::int64_t> steps(3, 0);  // the third channel's average counted none
-  update_average_extremes(3, 0.25, step_lo.data(), step_hi.data(), mean_lo.data(), mean_hi.data(),
-                          steps.data());
+  run(UpdateAverageExtremes{3, 0.25, step_lo.data(), step_hi.data(), mean_lo.data(), mean_hi.data(),
+                            steps.data()});
   EXPECT_EQ(mean_lo, (std::vector<float>{-2, inf, -1.5F}));
   EXPECT_EQ(mean_hi, (std::vector<float>{1, -inf, 1.75F}));
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 0, 0}));
   std::vector<float> scale(3);
   std::vector<std::int32_t> zero(3);
   std::vector<std::uint8_t> flags(3);
-  qparams_of_ranges(3, {-127, 127}, true, lo.data(), hi.data(), scale.data(), zero.data(),
-                    flags.data());
+  run(QparamsOfRanges<float>{
+      3, {-127, 127}, true, lo.data(), hi.data(), scale.data(), zero.data(), flags.data()});
   EXPECT_EQ(scale, (std::vector<float>{2.0F / 127, 1, 3.0F / 127}));
   EXPECT_EQ(flags, (std::vector<std::uint8_t>{0, 1, 0}));
 }
@@ -67,8 +67,8 @@ TEST(QuantizerState, AveragesStartAsTheMean) {
   const float step_lo[] = {-8, -4, 0, 0, 0, -8};
   for (int i = 0; i < 6; ++i) {
     const float step_hi = -2 * step_lo[i];
-    update_average_extremes(1, 0.25, &none_lo, &none_hi, &lo, &hi, &steps);
-    update_average_extremes(1, 0.25, &step_lo[i], &step_hi, &lo, &hi, &steps);
+    run(UpdateAverageExtremes{1, 0.25, &none_lo, &none_hi, &lo, &hi, &steps});
+    run(UpdateAverageExtremes{1, 0.25, &step_lo[i], &step_hi, &lo, &hi, &steps});
     EXPECT_EQ(lo, want_lo[i]);
     EXPECT_EQ(hi, -2 * want_lo[i]);
     EXPECT_EQ(steps, std::min(i + 1, 4));
@@ -82,16 +82,25 @@ TEST(QuantizerState, LatentsThatAreNotFiniteLeaveTheirScale) {
   std::vector<float> scale(4, 7);
   std::vector<std::int32_t> zero(4, 7);
   std::int64_t non_finite = 0;
-  follow_latents(4, {0, 15}, latent.data(), initial.data(), floor.data(), offset.data(),
-                 scale.data(), zero.data(), &non_finite, nullptr, nullptr);
+  run(FollowLatents{4,
+                    {0, 15},
+                    latent.data(),
+                    initial.data(),
+                    floor.data(),
+                    offset.data(),
+                    scale.data(),
+                    zero.data(),
+                    &non_finite,
+                    nullptr,
+                    nullptr});
   EXPECT_EQ(non_finite, 2);
   EXPECT_EQ(scale[0], 0.5F);
   EXPECT_EQ(scale[1], 7);
   EXPECT_FLOAT_EQ(scale[2], 0.1F * std::exp(-0.5F));
   EXPECT_EQ(zero, (std::vector<std::int32_t>{4, 7, 7, 0}));
   std::vector<float> grad(4, 2);
-  chain_latent_gradients(4, {0, 15}, scale.data(), initial.data(), nullptr, nullptr, grad.data(),
-                         nullptr);
+  run(ChainLatentGradients{
+      4, {0, 15}, scale.data(), initial.data(), nullptr, nullptr, grad.data(), nullptr});
   EXPECT_EQ(grad[0], 2);
   EXPECT_FLOAT_EQ(grad[2], 2 * std::exp(-0.5F));
 }
@@ -103,11 +112,11 @@ TEST(QuantizerState, LatentsBeginWhereTheParametersAre) {
         float scale = s, initial = 0, latent = 0, offset = 0;
         const float floor = 0;
         std::int32_t zero_point = z;
-        begin_latents(1, range, &scale, &zero_point, &initial, &latent, &offset);
+        run(BeginLatents{1, range, &scale, &zero_point, &initial, &latent, &offset});
         EXPECT_EQ(offset, (static_cast<float>(range.qmin - z)) * s);
         zero_point = 99;
-        follow_latents(1, range, &latent, &initial, &floor, &offset, &scale, &zero_point, nullptr,
-                       nullptr, nullptr);
+        run(FollowLatents{1, range, &latent, &initial, &floor, &offset, &scale, &zero_point,
+                          nullptr, nullptr, nullptr});
         EXPECT_EQ(scale, s);
         EXPECT_EQ(zero_point, z) << s;
       }
@@ -159,7 +168,7 @@ TEST(QuantizerState, LatentGradientsAreThoseOfTheMapping) {
 TEST(QuantizerState, AnotherWidthKeepsTheRange) {
   float scale = 0.01F;
   std::int32_t zero = 170;
-  rescale_qparams(1, {0, 255}, {0, 15}, false, &scale, &zero);
+  run(RescaleQparams{1, {0, 255}, {0, 15}, false, &scale, &zero});
   EXPECT_FLOAT_EQ(scale, 0.17F);
   EXPECT_EQ(zero, 10);
 }

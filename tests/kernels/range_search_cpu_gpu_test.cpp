@@ -3,11 +3,11 @@
 
 #include <limits>
 
-#include "kernels/histogram.h"
-#include "kernels/histogram_ranges.h"
-#include "kernels/percentile.h"
-#include "kernels/reduce.h"
-#include "kernels/shrunken_range.h"
+#include "kernels/histogram/histogram.h"
+#include "kernels/histogram_ranges/histogram_ranges.h"
+#include "kernels/percentile/percentile.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/shrunken_range/shrunken_range.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -117,9 +117,9 @@ void check_histograms(const ChannelLayout& layout, const Codes& codes, std::int6
     Twin<double> lo(layout.channels), hi(layout.channels);
     Twin<std::int64_t> uncounted;
     on_both([&](auto at, auto&... queue) {
-      min_max(queue..., layout, at(x), at(step_lo), at(step_hi), at(uncounted));
-      grow_histograms(queue..., h.at(at), at(step_lo), at(step_hi));
-      count_in_histograms(queue..., h.at(at), layout, at(x));
+      run(queue..., MinMax<float>{layout, at(x), at(step_lo), at(step_hi), at(uncounted)});
+      run(queue..., GrowHistograms{h.at(at), at(step_lo), at(step_hi)});
+      run(queue..., CountInHistograms{h.at(at), layout, at(x)});
       search(h.at(at), at(lo), at(hi), queue...);
     });
     ASSERT_EQ(h.differences(), 0);
@@ -131,7 +131,7 @@ TEST(RangeSearchOnGpu, LeastErrorIsTheCpus) {
   for (const ChannelLayout& layout : kLayouts) {
     for (const Codes& codes : kCodes) {
       check_histograms(layout, codes, 2048, [&](const auto& h, double* lo, double* hi, auto&... q) {
-        least_error_ranges(q..., h, codes.range, codes.symmetric, lo, hi);
+        run(q..., LeastErrorRanges{h, codes.range, codes.symmetric, lo, hi});
       });
     }
   }
@@ -142,7 +142,7 @@ TEST(RangeSearchOnGpu, LeastDivergenceIsTheCpus) {
     for (const Codes& codes : kCodes) {
       const std::int64_t bins = layout.channels == 1 ? 8192 : 1024;
       check_histograms(layout, codes, bins, [&](const auto& h, double* lo, double* hi, auto&... q) {
-        least_divergence_ranges(q..., h, codes.range, codes.symmetric, lo, hi);
+        run(q..., LeastDivergenceRanges{h, codes.range, codes.symmetric, lo, hi});
       });
     }
   }
@@ -154,12 +154,12 @@ TEST(RangeSearchOnGpu, FewBinsAndEveryOrderOfThreads) {
       for_each_order([&] {
         check_histograms({1, 3, 40}, codes, bins,
                          [&](const auto& h, double* lo, double* hi, auto&... q) {
-                           least_error_ranges(q..., h, codes.range, codes.symmetric, lo, hi);
+                           run(q..., LeastErrorRanges{h, codes.range, codes.symmetric, lo, hi});
                          });
-        check_histograms({1, 3, 40}, codes, bins,
-                         [&](const auto& h, double* lo, double* hi, auto&... q) {
-                           least_divergence_ranges(q..., h, codes.range, codes.symmetric, lo, hi);
-                         });
+        check_histograms(
+            {1, 3, 40}, codes, bins, [&](const auto& h, double* lo, double* hi, auto&... q) {
+              run(q..., LeastDivergenceRanges{h, codes.range, codes.symmetric, lo, hi});
+            });
       });
     }
   }
@@ -176,9 +176,9 @@ TEST(RangeSearchOnGpu, ManyChannelsArePartsOfThem) {
             return little;
           };
           if (divergence) {
-            least_divergence_ranges(two_channels(queue)..., h, {0, 255}, false, lo, hi);
+            run(two_channels(queue)..., LeastDivergenceRanges{h, {0, 255}, false, lo, hi});
           } else {
-            least_error_ranges(two_channels(queue)..., h, {0, 255}, false, lo, hi);
+            run(two_channels(queue)..., LeastErrorRanges{h, {0, 255}, false, lo, hi});
           }
         });
   }
@@ -200,13 +200,14 @@ TEST(RangeSearchOnGpu, PercentilesAreTheCpus) {
               step_hi(layout.channels);
           Twin<double> lo(layout.channels), hi(layout.channels);
           on_both([&](auto at, auto&... queue) {
-            min_max(queue..., layout, at(x), at(step_lo), at(step_hi), at(uncounted));
-            grow_histograms(queue..., h.at(at), at(step_lo), at(step_hi));
-            count_in_histograms(queue..., h.at(at), layout, at(x));
-            percentiles_of_first_step(queue..., layout, percentile, symmetric, at(x), at(step_lo),
-                                      at(step_hi), at(steps), at(first_lo), at(first_hi));
-            percentile_ranges(queue..., h.at(at), percentile, symmetric, at(steps), at(first_lo),
-                              at(first_hi), at(lo), at(hi));
+            run(queue..., MinMax<float>{layout, at(x), at(step_lo), at(step_hi), at(uncounted)});
+            run(queue..., GrowHistograms{h.at(at), at(step_lo), at(step_hi)});
+            run(queue..., CountInHistograms{h.at(at), layout, at(x)});
+            run(queue...,
+                PercentilesOfFirstStep{layout, percentile, symmetric, at(x), at(step_lo),
+                                       at(step_hi), at(steps), at(first_lo), at(first_hi)});
+            run(queue..., PercentileRanges{h.at(at), percentile, symmetric, at(steps), at(first_lo),
+                                           at(first_hi), at(lo), at(hi)});
           });
           ASSERT_EQ(steps.differences(), 0);
           ASSERT_EQ(first_lo.differences() + first_hi.differences(), 0);
@@ -230,9 +231,9 @@ TEST(RangeSearchOnGpu, PercentilesOfOneStepAreTheCpus) {
         Twin<std::int64_t> steps(std::vector<std::int64_t>{0}), uncounted;
         Twin<double> lo(3), hi(3);
         on_both([&](auto at, auto&... queue) {
-          min_max(queue..., layout, at(x), at(x_lo), at(x_hi), at(uncounted));
-          percentiles_of_first_step(queue..., layout, 99.5, symmetric, at(x), at(x_lo), at(x_hi),
-                                    at(steps), at(lo), at(hi));
+          run(queue..., MinMax<float>{layout, at(x), at(x_lo), at(x_hi), at(uncounted)});
+          run(queue..., PercentilesOfFirstStep{layout, 99.5, symmetric, at(x), at(x_lo), at(x_hi),
+                                               at(steps), at(lo), at(hi)});
         });
         ASSERT_EQ(steps.differences() + lo.differences() + hi.differences(), 0);
       });
@@ -246,9 +247,9 @@ void check_shrinkings(const ChannelLayout& layout, const Codes& codes, int kind)
       best_lo(layout.channels), best_hi(layout.channels);
   Twin<std::int64_t> uncounted;
   on_both([&](auto at, auto&... queue) {
-    min_max(queue..., layout, at(x), at(lo), at(hi), at(uncounted));
-    least_error_shrinkings(queue..., layout, codes.range, codes.symmetric, at(x), at(lo), at(hi),
-                           at(best_lo), at(best_hi));
+    run(queue..., MinMax<float>{layout, at(x), at(lo), at(hi), at(uncounted)});
+    run(queue..., LeastErrorShrinkings{layout, codes.range, codes.symmetric, at(x), at(lo), at(hi),
+                                       at(best_lo), at(best_hi)});
   });
   ASSERT_EQ(best_lo.differences() + best_hi.differences(), 0);
 }

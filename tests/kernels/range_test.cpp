@@ -13,8 +13,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/exponential.h"
-#include "kernels/histogram.h"
-#include "kernels/reduce.h"
+#include "kernels/histogram/histogram.h"
+#include "kernels/reduce/reduce.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -39,7 +39,7 @@ void check_min_max(const ChannelLayout& layout, const std::vector<T>& x) {
   const auto channels = static_cast<std::size_t>(layout.channels);
   std::vector<T> lo(channels), hi(channels);
   std::vector<std::int64_t> skipped(channels, -1);
-  min_max(layout, x.data(), lo.data(), hi.data(), skipped.data());
+  run(MinMax<T>{layout, x.data(), lo.data(), hi.data(), skipped.data()});
   std::vector<T> want_lo(channels, std::numeric_limits<T>::infinity());
   std::vector<T> want_hi(channels, -std::numeric_limits<T>::infinity());
   std::vector<std::int64_t> want_skipped(channels, 0);
@@ -93,21 +93,21 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MinMaxLayouts,
                                          std::tuple{2, 3, 30011}),
                          layout_label);
 
-TEST(MinMax, ZerosOfEitherSignGivePositiveZero) {
+TEST(Extremes, ZerosOfEitherSignGivePositiveZero) {
   for (const float first : {0.0F, -0.0F}) {
     const std::vector<float> x{first, -first, first};
     float lo = 1, hi = 1;
-    min_max(ChannelLayout::per_tensor(3), x.data(), &lo, &hi, nullptr);
+    run(MinMax<float>{ChannelLayout::per_tensor(3), x.data(), &lo, &hi, nullptr});
     EXPECT_EQ(std::bit_cast<std::uint32_t>(lo), 0U);
     EXPECT_EQ(std::bit_cast<std::uint32_t>(hi), 0U);
   }
 }
 
-TEST(MinMax, NothingFiniteGivesAnEmptyRange) {
+TEST(Extremes, NothingFiniteGivesAnEmptyRange) {
   const std::vector<float> x{NAN, INFINITY, -INFINITY};
   float lo = 1, hi = 1;
   std::int64_t skipped = 0;
-  min_max(ChannelLayout::per_tensor(3), x.data(), &lo, &hi, &skipped);
+  run(MinMax<float>{ChannelLayout::per_tensor(3), x.data(), &lo, &hi, &skipped});
   EXPECT_EQ(lo, INFINITY);
   EXPECT_EQ(hi, -INFINITY);
   EXPECT_EQ(skipped, 3);
@@ -145,8 +145,8 @@ void check_histogram(const std::vector<T>& x, std::int64_t bins) {
   }
   std::vector<std::uint64_t> counts(static_cast<std::size_t>(bins), 0);
   std::int64_t skipped = 7;
-  histogram_accumulate(grid, static_cast<std::int64_t>(x.size()), x.data(), counts.data(),
-                       &skipped);
+  run(HistogramAccumulate<T>{grid, static_cast<std::int64_t>(x.size()), x.data(), counts.data(),
+                             &skipped});
   EXPECT_EQ(skipped, 7 + non_finite);
   EXPECT_EQ(counts, want);
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}),
@@ -199,10 +199,10 @@ TEST(Histogram, GrowingEqualsCountingInTheWiderGrid) {
     HistogramGrid grid{histogram_exponent(amax, bins), bins};
     for (const int doublings : {0, 1, 2, 5, 40}) {
       std::vector<std::uint64_t> grown(static_cast<std::size_t>(bins), 0), direct = grown;
-      histogram_accumulate(grid, 5000, x.data(), grown.data(), nullptr);
+      run(HistogramAccumulate<float>{grid, 5000, x.data(), grown.data(), nullptr});
       histogram_grow(bins, doublings, grown.data());
-      histogram_accumulate({grid.exponent + doublings, bins}, 5000, x.data(), direct.data(),
-                           nullptr);
+      run(HistogramAccumulate<float>{
+          {grid.exponent + doublings, bins}, 5000, x.data(), direct.data(), nullptr});
       EXPECT_EQ(grown, direct) << bins << " bins, " << doublings << " doublings";
     }
   }
@@ -229,9 +229,9 @@ TEST(Histogram, ChannelsGrowByThemselves) {
           if (i % 11 == 3) x[i] = i % 2 == 0 ? NAN : INFINITY;
           if (std::isfinite(x[i])) seen[c].push_back(x[i]);
         }
-        min_max<float>(layout, x.data(), step_lo.data(), step_hi.data(), nullptr);
-        grow_histograms(histograms, step_lo.data(), step_hi.data());
-        count_in_histograms(histograms, layout, x.data());
+        run(MinMax<float>{layout, x.data(), step_lo.data(), step_hi.data(), nullptr});
+        run(GrowHistograms{histograms, step_lo.data(), step_hi.data()});
+        run(CountInHistograms{histograms, layout, x.data()});
         for (std::size_t c = 0; c < channels; ++c) {
           const auto [least, most] = std::minmax_element(seen[c].begin(), seen[c].end());
           EXPECT_EQ(lo[c], *least);
@@ -258,9 +258,9 @@ TEST(Histogram, AStepWithoutFiniteValuesChangesNothing) {
   const float x[] = {NAN, INFINITY, -INFINITY};
   float step_lo = 0, step_hi = 0;
   const ChannelLayout layout = ChannelLayout::per_tensor(3);
-  min_max<float>(layout, x, &step_lo, &step_hi, nullptr);
-  grow_histograms(histogram, &step_lo, &step_hi);
-  count_in_histograms(histogram, layout, x);
+  run(MinMax<float>{layout, x, &step_lo, &step_hi, nullptr});
+  run(GrowHistograms{histogram, &step_lo, &step_hi});
+  run(CountInHistograms{histogram, layout, x});
   EXPECT_EQ(counts, std::vector<std::int64_t>(8, 3));
   EXPECT_EQ(exponent, -1);
   EXPECT_EQ(lo, -1);

@@ -12,7 +12,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/integer.h"
-#include "kernels/integer_pool.h"
+#include "kernels/integer_pool/integer_pool.h"
+#include "kernels/requantize/requantize.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -88,17 +89,22 @@ void check_requantize(const Accumulators& a, Activation activation, bool with_bi
   std::vector<Code> codes(n), codes_alone(n);
   std::vector<float> real(n);
   std::vector<std::uint8_t> mask((n + 7) / 8, 0xFF);
-  requantize(op, a.acc.data(), bias, scales, &scale, &zero, range, codes.data(), mask.data());
-  requantize(op, a.acc.data(), bias, scales, &scale, &zero, range, codes_alone.data(), nullptr);
-  dequantize_accumulators(op, a.acc.data(), bias, scales, real.data());
+  run(RequantizeAccumulators<Code>{op, a.acc.data(), bias, scales, &scale, &zero, range,
+                                   codes.data(), mask.data()});
+  run(RequantizeAccumulators<Code>{op, a.acc.data(), bias, scales, &scale, &zero, range,
+                                   codes_alone.data(), nullptr});
+  run(DequantizeAccumulators{op, a.acc.data(), bias, scales, real.data()});
   float lo = 0, hi = 0, range_scale = 0, step_scale = 0;
   std::int32_t range_zero = 0, step_zero = 0;
   std::uint8_t zero_range = 0;
   std::int64_t non_finite = 0;
-  observe_accumulators({.restarts = true},
-                       {&lo, &hi, nullptr, &range_scale, &range_zero, &zero_range, &non_finite,
-                        &step_scale, &step_zero},
-                       op, a.acc.data(), bias, scales);
+  run(ObserveAccumulators{{.restarts = true},
+                          {&lo, &hi, nullptr, &range_scale, &range_zero, &zero_range, &non_finite,
+                           &step_scale, &step_zero},
+                          op,
+                          a.acc.data(),
+                          bias,
+                          scales});
   EXPECT_EQ(non_finite, 0);
   float want_lo = std::numeric_limits<float>::infinity(), want_hi = -want_lo;
   for (std::size_t i = 0; i < n; ++i) {
@@ -165,9 +171,11 @@ void check_add(Activation activation, std::int64_t n, Grid pa, Grid pb, float sc
   std::vector<float> real(a.size());
   std::vector<std::uint8_t> mask((a.size() + 7) / 8, 0xFF);
   const std::int32_t zero = zero_point;
-  requantize_add(n, activation, a.data(), pa.operand(), b.data(), pb.operand(), &scale, &zero,
-                 range, codes.data(), mask.data());
-  dequantize_add(n, activation, a.data(), pa.operand(), b.data(), pb.operand(), real.data());
+  run(RequantizeAdd<CodeA, CodeB, CodeY>{n, activation, a.data(), pa.operand(), b.data(),
+                                         pb.operand(), &scale, &zero, range, codes.data(),
+                                         mask.data()});
+  run(DequantizeAdd<CodeA, CodeB>{n, activation, a.data(), pa.operand(), b.data(), pb.operand(),
+                                  real.data()});
   const float ra = pa.scale / scale;
   const float rb = pb.scale / scale;
   const float za = static_cast<float>(pa.zero_point);
@@ -216,8 +224,15 @@ TEST(Requantize, AnyNumberOfThreadsGivesTheSameCodes) {
     codes.emplace_back(a.acc.size());
     const float scale = 0.03F;
     const std::int32_t zero_point = 5;
-    requantize({a.rows, a.channels, Activation::kRelu}, a.acc.data(), a.bias.data(),
-               a.product_scale.data(), &scale, &zero_point, {0, 255}, codes.back().data(), nullptr);
+    run(RequantizeAccumulators<std::uint8_t>{{a.rows, a.channels, Activation::kRelu},
+                                             a.acc.data(),
+                                             a.bias.data(),
+                                             a.product_scale.data(),
+                                             &scale,
+                                             &zero_point,
+                                             {0, 255},
+                                             codes.back().data(),
+                                             nullptr});
   }
   set_num_threads(threads);
   EXPECT_EQ(codes[0], codes[1]);
@@ -238,7 +253,7 @@ TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
                           .kernel_h = kPixels,
                           .kernel_w = 1};
   const std::int32_t zero_point = 101;
-  integer_window_sums(whole, x.data(), &zero_point, sums.data());
+  run(IntegerWindowSums<std::uint8_t>{whole, x.data(), &zero_point, sums.data()});
   for (std::int64_t b = 0; b < kBatch; ++b) {
     for (std::int64_t c = 0; c < kChannels; ++c) {
       std::int32_t want = 0;
@@ -263,9 +278,18 @@ void check_recorded(std::initializer_list<RecordedSum> sums) {
     const Code a = static_cast<Code>(s.code_a);
     const Code b = static_cast<Code>(s.code_b);
     Code y = 0;
-    requantize_add(
-        1, Activation::kNone, &a, s.a.operand(), &b, s.b.operand(), &s.scale, &s.zero_point,
-        {std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max()}, &y, nullptr);
+    run(RequantizeAdd<Code, Code, Code>{
+        1,
+        Activation::kNone,
+        &a,
+        s.a.operand(),
+        &b,
+        s.b.operand(),
+        &s.scale,
+        &s.zero_point,
+        {std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max()},
+        &y,
+        nullptr});
     EXPECT_EQ(y, s.sum);
   }
 }
@@ -311,19 +335,33 @@ TEST(Averages, WindowsAreDepthwiseConvolutionsOfOnes) {
   const auto n = static_cast<std::size_t>(pool.output_size());
   std::vector<std::int32_t> sums(n), products(n);
   const std::int32_t x_zero_point = 7, zero_point = -5;
-  integer_window_sums(pool, x.data(), &x_zero_point, sums.data());
+  run(IntegerWindowSums<std::int8_t>{pool, x.data(), &x_zero_point, sums.data()});
   const std::vector<std::int8_t> ones(9 * kChannels, 1);
   integer_conv2d(conv, x.data(), &x_zero_point, ones.data(), products.data());
   EXPECT_EQ(sums, products);
 
   std::vector<std::int8_t> averages(n), codes(n);
   const float in_scale = 0.037F, scale = 0.021F;
-  requantize_average(pool.output_size(), {Average::Kind::kWindow, 9}, sums.data(), &in_scale,
-                     &scale, &zero_point, {-128, 127}, averages.data(), nullptr);
+  run(RequantizeAverage<std::int8_t>{pool.output_size(),
+                                     {Average::Kind::kWindow, 9},
+                                     sums.data(),
+                                     &in_scale,
+                                     &scale,
+                                     &zero_point,
+                                     {-128, 127},
+                                     averages.data(),
+                                     nullptr});
   const std::vector<float> product_scale(kChannels, in_scale * average_weight_scale(9));
   const Requantize rule{.rows = pool.output_size() / kChannels, .channels = kChannels};
-  requantize(rule, products.data(), nullptr, product_scale.data(), &scale, &zero_point, {-128, 127},
-             codes.data(), nullptr);
+  run(RequantizeAccumulators<std::int8_t>{rule,
+                                          products.data(),
+                                          nullptr,
+                                          product_scale.data(),
+                                          &scale,
+                                          &zero_point,
+                                          {-128, 127},
+                                          codes.data(),
+                                          nullptr});
   EXPECT_EQ(averages, codes);
 }
 

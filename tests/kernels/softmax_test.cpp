@@ -1,4 +1,4 @@
-#include "kernels/softmax.h"
+#include "kernels/softmax/softmax.h"
 
 #include "tests/kernels/float_support.h"
 
@@ -22,7 +22,7 @@ template <typename T>
 T cross_entropy(std::int64_t rows, std::int64_t classes, const T* logits,
                 const std::int64_t* labels, double smoothing, T* grad) {
   T loss = T(99);
-  softmax_cross_entropy(rows, classes, logits, labels, smoothing, &loss, grad);
+  run(SoftmaxCrossEntropy<T>{rows, classes, logits, labels, smoothing, &loss, grad});
   return loss;
 }
 
@@ -124,19 +124,19 @@ TEST(SoftmaxCrossEntropy, DoesNotDependOnTheThreadCount) {
   });
 }
 
-TEST(ArgmaxRows, FirstOfEqualsAndNanWins) {
+TEST(Argmax, FirstOfEqualsAndNanWins) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::vector<double>> rows = {
       {7, 7, 7}, {1, 5, 5}, {-3, -4, -2}, {9, nan, nan}, {nan, 1, 2}};
   const std::vector<std::int64_t> expected = {0, 1, 2, 1, 0};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::int64_t prediction = -1;
-    argmax_rows(1, 3, rows[i].data(), &prediction);
+    run(ArgmaxRows<double>{1, 3, rows[i].data(), &prediction});
     EXPECT_EQ(prediction, expected[i]) << "row " << i;
   }
 }
 
-TEST(ArgmaxRows, EveryRow) {
+TEST(Argmax, EveryRow) {
   const std::int64_t rows = 5000, classes = 10;
   std::vector<float> logits(rows * classes, 0.0F);
   std::vector<std::int64_t> expected(rows), predictions(rows, -1);
@@ -144,11 +144,11 @@ TEST(ArgmaxRows, EveryRow) {
     expected[r] = r * 7 % classes;
     logits[r * classes + expected[r]] = 1;
   }
-  argmax_rows(rows, classes, logits.data(), predictions.data());
+  run(ArgmaxRows<float>{rows, classes, logits.data(), predictions.data()});
   EXPECT_EQ(predictions, expected);
   expected[7] = (expected[7] + 1) % classes;
   std::int64_t correct = 2;
-  add_correct_rows(rows, classes, logits.data(), expected.data(), &correct);
+  run(AddCorrectRows<float>{rows, classes, logits.data(), expected.data(), &correct});
   EXPECT_EQ(correct, 2 + rows - 1);
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda_queue.h"
-#include "kernels/quantizer_state.h"
+#include "kernels/quantizer_state/quantizer_state.h"
 #include "tests/kernels/quant_device.h"
 
 namespace steelyard::kernels::test {

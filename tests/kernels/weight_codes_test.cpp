@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "kernels/fake_quantize.h"
-#include "kernels/quantizer_rules.h"
-#include "kernels/reduce.h"
+#include "kernels/quantizer_state/formulas.h"
+#include "kernels/reduce/reduce.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -334,10 +334,10 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
   std::vector<std::uint8_t> dead(n), mask(layer.mask.values().size());
   std::vector<std::int8_t> codes(layer.codes.values().size());
   std::int64_t non_finite = 7, too_large = 5;
-  min_max(layout, layer.weight.cpu(), lo.data(), hi.data(), skipped.data());
+  run(MinMax<float>{layout, layer.weight.cpu(), lo.data(), hi.data(), skipped.data()});
   for (const std::int64_t count : skipped) non_finite += count;
-  qparams_of_ranges(kRowCount, rule.codes, true, lo.data(), hi.data(), scale.data(), zero.data(),
-                    dead.data());
+  run(QparamsOfRanges<float>{kRowCount, rule.codes, true, lo.data(), hi.data(), scale.data(),
+                             zero.data(), dead.data()});
   for (std::size_t o = 0; o < n; ++o) {
     const FittedScale fitted = fit_weight_scale(
         scale[o], dead[o] != 0, larger_magnitude(0, layer.deployed.cpu()[o]), 0.02F);

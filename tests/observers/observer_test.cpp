@@ -9,7 +9,7 @@
 #include <numeric>
 #include <optional>
 
-#include "kernels/histogram_ranges.h"
+#include "kernels/histogram_ranges/histogram_ranges.h"
 #include "observers/histogram.h"
 #include "observers/min_max.h"
 #include "observers/moving_average.h"
@@ -220,8 +220,11 @@ TEST_P(LeastError, MatchesBruteForce) {
   Range chosen;
   float least = *lo;
   float most = *hi;
-  kernels::least_error_ranges({1, kBins, counts.data(), &exponent, &least, &most},
-                              scheme.code_range(), symmetric, &chosen.lo, &chosen.hi);
+  kernels::run(kernels::LeastErrorRanges{{1, kBins, counts.data(), &exponent, &least, &most},
+                                         scheme.code_range(),
+                                         symmetric,
+                                         &chosen.lo,
+                                         &chosen.hi});
   // The extremes lie up to half a bin from the centre of their bin.
   EXPECT_LE(error_of(chosen), 1.05 * best + 0.26 * width * width) << chosen.lo << " " << chosen.hi;
   // An outlier must not decide the range of a 4-bit quantizer.

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/quantizer_rules.h"
+#include "kernels/quantizer_state/formulas.h"
 #include "qat/code_ops.h"
 #include "qat/qat_linear.h"
 #include "tests/support/tensors.h"

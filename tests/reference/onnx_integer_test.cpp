@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/integer.h"
+#include "kernels/requantize/requantize.h"
 #include "tests/reference/onnx_cases.h"
 
 namespace steelyard::kernels::onnx_cases {
@@ -144,9 +145,10 @@ Codes requantized(const Case& one, const Sums& sums, std::int64_t channels) {
   Codes codes;
   with_codes(in[7], sums, [&](auto out) {
     const bool is_signed = code_type_of(in[7]) == CodeType::kS8;
-    requantize(rule, sums.data(), bias.empty() ? nullptr : bias.data(), product_scale.data(),
-               &scale, &zero_point, is_signed ? CodeRange{-128, 127} : CodeRange{0, 255},
-               out.data(), nullptr);
+    using Code = typename decltype(out)::value_type;
+    run(RequantizeAccumulators<Code>{
+        rule, sums.data(), bias.empty() ? nullptr : bias.data(), product_scale.data(), &scale,
+        &zero_point, is_signed ? CodeRange{-128, 127} : CodeRange{0, 255}, out.data(), nullptr});
     codes.assign(out.begin(), out.end());
   });
   return codes;

@@ -14,6 +14,7 @@
 
 #include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/intrinsics.h"
+#include "tests/support/cuda_emulation/members.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 #include "tests/support/cuda_emulation/scheduler.h"
 #include "tests/support/cuda_emulation/vector_types.h"
@@ -48,13 +49,17 @@ inline unsigned vote(Collective kind, unsigned mask, int predicate, Site site) {
       collective({.kind = kind, .mask = mask, .value = predicate != 0, .site = site}));
 }
 
+// For pointers and for the members of structs, at any depth. A struct with an array names what is
+// filled of it: each_used(f); otherwise nothing in it is looked at.
 template <typename T>
 void require_device_parameter(const T& parameter, int index) {
-  const auto require = [index](const void* pointer) { require_device_pointer(pointer, index); };
+  const auto require = [index](const auto& member) { require_device_parameter(member, index); };
   if constexpr (std::is_pointer_v<T>) {
-    require(parameter);
-  } else if constexpr (requires { parameter.each_pointer(require); }) {
-    parameter.each_pointer(require);
+    require_device_pointer(parameter, index);
+  } else if constexpr (requires { parameter.each_used(require); }) {
+    parameter.each_used(require);
+  } else if constexpr (has_plain_members<T>()) {
+    each_member(parameter, require);
   }
 }
 

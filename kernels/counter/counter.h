@@ -1,0 +1,23 @@
+// Counters that grow where they live.
+#pragma once
+
+#include "kernels/run.h"
+
+namespace steelyard::kernels {
+
+// *total += the sum of n counts, of which there are no more than channels of a tensor.
+struct AddCounts {
+  std::int64_t n;
+  const std::int64_t* counts;
+  std::int64_t* total;
+};
+
+// *counter += 1.
+struct CountOne {
+  std::int64_t* counter;
+  STEELYARD_HOST_DEVICE void operator()() const { ++*counter; }
+};
+
+using CounterKernels = KernelList<AddCounts, CountOne>;
+
+}  // namespace steelyard::kernels

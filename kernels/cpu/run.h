@@ -1,0 +1,121 @@
+// run() on the CPU, for the file of each family that emits it.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/map.h"
+#include "kernels/cpu/row_sums.h"
+#include "kernels/kernel_forms.h"
+
+namespace steelyard::kernels {
+namespace cpu {
+
+// An element that costs so much that a kernel gives kGrain is no work for vectors.
+template <class K>
+void run_elements(const K& kernel) {
+  if constexpr (requires { K::kGrain; }) {
+    parallel_for(kernel.n, K::kGrain, [&](std::int64_t begin, std::int64_t end) {
+      const K own = kernel;
+      for (std::int64_t i = begin; i < end; ++i) own(i);
+    });
+  } else {
+    map(kernel.n, kernel);
+  }
+}
+
+template <class K>
+void run_rows(const K& kernel) {
+  if (kernel.columns == 0) return;
+  parallel_for(kernel.rows, std::max<std::int64_t>(1, kMapGrain / kernel.columns),
+               [&](std::int64_t begin, std::int64_t end) {
+                 const K own = kernel;
+                 for (std::int64_t row = begin; row < end; ++row) {
+#pragma omp simd
+                   for (std::int64_t c = 0; c < own.columns; ++c) own(row, c);
+                 }
+               });
+}
+
+// Repeats the values that a member points to for a wide row, and points it there.
+template <typename T>
+std::vector<T> widen_member(const RowChunks& layout, const T*& values) {
+  if (values == nullptr) return {};
+  std::vector<T> wide = widen<T>(layout, values);
+  values = wide.data();
+  return wide;
+}
+
+template <class K>
+void run_channels(const K& kernel) {
+  if (kernel.rows * kernel.channels == 0) return;
+  const RowChunks layout(kernel.rows, kernel.channels);
+  K wide = kernel;
+  const auto arrays =
+      std::apply([&](auto... member) { return std::tuple{widen_member(layout, wide.*member)...}; },
+                 K::per_channel());
+  map_rows(layout, wide);
+}
+
+template <class K>
+void run_layout(const K& kernel) {
+  const ChannelLayout& layout = kernel.layout;
+  parallel_for(layout.size(), K::kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const K own = kernel;
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t group = i / layout.inner, channel = group % layout.channels;
+      const std::int64_t stop = std::min(end, (group + 1) * layout.inner);
+      for (; i < stop; ++i) own(i, channel);
+    }
+  });
+}
+
+template <class K>
+void run_list(const K& kernel) {
+  if constexpr (requires { kernel.idle(); }) {
+    if (kernel.idle()) return;
+  }
+  for (const auto& tensor : kernel.tensors) map(tensor.size, kernel.of(tensor));
+}
+
+template <class K>
+void run_sum(const K& kernel) {
+  const auto term = [own = kernel](std::int64_t i, std::int64_t) { return own.term(i); };
+  kernel.finish(row_sums(RowChunks(kernel.n, 1), term)[0]);
+}
+
+template <class K>
+void run_channel_sums(const K& kernel) {
+  if (kernel.channels == 0) return;
+  const auto term = [own = kernel](std::int64_t i, std::int64_t c) { return own.term(i, c); };
+  const std::vector<double> sums = row_sums(RowChunks(kernel.rows, kernel.channels), term);
+  for (std::int64_t c = 0; c < kernel.channels; ++c) kernel.finish(c, sums[c]);
+}
+
+}  // namespace cpu
+
+template <class K>
+void run(const K& kernel) {
+  if constexpr (ElementKernel<K>) {
+    cpu::run_elements(kernel);
+  } else if constexpr (SingleKernel<K>) {
+    kernel();
+  } else if constexpr (RowKernel<K>) {
+    cpu::run_rows(kernel);
+  } else if constexpr (ChannelKernel<K>) {
+    cpu::run_channels(kernel);
+  } else if constexpr (LayoutKernel<K>) {
+    cpu::run_layout(kernel);
+  } else if constexpr (ListKernel<K>) {
+    cpu::run_list(kernel);
+  } else if constexpr (SumKernel<K>) {
+    cpu::run_sum(kernel);
+  } else if constexpr (ChannelSumKernel<K>) {
+    cpu::run_channel_sums(kernel);
+  } else {
+    compute(kernel);
+  }
+}
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,136 @@
+// run() on a GPU, for the file of each family that emits it.
+#pragma once
+
+#include "kernels/cuda/block_sum.h"
+#include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/tensor_list.h"
+#include "kernels/kernel_forms.h"
+
+namespace steelyard::kernels {
+namespace cuda {
+
+template <class K>
+__global__ void element_kernel(std::int64_t n, K kernel) {
+  const std::int64_t i = element_index();
+  if (i < n) kernel(i);
+}
+
+template <class K>
+__global__ void single_kernel(K kernel) {
+  kernel();
+}
+
+template <class K>
+__global__ void row_kernel(std::int64_t n, K kernel) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const std::int64_t row = divide(i, kernel.columns);
+  kernel(row, i - row * kernel.columns);
+}
+
+template <class K>
+__global__ void channel_kernel(std::int64_t n, K kernel) {
+  const std::int64_t i = element_index();
+  if (i < n) kernel(i, i - divide(i, kernel.channels) * kernel.channels);
+}
+
+template <class K>
+__global__ void layout_kernel(std::int64_t n, K kernel) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const std::int64_t channels = kernel.layout.channels;
+  kernel(i, channels == 1 ? 0 : divide(i, kernel.layout.inner) % channels);
+}
+
+template <class K, class Tensor>
+__global__ void list_kernel(TensorList<Tensor> list, K kernel) {
+  if constexpr (requires { kernel.idle(); }) {
+    if (kernel.idle()) return;
+  }
+  const ListedRange at = listed_range(list);
+  const auto element = kernel.of(list.tensors[at.tensor]);
+  for (std::int64_t i = at.begin + threadIdx.x; i < at.end; i += kThreads) element(i);
+}
+
+// parts[block] = the sum of its elements' terms.
+template <class K>
+__global__ void sum_kernel(K kernel, double* parts) {
+  const std::int64_t begin = blockIdx.x * kSumBlock;
+  const std::int64_t end = begin + kSumBlock < kernel.n ? begin + kSumBlock : kernel.n;
+  double sum = 0;
+  for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+    sum += static_cast<double>(kernel.term(i));
+  }
+  sum = block_sum(sum, shared_memory<double>());
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+// One block.
+template <class K>
+__global__ void finish_kernel(K kernel, std::int64_t count, const double* parts) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += parts[i];
+  sum = block_sum(sum, shared_memory<double>());
+  if (threadIdx.x == 0) kernel.finish(sum);
+}
+
+template <class K>
+void run_sum(const CudaQueue& queue, const K& kernel) {
+  const std::int64_t blocks = sum_blocks(kernel.n);
+  const Scratch<double> parts(queue, blocks);
+  launch(sum_kernel<K>, {blocks, kThreads, reduce_bytes(kThreads)}, stream_of(queue), kernel,
+         parts.data());
+  launch(finish_kernel<K>, {1, kThreads, reduce_bytes(kThreads)}, stream_of(queue), kernel, blocks,
+         parts.data());
+}
+
+// A ChannelSumKernel as sum_columns() takes it.
+template <class K>
+struct ChannelTerm {
+  K kernel;
+
+  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t c,
+                             double (&sums)[1]) const {
+    sums[0] += static_cast<double>(kernel.term(row * kernel.channels + c, c));
+  }
+};
+template <class K>
+struct FinishChannel {
+  K kernel;
+
+  __device__ void operator()(const RowChunks&, std::int64_t c, const double (&sums)[1]) const {
+    kernel.finish(c, sums[0]);
+  }
+};
+
+}  // namespace cuda
+
+template <class K>
+void run(const CudaQueue& queue, const K& kernel) {
+  if constexpr (ElementKernel<K>) {
+    cuda::launch_elements(queue, cuda::element_kernel<K>, kernel.n, kernel);
+  } else if constexpr (SingleKernel<K>) {
+    cuda::launch(cuda::single_kernel<K>, {1, 1}, cuda::stream_of(queue), kernel);
+  } else if constexpr (RowKernel<K>) {
+    cuda::launch_elements(queue, cuda::row_kernel<K>, kernel.rows * kernel.columns, kernel);
+  } else if constexpr (ChannelKernel<K>) {
+    cuda::launch_elements(queue, cuda::channel_kernel<K>, kernel.rows * kernel.channels, kernel);
+  } else if constexpr (LayoutKernel<K>) {
+    cuda::launch_elements(queue, cuda::layout_kernel<K>, kernel.layout.size(), kernel);
+  } else if constexpr (ListKernel<K>) {
+    cuda::for_each_list(kernel.tensors, [&](const auto& list) {
+      using List = std::remove_cvref_t<decltype(list)>;
+      cuda::launch(cuda::list_kernel<K, typename List::Element>, {list.blocks(), cuda::kThreads},
+                   cuda::stream_of(queue), list, kernel);
+    });
+  } else if constexpr (SumKernel<K>) {
+    cuda::run_sum(queue, kernel);
+  } else if constexpr (ChannelSumKernel<K>) {
+    cuda::sum_columns<1>(queue, cuda::make_row_chunks(1, kernel.rows, kernel.channels),
+                         cuda::ChannelTerm<K>{kernel}, cuda::FinishChannel<K>{kernel});
+  } else {
+    compute(queue, kernel);
+  }
+}
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,39 @@
+// Rows of a table chosen by index.
+#pragma once
+
+#include <limits>
+
+#include "kernels/run.h"
+
+namespace steelyard::kernels {
+
+// y[i, :] = table[indices[i], :] of table[table_rows, width]. An index that is not in the table,
+// which callers refuse where they can see it, gives a row of NaN and has no gradient.
+template <typename T>
+struct Embedding {
+  std::int64_t rows, columns;  // indices, width
+  std::int64_t table_rows;
+  const std::int64_t* indices;
+  const T* table;
+  T* y;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t c) const {
+    const std::int64_t row = indices[i];
+    const bool known = row >= 0 && row < table_rows;
+    y[i * columns + c] =
+        known ? table[row * columns + c] : static_cast<T>(std::numeric_limits<double>::quiet_NaN());
+  }
+};
+
+// grad_table[table_rows, width] = sums of grad_y[i, :] over the i of each row, in the order of i.
+template <typename T>
+struct EmbeddingBackward {
+  std::int64_t count, width, table_rows;
+  const std::int64_t* indices;
+  const T* grad_y;
+  T* grad_table;
+};
+
+using EmbeddingKernels = ForFloats<Embedding, EmbeddingBackward>;
+
+}  // namespace steelyard::kernels

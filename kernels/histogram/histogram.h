@@ -1,0 +1,70 @@
+// Integer-counted histogram whose bin width is a power of two anchored at zero.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/layout.h"
+#include "kernels/run.h"
+
+namespace steelyard::kernels {
+
+// Bins of width 2^exponent; bin b (0 <= b < bins, bins even) covers
+// [(b - bins/2) * 2^exponent, (b + 1 - bins/2) * 2^exponent).
+struct HistogramGrid {
+  int exponent = 0;
+  std::int64_t bins = 2048;
+};
+
+// The smallest exponent whose grid covers [-amax, amax] (amax finite, >= 0; 0 gives the smallest
+// exponent that keeps the width a normal float).
+int histogram_exponent(double amax, std::int64_t bins);
+
+// Adds every finite element's bin to counts[bins]. Elements must fit the grid (the caller grows it
+// first); *non_finite (may be null) grows by the elements that were skipped. On a GPU at
+// most 12,287 bins.
+template <typename T>
+struct HistogramAccumulate {
+  HistogramGrid grid;
+  std::int64_t n;
+  const T* x;
+  std::uint64_t* counts;
+  std::int64_t* non_finite;
+};
+
+// Doubles the bin width `doublings` times, merging pairs; total count is kept exactly.
+void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts);
+
+// A histogram per channel, kept where it lives; each widens with what it must hold.
+struct ChannelHistograms {
+  std::int64_t channels;
+  std::int64_t bins;       // of each channel
+  std::int64_t* counts;    // [channels, bins]
+  std::int32_t* exponent;  // [channels], of the bin width
+  float* lo;               // [channels], extremes of what was counted; lo > hi before the first
+  float* hi;
+
+  // Channels [first, first + count).
+  ChannelHistograms part(std::int64_t first, std::int64_t count) const {
+    return {count, bins, counts + first * bins, exponent + first, lo + first, hi + first};
+  }
+};
+
+// One step's finite extremes (as MinMax finds them) enter those of each channel, and its bins
+// merge in pairs until they hold them. Nothing finite in the step leaves a channel.
+struct GrowHistograms {
+  ChannelHistograms histograms;
+  const float *step_lo, *step_hi;
+};
+
+// Counts every finite element in the histogram of its channel, which holds it. On a GPU at
+// most 12,287 bins.
+struct CountInHistograms {
+  ChannelHistograms histograms;
+  ChannelLayout layout;
+  const float* x;
+};
+
+using HistogramKernels =
+    JoinedKernels<ForFloats<HistogramAccumulate>, KernelList<GrowHistograms, CountInHistograms>>;
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,176 @@
+#include "kernels/pool/pool.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/run.h"
+
+namespace steelyard::kernels {
+namespace {
+
+constexpr std::int64_t kGrain = 16384;  // elements per thread that pay for waking it
+
+std::int64_t grain_of(std::int64_t elements) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, elements));
+}
+
+// Calls visit(input pixel within the image, offset inside the window) over a window.
+template <class Visit>
+void for_each_pixel(const Pool2dShape& s, const PoolWindow& w, Visit&& visit) {
+  for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
+    for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
+      visit(row * s.in_w + column, (row - w.top) * s.kernel_w + column - w.left);
+    }
+  }
+}
+
+// Calls body(image, output pixel, window) for every window of the images [begin, end).
+template <class Body>
+void for_each_window(const Pool2dShape& s, std::int64_t begin, std::int64_t end, Body&& body) {
+  const std::int64_t out_h = s.out_h(), out_w = s.out_w();
+  for (std::int64_t image = begin; image < end; ++image) {
+    for (std::int64_t oh = 0; oh < out_h; ++oh) {
+      for (std::int64_t ow = 0; ow < out_w; ++ow) {
+        body(image, (image * out_h + oh) * out_w + ow, window_of(s, oh, ow));
+      }
+    }
+  }
+}
+
+// Shares output rows among threads: body(image, output pixel, window).
+template <class Body>
+void parallel_windows(const Pool2dShape& s, Body&& body) {
+  const std::int64_t out_h = s.out_h(), out_w = s.out_w();
+  parallel_for(s.batch * out_h, grain_of(out_w * s.channels),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row) {
+                   for (std::int64_t ow = 0; ow < out_w; ++ow) {
+                     body(row / out_h, row * out_w + ow, window_of(s, row % out_h, ow));
+                   }
+                 }
+               });
+}
+
+template <typename T>
+void max_values(std::int64_t channels, const T* x, T* best) {
+#pragma omp simd
+  for (std::int64_t c = 0; c < channels; ++c) best[c] = wins(x[c], best[c]) ? x[c] : best[c];
+}
+
+template <typename T>
+void max_winners(std::int64_t channels, const T* x, std::uint16_t offset, T* best,
+                 std::uint16_t* winner) {
+#pragma omp simd
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const bool take = wins(x[c], best[c]);
+    best[c] = take ? x[c] : best[c];
+    winner[c] = take ? offset : winner[c];
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void compute(const MaxPool<T>& k) {
+  const Pool2dShape& s = k.shape;
+  const std::int64_t channels = s.channels;
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
+    const T* source = k.x + image * s.in_h * s.in_w * channels;
+    T* best = k.y + output * channels;
+    std::uint16_t* winner = k.argmax == nullptr ? nullptr : k.argmax + output * channels;
+    bool first = true;
+    for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t offset) {
+      const T* values = source + pixel * channels;
+      const auto index = static_cast<std::uint16_t>(offset);
+      if (first) {
+        std::copy_n(values, channels, best);
+        if (winner != nullptr) std::fill_n(winner, channels, index);
+        first = false;
+      } else if (winner == nullptr) {
+        max_values(channels, values, best);
+      } else {
+        max_winners(channels, values, index, best, winner);
+      }
+    });
+  });
+}
+
+template <typename T>
+void compute(const MaxPoolBackward<T>& k) {
+  const Pool2dShape& s = k.shape;
+  const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
+  parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
+    std::fill(k.grad_x + begin * image_size, k.grad_x + end * image_size, T(0));
+    for_each_window(s, begin, end,
+                    [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
+                      const T* grad = k.grad_y + output * channels;
+                      const std::uint16_t* winner = k.argmax + output * channels;
+                      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t offset) {
+                        T* target = k.grad_x + image * image_size + pixel * channels;
+                        const auto index = static_cast<std::uint16_t>(offset);
+#pragma omp simd
+                        for (std::int64_t c = 0; c < channels; ++c) {
+                          target[c] += winner[c] == index ? grad[c] : T(0);
+                        }
+                      });
+                    });
+  });
+}
+
+template <typename T>
+void compute(const AveragePool<T>& k) {
+  const Pool2dShape& s = k.shape;
+  const std::int64_t channels = s.channels;
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
+    T* out = k.y + output * channels;
+    std::fill_n(out, channels, T(0));
+    for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
+      const T* values = k.x + (image * s.in_h * s.in_w + pixel) * channels;
+#pragma omp simd
+      for (std::int64_t c = 0; c < channels; ++c) out[c] += values[c];
+    });
+    const T factor = average_factor<T>(s, w, k.count_include_pad);
+#pragma omp simd
+    for (std::int64_t c = 0; c < channels; ++c) out[c] *= factor;
+  });
+}
+
+template <typename T>
+void compute(const AveragePoolBackward<T>& k) {
+  const Pool2dShape& s = k.shape;
+  const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
+  parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
+    std::fill(k.grad_x + begin * image_size, k.grad_x + end * image_size, T(0));
+    for_each_window(s, begin, end,
+                    [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
+                      const T* grad = k.grad_y + output * channels;
+                      const T factor = average_factor<T>(s, w, k.count_include_pad);
+                      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
+                        T* target = k.grad_x + image * image_size + pixel * channels;
+#pragma omp simd
+                        for (std::int64_t c = 0; c < channels; ++c) target[c] += grad[c] * factor;
+                      });
+                    });
+  });
+}
+
+template <typename T>
+void compute(const GlobalAveragePool<T>& k) {
+  const std::int64_t pixels = k.pixels, channels = k.channels;
+  const std::int64_t image_size = pixels * channels;
+  parallel_for(k.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
+    std::vector<double> sums(channels);
+    for (std::int64_t image = begin; image < end; ++image) {
+      std::fill(sums.begin(), sums.end(), 0.0);
+      add_terms(image * image_size, (image + 1) * image_size, channels, sums.data(),
+                [x = k.x](std::int64_t i, std::int64_t) { return x[i]; });
+      for (std::int64_t c = 0; c < channels; ++c) {
+        k.y[image * channels + c] = T(sums[c] / double(pixels));
+      }
+    }
+  });
+}
+
+template struct CpuKernels<PoolKernels>;
+
+}  // namespace steelyard::kernels

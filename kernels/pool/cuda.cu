@@ -1,0 +1,183 @@
+// A thread for every element: forward of the output, backward of the input, which gathers from the
+// windows over it in their order.
+#include "kernels/pool/pool.h"
+
+#include "kernels/cuda/run.h"
+
+namespace steelyard::kernels {
+namespace cuda {
+namespace {
+
+// A pooling with the sizes that its kernels divide by.
+struct PoolSizes {
+  explicit PoolSizes(const Pool2dShape& shape)
+      : s(shape), out_h(shape.out_h()), out_w(shape.out_w()) {}
+
+  Pool2dShape s;
+  std::int64_t out_h, out_w;
+};
+
+// An element of an NHWC array.
+struct Place {
+  std::int64_t image, h, w, channel;
+};
+
+__device__ inline Place place_of(std::int64_t i, std::int64_t height, std::int64_t width,
+                                 std::int64_t channels) {
+  const std::int64_t pixel = divide(i, channels);
+  const std::int64_t row = divide(pixel, width);
+  const std::int64_t image = divide(row, height);
+  return {image, row - image * height, pixel - row * width, i - pixel * channels};
+}
+
+// Calls visit(input element, offset inside the window) over the window of an output element.
+template <typename Visit>
+__device__ inline void for_each_input(const PoolSizes& p, const Place& output, const PoolWindow& w,
+                                      Visit&& visit) {
+  for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
+    for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
+      const std::int64_t pixel = (output.image * p.s.in_h + row) * p.s.in_w + column;
+      visit(pixel * p.s.channels + output.channel, (row - w.top) * p.s.kernel_w + column - w.left);
+    }
+  }
+}
+
+// Outputs [first, last] along an axis whose windows hold an input at `at`.
+struct Windows {
+  std::int64_t first, last;
+};
+
+__device__ inline Windows windows_over(std::int64_t at, std::int64_t pad, std::int64_t kernel,
+                                       std::int64_t stride, std::int64_t outputs) {
+  const std::int64_t reach = at + pad - kernel;  // the last start that misses the input
+  const std::int64_t first = reach < 0 ? 0 : divide(reach, stride) + 1;
+  return {first, smaller(divide(at + pad, stride), outputs - 1)};
+}
+
+// Calls visit(output element, row of the output, column of the output) for the windows that hold
+// an input element.
+template <typename Visit>
+__device__ inline void for_each_output(const PoolSizes& p, const Place& input, Visit&& visit) {
+  const Windows rows = windows_over(input.h, p.s.pad_h, p.s.kernel_h, p.s.stride_h, p.out_h);
+  const Windows columns = windows_over(input.w, p.s.pad_w, p.s.kernel_w, p.s.stride_w, p.out_w);
+  for (std::int64_t oh = rows.first; oh <= rows.last; ++oh) {
+    for (std::int64_t ow = columns.first; ow <= columns.last; ++ow) {
+      visit(((input.image * p.out_h + oh) * p.out_w + ow) * p.s.channels + input.channel, oh, ow);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) max_kernel(std::int64_t n, PoolSizes p, MaxPool<T> k) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const Place output = place_of(i, p.out_h, p.out_w, p.s.channels);
+  T best = T(0);
+  std::int64_t winner = -1;
+  for_each_input(p, output, window_of(p.s, output.h, output.w),
+                 [&](std::int64_t at, std::int64_t offset) {
+                   if (winner >= 0 && !wins(k.x[at], best)) return;
+                   best = k.x[at];
+                   winner = offset;
+                 });
+  k.y[i] = best;
+  if (k.argmax != nullptr) k.argmax[i] = static_cast<std::uint16_t>(winner);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    max_backward_kernel(std::int64_t n, PoolSizes p, MaxPoolBackward<T> k) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.channels);
+  T sum = 0;
+  for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
+    const std::int64_t row = input.h + p.s.pad_h - oh * p.s.stride_h;
+    const std::int64_t column = input.w + p.s.pad_w - ow * p.s.stride_w;
+    if (k.argmax[at] == row * p.s.kernel_w + column) sum += k.grad_y[at];
+  });
+  k.grad_x[i] = sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    average_kernel(std::int64_t n, PoolSizes p, AveragePool<T> k) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const Place output = place_of(i, p.out_h, p.out_w, p.s.channels);
+  const PoolWindow window = window_of(p.s, output.h, output.w);
+  T sum = 0;
+  for_each_input(p, output, window, [&](std::int64_t at, std::int64_t) { sum += k.x[at]; });
+  k.y[i] = sum * average_factor<T>(p.s, window, k.count_include_pad);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    average_backward_kernel(std::int64_t n, PoolSizes p, AveragePoolBackward<T> k) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.channels);
+  T sum = 0;
+  for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
+    sum += k.grad_y[at] * average_factor<T>(p.s, window_of(p.s, oh, ow), k.count_include_pad);
+  });
+  k.grad_x[i] = sum;
+}
+
+// The batches are the images, the rows their pixels.
+template <typename T>
+struct PixelTerm {
+  GlobalAveragePool<T> k;
+
+  __device__ void operator()(std::int64_t image, std::int64_t pixel, std::int64_t channel,
+                             double (&sums)[1]) const {
+    sums[0] += static_cast<double>(k.x[(image * k.pixels + pixel) * k.channels + channel]);
+  }
+};
+
+template <typename T>
+struct StoreMean {
+  T* y;
+
+  __device__ void operator()(const RowChunks& rows, std::int64_t at,
+                             const double (&sums)[1]) const {
+    y[at] = static_cast<T>(sums[0] / static_cast<double>(rows.rows));
+  }
+};
+
+}  // namespace
+}  // namespace cuda
+
+template <typename T>
+void compute(const CudaQueue& queue, const MaxPool<T>& k) {
+  cuda::launch_elements(queue, cuda::max_kernel<T>, k.shape.output_size(), cuda::PoolSizes(k.shape),
+                        k);
+}
+
+template <typename T>
+void compute(const CudaQueue& queue, const MaxPoolBackward<T>& k) {
+  cuda::launch_elements(queue, cuda::max_backward_kernel<T>, k.shape.input_size(),
+                        cuda::PoolSizes(k.shape), k);
+}
+
+template <typename T>
+void compute(const CudaQueue& queue, const AveragePool<T>& k) {
+  cuda::launch_elements(queue, cuda::average_kernel<T>, k.shape.output_size(),
+                        cuda::PoolSizes(k.shape), k);
+}
+
+template <typename T>
+void compute(const CudaQueue& queue, const AveragePoolBackward<T>& k) {
+  cuda::launch_elements(queue, cuda::average_backward_kernel<T>, k.shape.input_size(),
+                        cuda::PoolSizes(k.shape), k);
+}
+
+template <typename T>
+void compute(const CudaQueue& queue, const GlobalAveragePool<T>& k) {
+  cuda::sum_columns<1>(queue, cuda::make_row_chunks(k.batch, k.pixels, k.channels),
+                       cuda::PixelTerm<T>{k}, cuda::StoreMean<T>{k.y});
+}
+
+template struct CudaKernels<PoolKernels>;
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,70 @@
+// Max, average and global average pooling, NHWC.
+#pragma once
+
+#include "kernels/divide.h"
+#include "kernels/pool/formulas.h"
+#include "kernels/run.h"
+
+namespace steelyard::kernels {
+
+// y = maximum over each window (padding never wins; NaN wins, as in PyTorch); argmax (may be null)
+// gets the winner's offset inside the window, kh * kernel_w + kw, the first of equals.
+// T is float, double, int8_t or uint8_t (quantized codes: max commutes with dequantization).
+template <typename T>
+struct MaxPool {
+  Pool2dShape shape;
+  const T* x;
+  T* y;
+  std::uint16_t* argmax;
+};
+
+// grad_x from the saved winners.
+template <typename T>
+struct MaxPoolBackward {
+  Pool2dShape shape;
+  const T* grad_y;
+  const std::uint16_t* argmax;
+  T* grad_x;
+};
+
+// y = mean over each window; padded zeros count in the divisor only if count_include_pad.
+template <typename T>
+struct AveragePool {
+  Pool2dShape shape;
+  bool count_include_pad;
+  const T* x;
+  T* y;
+};
+template <typename T>
+struct AveragePoolBackward {
+  Pool2dShape shape;
+  bool count_include_pad;
+  const T* grad_y;
+  T* grad_x;
+};
+
+// y[N, C] = mean over the pixels of x[N, H*W, C].
+template <typename T>
+struct GlobalAveragePool {
+  std::int64_t batch, pixels, channels;
+  const T* x;
+  T* y;
+};
+template <typename T>
+struct GlobalAveragePoolBackward {
+  std::int64_t rows, columns;  // batch * pixels, channels
+  std::int64_t pixels;
+  const T* grad_y;
+  T* grad_x;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row, std::int64_t c) const {
+    grad_x[row * columns + c] = grad_y[divide(row, pixels) * columns + c] * (T(1) / T(pixels));
+  }
+};
+
+using PoolKernels =
+    JoinedKernels<ForFloats<MaxPool, MaxPoolBackward, AveragePool, AveragePoolBackward,
+                            GlobalAveragePool, GlobalAveragePoolBackward>,
+                  ForTypes<MaxPool, std::int8_t, std::uint8_t>>;
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,25 @@
+#include "kernels/cpu/run.h"
+#include "kernels/quantizer_state/quantizer_state.h"
+#include "kernels/reduce/reduce.h"
+
+namespace steelyard::kernels {
+
+extern template void run(const MinMax<float>&);  // of another family's file
+
+static void compute(const ObserveValues& kernel) {
+  float lo, hi;
+  std::int64_t skipped;
+  run(MinMax<float>{ChannelLayout::per_tensor(kernel.n), kernel.x, &lo, &hi, &skipped});
+  *kernel.to.non_finite += skipped;
+  follow_extremes(kernel.rule, kernel.to, lo, hi);
+}
+
+static void compute(const FollowLatents& kernel) {
+  for (std::int64_t c = 0; c < kernel.n; ++c) {
+    if (kernel.follow(c) && kernel.non_finite != nullptr) ++*kernel.non_finite;
+  }
+}
+
+template struct CpuKernels<QuantizerStateKernels>;
+
+}  // namespace steelyard::kernels

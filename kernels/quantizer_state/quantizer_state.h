@@ -1,0 +1,152 @@
+// What a quantizer keeps, updated where it lives: observed ranges, scales and zero points, learned
+// latents. No kernel's results are read on the host.
+//
+// Arrays have one value per channel of the quantizer unless said otherwise, and n counts the
+// channels. Counters (may be null) grow by what was met. CPU and GPU give the same bits
+// (formulas.h).
+#pragma once
+
+#include "kernels/quantizer_state/formulas.h"
+#include "kernels/run.h"
+
+namespace steelyard::kernels {
+
+// One step's finite extremes enter a running range: lo > hi says that a channel has seen nothing,
+// or that the step had nothing finite for it, which leaves the range. The first kernel: the
+// extremes of all steps; the second: their mean at first, and once a step would weigh less than
+// `constant` in it, their moving average with that weight of the newest step. steps counts the
+// mean's.
+struct UpdateExtremes {
+  std::int64_t n;
+  const float *step_lo, *step_hi;
+  float *lo, *hi;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    extend_range(lo[c], hi[c], step_lo[c], step_hi[c]);
+  }
+};
+struct UpdateAverageExtremes {
+  std::int64_t n;
+  double constant;
+  const float *step_lo, *step_hi;
+  float *lo, *hi;
+  std::int64_t* steps;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    average_range(lo[c], hi[c], steps[c], step_lo[c], step_hi[c], constant);
+  }
+};
+
+// scale, zero_point = qparams_of_range(lo, hi); zero_range (u8, may be null) = 1 where the range
+// was zero or empty. T is float or double.
+template <typename T>
+struct QparamsOfRanges {
+  std::int64_t n;
+  CodeRange range;
+  bool symmetric;
+  const T *lo, *hi;
+  float* scale;
+  std::int32_t* zero_point;
+  std::uint8_t* zero_range;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    const auto chosen = qparams_of_range<float>(lo[c], hi[c], range, symmetric);
+    scale[c] = chosen.scale;
+    zero_point[c] = chosen.zero_point;
+    if (zero_range != nullptr) zero_range[c] = is_zero_range(lo[c], hi[c]) ? 1 : 0;
+  }
+};
+
+// MinMax, UpdateExtremes or UpdateAverageExtremes and QparamsOfRanges of n values; on a GPU one
+// launch.
+struct ObserveValues {
+  RangeRule rule;
+  RangeQuantizer to;
+  std::int64_t n;
+  const float* x;
+};
+
+// Latents begin where scale and zero point are: initial = latent = scale and, where offset is not
+// null, offset = the real value of the lowest code.
+struct BeginLatents {
+  std::int64_t n;
+  CodeRange range;
+  const float* scale;
+  const std::int32_t* zero_point;
+  float *initial, *latent, *offset;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    initial[c] = latent[c] = scale[c];
+    if (offset != nullptr) offset[c] = offset_of(zero_point[c], scale[c], range);
+  }
+};
+
+// scale = scale_of_latent(latent, initial, floor) and, where offset is not null, zero_point = the
+// code that comes nearest to making the lowest code stand for it. A latent that is not finite
+// leaves them and is counted. step_scale and step_zero_point (may be null) become copies.
+struct FollowLatents {
+  std::int64_t n;
+  CodeRange range;
+  const float *latent, *initial, *floor, *offset;
+  float* scale;
+  std::int32_t* zero_point;
+  std::int64_t* non_finite;
+  float* step_scale;
+  std::int32_t* step_zero_point;
+
+  // Returns whether a latent was not finite.
+  STEELYARD_HOST_DEVICE bool follow(std::int64_t c) const {
+    const bool moves = is_finite(latent[c]);
+    if (moves) scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
+    const bool shifts = moves && offset != nullptr && is_finite(offset[c]);
+    if (shifts) zero_point[c] = zero_point_of_offset(offset[c], scale[c], range);
+    if (step_scale != nullptr) step_scale[c] = scale[c];
+    if (step_zero_point != nullptr) step_zero_point[c] = zero_point[c];
+    return !moves || (offset != nullptr && !shifts);
+  }
+};
+
+// From the gradients of scales and zero points to those of their latents (latent_gradients() of
+// formulas.h), in place. zero_point, offset and grad_offset are null where only scales learn.
+struct ChainLatentGradients {
+  std::int64_t n;
+  CodeRange range;
+  const float *scale, *initial;
+  const std::int32_t* zero_point;
+  const float* offset;
+  float *grad_scale, *grad_offset;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    if (offset == nullptr) {
+      grad_scale[c] *= latent_slope(scale[c], initial[c]);
+      return;
+    }
+    const LatentGradients chained = latent_gradients(range, scale[c], initial[c], zero_point[c],
+                                                     offset[c], {grad_scale[c], grad_offset[c]});
+    grad_scale[c] = chained.scale;
+    grad_offset[c] = chained.offset;
+  }
+};
+
+// The same range in codes of another width: scale *= ratio of the steps, kept within its limits,
+// and, where affine, the zero point in the same place.
+struct RescaleQparams {
+  std::int64_t n;
+  CodeRange from, to;
+  bool symmetric;
+  float* scale;
+  std::int32_t* zero_point;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    const auto moved = rescaled_qparams({scale[c], zero_point[c]}, from, to, symmetric);
+    scale[c] = moved.scale;
+    zero_point[c] = moved.zero_point;
+  }
+};
+
+using QuantizerStateKernels =
+    JoinedKernels<KernelList<UpdateExtremes, UpdateAverageExtremes, ObserveValues, BeginLatents,
+                             FollowLatents, ChainLatentGradients, RescaleQparams>,
+                  ForFloats<QparamsOfRanges>>;
+
+}  // namespace steelyard::kernels

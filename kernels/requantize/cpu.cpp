@@ -1,0 +1,196 @@
+#include "kernels/requantize/requantize.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include "kernels/cpu/blocks.h"
+#include "kernels/cpu/mask.h"
+#include "kernels/cpu/run.h"
+#include "kernels/cpu/set_runs.h"
+#include "kernels/cpu/vectorize.h"
+
+namespace steelyard::kernels {
+namespace {
+
+// Bias, product scale and multiplier of each accumulator of a tile of rows.
+struct TiledChannels {
+  TiledChannels(const Requantize& op, const std::int32_t* bias_codes, const float* scales)
+      : plan(RunPlan::tiles_of_rows(op.rows, op.channels)),
+        bias(static_cast<std::size_t>(plan.tile()), 0),
+        product_scale(tile_values<float>(plan, scales)) {
+    if (bias_codes != nullptr) bias = tile_values<std::int32_t>(plan, bias_codes);
+  }
+
+  RunPlan plan;
+  std::vector<std::int32_t> bias;
+  std::vector<float> product_scale;
+};
+
+void dequantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                    const float* product_scale, LinearPart linear, float* out) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = linear.clamp(dequantize_sum(acc[i] + bias[i], product_scale[i]));
+  }
+}
+
+template <typename Code>
+void requantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                    const float* product_scale, const float* multiplier, const OutputCodes& output,
+                    Code* codes, std::uint8_t* passes) {
+  const OutputCodes out = output;
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int32_t sum = acc[i] + bias[i];
+    const float code = requantized_code(sum, multiplier[i], out.full.zero_point);
+    codes[i] = static_cast<Code>(out.code(code));
+    passes[i] = out.passes(code, dequantize_sum(sum, product_scale[i])) ? 1 : 0;
+  }
+}
+
+template <typename CodeA, typename CodeB, typename CodeY>
+void add_run(std::int64_t n, const CodeA* a, AddOperand of_a, const CodeB* b, AddOperand of_b,
+             AddRequantizer add, OutputCodes out, CodeY* codes, std::uint8_t* passes) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float code_a = static_cast<float>(a[i]);
+    const float code_b = static_cast<float>(b[i]);
+    const float code = requantized_add_code(code_a, code_b, add);
+    codes[i] = static_cast<CodeY>(out.code(code));
+    passes[i] = out.passes(code, real_sum(code_a, of_a, code_b, of_b)) ? 1 : 0;
+  }
+}
+
+// Extremes of the accumulators per slot of a tile. Integers: the real value grows with the sum.
+struct SumExtremes {
+  explicit SumExtremes(std::int64_t size)
+      : lo(static_cast<std::size_t>(size), std::numeric_limits<std::int32_t>::max()),
+        hi(static_cast<std::size_t>(size), std::numeric_limits<std::int32_t>::min()) {}
+
+  void take(std::int64_t slot, std::int64_t n, const std::int32_t* below,
+            const std::int32_t* above) {
+    std::int32_t* const low = lo.data() + slot;
+    std::int32_t* const high = hi.data() + slot;
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = 0; i < n; ++i) {
+      low[i] = std::min(low[i], below[i]);
+      high[i] = std::max(high[i], above[i]);
+    }
+  }
+
+  std::vector<std::int32_t> lo;
+  std::vector<std::int32_t> hi;
+};
+
+}  // namespace
+
+static void compute(const DequantizeAccumulators& k) {
+  const TiledChannels tiled(k.op, k.bias, k.product_scale);
+  const LinearPart linear = linear_part(k.op.activation);
+  parallel_blocks(k.op.rows * k.op.channels, [&](std::int64_t begin, std::int64_t end) {
+    tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
+      const std::int64_t slot = first % tiled.plan.tile();
+      dequantize_run(count, k.acc + first, tiled.bias.data() + slot,
+                     tiled.product_scale.data() + slot, linear, k.out + first);
+    });
+  });
+}
+
+static void compute(const ObserveAccumulators& k) {
+  const TiledChannels tiled(k.op, k.bias, k.product_scale);
+  const LinearPart linear = linear_part(k.op.activation);
+  const RunPlan& plan = tiled.plan;
+  SumExtremes total(plan.tile());
+  std::mutex mutex;
+  parallel_for(k.op.rows * k.op.channels, 8 * kBlockElements,
+               [&](std::int64_t begin, std::int64_t end) {
+                 SumExtremes part(plan.tile());
+                 plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
+                   part.take(first % plan.tile(), count, k.acc + first, k.acc + first);
+                 });
+                 const std::lock_guard<std::mutex> lock(mutex);
+                 total.take(0, plan.tile(), part.lo.data(), part.hi.data());
+               });
+  RealExtremes real;
+  for (std::int64_t slot = 0; slot < plan.tile(); ++slot) {
+    if (total.lo[slot] > total.hi[slot]) continue;  // a slot beyond the last row
+    const float scale = tiled.product_scale[slot];
+    real.take(linear.clamp(dequantize_sum(total.lo[slot] + tiled.bias[slot], scale)));
+    real.take(linear.clamp(dequantize_sum(total.hi[slot] + tiled.bias[slot], scale)));
+  }
+  const RealExtremes learned = real.learned(k.op.rows * k.op.channels);
+  *k.to.non_finite += learned.skipped;
+  follow_extremes(k.rule, k.to, learned.lo, learned.hi);
+}
+
+template <typename Code>
+void compute(const RequantizeAccumulators<Code>& k) {
+  const TiledChannels tiled(k.op, k.bias, k.product_scale);
+  const OutputCodes output = output_codes(k.op.activation, *k.scale, *k.zero_point, k.range);
+  std::vector<float> multiplier(tiled.product_scale.size());
+  for (std::size_t i = 0; i < multiplier.size(); ++i) {
+    multiplier[i] = requantize_multiplier(tiled.product_scale[i], *k.scale);
+  }
+  parallel_blocks(k.op.rows * k.op.channels, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t passes[kBlockElements];
+    tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
+      const std::int64_t slot = first % tiled.plan.tile();
+      requantize_run(count, k.acc + first, tiled.bias.data() + slot,
+                     tiled.product_scale.data() + slot, multiplier.data() + slot, output,
+                     k.codes + first, passes + (first - begin));
+    });
+    if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
+  });
+}
+
+template <typename CodeA, typename CodeB, typename CodeY>
+void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
+  const AddOperand left = add_operand(k.of_a);
+  const AddOperand right = add_operand(k.of_b);
+  const OutputCodes output = output_codes(k.activation, *k.scale, *k.zero_point, k.range);
+  const AddRequantizer add = add_requantizer<CodeA, CodeB, CodeY>(left, right, output.full);
+  parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t passes[kBlockElements];
+    add_run(end - begin, k.a + begin, left, k.b + begin, right, add, output, k.codes + begin,
+            passes);
+    if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
+  });
+}
+
+template <typename Code>
+void compute(const ActivateCodes<Code>& k) {
+  const CodeRange range = activation_code_range(k.activation, k.range, *k.scale, *k.zero_point);
+  parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t passes[kBlockElements];
+    const Code* const x = k.x;
+    Code* const codes = k.codes;
+    const Activation activation = k.activation;
+    const CodeRange left = range;
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int32_t code = x[i];
+      passes[i - begin] = code_is_linear(code, activation, left) ? 1 : 0;
+      codes[i] = static_cast<Code>(clamp_keeping_nan(code, left.qmin, left.qmax));
+    }
+    if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
+  });
+}
+
+template <typename Code>
+void compute(const DropCodes<Code>& k) {
+  const Code zero = static_cast<Code>(*k.zero_point);
+  parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t keeps[kBlockElements];
+    unpack_flags(k.mask + begin / 8, end - begin, keeps);
+    const Code* const x = k.x;
+    Code* const codes = k.codes;
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = begin; i < end; ++i) codes[i] = keeps[i - begin] != 0 ? x[i] : zero;
+  });
+}
+
+template struct CpuKernels<RequantizeKernels>;
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,190 @@
+// Eight elements to a thread: a byte of mask.
+#include "kernels/requantize/requantize.h"
+
+#include "kernels/cuda/eight.h"
+#include "kernels/cuda/range_update.h"
+#include "kernels/cuda/run.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using cuda::kEight;
+using cuda::kThreads;
+using cuda::launch_elements;
+using cuda::load_span;
+using cuda::Span;
+using cuda::span_of;
+using cuda::store_span;
+
+// A thread's place in rows of channels, from element to element.
+struct Column {
+  std::int64_t channels;
+  std::int64_t at;
+
+  __device__ Column(std::int64_t channels_of_row, std::int64_t element)
+      : channels(channels_of_row),
+        at(element - cuda::divide(element, channels_of_row) * channels_of_row) {}
+  __device__ void advance() { at = at + 1 == channels ? 0 : at + 1; }
+};
+
+__device__ std::int32_t with_bias(std::int32_t acc, const std::int32_t* bias, std::int64_t c) {
+  return bias == nullptr ? acc : acc + bias[c];
+}
+
+__device__ void store_mask(unsigned bits, const Span& span, std::uint8_t* mask) {
+  if (mask != nullptr) mask[span.first / kEight] = static_cast<std::uint8_t>(bits);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    dequantize_accumulators_kernel(std::int64_t n, DequantizeAccumulators k) {
+  const std::int64_t i = cuda::element_index();
+  if (i >= n) return;
+  const Column column(k.op.channels, i);
+  k.out[i] = linear_part(k.op.activation)
+                 .clamp(dequantize_sum(with_bias(k.acc[i], k.bias, column.at),
+                                       k.product_scale[column.at]));
+}
+
+template <typename Code>
+__global__ void __launch_bounds__(kThreads)
+    requantize_kernel(std::int64_t n, RequantizeAccumulators<Code> k) {
+  const Span span = span_of(blockIdx.x, n);
+  if (span.count == 0) return;
+  const float s = *k.scale;
+  const OutputCodes out = output_codes(k.op.activation, s, *k.zero_point, k.range);
+  Column column(k.op.channels, span.first);
+  alignas(16) std::int32_t sums[kEight];
+  alignas(16) Code y[kEight];
+  load_span(k.acc + span.first, span.count, sums);
+  unsigned passes = 0;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
+    const std::int32_t sum = with_bias(sums[i], k.bias, column.at);
+    const float real_scale = k.product_scale[column.at];
+    const float code =
+        requantized_code(sum, requantize_multiplier(real_scale, s), out.full.zero_point);
+    y[i] = static_cast<Code>(out.code(code));
+    passes |= (out.passes(code, dequantize_sum(sum, real_scale)) ? 1U : 0U) << i;
+    column.advance();
+  }
+  store_span(y, span.count, k.codes + span.first);
+  store_mask(passes, span, k.mask);
+}
+
+template <typename CodeA, typename CodeB, typename CodeY>
+__global__ void __launch_bounds__(kThreads)
+    requantize_add_kernel(std::int64_t n, RequantizeAdd<CodeA, CodeB, CodeY> k) {
+  const Span span = span_of(blockIdx.x, n);
+  if (span.count == 0) return;
+  const AddOperand left = add_operand(k.of_a);
+  const AddOperand right = add_operand(k.of_b);
+  const OutputCodes out = output_codes(k.activation, *k.scale, *k.zero_point, k.range);
+  const AddRequantizer add = add_requantizer<CodeA, CodeB, CodeY>(left, right, out.full);
+  alignas(16) CodeA of_a[kEight];
+  alignas(16) CodeB of_b[kEight];
+  alignas(16) CodeY y[kEight];
+  load_span(k.a + span.first, span.count, of_a);
+  load_span(k.b + span.first, span.count, of_b);
+  unsigned passes = 0;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
+    const float code_a = static_cast<float>(of_a[i]);
+    const float code_b = static_cast<float>(of_b[i]);
+    const float code = requantized_add_code(code_a, code_b, add);
+    y[i] = static_cast<CodeY>(out.code(code));
+    passes |= (out.passes(code, real_sum(code_a, left, code_b, right)) ? 1U : 0U) << i;
+  }
+  store_span(y, span.count, k.codes + span.first);
+  store_mask(passes, span, k.mask);
+}
+
+template <typename Code>
+__global__ void __launch_bounds__(kThreads)
+    activate_codes_kernel(std::int64_t n, ActivateCodes<Code> k) {
+  const Span span = span_of(blockIdx.x, n);
+  if (span.count == 0) return;
+  const CodeRange left = activation_code_range(k.activation, k.range, *k.scale, *k.zero_point);
+  alignas(16) Code y[kEight];
+  load_span(k.x + span.first, span.count, y);
+  unsigned passes = 0;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
+    const std::int32_t code = y[i];
+    passes |= (code_is_linear(code, k.activation, left) ? 1U : 0U) << i;
+    y[i] = static_cast<Code>(clamp_keeping_nan(code, left.qmin, left.qmax));
+  }
+  store_span(y, span.count, k.codes + span.first);
+  store_mask(passes, span, k.mask);
+}
+
+template <typename Code>
+__global__ void __launch_bounds__(kThreads) drop_codes_kernel(std::int64_t n, DropCodes<Code> k) {
+  const Span span = span_of(blockIdx.x, n);
+  if (span.count == 0) return;
+  const unsigned keeps = k.mask[span.first / kEight];
+  const Code zero = static_cast<Code>(*k.zero_point);
+  alignas(16) Code y[kEight];
+  load_span(k.x + span.first, span.count, y);
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i < span.count) y[i] = (keeps >> i & 1U) != 0 ? y[i] : zero;
+  }
+  store_span(y, span.count, k.codes + span.first);
+}
+
+// What dequantize_accumulators writes.
+struct RealAccumulator {
+  Requantize op;
+  const std::int32_t *acc, *bias;
+  const float* product_scale;
+
+  __device__ float operator()(std::int64_t i) const {
+    const std::int64_t c = i - cuda::divide(i, op.channels) * op.channels;
+    return linear_part(op.activation)
+        .clamp(dequantize_sum(with_bias(acc[i], bias, c), product_scale[c]));
+  }
+};
+
+template <class K>
+void launch_eights(const CudaQueue& queue, void (*function)(std::int64_t, K), std::int64_t n,
+                   const K& kernel) {
+  cuda::launch(function, cuda::shape_for_eights(n), cuda::stream_of(queue), n, kernel);
+}
+
+}  // namespace
+
+static void compute(const CudaQueue& queue, const DequantizeAccumulators& k) {
+  launch_elements(queue, dequantize_accumulators_kernel, k.op.rows * k.op.channels, k);
+}
+
+static void compute(const CudaQueue& queue, const ObserveAccumulators& k) {
+  cuda::observe_range<RealExtremes>(queue, k.rule, k.to, k.op.rows * k.op.channels,
+                                    RealAccumulator{k.op, k.acc, k.bias, k.product_scale});
+}
+
+template <typename Code>
+void compute(const CudaQueue& queue, const RequantizeAccumulators<Code>& k) {
+  launch_eights(queue, requantize_kernel<Code>, k.op.rows * k.op.channels, k);
+}
+
+template <typename CodeA, typename CodeB, typename CodeY>
+void compute(const CudaQueue& queue, const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
+  launch_eights(queue, requantize_add_kernel<CodeA, CodeB, CodeY>, k.n, k);
+}
+
+template <typename Code>
+void compute(const CudaQueue& queue, const ActivateCodes<Code>& k) {
+  launch_eights(queue, activate_codes_kernel<Code>, k.n, k);
+}
+
+template <typename Code>
+void compute(const CudaQueue& queue, const DropCodes<Code>& k) {
+  launch_eights(queue, drop_codes_kernel<Code>, k.n, k);
+}
+
+template struct CudaKernels<RequantizeKernels>;
+
+}  // namespace steelyard::kernels

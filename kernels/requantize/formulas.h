@@ -1,0 +1,124 @@
+// The formulas of requantization for one element, host and device: activations on codes and the
+// bit that a straight-through gradient needs.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/affine.h"
+#include "kernels/code_type.h"
+#include "kernels/integer_pool/integer_pool.h"
+
+namespace steelyard::kernels {
+
+// The open interval on which an activation is the identity; it clamps to its ends.
+struct LinearPart {
+  float lower;
+  float upper;
+
+  STEELYARD_HOST_DEVICE float clamp(float value) const {
+    return clamp_keeping_nan(value, lower, upper);
+  }
+  STEELYARD_HOST_DEVICE bool contains(float value) const {
+    return (value > lower) & (value < upper);
+  }
+};
+
+STEELYARD_HOST_DEVICE inline LinearPart linear_part(Activation activation) {
+  const bool any = activation != Activation::kNone;
+  return {any ? 0.0F : -INFINITY, activation == Activation::kRelu6 ? 6.0F : INFINITY};
+}
+
+// The output's quantization: its own range decides the mask, the narrower range of the activation's
+// values (relu: from the code of 0) clamps the codes.
+struct OutputCodes {
+  Affine<float> full;
+  Affine<float> clamped;
+  LinearPart linear;
+
+  STEELYARD_HOST_DEVICE std::int32_t code(float unclamped) const {
+    return to_integer_code(unclamped, clamped);
+  }
+  STEELYARD_HOST_DEVICE bool passes(float unclamped, float real) const {
+    const bool inside = code_is_inside(unclamped, full);
+    const bool passed = linear.contains(real);
+    return inside & passed;  // both, without a branch
+  }
+};
+
+STEELYARD_HOST_DEVICE inline OutputCodes output_codes(Activation activation, float scale,
+                                                      std::int32_t zero_point, CodeRange range) {
+  const CodeRange narrowed = activation_code_range(activation, range, scale, zero_point);
+  return {make_affine(range, scale, zero_point), make_affine(narrowed, scale, zero_point),
+          linear_part(activation)};
+}
+
+// Extremes of real values; NaN is passed over. +inf and -inf before the first.
+struct RealExtremes {
+  float lo = INFINITY;
+  float hi = -INFINITY;
+  std::int64_t skipped = 0;
+
+  STEELYARD_HOST_DEVICE void take(float value) { join({value, value, 0}); }
+  STEELYARD_HOST_DEVICE void join(const RealExtremes& other) {
+    lo = other.lo < lo ? other.lo : lo;
+    hi = other.hi > hi ? other.hi : hi;
+  }
+  // What an observer learns from n values: nothing where an end is not finite, which counts.
+  STEELYARD_HOST_DEVICE RealExtremes learned(std::int64_t n) const {
+    if (lo - lo == 0.0F && hi - hi == 0.0F) return *this;
+    return {INFINITY, -INFINITY, n > 0 ? 1 : 0};
+  }
+};
+
+// An operand's one scale and zero point.
+struct QuantizedOperand {
+  const float* scale;
+  const std::int32_t* zero_point;
+};
+
+// One operand of a quantized sum, as floats.
+struct AddOperand {
+  float scale;
+  float zero_point;
+};
+
+STEELYARD_HOST_DEVICE inline AddOperand add_operand(const QuantizedOperand& operand) {
+  return {*operand.scale, static_cast<float>(*operand.zero_point)};
+}
+
+STEELYARD_HOST_DEVICE inline float real_sum(float a, const AddOperand& of_a, float b,
+                                            const AddOperand& of_b) {
+  return dequantize_code(a, of_a.zero_point, of_a.scale) +
+         dequantize_code(b, of_b.zero_point, of_b.scale);
+}
+
+template <typename Code>
+STEELYARD_HOST_DEVICE constexpr float lowest_code() {
+  return std::is_signed_v<Code> ? -128.0F : 0.0F;
+}
+
+template <typename CodeA, typename CodeB, typename CodeY>
+STEELYARD_HOST_DEVICE AddRequantizer add_requantizer(const AddOperand& a, const AddOperand& b,
+                                                     const Affine<float>& y) {
+  return make_add_requantizer({a.scale, a.zero_point, lowest_code<CodeA>()},
+                              {b.scale, b.zero_point, lowest_code<CodeB>()},
+                              {y.scale, y.zero_point, lowest_code<CodeY>()});
+}
+
+// Whether a code of a tensor is one of an activation's linear part, `left` being the codes that the
+// activation leaves.
+STEELYARD_HOST_DEVICE inline bool code_is_linear(std::int32_t code, Activation activation,
+                                                 CodeRange left) {
+  return (activation == Activation::kNone) |
+         ((code > left.qmin) & ((activation != Activation::kRelu6) | (code < left.qmax)));
+}
+
+STEELYARD_HOST_DEVICE inline float average_multiplier(const Average& average, float in_scale,
+                                                      float scale) {
+  return average.kind == Average::Kind::kGlobal
+             ? global_average_multiplier(in_scale, average.count, scale)
+             : window_average_multiplier(in_scale, average.count, scale);
+}
+
+}  // namespace steelyard::kernels

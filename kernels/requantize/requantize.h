@@ -1,0 +1,125 @@
+// What follows integer products and sums: bias, requantization and a fused activation.
+//
+// Scales and zero points are pointers to one value, where the codes are. Code is int8_t or uint8_t.
+#pragma once
+
+#include "kernels/quantizer_state/formulas.h"
+#include "kernels/requantize/formulas.h"
+#include "kernels/run.h"
+
+namespace steelyard::kernels {
+
+// Accumulators of an integer product. Bias codes [channels] of the kernels below may be null;
+// product_scale [channels] = float(s_x * s_w).
+struct Requantize {
+  std::int64_t rows = 0;
+  std::int64_t channels = 0;
+  Activation activation = Activation::kNone;
+};
+
+// out[r, c] = activation(float(acc + bias) * product_scale): what observers see.
+struct DequantizeAccumulators {
+  Requantize op;
+  const std::int32_t *acc, *bias;
+  const float* product_scale;
+  float* out;
+};
+
+// ObserveValues of what DequantizeAccumulators would write. Where one of the extremes is not finite
+// there is nothing to learn, as from no elements, and the count grows by 1.
+struct ObserveAccumulators {
+  RangeRule rule;
+  RangeQuantizer to;
+  Requantize op;
+  const std::int32_t *acc, *bias;
+  const float* product_scale;
+};
+
+// codes = clamp(rint(float(acc + bias) * (product_scale / scale)) + zero_point), clamped further by
+// the activation. mask bit (may be null) = inside the code range and on the activation's linear
+// part (relu: acc + bias > 0; relu6: also the real value < 6).
+template <typename Code>
+struct RequantizeAccumulators {
+  Requantize op;
+  const std::int32_t *acc, *bias;
+  const float *product_scale, *scale;
+  const std::int32_t* zero_point;
+  CodeRange range;
+  Code* codes;
+  std::uint8_t* mask;
+};
+
+// The quantized residual sum: codes = clamp(requantized_add_code(a, b)), the activation as above
+// (its sign is decided on the real sum s_a*(a-z_a) + s_b*(b-z_b)).
+template <typename CodeA, typename CodeB, typename CodeY>
+struct RequantizeAdd {
+  std::int64_t n;
+  Activation activation;
+  const CodeA* a;
+  QuantizedOperand of_a;
+  const CodeB* b;
+  QuantizedOperand of_b;
+  const float* scale;
+  const std::int32_t* zero_point;
+  CodeRange range;
+  CodeY* codes;
+  std::uint8_t* mask;
+};
+
+// The real sum with the activation: what observers see.
+template <typename CodeA, typename CodeB>
+struct DequantizeAdd {
+  std::int64_t n;
+  Activation activation;
+  const CodeA* a;
+  QuantizedOperand of_a;
+  const CodeB* b;
+  QuantizedOperand of_b;
+  float* out;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    out[i] = linear_part(activation)
+                 .clamp(real_sum(static_cast<float>(a[i]), add_operand(of_a),
+                                 static_cast<float>(b[i]), add_operand(of_b)));
+  }
+};
+
+// codes of activation(x) on the grid of x; mask bit (may be null) = on the activation's linear
+// part. codes may alias x.
+template <typename Code>
+struct ActivateCodes {
+  std::int64_t n;
+  Activation activation;
+  const Code* x;
+  const float* scale;
+  const std::int32_t* zero_point;
+  CodeRange range;
+  Code* codes;
+  std::uint8_t* mask;
+};
+
+// codes = x where the packed mask has a one, else zero_point. codes may alias x.
+template <typename Code>
+struct DropCodes {
+  std::int64_t n;
+  const std::uint8_t* mask;
+  const Code* x;
+  const std::int32_t* zero_point;
+  Code* codes;
+};
+
+template <typename Code>
+using KernelsOfCode =
+    KernelList<RequantizeAccumulators<Code>, ActivateCodes<Code>, DropCodes<Code>>;
+template <typename CodeA, typename CodeB>
+using KernelsOfSum =
+    KernelList<DequantizeAdd<CodeA, CodeB>, RequantizeAdd<CodeA, CodeB, std::int8_t>,
+               RequantizeAdd<CodeA, CodeB, std::uint8_t>>;
+using RequantizeKernels =
+    JoinedKernels<KernelList<DequantizeAccumulators, ObserveAccumulators>,
+                  KernelsOfCode<std::int8_t>, KernelsOfCode<std::uint8_t>,
+                  KernelsOfSum<std::int8_t, std::int8_t>, KernelsOfSum<std::int8_t, std::uint8_t>,
+                  KernelsOfSum<std::uint8_t, std::int8_t>,
+                  KernelsOfSum<std::uint8_t, std::uint8_t>>;
+
+}  // namespace steelyard::kernels

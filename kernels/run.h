@@ -1,0 +1,120 @@
+// What a kernel is and how it runs.
+//
+// A kernel is a struct of sizes and pointers, declared once in its family's header:
+//
+//   template <typename T>
+//   struct Add {  // y = a + b; y may alias either
+//     std::int64_t n;
+//     const T *a, *b;
+//     T* y;
+//     STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = a[i] + b[i]; }
+//   };
+//
+// run(Add<float>{.n = n, .a = a, .b = b, .y = y}) computes it on the CPU, run(queue, ...) on a GPU.
+// Its members decide which loop a device gives it (the concepts below); a kernel that fits none has
+// a body of its own for each device: compute(kernel) in its family's cpu.cpp and
+// compute(queue, kernel) in cuda.cu. Where a family's kernels exist is said once, by its
+// KernelList: every device emits run() for the whole list.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <tuple>
+
+#include "kernels/affine.h"
+#include "kernels/cuda_queue.h"
+
+namespace steelyard::kernels {
+
+// On the CPU: the pointers are the host's, and the result is there on return.
+template <class K>
+void run(const K& kernel);
+// On a GPU (kernels/cuda_queue.h).
+template <class K>
+void run(const CudaQueue& queue, const K& kernel);
+
+// kernel(i) for every i in [0, n), in any order. `kGrain`, where there is one, says how many
+// elements pay for waking a thread.
+template <class K>
+concept ElementKernel = requires(const K& kernel, std::int64_t i) {
+  kernel.n;
+  kernel(i);
+};
+
+// kernel(), once.
+template <class K>
+concept SingleKernel = requires(const K& kernel) {
+  kernel();
+};
+
+// kernel(row, column) for every element of [rows, columns].
+template <class K>
+concept RowKernel = requires(const K& kernel, std::int64_t i) {
+  kernel.rows;
+  kernel.columns;
+  kernel(i, i);
+};
+
+// kernel(i, c) for every element i of [rows, channels], c its channel. per_channel() names the
+// members that point to a value per channel, so that the CPU can repeat them for wider rows.
+template <class K>
+concept ChannelKernel = requires(const K& kernel, std::int64_t i) {
+  kernel.rows;
+  kernel.channels;
+  kernel(i, i);
+  K::per_channel();
+};
+
+// finish(the sum of term(i) over [0, n), in double), once.
+template <class K>
+concept SumKernel = requires(const K& kernel, std::int64_t i) {
+  kernel.n;
+  kernel.term(i);
+  kernel.finish(0.0);
+};
+
+// finish(c, the sum of term(i, c) over the rows of [rows, channels], in double) for every c.
+template <class K>
+concept ChannelSumKernel = requires(const K& kernel, std::int64_t i) {
+  kernel.rows;
+  kernel.channels;
+  kernel.term(i, i);
+  kernel.finish(i, 0.0);
+};
+
+template <class... K>
+struct KernelList {};
+// Every one of the kernels for float and double.
+template <template <class> class... K>
+using ForFloats = KernelList<K<float>..., K<double>...>;
+// One kernel for several types.
+template <template <class> class K, class... T>
+using ForTypes = KernelList<K<T>...>;
+
+template <class... A, class... B>
+KernelList<A..., B...> operator+(KernelList<A...>, KernelList<B...>);
+template <class... Lists>
+using JoinedKernels = decltype((Lists() + ...));
+
+// `template struct CpuKernels<List>;` emits run() of the list's kernels where kernels/cpu/run.h
+// defines it, CudaKernels those of a GPU: an address that is taken needs a function.
+template <class List>
+struct CpuKernels;
+template <class... K>
+struct CpuKernels<KernelList<K...>> {
+  static const std::tuple<void (*)(const K&)...> table;
+};
+template <class... K>
+const std::tuple<void (*)(const K&)...> CpuKernels<KernelList<K...>>::table{&run<K>...};
+
+template <class List>
+struct CudaKernels;
+template <class... K>
+struct CudaKernels<KernelList<K...>> {
+  static const std::tuple<void (*)(const CudaQueue&, const K&)...> table;
+};
+template <class... K>
+const std::tuple<void (*)(const CudaQueue&, const K&)...> CudaKernels<KernelList<K...>>::table{
+    &run<K>...};
+
+}  // namespace steelyard::kernels
