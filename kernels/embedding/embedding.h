@@ -1,7 +1,7 @@
 // Rows of a table chosen by index.
 #pragma once
 
-#include <limits>
+#include <cmath>
 
 #include "kernels/run.h"
 
@@ -20,8 +20,7 @@ struct Embedding {
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t c) const {
     const std::int64_t row = indices[i];
     const bool known = row >= 0 && row < table_rows;
-    y[i * columns + c] =
-        known ? table[row * columns + c] : static_cast<T>(std::numeric_limits<double>::quiet_NaN());
+    y[i * columns + c] = known ? table[row * columns + c] : static_cast<T>(NAN);
   }
 };
 
