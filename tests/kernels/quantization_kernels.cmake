@@ -57,16 +57,20 @@ if(STEELYARD_NVCC)
   foreach(source
       tests/kernels/affine_ptx.cu
       kernels/cuda/fake_quantize.cu
-      kernels/cuda/histogram_ranges.cu
-      kernels/cuda/percentile.cu
+      kernels/histogram_ranges/cuda.cu
+      kernels/percentile/cuda.cu
       kernels/cuda/quant_backward.cu
       kernels/cuda/quant_forward.cu
       kernels/cuda/quant_parameter_gradients.cu
       kernels/cuda/quant_statistics.cu
-      kernels/cuda/quantizer_state.cu
-      kernels/cuda/shrunken_range.cu
+      kernels/quantizer_state/cuda.cu
+      kernels/shrunken_range/cuda.cu
       kernels/cuda/weight_codes.cu)
     cmake_path(GET source STEM stem)
+    if(stem STREQUAL "cuda")  # of the family that its folder names
+      cmake_path(GET source PARENT_PATH folder)
+      cmake_path(GET folder STEM stem)
+    endif()
     set(fused 0)
     if(stem STREQUAL "affine_ptx")
       set(fused 3)
