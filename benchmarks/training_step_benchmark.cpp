@@ -146,7 +146,7 @@ class StepTimer {
   std::optional<CapturedWork> recorded_;
 };
 
-int run(int argc, char** argv) {
+int serve(int argc, char** argv) {
   CLI::App app("Times training steps on demand; see benchmarks/training_step.py.");
   std::string name, mode, device = "cpu", precision = "float32";
   int threads = 0, steps = 5;
@@ -181,4 +181,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace steelyard
 
-int main(int argc, char** argv) { return steelyard::run(argc, argv); }
+int main(int argc, char** argv) { return steelyard::serve(argc, argv); }
