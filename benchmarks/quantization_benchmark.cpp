@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "benchmarks/quantization_cases.h"
-#include "kernels/backend.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/stream.h"
-#include "kernels/histogram/histogram.h"
-#include "kernels/quant_plan.h"
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/stream.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/reduce/reduce.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "benchmarks/quantization_cases.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/device_memory.h"
+#include "steelyard/kernels/cuda/launch.h"
+#include "steelyard/kernels/device_memory.h"
 
 namespace {
 

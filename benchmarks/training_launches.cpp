@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "framework/on_device.h"
-#include "layers/batch_norm2d.h"
-#include "qat/prepare.h"
-#include "recipes/runs/experiment.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/recipes/runs/experiment.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
 int main();

@@ -13,16 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "framework/captured_work.h"
-#include "framework/evaluate.h"
-#include "framework/on_device.h"
-#include "framework/optimizer.h"
-#include "kernels/backend.h"
-#include "kernels/cuda/cuda_memory.h"
-#include "layers/batch_norm2d.h"
-#include "qat/prepare.h"
-#include "recipes/models/models.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/captured_work.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 namespace {

@@ -7,10 +7,10 @@
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "framework/error.h"
-#include "kernels/backend.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "kernels/backend.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -4,11 +4,11 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "framework/error.h"
-#include "qat/words.h"
-#include "recipes/language/scalar.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/qat/words.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "export/graph_file.h"
-#include "framework/checkpoint.h"
-#include "framework/safetensors.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/export/graph_file.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/safetensors.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

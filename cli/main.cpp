@@ -15,8 +15,8 @@
 
 #include "cli/usage.h"
 #include "cli/verbs.h"
-#include "framework/error.h"
-#include "framework/files.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard::cli {
 namespace {

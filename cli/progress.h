@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "framework/trainer.h"
+#include "steelyard/framework/trainer.h"
 
 namespace steelyard::cli {
 

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "cli/verbs.h"
-#include "framework/error.h"
-#include "recipes/language/scalar.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard::cli {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "framework/files.h"
-#include "kernels/backend.h"
-#include "recipes/reports/run_report.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/reports/run_report.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -6,10 +6,10 @@
 #include <cstdio>
 
 #include "cli/progress.h"
-#include "framework/printable.h"
-#include "kernels/backend.h"
-#include "qat/range_check.h"
-#include "recipes/runs/deployment.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/qat/range_check.h"
+#include "steelyard/recipes/runs/deployment.h"
 
 namespace steelyard::cli {
 namespace {

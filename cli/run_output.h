@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard::cli {
 

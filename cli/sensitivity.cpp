@@ -10,12 +10,12 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "framework/error.h"
-#include "framework/files.h"
-#include "kernels/backend.h"
-#include "observers/registry.h"
-#include "recipes/language/scalar.h"
-#include "recipes/searches/mixed_precision.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/observers/registry.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/searches/mixed_precision.h"
 
 namespace steelyard::cli {
 namespace {

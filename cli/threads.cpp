@@ -8,10 +8,10 @@
 #include <string>
 
 #include "cli/verbs.h"
-#include "framework/cpus.h"
-#include "framework/error.h"
-#include "kernels/backend.h"
-#include "recipes/language/scalar.h"
+#include "steelyard/framework/cpus.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard::cli {
 namespace {

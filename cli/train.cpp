@@ -9,11 +9,11 @@
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "framework/storage.h"
-#include "kernels/backend.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/runs/memory_estimate.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/framework/storage.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/memory_estimate.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "recipes/language/scalar.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard::cli {
 namespace {

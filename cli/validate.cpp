@@ -5,10 +5,10 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "recipes/language/option_docs.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/runs/experiment.h"
-#include "recipes/schema/recipe_options.h"
+#include "steelyard/recipes/language/option_docs.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/schema/recipe_options.h"
 
 namespace steelyard::cli {
 namespace {

@@ -5,17 +5,17 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "export/graph_file.h"
-#include "export/onnx.h"
-#include "export/onnx_runtime.h"
-#include "export/saturation.h"
-#include "export/verify.h"
-#include "framework/error.h"
-#include "framework/evaluate.h"
-#include "framework/files.h"
-#include "kernels/backend.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/export/graph_file.h"
+#include "steelyard/export/onnx.h"
+#include "steelyard/export/onnx_runtime.h"
+#include "steelyard/export/saturation.h"
+#include "steelyard/export/verify.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

@@ -9,7 +9,7 @@ install(TARGETS steelyard_flags ${steelyard_libraries} EXPORT SteelyardTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_package_dir})
 
-foreach(folder kernels framework layers observers qat export recipes)
+foreach(folder ${STEELYARD_FOLDERS})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard FILES_MATCHING PATTERN "*.h")
 endforeach()

@@ -55,6 +55,15 @@ target_compile_options(steelyard_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEELYARD_WERROR}>>:-Werror=all-warnings>)
 
+# Headers are included as "steelyard/FOLDER/NAME.h", in this tree and where they are installed: links to the folders
+# make the first true.
+set(STEELYARD_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include)
+set(STEELYARD_FOLDERS kernels framework layers observers qat export recipes)
+file(MAKE_DIRECTORY ${STEELYARD_INCLUDE_DIR}/steelyard)
+foreach(folder ${STEELYARD_FOLDERS})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${STEELYARD_INCLUDE_DIR}/steelyard/${folder} SYMBOLIC)
+endforeach()
+
 # steelyard_add_library(NAME SOURCES... [DEPENDS targets...] [PRIVATE_DEPENDS targets...])
 function(steelyard_add_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
@@ -63,8 +72,7 @@ function(steelyard_add_library name)
   set_target_properties(steelyard_${name} PROPERTIES EXPORT_NAME ${name}
                         POSITION_INDEPENDENT_CODE ON)
   target_include_directories(steelyard_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/steelyard>)
+    $<BUILD_INTERFACE:${STEELYARD_INCLUDE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(steelyard_${name} PUBLIC steelyard_flags ${arg_DEPENDS}
                         PRIVATE ${arg_PRIVATE_DEPENDS} $<BUILD_INTERFACE:steelyard_warnings>)
   set_property(GLOBAL APPEND PROPERTY STEELYARD_LIBRARIES steelyard_${name})

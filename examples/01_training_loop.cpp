@@ -5,17 +5,17 @@
 #include <memory>
 
 #include "examples/made_up_images.h"
-#include "framework/evaluate.h"
-#include "framework/lr_schedule.h"
-#include "framework/ops/losses.h"
-#include "framework/optimizer.h"
-#include "layers/activations.h"
-#include "layers/batch_norm2d.h"
-#include "layers/conv2d.h"
-#include "layers/flatten.h"
-#include "layers/linear.h"
-#include "layers/pooling.h"
-#include "layers/sequential.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/lr_schedule.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/sequential.h"
 
 using namespace steelyard;
 

@@ -6,14 +6,14 @@
 #include <memory>
 
 #include "examples/made_up_images.h"
-#include "framework/evaluate.h"
-#include "framework/ops/losses.h"
-#include "framework/ops/relu.h"
-#include "framework/optimizer.h"
-#include "layers/conv2d.h"
-#include "layers/flatten.h"
-#include "layers/linear.h"
-#include "qat/prepare.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/qat/prepare.h"
 
 using namespace steelyard;
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "examples/made_up_images.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 using namespace steelyard;
 

@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "examples/made_up_images.h"
-#include "framework/evaluate.h"
-#include "framework/ops/losses.h"
-#include "framework/optimizer.h"
-#include "recipes/models/models.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 using namespace steelyard;
 

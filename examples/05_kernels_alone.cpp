@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/device_memory.h"
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/device_memory.h"
+#include "steelyard/kernels/quant_plan.h"
 
 using namespace steelyard::kernels;
 

@@ -7,10 +7,10 @@
 #include <numeric>
 #include <vector>
 
-#include "export/graph_file.h"
-#include "export/interpreter.h"
-#include "framework/data/idx.h"
-#include "framework/evaluate.h"
+#include "steelyard/export/graph_file.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/data/idx.h"
+#include "steelyard/framework/evaluate.h"
 
 int main(int argc, char** argv) try {
   using namespace steelyard;

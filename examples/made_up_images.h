@@ -1,8 +1,8 @@
 // A small learnable dataset for the examples: 12x12 images of four kinds of bars in noise.
 #pragma once
 
-#include "framework/data/dataset.h"
-#include "framework/rng.h"
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/rng.h"
 
 inline steelyard::Dataset made_up_images(std::int64_t count, std::uint64_t seed) {
   using namespace steelyard;

@@ -1,4 +1,4 @@
-#include "export/c_header.h"
+#include "steelyard/export/c_header.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <span>
 #include <stdexcept>
 
-#include "framework/files.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard::deploy {
 namespace {

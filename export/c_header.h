@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "export/graph.h"
+#include "steelyard/export/graph.h"
 
 namespace steelyard::deploy {
 

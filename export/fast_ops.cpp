@@ -1,12 +1,12 @@
-#include "export/fast_ops.h"
+#include "steelyard/export/fast_ops.h"
 
 #include <array>
 
-#include "kernels/fake_quantize.h"
-#include "kernels/integer.h"
-#include "kernels/integer_pool/integer_pool.h"
-#include "kernels/requantize/requantize.h"
-#include "qat/quantized_value.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

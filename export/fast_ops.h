@@ -1,7 +1,7 @@
 // The operations on codes that have an exact integer kernel.
 #pragma once
 
-#include "export/reference_ops.h"
+#include "steelyard/export/reference_ops.h"
 
 namespace steelyard::deploy {
 

@@ -1,9 +1,9 @@
-#include "export/formats.h"
+#include "steelyard/export/formats.h"
 
 #include <stdexcept>
 
-#include "export/c_header.h"
-#include "export/graph_file.h"
+#include "steelyard/export/c_header.h"
+#include "steelyard/export/graph_file.h"
 
 namespace steelyard::deploy {
 namespace {

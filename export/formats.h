@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "export/graph.h"
-#include "export/onnx.h"
+#include "steelyard/export/graph.h"
+#include "steelyard/export/onnx.h"
 
 namespace steelyard::deploy {
 

@@ -1,4 +1,4 @@
-#include "export/graph.h"
+#include "steelyard/export/graph.h"
 
 #include <fmt/core.h>
 

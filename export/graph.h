@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/dataset.h"
-#include "framework/ops/conv2d.h"
-#include "framework/ops/pool.h"
-#include "framework/tensor.h"
-#include "kernels/affine.h"
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/tensor.h"
+#include "steelyard/kernels/affine.h"
 
 namespace steelyard::deploy {
 

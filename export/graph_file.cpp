@@ -1,4 +1,4 @@
-#include "export/graph_file.h"
+#include "steelyard/export/graph_file.h"
 
 #include <algorithm>
 #include <array>
@@ -6,10 +6,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "framework/checkpoint.h"
-#include "framework/error.h"
-#include "framework/json_integer.h"
-#include "kernels/cpu/pack_codes.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/json_integer.h"
+#include "steelyard/kernels/cpu/pack_codes.h"
 
 namespace steelyard::deploy {
 namespace {

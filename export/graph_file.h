@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "export/graph.h"
+#include "steelyard/export/graph.h"
 
 namespace steelyard::deploy {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "export/graph.h"
-#include "framework/printable.h"
+#include "steelyard/export/graph.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard::deploy {
 namespace {

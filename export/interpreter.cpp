@@ -1,10 +1,10 @@
-#include "export/interpreter.h"
+#include "steelyard/export/interpreter.h"
 
 #include <stdexcept>
 
-#include "export/fast_ops.h"
-#include "export/reference_ops.h"
-#include "framework/data/data_loader.h"
+#include "steelyard/export/fast_ops.h"
+#include "steelyard/export/reference_ops.h"
+#include "steelyard/framework/data/data_loader.h"
 
 namespace steelyard::deploy {
 

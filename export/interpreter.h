@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "export/graph.h"
+#include "steelyard/export/graph.h"
 
 namespace steelyard::deploy {
 

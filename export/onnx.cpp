@@ -1,13 +1,13 @@
-#include "export/onnx.h"
+#include "steelyard/export/onnx.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
-#include "export/onnx_graph.h"
-#include "framework/error.h"
-#include "framework/files.h"
+#include "steelyard/export/onnx_graph.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "export/graph.h"
-#include "qat/qconfig.h"
+#include "steelyard/export/graph.h"
+#include "steelyard/qat/qconfig.h"
 
 namespace steelyard::deploy {
 

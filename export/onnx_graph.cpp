@@ -1,8 +1,8 @@
-#include "export/onnx_graph.h"
+#include "steelyard/export/onnx_graph.h"
 
 #include <bit>
 
-#include "framework/error.h"
+#include "steelyard/framework/error.h"
 
 namespace steelyard::deploy {
 

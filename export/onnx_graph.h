@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "export/onnx.h"
+#include "steelyard/export/onnx.h"
 
 namespace steelyard::deploy {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "export/onnx_graph.h"
+#include "steelyard/export/onnx_graph.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -1,4 +1,4 @@
-#include "export/onnx_runtime.h"
+#include "steelyard/export/onnx_runtime.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "framework/files.h"
-#include "kernels/transpose/transpose.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/kernels/transpose/transpose.h"
 
 namespace steelyard::deploy {
 namespace {

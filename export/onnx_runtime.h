@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "framework/tensor.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard::deploy {
 

@@ -1,7 +1,7 @@
 #include <vector>
 
-#include "export/interpreter.h"
-#include "export/reference_support.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/export/reference_support.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -1,10 +1,10 @@
-#include "export/reference_ops.h"
+#include "steelyard/export/reference_ops.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "export/interpreter.h"
-#include "export/reference_support.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/export/reference_support.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "export/reference_ops.h"
+#include "steelyard/export/reference_ops.h"
 
 namespace steelyard::deploy {
 

@@ -2,7 +2,7 @@
 // products of u8 and s8 at a time in 16 bits, and that sum saturates.
 #pragma once
 
-#include "export/graph.h"
+#include "steelyard/export/graph.h"
 
 namespace steelyard::deploy {
 

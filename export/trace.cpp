@@ -1,4 +1,4 @@
-#include "export/trace.h"
+#include "steelyard/export/trace.h"
 
 #include <fmt/core.h>
 
@@ -10,10 +10,10 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "framework/error.h"
-#include "framework/tape_trace.h"
-#include "qat/integer_product.h"
-#include "qat/quantized_value.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/tape_trace.h"
+#include "steelyard/qat/integer_product.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "export/graph.h"
-#include "framework/module.h"
+#include "steelyard/export/graph.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard::deploy {
 

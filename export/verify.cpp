@@ -1,4 +1,4 @@
-#include "export/verify.h"
+#include "steelyard/export/verify.h"
 
 #include <fmt/core.h>
 
@@ -9,12 +9,12 @@
 #include <tuple>
 #include <type_traits>
 
-#include "export/trace.h"
-#include "framework/error.h"
-#include "framework/evaluate.h"
-#include "framework/printable.h"
-#include "kernels/softmax/softmax.h"
-#include "qat/quantized_value.h"
+#include "steelyard/export/trace.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/kernels/softmax/softmax.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

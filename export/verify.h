@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "export/interpreter.h"
-#include "framework/module.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard::deploy {
 

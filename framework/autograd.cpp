@@ -1,13 +1,13 @@
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "framework/on_device.h"
-#include "framework/tape_trace.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tape_trace.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {

@@ -1,12 +1,12 @@
-#include "framework/caching_allocator.h"
+#include "steelyard/framework/caching_allocator.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <string>
 
-#include "framework/on_device.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
 namespace {

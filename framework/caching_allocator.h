@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "framework/storage.h"
-#include "kernels/cuda_queue.h"
+#include "steelyard/framework/storage.h"
+#include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard {
 

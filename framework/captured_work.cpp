@@ -1,10 +1,10 @@
-#include "framework/captured_work.h"
+#include "steelyard/framework/captured_work.h"
 
 #include <exception>
 
-#include "framework/caching_allocator.h"
-#include "framework/on_device.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/framework/caching_allocator.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
 namespace {

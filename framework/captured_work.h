@@ -4,8 +4,8 @@
 #include <functional>
 #include <optional>
 
-#include "framework/device.h"
-#include "kernels/cuda/cuda_graph.h"
+#include "steelyard/framework/device.h"
+#include "steelyard/kernels/cuda/cuda_graph.h"
 
 namespace steelyard {
 

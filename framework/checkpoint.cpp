@@ -1,4 +1,4 @@
-#include "framework/checkpoint.h"
+#include "steelyard/framework/checkpoint.h"
 
 #include <algorithm>
 #include <map>
@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "framework/error.h"
-#include "framework/sha256.h"
-#include "framework/suggest.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/suggest.h"
 
 namespace steelyard {
 namespace {

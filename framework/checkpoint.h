@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/module.h"
-#include "framework/safetensors.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/safetensors.h"
 
 namespace steelyard {
 

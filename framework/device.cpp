@@ -1,12 +1,12 @@
-#include "framework/device.h"
+#include "steelyard/framework/device.h"
 
 #include <algorithm>
 #include <cctype>
 #include <optional>
 
-#include "framework/error.h"
-#include "framework/files.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
 

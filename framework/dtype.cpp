@@ -1,4 +1,4 @@
-#include "framework/dtype.h"
+#include "steelyard/framework/dtype.h"
 
 #include <stdexcept>
 

@@ -1,15 +1,15 @@
-#include "framework/evaluate.h"
+#include "steelyard/framework/evaluate.h"
 
 #include <cmath>
 #include <stdexcept>
 
-#include "framework/data/device_batches.h"
-#include "framework/error.h"
-#include "framework/on_device.h"
-#include "framework/ops/losses.h"
-#include "framework/training_words.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/softmax/softmax.h"
+#include "steelyard/framework/data/device_batches.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/training_words.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/softmax/softmax.h"
 
 namespace steelyard {
 void add_weighted(const Tensor& value, double weight, const Tensor& sum) {

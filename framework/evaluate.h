@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "framework/data/data_loader.h"
-#include "framework/module.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

@@ -1,11 +1,11 @@
-#include "framework/file_kind.h"
+#include "steelyard/framework/file_kind.h"
 
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <cstring>
 
-#include "framework/safetensors_header.h"
+#include "steelyard/framework/safetensors_header.h"
 
 namespace steelyard {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "framework/files.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard {
 

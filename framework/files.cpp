@@ -1,4 +1,4 @@
-#include "framework/files.h"
+#include "steelyard/framework/files.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "framework/error.h"
-#include "framework/folders.h"
-#include "framework/memory_error.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/folders.h"
+#include "steelyard/framework/memory_error.h"
 
 namespace steelyard {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "framework/printable.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard {
 

@@ -1,11 +1,11 @@
-#include "framework/float_range.h"
+#include "steelyard/framework/float_range.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
-#include "framework/error.h"
+#include "steelyard/framework/error.h"
 
 namespace steelyard {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "framework/tensor.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard {
 

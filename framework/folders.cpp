@@ -1,11 +1,11 @@
-#include "framework/folders.h"
+#include "steelyard/framework/folders.h"
 
 #include <cerrno>
 #include <stdexcept>
 #include <string>
 
-#include "framework/error.h"
-#include "framework/files.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard {
 

@@ -1,10 +1,10 @@
-#include "framework/gradient_clipping.h"
+#include "steelyard/framework/gradient_clipping.h"
 
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "framework/lr_schedule.h"
+#include "steelyard/framework/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "framework/machine_memory.h"
+#include "steelyard/framework/machine_memory.h"
 
 #include <unistd.h>
 

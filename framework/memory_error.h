@@ -4,7 +4,7 @@
 #include <new>
 #include <string>
 
-#include "framework/storage.h"
+#include "steelyard/framework/storage.h"
 
 namespace steelyard {
 

@@ -1,8 +1,8 @@
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 #include <stdexcept>
 
-#include "framework/tape_trace.h"
+#include "steelyard/framework/tape_trace.h"
 
 namespace steelyard {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/autograd.h"
-#include "framework/rng.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/rng.h"
 
 namespace steelyard {
 

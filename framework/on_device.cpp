@@ -1,4 +1,4 @@
-#include "framework/on_device.h"
+#include "steelyard/framework/on_device.h"
 
 #include <map>
 #include <mutex>
@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "framework/caching_allocator.h"
-#include "framework/training_words.h"
-#include "kernels/backend.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/framework/caching_allocator.h"
+#include "steelyard/framework/training_words.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
 namespace {

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "framework/device.h"
-#include "kernels/cuda_queue.h"
-#include "kernels/run.h"
+#include "steelyard/framework/device.h"
+#include "steelyard/kernels/cuda_queue.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard {
 

@@ -1,9 +1,9 @@
-#include "framework/optimizer.h"
+#include "steelyard/framework/optimizer.h"
 
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
 namespace {

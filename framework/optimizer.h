@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "framework/printable.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard {
 

@@ -1,11 +1,11 @@
-#include "framework/rng.h"
+#include "steelyard/framework/rng.h"
 
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/philox.h"
+#include "steelyard/kernels/philox.h"
 
 namespace steelyard {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "framework/tensor.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard {
 

@@ -1,12 +1,12 @@
-#include "framework/safetensors.h"
+#include "steelyard/framework/safetensors.h"
 
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
-#include "framework/error.h"
-#include "framework/file_kind.h"
-#include "framework/memory_error.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/memory_error.h"
 
 namespace steelyard {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/files.h"
-#include "framework/module.h"
-#include "framework/safetensors_header.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/safetensors_header.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "framework/safetensors_header.h"
+#include "steelyard/framework/safetensors_header.h"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "framework/error.h"
-#include "framework/files.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard {
 namespace {

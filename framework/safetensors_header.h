@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/dtype.h"
-#include "framework/tensor.h"
+#include "steelyard/framework/dtype.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "framework/sha256.h"
+#include "steelyard/framework/sha256.h"
 
 #include <openssl/evp.h>
 
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "framework/files.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "framework/shapes_only.h"
+#include "steelyard/framework/shapes_only.h"
 
 #include <utility>
 

@@ -1,11 +1,11 @@
-#include "framework/storage.h"
+#include "steelyard/framework/storage.h"
 
 #include <cstring>
 #include <utility>
 
-#include "framework/caching_allocator.h"
-#include "framework/on_device.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/framework/caching_allocator.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
 

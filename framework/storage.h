@@ -6,7 +6,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "framework/device.h"
+#include "steelyard/framework/device.h"
 
 namespace steelyard {
 

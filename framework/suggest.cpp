@@ -1,4 +1,4 @@
-#include "framework/suggest.h"
+#include "steelyard/framework/suggest.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,6 +1,6 @@
-#include "framework/tape_trace.h"
+#include "steelyard/framework/tape_trace.h"
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -1,13 +1,13 @@
-#include "framework/tensor.h"
+#include "steelyard/framework/tensor.h"
 
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
 
-#include "framework/half.h"
-#include "framework/on_device.h"
-#include "kernels/convert/convert.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/framework/half.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/convert/convert.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {

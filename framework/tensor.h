@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/device.h"
-#include "framework/dtype.h"
-#include "framework/storage.h"
+#include "steelyard/framework/device.h"
+#include "steelyard/framework/dtype.h"
+#include "steelyard/framework/storage.h"
 
 namespace steelyard {
 

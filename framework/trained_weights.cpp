@@ -1,10 +1,10 @@
-#include "framework/trained_weights.h"
+#include "steelyard/framework/trained_weights.h"
 
 #include <algorithm>
 
-#include "framework/checkpoint.h"
-#include "framework/error.h"
-#include "framework/float_range.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/float_range.h"
 
 namespace steelyard {
 namespace {

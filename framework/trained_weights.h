@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "framework/module.h"
-#include "framework/safetensors.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/safetensors.h"
 
 namespace steelyard {
 

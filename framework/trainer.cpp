@@ -1,4 +1,4 @@
-#include "framework/trainer.h"
+#include "steelyard/framework/trainer.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,10 +7,10 @@
 
 #include <fmt/core.h>
 
-#include "framework/error.h"
-#include "framework/files.h"
-#include "framework/gradient_clipping.h"
-#include "framework/on_device.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/gradient_clipping.h"
+#include "steelyard/framework/on_device.h"
 
 namespace steelyard {
 namespace {

@@ -14,16 +14,16 @@
 #include <string>
 #include <vector>
 
-#include "framework/captured_work.h"
-#include "framework/checkpoint.h"
-#include "framework/data/data_loader.h"
-#include "framework/data/device_batches.h"
-#include "framework/evaluate.h"
-#include "framework/lr_schedule.h"
-#include "framework/module.h"
-#include "framework/optimizer.h"
-#include "framework/training_loss.h"
-#include "framework/weight_average.h"
+#include "steelyard/framework/captured_work.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/data/device_batches.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/lr_schedule.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/training_loss.h"
+#include "steelyard/framework/weight_average.h"
 
 namespace steelyard {
 

@@ -1,6 +1,6 @@
-#include "framework/training_loss.h"
+#include "steelyard/framework/training_loss.h"
 
-#include "framework/ops/losses.h"
+#include "steelyard/framework/ops/losses.h"
 
 namespace steelyard {
 namespace {

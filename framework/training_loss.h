@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "framework/evaluate.h"
+#include "steelyard/framework/evaluate.h"
 
 namespace steelyard {
 

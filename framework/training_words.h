@@ -1,10 +1,10 @@
 // How recipes, messages and checkpoints spell the engine's enumerations.
 #pragma once
 
-#include "framework/evaluate.h"
-#include "framework/lr_schedule.h"
-#include "framework/words.h"
-#include "kernels/matmul_precision.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/lr_schedule.h"
+#include "steelyard/framework/words.h"
+#include "steelyard/kernels/matmul_precision.h"
 
 namespace steelyard {
 

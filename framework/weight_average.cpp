@@ -1,11 +1,11 @@
-#include "framework/weight_average.h"
+#include "steelyard/framework/weight_average.h"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
 namespace {

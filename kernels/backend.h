@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/matmul_precision.h"
+#include "steelyard/kernels/matmul_precision.h"
 
 namespace steelyard::kernels {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/qparams.h"
-#include "kernels/range_choice.h"
+#include "steelyard/kernels/qparams.h"
+#include "steelyard/kernels/range_choice.h"
 
 namespace steelyard::kernels {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/backend.h"
-#include "kernels/cuda_queue.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard::kernels {
 

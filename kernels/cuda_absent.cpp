@@ -1,10 +1,10 @@
 // Stands in for the GPU in a build without CUDA: everything throws. Kernels
 // that are no structs yet have files of their own in kernels/cuda_absent.
-#include "kernels/all_kernels.h"
-#include "kernels/cuda/cuda_graph.h"
-#include "kernels/cuda/cuda_memory.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda_absent/absent.h"
+#include "steelyard/kernels/all_kernels.h"
+#include "steelyard/kernels/cuda/cuda_graph.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/gemm.h"
+#include "steelyard/kernels/cuda_absent/absent.h"
 
 namespace steelyard::kernels {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/matmul_precision.h"
+#include "steelyard/kernels/matmul_precision.h"
 
 namespace steelyard::kernels {
 

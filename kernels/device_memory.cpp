@@ -1,4 +1,4 @@
-#include "kernels/device_memory.h"
+#include "steelyard/kernels/device_memory.h"
 
 #include <cstring>
 #include <new>
@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard::kernels {
 namespace {

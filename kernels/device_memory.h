@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan.h"
 
 namespace steelyard::kernels {
 

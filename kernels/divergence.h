@@ -20,8 +20,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/exponential.h"
-#include "kernels/range_choice.h"
+#include "steelyard/kernels/exponential.h"
+#include "steelyard/kernels/range_choice.h"
 
 namespace steelyard::kernels {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/affine.h"
+#include "steelyard/kernels/affine.h"
 
 namespace steelyard::kernels {
 

@@ -8,10 +8,10 @@
 
 #include <cstdint>
 
-#include "kernels/affine.h"
-#include "kernels/code_type.h"
-#include "kernels/cuda_queue.h"
-#include "kernels/layout.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/cuda_queue.h"
+#include "steelyard/kernels/layout.h"
 
 namespace steelyard::kernels {
 

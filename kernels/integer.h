@@ -8,10 +8,10 @@
 
 #include <cstdint>
 
-#include "kernels/affine.h"
-#include "kernels/backend.h"
-#include "kernels/conv.h"
-#include "kernels/cuda_queue.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard::kernels {
 

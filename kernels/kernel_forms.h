@@ -1,8 +1,8 @@
 // More of the forms of kernels that kernels/run.h explains.
 #pragma once
 
-#include "kernels/layout.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

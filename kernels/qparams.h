@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/affine.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 

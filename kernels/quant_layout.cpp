@@ -1,4 +1,4 @@
-#include "kernels/quant_layout.h"
+#include "steelyard/kernels/quant_layout.h"
 
 #include <algorithm>
 #include <stdexcept>

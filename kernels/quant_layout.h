@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/affine.h"
-#include "kernels/layout.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/layout.h"
 
 namespace steelyard::kernels {
 

@@ -1,7 +1,7 @@
 // The words for a quantization's parts in identities, messages and text forms.
 #pragma once
 
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels {
 

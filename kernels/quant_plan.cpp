@@ -1,13 +1,13 @@
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan.h"
 
 #include <cmath>
 #include <stdexcept>
 
-#include "kernels/cpu/quant_cpu.h"
-#include "kernels/cuda/quant_cuda.h"
-#include "kernels/qparams.h"
-#include "kernels/quant_names.h"
-#include "kernels/quant_sums.h"
+#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/qparams.h"
+#include "steelyard/kernels/quant_names.h"
+#include "steelyard/kernels/quant_sums.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "kernels/code_type.h"
-#include "kernels/qparams.h"
-#include "kernels/quant_layout.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/qparams.h"
+#include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 

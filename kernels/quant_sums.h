@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels {
 

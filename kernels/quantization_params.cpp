@@ -1,4 +1,4 @@
-#include "kernels/quantization_params.h"
+#include "steelyard/kernels/quantization_params.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "kernels/qparams.h"
+#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan.h"
 
 namespace steelyard::kernels {
 

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/quant_names.h"
-#include "kernels/quantization_params.h"
+#include "steelyard/kernels/quant_names.h"
+#include "steelyard/kernels/quantization_params.h"
 
 namespace steelyard::kernels {
 namespace {

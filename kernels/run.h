@@ -21,8 +21,8 @@
 #include <cstdint>
 #include <tuple>
 
-#include "kernels/affine.h"
-#include "kernels/cuda_queue.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard::kernels {
 

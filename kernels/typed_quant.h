@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-#include "kernels/fake_quantize.h"
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels {
 

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_queue.h"
-#include "kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/cuda_queue.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::kernels {
 

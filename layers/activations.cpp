@@ -1,7 +1,7 @@
-#include "layers/activations.h"
+#include "steelyard/layers/activations.h"
 
-#include "framework/ops/relu.h"
-#include "framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/smooth_activations.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
 // Activation layers.
 #pragma once
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

@@ -1,9 +1,9 @@
-#include "layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm2d.h"
 
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/counter/counter.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/counter/counter.h"
 
 namespace steelyard {
 namespace {

@@ -1,8 +1,8 @@
 // Batch normalisation layer.
 #pragma once
 
-#include "framework/module.h"
-#include "framework/ops/batch_norm.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/ops/batch_norm.h"
 
 namespace steelyard {
 

@@ -1,8 +1,8 @@
-#include "layers/concat.h"
+#include "steelyard/layers/concat.h"
 
 #include <stdexcept>
 
-#include "framework/ops/concat.h"
+#include "steelyard/framework/ops/concat.h"
 
 namespace steelyard {
 namespace {

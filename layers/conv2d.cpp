@@ -1,8 +1,8 @@
-#include "layers/conv2d.h"
+#include "steelyard/layers/conv2d.h"
 
 #include <stdexcept>
 
-#include "layers/init.h"
+#include "steelyard/layers/init.h"
 
 namespace steelyard {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "framework/module.h"
-#include "framework/ops/conv2d.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/ops/conv2d.h"
 
 namespace steelyard {
 

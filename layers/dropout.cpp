@@ -1,8 +1,8 @@
-#include "layers/dropout.h"
+#include "steelyard/layers/dropout.h"
 
 #include <stdexcept>
 
-#include "framework/ops/dropout.h"
+#include "steelyard/framework/ops/dropout.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
 // Random omission of activations in training.
 #pragma once
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

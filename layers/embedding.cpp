@@ -1,8 +1,8 @@
-#include "layers/embedding.h"
+#include "steelyard/layers/embedding.h"
 
 #include <stdexcept>
 
-#include "framework/ops/embedding.h"
+#include "steelyard/framework/ops/embedding.h"
 
 namespace steelyard {
 namespace {

@@ -1,6 +1,6 @@
-#include "layers/flatten.h"
+#include "steelyard/layers/flatten.h"
 
-#include "framework/ops/flatten.h"
+#include "steelyard/framework/ops/flatten.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
 // Images to rows.
 #pragma once
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "layers/identity.h"
+#include "steelyard/layers/identity.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
 // The layer that does nothing.
 #pragma once
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

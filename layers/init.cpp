@@ -1,4 +1,4 @@
-#include "layers/init.h"
+#include "steelyard/layers/init.h"
 
 #include <cmath>
 #include <stdexcept>

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "framework/rng.h"
-#include "framework/tensor.h"
+#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard {
 

@@ -1,8 +1,8 @@
-#include "layers/layer_norm.h"
+#include "steelyard/layers/layer_norm.h"
 
 #include <stdexcept>
 
-#include "framework/ops/layer_norm.h"
+#include "steelyard/framework/ops/layer_norm.h"
 
 namespace steelyard {
 namespace {

@@ -1,7 +1,7 @@
 // Layer normalisation.
 #pragma once
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

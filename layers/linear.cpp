@@ -1,9 +1,9 @@
-#include "layers/linear.h"
+#include "steelyard/layers/linear.h"
 
 #include <stdexcept>
 
-#include "framework/ops/linear.h"
-#include "layers/init.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/layers/init.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
 // Fully connected layer.
 #pragma once
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

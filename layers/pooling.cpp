@@ -1,4 +1,4 @@
-#include "layers/pooling.h"
+#include "steelyard/layers/pooling.h"
 
 namespace steelyard {
 namespace {

@@ -1,8 +1,8 @@
 // Pooling layers over [N, H, W, C].
 #pragma once
 
-#include "framework/module.h"
-#include "framework/ops/pool.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/ops/pool.h"
 
 namespace steelyard {
 

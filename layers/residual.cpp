@@ -1,9 +1,9 @@
-#include "layers/residual.h"
+#include "steelyard/layers/residual.h"
 
 #include <stdexcept>
 
-#include "framework/ops/add.h"
-#include "layers/identity.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/layers/identity.h"
 
 namespace steelyard {
 namespace {

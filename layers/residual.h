@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

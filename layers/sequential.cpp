@@ -1,4 +1,4 @@
-#include "layers/sequential.h"
+#include "steelyard/layers/sequential.h"
 
 namespace steelyard {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

@@ -1,8 +1,8 @@
-#include "observers/counting_observer.h"
+#include "steelyard/observers/counting_observer.h"
 
 #include <limits>
 
-#include "framework/on_device.h"
+#include "steelyard/framework/on_device.h"
 
 namespace steelyard::observers {
 

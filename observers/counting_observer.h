@@ -1,8 +1,8 @@
 // What observers share that count everything they see in a histogram per channel.
 #pragma once
 
-#include "kernels/histogram/histogram.h"
-#include "observers/observer.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/observers/observer.h"
 
 namespace steelyard::observers {
 

@@ -1,7 +1,7 @@
-#include "observers/entropy.h"
+#include "steelyard/observers/entropy.h"
 
-#include "framework/on_device.h"
-#include "kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
 
 namespace steelyard::observers {
 

@@ -2,7 +2,7 @@
 // (kernels/histogram_ranges/histogram_ranges.h).
 #pragma once
 
-#include "observers/counting_observer.h"
+#include "steelyard/observers/counting_observer.h"
 
 namespace steelyard::observers {
 

@@ -1,9 +1,9 @@
-#include "observers/min_max.h"
+#include "steelyard/observers/min_max.h"
 
 #include <limits>
 
-#include "framework/on_device.h"
-#include "kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
 

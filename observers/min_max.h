@@ -1,7 +1,7 @@
 // Running extremes of everything observed.
 #pragma once
 
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
 namespace steelyard::observers {
 

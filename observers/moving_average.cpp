@@ -1,10 +1,10 @@
-#include "observers/moving_average.h"
+#include "steelyard/observers/moving_average.h"
 
 #include <limits>
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
 

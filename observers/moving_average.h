@@ -6,7 +6,7 @@
 // Networks", 2018, section 3.1; of a start without bias: Kingma and Ba, "Adam", 2015, section 3.
 #pragma once
 
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
 namespace steelyard::observers {
 

@@ -1,10 +1,10 @@
-#include "observers/moving_percentile.h"
+#include "steelyard/observers/moving_percentile.h"
 
 #include <limits>
 
-#include "framework/on_device.h"
-#include "kernels/percentile/percentile.h"
-#include "kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/percentile/percentile.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {
 namespace {

@@ -7,7 +7,7 @@
 // Brevitas follow percentiles in the same way by default.
 #pragma once
 
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
 namespace steelyard::observers {
 

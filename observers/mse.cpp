@@ -1,11 +1,11 @@
-#include "observers/mse.h"
+#include "steelyard/observers/mse.h"
 
 #include <limits>
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/shrunken_range/shrunken_range.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/shrunken_range/shrunken_range.h"
 
 namespace steelyard::observers {
 

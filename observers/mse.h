@@ -7,7 +7,7 @@
 // 100 passes over the values of each step (kernels/shrunken_range/shrunken_range.h).
 #pragma once
 
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
 namespace steelyard::observers {
 

@@ -1,9 +1,9 @@
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
-#include "framework/on_device.h"
-#include "kernels/counter/counter.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/reduce/reduce.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/counter/counter.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/reduce/reduce.h"
 
 namespace steelyard::observers {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "framework/module.h"
-#include "framework/tensor.h"
-#include "kernels/layout.h"
-#include "observers/qparams.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/tensor.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/observers/qparams.h"
 
 namespace steelyard::observers {
 

@@ -1,10 +1,10 @@
-#include "observers/percentile.h"
+#include "steelyard/observers/percentile.h"
 
 #include <limits>
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/percentile/percentile.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/percentile/percentile.h"
 
 namespace steelyard::observers {
 

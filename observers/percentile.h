@@ -4,7 +4,7 @@
 // histogram and is off by less than a bin, at most 1/512 of the largest |x|.
 #pragma once
 
-#include "observers/counting_observer.h"
+#include "steelyard/observers/counting_observer.h"
 
 namespace steelyard::observers {
 

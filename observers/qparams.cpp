@@ -1,11 +1,11 @@
-#include "observers/qparams.h"
+#include "steelyard/observers/qparams.h"
 
 #include <cfloat>
 #include <cmath>
 #include <sstream>
 #include <stdexcept>
 
-#include "kernels/qparams.h"
+#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::observers {
 QParams choose_qparams(const Range& range, const QScheme& scheme) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "observers/qscheme.h"
+#include "steelyard/observers/qscheme.h"
 
 namespace steelyard::observers {
 

@@ -1,4 +1,4 @@
-#include "observers/qscheme.h"
+#include "steelyard/observers/qscheme.h"
 
 #include <stdexcept>
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "framework/dtype.h"
-#include "kernels/affine.h"
+#include "steelyard/framework/dtype.h"
+#include "steelyard/kernels/affine.h"
 
 namespace steelyard::observers {
 

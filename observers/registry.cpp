@@ -1,14 +1,14 @@
-#include "observers/registry.h"
+#include "steelyard/observers/registry.h"
 
 #include <stdexcept>
 
-#include "observers/entropy.h"
-#include "observers/histogram.h"
-#include "observers/min_max.h"
-#include "observers/moving_average.h"
-#include "observers/moving_percentile.h"
-#include "observers/mse.h"
-#include "observers/percentile.h"
+#include "steelyard/observers/entropy.h"
+#include "steelyard/observers/histogram.h"
+#include "steelyard/observers/min_max.h"
+#include "steelyard/observers/moving_average.h"
+#include "steelyard/observers/moving_percentile.h"
+#include "steelyard/observers/mse.h"
+#include "steelyard/observers/percentile.h"
 
 namespace steelyard::observers {
 namespace {

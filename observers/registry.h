@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
 namespace steelyard::observers {
 

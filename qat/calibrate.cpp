@@ -1,11 +1,11 @@
-#include "qat/calibrate.h"
+#include "steelyard/qat/calibrate.h"
 
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "framework/trainer.h"
-#include "qat/faults.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/qat/faults.h"
 
 namespace steelyard::qat {
 namespace {

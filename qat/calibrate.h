@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "framework/module.h"
-#include "framework/tensor.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard::qat {
 

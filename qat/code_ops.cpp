@@ -1,14 +1,14 @@
-#include "qat/code_ops.h"
+#include "steelyard/qat/code_ops.h"
 
 #include <functional>
 
-#include "framework/on_device.h"
-#include "framework/ops/dropout.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/fake_quantize.h"
-#include "kernels/integer_pool/integer_pool.h"
-#include "kernels/transpose/transpose.h"
-#include "qat/integer_product.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/dropout.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/transpose/transpose.h"
+#include "steelyard/qat/integer_product.h"
 
 namespace steelyard::qat {
 namespace {

@@ -4,11 +4,11 @@
 // second has a quantizer of its own for its output.
 #pragma once
 
-#include "framework/ops/pool.h"
-#include "framework/rng.h"
-#include "kernels/integer.h"
-#include "kernels/requantize/requantize.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/rng.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/fake_quantize.h"
 
 namespace steelyard::qat {
 

@@ -1,14 +1,14 @@
-#include "qat/fake_quantize.h"
+#include "steelyard/qat/fake_quantize.h"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "framework/checkpoint.h"
-#include "framework/on_device.h"
-#include "kernels/fake_quantize.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/weight_codes.h"
-#include "qat/learned_scale.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/weight_codes.h"
+#include "steelyard/qat/learned_scale.h"
 
 namespace steelyard::qat {
 namespace {

@@ -8,13 +8,13 @@
 #include <string>
 #include <utility>
 
-#include "framework/module.h"
-#include "kernels/layout.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "observers/observer.h"
-#include "observers/qparams.h"
-#include "qat/qconfig.h"
-#include "qat/quantized_value.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/observers/observer.h"
+#include "steelyard/observers/qparams.h"
+#include "steelyard/qat/qconfig.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::qat {
 

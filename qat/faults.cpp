@@ -1,8 +1,8 @@
-#include "qat/faults.h"
+#include "steelyard/qat/faults.h"
 
 #include <charconv>
 
-#include "qat/measure.h"
+#include "steelyard/qat/measure.h"
 
 namespace steelyard::qat {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "qat/prepare.h"
+#include "steelyard/qat/prepare.h"
 
 namespace steelyard::qat {
 

@@ -1,8 +1,8 @@
-#include "qat/fold.h"
+#include "steelyard/qat/fold.h"
 
-#include "framework/on_device.h"
-#include "framework/ops/op_support.h"
-#include "kernels/norm_fold/norm_fold.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/norm_fold/norm_fold.h"
 
 namespace steelyard::qat {
 namespace {

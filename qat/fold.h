@@ -1,8 +1,8 @@
 // Folding a batch norm with fixed statistics into the layer before it.
 #pragma once
 
-#include "framework/ops/batch_norm.h"
-#include "layers/batch_norm2d.h"
+#include "steelyard/framework/ops/batch_norm.h"
+#include "steelyard/layers/batch_norm2d.h"
 
 namespace steelyard::qat {
 

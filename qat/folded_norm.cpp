@@ -1,11 +1,11 @@
-#include "qat/folded_norm.h"
+#include "steelyard/qat/folded_norm.h"
 
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "kernels/norm_fold/norm_fold.h"
-#include "qat/fold.h"
-#include "qat/norm_after_fold.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/norm_fold/norm_fold.h"
+#include "steelyard/qat/fold.h"
+#include "steelyard/qat/norm_after_fold.h"
 
 namespace steelyard::qat {
 

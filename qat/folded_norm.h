@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "layers/batch_norm2d.h"
-#include "qat/qconfig.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/qat/qconfig.h"
 
 namespace steelyard::qat {
 

@@ -1,7 +1,7 @@
-#include "qat/integer_product.h"
+#include "steelyard/qat/integer_product.h"
 
-#include "framework/on_device.h"
-#include "kernels/fake_quantize.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/fake_quantize.h"
 
 namespace steelyard::qat {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "qat/fake_quantize.h"
-#include "qat/product.h"
+#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/product.h"
 
 namespace steelyard::qat {
 

@@ -1,10 +1,10 @@
-#include "qat/learned_scale.h"
+#include "steelyard/qat/learned_scale.h"
 
-#include "framework/on_device.h"
-#include "kernels/fake_quantize.h"
-#include "kernels/quant_plan.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/qat/fake_quantize.h"
 
 namespace steelyard::qat {
 namespace {

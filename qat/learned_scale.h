@@ -7,8 +7,8 @@
 #include <functional>
 #include <string_view>
 
-#include "framework/autograd.h"
-#include "observers/qscheme.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/observers/qscheme.h"
 
 namespace steelyard::qat {
 

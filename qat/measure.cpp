@@ -1,4 +1,4 @@
-#include "qat/measure.h"
+#include "steelyard/qat/measure.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <memory>
 #include <stdexcept>
 
-#include "kernels/histogram/histogram.h"
-#include "kernels/reduce/reduce.h"
-#include "qat/prepare.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/reduce/reduce.h"
+#include "steelyard/qat/prepare.h"
 
 namespace steelyard::qat {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/module.h"
-#include "qat/fake_quantize.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 

@@ -1,10 +1,10 @@
-#include "qat/norm_after_fold.h"
+#include "steelyard/qat/norm_after_fold.h"
 
-#include "framework/on_device.h"
-#include "framework/ops/op_support.h"
-#include "kernels/norm/norm.h"
-#include "kernels/norm_fold/norm_fold.h"
-#include "qat/fold.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/norm/norm.h"
+#include "steelyard/kernels/norm_fold/norm_fold.h"
+#include "steelyard/qat/fold.h"
 
 namespace steelyard::qat {
 namespace {

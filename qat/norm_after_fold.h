@@ -4,7 +4,7 @@
 // the product with the weights as they were before folding; they differ in where raw comes from.
 #pragma once
 
-#include "framework/ops/batch_norm.h"
+#include "steelyard/framework/ops/batch_norm.h"
 
 namespace steelyard::qat {
 

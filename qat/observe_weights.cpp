@@ -1,11 +1,11 @@
-#include "qat/observe_weights.h"
+#include "steelyard/qat/observe_weights.h"
 
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "qat/prepare.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 

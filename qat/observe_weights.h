@@ -1,8 +1,8 @@
 // Ranges of weights that were set rather than trained.
 #pragma once
 
-#include "framework/module.h"
-#include "framework/tensor.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard::qat {
 

@@ -1,10 +1,10 @@
-#include "qat/old_checkpoint.h"
+#include "steelyard/qat/old_checkpoint.h"
 
-#include "framework/printable.h"
-#include "kernels/quantizer_state/formulas.h"
-#include "qat/learned_scale.h"
-#include "qat/prepare.h"
-#include "qat/saved_state.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
+#include "steelyard/qat/learned_scale.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/saved_state.h"
 
 namespace steelyard::qat {
 namespace {

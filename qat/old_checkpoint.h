@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "framework/checkpoint.h"
+#include "steelyard/framework/checkpoint.h"
 
 namespace steelyard::qat {
 

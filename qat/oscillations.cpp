@@ -1,12 +1,12 @@
-#include "qat/oscillations.h"
+#include "steelyard/qat/oscillations.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-#include "framework/error.h"
-#include "framework/on_device.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/on_device.h"
 
 namespace steelyard::qat {
 

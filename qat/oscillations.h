@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/trainer.h"
-#include "kernels/oscillation/oscillation.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/kernels/oscillation/oscillation.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 

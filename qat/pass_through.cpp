@@ -1,11 +1,11 @@
-#include "qat/pass_through.h"
+#include "steelyard/qat/pass_through.h"
 
 #include <stdexcept>
 
-#include "framework/ops/dropout.h"
-#include "framework/ops/flatten.h"
-#include "qat/code_ops.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/framework/ops/dropout.h"
+#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/qat/code_ops.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 

@@ -2,10 +2,10 @@
 // and share their input's quantizer. A float input is passed to the float operation.
 #pragma once
 
-#include "framework/ops/pool.h"
-#include "kernels/integer.h"
-#include "kernels/requantize/requantize.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/framework/ops/pool.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/fake_quantize.h"
 
 namespace steelyard::qat {
 

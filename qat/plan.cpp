@@ -1,4 +1,4 @@
-#include "qat/plan.h"
+#include "steelyard/qat/plan.h"
 
 #include <algorithm>
 #include <array>

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "framework/module.h"
-#include "qat/fake_quantize.h"
-#include "qat/plan.h"
-#include "qat/qconfig.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/plan.h"
+#include "steelyard/qat/qconfig.h"
 
 namespace steelyard::qat {
 

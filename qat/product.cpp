@@ -1,14 +1,14 @@
-#include "qat/product.h"
+#include "steelyard/qat/product.h"
 
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "framework/ops/linear.h"
-#include "kernels/conv.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/fake_quantize.h"
-#include "kernels/integer.h"
-#include "kernels/matmul.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/matmul.h"
 
 namespace steelyard::qat {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "framework/autograd.h"
-#include "framework/ops/conv2d.h"
-#include "qat/quantized_value.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::qat {
 

@@ -1,8 +1,8 @@
-#include "qat/qat_concat.h"
+#include "steelyard/qat/qat_concat.h"
 
 #include <algorithm>
 
-#include "framework/ops/concat.h"
+#include "steelyard/framework/ops/concat.h"
 
 namespace steelyard::qat {
 namespace {

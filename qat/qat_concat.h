@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "qat/fake_quantize.h"
+#include "steelyard/qat/fake_quantize.h"
 
 namespace steelyard::qat {
 

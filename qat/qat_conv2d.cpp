@@ -1,4 +1,4 @@
-#include "qat/qat_conv2d.h"
+#include "steelyard/qat/qat_conv2d.h"
 
 namespace steelyard::qat {
 

@@ -1,8 +1,8 @@
 // Conv2d with quantized weights and output.
 #pragma once
 
-#include "layers/conv2d.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 

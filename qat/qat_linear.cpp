@@ -1,4 +1,4 @@
-#include "qat/qat_linear.h"
+#include "steelyard/qat/qat_linear.h"
 
 namespace steelyard::qat {
 

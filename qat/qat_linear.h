@@ -1,8 +1,8 @@
 // Linear with quantized weights and output.
 #pragma once
 
-#include "layers/linear.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 

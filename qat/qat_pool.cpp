@@ -1,6 +1,6 @@
-#include "qat/qat_pool.h"
+#include "steelyard/qat/qat_pool.h"
 
-#include "qat/code_ops.h"
+#include "steelyard/qat/code_ops.h"
 
 namespace steelyard::qat {
 

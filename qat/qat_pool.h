@@ -1,8 +1,8 @@
 // Average pooling whose output has a quantizer of its own.
 #pragma once
 
-#include "framework/ops/pool.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/framework/ops/pool.h"
+#include "steelyard/qat/fake_quantize.h"
 
 namespace steelyard::qat {
 

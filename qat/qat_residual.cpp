@@ -1,8 +1,8 @@
-#include "qat/qat_residual.h"
+#include "steelyard/qat/qat_residual.h"
 
-#include "framework/ops/add.h"
-#include "qat/code_ops.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/qat/code_ops.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 

@@ -1,9 +1,9 @@
 // Residual sum whose output has a quantizer of its own.
 #pragma once
 
-#include "kernels/integer.h"
-#include "kernels/requantize/requantize.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/fake_quantize.h"
 
 namespace steelyard::qat {
 

@@ -1,4 +1,4 @@
-#include "qat/qconfig.h"
+#include "steelyard/qat/qconfig.h"
 
 #include <stdexcept>
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "observers/qscheme.h"
-#include "observers/registry.h"
+#include "steelyard/observers/qscheme.h"
+#include "steelyard/observers/registry.h"
 
 namespace steelyard::qat {
 

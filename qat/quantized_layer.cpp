@@ -1,9 +1,9 @@
-#include "qat/quantized_layer.h"
+#include "steelyard/qat/quantized_layer.h"
 
-#include "framework/on_device.h"
-#include "framework/ops/relu.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "qat/integer_product.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/qat/integer_product.h"
 
 namespace steelyard::qat {
 namespace {

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "kernels/integer.h"
-#include "kernels/requantize/requantize.h"
-#include "qat/fake_quantize.h"
-#include "qat/folded_norm.h"
-#include "qat/product.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/folded_norm.h"
+#include "steelyard/qat/product.h"
 
 namespace steelyard::qat {
 

@@ -1,8 +1,8 @@
 // The integer form of a tensor, carried beside its float value through the network.
 #pragma once
 
-#include "framework/autograd.h"
-#include "kernels/affine.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/kernels/affine.h"
 
 namespace steelyard::qat {
 

@@ -1,4 +1,4 @@
-#include "qat/range_check.h"
+#include "steelyard/qat/range_check.h"
 
 #include <iomanip>
 #include <optional>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "qat/measure.h"
+#include "steelyard/qat/measure.h"
 
 namespace steelyard::qat {
 

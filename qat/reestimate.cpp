@@ -1,9 +1,9 @@
-#include "qat/reestimate.h"
+#include "steelyard/qat/reestimate.h"
 
 #include <stdexcept>
 
-#include "qat/prepare.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "framework/trainer.h"
+#include "steelyard/framework/trainer.h"
 
 namespace steelyard::qat {
 

@@ -1,12 +1,12 @@
-#include "qat/saved_state.h"
+#include "steelyard/qat/saved_state.h"
 
 #include <cmath>
 #include <limits>
 #include <map>
 #include <stdexcept>
 
-#include "framework/error.h"
-#include "qat/prepare.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/qat/prepare.h"
 
 namespace steelyard::qat {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "framework/checkpoint.h"
+#include "steelyard/framework/checkpoint.h"
 
 namespace steelyard::qat {
 

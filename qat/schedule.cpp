@@ -1,10 +1,10 @@
-#include "qat/schedule.h"
+#include "steelyard/qat/schedule.h"
 
 #include <algorithm>
 
-#include "framework/error.h"
-#include "layers/batch_norm2d.h"
-#include "qat/faults.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/qat/faults.h"
 
 namespace steelyard::qat {
 namespace {

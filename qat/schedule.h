@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "framework/trainer.h"
-#include "qat/prepare.h"
-#include "qat/trained_parts.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/trained_parts.h"
 
 namespace steelyard::qat {
 

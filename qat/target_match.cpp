@@ -1,9 +1,9 @@
-#include "qat/target_match.h"
+#include "steelyard/qat/target_match.h"
 
 #include <re2/re2.h>
 
-#include "framework/error.h"
-#include "framework/suggest.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/suggest.h"
 
 namespace steelyard::qat {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "qat/qconfig.h"
+#include "steelyard/qat/qconfig.h"
 
 namespace re2 {
 class RE2;

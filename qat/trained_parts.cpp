@@ -1,11 +1,11 @@
-#include "qat/trained_parts.h"
+#include "steelyard/qat/trained_parts.h"
 
 #include <algorithm>
 #include <set>
 
-#include "framework/error.h"
-#include "framework/suggest.h"
-#include "qat/target_match.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/suggest.h"
+#include "steelyard/qat/target_match.h"
 
 namespace steelyard::qat {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard::qat {
 

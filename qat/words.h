@@ -1,9 +1,9 @@
 // How recipes and messages spell the enumerations of quantization.
 #pragma once
 
-#include "framework/words.h"
-#include "observers/qscheme.h"
-#include "qat/qconfig.h"
+#include "steelyard/framework/words.h"
+#include "steelyard/observers/qscheme.h"
+#include "steelyard/qat/qconfig.h"
 
 namespace steelyard::observers {
 

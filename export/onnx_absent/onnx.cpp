@@ -1,4 +1,4 @@
-#include "export/onnx.h"
+#include "steelyard/export/onnx.h"
 
 #include <stdexcept>
 

@@ -1,12 +1,12 @@
-#include "framework/data/cifar10.h"
+#include "steelyard/framework/data/cifar10.h"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "framework/error.h"
-#include "framework/file_kind.h"
-#include "framework/files.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "framework/data/dataset.h"
+#include "steelyard/framework/data/dataset.h"
 
 namespace steelyard {
 

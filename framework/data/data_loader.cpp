@@ -1,4 +1,4 @@
-#include "framework/data/data_loader.h"
+#include "steelyard/framework/data/data_loader.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "framework/data/streams.h"
-#include "framework/error.h"
-#include "framework/rng.h"
+#include "steelyard/framework/data/streams.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/rng.h"
 
 namespace steelyard {
 namespace {

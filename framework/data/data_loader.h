@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "framework/data/dataset.h"
+#include "steelyard/framework/data/dataset.h"
 
 namespace steelyard {
 

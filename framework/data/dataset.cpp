@@ -1,4 +1,4 @@
-#include "framework/data/dataset.h"
+#include "steelyard/framework/data/dataset.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "framework/data/streams.h"
-#include "framework/error.h"
-#include "framework/rng.h"
+#include "steelyard/framework/data/streams.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/rng.h"
 
 namespace steelyard {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/tensor.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard {
 

@@ -1,12 +1,12 @@
-#include "framework/data/dataset_digest.h"
+#include "steelyard/framework/data/dataset_digest.h"
 
 #include <algorithm>
 #include <future>
 #include <string_view>
 #include <vector>
 
-#include "framework/sha256.h"
-#include "kernels/backend.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/kernels/backend.h"
 
 namespace steelyard {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "framework/data/dataset.h"
+#include "steelyard/framework/data/dataset.h"
 
 namespace steelyard {
 

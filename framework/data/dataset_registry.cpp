@@ -1,15 +1,15 @@
-#include "framework/data/dataset_registry.h"
+#include "steelyard/framework/data/dataset_registry.h"
 
 #include <stdexcept>
 #include <utility>
 
-#include "framework/data/cifar10.h"
-#include "framework/data/idx.h"
-#include "framework/data/safetensors_dataset.h"
-#include "framework/error.h"
-#include "framework/files.h"
-#include "framework/memory_error.h"
-#include "framework/suggest.h"
+#include "steelyard/framework/data/cifar10.h"
+#include "steelyard/framework/data/idx.h"
+#include "steelyard/framework/data/safetensors_dataset.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/suggest.h"
 
 namespace steelyard {
 namespace {

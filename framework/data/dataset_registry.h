@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/dataset.h"
+#include "steelyard/framework/data/dataset.h"
 
 namespace steelyard {
 

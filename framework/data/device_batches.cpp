@@ -1,12 +1,12 @@
-#include "framework/data/device_batches.h"
+#include "steelyard/framework/data/device_batches.h"
 
 #include <cstring>
 #include <exception>
 #include <utility>
 
-#include "framework/on_device.h"
-#include "framework/storage.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/storage.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {
 namespace {

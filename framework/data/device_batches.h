@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "framework/data/data_loader.h"
-#include "framework/device.h"
-#include "kernels/cuda_queue.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/device.h"
+#include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "framework/data/gzip_file.h"
+#include "steelyard/framework/data/gzip_file.h"
 
 #include <zlib.h>
 

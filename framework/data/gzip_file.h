@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/files.h"
+#include "steelyard/framework/files.h"
 
 struct z_stream_s;  // of zlib
 

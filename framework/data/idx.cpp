@@ -1,14 +1,14 @@
-#include "framework/data/idx.h"
+#include "steelyard/framework/data/idx.h"
 
 #include <algorithm>
 #include <array>
 #include <string>
 
-#include "framework/data/gzip_file.h"
-#include "framework/error.h"
-#include "framework/file_kind.h"
-#include "framework/files.h"
-#include "framework/memory_error.h"
+#include "steelyard/framework/data/gzip_file.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/memory_error.h"
 
 namespace steelyard {
 namespace {

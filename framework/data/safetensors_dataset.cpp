@@ -1,13 +1,13 @@
-#include "framework/data/safetensors_dataset.h"
+#include "steelyard/framework/data/safetensors_dataset.h"
 
 #include <algorithm>
 #include <string>
 
-#include "framework/checkpoint.h"
-#include "framework/error.h"
-#include "framework/files.h"
-#include "framework/float_range.h"
-#include "framework/safetensors.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/float_range.h"
+#include "steelyard/framework/safetensors.h"
 
 namespace steelyard {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "framework/data/dataset.h"
+#include "steelyard/framework/data/dataset.h"
 
 namespace steelyard {
 

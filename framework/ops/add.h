@@ -1,7 +1,7 @@
 // Elementwise sum.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

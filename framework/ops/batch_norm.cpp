@@ -1,7 +1,7 @@
-#include "framework/ops/batch_norm.h"
+#include "steelyard/framework/ops/batch_norm.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/norm/norm.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/norm/norm.h"
 
 namespace steelyard {
 namespace {

@@ -2,7 +2,7 @@
 // Source: Ioffe and Szegedy, "Batch Normalization", 2015.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
-#include "framework/ops/concat.h"
+#include "steelyard/framework/ops/concat.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

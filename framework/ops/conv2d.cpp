@@ -1,8 +1,8 @@
-#include "framework/ops/conv2d.h"
+#include "steelyard/framework/ops/conv2d.h"
 
-#include "framework/ops/op_support.h"
-#include "framework/shapes_only.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/shapes_only.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {

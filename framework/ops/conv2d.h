@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "framework/autograd.h"
-#include "kernels/conv.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/kernels/conv.h"
 
 namespace steelyard {
 

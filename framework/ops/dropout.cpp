@@ -1,7 +1,7 @@
-#include "framework/ops/dropout.h"
+#include "steelyard/framework/ops/dropout.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/dropout/dropout.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/dropout/dropout.h"
 
 namespace steelyard {
 namespace {

@@ -2,8 +2,8 @@
 // Source: Srivastava et al., "Dropout", JMLR 2014.
 #pragma once
 
-#include "framework/autograd.h"
-#include "framework/rng.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/rng.h"
 
 namespace steelyard {
 

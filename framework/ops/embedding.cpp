@@ -1,7 +1,7 @@
-#include "framework/ops/embedding.h"
+#include "steelyard/framework/ops/embedding.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/embedding/embedding.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/embedding/embedding.h"
 
 namespace steelyard {
 namespace {

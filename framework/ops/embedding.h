@@ -1,7 +1,7 @@
 // Table lookup.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

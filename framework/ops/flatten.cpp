@@ -1,7 +1,7 @@
-#include "framework/ops/flatten.h"
+#include "steelyard/framework/ops/flatten.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/transpose/transpose.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/transpose/transpose.h"
 
 namespace steelyard {
 namespace {

@@ -1,7 +1,7 @@
 // Images to rows.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
-#include "framework/ops/layer_norm.h"
+#include "steelyard/framework/ops/layer_norm.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/layer_norm/layer_norm.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/layer_norm/layer_norm.h"
 
 namespace steelyard {
 namespace {

@@ -1,7 +1,7 @@
 // Layer normalisation over the last dimension.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -1,9 +1,9 @@
-#include "framework/ops/linear.h"
+#include "steelyard/framework/ops/linear.h"
 
-#include "framework/ops/op_support.h"
-#include "framework/shapes_only.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/matmul.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/shapes_only.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/matmul.h"
 
 namespace steelyard {
 namespace {

@@ -1,7 +1,7 @@
 // Fully connected map.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -1,8 +1,8 @@
-#include "framework/ops/losses.h"
+#include "steelyard/framework/ops/losses.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/softmax/softmax.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/softmax/softmax.h"
 
 namespace steelyard {
 namespace {

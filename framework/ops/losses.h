@@ -1,7 +1,7 @@
 // Training losses: one number (rank 0), the mean over the batch.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "framework/autograd.h"
-#include "framework/on_device.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/on_device.h"
 
 namespace steelyard::ops {
 

@@ -1,6 +1,6 @@
-#include "framework/ops/pool.h"
+#include "steelyard/framework/ops/pool.h"
 
-#include "framework/ops/op_support.h"
+#include "steelyard/framework/ops/op_support.h"
 
 namespace steelyard {
 namespace {

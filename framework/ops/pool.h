@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "framework/autograd.h"
-#include "kernels/pool/pool.h"
+#include "steelyard/framework/autograd.h"
+#include "steelyard/kernels/pool/pool.h"
 
 namespace steelyard {
 

@@ -1,9 +1,9 @@
-#include "framework/ops/relu.h"
+#include "steelyard/framework/ops/relu.h"
 
 #include <limits>
 
-#include "framework/ops/op_support.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {

@@ -1,7 +1,7 @@
 // Rectified linear units.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
-#include "framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/smooth_activations.h"
 
-#include "framework/ops/op_support.h"
-#include "kernels/activation/activation.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/activation/activation.h"
 
 namespace steelyard {
 namespace {

@@ -1,7 +1,7 @@
 // Smooth activations; each keeps its input for backward.
 #pragma once
 
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 namespace steelyard {
 

@@ -1,5 +1,5 @@
-#include "kernels/activation/activation.h"
+#include "steelyard/kernels/activation/activation.h"
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 template struct steelyard::kernels::CpuKernels<steelyard::kernels::ActivationKernels>;

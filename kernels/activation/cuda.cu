@@ -1,5 +1,5 @@
-#include "kernels/activation/activation.h"
+#include "steelyard/kernels/activation/activation.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 template struct steelyard::kernels::CudaKernels<steelyard::kernels::ActivationKernels>;

@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-#include "kernels/run.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/run.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 

@@ -1,5 +1,5 @@
-#include "kernels/convert/convert.h"
+#include "steelyard/kernels/convert/convert.h"
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 template struct steelyard::kernels::CpuKernels<steelyard::kernels::ConvertKernels>;

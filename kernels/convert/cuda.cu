@@ -1,5 +1,5 @@
-#include "kernels/convert/convert.h"
+#include "steelyard/kernels/convert/convert.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 template struct steelyard::kernels::CudaKernels<steelyard::kernels::ConvertKernels>;

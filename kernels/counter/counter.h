@@ -1,7 +1,7 @@
 // Counters that grow where they live.
 #pragma once
 
-#include "kernels/run.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

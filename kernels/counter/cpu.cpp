@@ -1,6 +1,6 @@
-#include "kernels/counter/counter.h"
+#include "steelyard/kernels/counter/counter.h"
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 namespace steelyard::kernels {
 

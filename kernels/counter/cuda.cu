@@ -1,6 +1,6 @@
-#include "kernels/counter/counter.h"
+#include "steelyard/kernels/counter/counter.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 namespace steelyard::kernels {
 

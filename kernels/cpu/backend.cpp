@@ -1,4 +1,4 @@
-#include "kernels/backend.h"
+#include "steelyard/kernels/backend.h"
 
 #include <omp.h>
 
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/onednn_kernels.h"
 
 namespace steelyard::kernels {
 namespace {

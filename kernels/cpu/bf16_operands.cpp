@@ -1,9 +1,9 @@
-#include "kernels/cpu/bf16_operands.h"
+#include "steelyard/kernels/cpu/bf16_operands.h"
 
-#include "kernels/cpu/onednn_kernels.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vectorize.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 

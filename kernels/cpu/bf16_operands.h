@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/backend.h"
+#include "steelyard/kernels/backend.h"
 
 namespace steelyard::kernels {
 

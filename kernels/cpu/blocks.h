@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/stream.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/stream.h"
 
 namespace steelyard::kernels {
 

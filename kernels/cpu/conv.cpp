@@ -1,12 +1,12 @@
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cpu/bf16_operands.h"
-#include "kernels/cpu/conv_eigen.h"
-#include "kernels/cpu/onednn_kernels.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/cpu/bf16_operands.h"
+#include "steelyard/kernels/cpu/conv_eigen.h"
+#include "steelyard/kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,10 +1,10 @@
-#include "kernels/cpu/conv_eigen.h"
+#include "steelyard/kernels/cpu/conv_eigen.h"
 
 #include <Eigen/Core>
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/parallel.h"
 
 // Each thread unrolls a few output rows of one image into a matrix of patches [pixels, taps] (tap =
 // (kernel row, kernel column, channel)), one group at a time, and multiplies it with the weights

@@ -1,7 +1,7 @@
 // The Eigen convolution: reference and fallback of the dispatchers in conv.cpp.
 #pragma once
 
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
 namespace steelyard::kernels::eigen {
 

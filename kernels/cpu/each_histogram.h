@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/histogram/histogram.h"
-#include "kernels/range_choice.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/range_choice.h"
 
 namespace steelyard::kernels {
 

@@ -1,11 +1,11 @@
-#include "kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize.h"
 
 #include <algorithm>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quant_cpu.h"
-#include "kernels/cpu/vectorize.h"
-#include "kernels/typed_quant.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/typed_quant.h"
 
 namespace steelyard::kernels {
 template <typename T>

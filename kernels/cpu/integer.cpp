@@ -1,4 +1,4 @@
-#include "kernels/integer.h"
+#include "steelyard/kernels/integer.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,12 +7,12 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/cpu/integer_reference.h"
-#include "kernels/cpu/onednn/integer.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vectorize.h"
-#include "kernels/integer_terms.h"
-#include "kernels/matmul.h"
+#include "steelyard/kernels/cpu/integer_reference.h"
+#include "steelyard/kernels/cpu/onednn/integer.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/integer_terms.h"
+#include "steelyard/kernels/matmul.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,12 +1,12 @@
 // Operands q - z and weights become int16, whose pairwise multiply-add into int32 every x86 since
 // SSE2 has, and rows are padded with zeros to whole vectors.
-#include "kernels/cpu/integer_reference.h"
+#include "steelyard/kernels/cpu/integer_reference.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vectorize.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels::reference {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/parallel.h"
 
 namespace steelyard::kernels {
 

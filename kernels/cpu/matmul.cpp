@@ -1,11 +1,11 @@
-#include "kernels/matmul.h"
+#include "steelyard/kernels/matmul.h"
 
 #include <Eigen/Core>
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cpu/bf16_operands.h"
-#include "kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/bf16_operands.h"
+#include "steelyard/kernels/cpu/onednn_kernels.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,8 +1,8 @@
 // The oneDNN float kernels behind the dispatchers; onednn_absent/ holds the same symbols, throwing.
 #pragma once
 
-#include "kernels/conv.h"
-#include "kernels/matmul.h"
+#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/matmul.h"
 
 namespace steelyard::kernels::onednn {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/code_type.h"
-#include "kernels/cpu/vectorize.h"
+#include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels {
 

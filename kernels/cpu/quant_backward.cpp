@@ -1,7 +1,7 @@
-#include "kernels/cpu/mask.h"
-#include "kernels/cpu/quant_cpu.h"
-#include "kernels/cpu/set_runs.h"
-#include "kernels/cpu/value_io.h"
+#include "steelyard/kernels/cpu/mask.h"
+#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/set_runs.h"
+#include "steelyard/kernels/cpu/value_io.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels {
 

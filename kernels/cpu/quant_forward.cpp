@@ -1,11 +1,11 @@
-#include "kernels/cpu/quant_forward.h"
+#include "steelyard/kernels/cpu/quant_forward.h"
 
 #include <algorithm>
 #include <atomic>
 #include <type_traits>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/quant_cpu.h"
 
 namespace steelyard::kernels {
 namespace {

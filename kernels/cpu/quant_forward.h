@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/mask.h"
-#include "kernels/cpu/pack_codes.h"
-#include "kernels/cpu/range_slots.h"
-#include "kernels/cpu/set_runs.h"
-#include "kernels/cpu/value_io.h"
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/cpu/mask.h"
+#include "steelyard/kernels/cpu/pack_codes.h"
+#include "steelyard/kernels/cpu/range_slots.h"
+#include "steelyard/kernels/cpu/set_runs.h"
+#include "steelyard/kernels/cpu/value_io.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quant_cpu.h"
-#include "kernels/cpu/value_io.h"
-#include "kernels/quant_sums.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/value_io.h"
+#include "steelyard/kernels/quant_sums.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -2,10 +2,10 @@
 #include <atomic>
 #include <mutex>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quant_cpu.h"
-#include "kernels/cpu/quant_forward.h"
-#include "kernels/qparams.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/quant_forward.h"
+#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cpu/set_runs.h"
-#include "kernels/cpu/vectorize.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/cpu/set_runs.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 

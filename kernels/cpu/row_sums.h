@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/parallel.h"
 
 namespace steelyard::kernels {
 

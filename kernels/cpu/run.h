@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/map.h"
-#include "kernels/cpu/row_sums.h"
-#include "kernels/kernel_forms.h"
+#include "steelyard/kernels/cpu/map.h"
+#include "steelyard/kernels/cpu/row_sums.h"
+#include "steelyard/kernels/kernel_forms.h"
 
 namespace steelyard::kernels {
 namespace cpu {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/affine.h"
-#include "kernels/cpu/blocks.h"
-#include "kernels/quant_layout.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cpu/blocks.h"
+#include "steelyard/kernels/quant_layout.h"
 
 namespace steelyard::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/stream.h"
+#include "steelyard/kernels/cpu/stream.h"
 
 #include <unistd.h>
 

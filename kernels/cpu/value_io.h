@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cpu/blocks.h"
-#include "kernels/cpu/vectorize.h"
-#include "kernels/quant_layout.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/cpu/blocks.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 

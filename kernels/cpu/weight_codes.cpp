@@ -1,14 +1,14 @@
-#include "kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
 
-#include "kernels/fake_quantize.h"
-#include "kernels/integer.h"
-#include "kernels/quantizer_state/formulas.h"
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/reduce/reduce.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,9 +1,9 @@
 // What blocks share that search a channel's histogram.
 #pragma once
 
-#include "kernels/cuda/grid.h"
-#include "kernels/prefix_sums.h"
-#include "kernels/range_choice.h"
+#include "steelyard/kernels/cuda/grid.h"
+#include "steelyard/kernels/prefix_sums.h"
+#include "steelyard/kernels/range_choice.h"
 
 namespace steelyard::kernels::cuda {
 

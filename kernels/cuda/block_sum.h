@@ -1,7 +1,7 @@
 // Reductions over the threads of a block, in an order that never changes.
 #pragma once
 
-#include "kernels/cuda/grid.h"
+#include "steelyard/kernels/cuda/grid.h"
 
 namespace steelyard::kernels::cuda {
 

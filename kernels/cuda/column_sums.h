@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cuda/last_block.h"
+#include "steelyard/kernels/cuda/last_block.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -1,15 +1,15 @@
 // Convolutions as products with matrices of patches. Depthwise convolutions have one channel per
 // group and run as sums of their own. Where the build has cuDNN, it computes what it can of the
 // others.
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
-#include "kernels/cuda/column_sums.h"
-#include "kernels/cuda/conv_cudnn.h"
-#include "kernels/cuda/conv_patches.h"
-#include "kernels/cuda/conv_weights.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/fake_quantize.h"
+#include "steelyard/kernels/cuda/column_sums.h"
+#include "steelyard/kernels/cuda/conv_cudnn.h"
+#include "steelyard/kernels/cuda/conv_patches.h"
+#include "steelyard/kernels/cuda/conv_weights.h"
+#include "steelyard/kernels/cuda/gemm.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/fake_quantize.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/conv_cudnn.h"
+#include "steelyard/kernels/cuda/conv_cudnn.h"
 
 #include <cudnn.h>
 
@@ -12,7 +12,7 @@
 #include <string>
 #include <tuple>
 
-#include "kernels/cuda/stream_handles.h"
+#include "steelyard/kernels/cuda/stream_handles.h"
 
 namespace steelyard::kernels::cuda {
 namespace {

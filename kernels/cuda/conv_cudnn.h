@@ -1,7 +1,7 @@
 // Convolutions by cuDNN, in builds with STEELYARD_CUDNN.
 #pragma once
 
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/conv_values.h"
+#include "steelyard/kernels/cuda/conv_values.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -1,8 +1,8 @@
 // The sizes of a convolution, and which pixels its windows meet.
 #pragma once
 
-#include "kernels/conv.h"
-#include "kernels/cuda/grid.h"
+#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/cuda/grid.h"
 
 namespace steelyard::kernels::cuda {
 

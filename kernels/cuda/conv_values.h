@@ -1,8 +1,8 @@
 // What convolutions read: arrays, or codes that are dequantized on the way.
 #pragma once
 
-#include "kernels/affine.h"
-#include "kernels/cuda/conv_sizes.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cuda/conv_sizes.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // Weights in the order that convolutions read them.
 #pragma once
 
-#include "kernels/cuda/conv_values.h"
+#include "steelyard/kernels/cuda/conv_values.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -1,6 +1,6 @@
-#include "kernels/cuda/cuda_graph.h"
+#include "steelyard/kernels/cuda/cuda_graph.h"
 
-#include "kernels/cuda/grid.h"
+#include "steelyard/kernels/cuda/grid.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
-#include "kernels/cuda/small_copy.h"
+#include "steelyard/kernels/cuda/small_copy.h"
 
 namespace steelyard::kernels {
 namespace {

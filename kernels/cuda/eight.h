@@ -2,10 +2,10 @@
 // looks up. Eight is a byte of mask, a 16-byte access of two-byte values, and two of floats.
 #pragma once
 
-#include "kernels/code_type.h"
-#include "kernels/cuda/grid.h"
-#include "kernels/quant_layout.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/cuda/grid.h"
+#include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels::cuda {
 

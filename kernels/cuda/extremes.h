@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "kernels/cuda/eight.h"
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels::cuda {
 

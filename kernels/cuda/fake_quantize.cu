@@ -1,10 +1,10 @@
 // The typed functions run the kernels of QuantPlan.
-#include "kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize.h"
 
-#include "kernels/cuda/column_sums.h"
-#include "kernels/cuda/eight.h"
-#include "kernels/cuda/quant_cuda.h"
-#include "kernels/typed_quant.h"
+#include "steelyard/kernels/cuda/column_sums.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/typed_quant.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_queue.h"
+#include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard::kernels::cuda {
 

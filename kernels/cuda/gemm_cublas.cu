@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/cuda_memory.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/stream_handles.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/gemm.h"
+#include "steelyard/kernels/cuda/stream_handles.h"
 
 namespace steelyard::kernels::cuda {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/affine.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda_queue.h"
-#include "kernels/divide.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cuda/launch.h"
+#include "steelyard/kernels/cuda_queue.h"
+#include "steelyard/kernels/divide.h"
 
 namespace steelyard::kernels::cuda {
 

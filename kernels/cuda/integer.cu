@@ -4,14 +4,14 @@
 // its leading one (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909, 2025): of
 // integers below 2^24 nothing is cut off. The parts are batches of one product; a kernel adds them
 // as int32.
-#include "kernels/integer.h"
+#include "steelyard/kernels/integer.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/eight.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/integer_terms.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/gemm.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/integer_terms.h"
 
 namespace steelyard::kernels {
 namespace {

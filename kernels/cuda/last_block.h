@@ -2,7 +2,7 @@
 // would, in an order that does not depend on which block that is.
 #pragma once
 
-#include "kernels/cuda/grid.h"
+#include "steelyard/kernels/cuda/grid.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // Host code only: a build without CUDA lacks just what it calls.
-#include "kernels/matmul.h"
+#include "steelyard/kernels/matmul.h"
 
-#include "kernels/cuda/gemm.h"
+#include "steelyard/kernels/cuda/gemm.h"
 
 namespace steelyard::kernels {
 

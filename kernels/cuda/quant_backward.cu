@@ -1,8 +1,8 @@
 // Straight-through gradients, from the values of the forward or from its mask.
 #include <type_traits>
 
-#include "kernels/cuda/eight.h"
-#include "kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/quant_cuda.h"
 
 namespace steelyard::kernels {
 namespace cuda {

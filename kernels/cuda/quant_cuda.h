@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels {
 

@@ -1,11 +1,11 @@
 // Quantize, dequantize and fake-quantize with given scales: one tensor, or many in one launch.
-#include "kernels/cuda/quant_forward.h"
+#include "steelyard/kernels/cuda/quant_forward.h"
 
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cuda/quant_cuda.h"
-#include "kernels/cuda/quant_statistics.h"
+#include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/cuda/quant_statistics.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -2,8 +2,8 @@
 // is Sets or ChannelSets.
 #pragma once
 
-#include "kernels/cuda/eight.h"
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels::cuda {
 

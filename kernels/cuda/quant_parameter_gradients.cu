@@ -1,9 +1,9 @@
 // Gradients of x, scale and zero point in one pass, summed in the order of kernels/quant_sums.h.
 #include <type_traits>
 
-#include "kernels/cuda/eight.h"
-#include "kernels/cuda/quant_cuda.h"
-#include "kernels/quant_sums.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/quant_sums.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -1,14 +1,14 @@
 // Quantization with a scale that the call itself, or a moving average of calls, decides. Switches,
 // averages and scales stay on the device: every call launches the same kernels.
-#include "kernels/cuda/quant_statistics.h"
+#include "steelyard/kernels/cuda/quant_statistics.h"
 
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/extremes.h"
-#include "kernels/cuda/quant_cuda.h"
-#include "kernels/cuda/quant_forward.h"
-#include "kernels/qparams.h"
+#include "steelyard/kernels/cuda/extremes.h"
+#include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/cuda/quant_forward.h"
+#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -1,8 +1,8 @@
 // Forward calls that choose their own scale (kernels/cuda/quant_statistics.cu).
 #pragma once
 
-#include "kernels/cuda/launch.h"
-#include "kernels/quant_problem.h"
+#include "steelyard/kernels/cuda/launch.h"
+#include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/last_block.h"
-#include "kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/cuda/last_block.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels::cuda {
 

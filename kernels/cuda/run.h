@@ -1,10 +1,10 @@
 // run() on a GPU, for the file of each family that emits it.
 #pragma once
 
-#include "kernels/cuda/block_sum.h"
-#include "kernels/cuda/column_sums.h"
-#include "kernels/cuda/tensor_list.h"
-#include "kernels/kernel_forms.h"
+#include "steelyard/kernels/cuda/block_sum.h"
+#include "steelyard/kernels/cuda/column_sums.h"
+#include "steelyard/kernels/cuda/tensor_list.h"
+#include "steelyard/kernels/kernel_forms.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "kernels/cuda/grid.h"
+#include "steelyard/kernels/cuda/grid.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "kernels/cuda/block_sum.h"
+#include "steelyard/kernels/cuda/block_sum.h"
 
 namespace steelyard::kernels::cuda {
 

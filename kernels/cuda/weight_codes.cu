@@ -1,15 +1,15 @@
 // A block has a few rows of weights: it finds their scales, then their codes.
-#include "kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes.h"
 
 #include <algorithm>
 #include <bit>
 #include <numeric>
 
-#include "kernels/cuda/block_sum.h"
-#include "kernels/cuda/eight.h"
-#include "kernels/cuda/range_update.h"
-#include "kernels/integer.h"
-#include "kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/cuda/block_sum.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/range_update.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

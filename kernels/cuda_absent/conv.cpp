@@ -1,7 +1,7 @@
 // Stands in for kernels/cuda in a build without CUDA.
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
-#include "kernels/cuda_absent/absent.h"
+#include "steelyard/kernels/cuda_absent/absent.h"
 
 namespace steelyard::kernels {
 

@@ -1,7 +1,7 @@
 // Stands in for kernels/cuda in a build without CUDA.
-#include "kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize.h"
 
-#include "kernels/cuda_absent/absent.h"
+#include "steelyard/kernels/cuda_absent/absent.h"
 
 namespace steelyard::kernels {
 

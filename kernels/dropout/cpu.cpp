@@ -1,5 +1,5 @@
-#include "kernels/dropout/dropout.h"
+#include "steelyard/kernels/dropout/dropout.h"
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 template struct steelyard::kernels::CpuKernels<steelyard::kernels::DropoutKernels>;

@@ -1,5 +1,5 @@
-#include "kernels/dropout/dropout.h"
+#include "steelyard/kernels/dropout/dropout.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 template struct steelyard::kernels::CudaKernels<steelyard::kernels::DropoutKernels>;

@@ -1,8 +1,8 @@
 // Random omission of elements, remembered as one bit each. T is float or double.
 #pragma once
 
-#include "kernels/philox.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/philox.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/cpu/run.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard::kernels {
 

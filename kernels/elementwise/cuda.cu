@@ -1,5 +1,5 @@
-#include "kernels/cuda/run.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/embedding/embedding.h"
+#include "steelyard/kernels/embedding/embedding.h"
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,7 +1,7 @@
-#include "kernels/embedding/embedding.h"
+#include "steelyard/kernels/embedding/embedding.h"
 
-#include "kernels/cuda/run.h"
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/run.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,12 +1,12 @@
-#include "kernels/histogram/histogram.h"
+#include "steelyard/kernels/histogram/histogram.h"
 
 #include <algorithm>
 #include <mutex>
 #include <vector>
 
-#include "kernels/cpu/run.h"
-#include "kernels/cpu/vectorize.h"
-#include "kernels/histogram/formulas.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/histogram/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

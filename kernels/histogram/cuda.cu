@@ -1,11 +1,11 @@
-#include "kernels/histogram/histogram.h"
+#include "steelyard/kernels/histogram/histogram.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
-#include "kernels/cuda/run.h"
-#include "kernels/histogram/formulas.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/histogram/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -5,9 +5,9 @@
 #include <cfloat>
 #include <cmath>
 
-#include "kernels/affine.h"
-#include "kernels/histogram/histogram.h"
-#include "kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 

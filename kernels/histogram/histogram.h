@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/layout.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

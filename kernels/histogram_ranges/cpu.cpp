@@ -1,12 +1,12 @@
-#include "kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
 
 #include <vector>
 
-#include "kernels/clipping_error.h"
-#include "kernels/cpu/each_histogram.h"
-#include "kernels/cpu/run.h"
-#include "kernels/divergence.h"
-#include "kernels/prefix_sums.h"
+#include "steelyard/kernels/clipping_error.h"
+#include "steelyard/kernels/cpu/each_histogram.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/divergence.h"
+#include "steelyard/kernels/prefix_sums.h"
 
 namespace steelyard::kernels {
 namespace {

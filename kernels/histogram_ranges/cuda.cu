@@ -1,11 +1,11 @@
-#include "kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
 
 #include <algorithm>
 
-#include "kernels/clipping_error.h"
-#include "kernels/cuda/block_search.h"
-#include "kernels/cuda/run.h"
-#include "kernels/divergence.h"
+#include "steelyard/kernels/clipping_error.h"
+#include "steelyard/kernels/cuda/block_search.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/divergence.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -4,8 +4,8 @@
 // bits on CPU and GPU. The number of bins is a power of two.
 #pragma once
 
-#include "kernels/histogram/histogram.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,9 +1,9 @@
-#include "kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
 
 #include <algorithm>
 
-#include "kernels/cpu/run.h"
-#include "kernels/requantize/formulas.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/requantize/formulas.h"
 
 namespace steelyard::kernels {
 

@@ -1,10 +1,10 @@
-#include "kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/eight.h"
-#include "kernels/cuda/run.h"
-#include "kernels/requantize/formulas.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/requantize/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,8 +1,8 @@
 // Average pooling of quantized codes: exact window sums and their requantization.
 #pragma once
 
-#include "kernels/pool/formulas.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/pool/formulas.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

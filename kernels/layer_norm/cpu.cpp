@@ -1,7 +1,7 @@
-#include "kernels/layer_norm/layer_norm.h"
+#include "steelyard/kernels/layer_norm/layer_norm.h"
 
-#include "kernels/cpu/run.h"
-#include "kernels/norm/formulas.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/norm/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,10 +1,10 @@
-#include "kernels/layer_norm/layer_norm.h"
+#include "steelyard/kernels/layer_norm/layer_norm.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cuda/run.h"
-#include "kernels/norm/formulas.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/norm/formulas.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -2,7 +2,7 @@
 // Source: Ba et al., "Layer Normalization", 2016, arXiv:1607.06450.
 #pragma once
 
-#include "kernels/run.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/norm/norm.h"
+#include "steelyard/kernels/norm/norm.h"
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/norm/norm.h"
+#include "steelyard/kernels/norm/norm.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 namespace steelyard::kernels {
 namespace cuda {

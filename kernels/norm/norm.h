@@ -2,8 +2,8 @@
 // Source: Ioffe and Szegedy, "Batch Normalization", 2015.
 #pragma once
 
-#include "kernels/norm/formulas.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/norm/formulas.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,5 +1,5 @@
-#include "kernels/cpu/run.h"
-#include "kernels/norm_fold/norm_fold.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/norm_fold/norm_fold.h"
 
 namespace steelyard::kernels {
 

@@ -1,8 +1,8 @@
-#include "kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
 #include <cmath>
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 namespace steelyard::kernels {
 

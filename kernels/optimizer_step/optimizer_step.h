@@ -9,7 +9,7 @@
 #include <cmath>
 #include <span>
 
-#include "kernels/run.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,5 +1,5 @@
-#include "kernels/cpu/run.h"
-#include "kernels/oscillation/oscillation.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/oscillation/oscillation.h"
 
 namespace steelyard::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/cuda/run.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/oscillation/oscillation.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/oscillation/oscillation.h"
 
 namespace steelyard::kernels {
 

@@ -5,8 +5,8 @@
 // runs again reads it anew.
 #pragma once
 
-#include "kernels/layout.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

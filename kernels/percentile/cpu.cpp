@@ -1,13 +1,13 @@
-#include "kernels/percentile/percentile.h"
+#include "steelyard/kernels/percentile/percentile.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/each_histogram.h"
-#include "kernels/cpu/run.h"
-#include "kernels/percentile/formulas.h"
-#include "kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/cpu/each_histogram.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/percentile/formulas.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,10 +1,10 @@
-#include "kernels/percentile/percentile.h"
+#include "steelyard/kernels/percentile/percentile.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/run.h"
-#include "kernels/percentile/formulas.h"
-#include "kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/percentile/formulas.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

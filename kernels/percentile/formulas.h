@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/range_choice.h"
+#include "steelyard/kernels/range_choice.h"
 
 namespace steelyard::kernels {
 

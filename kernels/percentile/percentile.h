@@ -6,9 +6,9 @@
 // finite was seen. CPU and GPU give the same bits (formulas.h).
 #pragma once
 
-#include "kernels/histogram/histogram.h"
-#include "kernels/layout.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

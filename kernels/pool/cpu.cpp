@@ -1,9 +1,9 @@
-#include "kernels/pool/pool.h"
+#include "steelyard/kernels/pool/pool.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/run.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,8 +1,8 @@
 // A thread for every element: forward of the output, backward of the input, which gathers from the
 // windows over it in their order.
-#include "kernels/pool/pool.h"
+#include "steelyard/kernels/pool/pool.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/affine.h"
+#include "steelyard/kernels/affine.h"
 
 namespace steelyard::kernels {
 

@@ -1,9 +1,9 @@
 // Max, average and global average pooling, NHWC.
 #pragma once
 
-#include "kernels/divide.h"
-#include "kernels/pool/formulas.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/divide.h"
+#include "steelyard/kernels/pool/formulas.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/cpu/run.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/reduce/reduce.h"
 
 namespace steelyard::kernels {
 

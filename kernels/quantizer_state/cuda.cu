@@ -1,6 +1,6 @@
-#include "kernels/cuda/range_update.h"
-#include "kernels/cuda/run.h"
-#include "kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/cuda/range_update.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::kernels {
 namespace {

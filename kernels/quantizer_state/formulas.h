@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/exponential.h"
-#include "kernels/qparams.h"
+#include "steelyard/kernels/exponential.h"
+#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::kernels {
 

@@ -6,8 +6,8 @@
 // (formulas.h).
 #pragma once
 
-#include "kernels/quantizer_state/formulas.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

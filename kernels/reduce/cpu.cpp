@@ -1,9 +1,9 @@
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/reduce/reduce.h"
 
 #include <mutex>
 
-#include "kernels/cpu/range_slots.h"
-#include "kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/range_slots.h"
+#include "steelyard/kernels/cpu/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,7 +1,7 @@
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/reduce/reduce.h"
 
-#include "kernels/cuda/extremes.h"
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/extremes.h"
+#include "steelyard/kernels/cuda/run.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,8 +1,8 @@
 // Range reductions for observers. Order-independent, hence bit-identical for any thread count.
 #pragma once
 
-#include "kernels/layout.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

@@ -1,15 +1,15 @@
-#include "kernels/requantize/requantize.h"
+#include "steelyard/kernels/requantize/requantize.h"
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
 #include <vector>
 
-#include "kernels/cpu/blocks.h"
-#include "kernels/cpu/mask.h"
-#include "kernels/cpu/run.h"
-#include "kernels/cpu/set_runs.h"
-#include "kernels/cpu/vectorize.h"
+#include "steelyard/kernels/cpu/blocks.h"
+#include "steelyard/kernels/cpu/mask.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/cpu/set_runs.h"
+#include "steelyard/kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels {
 namespace {

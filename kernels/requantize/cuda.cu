@@ -1,9 +1,9 @@
 // Eight elements to a thread: a byte of mask.
-#include "kernels/requantize/requantize.h"
+#include "steelyard/kernels/requantize/requantize.h"
 
-#include "kernels/cuda/eight.h"
-#include "kernels/cuda/range_update.h"
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/range_update.h"
+#include "steelyard/kernels/cuda/run.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/affine.h"
-#include "kernels/code_type.h"
-#include "kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
 
 namespace steelyard::kernels {
 

@@ -3,9 +3,9 @@
 // Scales and zero points are pointers to one value, where the codes are. Code is int8_t or uint8_t.
 #pragma once
 
-#include "kernels/quantizer_state/formulas.h"
-#include "kernels/requantize/formulas.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/requantize/formulas.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

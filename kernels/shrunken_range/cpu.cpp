@@ -1,13 +1,13 @@
-#include "kernels/shrunken_range/shrunken_range.h"
+#include "steelyard/kernels/shrunken_range/shrunken_range.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/run.h"
-#include "kernels/fake_quantize.h"
-#include "kernels/quant_sums.h"
-#include "kernels/range_choice.h"
-#include "kernels/shrunken_range/formulas.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/quant_sums.h"
+#include "steelyard/kernels/range_choice.h"
+#include "steelyard/kernels/shrunken_range/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,8 +1,8 @@
-#include "kernels/shrunken_range/shrunken_range.h"
+#include "steelyard/kernels/shrunken_range/shrunken_range.h"
 
-#include "kernels/cuda/run.h"
-#include "kernels/quant_sums.h"
-#include "kernels/shrunken_range/formulas.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/quant_sums.h"
+#include "steelyard/kernels/shrunken_range/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

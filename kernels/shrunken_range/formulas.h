@@ -1,8 +1,8 @@
 // The rules of kernels/shrunken_range/shrunken_range.h, host and device.
 #pragma once
 
-#include "kernels/qparams.h"
-#include "kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/qparams.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 

@@ -1,8 +1,8 @@
 // The shrunken range of least squared quantization error on the values themselves.
 #pragma once
 
-#include "kernels/layout.h"
-#include "kernels/run.h"
+#include "steelyard/kernels/layout.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

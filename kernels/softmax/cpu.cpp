@@ -1,11 +1,11 @@
-#include "kernels/softmax/softmax.h"
+#include "steelyard/kernels/softmax/softmax.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/run.h"
-#include "kernels/softmax/formulas.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/softmax/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

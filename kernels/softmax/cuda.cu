@@ -1,10 +1,10 @@
 // A block, a row of logits: one warp where there are few classes.
-#include "kernels/softmax/softmax.h"
+#include "steelyard/kernels/softmax/softmax.h"
 
 #include <limits>
 
-#include "kernels/cuda/run.h"
-#include "kernels/softmax/formulas.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/softmax/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/affine.h"
+#include "steelyard/kernels/affine.h"
 
 namespace steelyard::kernels {
 

@@ -1,7 +1,7 @@
 // Losses of softmax(logits) over rows, fused with their gradients.
 #pragma once
 
-#include "kernels/run.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

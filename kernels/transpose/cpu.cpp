@@ -1,5 +1,5 @@
-#include "kernels/cpu/run.h"
-#include "kernels/transpose/transpose.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/transpose/transpose.h"
 
 namespace steelyard::kernels {
 

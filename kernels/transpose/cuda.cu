@@ -1,7 +1,7 @@
 // By tiles in shared memory.
-#include "kernels/transpose/transpose.h"
+#include "steelyard/kernels/transpose/transpose.h"
 
-#include "kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/run.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // NHWC and NCHW: batches of matrices that change rows for columns.
 #pragma once
 
-#include "kernels/run.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 

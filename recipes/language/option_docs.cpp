@@ -1,9 +1,9 @@
-#include "recipes/language/option_docs.h"
+#include "steelyard/recipes/language/option_docs.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "recipes/language/scalar.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 namespace {

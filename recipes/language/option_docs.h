@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "recipes/language/option_table.h"
+#include "steelyard/recipes/language/option_table.h"
 
 namespace steelyard {
 

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "framework/words.h"
-#include "recipes/language/option_table.h"
+#include "steelyard/framework/words.h"
+#include "steelyard/recipes/language/option_table.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "recipes/language/option_table.h"
+#include "steelyard/recipes/language/option_table.h"
 
 #include <regex.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "recipes/language/scalar.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 namespace {

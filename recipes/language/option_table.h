@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "recipes/language/yaml_document.h"
+#include "steelyard/recipes/language/yaml_document.h"
 
 namespace steelyard {
 

@@ -1,10 +1,10 @@
-#include "recipes/language/overrides.h"
+#include "steelyard/recipes/language/overrides.h"
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
-#include "recipes/language/scalar.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "recipes/language/yaml_document.h"
+#include "steelyard/recipes/language/yaml_document.h"
 
 namespace steelyard {
 

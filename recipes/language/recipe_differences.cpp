@@ -1,8 +1,8 @@
-#include "recipes/language/recipe_differences.h"
+#include "steelyard/recipes/language/recipe_differences.h"
 
 #include <algorithm>
 
-#include "recipes/language/scalar.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes/language/yaml_document.h"
+#include "steelyard/recipes/language/yaml_document.h"
 
 namespace steelyard {
 

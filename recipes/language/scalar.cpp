@@ -1,11 +1,11 @@
-#include "recipes/language/scalar.h"
+#include "steelyard/recipes/language/scalar.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 
-#include "framework/files.h"
-#include "framework/suggest.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/suggest.h"
 
 namespace steelyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "recipes/language/yaml_document.h"
+#include "steelyard/recipes/language/yaml_document.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -8,9 +8,9 @@
 #include <functional>
 #include <sstream>
 
-#include "framework/error.h"
-#include "framework/printable.h"
-#include "recipes/language/scalar.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "recipes/language/yaml_edit.h"
+#include "steelyard/recipes/language/yaml_edit.h"
 
 namespace steelyard {
 

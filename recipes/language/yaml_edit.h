@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "recipes/language/yaml_document.h"
+#include "steelyard/recipes/language/yaml_document.h"
 
 namespace steelyard {
 

@@ -1,14 +1,14 @@
-#include "recipes/models/model_registry.h"
+#include "steelyard/recipes/models/model_registry.h"
 
 #include <algorithm>
 #include <set>
 #include <stdexcept>
 
-#include "framework/data/dataset.h"
-#include "framework/error.h"
-#include "framework/shapes_only.h"
-#include "layers/sequential.h"
-#include "recipes/language/scalar.h"
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/shapes_only.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 namespace {

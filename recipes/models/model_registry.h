@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/module.h"
-#include "framework/rng.h"
-#include "recipes/language/option_rows.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/rng.h"
+#include "steelyard/recipes/language/option_rows.h"
 
 namespace steelyard {
 

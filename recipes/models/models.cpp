@@ -1,20 +1,20 @@
-#include "recipes/models/models.h"
+#include "steelyard/recipes/models/models.h"
 
 #include <string>
 
-#include "framework/error.h"
-#include "framework/machine_memory.h"
-#include "layers/activations.h"
-#include "layers/batch_norm2d.h"
-#include "layers/conv2d.h"
-#include "layers/dropout.h"
-#include "layers/flatten.h"
-#include "layers/identity.h"
-#include "layers/init.h"
-#include "layers/linear.h"
-#include "layers/pooling.h"
-#include "layers/residual.h"
-#include "layers/sequential.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/machine_memory.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/layers/init.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/residual.h"
+#include "steelyard/layers/sequential.h"
 
 namespace steelyard {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "recipes/models/model_registry.h"
+#include "steelyard/recipes/models/model_registry.h"
 
 namespace steelyard {
 

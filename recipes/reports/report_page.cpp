@@ -4,8 +4,8 @@
 #include <cmath>
 #include <sstream>
 
-#include "recipes/reports/run_report.h"
-#include "recipes/reports/svg_chart.h"
+#include "steelyard/recipes/reports/run_report.h"
+#include "steelyard/recipes/reports/svg_chart.h"
 
 namespace steelyard {
 namespace {

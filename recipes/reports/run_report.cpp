@@ -1,23 +1,23 @@
-#include "recipes/reports/run_report.h"
+#include "steelyard/recipes/reports/run_report.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "export/formats.h"
-#include "export/graph_file.h"
-#include "export/interpreter.h"
-#include "framework/error.h"
-#include "framework/files.h"
-#include "framework/json_integer.h"
-#include "layers/conv2d.h"
-#include "layers/linear.h"
-#include "qat/prepare.h"
-#include "qat/words.h"
-#include "recipes/language/scalar.h"
-#include "recipes/runs/deployment.h"
-#include "recipes/schema/derived_recipe.h"
+#include "steelyard/export/formats.h"
+#include "steelyard/export/graph_file.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/json_integer.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/words.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/schema/derived_recipe.h"
 
 namespace steelyard {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "qat/measure.h"
-#include "qat/range_check.h"
-#include "recipes/runs/metrics_history.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/qat/measure.h"
+#include "steelyard/qat/range_check.h"
+#include "steelyard/recipes/runs/metrics_history.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard {
 

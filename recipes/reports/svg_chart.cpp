@@ -1,11 +1,11 @@
-#include "recipes/reports/svg_chart.h"
+#include "steelyard/recipes/reports/svg_chart.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "framework/files.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard {
 namespace {

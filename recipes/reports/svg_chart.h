@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "qat/measure.h"
+#include "steelyard/qat/measure.h"
 
 namespace steelyard {
 

@@ -1,15 +1,15 @@
-#include "recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/deployment.h"
 
 #include <optional>
 #include <stdexcept>
 #include <string_view>
 
-#include "export/trace.h"
-#include "framework/error.h"
-#include "framework/files.h"
-#include "framework/folders.h"
-#include "qat/calibrate.h"
-#include "qat/faults.h"
+#include "steelyard/export/trace.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/folders.h"
+#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/faults.h"
 
 namespace steelyard {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "export/formats.h"
-#include "export/graph.h"
-#include "recipes/runs/experiment.h"
-#include "recipes/runs/run_folder.h"
+#include "steelyard/export/formats.h"
+#include "steelyard/export/graph.h"
+#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard {
 

@@ -1,22 +1,22 @@
-#include "recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
 
-#include "framework/data/dataset_digest.h"
-#include "framework/error.h"
-#include "framework/storage.h"
-#include "framework/trained_weights.h"
-#include "framework/training_words.h"
-#include "qat/calibrate.h"
-#include "qat/faults.h"
-#include "qat/learned_scale.h"
-#include "qat/observe_weights.h"
-#include "qat/oscillations.h"
-#include "qat/prepare.h"
-#include "qat/reestimate.h"
+#include "steelyard/framework/data/dataset_digest.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/storage.h"
+#include "steelyard/framework/trained_weights.h"
+#include "steelyard/framework/training_words.h"
+#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/faults.h"
+#include "steelyard/qat/learned_scale.h"
+#include "steelyard/qat/observe_weights.h"
+#include "steelyard/qat/oscillations.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/reestimate.h"
 
 namespace steelyard {
 namespace {

@@ -7,15 +7,15 @@
 #include <optional>
 #include <string>
 
-#include "framework/data/dataset_registry.h"
-#include "framework/on_device.h"
-#include "framework/trainer.h"
-#include "qat/plan.h"
-#include "qat/qconfig.h"
-#include "qat/schedule.h"
-#include "recipes/models/models.h"
-#include "recipes/runs/run_record.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/qat/plan.h"
+#include "steelyard/qat/qconfig.h"
+#include "steelyard/qat/schedule.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/runs/run_record.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 

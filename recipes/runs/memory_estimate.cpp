@@ -1,4 +1,4 @@
-#include "recipes/runs/memory_estimate.h"
+#include "steelyard/recipes/runs/memory_estimate.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <vector>
 
-#include "framework/storage.h"
+#include "steelyard/framework/storage.h"
 
 namespace steelyard {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard {
 

@@ -1,12 +1,12 @@
-#include "recipes/runs/metrics_history.h"
+#include "steelyard/recipes/runs/metrics_history.h"
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
-#include "framework/files.h"
-#include "framework/json_integer.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/json_integer.h"
 
 namespace steelyard {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/evaluate.h"
+#include "steelyard/framework/evaluate.h"
 
 namespace steelyard {
 

@@ -1,4 +1,4 @@
-#include "recipes/runs/metrics_log.h"
+#include "steelyard/recipes/runs/metrics_log.h"
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -6,9 +6,9 @@
 #include <system_error>
 #include <vector>
 
-#include "framework/event_file.h"
-#include "framework/files.h"
-#include "framework/json_integer.h"
+#include "steelyard/framework/event_file.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/json_integer.h"
 
 namespace steelyard {
 namespace {

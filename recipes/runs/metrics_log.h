@@ -7,7 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "framework/trainer.h"
+#include "steelyard/framework/trainer.h"
 
 namespace steelyard {
 

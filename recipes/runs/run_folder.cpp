@@ -1,4 +1,4 @@
-#include "recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,17 +9,17 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "framework/error.h"
-#include "framework/files.h"
-#include "framework/folders.h"
-#include "framework/sha256.h"
-#include "qat/old_checkpoint.h"
-#include "qat/saved_state.h"
-#include "recipes/language/recipe_differences.h"
-#include "recipes/language/scalar.h"
-#include "recipes/language/yaml_edit.h"
-#include "recipes/runs/metrics_history.h"
-#include "recipes/runs/metrics_log.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/folders.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/qat/old_checkpoint.h"
+#include "steelyard/qat/saved_state.h"
+#include "steelyard/recipes/language/recipe_differences.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/language/yaml_edit.h"
+#include "steelyard/recipes/runs/metrics_history.h"
+#include "steelyard/recipes/runs/metrics_log.h"
 
 namespace steelyard {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard {
 

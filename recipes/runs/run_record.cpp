@@ -1,16 +1,16 @@
-#include "recipes/runs/run_record.h"
+#include "steelyard/recipes/runs/run_record.h"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "framework/error.h"
-#include "framework/json_integer.h"
-#include "framework/printable.h"
-#include "framework/sha256.h"
-#include "recipes/language/scalar.h"
-#include "recipes/language/yaml_edit.h"
-#include "recipes/schema/recipe_options.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/json_integer.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/language/yaml_edit.h"
+#include "steelyard/recipes/schema/recipe_options.h"
 
 namespace steelyard {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/dataset.h"
-#include "framework/safetensors.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/safetensors.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 

@@ -1,5 +1,5 @@
 // The section `data`.
-#include "recipes/schema/recipe_tables.h"
+#include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
 namespace {

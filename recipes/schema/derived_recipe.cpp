@@ -1,15 +1,15 @@
-#include "recipes/schema/derived_recipe.h"
+#include "steelyard/recipes/schema/derived_recipe.h"
 
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
 
-#include "layers/conv2d.h"
-#include "layers/linear.h"
-#include "observers/registry.h"
-#include "qat/target_match.h"
-#include "qat/words.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/observers/registry.h"
+#include "steelyard/qat/target_match.h"
+#include "steelyard/qat/words.h"
 
 namespace steelyard {
 namespace {

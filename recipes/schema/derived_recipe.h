@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "framework/module.h"
-#include "recipes/language/yaml_edit.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/recipes/language/yaml_edit.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 

@@ -1,11 +1,11 @@
 // The sections `quantize`, `calibrate` and `export`.
 #include <algorithm>
 
-#include "export/formats.h"
-#include "observers/registry.h"
-#include "qat/words.h"
-#include "recipes/language/scalar.h"
-#include "recipes/schema/recipe_tables.h"
+#include "steelyard/export/formats.h"
+#include "steelyard/observers/registry.h"
+#include "steelyard/qat/words.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
 namespace {

@@ -1,11 +1,11 @@
-#include "recipes/schema/recipe.h"
+#include "steelyard/recipes/schema/recipe.h"
 
-#include "framework/error.h"
-#include "framework/file_kind.h"
-#include "framework/files.h"
-#include "recipes/language/overrides.h"
-#include "recipes/language/scalar.h"
-#include "recipes/schema/recipe_tables.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/recipes/language/overrides.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
 Recipe parse_recipe(std::string_view text, const std::string& source,

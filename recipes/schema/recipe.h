@@ -9,16 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/data/data_loader.h"
-#include "framework/optimizer.h"
-#include "framework/trainer.h"
-#include "framework/words.h"
-#include "kernels/matmul_precision.h"
-#include "qat/oscillations.h"
-#include "qat/qconfig.h"
-#include "qat/schedule.h"
-#include "recipes/language/yaml_document.h"
-#include "recipes/models/model_registry.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/words.h"
+#include "steelyard/kernels/matmul_precision.h"
+#include "steelyard/qat/oscillations.h"
+#include "steelyard/qat/qconfig.h"
+#include "steelyard/qat/schedule.h"
+#include "steelyard/recipes/language/yaml_document.h"
+#include "steelyard/recipes/models/model_registry.h"
 
 namespace steelyard {
 

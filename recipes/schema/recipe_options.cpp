@@ -1,7 +1,7 @@
-#include "recipes/schema/recipe_options.h"
+#include "steelyard/recipes/schema/recipe_options.h"
 
-#include "recipes/language/option_docs.h"
-#include "recipes/schema/recipe_tables.h"
+#include "steelyard/recipes/language/option_docs.h"
+#include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "recipes/language/option_table.h"
-#include "recipes/models/model_registry.h"
+#include "steelyard/recipes/language/option_table.h"
+#include "steelyard/recipes/models/model_registry.h"
 
 namespace steelyard {
 

@@ -1,8 +1,8 @@
 // The rows of a recipe's sections: where every key is declared, once.
 #pragma once
 
-#include "recipes/language/option_rows.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/recipes/language/option_rows.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 

@@ -1,7 +1,7 @@
 // The section `schedule`: what changes when.
 #include <algorithm>
 
-#include "recipes/schema/recipe_tables.h"
+#include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
 namespace {

@@ -1,7 +1,7 @@
 // The section `train`.
-#include "framework/training_words.h"
-#include "recipes/language/scalar.h"
-#include "recipes/schema/recipe_tables.h"
+#include "steelyard/framework/training_words.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
 namespace {

@@ -1,15 +1,15 @@
-#include "recipes/searches/mixed_precision.h"
+#include "steelyard/recipes/searches/mixed_precision.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "export/graph.h"
-#include "framework/error.h"
-#include "qat/bit_allocation.h"
-#include "recipes/language/scalar.h"
-#include "recipes/schema/derived_recipe.h"
+#include "steelyard/export/graph.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/qat/bit_allocation.h"
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/schema/derived_recipe.h"
 
 namespace steelyard {
 namespace {

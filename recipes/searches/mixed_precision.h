@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes/searches/sensitivity.h"
+#include "steelyard/recipes/searches/sensitivity.h"
 
 namespace steelyard {
 

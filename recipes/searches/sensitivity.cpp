@@ -1,16 +1,16 @@
-#include "recipes/searches/sensitivity.h"
+#include "steelyard/recipes/searches/sensitivity.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "framework/error.h"
-#include "framework/tape_trace.h"
-#include "qat/calibrate.h"
-#include "qat/measure.h"
-#include "qat/old_checkpoint.h"
-#include "qat/prepare.h"
-#include "qat/qat_linear.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/tape_trace.h"
+#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/measure.h"
+#include "steelyard/qat/old_checkpoint.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/qat_linear.h"
 
 namespace steelyard {
 namespace {

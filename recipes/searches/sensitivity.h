@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "recipes/runs/run_folder.h"
-#include "recipes/schema/derived_recipe.h"
+#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/schema/derived_recipe.h"
 
 namespace steelyard {
 

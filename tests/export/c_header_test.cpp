@@ -1,5 +1,5 @@
 // The C header, compiled by a C compiler and run by a program that shares nothing with the library.
-#include "export/c_header.h"
+#include "steelyard/export/c_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "export/formats.h"
-#include "export/interpreter.h"
-#include "framework/files.h"
+#include "steelyard/export/formats.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/files.h"
 #include "tests/export/export_support.h"
 
 namespace steelyard::deploy {

@@ -1,5 +1,5 @@
 // The integer model as a file.
-#include "export/graph_file.h"
+#include "steelyard/export/graph_file.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "export/interpreter.h"
-#include "framework/checkpoint.h"
-#include "framework/error.h"
-#include "framework/files.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"

@@ -1,9 +1,9 @@
 // The interpreter against training's forward, on every tensor of small networks.
-#include "export/interpreter.h"
+#include "steelyard/export/interpreter.h"
 
 #include <gtest/gtest.h>
 
-#include "export/verify.h"
+#include "steelyard/export/verify.h"
 #include "tests/export/export_support.h"
 
 namespace steelyard::deploy {

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "export/interpreter.h"
-#include "qat/qat_linear.h"
-#include "qat/quantized_value.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/qat/qat_linear.h"
+#include "steelyard/qat/quantized_value.h"
 #include "tests/export/export_support.h"
 
 namespace steelyard::deploy {

@@ -1,6 +1,6 @@
 // The ONNX writer without ONNX Runtime: bytes, options and what is refused. check_onnx.py judges
 // what the files compute.
-#include "export/onnx.h"
+#include "steelyard/export/onnx.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "framework/error.h"
-#include "framework/files.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"

@@ -2,10 +2,10 @@
 // training's codes. benchmarks/verify_presets does the same with trained weights and all images.
 #include <gtest/gtest.h>
 
-#include "export/verify.h"
-#include "framework/error.h"
-#include "qat/prepare.h"
-#include "recipes/runs/deployment.h"
+#include "steelyard/export/verify.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/recipes/runs/deployment.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

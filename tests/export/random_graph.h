@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "export/interpreter.h"
+#include "steelyard/export/interpreter.h"
 
 namespace steelyard::testing {
 

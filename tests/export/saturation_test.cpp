@@ -1,4 +1,4 @@
-#include "export/saturation.h"
+#include "steelyard/export/saturation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 // Tracing: names, user-defined modules, and what is refused.
-#include "export/trace.h"
+#include "steelyard/export/trace.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "export/interpreter.h"
-#include "framework/error.h"
-#include "framework/ops/add.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/relu.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/relu.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 

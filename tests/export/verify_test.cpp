@@ -1,5 +1,5 @@
 // Verification finds what it is there to find.
-#include "export/verify.h"
+#include "steelyard/export/verify.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "framework/error.h"
+#include "steelyard/framework/error.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 

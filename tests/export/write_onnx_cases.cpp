@@ -5,8 +5,8 @@
 // Runtime.
 #include <filesystem>
 
-#include "export/onnx.h"
-#include "framework/safetensors.h"
+#include "steelyard/export/onnx.h"
+#include "steelyard/framework/safetensors.h"
 #include "tests/export/export_support.h"
 #include "tests/export/random_graph.h"
 

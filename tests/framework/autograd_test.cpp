@@ -1,17 +1,17 @@
-#include "framework/autograd.h"
+#include "steelyard/framework/autograd.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 
-#include "framework/ops/add.h"
-#include "framework/ops/conv2d.h"
-#include "framework/ops/flatten.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/losses.h"
-#include "framework/ops/pool.h"
-#include "framework/ops/relu.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/ops/relu.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

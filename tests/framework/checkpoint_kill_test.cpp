@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "framework/checkpoint.h"
-#include "framework/rng.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/rng.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-#include "framework/checkpoint.h"
+#include "steelyard/framework/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "framework/error.h"
-#include "framework/safetensors.h"
-#include "framework/sha256.h"
-#include "framework/trained_weights.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/trained_weights.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

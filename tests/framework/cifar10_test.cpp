@@ -1,10 +1,10 @@
-#include "framework/data/cifar10.h"
+#include "steelyard/framework/data/cifar10.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "framework/error.h"
+#include "steelyard/framework/error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-#include "framework/cpus.h"
+#include "steelyard/framework/cpus.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "framework/data/data_loader.h"
+#include "steelyard/framework/data/data_loader.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "framework/error.h"
-#include "framework/rng.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/rng.h"
 
 namespace steelyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "framework/data/dataset.h"
+#include "steelyard/framework/data/dataset.h"
 
 #include <gtest/gtest.h>
 
@@ -7,11 +7,11 @@
 #include <set>
 #include <string>
 
-#include "framework/data/dataset_digest.h"
-#include "framework/data/dataset_registry.h"
-#include "framework/error.h"
-#include "framework/safetensors.h"
-#include "kernels/backend.h"
+#include "steelyard/framework/data/dataset_digest.h"
+#include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/safetensors.h"
+#include "steelyard/kernels/backend.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "framework/half.h"
+#include "steelyard/framework/half.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

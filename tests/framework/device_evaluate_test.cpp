@@ -1,7 +1,7 @@
 // Evaluation on a GPU: loss and accuracy are added up there.
-#include "framework/evaluate.h"
+#include "steelyard/framework/evaluate.h"
 
-#include "framework/ops/relu.h"
+#include "steelyard/framework/ops/relu.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "framework/on_device.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/softmax/softmax.h"
-#include "kernels/transpose/transpose.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/softmax/softmax.h"
+#include "steelyard/kernels/transpose/transpose.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

@@ -2,17 +2,17 @@
 #include <cstring>
 #include <limits>
 
-#include "framework/on_device.h"
-#include "framework/ops/batch_norm.h"
-#include "framework/ops/conv2d.h"
-#include "framework/ops/flatten.h"
-#include "framework/ops/layer_norm.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/losses.h"
-#include "framework/ops/pool.h"
-#include "framework/ops/relu.h"
-#include "framework/ops/smooth_activations.h"
-#include "kernels/norm/norm.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/batch_norm.h"
+#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/layer_norm.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/kernels/norm/norm.h"
 #include "tests/framework/device_cases.h"
 
 namespace steelyard::testing {

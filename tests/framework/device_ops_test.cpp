@@ -4,14 +4,14 @@
 #include <limits>
 #include <numeric>
 
-#include "framework/evaluate.h"
-#include "framework/ops/add.h"
-#include "framework/ops/concat.h"
-#include "framework/ops/dropout.h"
-#include "framework/ops/embedding.h"
-#include "framework/ops/flatten.h"
-#include "framework/ops/losses.h"
-#include "framework/ops/relu.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/concat.h"
+#include "steelyard/framework/ops/dropout.h"
+#include "steelyard/framework/ops/embedding.h"
+#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/relu.h"
 #include "tests/framework/device_cases.h"
 
 namespace steelyard::testing {

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "framework/on_device.h"
-#include "framework/ops/conv2d.h"
-#include "framework/ops/linear.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/value_type.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/kernels/cuda/gemm.h"
+#include "steelyard/kernels/value_type.h"
 #include "tests/framework/device_cases.h"
 
 namespace steelyard::testing {

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <limits>
 
-#include "framework/caching_allocator.h"
-#include "framework/on_device.h"
-#include "layers/linear.h"
+#include "steelyard/framework/caching_allocator.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/layers/linear.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

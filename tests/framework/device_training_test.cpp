@@ -1,13 +1,13 @@
 // What training on a GPU stands on: staged batches, recorded work.
 #include <atomic>
 
-#include "framework/captured_work.h"
-#include "framework/data/device_batches.h"
-#include "framework/on_device.h"
-#include "framework/ops/add.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/relu.h"
-#include "framework/trainer.h"
+#include "steelyard/framework/captured_work.h"
+#include "steelyard/framework/data/device_batches.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/trainer.h"
 #include "tests/framework/held_queue.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/data/device_batches.h"
-#include "framework/on_device.h"
-#include "framework/trainer.h"
-#include "kernels/cuda/cuda_memory.h"
-#include "kernels/device_memory.h"
-#include "layers/linear.h"
+#include "steelyard/framework/data/device_batches.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/device_memory.h"
+#include "steelyard/layers/linear.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

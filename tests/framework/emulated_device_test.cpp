@@ -3,10 +3,10 @@
 
 #include <cstdlib>
 
-#include "framework/caching_allocator.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/relu.h"
-#include "framework/trainer.h"
+#include "steelyard/framework/caching_allocator.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/trainer.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

@@ -1,4 +1,4 @@
-#include "framework/event_file.h"
+#include "steelyard/framework/event_file.h"
 
 #include <gtest/gtest.h>
 

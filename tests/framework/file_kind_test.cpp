@@ -1,12 +1,12 @@
-#include "framework/file_kind.h"
+#include "steelyard/framework/file_kind.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "framework/data/cifar10.h"
-#include "framework/data/idx.h"
-#include "framework/error.h"
-#include "framework/safetensors.h"
+#include "steelyard/framework/data/cifar10.h"
+#include "steelyard/framework/data/idx.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/safetensors.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

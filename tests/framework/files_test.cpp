@@ -1,4 +1,4 @@
-#include "framework/files.h"
+#include "steelyard/framework/files.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,10 +7,10 @@
 
 #include <stdexcept>
 
-#include "framework/error.h"
-#include "framework/memory_error.h"
-#include "framework/sha256.h"
-#include "framework/suggest.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/suggest.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-#include "framework/half.h"
+#include "steelyard/framework/half.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "framework/tensor.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard {
 namespace {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <memory>
 
-#include "framework/device.h"
+#include "steelyard/framework/device.h"
 
 namespace steelyard::testing {
 

@@ -1,4 +1,4 @@
-#include "framework/data/idx.h"
+#include "steelyard/framework/data/idx.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string>
 
-#include "framework/data/dataset_registry.h"
-#include "framework/error.h"
+#include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/framework/error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

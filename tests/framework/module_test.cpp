@@ -1,11 +1,11 @@
-#include "framework/module.h"
+#include "steelyard/framework/module.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 
-#include "framework/ops/add.h"
+#include "steelyard/framework/ops/add.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "framework/ops/batch_norm.h"
+#include "steelyard/framework/ops/batch_norm.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

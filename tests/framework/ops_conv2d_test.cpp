@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "framework/ops/conv2d.h"
-#include "kernels/backend.h"
+#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/kernels/backend.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

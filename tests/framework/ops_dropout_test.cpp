@@ -4,8 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "framework/ops/dropout.h"
-#include "kernels/backend.h"
+#include "steelyard/framework/ops/dropout.h"
+#include "steelyard/kernels/backend.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

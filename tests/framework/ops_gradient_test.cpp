@@ -5,19 +5,19 @@
 #include <functional>
 #include <string>
 
-#include "framework/ops/add.h"
-#include "framework/ops/batch_norm.h"
-#include "framework/ops/concat.h"
-#include "framework/ops/conv2d.h"
-#include "framework/ops/dropout.h"
-#include "framework/ops/embedding.h"
-#include "framework/ops/flatten.h"
-#include "framework/ops/layer_norm.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/losses.h"
-#include "framework/ops/pool.h"
-#include "framework/ops/relu.h"
-#include "framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/batch_norm.h"
+#include "steelyard/framework/ops/concat.h"
+#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/dropout.h"
+#include "steelyard/framework/ops/embedding.h"
+#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/layer_norm.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/smooth_activations.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

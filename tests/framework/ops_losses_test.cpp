@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "framework/ops/losses.h"
+#include "steelyard/framework/ops/losses.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

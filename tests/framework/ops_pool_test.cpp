@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "framework/ops/pool.h"
+#include "steelyard/framework/ops/pool.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

@@ -6,14 +6,14 @@
 #include <limits>
 #include <stdexcept>
 
-#include "framework/on_device.h"
-#include "framework/ops/add.h"
-#include "framework/ops/concat.h"
-#include "framework/ops/embedding.h"
-#include "framework/ops/flatten.h"
-#include "framework/ops/layer_norm.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/relu.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/concat.h"
+#include "steelyard/framework/ops/embedding.h"
+#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/layer_norm.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/relu.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

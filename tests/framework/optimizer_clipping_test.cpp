@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "framework/gradient_clipping.h"
+#include "steelyard/framework/gradient_clipping.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard {

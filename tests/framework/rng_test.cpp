@@ -1,4 +1,4 @@
-#include "framework/rng.h"
+#include "steelyard/framework/rng.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/philox.h"
+#include "steelyard/kernels/philox.h"
 
 namespace steelyard {
 namespace {

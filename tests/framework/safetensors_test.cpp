@@ -1,4 +1,4 @@
-#include "framework/safetensors.h"
+#include "steelyard/framework/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "framework/error.h"
-#include "framework/rng.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/rng.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

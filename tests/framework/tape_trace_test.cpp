@@ -1,12 +1,12 @@
 // Listening to the tape.
-#include "framework/tape_trace.h"
+#include "steelyard/framework/tape_trace.h"
 
 #include <gtest/gtest.h>
 
-#include "framework/ops/add.h"
-#include "framework/ops/relu.h"
-#include "layers/activations.h"
-#include "layers/sequential.h"
+#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/sequential.h"
 
 namespace steelyard {
 namespace {

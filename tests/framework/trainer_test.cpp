@@ -1,12 +1,12 @@
-#include "framework/trainer.h"
+#include "steelyard/framework/trainer.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "framework/error.h"
-#include "framework/ops/linear.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/ops/linear.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -1,12 +1,12 @@
-#include "framework/training_loss.h"
+#include "steelyard/framework/training_loss.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "framework/error.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/losses.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/losses.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

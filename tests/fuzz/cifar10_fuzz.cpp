@@ -1,6 +1,6 @@
 // A file of CIFAR-10's binary version, as the training and as the test file of a folder. To keep
 // inputs small, one byte stands for 48 of a record's pixels.
-#include "framework/data/cifar10.h"
+#include "steelyard/framework/data/cifar10.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/error.h"
-#include "framework/safetensors.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

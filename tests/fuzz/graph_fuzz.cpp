@@ -1,12 +1,12 @@
 // The graph's JSON, NUL, the JSON of the tensors' header, NUL, their bytes: an integer model whose
 // checksums are right. What loads is saved to the same bytes, and both engines run it to the same
 // codes.
-#include "export/graph_file.h"
+#include "steelyard/export/graph_file.h"
 
 #include <algorithm>
 
-#include "export/interpreter.h"
-#include "framework/checkpoint.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::deploy {

@@ -1,5 +1,5 @@
 // An IDX file, plain or gzip, read as images and as labels.
-#include "framework/data/idx.h"
+#include "steelyard/framework/data/idx.h"
 
 #include <cstring>
 

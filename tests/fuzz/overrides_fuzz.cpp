@@ -1,10 +1,10 @@
 // Lines of key.path=value, applied to a recipe that has every table.
-#include "recipes/language/overrides.h"
+#include "steelyard/recipes/language/overrides.h"
 
 #include <sstream>
 
-#include "recipes/models/models.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/schema/recipe.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,13 +1,13 @@
 // The state of a quantizer, saved and then changed: a byte that says which quantizer, then three
 // bytes for each change: which tensor, where, what. What is accepted is quantized with, observed
 // with and saved as what is accepted again.
-#include "qat/saved_state.h"
+#include "steelyard/qat/saved_state.h"
 
 #include <map>
 #include <memory>
 
-#include "layers/sequential.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/fake_quantize.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::qat {

@@ -1,8 +1,8 @@
 // A recipe's text; what is accepted is written with every default and gives the same recipe.
 #include <algorithm>
 
-#include "recipes/models/models.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/schema/recipe.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,5 @@
 // A run's metrics.jsonl, NUL, its summary.json: whatever they hold, the run has a page.
-#include "recipes/reports/run_report.h"
+#include "steelyard/recipes/reports/run_report.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

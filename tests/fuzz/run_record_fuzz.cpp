@@ -1,10 +1,10 @@
 // What a checkpoint records of its run: the metadata "data" (JSON), NUL, "recipe" (YAML). What is
 // accepted fits together, and written again it reads the same.
-#include "recipes/runs/run_record.h"
+#include "steelyard/recipes/runs/run_record.h"
 
 #include <cmath>
 
-#include "recipes/models/models.h"
+#include "steelyard/recipes/models/models.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard {

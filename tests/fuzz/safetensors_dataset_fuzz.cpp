@@ -1,9 +1,9 @@
 // The header's JSON, NUL, the tensors' bytes: both files of a dataset, then its first batch.
-#include "framework/data/safetensors_dataset.h"
+#include "steelyard/framework/data/safetensors_dataset.h"
 
 #include <cmath>
 
-#include "framework/data/data_loader.h"
+#include "steelyard/framework/data/data_loader.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

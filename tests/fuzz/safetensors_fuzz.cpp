@@ -1,7 +1,7 @@
 // A safetensors file as it is, read by every reader of such files and into a module.
-#include "framework/safetensors.h"
+#include "steelyard/framework/safetensors.h"
 
-#include "framework/checkpoint.h"
+#include "steelyard/framework/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard {

@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "framework/device.h"
-#include "framework/files.h"
-#include "recipes/language/scalar.h"
+#include "steelyard/framework/device.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/recipes/language/scalar.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-#include "kernels/activation/activation.h"
+#include "steelyard/kernels/activation/activation.h"
 
 #include <gtest/gtest.h>
 

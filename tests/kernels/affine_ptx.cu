@@ -1,6 +1,6 @@
 // One kernel that uses every function of kernels/affine.h; only its PTX is looked at: three fused
 // multiply-adds, those that the quantized sum names.
-#include "kernels/affine.h"
+#include "steelyard/kernels/affine.h"
 
 namespace steelyard::kernels {
 

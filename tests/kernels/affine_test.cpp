@@ -1,4 +1,4 @@
-#include "kernels/affine.h"
+#include "steelyard/kernels/affine.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -2,9 +2,9 @@
 // of the same gradients of the floats that the codes stand for.
 #include <gtest/gtest.h>
 
-#include "kernels/conv.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/fake_quantize.h"
+#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/fake_quantize.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
 #include <thread>
 #include <tuple>

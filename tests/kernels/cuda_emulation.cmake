@@ -1,5 +1,5 @@
 # CUDA kernels compiled as C++ and run on the host: any target that links cuda_emulation gets
-# tests/support/cuda_emulation/kernels/cuda/launch.h for "kernels/cuda/launch.h".
+# tests/support/cuda_emulation/steelyard/kernels/cuda/launch.h for "steelyard/kernels/cuda/launch.h".
 set(emulation_folder ${PROJECT_SOURCE_DIR}/tests/support/cuda_emulation)
 add_library(cuda_emulation STATIC
   ${emulation_folder}/collective.cpp
@@ -10,7 +10,8 @@ add_library(cuda_emulation STATIC
   ${emulation_folder}/scheduler.cpp
   ${emulation_folder}/shared_memory.cpp
   ${emulation_folder}/stuck.cpp)
-target_include_directories(cuda_emulation BEFORE PUBLIC ${emulation_folder} ${PROJECT_SOURCE_DIR})
+target_include_directories(cuda_emulation BEFORE PUBLIC ${emulation_folder} ${STEELYARD_INCLUDE_DIR}
+                           ${PROJECT_SOURCE_DIR})
 # A target's own include folders come before those of what it links; -iquote comes before them all.
 # The kernels' #pragma unroll means nothing to g++.
 target_compile_options(cuda_emulation PUBLIC

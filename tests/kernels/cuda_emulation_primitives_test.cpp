@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cuda/launch.h"
+#include "steelyard/kernels/cuda/launch.h"
 #include "tests/support/cuda_emulation/emulation.h"
 
 namespace steelyard::kernels::cuda {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cuda/launch.h"
+#include "steelyard/kernels/cuda/launch.h"
 #include "tests/support/cuda_emulation/members.h"
 #include "tests/support/cuda_emulation/sanitizer.h"
 

@@ -1,7 +1,7 @@
-#include "kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 
-#include "kernels/optimizer_step/optimizer_step.h"
-#include "kernels/transpose/transpose.h"
+#include "steelyard/kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/kernels/transpose/transpose.h"
 #include "tests/kernels/float_support.h"
 
 namespace steelyard::kernels {

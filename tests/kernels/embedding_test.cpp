@@ -1,4 +1,4 @@
-#include "kernels/embedding/embedding.h"
+#include "steelyard/kernels/embedding/embedding.h"
 
 #include "tests/kernels/float_support.h"
 

@@ -13,8 +13,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/fake_quantize.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/fake_quantize.h"
 
 namespace steelyard::kernels {
 namespace {

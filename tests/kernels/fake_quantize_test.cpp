@@ -1,4 +1,4 @@
-#include "kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/cpu/stream.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cpu/stream.h"
 
 namespace steelyard::kernels {
 namespace {

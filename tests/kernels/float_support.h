@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels::test {
 

@@ -5,10 +5,10 @@
 #include <limits>
 #include <tuple>
 
-#include "kernels/code_type.h"
-#include "kernels/integer.h"
-#include "kernels/integer_pool/integer_pool.h"
-#include "kernels/requantize/requantize.h"
+#include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/requantize/requantize.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {

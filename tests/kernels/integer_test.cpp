@@ -1,4 +1,4 @@
-#include "kernels/integer.h"
+#include "steelyard/kernels/integer.h"
 
 #include <gtest/gtest.h>
 

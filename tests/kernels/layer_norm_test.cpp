@@ -1,4 +1,4 @@
-#include "kernels/layer_norm/layer_norm.h"
+#include "steelyard/kernels/layer_norm/layer_norm.h"
 
 #include <cmath>
 

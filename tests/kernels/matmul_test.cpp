@@ -1,4 +1,4 @@
-#include "kernels/matmul.h"
+#include "steelyard/kernels/matmul.h"
 
 #include <cstdlib>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "kernels/norm/norm.h"
+#include "steelyard/kernels/norm/norm.h"
 
 #include "tests/kernels/float_support.h"
 

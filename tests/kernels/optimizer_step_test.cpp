@@ -1,4 +1,4 @@
-#include "kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
 #include "tests/kernels/float_support.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/oscillation/oscillation.h"
+#include "steelyard/kernels/oscillation/oscillation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/pool/pool.h"
+#include "steelyard/kernels/pool/pool.h"
 
 #include <type_traits>
 

@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/device_memory.h"
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/device_memory.h"
+#include "steelyard/kernels/quant_plan.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,5 +1,5 @@
 // A GPU's memory, or the emulated GPU's.
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 #include "tests/kernels/quant_device.h"
 
 namespace steelyard::kernels::test {

@@ -1,4 +1,4 @@
-#include "kernels/backend.h"
+#include "steelyard/kernels/backend.h"
 #include "tests/kernels/quant_device.h"
 
 namespace steelyard::kernels::test {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 #include "tests/kernels/quant_device.h"
 
 namespace steelyard::kernels::test {

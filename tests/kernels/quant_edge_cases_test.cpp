@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan.h"
 #include "tests/kernels/quant_device.h"
 
 namespace steelyard::kernels {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan.h"
 #include "tests/kernels/quant_device.h"
 #include "tests/kernels/quant_reference.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/qparams.h"
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/qparams.h"
+#include "steelyard/kernels/quant_plan.h"
 #include "tests/kernels/quant_device.h"
 #include "tests/kernels/quant_reference.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/quantization_params.h"
+#include "steelyard/kernels/quantization_params.h"
 
 #include <gtest/gtest.h>
 

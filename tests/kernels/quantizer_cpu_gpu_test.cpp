@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/code_type.h"
-#include "kernels/fake_quantize.h"
-#include "kernels/histogram/histogram.h"
-#include "kernels/oscillation/oscillation.h"
-#include "kernels/quantizer_state/quantizer_state.h"
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/oscillation/oscillation.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/reduce/reduce.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {

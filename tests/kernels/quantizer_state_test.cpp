@@ -1,5 +1,5 @@
 // The rules of quantizers' state against the definitions of NUMERICS in the library's functions.
-#include "kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <limits>
 
-#include "kernels/histogram/histogram.h"
-#include "kernels/histogram_ranges/histogram_ranges.h"
-#include "kernels/percentile/percentile.h"
-#include "kernels/reduce/reduce.h"
-#include "kernels/shrunken_range/shrunken_range.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/kernels/percentile/percentile.h"
+#include "steelyard/kernels/reduce/reduce.h"
+#include "steelyard/kernels/shrunken_range/shrunken_range.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {

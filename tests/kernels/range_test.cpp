@@ -11,10 +11,10 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/exponential.h"
-#include "kernels/histogram/histogram.h"
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/exponential.h"
+#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/reduce/reduce.h"
 
 namespace steelyard::kernels {
 namespace {

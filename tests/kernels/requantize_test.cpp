@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/integer.h"
-#include "kernels/integer_pool/integer_pool.h"
-#include "kernels/requantize/requantize.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/requantize/requantize.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/softmax/softmax.h"
+#include "steelyard/kernels/softmax/softmax.h"
 
 #include "tests/kernels/float_support.h"
 

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda_queue.h"
-#include "kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/cuda_queue.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "tests/kernels/quant_device.h"
 
 namespace steelyard::kernels::test {

@@ -1,4 +1,4 @@
-#include "kernels/value_type.h"
+#include "steelyard/kernels/value_type.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Weights to codes in one launch: CPU against GPU, no bit different, and against the steps and the
 // rules that it is made of.
-#include "kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/fake_quantize.h"
-#include "kernels/quantizer_state/formulas.h"
-#include "kernels/reduce/reduce.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/reduce/reduce.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {

@@ -6,18 +6,18 @@
 #include <memory>
 #include <string>
 
-#include "layers/activations.h"
-#include "layers/batch_norm2d.h"
-#include "layers/concat.h"
-#include "layers/conv2d.h"
-#include "layers/dropout.h"
-#include "layers/flatten.h"
-#include "layers/identity.h"
-#include "layers/layer_norm.h"
-#include "layers/linear.h"
-#include "layers/pooling.h"
-#include "layers/residual.h"
-#include "layers/sequential.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/concat.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/layers/layer_norm.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/residual.h"
+#include "steelyard/layers/sequential.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

@@ -6,14 +6,14 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "layers/activations.h"
-#include "layers/batch_norm2d.h"
-#include "layers/conv2d.h"
-#include "layers/dropout.h"
-#include "layers/flatten.h"
-#include "layers/identity.h"
-#include "layers/linear.h"
-#include "layers/pooling.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/pooling.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

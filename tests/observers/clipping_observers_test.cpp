@@ -7,12 +7,12 @@
 #include <numeric>
 #include <tuple>
 
-#include "kernels/backend.h"
-#include "observers/entropy.h"
-#include "observers/moving_percentile.h"
-#include "observers/mse.h"
-#include "observers/percentile.h"
-#include "observers/registry.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/observers/entropy.h"
+#include "steelyard/observers/moving_percentile.h"
+#include "steelyard/observers/mse.h"
+#include "steelyard/observers/percentile.h"
+#include "steelyard/observers/registry.h"
 #include "tests/observers/crafted.h"
 #include "tests/observers/show.h"
 

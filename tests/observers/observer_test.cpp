@@ -1,5 +1,5 @@
 // Observers against references written here in double.
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
 #include <gtest/gtest.h>
 
@@ -9,11 +9,11 @@
 #include <numeric>
 #include <optional>
 
-#include "kernels/histogram_ranges/histogram_ranges.h"
-#include "observers/histogram.h"
-#include "observers/min_max.h"
-#include "observers/moving_average.h"
-#include "observers/registry.h"
+#include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/observers/histogram.h"
+#include "steelyard/observers/min_max.h"
+#include "steelyard/observers/moving_average.h"
+#include "steelyard/observers/registry.h"
 #include "tests/observers/crafted.h"
 #include "tests/observers/show.h"
 

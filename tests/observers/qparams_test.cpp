@@ -1,11 +1,11 @@
-#include "observers/qparams.h"
+#include "steelyard/observers/qparams.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "observers/registry.h"
+#include "steelyard/observers/registry.h"
 
 namespace steelyard::observers {
 namespace {

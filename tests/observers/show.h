@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "observers/observer.h"
+#include "steelyard/observers/observer.h"
 
 namespace steelyard::observers {
 

@@ -1,4 +1,4 @@
-#include "qat/bit_allocation.h"
+#include "steelyard/qat/bit_allocation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,19 +1,19 @@
-#include "qat/calibrate.h"
+#include "steelyard/qat/calibrate.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "framework/trainer.h"
-#include "layers/batch_norm2d.h"
-#include "layers/conv2d.h"
-#include "layers/dropout.h"
-#include "layers/flatten.h"
-#include "layers/linear.h"
-#include "layers/sequential.h"
-#include "qat/prepare.h"
-#include "qat/schedule.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/schedule.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

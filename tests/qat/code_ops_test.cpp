@@ -1,16 +1,16 @@
 // Operations on codes against scalar loops and the float operations' gradients.
-#include "qat/code_ops.h"
+#include "steelyard/qat/code_ops.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "framework/ops/flatten.h"
-#include "layers/identity.h"
-#include "qat/pass_through.h"
-#include "qat/qat_pool.h"
-#include "qat/qat_residual.h"
+#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/qat/pass_through.h"
+#include "steelyard/qat/qat_pool.h"
+#include "steelyard/qat/qat_residual.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

@@ -3,12 +3,12 @@
 
 #include <cmath>
 
-#include "export/trace.h"
-#include "framework/captured_work.h"
-#include "qat/calibrate.h"
-#include "qat/faults.h"
-#include "qat/oscillations.h"
-#include "qat/schedule.h"
+#include "steelyard/export/trace.h"
+#include "steelyard/framework/captured_work.h"
+#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/faults.h"
+#include "steelyard/qat/oscillations.h"
+#include "steelyard/qat/schedule.h"
 #include "tests/qat/device_networks.h"
 
 namespace steelyard::qat {

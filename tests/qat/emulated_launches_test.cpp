@@ -1,9 +1,9 @@
 // What quantizers queue on a GPU: a step of a small network takes as long as its launches.
 #include <gtest/gtest.h>
 
-#include "framework/on_device.h"
-#include "framework/ops/linear.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/qat/fake_quantize.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

@@ -1,11 +1,11 @@
-#include "qat/fake_quantize.h"
+#include "steelyard/qat/fake_quantize.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "framework/checkpoint.h"
+#include "steelyard/framework/checkpoint.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

@@ -6,12 +6,12 @@
 #include <map>
 #include <string>
 
-#include "framework/checkpoint.h"
-#include "layers/activations.h"
-#include "layers/conv2d.h"
-#include "layers/sequential.h"
-#include "qat/folded_norm.h"
-#include "qat/prepare.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/folded_norm.h"
+#include "steelyard/qat/prepare.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat::testing_fold {

@@ -1,8 +1,8 @@
 // The folding modes over time: schedules, checkpoints, names, and models with residual blocks.
 #include <gtest/gtest.h>
 
-#include "layers/residual.h"
-#include "qat/schedule.h"
+#include "steelyard/layers/residual.h"
+#include "steelyard/qat/schedule.h"
 #include "tests/qat/fold_support.h"
 
 namespace steelyard::qat {

@@ -2,9 +2,9 @@
 // form; channels that could divide by zero.
 #include <gtest/gtest.h>
 
-#include "framework/tape_trace.h"
-#include "qat/fold.h"
-#include "qat/qat_conv2d.h"
+#include "steelyard/framework/tape_trace.h"
+#include "steelyard/qat/fold.h"
+#include "steelyard/qat/qat_conv2d.h"
 #include "tests/qat/fold_support.h"
 
 namespace steelyard::qat {

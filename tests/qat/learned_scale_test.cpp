@@ -1,15 +1,15 @@
 // Learned scales and zero points: gradients against the papers' formulas in double, and their life
 // from the observer's range to freezing.
-#include "qat/learned_scale.h"
+#include "steelyard/qat/learned_scale.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/quantizer_state/formulas.h"
-#include "qat/code_ops.h"
-#include "qat/qat_linear.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
+#include "steelyard/qat/code_ops.h"
+#include "steelyard/qat/qat_linear.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

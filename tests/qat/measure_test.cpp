@@ -1,4 +1,4 @@
-#include "qat/measure.h"
+#include "steelyard/qat/measure.h"
 
 #include <gtest/gtest.h>
 
@@ -7,16 +7,16 @@
 #include <limits>
 #include <numeric>
 
-#include "framework/checkpoint.h"
-#include "layers/activations.h"
-#include "layers/batch_norm2d.h"
-#include "layers/conv2d.h"
-#include "layers/flatten.h"
-#include "layers/linear.h"
-#include "layers/residual.h"
-#include "layers/sequential.h"
-#include "qat/calibrate.h"
-#include "qat/prepare.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/residual.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

@@ -1,14 +1,14 @@
-#include "qat/observe_weights.h"
+#include "steelyard/qat/observe_weights.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "layers/linear.h"
-#include "layers/sequential.h"
-#include "qat/prepare.h"
-#include "qat/quantized_layer.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/quantized_layer.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

@@ -1,13 +1,13 @@
 // A checkpoint whose zero points learned in codes gives the same scales and zero points today.
-#include "qat/old_checkpoint.h"
+#include "steelyard/qat/old_checkpoint.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "framework/error.h"
-#include "layers/sequential.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/fake_quantize.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 

@@ -1,13 +1,13 @@
-#include "qat/oscillations.h"
+#include "steelyard/qat/oscillations.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "framework/error.h"
-#include "layers/linear.h"
-#include "layers/sequential.h"
-#include "qat/prepare.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/prepare.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

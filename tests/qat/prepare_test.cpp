@@ -1,24 +1,24 @@
-#include "qat/prepare.h"
+#include "steelyard/qat/prepare.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "framework/checkpoint.h"
-#include "framework/error.h"
-#include "framework/ops/relu.h"
-#include "layers/activations.h"
-#include "layers/batch_norm2d.h"
-#include "layers/conv2d.h"
-#include "layers/dropout.h"
-#include "layers/flatten.h"
-#include "layers/identity.h"
-#include "layers/linear.h"
-#include "layers/pooling.h"
-#include "layers/residual.h"
-#include "layers/sequential.h"
-#include "qat/fold.h"
-#include "qat/qat_conv2d.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/residual.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/fold.h"
+#include "steelyard/qat/qat_conv2d.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

@@ -1,18 +1,18 @@
 // Joined branches: the rule for codes, gradients, and where prepare() puts the quantizer.
-#include "qat/qat_concat.h"
+#include "steelyard/qat/qat_concat.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "layers/activations.h"
-#include "layers/concat.h"
-#include "layers/conv2d.h"
-#include "layers/identity.h"
-#include "layers/pooling.h"
-#include "layers/sequential.h"
-#include "qat/prepare.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/concat.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

@@ -1,17 +1,17 @@
 // Quantized layers: the integers against a loop written here, the gradients against the
 // straight-through estimator of the float graph, the whole against the float reference.
-#include "qat/quantized_layer.h"
+#include "steelyard/qat/quantized_layer.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "framework/ops/linear.h"
-#include "layers/activations.h"
-#include "layers/sequential.h"
-#include "qat/prepare.h"
-#include "qat/qat_conv2d.h"
-#include "qat/qat_linear.h"
+#include "steelyard/framework/ops/linear.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/qat_conv2d.h"
+#include "steelyard/qat/qat_linear.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

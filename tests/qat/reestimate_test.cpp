@@ -1,19 +1,19 @@
-#include "qat/reestimate.h"
+#include "steelyard/qat/reestimate.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cmath>
 
-#include "layers/activations.h"
-#include "layers/conv2d.h"
-#include "layers/dropout.h"
-#include "layers/linear.h"
-#include "layers/pooling.h"
-#include "layers/sequential.h"
-#include "qat/prepare.h"
-#include "qat/quantized_layer.h"
-#include "qat/schedule.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/quantized_layer.h"
+#include "steelyard/qat/schedule.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // What no quantizer ever has is refused before it is loaded.
-#include "qat/saved_state.h"
+#include "steelyard/qat/saved_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "framework/error.h"
-#include "layers/sequential.h"
-#include "qat/fake_quantize.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/fake_quantize.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

@@ -1,14 +1,14 @@
-#include "qat/schedule.h"
+#include "steelyard/qat/schedule.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "framework/error.h"
-#include "layers/batch_norm2d.h"
-#include "layers/linear.h"
-#include "layers/sequential.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/sequential.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

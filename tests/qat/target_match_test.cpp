@@ -1,11 +1,11 @@
-#include "qat/target_match.h"
+#include "steelyard/qat/target_match.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 
-#include "framework/error.h"
+#include "steelyard/framework/error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard::qat {

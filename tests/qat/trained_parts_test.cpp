@@ -1,16 +1,16 @@
-#include "qat/trained_parts.h"
+#include "steelyard/qat/trained_parts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "framework/error.h"
-#include "layers/activations.h"
-#include "layers/batch_norm2d.h"
-#include "layers/conv2d.h"
-#include "layers/linear.h"
-#include "layers/pooling.h"
-#include "layers/sequential.h"
-#include "qat/schedule.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/schedule.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

@@ -4,14 +4,14 @@
 
 #include <cmath>
 
-#include "framework/error.h"
-#include "layers/conv2d.h"
-#include "layers/linear.h"
-#include "layers/sequential.h"
-#include "qat/integer_product.h"
-#include "qat/prepare.h"
-#include "qat/qat_conv2d.h"
-#include "qat/qat_linear.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/integer_product.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/qat_conv2d.h"
+#include "steelyard/qat/qat_linear.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

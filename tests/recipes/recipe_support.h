@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "framework/error.h"
-#include "recipes/models/models.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 

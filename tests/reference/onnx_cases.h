@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan.h"
 
 namespace steelyard::kernels::onnx_cases {
 

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/integer.h"
-#include "kernels/requantize/requantize.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/requantize/requantize.h"
 #include "tests/reference/onnx_cases.h"
 
 namespace steelyard::kernels::onnx_cases {

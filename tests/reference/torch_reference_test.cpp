@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <map>
 
-#include "framework/checkpoint.h"
-#include "framework/ops/losses.h"
-#include "framework/optimizer.h"
-#include "recipes/models/models.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/schema/recipe.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard {

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "framework/device.h"
-#include "framework/error.h"
+#include "steelyard/framework/device.h"
+#include "steelyard/framework/error.h"
 
 namespace steelyard::testing {
 

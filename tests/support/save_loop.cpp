@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "framework/checkpoint.h"
+#include "steelyard/framework/checkpoint.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

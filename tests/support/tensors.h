@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "framework/tensor.h"
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard::testing {
 

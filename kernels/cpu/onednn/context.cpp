@@ -1,8 +1,8 @@
-#include "kernels/cpu/onednn/context.h"
+#include "steelyard/kernels/cpu/onednn/context.h"
 
 #include <new>
 
-#include "kernels/backend.h"
+#include "steelyard/kernels/backend.h"
 
 namespace steelyard::kernels::onednn {
 namespace {

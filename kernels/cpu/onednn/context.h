@@ -10,7 +10,7 @@
 #include <mutex>
 #include <optional>
 
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
 namespace steelyard::kernels::onednn {
 

@@ -5,7 +5,7 @@
 
 #include <dnnl.hpp>
 
-#include "kernels/cpu/onednn/context.h"
+#include "steelyard/kernels/cpu/onednn/context.h"
 
 namespace steelyard::kernels::onednn {
 

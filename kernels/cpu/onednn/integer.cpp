@@ -1,16 +1,16 @@
 // oneDNN multiplies unsigned codes by signed weights into int32, and nothing else: zero points,
 // padding, signed codes and scales are handled here, where they are exact.
-#include "kernels/cpu/onednn/integer.h"
+#include "steelyard/kernels/cpu/onednn/integer.h"
 
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/cpu/onednn/context.h"
-#include "kernels/cpu/onednn/describe.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vectorize.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cpu/onednn/context.h"
+#include "steelyard/kernels/cpu/onednn/describe.h"
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels::onednn {
 namespace {

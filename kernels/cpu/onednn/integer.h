@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/conv.h"
+#include "steelyard/kernels/conv.h"
 
 namespace steelyard::kernels::onednn {
 

@@ -1,6 +1,6 @@
-#include "kernels/cpu/onednn/context.h"
-#include "kernels/cpu/onednn/describe.h"
-#include "kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/onednn/context.h"
+#include "steelyard/kernels/cpu/onednn/describe.h"
+#include "steelyard/kernels/cpu/onednn_kernels.h"
 
 namespace steelyard::kernels::onednn {
 namespace {

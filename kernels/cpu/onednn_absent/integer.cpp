@@ -1,4 +1,4 @@
-#include "kernels/cpu/onednn/integer.h"
+#include "steelyard/kernels/cpu/onednn/integer.h"
 
 #include <stdexcept>
 

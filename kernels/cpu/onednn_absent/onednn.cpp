@@ -1,7 +1,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/onednn_kernels.h"
 
 namespace steelyard::kernels::onednn {
 namespace {

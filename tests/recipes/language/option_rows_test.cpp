@@ -1,4 +1,4 @@
-#include "recipes/language/option_rows.h"
+#include "steelyard/recipes/language/option_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

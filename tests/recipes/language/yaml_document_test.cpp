@@ -1,4 +1,4 @@
-#include "recipes/language/yaml_document.h"
+#include "steelyard/recipes/language/yaml_document.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "recipes/models/models.h"
+#include "steelyard/recipes/models/models.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <ctime>
 
-#include "layers/linear.h"
-#include "recipes/schema/recipe_options.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/recipes/schema/recipe_options.h"
 #include "tests/recipes/recipe_support.h"
 
 namespace steelyard {

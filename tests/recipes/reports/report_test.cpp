@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "recipes/reports/run_report.h"
-#include "recipes/reports/svg_chart.h"
-#include "recipes/runs/metrics_history.h"
+#include "steelyard/recipes/reports/run_report.h"
+#include "steelyard/recipes/reports/svg_chart.h"
+#include "steelyard/recipes/runs/metrics_history.h"
 #include "tests/recipes/recipe_support.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,11 +1,11 @@
-#include "recipes/runs/run_record.h"
+#include "steelyard/recipes/runs/run_record.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "framework/printable.h"
-#include "recipes/language/recipe_differences.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/recipes/language/recipe_differences.h"
 #include "tests/recipes/recipe_support.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-#include "recipes/language/option_docs.h"
+#include "steelyard/recipes/language/option_docs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "recipes/schema/recipe_options.h"
+#include "steelyard/recipes/schema/recipe_options.h"
 #include "tests/recipes/recipe_support.h"
 
 namespace steelyard {

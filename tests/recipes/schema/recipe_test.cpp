@@ -1,4 +1,4 @@
-#include "recipes/schema/recipe.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "qat/words.h"
+#include "steelyard/qat/words.h"
 #include "tests/recipes/recipe_support.h"
 
 namespace steelyard {

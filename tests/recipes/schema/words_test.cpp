@@ -1,11 +1,11 @@
-#include "framework/words.h"
+#include "steelyard/framework/words.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "framework/training_words.h"
-#include "qat/words.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/framework/training_words.h"
+#include "steelyard/qat/words.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 namespace {

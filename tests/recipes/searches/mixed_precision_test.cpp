@@ -1,4 +1,4 @@
-#include "recipes/searches/mixed_precision.h"
+#include "steelyard/recipes/searches/mixed_precision.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // A program outside the project: builds the model of a shipped recipe.
 #include <iostream>
 
-#include "recipes/models/models.h"
-#include "recipes/schema/recipe.h"
+#include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 int main() {
   using namespace steelyard;

@@ -1,5 +1,5 @@
 // kernels/cuda/cuda_graph.h for the emulated GPU.
-#include "kernels/cuda/cuda_graph.h"
+#include "steelyard/kernels/cuda/cuda_graph.h"
 
 #include "tests/support/cuda_emulation/queued_work.h"
 

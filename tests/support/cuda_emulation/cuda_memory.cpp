@@ -1,5 +1,5 @@
 // kernels/cuda/cuda_memory.h for the emulated GPU: one device.
-#include "kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/small_copy.h"
+#include "steelyard/kernels/cuda/small_copy.h"
 #include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/queued_work.h"

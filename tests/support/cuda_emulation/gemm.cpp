@@ -1,10 +1,10 @@
 // kernels/cuda/gemm.h for the emulated GPU: the CPU's products, dense matrices at a time.
-#include "kernels/cuda/gemm.h"
+#include "steelyard/kernels/cuda/gemm.h"
 
 #include <vector>
 
-#include "kernels/matmul.h"
-#include "kernels/value_type.h"
+#include "steelyard/kernels/matmul.h"
+#include "steelyard/kernels/value_type.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
 namespace steelyard::kernels::cuda {
