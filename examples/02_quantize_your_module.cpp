@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "examples/made_up_images.h"
+#include "made_up_images.h"
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/ops/relu.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "examples/made_up_images.h"
+#include "made_up_images.h"
 #include "steelyard/recipes/runs/run_folder.h"
 
 using namespace steelyard;
