@@ -9,7 +9,7 @@
 #include "cli/verbs.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard::cli {
 namespace {
@@ -40,7 +40,7 @@ ExitCode evaluate_run(const Options& options) {
 
 }  // namespace
 
-Run add_eval(CLI::App& app) {
+Verb add_eval(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("eval", "Loss and accuracy of a run on its test set");
   verb->add_option("run", options->run, "The run's folder")->required();

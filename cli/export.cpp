@@ -8,7 +8,7 @@
 #include "steelyard/qat/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/runs/deployment.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard::cli {
 namespace {
@@ -45,7 +45,7 @@ ExitCode export_run(const Options& options) {
 
 }  // namespace
 
-Run add_export(CLI::App& app) {
+Verb add_export(CLI::App& app) {
   auto options = std::make_shared<Options>();
   const std::vector<std::string> formats = deploy::format_names();
   const std::vector<std::string> profiles = all_words<qat::Profile>();

@@ -9,7 +9,7 @@
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/recipes/runs/deployment.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard::cli {
 namespace {
@@ -52,7 +52,7 @@ ExitCode list_tensors(const std::string& path) {
 
 }  // namespace
 
-Run add_inspect(CLI::App& app) {
+Verb add_inspect(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   auto graph = std::make_shared<bool>(false);
   CLI::App* verb = app.add_subcommand(

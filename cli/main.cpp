@@ -51,11 +51,11 @@ int run(int argc, char** argv) {
   CLI::App app("Steelyard: quantization-aware training from YAML recipes.");
   app.require_subcommand(1);
   app.set_version_flag("--version", STEELYARD_VERSION);
-  std::vector<std::pair<CLI::App*, Run>> verbs;
-  for (Run (*add)(CLI::App&) :
+  std::vector<std::pair<CLI::App*, Verb>> verbs;
+  for (Verb (*add)(CLI::App&) :
        {add_train, add_calibrate, add_eval, add_export, add_predict, add_verify, add_report,
         add_sensitivity, add_validate, add_inspect, add_recipes, add_schema}) {
-    Run verb = add(app);
+    Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.emplace_back(known.back(), std::move(verb));
   }

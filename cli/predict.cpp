@@ -20,7 +20,7 @@
 #include "steelyard/framework/files.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard::cli {
 namespace {
@@ -193,7 +193,7 @@ ExitCode predict(const Options& options) {
 
 }  // namespace
 
-Run add_predict(CLI::App& app) {
+Verb add_predict(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("predict", "Class and probability of every sample in a file");
   verb->add_option("run", options->model, "The run's folder, or an exported model.safetensors")

@@ -44,7 +44,7 @@ ExitCode report(const Options& options) {
 
 }  // namespace
 
-Run add_report(CLI::App& app) {
+Verb add_report(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "report", "One HTML page about a run: curves, layers, histograms, sizes, accuracies");

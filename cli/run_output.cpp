@@ -9,7 +9,6 @@
 #include "steelyard/framework/printable.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/range_check.h"
-#include "steelyard/recipes/runs/deployment.h"
 
 namespace steelyard::cli {
 namespace {
@@ -77,20 +76,15 @@ void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) print_note(note);
 }
 
-void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final) {
+void print_result(Run& run, const Metrics& final) {
   std::string text = fmt::format("test loss {:.4f}", final.loss);
   if (final.top1) text += fmt::format("  top-1 {:.2f} %", *final.top1);
-  show(text + "\n" + warning_of_ranges(experiment) +
-       fmt::format("run folder: {}\n", shown(folder)));
-  const std::vector<std::string>& formats = experiment.recipe().exports.formats;
-  if (formats.empty()) return;
-  deploy::Graph graph = deployed_graph(experiment);
-  graph.model_sha256 = model_digest(folder / "last.safetensors");
-  for (const auto& path :
-       write_exports(graph, formats, folder / "export",
-                     {.onnx = {.profile = experiment.recipe().exports.profile}})) {
-    show(fmt::format("exported: {}\n", shown(path)));
-  }
+  show(text + "\n" + warning_of_ranges(run.experiment()) +
+       fmt::format("run folder: {}\n", shown(run.folder())));
+}
+
+void print_exports(const RunResult& result) {
+  for (const auto& path : result.exports) show(fmt::format("exported: {}\n", shown(path)));
 }
 
 }  // namespace steelyard::cli

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/run.h"
 
 namespace steelyard::cli {
 
@@ -14,8 +14,10 @@ std::string shown(const std::filesystem::path& path);
 // The data, the model's size, the device that trains and what is quantized.
 std::string model_text(Experiment& experiment, Device device);
 
-// The result on the test set; then the exports that the recipe asks for are written and named.
-void finish_run(const std::filesystem::path& folder, Experiment& experiment, const Metrics& final);
+// The result on the test set, ranges that look wrong, and where the run is.
+void print_result(Run& run, const Metrics& final);
+// A line for each file that was exported.
+void print_exports(const RunResult& result);
 
 // A line that begins with "note: ", on standard error: it is no result.
 void print_note(const std::string& note);

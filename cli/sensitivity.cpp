@@ -259,7 +259,7 @@ void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
 
 }  // namespace
 
-Run add_sensitivity(CLI::App& app) {
+Verb add_sensitivity(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "sensitivity",

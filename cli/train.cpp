@@ -11,9 +11,8 @@
 #include "cli/verbs.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
-#include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/run.h"
 
 namespace steelyard::cli {
 namespace {
@@ -85,51 +84,39 @@ ExitCode train(const Options& options) {
   std::vector<std::string> overrides = options.overrides;
   if (options.device) overrides.push_back("--device=" + *options.device);
   if (options.seed) overrides.push_back("--seed=" + *options.seed);
-
-  const Registries registries;
-  Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
-  const Device device = resolve_device(recipe.device);  // before anything takes long
-  const RunRequest request{
-      .folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir,
-      .recipe = options.recipe,
-      .resume = options.resume,
-      .other_data = options.other_data,
-      .forget_best = options.forget_best,
-      .note = print_note};
-  const bool continues = options.resume && has_checkpoint(request.folder);
-  Experiment experiment(std::move(recipe), registries,
-                        continues ? InitialWeights::kLater : InitialWeights::kRecipe);
-  experiment.require_trainable_on(device);
-  if (!continues) experiment.require_norm_to_freeze();
-  require_exportable(experiment, registries);
-  note_exportability(experiment, registries);
-  experiment.load_teacher(registries);
-  const std::string about = model_text(experiment, device);
+  Run run(options.recipe, {.folder = options.run_dir,
+                           .overrides = overrides,
+                           .resume = options.resume,
+                           .other_data = options.other_data,
+                           .forget_best = options.forget_best,
+                           .note = print_note,
+                           .tested = [&](const Metrics& final) { print_result(run, final); }});
+  run.load_teacher();
+  const std::string about = model_text(run.experiment(), run.device());
   if (options.dry_run) {
     fmt::print("{}", about);
-    print_notes(experiment.notes());
-    return dry_run(experiment, device);
+    print_notes(run.experiment().notes());
+    return dry_run(run.experiment(), run.device());
   }
   show(about);
-  print_notes(experiment.notes());
+  print_notes(run.experiment().notes());
 
-  const RunLock lock = open_run(request, experiment, registries);
   handle_signals();
-  Progress progress(experiment.recipe().train.trainer.epochs,
-                    experiment.loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
-  const RunSummary summary = train_run(request, experiment, {&progress}, stop_requested);
-  if (summary.interrupted) {
+  Progress progress(run.experiment().recipe().train.trainer.epochs,
+                    run.experiment().loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
+  const RunResult result = run.train(stop_requested, {&progress});
+  if (result.interrupted) {
     show(fmt::format("\ninterrupted: {} is saved; continue with --resume\n",
-                     shown(request.folder / "last.safetensors")));
+                     shown(run.folder() / run_files::kLast)));
     return kInterrupted;
   }
-  finish_run(request.folder, experiment, summary.final);
+  print_exports(result);
   return kDone;
 }
 
 }  // namespace
 
-Run add_train(CLI::App& app) {
+Verb add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("train", "Train, fine-tune or continue a run");
   verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();

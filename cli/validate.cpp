@@ -43,7 +43,7 @@ ExitCode validate(const Options& options) {
 
 }  // namespace
 
-Run add_validate(CLI::App& app) {
+Verb add_validate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "validate",
@@ -56,7 +56,7 @@ Run add_validate(CLI::App& app) {
   return [options] { return validate(*options); };
 }
 
-Run add_schema(CLI::App& app) {
+Verb add_schema(CLI::App& app) {
   app.add_subcommand("schema", "Print the JSON schema of recipes");
   return [] {
     const ModelRegistry registry = builtin_models();

@@ -17,7 +17,7 @@ enum ExitCode {
   kInterrupted = 130
 };
 
-using Run = std::function<ExitCode()>;
+using Verb = std::function<ExitCode()>;
 
 // Lets idle threads sleep soon where the environment says nothing of how they wait: starts the
 // program again with a GOMP_SPINCOUNT, which libgomp reads before main(). Beside other busy
@@ -31,17 +31,17 @@ void use_default_threads();
 // Adds --threads, a decimal number from 1 to 4096.
 void add_threads(CLI::App& verb, int& threads);
 
-Run add_train(CLI::App& app);
-Run add_calibrate(CLI::App& app);
-Run add_eval(CLI::App& app);
-Run add_export(CLI::App& app);
-Run add_predict(CLI::App& app);
-Run add_verify(CLI::App& app);
-Run add_report(CLI::App& app);
-Run add_sensitivity(CLI::App& app);
-Run add_validate(CLI::App& app);
-Run add_inspect(CLI::App& app);
-Run add_recipes(CLI::App& app);
-Run add_schema(CLI::App& app);
+Verb add_train(CLI::App& app);
+Verb add_calibrate(CLI::App& app);
+Verb add_eval(CLI::App& app);
+Verb add_export(CLI::App& app);
+Verb add_predict(CLI::App& app);
+Verb add_verify(CLI::App& app);
+Verb add_report(CLI::App& app);
+Verb add_sensitivity(CLI::App& app);
+Verb add_validate(CLI::App& app);
+Verb add_inspect(CLI::App& app);
+Verb add_recipes(CLI::App& app);
+Verb add_schema(CLI::App& app);
 
 }  // namespace steelyard::cli

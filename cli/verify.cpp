@@ -15,7 +15,7 @@
 #include "steelyard/framework/files.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard::cli {
 namespace {
@@ -171,7 +171,7 @@ ExitCode verify_run(const Options& options) {
 
 }  // namespace
 
-Run add_verify(CLI::App& app) {
+Verb add_verify(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "verify", "Prove that the deployed model computes what was trained, tensor by tensor");

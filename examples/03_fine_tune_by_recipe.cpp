@@ -3,13 +3,12 @@
 
 #include <fmt/core.h>
 
-#include <atomic>
 #include <filesystem>
 #include <random>
 #include <string>
 
 #include "made_up_images.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/run.h"
 
 using namespace steelyard;
 
@@ -48,21 +47,18 @@ int main() {
   });
   const auto folder = std::filesystem::temp_directory_path() /
                       ("steelyard-example-" + std::to_string(std::random_device{}()));
-  const std::atomic<bool> stop = false;
-  const auto run = [&](const std::string& recipe, const std::string& name) {
-    const RunRequest request{.folder = folder / name};
-    Experiment experiment(parse_recipe(recipe, name, {}, registries.models), registries,
-                          InitialWeights::kRecipe);
-    const RunLock lock = open_run(request, experiment, registries);
-    if (experiment.plan()) fmt::print("{}\n", qat::to_string(*experiment.plan()));
-    const double top1 = *train_run(request, experiment, {}, stop).final.top1;
+  const auto train = [&](const std::string& recipe, const std::string& name) {
+    Run run(parse_recipe(recipe, name, {}, registries.models), {.folder = folder / name},
+            registries);
+    if (run.experiment().plan()) fmt::print("{}\n", qat::to_string(*run.experiment().plan()));
+    const double top1 = *run.train().final.top1;
     fmt::print("{}: top-1 {:.2f} %\n", name, top1);
     return top1;
   };
-  const double in_float = run(kFloat, "float");
+  const double in_float = train(kFloat, "float");
   std::string recipe = kW8A8;
   recipe.replace(recipe.find("CHECKPOINT"), 10, (folder / "float" / "last.safetensors").string());
-  const double quantized = run(recipe, "w8a8");
+  const double quantized = train(recipe, "w8a8");
   std::filesystem::remove_all(folder);
   return in_float > 95 && quantized > in_float - 1 ? 0 : 1;
 }

@@ -218,9 +218,7 @@ std::string c_header(const Graph& graph) {
 }
 
 void write_c_header(const std::filesystem::path& path, const Graph& graph) {
-  AtomicFile file(path);
-  file.write(c_header(graph));
-  file.commit();
+  write_file_atomic(path, c_header(graph));
 }
 
 }  // namespace steelyard::deploy

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/kernels/activation/activation.h"
+#include "steelyard/kernels/broadcast/broadcast.h"
 #include "steelyard/kernels/convert/convert.h"
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/dropout/dropout.h"
@@ -27,7 +28,7 @@
 namespace steelyard::kernels {
 
 using AllKernels =
-    JoinedKernels<ActivationKernels, ConvertKernels, CounterKernels, DropoutKernels,
+    JoinedKernels<ActivationKernels, BroadcastKernels, ConvertKernels, CounterKernels, DropoutKernels,
                   ElementwiseKernels, EmbeddingKernels, HistogramKernels, HistogramRangesKernels,
                   IntegerPoolKernels, LayerNormKernels, NormKernels, NormFoldKernels,
                   OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,

@@ -9,7 +9,7 @@
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph.h"
 #include "steelyard/recipes/runs/experiment.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard {
 

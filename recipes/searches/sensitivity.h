@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
 
 namespace steelyard {

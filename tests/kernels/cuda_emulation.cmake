@@ -25,6 +25,7 @@ steelyard_add_tests(cuda_emulation_test
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
 set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/activation/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/broadcast/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/convert/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/counter/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu

@@ -1,0 +1,391 @@
+#include "steelyard/framework/ops/arithmetic.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/broadcast/broadcast.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+
+namespace steelyard {
+namespace {
+
+using kernels::StridedIndex;
+
+Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
+  const std::size_t rank = std::max(a.size(), b.size());
+  Shape shape(rank);
+  for (std::size_t i = 0; i < rank; ++i) {  // from the last axis on
+    const std::int64_t of_a = i < a.size() ? a[a.size() - 1 - i] : 1;
+    const std::int64_t of_b = i < b.size() ? b[b.size() - 1 - i] : 1;
+    if (of_a != of_b && of_a != 1 && of_b != 1) {
+      ops::fail(op, "shapes that broadcast", shape_string(a) + " and " + shape_string(b));
+    }
+    shape[rank - 1 - i] = of_a == 1 ? of_b : of_a;
+  }
+  return shape;
+}
+
+// The row-major strides of `own` as part of the larger `shape`: 0 where it repeats.
+std::vector<std::int64_t> strides_in(const Shape& own, const Shape& shape) {
+  std::vector<std::int64_t> strides(shape.size(), 0);
+  std::int64_t stride = 1;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const std::int64_t size = own[own.size() - 1 - i];
+    if (size != 1) strides[shape.size() - 1 - i] = stride;
+    stride *= size;
+  }
+  return strides;
+}
+
+// Neighbouring axes that can be walked as one become one.
+StridedIndex strided_index(const char* op, const Shape& shape,
+                           const std::vector<std::int64_t>& strides) {
+  StridedIndex index;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] == 1) continue;
+    const int last = index.axes - 1;
+    if (index.axes > 0 && index.strides[last] == strides[axis] * shape[axis]) {
+      index.sizes[last] *= shape[axis];
+      index.strides[last] = strides[axis];
+      continue;
+    }
+    if (index.axes == kernels::kMaxBroadcastAxes) {
+      ops::fail(op, "at most " + std::to_string(kernels::kMaxBroadcastAxes) + " axes",
+                shape_string(shape));
+    }
+    index.sizes[index.axes] = shape[axis];
+    index.strides[index.axes++] = strides[axis];
+  }
+  return index;
+}
+
+StridedIndex index_in(const char* op, const Shape& own, const Shape& shape) {
+  return strided_index(op, shape, strides_in(own, shape));
+}
+
+template <class F>
+Tensor combine(const char* op, const Tensor& a, const Tensor& b) {
+  Tensor y = Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), a.dtype(), a.device());
+  visit_floating(a.dtype(), op, [&](auto zero) {
+    using T = decltype(zero);
+    run(y.device(), kernels::Combine<T, F>{.n = y.size(),
+                                           .a = a.data<T>(),
+                                           .at_a = index_in(op, a.shape(), y.shape()),
+                                           .b = b.data<T>(),
+                                           .at_b = index_in(op, b.shape(), y.shape()),
+                                           .y = y.data<T>()});
+  });
+  return y;
+}
+
+Tensor sum_of_all(const char* op, const Tensor& x) {
+  Tensor y = Tensor::empty({}, x.dtype(), x.device());
+  visit_floating(x.dtype(), op, [&](auto zero) {
+    using T = decltype(zero);
+    run(x.device(), kernels::SumOfAll<T>{.n = x.size(), .x = x.data<T>(), .y = y.data<T>()});
+  });
+  return y;
+}
+
+// The sum of x over the axes that are marked, which keep size 1.
+Tensor sum_over(const char* op, const Tensor& x, const std::vector<bool>& summed) {
+  Shape kept = x.shape();
+  Shape apart(kept.size(), 1);
+  for (std::size_t axis = 0; axis < kept.size(); ++axis) {
+    if (summed[axis]) std::swap(kept[axis], apart[axis]);
+  }
+  if (shape_size(kept) == 1) return sum_of_all(op, x).reshape(kept);
+  std::vector<std::int64_t> strides(kept.size());
+  std::int64_t stride = 1;
+  for (std::size_t axis = kept.size(); axis-- > 0; stride *= x.shape()[axis]) strides[axis] = stride;
+  Tensor y = Tensor::empty(kept, x.dtype(), x.device());
+  visit_floating(x.dtype(), op, [&](auto zero) {
+    using T = decltype(zero);
+    run(x.device(), kernels::SumOverAxes<T>{.n = y.size(),
+                                            .x = x.data<T>(),
+                                            .kept = strided_index(op, kept, strides),
+                                            .count = shape_size(apart),
+                                            .summed = strided_index(op, apart, strides),
+                                            .y = y.data<T>()});
+  });
+  return y;
+}
+
+// The gradient of an operand of `shape` that was broadcast: summed over what was repeated.
+Tensor summed_to(const char* op, const Tensor& grad, const Shape& shape) {
+  if (grad.shape() == shape) return grad;
+  const std::size_t added = grad.shape().size() - shape.size();
+  std::vector<bool> summed(grad.shape().size(), true);
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    summed[added + i] = shape[i] != grad.shape()[added + i];
+  }
+  return sum_over(op, grad, summed).reshape(shape);
+}
+
+Tensor scaled(const char* op, const Tensor& x, double factor) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  visit_floating(x.dtype(), op, [&](auto zero) {
+    using T = decltype(zero);
+    run(x.device(), kernels::Scale<T>{.n = x.size(),
+                                      .x = x.data<T>(),
+                                      .factor = static_cast<T>(factor),
+                                      .y = y.data<T>()});
+  });
+  return y;
+}
+
+// An operation of two operands, whose gradients before they are summed to the operands' shapes a
+// subclass computes.
+class PairFunction : public Function {
+ public:
+  explicit PairFunction(const char* name) : name_(name) {}
+  std::string name() const override { return name_; }
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    std::vector<Tensor> grads(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (needs_grad(i)) {
+        grads[i] = summed_to(name_, gradient(i, grad_output), inputs()[i]->shape);
+      }
+    }
+    return grads;
+  }
+
+ protected:
+  virtual Tensor gradient(std::size_t input, const Tensor& grad_output) const = 0;
+  const char* op() const { return name_; }
+
+ private:
+  const char* name_;
+};
+
+// a + sign * b.
+class SumFunction : public PairFunction {
+ public:
+  SumFunction(const char* name, double sign) : PairFunction(name), sign_(sign) {}
+
+ private:
+  Tensor gradient(std::size_t input, const Tensor& grad_output) const override {
+    return input == 0 || sign_ == 1 ? grad_output : scaled(op(), grad_output, sign_);
+  }
+  double sign_;
+};
+
+class MultiplyFunction : public PairFunction {
+ public:
+  MultiplyFunction(Tensor a, Tensor b) : PairFunction("mul") {
+    save(std::move(a));
+    save(std::move(b));
+  }
+
+ private:
+  Tensor gradient(std::size_t input, const Tensor& grad_output) const override {
+    return combine<kernels::Product>(op(), grad_output, saved()[1 - input]);
+  }
+};
+
+class DivideFunction : public PairFunction {
+ public:
+  DivideFunction(Tensor b, Tensor y) : PairFunction("div") {
+    save(std::move(b));
+    save(std::move(y));
+  }
+
+ private:
+  // y = a / b: dy/da = 1 / b, dy/db = -y / b.
+  Tensor gradient(std::size_t input, const Tensor& grad_output) const override {
+    const Tensor by_b = combine<kernels::Quotient>(op(), grad_output, saved()[0]);
+    if (input == 0) return by_b;
+    return scaled(op(), combine<kernels::Product>(op(), by_b, saved()[1]), -1);
+  }
+};
+
+Tensor chosen(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const Shape shape = broadcast_shape("where", broadcast_shape("where", a.shape(), b.shape()),
+                                      condition.shape());
+  Tensor y = Tensor::empty(shape, a.dtype(), a.device());
+  visit_floating(a.dtype(), "where", [&](auto zero) {
+    using T = decltype(zero);
+    run(y.device(),
+        kernels::Choose<T>{.n = y.size(),
+                           .condition = static_cast<const std::uint8_t*>(condition.raw()),
+                           .at_condition = index_in("where", condition.shape(), shape),
+                           .a = a.data<T>(),
+                           .at_a = index_in("where", a.shape(), shape),
+                           .b = b.data<T>(),
+                           .at_b = index_in("where", b.shape(), shape),
+                           .y = y.data<T>()});
+  });
+  return y;
+}
+
+class WhereFunction : public PairFunction {
+ public:
+  explicit WhereFunction(Tensor condition) : PairFunction("where") { save(std::move(condition)); }
+
+ private:
+  Tensor gradient(std::size_t input, const Tensor& grad_output) const override {
+    const Tensor none = Tensor::zeros({}, grad_output.dtype(), grad_output.device());
+    return input == 0 ? chosen(saved()[0], grad_output, none)
+                      : chosen(saved()[0], none, grad_output);
+  }
+};
+
+class SumAxesFunction : public Function {
+ public:
+  // `kept`: the shape of the sum with summed axes of size 1.
+  explicit SumAxesFunction(Shape kept) : kept_(std::move(kept)) {}
+  std::string name() const override { return "sum"; }
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor none = Tensor::zeros({}, grad_output.dtype(), grad_output.device());
+    const Tensor zeros = Tensor::zeros(inputs()[0]->shape, grad_output.dtype(),
+                                       grad_output.device());
+    return {combine<kernels::Total>("sum", grad_output.reshape(kept_), zeros)};
+  }
+
+ private:
+  Shape kept_;
+};
+
+void require_pair(const char* op, const Variable& a, const Variable& b) {
+  ops::require_defined(op, "two operands", a);
+  ops::require_defined(op, "two operands", b);
+  ops::require_same_dtype(op, "second operand", a, b);
+  if (a.value().device() != b.value().device()) {
+    ops::fail(op, "operands on one device",
+              device_name(a.value().device()) + " and " + device_name(b.value().device()));
+  }
+}
+
+Tensor compared(const char* op, const Variable& a, const Variable& b, bool or_equal) {
+  require_pair(op, a, b);
+  Tensor holds = Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), DType::kBool,
+                               a.value().device());
+  visit_floating(a.dtype(), op, [&](auto zero) {
+    using T = decltype(zero);
+    run(holds.device(),
+        kernels::IsGreater<T>{.n = holds.size(),
+                              .a = a.value().data<T>(),
+                              .at_a = index_in(op, a.shape(), holds.shape()),
+                              .b = b.value().data<T>(),
+                              .at_b = index_in(op, b.shape(), holds.shape()),
+                              .or_equal = or_equal,
+                              .holds = static_cast<std::uint8_t*>(holds.raw())});
+  });
+  return holds;
+}
+
+std::vector<bool> marked_axes(const char* op, const Variable& x,
+                              const std::vector<std::int64_t>& axes) {
+  const auto rank = static_cast<std::int64_t>(x.shape().size());
+  std::vector<bool> marked(x.shape().size(), false);
+  for (const std::int64_t axis : axes) {
+    const std::int64_t at = axis < 0 ? axis + rank : axis;
+    if (at < 0 || at >= rank || marked[static_cast<std::size_t>(at)]) {
+      ops::fail(op, "different axes of " + shape_string(x.shape()), shape_string(axes));
+    }
+    marked[static_cast<std::size_t>(at)] = true;
+  }
+  return marked;
+}
+
+std::vector<std::int64_t> all_axes(const Variable& x) {
+  std::vector<std::int64_t> axes(x.shape().size());
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+}  // namespace
+
+Variable add(const Variable& a, const Variable& b) {
+  require_pair("add", a, b);
+  Tensor y;
+  if (a.shape() == b.shape()) {
+    y = Tensor::empty(a.shape(), a.dtype(), a.value().device());
+    visit_floating(a.dtype(), "add", [&](auto zero) {
+      using T = decltype(zero);
+      run(y.device(),
+          kernels::Add<T>{
+              .n = y.size(), .a = a.value().data<T>(), .b = b.value().data<T>(), .y = y.data<T>()});
+    });
+  } else {
+    y = combine<kernels::Total>("add", a.value(), b.value());
+  }
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<SumFunction>("add", 1), {a, b});
+}
+
+Variable subtract(const Variable& a, const Variable& b) {
+  require_pair("sub", a, b);
+  Tensor y = combine<kernels::Difference>("sub", a.value(), b.value());
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<SumFunction>("sub", -1), {a, b});
+}
+
+Variable multiply(const Variable& a, const Variable& b) {
+  require_pair("mul", a, b);
+  Tensor y = combine<kernels::Product>("mul", a.value(), b.value());
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<MultiplyFunction>(a.value(), b.value()), {a, b});
+}
+
+Variable divide(const Variable& a, const Variable& b) {
+  require_pair("div", a, b);
+  Tensor y = combine<kernels::Quotient>("div", a.value(), b.value());
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<DivideFunction>(b.value(), y), {a, b});
+}
+
+Variable constant(double value, const Variable& like) {
+  ops::require_defined("constant", "an operand", like);
+  return Variable(Tensor::full({}, value, like.dtype(), like.value().device()));
+}
+
+Tensor operator>(const Variable& a, const Variable& b) { return compared("greater", a, b, false); }
+Tensor operator>=(const Variable& a, const Variable& b) {
+  return compared("greater_equal", a, b, true);
+}
+
+Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
+  require_pair("where", a, b);
+  if (condition.dtype() != DType::kBool || condition.device() != a.value().device()) {
+    ops::fail("where", "a condition of dtype bool on " + device_name(a.value().device()),
+              std::string(dtype_name(condition.dtype())) + " on " +
+                  device_name(condition.device()));
+  }
+  Tensor y = chosen(condition, a.value(), b.value());
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<WhereFunction>(condition), {a, b});
+}
+
+Variable sum(const Variable& x, std::vector<std::int64_t> axes, ReducedAxes reduced) {
+  ops::require_defined("sum", "a tensor", x);
+  const std::vector<bool> summed = marked_axes("sum", x, axes);
+  const Tensor kept = sum_over("sum", x.value(), summed);
+  Shape shape;
+  for (std::size_t axis = 0; axis < summed.size(); ++axis) {
+    if (!summed[axis] || reduced == ReducedAxes::kKeep) shape.push_back(kept.shape()[axis]);
+  }
+  const Tensor y = kept.reshape(shape);
+  if (!should_record({x})) return Variable(y);
+  return record(y, std::make_shared<SumAxesFunction>(kept.shape()), {x});
+}
+
+Variable sum(const Variable& x) {
+  ops::require_defined("sum", "a tensor", x);
+  return sum(x, all_axes(x));
+}
+
+Variable mean(const Variable& x, const std::vector<std::int64_t>& axes, ReducedAxes reduced) {
+  const Variable total = sum(x, axes, reduced);
+  const std::int64_t count = x.value().size() / std::max<std::int64_t>(total.value().size(), 1);
+  if (x.value().size() == 0) ops::fail("mean", "at least one element", shape_string(x.shape()));
+  return total / static_cast<double>(count);
+}
+
+Variable mean(const Variable& x) {
+  ops::require_defined("mean", "a tensor", x);
+  return mean(x, all_axes(x));
+}
+
+}  // namespace steelyard

@@ -1,0 +1,136 @@
+// Arithmetic on operands of different shapes, comparisons, choices and sums over axes. T is float or
+// double.
+#pragma once
+
+#include "steelyard/kernels/run.h"
+
+namespace steelyard::kernels {
+
+inline constexpr int kMaxBroadcastAxes = 8;
+
+// Where element i of a row-major array of `sizes` lies in an array of other strides (0 where that
+// repeats its elements).
+struct StridedIndex {
+  int axes = 0;
+  std::int64_t sizes[kMaxBroadcastAxes] = {};
+  std::int64_t strides[kMaxBroadcastAxes] = {};
+
+  STEELYARD_HOST_DEVICE std::int64_t operator()(std::int64_t i) const {
+    if (axes == 1) return i * strides[0];
+    std::int64_t at = 0;
+    for (int axis = axes - 1; axis >= 0; --axis) {
+      at += i % sizes[axis] * strides[axis];
+      i /= sizes[axis];
+    }
+    return at;
+  }
+};
+
+// y[i] = F(a[i], b[i]).
+template <typename T, class F>
+struct Combine {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  const T* a;
+  StridedIndex at_a;
+  const T* b;
+  StridedIndex at_b;
+  T* y;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = F::of(a[at_a(i)], b[at_b(i)]); }
+};
+struct Difference {
+  template <typename T>
+  STEELYARD_HOST_DEVICE static T of(T a, T b) {
+    return a - b;
+  }
+};
+struct Product {
+  template <typename T>
+  STEELYARD_HOST_DEVICE static T of(T a, T b) {
+    return a * b;
+  }
+};
+struct Quotient {
+  template <typename T>
+  STEELYARD_HOST_DEVICE static T of(T a, T b) {
+    return a / b;
+  }
+};
+struct Total {
+  template <typename T>
+  STEELYARD_HOST_DEVICE static T of(T a, T b) {
+    return a + b;
+  }
+};
+
+// holds[i] = 1 where a[i] > b[i] (or_equal: >=), else 0, also beside a NaN.
+template <typename T>
+struct IsGreater {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  const T* a;
+  StridedIndex at_a;
+  const T* b;
+  StridedIndex at_b;
+  bool or_equal;
+  std::uint8_t* holds;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T left = a[at_a(i)];
+    const T right = b[at_b(i)];
+    holds[i] = static_cast<std::uint8_t>(left > right || (or_equal && left == right));
+  }
+};
+
+// y[i] = condition[i] ? a[i] : b[i].
+template <typename T>
+struct Choose {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  const std::uint8_t* condition;
+  StridedIndex at_condition;
+  const T* a;
+  StridedIndex at_a;
+  const T* b;
+  StridedIndex at_b;
+  T* y;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    y[i] = condition[at_condition(i)] != 0 ? a[at_a(i)] : b[at_b(i)];
+  }
+};
+
+// y[i] = the sum of x[kept(i) + summed(j)] over j in [0, count), in double and in that order.
+template <typename T>
+struct SumOverAxes {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n;
+  const T* x;
+  StridedIndex kept;
+  std::int64_t count;
+  StridedIndex summed;
+  T* y;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T* const first = x + kept(i);
+    double sum = 0;
+    for (std::int64_t j = 0; j < count; ++j) sum += static_cast<double>(first[summed(j)]);
+    y[i] = static_cast<T>(sum);
+  }
+};
+
+// *y = the sum of x.
+template <typename T>
+struct SumOfAll {
+  std::int64_t n;
+  const T* x;
+  T* y;
+  STEELYARD_HOST_DEVICE double term(std::int64_t i) const { return static_cast<double>(x[i]); }
+  STEELYARD_HOST_DEVICE void finish(double sum) const { *y = static_cast<T>(sum); }
+};
+
+template <typename T>
+using CombineKernels = KernelList<Combine<T, Difference>, Combine<T, Product>, Combine<T, Quotient>,
+                                  Combine<T, Total>>;
+using BroadcastKernels =
+    JoinedKernels<CombineKernels<float>, CombineKernels<double>,
+                  ForFloats<IsGreater, Choose, SumOverAxes, SumOfAll>>;
+
+}  // namespace steelyard::kernels

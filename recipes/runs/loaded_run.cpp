@@ -1,0 +1,84 @@
+#include "steelyard/recipes/runs/loaded_run.h"
+
+#include <algorithm>
+
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/qat/old_checkpoint.h"
+#include "steelyard/qat/saved_state.h"
+#include "steelyard/recipes/language/recipe_differences.h"
+#include "steelyard/recipes/runs/run_folder.h"
+
+namespace steelyard {
+namespace {
+
+// What decides what a checkpoint's tensors compute.
+bool decides_on_the_model(const std::string& key) {
+  return key.starts_with("model") || key.starts_with("quantize") || key == "export.profile" ||
+         key == "export.reduce_range";
+}
+
+// Throws InputError where the recipe in the folder would make another model of the checkpoint than
+// was trained. A file from elsewhere may be of another training.
+void require_trained_by(const std::filesystem::path& folder, const Recipe& recipe,
+                        const std::filesystem::path& checkpoint, RunRecord record) {
+  const YamlNode in_folder = essential_recipe(recipe);
+  take_more_epochs(record.recipe, in_folder);  // the run goes on to more
+  auto differences = recipe_differences(in_folder, record.recipe);
+  std::error_code error;
+  if (!std::filesystem::equivalent(std::filesystem::absolute(checkpoint).parent_path(), folder,
+                                   error)) {
+    std::erase_if(differences, [](const auto& d) { return !decides_on_the_model(d.key); });
+  }
+  if (differences.empty()) return;
+  throw InputError(printable((folder / run_files::kRecipe).string()) + ": is not the recipe that " +
+                   printable(checkpoint.filename().string()) +
+                   " was trained with: " + to_string(differences, "trained with"));
+}
+
+}  // namespace
+
+LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
+                   const Registries& registries, RunData data) {
+  const bool own = checkpoint == "last" || checkpoint == "best";
+  LoadedRun run;
+  run.checkpoint = own ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
+  const std::string name = run.checkpoint.string();
+  Recipe recipe = recipe_of_run(folder, registries.models);
+  Checkpoint saved = load_checkpoint(run.checkpoint);
+  if (const auto record = record_in(saved.metadata, name, registries.models)) {
+    require_trained_by(folder, recipe, run.checkpoint, *record);
+    run.experiment = std::make_unique<Experiment>(std::move(recipe), registries, *record, data);
+    run.sources = record->sources;
+    if (data == RunData::kAll && run.experiment->data_digest() != record->data_digest) {
+      run.notes.push_back(name + ": the training data is not what the run was trained on");
+    }
+  } else {
+    run.experiment =
+        std::make_unique<Experiment>(std::move(recipe), registries, InitialWeights::kLater);
+    run.notes.push_back(name +
+                        ": an earlier version wrote it, without its normalization, which is taken "
+                        "from the recipe and the training data that is there now");
+  }
+  run.model_sha256 = model_digest(saved.tensors);
+  qat::upgrade_checkpoint(run.experiment->model(), saved);
+  qat::require_quantizer_state(run.experiment->model(), saved, name);
+  load_into(run.experiment->model(), saved.tensors, name);
+  return run;
+}
+
+std::string model_digest(const std::filesystem::path& checkpoint) {
+  return model_digest(load_checkpoint(checkpoint).tensors);
+}
+
+std::optional<std::string> checkpoint_of_digest(const std::filesystem::path& folder,
+                                                const std::string& digest) {
+  for (const char* name : {"last", "best"}) {
+    const std::filesystem::path own = folder / (std::string(name) + ".safetensors");
+    if (path_exists(own) && model_digest(own) == digest) return name;
+  }
+  return std::nullopt;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,277 @@
+#include "steelyard/recipes/runs/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/qat/old_checkpoint.h"
+#include "steelyard/qat/saved_state.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/metrics_log.h"
+
+namespace steelyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void open_log(MetricsLog& log, const RunOptions& options, const Experiment& experiment,
+              std::int64_t step, std::int64_t epochs) {
+  const bool events = experiment.recipe().train.tensorboard;
+  log.open(options.folder / run_files::kMetrics,
+           events ? options.folder / run_files::kEvents : std::filesystem::path(), step, epochs);
+}
+
+Json summary(const RunOptions& options, Experiment& experiment, const TrainResult& result,
+             const Metrics& final, double seconds) {
+  Json json{{"name", experiment.recipe().name},
+            {"device", device_name(device_of(experiment.model()))},
+            {"seed", experiment.recipe().seed},
+            {"epochs", experiment.recipe().train.trainer.epochs},
+            {"steps", result.step},
+            {"seconds", seconds},
+            {"final", to_json(final)},
+            {"best", nullptr}};
+  if (result.best) {
+    json["best"] = {{"epoch", result.best->epoch + 1}};
+    json["best"].update(to_json(result.best->metrics));
+  }
+  if (device_of(experiment.model()).kind == Device::Kind::kCuda) {
+    json["recorded_steps"] = result.recorded_steps;
+    if (!result.not_recorded.empty()) json["not_recorded"] = result.not_recorded;
+  }
+  json["checkpoint_sha256"] = sha256_of_file(options.folder / run_files::kLast);
+  return json;
+}
+
+void write_summary(const RunOptions& options, const Json& json) {
+  write_file_atomic(options.folder / run_files::kSummary, json.dump(2) + "\n");
+}
+
+// A best epoch without its weights would stay the best for ever. A file of a later epoch was saved
+// just before the run was killed, or the run was set back: it comes to that epoch again.
+void require_best(const RunOptions& options, Trainer& trainer) {
+  if (!trainer.best()) return;
+  const std::filesystem::path path = options.folder / run_files::kBest;
+  const std::int64_t expected = trainer.best()->epoch;
+  const std::optional<std::int64_t> found = epoch_of_best(path);
+  if (found && *found >= expected) return;
+  const std::string epoch = std::to_string(expected + 1);
+  const std::string lost =
+      path.string() + (found ? ": is of epoch " + std::to_string(*found + 1) : ": is missing") +
+      ", the best epoch so far was " + epoch;
+  if (trainer.at_epoch_end() && trainer.epochs_done() == expected + 1) {
+    std::filesystem::copy_file(options.folder / run_files::kLast, path,
+                               std::filesystem::copy_options::overwrite_existing);
+    options.note(lost + ": written again, " + run_files::kLast + " is of that epoch");
+    return;
+  }
+  if (!options.forget_best) {
+    throw InputError(lost +
+                     ": restore the file, or pass --forget-best to choose the best among the "
+                     "epochs that are left");
+  }
+  trainer.forget_best();
+  options.note(lost + ": forgotten, the best is chosen among the epochs that are left");
+}
+
+Metrics tested(Experiment& experiment, const Trainer& trainer) {
+  const Metrics metrics = experiment.evaluate_test();
+  trainer.require_loss("test loss", metrics.loss);
+  return metrics;
+}
+
+// Runs `f`, and writes down a divergence that ends it.
+template <typename F>
+auto with_divergence_logged(MetricsLog& log, const F& f) {
+  try {
+    return f();
+  } catch (const TrainingDiverged& error) {
+    log.diverged(error.what());
+    throw;
+  }
+}
+
+RunOptions in_folder(RunOptions options, const Recipe& recipe) {
+  if (options.folder.empty()) options.folder = std::filesystem::path("runs") / recipe.name;
+  return options;
+}
+
+}  // namespace
+
+void require_calibratable(const Recipe& recipe) {
+  const std::string& place = recipe.resolved.place;
+  if (!recipe.quantize) throw InputError(place + ": calibrate needs 'quantize'");
+  if (!recipe.init_checkpoint) {
+    throw InputError(place + ": calibrate needs the trained weights of 'init.checkpoint'");
+  }
+}
+
+Run::Run(const std::string& recipe, RunOptions options, Registries registries)
+    : Run(
+          load_recipe(recipe, options.overrides, registries.models),
+          [&] {
+            options.recipe_file = recipe;
+            return options;
+          }(),
+          registries) {}
+
+Run::Run(Recipe recipe, RunOptions options, Registries registries)
+    : options_(in_folder(std::move(options), recipe)),
+      registries_(std::move(registries)),
+      device_(resolve_device(recipe.device)),  // before anything takes long
+      continues_(options_.resume && has_checkpoint(options_.folder)),
+      experiment_(std::move(recipe), registries_,
+                  continues_ ? InitialWeights::kLater : InitialWeights::kRecipe) {
+  experiment_.require_trainable_on(device_);
+  if (!continues_) experiment_.require_norm_to_freeze();
+  require_exportable(experiment_, registries_);
+  note_exportability(experiment_, registries_);
+}
+
+void Run::load_teacher() {
+  if (!std::exchange(teacher_loaded_, true)) experiment_.load_teacher(registries_);
+}
+
+RunResult Run::train(const std::atomic<bool>& stop, const std::vector<TrainerCallback*>& watchers) {
+  load_teacher();
+  const RunLock lock = open_run(options_, experiment_, registries_);
+  const std::optional<Metrics> final = train_in_folder(stop, watchers);
+  if (!final) return {.interrupted = true};
+  return finished(*final);
+}
+
+RunResult Run::train() {
+  const std::atomic<bool> never = false;
+  return train(never);
+}
+
+std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
+                                            const std::vector<TrainerCallback*>& watchers) {
+  const std::filesystem::path last = options_.folder / run_files::kLast;
+  std::optional<Checkpoint> checkpoint;
+  if (has_checkpoint(options_.folder)) checkpoint = load_checkpoint(last);
+  if (checkpoint) {
+    const auto normalization = normalization_in(checkpoint->metadata, last.string());
+    if (normalization) experiment_.normalize_as(*normalization);
+  }
+  experiment_.move_to(device_);
+  const auto optimizer = experiment_.make_optimizer();
+  const auto schedule = experiment_.make_schedule();
+  const auto oscillations = experiment_.make_oscillations();
+  const auto reestimation = experiment_.make_reestimation();
+  TrainerOptions options = trainer_options();
+  RunRecord record = experiment_.record();
+  bool other_data = false;
+  if (checkpoint) {
+    record.sources.merge(sources_in(checkpoint->metadata, last.string()));
+    const auto before = data_digest_in(checkpoint->metadata, last.string());
+    other_data = before && *before != record.data_digest;
+  }
+  add_record(record, options.metadata);
+
+  MetricsLog log;
+  std::vector<TrainerCallback*> callbacks;
+  if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
+  if (oscillations) callbacks.push_back(oscillations.get());
+  if (reestimation) callbacks.push_back(reestimation.get());
+  callbacks.push_back(&log);
+  callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
+  Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
+                  experiment_.loader_options(), options, callbacks);
+  const bool resumed = checkpoint.has_value();
+  if (resumed) {
+    qat::upgrade_checkpoint(experiment_.model(), *checkpoint);
+    qat::require_quantizer_state(experiment_.model(), *checkpoint, last.string());
+    trainer.restore(*checkpoint, last.string());
+    checkpoint.reset();
+    require_best(options_, trainer);
+    if (trainer.best() && other_data) {
+      trainer.forget_best();
+      options_.note("the best epoch so far was chosen on other data: forgotten");
+    }
+  }
+  // Of a calibration, or of the epochs that an older checkpoint repeats.
+  if (trainer.epochs_done() < options.epochs) {
+    std::filesystem::remove(options_.folder / run_files::kSummary);
+  }
+  open_log(log, options_, experiment_, trainer.step(), trainer.epochs_done());
+  return with_divergence_logged(log, [&]() -> std::optional<Metrics> {
+    if (const auto& batches = experiment_.recipe().calibrate_batches; batches && !resumed) {
+      experiment_.calibrate(*batches);
+    }
+    const TrainResult result = trainer.run(stop);
+    if (result.interrupted) return std::nullopt;
+
+    const Metrics final = tested(experiment_, trainer);
+    log.final_test(result.step, final);
+    write_summary(options_, summary(options_, experiment_, result, final, log.seconds()));
+    experiment_.move_to_cpu();
+    return final;
+  });
+}
+
+RunResult Run::calibrate() {
+  require_calibratable(experiment_.recipe());
+  const RunLock lock = open_run(options_, experiment_, registries_);
+  return finished(calibrate_in_folder());
+}
+
+std::int64_t Run::calibration_batches() const {
+  constexpr std::int64_t kDefault = 32;
+  const std::int64_t available =
+      batches_per_epoch(experiment_.train(), experiment_.loader_options());
+  return experiment_.recipe().calibrate_batches.value_or(std::min(kDefault, available));
+}
+
+Metrics Run::calibrate_in_folder() {
+  MetricsLog log;
+  open_log(log, options_, experiment_, 0, 0);
+  experiment_.move_to(device_);
+  return with_divergence_logged(log, [&] {
+    experiment_.calibrate(calibration_batches());
+    const auto optimizer = experiment_.make_optimizer();
+    const auto oscillations = experiment_.make_oscillations();
+    TrainerOptions options = trainer_options();
+    options.divergence_limit.reset();  // nothing was trained
+    add_record(experiment_.record(), options.metadata);
+    std::vector<TrainerCallback*> callbacks;
+    if (oscillations) callbacks.push_back(oscillations.get());
+    Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
+                    experiment_.loader_options(), options, callbacks);
+    const std::atomic<bool> stop = true;  // before the first step: only saves
+    const TrainResult result = trainer.run(stop);
+    const Metrics final = tested(experiment_, trainer);
+    log.final_test(0, final);
+    Json json = summary(options_, experiment_, result, final, log.seconds());
+    json["epochs"] = 0;
+    json["calibration_batches"] = calibration_batches();
+    write_summary(options_, json);
+    experiment_.move_to_cpu();
+    return final;
+  });
+}
+
+TrainerOptions Run::trainer_options() const {
+  TrainerOptions options = experiment_.trainer_options();
+  options.run_dir = options_.folder;
+  return options;
+}
+
+RunResult Run::finished(const Metrics& final) {
+  options_.tested(final);
+  RunResult result{.final = final};
+  const std::vector<std::string>& formats = experiment_.recipe().exports.formats;
+  if (formats.empty()) return result;
+  deploy::Graph graph = deployed_graph(experiment_);
+  graph.model_sha256 = model_digest(options_.folder / run_files::kLast);
+  result.exports = write_exports(graph, formats, options_.folder / "export",
+                                 {.onnx = {.profile = experiment_.recipe().exports.profile}});
+  return result;
+}
+
+}  // namespace steelyard

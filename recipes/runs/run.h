@@ -1,0 +1,72 @@
+// A run: what `steelyard train` and `steelyard calibrate` do. The command line only prints.
+//
+//   Run run("recipe.yaml", {.folder = "runs/mine", .resume = true});
+//   const RunResult result = run.train();
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/run_folder.h"
+
+namespace steelyard {
+
+struct RunResult {
+  bool interrupted = false;                         // saved, and nothing else was written
+  Metrics final = {};                               // on the test set, after the last epoch
+  std::vector<std::filesystem::path> exports = {};  // written for the recipe's export.formats
+};
+
+// Throws InputError for a recipe without quantization or without trained weights.
+void require_calibratable(const Recipe& recipe);
+
+// One run in one folder.
+class Run {
+ public:
+  // Reads the data, builds and prepares the model, and checks all that can be checked before
+  // training: data, targets, norms to freeze, exports, device. `recipe` is a file or the name of a
+  // preset. Throws InputError for what does not fit, DeviceError for a device that is not there.
+  explicit Run(const std::string& recipe, RunOptions options = {}, Registries registries = {});
+  explicit Run(Recipe recipe, RunOptions options = {}, Registries registries = {});
+
+  // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
+  // the folder's files, and at the end the exports that the recipe asks for. `watchers` see every
+  // step. Throws InputError for a folder that holds another run or cannot go on,
+  // TrainingDiverged, and InputError for an export that trained weights do not allow.
+  RunResult train(const std::atomic<bool>& stop,
+                  const std::vector<TrainerCallback*>& watchers = {});
+  RunResult train();
+
+  // Post-training quantization instead: ranges from calibration_batches(), everything quantized
+  // whatever the schedule says. Leaves the checkpoint of a run before its first step. Throws as
+  // train() and require_calibratable().
+  RunResult calibrate();
+  std::int64_t calibration_batches() const;
+
+  // Loads the teacher of a recipe that distills, once; train() does it too. Throws InputError.
+  void load_teacher();
+
+  Experiment& experiment() { return experiment_; }
+  const std::filesystem::path& folder() const { return options_.folder; }
+  Device device() const { return device_; }
+
+ private:
+  std::optional<Metrics> train_in_folder(const std::atomic<bool>& stop,
+                                         const std::vector<TrainerCallback*>& watchers);
+  Metrics calibrate_in_folder();
+  TrainerOptions trainer_options() const;
+  RunResult finished(const Metrics& final);
+
+  RunOptions options_;
+  Registries registries_;
+  Device device_;
+  bool continues_;
+  bool teacher_loaded_ = false;
+  Experiment experiment_;
+};
+
+}  // namespace steelyard
