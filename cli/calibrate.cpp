@@ -24,7 +24,7 @@ ExitCode calibrate(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   std::vector<std::string> overrides = options.overrides;
   if (options.device) overrides.push_back("--device=" + *options.device);
-  Recipe recipe = load_recipe(options.recipe, overrides, Registries().models);
+  Recipe recipe = load_recipe(options.recipe, overrides, builtin_registries().models);
   require_calibratable(recipe);
   const std::string folder =
       options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated" : options.run_dir;

@@ -63,6 +63,7 @@ file(MAKE_DIRECTORY ${STEELYARD_INCLUDE_DIR}/steelyard)
 foreach(folder ${STEELYARD_FOLDERS})
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${STEELYARD_INCLUDE_DIR}/steelyard/${folder} SYMBOLIC)
 endforeach()
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/steelyard.h ${STEELYARD_INCLUDE_DIR}/steelyard/steelyard.h SYMBOLIC)
 
 # steelyard_add_library(NAME SOURCES... [DEPENDS targets...] [PRIVATE_DEPENDS targets...])
 function(steelyard_add_library name)

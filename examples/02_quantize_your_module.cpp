@@ -2,34 +2,20 @@
 // slots, and the forward below runs on integers without knowing it.
 
 #include <fmt/core.h>
+#include <steelyard/steelyard.h>
 
-#include <memory>
+#include <iostream>
 
 #include "made_up_images.h"
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/optimizer.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/flatten.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/qat/prepare.h"
 
 using namespace steelyard;
 
 class BarNet : public Module {
  public:
   explicit BarNet(Rng& rng)
-      : conv_(register_child("conv", std::make_shared<Conv2d>(Conv2dOptions{.in_channels = 1,
-                                                                            .out_channels = 8,
-                                                                            .kernel_size = {3, 3},
-                                                                            .stride = {2, 2},
-                                                                            .padding = {1, 1}},
-                                                              rng))),
-        flatten_(register_child("flatten", std::make_shared<Flatten>())),
-        fc_(register_child("fc",
-                           std::make_shared<Linear>(
-                               LinearOptions{.in_features = 8 * 6 * 6, .out_features = 4}, rng))) {}
+      : conv_(register_child("conv", conv2d(1, 8, 3, rng, {.stride = {2, 2}, .padding = {1, 1}}))),
+        flatten_(register_child("flatten", flatten())),
+        fc_(register_child("fc", linear(8 * 6 * 6, 4, rng))) {}
 
   Variable forward(const Variable& x, ForwardContext& context) override {
     return fc_(flatten_(relu(conv_(x, context)), context), context);
@@ -49,13 +35,13 @@ double train(Module& model, const Dataset& data, const Dataset& test, int epochs
   options.shuffle = true;
   options.normalization = compute_normalization(data);
   DataLoader loader(data, options);
-  Sgd optimizer(model.named_parameters(), {.momentum = 0.9});
+  Sgd optimizer(model, {.momentum = 0.9});
   for (int epoch = 0; epoch < epochs; ++epoch) {
     loader.start(epoch);
     while (const auto batch = loader.next()) {
       ForwardContext context{.training = true};
       clear_gradients(model);
-      cross_entropy(model.forward(Variable(batch->inputs), context), batch->targets).backward();
+      cross_entropy(model(Variable(batch->inputs), context), batch->targets).backward();
       optimizer.step(lr);
     }
   }
@@ -66,14 +52,12 @@ int main() {
   const Dataset data = made_up_images(1024, 1);
   const Dataset test = made_up_images(512, 2);
   Rng rng(5);
-  std::shared_ptr<Module> model = std::make_shared<BarNet>(rng);
+  const auto model = make_module<BarNet>(rng);
   const double in_float = train(*model, data, test, 8, 0.05);
 
-  qat::QuantizeConfig config;
-  config.groups.push_back({{"Conv2d", "Linear"}, qat::default_w8a8()});
-  qat::PreparedModel prepared = qat::prepare(model, config);
-  fmt::print("{}\n", qat::to_string(prepared.plan));
-  const double quantized = train(*prepared.model, data, test, 3, 0.01);
+  const auto [integer, plan] = prepare(model, w8a8({"Conv2d", "Linear"}));
+  std::cout << plan << "\n";
+  const double quantized = train(*integer, data, test, 3, 0.01);
 
   fmt::print("test top-1: float {:.2f} %, int8 {:.2f} %\n", in_float, quantized);
   return in_float > 95 && quantized > in_float - 1 ? 0 : 1;

@@ -2,13 +2,14 @@
 // `steelyard train` does, from C++ and with a dataset of the program's own.
 
 #include <fmt/core.h>
+#include <steelyard/steelyard.h>
 
 #include <filesystem>
+#include <iostream>
 #include <random>
 #include <string>
 
 #include "made_up_images.h"
-#include "steelyard/recipes/runs/run.h"
 
 using namespace steelyard;
 
@@ -50,7 +51,7 @@ int main() {
   const auto train = [&](const std::string& recipe, const std::string& name) {
     Run run(parse_recipe(recipe, name, {}, registries.models), {.folder = folder / name},
             registries);
-    if (run.experiment().plan()) fmt::print("{}\n", qat::to_string(*run.experiment().plan()));
+    if (run.experiment().plan()) std::cout << *run.experiment().plan() << "\n";
     const double top1 = *run.train().final.top1;
     fmt::print("{}: top-1 {:.2f} %\n", name, top1);
     return top1;

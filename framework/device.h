@@ -4,12 +4,17 @@
 #include <string>
 #include <string_view>
 
+#include "steelyard/kernels/device_type.h"
+
 namespace steelyard {
 
 struct Device {
-  enum class Kind { kCpu, kCuda };
+  using Kind = kernels::DeviceType;
   Kind kind = Kind::kCpu;
   int index = 0;
+
+  static constexpr Device cpu() { return {}; }
+  static constexpr Device cuda(int index = 0) { return {Kind::kCuda, index}; }
 
   bool operator==(const Device&) const = default;
 };

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "steelyard/framework/autograd.h"
@@ -61,6 +62,7 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Variable forward(const Variable& x, ForwardContext& context) = 0;
+  Variable operator()(const Variable& x, ForwardContext& context) { return forward(x, context); }
   // The type's name in recipes and plans: "Conv2d".
   virtual std::string type_name() const = 0;
   // One line for people: "Conv2d(1, 32, kernel 3x3, stride 1x1, padding 1x1)".
@@ -97,6 +99,26 @@ class Module {
   std::vector<NamedBuffer> buffers_;
   std::vector<std::unique_ptr<Slot>> children_;
 };
+
+// A module that is called like a function, with shared ownership: what builders return and
+// containers keep. A signature tells who owns: Module& uses a module during the call, a pointer
+// keeps it.
+template <typename M = Module>
+class ModulePtr : public std::shared_ptr<M> {
+ public:
+  using std::shared_ptr<M>::shared_ptr;
+  ModulePtr(std::shared_ptr<M> module) : std::shared_ptr<M>(std::move(module)) {}  // NOLINT
+
+  Variable operator()(const Variable& x, ForwardContext& context) const {
+    return (*this)->forward(x, context);
+  }
+};
+
+// As std::make_shared: make_module<Linear>(options, rng).
+template <typename M, typename... Arguments>
+ModulePtr<M> make_module(Arguments&&... arguments) {
+  return std::make_shared<M>(std::forward<Arguments>(arguments)...);
+}
 
 // "a" + "b" -> "a.b"; an empty side adds no dot.
 std::string join_path(const std::string& prefix, const std::string& name);

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "steelyard/framework/module.h"
@@ -88,6 +89,9 @@ struct SgdOptions {
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<NamedParameter> parameters, SgdOptions options);
+  // All of a module's parameters.
+  explicit Sgd(const Module& module, SgdOptions options = {})
+      : Sgd(module.named_parameters(), std::move(options)) {}
   std::string type_name() const override { return "sgd"; }
   std::vector<NamedBuffer> named_state() const override;
 
@@ -114,6 +118,8 @@ struct AdamWOptions {
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<NamedParameter> parameters, AdamWOptions options);
+  explicit AdamW(const Module& module, AdamWOptions options = {})
+      : AdamW(module.named_parameters(), std::move(options)) {}
   std::string type_name() const override { return "adamw"; }
   std::vector<NamedBuffer> named_state() const override;
 

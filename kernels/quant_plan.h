@@ -17,11 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/kernels/device_type.h"
 #include "steelyard/kernels/quant_problem.h"
 
 namespace steelyard::kernels {
-
-enum class DeviceType { kCpu, kCuda };
 
 // A cudaStream_t, or null: the default stream, or the CPU.
 using Stream = void*;

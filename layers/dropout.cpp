@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/ops/dropout.h"
+#include "steelyard/framework/ops/op_support.h"
 
 namespace steelyard {
 
@@ -20,6 +21,6 @@ Variable Dropout::forward(const Variable& x, ForwardContext& context) {
   return dropout(x, p_, *context.rng);
 }
 
-std::string Dropout::description() const { return "Dropout(" + std::to_string(p_) + ")"; }
+std::string Dropout::description() const { return "Dropout(" + ops::number_text(p_) + ")"; }
 
 }  // namespace steelyard

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/layers/identity.h"
 
 namespace steelyard {

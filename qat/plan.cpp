@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ostream>
 
 namespace steelyard::qat {
 
@@ -26,6 +27,10 @@ std::string to_string(const Plan& plan) {
   }
   for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;
+}
+
+std::ostream& operator<<(std::ostream& stream, const Plan& plan) {
+  return stream << to_string(plan);
 }
 
 }  // namespace steelyard::qat

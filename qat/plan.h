@@ -1,6 +1,7 @@
 // What prepare() decided, for every module and tensor: printed before training starts.
 #pragma once
 
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -21,5 +22,6 @@ struct Plan {
 
 // An aligned table, a line a row, with a header line; then the notes.
 std::string to_string(const Plan& plan);
+std::ostream& operator<<(std::ostream& stream, const Plan& plan);
 
 }  // namespace steelyard::qat

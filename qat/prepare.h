@@ -11,7 +11,7 @@
 namespace steelyard::qat {
 
 struct PreparedModel {
-  std::shared_ptr<Module> model;
+  ModulePtr<> model;
   Plan plan;
 };
 

@@ -1,6 +1,6 @@
 #include "steelyard/qat/qat_residual.h"
 
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/qat/code_ops.h"
 #include "steelyard/qat/quantized_layer.h"
 

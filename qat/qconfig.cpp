@@ -14,6 +14,10 @@ QConfig default_w8a8() {
   return config;
 }
 
+QuantizeConfig w8a8(std::vector<std::string> targets) {
+  return {.groups = {{.targets = std::move(targets), .config = default_w8a8()}}, .ignore = {}};
+}
+
 void validate(const QConfig& config) {
   if (config.weights) {
     observers::validate(config.weights->scheme);

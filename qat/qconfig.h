@@ -60,6 +60,8 @@ struct QuantizeConfig {
 
 // int8 symmetric narrow weights per channel, uint8 affine activations, both by min_max.
 QConfig default_w8a8();
+// The same for every layer that a target matches: prepare(model, w8a8({"Conv2d", "Linear"})).
+QuantizeConfig w8a8(std::vector<std::string> targets);
 
 // Throws std::invalid_argument for what the layers cannot execute: weights that are not symmetric,
 // weights in groups beside activations, activations per channel, invalid schemes, unknown

@@ -98,7 +98,8 @@ Tensor sum_over(const char* op, const Tensor& x, const std::vector<bool>& summed
   if (shape_size(kept) == 1) return sum_of_all(op, x).reshape(kept);
   std::vector<std::int64_t> strides(kept.size());
   std::int64_t stride = 1;
-  for (std::size_t axis = kept.size(); axis-- > 0; stride *= x.shape()[axis]) strides[axis] = stride;
+  for (std::size_t axis = kept.size(); axis-- > 0; stride *= x.shape()[axis])
+    strides[axis] = stride;
   Tensor y = Tensor::empty(kept, x.dtype(), x.device());
   visit_floating(x.dtype(), op, [&](auto zero) {
     using T = decltype(zero);
@@ -127,10 +128,9 @@ Tensor scaled(const char* op, const Tensor& x, double factor) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   visit_floating(x.dtype(), op, [&](auto zero) {
     using T = decltype(zero);
-    run(x.device(), kernels::Scale<T>{.n = x.size(),
-                                      .x = x.data<T>(),
-                                      .factor = static_cast<T>(factor),
-                                      .y = y.data<T>()});
+    run(x.device(),
+        kernels::Scale<T>{
+            .n = x.size(), .x = x.data<T>(), .factor = static_cast<T>(factor), .y = y.data<T>()});
   });
   return y;
 }
@@ -201,8 +201,8 @@ class DivideFunction : public PairFunction {
 };
 
 Tensor chosen(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  const Shape shape = broadcast_shape("where", broadcast_shape("where", a.shape(), b.shape()),
-                                      condition.shape());
+  const Shape shape =
+      broadcast_shape("where", broadcast_shape("where", a.shape(), b.shape()), condition.shape());
   Tensor y = Tensor::empty(shape, a.dtype(), a.device());
   visit_floating(a.dtype(), "where", [&](auto zero) {
     using T = decltype(zero);
@@ -238,8 +238,8 @@ class SumAxesFunction : public Function {
   std::string name() const override { return "sum"; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor none = Tensor::zeros({}, grad_output.dtype(), grad_output.device());
-    const Tensor zeros = Tensor::zeros(inputs()[0]->shape, grad_output.dtype(),
-                                       grad_output.device());
+    const Tensor zeros =
+        Tensor::zeros(inputs()[0]->shape, grad_output.dtype(), grad_output.device());
     return {combine<kernels::Total>("sum", grad_output.reshape(kept_), zeros)};
   }
 
@@ -259,18 +259,17 @@ void require_pair(const char* op, const Variable& a, const Variable& b) {
 
 Tensor compared(const char* op, const Variable& a, const Variable& b, bool or_equal) {
   require_pair(op, a, b);
-  Tensor holds = Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), DType::kBool,
-                               a.value().device());
+  Tensor holds =
+      Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), DType::kBool, a.value().device());
   visit_floating(a.dtype(), op, [&](auto zero) {
     using T = decltype(zero);
-    run(holds.device(),
-        kernels::IsGreater<T>{.n = holds.size(),
-                              .a = a.value().data<T>(),
-                              .at_a = index_in(op, a.shape(), holds.shape()),
-                              .b = b.value().data<T>(),
-                              .at_b = index_in(op, b.shape(), holds.shape()),
-                              .or_equal = or_equal,
-                              .holds = static_cast<std::uint8_t*>(holds.raw())});
+    run(holds.device(), kernels::IsGreater<T>{.n = holds.size(),
+                                              .a = a.value().data<T>(),
+                                              .at_a = index_in(op, a.shape(), holds.shape()),
+                                              .b = b.value().data<T>(),
+                                              .at_b = index_in(op, b.shape(), holds.shape()),
+                                              .or_equal = or_equal,
+                                              .holds = static_cast<std::uint8_t*>(holds.raw())});
   });
   return holds;
 }
@@ -299,18 +298,24 @@ std::vector<std::int64_t> all_axes(const Variable& x) {
 
 Variable add(const Variable& a, const Variable& b) {
   require_pair("add", a, b);
-  Tensor y;
-  if (a.shape() == b.shape()) {
-    y = Tensor::empty(a.shape(), a.dtype(), a.value().device());
-    visit_floating(a.dtype(), "add", [&](auto zero) {
-      using T = decltype(zero);
-      run(y.device(),
-          kernels::Add<T>{
-              .n = y.size(), .a = a.value().data<T>(), .b = b.value().data<T>(), .y = y.data<T>()});
-    });
-  } else {
-    y = combine<kernels::Total>("add", a.value(), b.value());
+  if (a.shape() != b.shape()) {
+    ops::fail("add", "equal shapes", shape_string(a.shape()) + " and " + shape_string(b.shape()));
   }
+  Tensor y = Tensor::empty(a.shape(), a.dtype(), a.value().device());
+  visit_floating(a.dtype(), "add", [&](auto zero) {
+    using T = decltype(zero);
+    run(y.device(),
+        kernels::Add<T>{
+            .n = y.size(), .a = a.value().data<T>(), .b = b.value().data<T>(), .y = y.data<T>()});
+  });
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<SumFunction>("add", 1), {a, b});
+}
+
+Variable broadcast_add(const Variable& a, const Variable& b) {
+  require_pair("add", a, b);
+  if (a.shape() == b.shape()) return add(a, b);
+  Tensor y = combine<kernels::Total>("add", a.value(), b.value());
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<SumFunction>("add", 1), {a, b});
 }
@@ -349,9 +354,9 @@ Tensor operator>=(const Variable& a, const Variable& b) {
 Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
   require_pair("where", a, b);
   if (condition.dtype() != DType::kBool || condition.device() != a.value().device()) {
-    ops::fail("where", "a condition of dtype bool on " + device_name(a.value().device()),
-              std::string(dtype_name(condition.dtype())) + " on " +
-                  device_name(condition.device()));
+    ops::fail(
+        "where", "a condition of dtype bool on " + device_name(a.value().device()),
+        std::string(dtype_name(condition.dtype())) + " on " + device_name(condition.device()));
   }
   Tensor y = chosen(condition, a.value(), b.value());
   if (!should_record({a, b})) return Variable(y);

@@ -1,4 +1,5 @@
-// Arithmetic on variables: sums, differences, products, quotients, comparisons, choices, reductions.
+// Arithmetic on variables: sums, differences, products, quotients, comparisons, choices,
+// reductions.
 //
 // Operands have one dtype, f32 or f64, one device, and shapes that broadcast: axes are aligned at
 // the last one, and an axis of size 1, or one that is missing, repeats (NumPy's rule). A number is
@@ -13,12 +14,14 @@
 
 namespace steelyard {
 
+// a + b of equal shapes, as a residual sum has them: anything else is an error there.
 Variable add(const Variable& a, const Variable& b);
+Variable broadcast_add(const Variable& a, const Variable& b);
 Variable subtract(const Variable& a, const Variable& b);
 Variable multiply(const Variable& a, const Variable& b);
 Variable divide(const Variable& a, const Variable& b);
 
-inline Variable operator+(const Variable& a, const Variable& b) { return add(a, b); }
+inline Variable operator+(const Variable& a, const Variable& b) { return broadcast_add(a, b); }
 inline Variable operator-(const Variable& a, const Variable& b) { return subtract(a, b); }
 inline Variable operator*(const Variable& a, const Variable& b) { return multiply(a, b); }
 inline Variable operator/(const Variable& a, const Variable& b) { return divide(a, b); }
@@ -26,11 +29,11 @@ inline Variable operator/(const Variable& a, const Variable& b) { return divide(
 // A number as a constant beside `like`: its dtype, its device, rank 0.
 Variable constant(double value, const Variable& like);
 
-inline Variable operator+(const Variable& a, double b) { return add(a, constant(b, a)); }
+inline Variable operator+(const Variable& a, double b) { return broadcast_add(a, constant(b, a)); }
 inline Variable operator-(const Variable& a, double b) { return subtract(a, constant(b, a)); }
 inline Variable operator*(const Variable& a, double b) { return multiply(a, constant(b, a)); }
 inline Variable operator/(const Variable& a, double b) { return divide(a, constant(b, a)); }
-inline Variable operator+(double a, const Variable& b) { return add(constant(a, b), b); }
+inline Variable operator+(double a, const Variable& b) { return broadcast_add(constant(a, b), b); }
 inline Variable operator-(double a, const Variable& b) { return subtract(constant(a, b), b); }
 inline Variable operator*(double a, const Variable& b) { return multiply(constant(a, b), b); }
 inline Variable operator/(double a, const Variable& b) { return divide(constant(a, b), b); }

@@ -1,7 +1,8 @@
-// Arithmetic on operands of different shapes, comparisons, choices and sums over axes. T is float or
-// double.
+// Arithmetic on operands of different shapes, comparisons, choices and sums over axes. T is float
+// or double.
 #pragma once
 
+#include "steelyard/kernels/divide.h"
 #include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
@@ -19,8 +20,9 @@ struct StridedIndex {
     if (axes == 1) return i * strides[0];
     std::int64_t at = 0;
     for (int axis = axes - 1; axis >= 0; --axis) {
-      at += i % sizes[axis] * strides[axis];
-      i /= sizes[axis];
+      const std::int64_t next = divide(i, sizes[axis]);
+      at += (i - next * sizes[axis]) * strides[axis];
+      i = next;
     }
     return at;
   }
@@ -36,7 +38,9 @@ struct Combine {
   const T* b;
   StridedIndex at_b;
   T* y;
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = F::of(a[at_a(i)], b[at_b(i)]); }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    y[i] = F::of(a[at_a(i)], b[at_b(i)]);
+  }
 };
 struct Difference {
   template <typename T>
@@ -129,8 +133,7 @@ struct SumOfAll {
 template <typename T>
 using CombineKernels = KernelList<Combine<T, Difference>, Combine<T, Product>, Combine<T, Quotient>,
                                   Combine<T, Total>>;
-using BroadcastKernels =
-    JoinedKernels<CombineKernels<float>, CombineKernels<double>,
-                  ForFloats<IsGreater, Choose, SumOverAxes, SumOfAll>>;
+using BroadcastKernels = JoinedKernels<CombineKernels<float>, CombineKernels<double>,
+                                       ForFloats<IsGreater, Choose, SumOverAxes, SumOfAll>>;
 
 }  // namespace steelyard::kernels

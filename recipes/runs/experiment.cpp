@@ -89,6 +89,11 @@ bool is_batch_norm_statistic(const std::string& name) {
 
 }  // namespace
 
+const Registries& builtin_registries() {
+  static const Registries registries;
+  return registries;
+}
+
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)
     : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
   load_data(registries);

@@ -25,6 +25,9 @@ struct Registries {
   DatasetRegistry datasets = builtin_datasets();
 };
 
+// Those of a program that adds nothing.
+const Registries& builtin_registries();
+
 // Where a model's first weights come from.
 enum class InitialWeights {
   kRecipe,  // init.checkpoint where the recipe has it, else random from the seed

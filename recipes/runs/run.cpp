@@ -111,7 +111,7 @@ void require_calibratable(const Recipe& recipe) {
   }
 }
 
-Run::Run(const std::string& recipe, RunOptions options, Registries registries)
+Run::Run(const std::string& recipe, RunOptions options, const Registries& registries)
     : Run(
           load_recipe(recipe, options.overrides, registries.models),
           [&] {
@@ -120,9 +120,9 @@ Run::Run(const std::string& recipe, RunOptions options, Registries registries)
           }(),
           registries) {}
 
-Run::Run(Recipe recipe, RunOptions options, Registries registries)
+Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
     : options_(in_folder(std::move(options), recipe)),
-      registries_(std::move(registries)),
+      registries_(registries),
       device_(resolve_device(recipe.device)),  // before anything takes long
       continues_(options_.resume && has_checkpoint(options_.folder)),
       experiment_(std::move(recipe), registries_,

@@ -29,9 +29,12 @@ class Run {
  public:
   // Reads the data, builds and prepares the model, and checks all that can be checked before
   // training: data, targets, norms to freeze, exports, device. `recipe` is a file or the name of a
-  // preset. Throws InputError for what does not fit, DeviceError for a device that is not there.
-  explicit Run(const std::string& recipe, RunOptions options = {}, Registries registries = {});
-  explicit Run(Recipe recipe, RunOptions options = {}, Registries registries = {});
+  // preset; `registries` outlives the run. Throws InputError for what does not fit, DeviceError for
+  // a device that is not there.
+  explicit Run(const std::string& recipe, RunOptions options = {},
+               const Registries& registries = builtin_registries());
+  explicit Run(Recipe recipe, RunOptions options = {},
+               const Registries& registries = builtin_registries());
 
   // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
   // the folder's files, and at the end the exports that the recipe asks for. `watchers` see every
@@ -62,7 +65,7 @@ class Run {
   RunResult finished(const Metrics& final);
 
   RunOptions options_;
-  Registries registries_;
+  const Registries& registries_;
   Device device_;
   bool continues_;
   bool teacher_loaded_ = false;

@@ -72,7 +72,7 @@ void require_same_run(const RunOptions& options, const Experiment& experiment,
   const auto record = record_in(load_checkpoint_metadata(last), last.string(), registries.models);
   if (record) {
     require_same_recipe(last.string(), record->recipe, essential_recipe(given));
-    require_same_data(request, experiment, *record);
+    require_same_data(options, experiment, *record);
     require_same_sources(last, *record, experiment.record());
   }
   const auto without_device = [](YamlNode recipe) {
@@ -139,7 +139,7 @@ RunLock open_run(const RunOptions& options, const Experiment& experiment,
           options.folder.string() +
           ": holds a run already: train continues it with --resume, or pass another --run-dir");
     }
-    require_same_run(request, experiment, registries);
+    require_same_run(options, experiment, registries);
     return lock;
   }
   const std::string resolved = resolved_yaml(experiment.recipe());

@@ -7,7 +7,7 @@
 
 #include "steelyard/export/interpreter.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/relu.h"
 #include "tests/export/export_support.h"

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/flatten.h"
 #include "steelyard/framework/ops/linear.h"

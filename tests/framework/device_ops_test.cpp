@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
@@ -104,6 +104,30 @@ std::vector<DeviceCase> cases() {
       {"add_empty",
        {random_tensor({0, 3}, 1), random_tensor({0, 3}, 2)},
        [](const Vs& v, const Place&) { return add(v[0], v[1]); }},
+      {"add_broadcast",
+       {random_tensor({37, 1, 5}, 1), random_tensor({29, 1}, 2)},
+       [](const Vs& v, const Place&) { return v[0] + v[1]; }},
+      {"subtract",
+       {random_tensor({37, 29}, 1), random_tensor({29}, 2)},
+       [](const Vs& v, const Place&) { return v[0] - v[1]; }},
+      {"multiply",
+       {random_tensor({37, 29}, 1), random_tensor({37, 1}, 2)},
+       [](const Vs& v, const Place&) { return 2.0 * v[0] * v[1]; }},
+      {"divide",
+       {random_tensor({37, 29}, 1), random_tensor({37, 29}, 2)},
+       [](const Vs& v, const Place&) { return v[0] / (v[1] + 3.0); }},
+      {"where",
+       {spread_tensor({37, 29}), random_tensor({29}, 2)},
+       [](const Vs& v, const Place&) { return where(v[0] >= 0, v[0], v[1]); }},
+      {"sum", {random_tensor({37, 290}, 1)}, [](const Vs& v, const Place&) { return sum(v[0]); }},
+      {"sum_axes",
+       {random_tensor({7, 29, 5}, 1)},
+       [](const Vs& v, const Place&) {
+         return sum(v[0], {0, 2});
+       }},
+      {"mean",
+       {random_tensor({7, 29, 5}, 1)},
+       [](const Vs& v, const Place&) { return mean(v[0], {1}); }},
       {"relu", {random_tensor({300, 7}, 1)}, [](const Vs& v, const Place&) { return relu(v[0]); }},
       {"relu6", {spread_tensor({40, 15})}, [](const Vs& v, const Place&) { return relu6(v[0]); }},
   };

@@ -1,5 +1,5 @@
 // Training steps that a GPU runs again as a whole: the numbers of steps queued one by one.
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/trainer.h"

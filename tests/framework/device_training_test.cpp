@@ -4,7 +4,7 @@
 #include "steelyard/framework/captured_work.h"
 #include "steelyard/framework/data/device_batches.h"
 #include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/trainer.h"

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

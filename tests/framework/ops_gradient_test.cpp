@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/batch_norm.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv2d.h"
@@ -59,6 +59,38 @@ const std::vector<OpCase>& op_cases() {
        {random_tensor({4, 3}, 1)},
        [](const Vs& v) {
          return embedding(Tensor::from<std::int64_t>({3, 0, 3, 1}, {2, 2}), v[0]);
+       }},
+      {"add",
+       {random_tensor({2, 1, 3}, 1), random_tensor({4, 1}, 2)},
+       [](const Vs& v) { return v[0] + v[1]; }},
+      {"sub",
+       {random_tensor({2, 3}, 1), random_tensor({3}, 2)},
+       [](const Vs& v) { return v[0] - v[1]; }},
+      {"mul",
+       {random_tensor({2, 3}, 1), random_tensor({2, 1}, 2)},
+       [](const Vs& v) { return v[0] * v[1]; }},
+      {"mul", {random_tensor({2, 3}, 1)}, [](const Vs& v) { return -v[0]; }},
+      // Divisors from 2 to 4.
+      {"div",
+       {random_tensor({3}, 1), random_tensor({2, 3}, 2)},
+       [](const Vs& v) { return v[0] / (v[1] + 3.0); }},
+      {"div", {random_tensor({3}, 1)}, [](const Vs& v) { return 2.0 / (v[0] + 3.0); }},
+      {"where",
+       {spread_tensor({3, 4}), random_tensor({4}, 2)},
+       [](const Vs& v) { return where(v[0] > 0, v[0], 0.1 * v[1]); }},
+      {"sum", {random_tensor({2, 3, 4}, 1)}, [](const Vs& v) { return sum(v[0]); }},
+      {"sum",
+       {random_tensor({2, 3, 4}, 1)},
+       [](const Vs& v) {
+         return sum(v[0], {0, -1});
+       }},
+      {"sum",
+       {random_tensor({2, 3, 4}, 1)},
+       [](const Vs& v) { return sum(v[0], {1}, ReducedAxes::kKeep); }},
+      {"div",
+       {random_tensor({2, 3, 4}, 1)},
+       [](const Vs& v) {
+         return mean(v[0], {1, 2});
        }},
       {"add",
        {random_tensor({2, 3}, 1), random_tensor({2, 3}, 2)},

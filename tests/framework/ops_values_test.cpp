@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/ops/add.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/sequential.h"

@@ -1,0 +1,8 @@
+// The kinds of devices.
+#pragma once
+
+namespace steelyard::kernels {
+
+enum class DeviceType { kCpu, kCuda };
+
+}  // namespace steelyard::kernels

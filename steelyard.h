@@ -1,0 +1,39 @@
+// Everything that a program usually needs: tensors and gradients, layers, training, quantization,
+// integer models, runs by recipe. Each part can be included by itself.
+#pragma once
+
+// The engine.
+#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/lr_schedule.h"
+#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/print.h"
+#include "steelyard/framework/trainer.h"
+#include "steelyard/layers/builders.h"
+
+// Quantization.
+#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/prepare.h"
+
+// The integer model.
+#include "steelyard/export/formats.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/export/trace.h"
+#include "steelyard/export/verify.h"
+
+// Runs by recipe.
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/run.h"
+
+namespace steelyard {
+
+using qat::prepare;
+using qat::w8a8;
+
+}  // namespace steelyard

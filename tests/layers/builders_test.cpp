@@ -1,0 +1,61 @@
+// Layers made in short, and how a model prints.
+#include "steelyard/layers/builders.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "steelyard/framework/print.h"
+
+namespace steelyard {
+namespace {
+
+TEST(Builders, MakeAModelThatIsCalledAndPrinted) {
+  Rng rng(1);
+  const auto block =
+      sequential({{"conv", conv2d(4, 4, 3, rng, {.padding = {1, 1}})}, {"norm", batch_norm2d(4)}});
+  const auto model = sequential({{"stem", conv2d(1, 4, 3, rng, {.stride = {2, 2}, .bias = false})},
+                                 {"relu", relu6()},
+                                 {"block", residual(block, nullptr, relu())},
+                                 {"join", concat({{"a", max_pool2d(2)}, {"b", avg_pool2d(2)}})},
+                                 {"drop", dropout(0.25)},
+                                 {"flatten", flatten()},
+                                 {"norm", layer_norm(8 * 2 * 2)},
+                                 {"fc", linear(8 * 2 * 2, 3, rng)},
+                                 {"gelu", gelu()}});
+  ForwardContext context;
+  EXPECT_EQ(model(Variable(Tensor::zeros({2, 9, 9, 1})), context).shape(), (Shape{2, 3}));
+  EXPECT_EQ(to_string(*model),
+            "Sequential\n"
+            "  stem: Conv2d(1, 4, kernel 3x3, stride 2x2, padding 0x0, no bias)\n"
+            "  relu: ReLU6\n"
+            "  block: Residual\n"
+            "    Sequential\n"
+            "      conv: Conv2d(4, 4, kernel 3x3, stride 1x1, padding 1x1)\n"
+            "      norm: BatchNorm2d(4)\n"
+            "    downsample: Identity\n"
+            "    relu: ReLU\n"
+            "  join: Concat\n"
+            "    a: MaxPool2d(kernel 2x2, stride 2x2, padding 0x0)\n"
+            "    b: AvgPool2d(kernel 2x2, stride 2x2, padding 0x0)\n"
+            "  drop: Dropout(0.25)\n"
+            "  flatten: Flatten\n"
+            "  norm: LayerNorm(32)\n"
+            "  fc: Linear(32, 3)\n"
+            "  gelu: GELU\n");
+}
+
+// A handle keeps its module, whoever else lets go of it.
+TEST(Builders, HandlesShareTheirModule) {
+  Rng rng(1);
+  ModulePtr<> any;
+  {
+    const ModulePtr<Linear> fc = linear(2, 1, rng);
+    any = fc;
+    EXPECT_EQ(fc->weight().shape(), (Shape{1, 2}));
+  }
+  ForwardContext context;
+  EXPECT_EQ((*any)(Variable(Tensor::zeros({5, 2})), context).shape(), (Shape{5, 1}));
+}
+
+}  // namespace
+}  // namespace steelyard
