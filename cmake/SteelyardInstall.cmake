@@ -1,18 +1,47 @@
-# Installs the libraries, headers and the CMake package: find_package(Steelyard) then gives
-# steelyard::recipes and what it needs.
+# Installs the libraries, headers, the CMake package and a pkg-config file. find_package(Steelyard) gives
+# steelyard::steelyard (static, everything), steelyard::shared (libsteelyard.so) and each folder's own library, such as
+# steelyard::kernels; pkg-config gives libsteelyard.so.
 include(CMakePackageConfigHelpers)
 
 get_property(steelyard_libraries GLOBAL PROPERTY STEELYARD_LIBRARIES)
 set(steelyard_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Steelyard)
 
-install(TARGETS steelyard_flags ${steelyard_libraries} EXPORT SteelyardTargets
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+add_library(steelyard_everything INTERFACE)
+add_library(steelyard::steelyard ALIAS steelyard_everything)
+set_target_properties(steelyard_everything PROPERTIES EXPORT_NAME steelyard)
+target_link_libraries(steelyard_everything INTERFACE steelyard_recipes)
+set(steelyard_exported steelyard_flags steelyard_everything ${steelyard_libraries})
+
+if(STEELYARD_SHARED AND NOT STEELYARD_FUZZ)
+  # The same objects in one file; the archives behind them only tell which other libraries are needed.
+  foreach(library ${steelyard_libraries})
+    list(APPEND steelyard_objects $<TARGET_OBJECTS:${library}>)
+  endforeach()
+  add_library(steelyard_shared SHARED ${steelyard_objects})
+  add_library(steelyard::shared ALIAS steelyard_shared)
+  target_link_libraries(steelyard_shared PUBLIC steelyard_flags PRIVATE $<BUILD_INTERFACE:steelyard_recipes>)
+  target_include_directories(steelyard_shared PUBLIC
+    $<BUILD_INTERFACE:${STEELYARD_INCLUDE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set_target_properties(steelyard_shared PROPERTIES EXPORT_NAME shared OUTPUT_NAME steelyard
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  list(APPEND steelyard_exported steelyard_shared)
+
+  file(RELATIVE_PATH steelyard_headers_from_libraries
+       ${CMAKE_INSTALL_FULL_LIBDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/steelyard.pc.in ${PROJECT_BINARY_DIR}/steelyard.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/steelyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+
+install(TARGETS ${steelyard_exported} EXPORT SteelyardTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_package_dir})
 
 foreach(folder ${STEELYARD_FOLDERS})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}
-          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard FILES_MATCHING PATTERN "*.h")
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard
+          FILES_MATCHING PATTERN "*.h" PATTERN "cpu" EXCLUDE PATTERN "onnx_graph.h" EXCLUDE)
 endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/steelyard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/SteelyardConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake

@@ -28,11 +28,11 @@
 namespace steelyard::kernels {
 
 using AllKernels =
-    JoinedKernels<ActivationKernels, BroadcastKernels, ConvertKernels, CounterKernels, DropoutKernels,
-                  ElementwiseKernels, EmbeddingKernels, HistogramKernels, HistogramRangesKernels,
-                  IntegerPoolKernels, LayerNormKernels, NormKernels, NormFoldKernels,
-                  OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,
-                  QuantizerStateKernels, ReduceKernels, RequantizeKernels, ShrunkenRangeKernels,
-                  SoftmaxKernels, TransposeKernels>;
+    JoinedKernels<ActivationKernels, BroadcastKernels, ConvertKernels, CounterKernels,
+                  DropoutKernels, ElementwiseKernels, EmbeddingKernels, HistogramKernels,
+                  HistogramRangesKernels, IntegerPoolKernels, LayerNormKernels, NormKernels,
+                  NormFoldKernels, OptimizerStepKernels, OscillationKernels, PercentileKernels,
+                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
+                  ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels>;
 
 }  // namespace steelyard::kernels

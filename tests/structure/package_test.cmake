@@ -1,4 +1,5 @@
-# Installs the project to a fresh folder, then configures, builds and runs a program against it.
+# Installs the project, moves what was installed elsewhere, and there builds and runs a program against it: with CMake,
+# static and shared, and with pkg-config.
 # Arguments: -DBUILD_DIR= -DSOURCE_DIR= -DWORK_DIR= -DGENERATOR= -DCXX= -DBUILD_TYPE=
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -8,14 +9,35 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+function(expect program)
+  if(NOT output STREQUAL expected)
+    message(FATAL_ERROR "${program}: expected '${expected}', got '${output}'")
+  endif()
+endfunction()
+
 file(REMOVE_RECURSE ${WORK_DIR})
-run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
+run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/installed)
+file(RENAME ${WORK_DIR}/installed ${WORK_DIR}/moved)
+set(expected "4 parameters, 4 rows, [1, 3]\n")
+
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/consumer -B ${WORK_DIR}/build
-    -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix -DCMAKE_CXX_COMPILER=${CXX}
+    -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved -DCMAKE_CXX_COMPILER=${CXX}
     -DCMAKE_BUILD_TYPE=${BUILD_TYPE})
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
-run(${WORK_DIR}/build/consumer)
-if(NOT output STREQUAL "4 parameters\n")
-  message(FATAL_ERROR "expected '4 parameters', got '${output}'")
-endif()
+foreach(library steelyard shared)
+  run(${WORK_DIR}/build/with_${library})
+  expect(with_${library})
+endforeach()
+
+find_program(PKG_CONFIG pkg-config REQUIRED)
+file(GLOB_RECURSE description ${WORK_DIR}/moved/steelyard.pc)
+get_filename_component(folder ${description} DIRECTORY)
+set(ENV{PKG_CONFIG_PATH} ${folder})
+run(${PKG_CONFIG} --cflags --libs steelyard)
+separate_arguments(options UNIX_COMMAND "${output}")
+run(${CXX} -I${SOURCE_DIR}/consumer/headers ${SOURCE_DIR}/consumer/main.cpp ${options} -o ${WORK_DIR}/by_pkg_config)
+get_filename_component(libraries ${folder} DIRECTORY)
+set(ENV{LD_LIBRARY_PATH} ${libraries})
+run(${WORK_DIR}/by_pkg_config)
+expect(by_pkg_config)
 file(REMOVE_RECURSE ${WORK_DIR})

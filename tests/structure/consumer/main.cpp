@@ -1,14 +1,22 @@
-// A program outside the project: builds the model of a shipped recipe.
+// A program outside the project, with headers of its own that are named like the library's: makes
+// the model of a shipped recipe and quantizes one of its own.
+#include <steelyard/steelyard.h>
 #include <iostream>
 
-#include "steelyard/recipes/models/models.h"
-#include "steelyard/recipes/schema/recipe.h"
+#include "framework/tensor.h"
+#include "kernels/affine.h"
 
 int main() {
   using namespace steelyard;
-  const ModelRegistry registry = builtin_models();
-  const Recipe recipe = load_recipe("fashion-mnist-mlp-float", {"model.hidden=[4]"}, registry);
+  Registries registries;
+  const Recipe recipe =
+      load_recipe("fashion-mnist-mlp-float", {"model.hidden=[4]"}, registries.models);
   Rng rng(1);
-  const auto model = build_model(recipe.model, {28, 28, 1}, 10, rng, registry);
-  std::cout << model->named_parameters().size() << " parameters\n";
+  const auto model = build_model(recipe.model, {28, 28, 1}, 10, rng, registries.models);
+  const auto own = sequential({{"fc", linear(consumer::kFeatures, 3, rng)}});
+  const auto [quantized, plan] = prepare(own, w8a8({"Linear"}));
+  ForwardContext context{.training = true};
+  const Variable y = quantized(Variable(Tensor::full({1, consumer::kFeatures}, 1)), context);
+  std::cout << model->named_parameters().size() << " parameters, " << plan.rows.size() << " rows, "
+            << shape_string(y.shape()) << consumer::kEnd;
 }
