@@ -6,6 +6,7 @@
 #include <span>
 #include <stdexcept>
 
+#include "steelyard/export/op_info.h"
 #include "steelyard/framework/files.h"
 
 namespace steelyard::deploy {
@@ -184,12 +185,16 @@ class HeaderWriter {
 
   void node(std::size_t i) {
     const Node& node = graph_.nodes[i];
-    const bool pool = node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d;
-    std::array<std::int64_t, 2> kernel{1, 1};
     Shape shape;
-    if (pool) kernel = node.pool.kernel;
     if (node.weights) shape = node.weights->weight.shape();
-    if (node.op == Op::kConv2d) kernel = {shape[2], shape[3]};
+    std::array<std::int64_t, 2> kernel{1, 1}, stride{1, 1}, padding{0, 0};
+    for (const NodeField& field : op_info(node.op).fields) {
+      const std::string_view name = field.name;
+      if (name == "kernel") kernel = field.pair_of(node);
+      if (name == "stride") stride = field.pair_of(node);
+      if (name == "padding") padding = field.pair_of(node);
+    }
+    if (shape.size() == 4) kernel = {shape[2], shape[3]};
     const Weights w = node.weights.value_or(Weights{});
     const bool codes = node.weights && w.has_codes();
     const bool bias = node.weights && w.bias.defined();
@@ -198,12 +203,11 @@ class HeaderWriter {
         "{}}},\n",
         c_string(op_name(node.op)), c_string(node.name), array_name("inputs", i),
         node.inputs.size(), node.output, static_cast<int>(node.activation), filled_up(kernel, 2),
-        filled_up(pool ? node.pool.stride : node.conv.stride, 2),
-        filled_up(pool ? node.pool.padding : node.conv.padding, 2),
-        filled_up(node.conv.dilation, 2), node.conv.groups, filled_up(shape, 4),
-        node.weights && w.integer() ? 1 : 0, if_there(codes, "weight", i),
-        if_there(codes, "scale", i), w.group_size(), if_there(node.weights && !codes, "weight", i),
-        if_there(bias && w.integer(), "bias", i), if_there(bias && !w.integer(), "bias", i));
+        filled_up(stride, 2), filled_up(padding, 2), filled_up(node.conv.dilation, 2),
+        node.conv.groups, filled_up(shape, 4), node.weights && w.integer() ? 1 : 0,
+        if_there(codes, "weight", i), if_there(codes, "scale", i), w.group_size(),
+        if_there(node.weights && !codes, "weight", i), if_there(bias && w.integer(), "bias", i),
+        if_there(bias && !w.integer(), "bias", i));
   }
 
   const Graph& graph_;

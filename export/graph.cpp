@@ -7,21 +7,15 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "steelyard/export/op_info.h"
+#include "steelyard/export/ops/support.h"
+
 namespace steelyard::deploy {
 namespace {
 
 // A graph may come from a file: what it asks for is bounded before anything is computed with it.
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 28;  // of one sample's tensor
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 20;    // of a window, in pixels
-constexpr std::int64_t kMaxWindow = INT32_MAX / 255;          // pixels whose codes an i32 sums
-
-[[noreturn]] void fail(const Node& node, const std::string& what) {
-  throw std::invalid_argument("[graph] " + node.name + " (" + op_name(node.op) + "): " + what);
-}
-
-void expect(bool holds, const Node& node, const std::string& what) {
-  if (!holds) fail(node, what);
-}
 
 void validate_shape(const Value& value) {
   std::int64_t elements = 1;
@@ -38,16 +32,12 @@ void validate_shape(const Value& value) {
 }
 
 void validate_extents(const Node& node) {
-  const Conv2dGeometry& c = node.conv;
-  const Pool2dGeometry& p = node.pool;
-  for (const auto& pair : {c.stride, c.padding, c.dilation, p.kernel, p.stride, p.padding}) {
-    for (const std::int64_t extent : pair) {
+  for (const NodeField& field : op_info(node.op).fields) {
+    if (field.pair == nullptr) continue;
+    for (const std::int64_t extent : field.pair_of(node)) {
       expect(extent >= 0 && extent <= kMaxExtent, node,
              fmt::format("expected windows of at most {} pixels, got {}", kMaxExtent, extent));
     }
-  }
-  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
-    expect(p.kernel[0] * p.kernel[1] <= kMaxWindow, node, "its sums can overflow int32");
   }
 }
 
@@ -68,75 +58,6 @@ void validate(const Preprocessing& preprocessing, const Shape& input) {
   }
 }
 
-// One sample as a batch of one: what the engine's shape functions take.
-Shape batched(const Shape& sample) {
-  Shape shape = sample;
-  shape.insert(shape.begin(), 1);
-  return shape;
-}
-
-Shape linear_shape(const Node& node, const Shape& in) {
-  const Shape& weight = node.weights->weight.shape();
-  expect(weight.size() == 2 && !in.empty() && in.back() == weight[1], node,
-         "input " + shape_string(in) + " does not fit the weight " + shape_string(weight));
-  Shape out = in;
-  out.back() = weight[0];
-  return out;
-}
-
-Shape joined_shape(const Graph& graph, const Node& node) {
-  Shape joined = graph.values[node.inputs[0]].shape;
-  expect(!joined.empty(), node, "expected inputs with channels or features");
-  joined.back() = 0;
-  for (const std::size_t input : node.inputs) {
-    const Shape& part = graph.values[input].shape;
-    expect(part.size() == joined.size() && std::equal(part.begin(), part.end() - 1, joined.begin()),
-           node, "its inputs differ in more than the last dimension");
-    joined.back() += part.back();
-  }
-  return joined;
-}
-
-// The shape that a node gives to one sample.
-Shape output_shape(const Graph& graph, const Node& node) {
-  const Shape& in = graph.values[node.inputs[0]].shape;
-  const auto pooled = [&](const Pool2dGeometry& geometry) {
-    return pool2d_shape(op_name(node.op), batched(in), geometry);
-  };
-  switch (node.op) {
-    case Op::kLinear:
-      return linear_shape(node, in);
-    case Op::kConv2d: {
-      const auto s = conv2d_shape(batched(in), node.weights->weight.shape(), node.conv);
-      return {s.out_h(), s.out_w(), s.out_channels};
-    }
-    case Op::kMaxPool2d:
-    case Op::kAvgPool2d: {
-      const auto s = pooled(node.pool);
-      return {s.out_h(), s.out_w(), s.channels};
-    }
-    case Op::kGlobalAvgPool:
-      expect(in.size() == 3 && in[0] * in[1] > 0, node,
-             "expected an image, got " + shape_string(in));
-      expect(in[0] * in[1] <= kMaxWindow, node, "its sums can overflow int32");
-      return {in[2]};
-    case Op::kFlatten:
-      expect(in.size() == 3 || in.size() == 1, node,
-             "expected an image or features, got " + shape_string(in));
-      return {shape_size(in)};
-    case Op::kAdd:
-      expect(graph.values[node.inputs[1]].shape == in, node, "its inputs differ in shape");
-      return in;
-    case Op::kConcat:
-      return joined_shape(graph, node);
-    case Op::kQuantize:
-    case Op::kRelu:
-    case Op::kRelu6:
-      return in;
-  }
-  fail(node, "unknown operation");
-}
-
 void validate(const Node& node, const Quantization& q) {
   const kernels::CodeRange whole =
       q.dtype == DType::kI8 ? kernels::CodeRange{-128, 127} : kernels::CodeRange{0, 255};
@@ -150,145 +71,16 @@ void validate(const Node& node, const Quantization& q) {
                      q.range.qmax, dtype_name(q.dtype)));
 }
 
-void validate_codes(const Node& node, const Weights& weights) {
-  const std::int64_t outputs = weights.weight.dim(0);
-  const auto count = static_cast<std::int64_t>(weights.scales.size());
-  if (weights.integer() || outputs == 0) {
-    expect(count == outputs, node,
-           fmt::format("expected {} weight scales, got {}", outputs, count));
-  } else {
-    const bool equal_groups =
-        count > 0 && count % outputs == 0 && weights.weight.size() % count == 0;
-    expect(equal_groups, node,
-           fmt::format("{} weight scales do not divide its weight {}", count,
-                       shape_string(weights.weight.shape())));
-  }
-  for (const float scale : weights.scales) {
-    expect(std::isfinite(scale) && scale > 0, node,
-           fmt::format("expected finite weight scales above 0, got {}", scale));
-  }
-  expect(weights.bits >= 2 && weights.bits <= 8, node, "weights have 2 to 8 bits");
-  const int limit = 1 << (weights.bits - 1);
-  for (const std::int8_t code : weights.weight.span<std::int8_t>()) {
-    expect(code >= -limit && code < limit, node,
-           fmt::format("weight code {} does not fit {} bits", code, weights.bits));
-  }
-}
-
-// |bias| + sum of |w| * max|q - z| of every channel: no order of summation leaves int32.
-void validate_sums(const Node& node, const Quantization& input) {
-  const Weights& weights = *node.weights;
-  const std::int64_t largest =
-      std::max(input.zero_point - input.range.qmin, input.range.qmax - input.zero_point);
-  const std::int64_t channels = weights.weight.dim(0);
-  const std::int64_t terms = channels == 0 ? 0 : weights.weight.size() / channels;
-  for (std::int64_t o = 0; o < channels; ++o) {
-    std::int64_t sum =
-        weights.bias.defined() ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[o]}) : 0;
-    const std::int8_t* row = weights.weight.data<std::int8_t>() + o * terms;
-    for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k]) * largest;
-    expect(sum <= INT32_MAX, node, fmt::format("the sums of channel {} can overflow int32", o));
-  }
-}
-
-void validate_float(const Node& node, const Weights& weights) {
-  expect(weights.has_codes() || (weights.weight.dtype() == DType::kF32 && weights.scales.empty()),
-         node, "weights must be i8 with scales or f32 without");
-  for (const Tensor& tensor : {weights.weight, weights.bias}) {
-    if (!tensor.defined() || tensor.dtype() != DType::kF32) continue;
-    for (const float value : tensor.span<float>()) {
-      expect(std::isfinite(value), node, fmt::format("a parameter is {}", value));
-    }
-  }
-}
-
-void validate_weights(const Node& node, const std::optional<Quantization>& input,
-                      bool quantized_output) {
-  expect(node.weights && node.weights->weight.defined() && node.weights->weight.rank() >= 2, node,
-         "has no weights");
-  const Weights& weights = *node.weights;
-  expect(weights.weight.dim(0) == 0 || weights.weight.size() > 0, node,
-         "its weight " + shape_string(weights.weight.shape()) + " has no elements");
-  if (weights.bias.defined()) {
-    expect(weights.bias.dtype() == (weights.integer() ? DType::kI32 : DType::kF32) &&
-               weights.bias.shape() == Shape{weights.weight.dim(0)},
-           node, "its bias does not fit its weights");
-  }
-  if (weights.has_codes()) validate_codes(node, weights);
-  if (weights.integer()) {
-    expect(weights.has_codes(), node, "integer products need weight codes");
-    expect(input.has_value(), node, "integer weights need a quantized input");
-    validate_sums(node, *input);
-  } else {
-    validate_float(node, weights);
-    expect(!quantized_output, node, "a product in float gives a float output");
-  }
-}
-
 void validate_quantization(const Graph& graph, const Node& node) {
   const auto& in = graph.values[node.inputs[0]].quantization;
   const auto& out = graph.values[node.output].quantization;
   if (out) validate(node, *out);
-  switch (node.op) {
-    case Op::kQuantize:
-      expect(!in && out, node, "makes codes of floats");
-      return;
-    case Op::kLinear:
-    case Op::kConv2d:
-      validate_weights(node, in, out.has_value());
-      return;
-    case Op::kAdd:
-      expect(!out || (in && graph.values[node.inputs[1]].quantization), node,
-             "a quantized sum needs quantized operands");
-      return;
-    case Op::kConcat:
-      for (const std::size_t input : node.inputs) {
-        expect(!out || graph.values[input].quantization, node,
-               "a quantized join needs quantized operands");
-      }
-      return;
-    case Op::kRelu:
-    case Op::kRelu6:
-    case Op::kMaxPool2d:
-    case Op::kFlatten:
-      expect(in == out, node, "keeps the quantization of its input");
-      return;
-    case Op::kAvgPool2d:
-    case Op::kGlobalAvgPool:
-      expect(in.has_value() == out.has_value(), node, "input and output are both codes or floats");
-      return;
-  }
+  const OpInfo& info = op_info(node.op);
+  if (info.keeps_codes) expect(in == out, node, "keeps the quantization of its input");
+  if (info.check != nullptr) info.check(graph, node);
 }
 
 }  // namespace
-
-const char* op_name(Op op) {
-  switch (op) {
-    case Op::kQuantize:
-      return "quantize";
-    case Op::kLinear:
-      return "linear";
-    case Op::kConv2d:
-      return "conv2d";
-    case Op::kAdd:
-      return "add";
-    case Op::kConcat:
-      return "concat";
-    case Op::kRelu:
-      return "relu";
-    case Op::kRelu6:
-      return "relu6";
-    case Op::kMaxPool2d:
-      return "max_pool2d";
-    case Op::kAvgPool2d:
-      return "avg_pool2d";
-    case Op::kGlobalAvgPool:
-      return "global_avg_pool";
-    case Op::kFlatten:
-      return "flatten";
-  }
-  return "unknown";
-}
 
 Tensor real_weight(const Weights& weights) {
   if (!weights.has_codes()) return weights.weight;
@@ -313,24 +105,24 @@ void validate(const Graph& graph) {
   std::vector<bool> made(graph.values.size(), false);
   made[graph.input] = true;
   for (const Node& node : graph.nodes) {
-    const bool any_number = node.op == Op::kConcat && !node.inputs.empty();
-    expect(any_number || node.inputs.size() == (node.op == Op::kAdd ? 2U : 1U), node,
+    const OpInfo& info = op_info(node.op);
+    expect(info.inputs == 0 ? !node.inputs.empty() : node.inputs.size() == info.inputs, node,
            "wrong number of inputs");
     for (const std::size_t input : node.inputs) {
       expect(input < made.size() && made[input], node, "reads a value that no node made before");
     }
     expect(node.output < made.size() && !made[node.output], node,
            "its output is made by another node");
-    const bool linear_map = node.op == Op::kLinear || node.op == Op::kConv2d;
-    expect(node.weights.has_value() == linear_map, node, "weights belong to linear and conv2d");
-    expect(node.activation == kernels::Activation::kNone || linear_map || node.op == Op::kAdd, node,
+    expect(node.weights.has_value() == info.has_weights, node,
+           "weights belong to linear and conv2d");
+    expect(node.activation == kernels::Activation::kNone || info.fuses_activation, node,
            "has no fused activation");
     expect(node.activation == kernels::Activation::kNone ||
                graph.values[node.output].quantization.has_value(),
            node, "a fused activation is a clamp of codes, its output is float");
     validate_extents(node);
     validate_quantization(graph, node);
-    const Shape shape = output_shape(graph, node);
+    const Shape shape = info.shape(graph, node);
     expect(shape == graph.values[node.output].shape, node,
            "expected the output " + shape_string(shape) + ", got " +
                shape_string(graph.values[node.output].shape));

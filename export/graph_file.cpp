@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "steelyard/export/op_info.h"
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/json_integer.h"
@@ -22,10 +23,6 @@ constexpr const char* kVersionKey = "graph_version";
 constexpr const char* kVersion = "1";
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
-
-constexpr Op kOperations[] = {Op::kQuantize,  Op::kLinear,        Op::kConv2d, Op::kAdd,
-                              Op::kConcat,    Op::kRelu,          Op::kRelu6,  Op::kMaxPool2d,
-                              Op::kAvgPool2d, Op::kGlobalAvgPool, Op::kFlatten};
 
 const std::map<std::string, kernels::Activation>& activations() {
   static const std::map<std::string, kernels::Activation> kNames{
@@ -113,16 +110,12 @@ Json to_json(const Node& node) {
             {"inputs", node.inputs},
             {"output", node.output},
             {"activation", activation_name(node.activation)}};
-  if (node.op == Op::kConv2d) {
-    json["stride"] = node.conv.stride;
-    json["padding"] = node.conv.padding;
-    json["dilation"] = node.conv.dilation;
-    json["groups"] = node.conv.groups;
-  }
-  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
-    json["kernel"] = node.pool.kernel;
-    json["stride"] = node.pool.stride;
-    json["padding"] = node.pool.padding;
+  for (const NodeField& field : op_info(node.op).fields) {
+    if (field.pair != nullptr) {
+      json[field.name] = field.pair_of(node);
+    } else {
+      json[field.name] = field.number_of(node);
+    }
   }
   if (node.weights) {
     json["weight_shape"] = node.weights->weight.shape();
@@ -142,10 +135,9 @@ std::array<std::int64_t, 2> pair_from(const Json& json) {
 }
 
 Op operation_from(const std::string& name) {
-  for (const Op op : kOperations) {
-    if (name == op_name(op)) return op;
-  }
-  throw std::invalid_argument("unknown operation '" + name + "'");
+  const OpInfo* info = find_op(name);
+  if (info == nullptr) throw std::invalid_argument("unknown operation '" + name + "'");
+  return info->op;
 }
 
 using TensorsByName = std::map<std::string, Tensor>;
@@ -191,16 +183,12 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
   node.inputs = integers_of<std::size_t>(json.at("inputs"));
   node.output = integer_of<std::size_t>(json.at("output"));
   node.activation = activations().at(json.at("activation").get<std::string>());
-  if (node.op == Op::kConv2d) {
-    node.conv.stride = pair_from(json.at("stride"));
-    node.conv.padding = pair_from(json.at("padding"));
-    node.conv.dilation = pair_from(json.at("dilation"));
-    node.conv.groups = integer_of<std::int64_t>(json.at("groups"));
-  }
-  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
-    node.pool.kernel = pair_from(json.at("kernel"));
-    node.pool.stride = pair_from(json.at("stride"));
-    node.pool.padding = pair_from(json.at("padding"));
+  for (const NodeField& field : op_info(node.op).fields) {
+    if (field.pair != nullptr) {
+      *field.pair(node) = pair_from(json.at(field.name));
+    } else {
+      *field.number(node) = integer_of<std::int64_t>(json.at(field.name));
+    }
   }
   if (json.contains("weight_shape")) node.weights = weights_from(json, node.name, tensors);
   return node;

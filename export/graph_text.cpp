@@ -4,14 +4,11 @@
 #include <algorithm>
 
 #include "steelyard/export/graph.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/framework/printable.h"
 
 namespace steelyard::deploy {
 namespace {
-
-std::string pair_text(const std::array<std::int64_t, 2>& pair) {
-  return fmt::format("{}x{}", pair[0], pair[1]);
-}
 
 std::string value_text(const Value& value) {
   std::string text = shape_string(value.shape);
@@ -22,19 +19,9 @@ std::string value_text(const Value& value) {
 }
 
 std::string operation_text(const Node& node) {
-  std::string text = op_name(node.op);
-  if (node.op == Op::kConv2d) {
-    const Shape& w = node.weights->weight.shape();
-    text += fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3], pair_text(node.conv.stride),
-                        pair_text(node.conv.padding));
-    if (node.conv.dilation != std::array<std::int64_t, 2>{1, 1})
-      text += ", dilation " + pair_text(node.conv.dilation);
-    if (node.conv.groups != 1) text += fmt::format(", groups {}", node.conv.groups);
-  }
-  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
-    text += fmt::format(" {}, stride {}, padding {}", pair_text(node.pool.kernel),
-                        pair_text(node.pool.stride), pair_text(node.pool.padding));
-  }
+  const OpInfo& info = op_info(node.op);
+  std::string text = info.name;
+  if (info.text != nullptr) text += info.text(node);
   if (node.activation == kernels::Activation::kRelu) text += " + relu";
   if (node.activation == kernels::Activation::kRelu6) text += " + relu6";
   return text;

@@ -2,8 +2,7 @@
 
 #include <stdexcept>
 
-#include "steelyard/export/fast_ops.h"
-#include "steelyard/export/reference_ops.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/framework/data/data_loader.h"
 
 namespace steelyard::deploy {
@@ -65,7 +64,10 @@ Tensor Interpreter::run_node(const Node& node, const std::vector<Tensor>& values
   Tensor result =
       Tensor::empty(shape, output.quantization ? output.quantization->dtype : DType::kF32);
   const Operands operands{graph_, node, values, result};
-  if (engine_ == Engine::kReference || !run_fast(operands)) run_reference(operands);
+  if (result.size() == 0) return result;
+  const OpInfo& info = op_info(node.op);
+  const bool fast = engine_ == Engine::kFast && info.fast != nullptr && info.fast(operands);
+  if (!fast) info.reference(operands);
   return result;
 }
 

@@ -1,11 +1,13 @@
 #include "steelyard/export/onnx.h"
 
+#include <onnx.pb.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
-#include "steelyard/export/onnx_graph.h"
+#include "steelyard/export/onnx_nodes.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 
@@ -13,6 +15,69 @@ namespace steelyard::deploy {
 namespace {
 
 constexpr const char* kModelKey = "model_sha256";
+// TensorProto.DataType of ONNX 1.16 and later; Debian's onnx.proto is older.
+constexpr int kOnnxInt4 = 22;
+
+int data_type(OnnxType type) {
+  switch (type) {
+    case OnnxType::kFloat:
+      return onnx::TensorProto::FLOAT;
+    case OnnxType::kInt32:
+      return onnx::TensorProto::INT32;
+    case OnnxType::kInt64:
+      return onnx::TensorProto::INT64;
+    case OnnxType::kInt8:
+      return onnx::TensorProto::INT8;
+    case OnnxType::kUint8:
+      return onnx::TensorProto::UINT8;
+    case OnnxType::kInt4:
+      break;
+  }
+  return kOnnxInt4;
+}
+
+class ProtoGraph : public OnnxGraph {
+ public:
+  explicit ProtoGraph(onnx::GraphProto& proto) : proto_(proto) {}
+
+  void add(const std::string& operation, const std::vector<std::string>& inputs,
+           const std::string& output, const std::vector<OnnxAttribute>& attributes) override {
+    onnx::NodeProto& node = *proto_.add_node();
+    node.set_op_type(operation);
+    node.set_name(output + ":" + operation);
+    for (const std::string& input : inputs) node.add_input(input);
+    node.add_output(output);
+    for (const OnnxAttribute& attribute : attributes) set(*node.add_attribute(), attribute);
+  }
+
+ private:
+  void initializer(const std::string& name, OnnxType type, const Shape& shape,
+                   std::string_view bytes) override {
+    onnx::TensorProto& tensor = *proto_.add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(data_type(type));
+    for (const std::int64_t dim : shape) tensor.add_dims(dim);
+    tensor.set_raw_data(bytes.data(), bytes.size());
+  }
+
+  static void set(onnx::AttributeProto& proto, const OnnxAttribute& attribute) {
+    proto.set_name(attribute.name);
+    if (const auto* number = std::get_if<std::int64_t>(&attribute.value)) {
+      proto.set_type(onnx::AttributeProto::INT);
+      proto.set_i(*number);
+    } else if (const auto* real = std::get_if<float>(&attribute.value)) {
+      proto.set_type(onnx::AttributeProto::FLOAT);
+      proto.set_f(*real);
+    } else {
+      proto.set_type(onnx::AttributeProto::INTS);
+      for (const std::int64_t value : std::get<std::vector<std::int64_t>>(attribute.value)) {
+        proto.add_ints(value);
+      }
+    }
+  }
+
+  onnx::GraphProto& proto_;
+};
 
 void check(const Graph& graph) {
   try {
@@ -80,7 +145,8 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   proto.set_name(graph.name.empty() ? "model" : graph.name);
   describe(*proto.add_input(), "input", graph.values[graph.input].shape);
   describe(*proto.add_output(), "output", graph.values[graph.output].shape);
-  OnnxNodes(graph, options, proto).add_all();
+  ProtoGraph onnx(proto);
+  OnnxNodes(graph, options, onnx).add_all();
   return model;
 }
 

@@ -1,28 +1,30 @@
-#include <fmt/core.h>
+#include "steelyard/export/onnx_nodes.h"
 
 #include <cmath>
 
-#include "steelyard/export/onnx_graph.h"
+#include "steelyard/export/op_info.h"
+#include "steelyard/framework/error.h"
 
 namespace steelyard::deploy {
 namespace {
 
-using kernels::Activation;
 using kernels::CodeRange;
 
 CodeRange range_of(DType dtype) {
   return dtype == DType::kI8 ? CodeRange{-128, 127} : CodeRange{0, 255};
 }
 
-// The output's codes are codes of the input: no rounding, nothing to clamp.
-bool keeps_codes(Op op) {
-  return op == Op::kRelu || op == Op::kRelu6 || op == Op::kMaxPool2d || op == Op::kFlatten;
-}
-
 }  // namespace
 
-OnnxNodes::OnnxNodes(const Graph& graph, const OnnxOptions& options, onnx::GraphProto& proto)
-    : graph_(graph), options_(options), onnx_(proto) {}
+void refuse_onnx(const Node& node, const std::string& why) {
+  throw InputError("export: " + node.name + " (" + op_name(node.op) + ") has no ONNX form: " + why);
+}
+
+std::vector<OnnxAttribute> window_attributes(const Pool2dGeometry& pool) {
+  return {{"kernel_shape", pair(pool.kernel)},
+          {"strides", pair(pool.stride)},
+          {"pads", pads(pool.padding)}};
+}
 
 std::string OnnxNodes::tensor(std::size_t value) const {
   if (value == graph_.input) return "input";
@@ -35,100 +37,12 @@ void OnnxNodes::add_all() {
 }
 
 void OnnxNodes::add(const Node& node) {
+  const OpInfo& info = op_info(node.op);
+  if (info.onnx == nullptr) return quantize(node, input(node));
+  if (!graph_.values[node.output].quantization) return info.onnx(*this, node, tensor(node.output));
   const std::string real = node.name + "/real";
-  if (graph_.values[node.output].quantization) {
-    if (node.op == Op::kQuantize) {
-      quantize(node, tensor(node.inputs[0]));
-    } else {
-      add_operation(node, real);
-      quantize(node, real);
-    }
-  } else {
-    add_operation(node, tensor(node.output));
-  }
-}
-
-void OnnxNodes::add_operation(const Node& node, const std::string& output) {
-  const std::string input = tensor(node.inputs[0]);
-  switch (node.op) {
-    case Op::kLinear:
-    case Op::kConv2d:
-      return add_linear_map(node, output);
-    case Op::kAdd:
-      onnx_.add("Add", {input, tensor(node.inputs[1])}, output);
-      return;
-    case Op::kConcat: {
-      std::vector<std::string> parts;
-      for (const std::size_t part : node.inputs) parts.push_back(tensor(part));
-      const std::size_t rank = graph_.values[node.output].shape.size();
-      const std::size_t axis = rank == 3 ? 1 : rank;  // an image's channels, else the last
-      set_attribute(onnx_.add("Concat", parts, output), "axis", static_cast<std::int64_t>(axis));
-      return;
-    }
-    case Op::kRelu:
-      return add_activation(Activation::kRelu, input, output);
-    case Op::kRelu6:
-      return add_activation(Activation::kRelu6, input, output);
-    case Op::kMaxPool2d:
-    case Op::kAvgPool2d:
-    case Op::kGlobalAvgPool:
-      return add_pool(node, output);
-    case Op::kFlatten:
-      set_attribute(onnx_.add("Flatten", {input}, output), "axis", 1);
-      return;
-    case Op::kQuantize:
-      break;
-  }
-  refuse_onnx(node, "unknown operation");
-}
-
-void OnnxNodes::add_activation(Activation activation, const std::string& input,
-                               const std::string& output) {
-  if (activation == Activation::kRelu) {
-    onnx_.add("Relu", {input}, output);
-    return;
-  }
-  const float ends[] = {0.0F, 6.0F};
-  onnx_.add("Clip",
-            {input, onnx_.floats(output + "/min", {ends, 1}, {}),
-             onnx_.floats(output + "/max", {ends + 1, 1}, {})},
-            output);
-}
-
-void OnnxNodes::add_pool(const Node& node, const std::string& output) {
-  const std::string input = tensor(node.inputs[0]);
-  const bool codes = graph_.values[node.output].quantization.has_value();
-  if (node.op == Op::kMaxPool2d) {
-    set_window(onnx_.add("MaxPool", {input}, output), node.pool);
-  } else if (node.op == Op::kAvgPool2d && codes) {
-    add_average_of_codes(node, output);
-  } else if (node.op == Op::kAvgPool2d) {
-    onnx::NodeProto& pool = onnx_.add("AveragePool", {input}, output);
-    set_window(pool, node.pool);
-    set_attribute(pool, "count_include_pad", 1);
-  } else {
-    if (codes) expect_computable_average(node);
-    const std::string image = node.name + "/image";  // [N, C, 1, 1]
-    onnx_.add("GlobalAveragePool", {input}, image);
-    std::string flat = image;
-    if (codes) {
-      flat = image + "/values";
-      quantize_and_back(node, image, image, flat);
-    }
-    set_attribute(onnx_.add("Flatten", {flat}, output), "axis", 1);
-  }
-}
-
-// What ONNX Runtime takes for a QLinearGlobalAveragePool (1.30, MLAS); it fails on others.
-void OnnxNodes::expect_computable_average(const Node& node) const {
-  const Value& in = graph_.values[node.inputs[0]];
-  const float multiplier =
-      kernels::global_average_multiplier(in.quantization->scale, in.shape[0] * in.shape[1],
-                                         graph_.values[node.output].quantization->scale);
-  if (multiplier < 0x1p-32F || multiplier >= 256) {
-    refuse_onnx(node, fmt::format("ONNX Runtime takes multipliers from 2^-32 to 256, its is {}",
-                                  multiplier));
-  }
+  info.onnx(*this, node, real);
+  quantize(node, real);
 }
 
 // QuantizeLinear saturates at the ends of its type. Where fewer codes are left, by a narrower range
@@ -139,7 +53,7 @@ void OnnxNodes::quantize(const Node& node, const std::string& real) {
   const CodeRange left =
       kernels::activation_code_range(node.activation, q.range, q.scale, q.zero_point);
   const std::string output = tensor(node.output);
-  if (keeps_codes(node.op) || left == range_of(q.dtype)) {
+  if (op_info(node.op).keeps_codes || left == range_of(q.dtype)) {
     quantize_and_back(node, real, node.name, output);
     return;
   }
@@ -157,8 +71,8 @@ bool OnnxNodes::stored_as_s8(const Quantization& q) const {
   return q.dtype == DType::kI8 && options_.profile != qat::Profile::kOrt;
 }
 
-int OnnxNodes::code_type(const Quantization& q) const {
-  return stored_as_s8(q) ? onnx::TensorProto::INT8 : onnx::TensorProto::UINT8;
+OnnxType OnnxNodes::code_type(const Quantization& q) const {
+  return stored_as_s8(q) ? OnnxType::kInt8 : OnnxType::kUint8;
 }
 
 // Its byte, that of u8 too.

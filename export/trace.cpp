@@ -3,82 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <map>
 #include <set>
-#include <string_view>
 #include <unordered_map>
 
+#include "steelyard/export/op_info.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/tape_trace.h"
+#include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {
-
-// Recorded operations that have a deployed form, of codes and of floats.
-const std::map<std::string_view, Op>& known_operations() {
-  static const std::map<std::string_view, Op> kOperations{
-      {"fake_quantize", Op::kQuantize},
-      {"quantized_linear", Op::kLinear},
-      {"linear", Op::kLinear},
-      {"quantized_conv2d", Op::kConv2d},
-      {"conv2d", Op::kConv2d},
-      {"quantized_add", Op::kAdd},
-      {"add", Op::kAdd},
-      {"quantized_concat", Op::kConcat},
-      {"concat", Op::kConcat},
-      {"quantized_relu", Op::kRelu},
-      {"relu", Op::kRelu},
-      {"quantized_relu6", Op::kRelu6},
-      {"relu6", Op::kRelu6},
-      {"quantized_max_pool2d", Op::kMaxPool2d},
-      {"max_pool2d", Op::kMaxPool2d},
-      {"quantized_avg_pool2d", Op::kAvgPool2d},
-      {"avg_pool2d", Op::kAvgPool2d},
-      {"quantized_global_avg_pool", Op::kGlobalAvgPool},
-      {"global_avg_pool", Op::kGlobalAvgPool},
-      {"quantized_flatten", Op::kFlatten},
-      {"flatten", Op::kFlatten}};
-  return kOperations;
-}
-
-const std::string* find_attribute(const Attributes& attributes, std::string_view name) {
-  for (const auto& [key, value] : attributes) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-std::int64_t integer(std::string_view text) {
-  std::int64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
-// "2,1" as {2, 1}.
-std::array<std::int64_t, 2> pair_of(const Attributes& attributes, std::string_view name) {
-  const std::string_view text = *find_attribute(attributes, name);
-  const std::size_t comma = text.find(',');
-  return {integer(text.substr(0, comma)), integer(text.substr(comma + 1))};
-}
-
-void read_geometry(const Attributes& attributes, Node& node) {
-  if (node.op == Op::kConv2d) {
-    node.conv = {pair_of(attributes, "stride"), pair_of(attributes, "padding"),
-                 pair_of(attributes, "dilation"), integer(*find_attribute(attributes, "groups"))};
-  }
-  if (node.op == Op::kMaxPool2d || node.op == Op::kAvgPool2d) {
-    node.pool = {pair_of(attributes, "kernel"), pair_of(attributes, "stride"),
-                 pair_of(attributes, "padding")};
-  }
-  if (const std::string* activation = find_attribute(attributes, "activation")) {
-    node.activation =
-        *activation == "relu6" ? kernels::Activation::kRelu6 : kernels::Activation::kRelu;
-  }
-}
 
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
@@ -103,22 +40,32 @@ Weights weights_of(const TracedOperation& operation) {
   return weights;
 }
 
-// (w x + b - mean) * inv_std * gamma + beta as one linear map, computed in double.
+// A batch norm behind a linear map as part of its weights (kernels/norm_fold has the arithmetic).
 void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tensor& mean,
           const Tensor& inv_std) {
   const std::int64_t channels = weights.weight.dim(0);
-  const std::int64_t terms = weights.weight.size() / channels;
-  weights.weight = real_weight(weights);
+  const Tensor raw = real_weight(weights);
+  std::vector<double> std_dev;
+  for (const float inverse : inv_std.span<float>()) std_dev.push_back(1.0 / double{inverse});
+  std::vector<double> centred(std_dev.size());
+  weights.weight = Tensor::empty(raw.shape());
   weights.scales.clear();
-  Tensor bias = Tensor::empty({channels});
-  for (std::int64_t o = 0; o < channels; ++o) {
-    const double factor = double{gamma.data<float>()[o]} * inv_std.data<float>()[o];
-    const double before = weights.bias.defined() ? weights.bias.data<float>()[o] : 0.0F;
-    bias.data<float>()[o] =
-        static_cast<float>((before - mean.data<float>()[o]) * factor + beta.data<float>()[o]);
-    float* row = weights.weight.data<float>() + o * terms;
-    for (std::int64_t k = 0; k < terms; ++k) row[k] = static_cast<float>(row[k] * factor);
-  }
+  kernels::run(kernels::FoldWeight<float>{
+      .layout = {1, channels, raw.size() / std::max<std::int64_t>(1, channels)},
+      .weight = raw.data<float>(),
+      .gamma = gamma.data<float>(),
+      .std_dev = std_dev.data(),
+      .folded = weights.weight.data<float>()});
+  const Tensor bias = Tensor::empty({channels});
+  kernels::run(kernels::FoldBias<float, float>{
+      .n = channels,
+      .bias = weights.bias.defined() ? weights.bias.data<float>() : nullptr,
+      .gamma = gamma.data<float>(),
+      .beta = beta.data<float>(),
+      .mean = mean.data<float>(),
+      .std_dev = std_dev.data(),
+      .centred = centred.data(),
+      .folded = bias.data<float>()});
   weights.bias = bias;
 }
 
@@ -150,17 +97,17 @@ class GraphBuilder {
     }
     if (node.inputs.empty()) return;  // made of parameters alone: a folded or rounded weight
     if (fold_norm(operation)) return;
-    const auto known = known_operations().find(operation.function->name());
-    if (known == known_operations().end()) refuse(operation, "has no deployed form");
-    const Attributes attributes = operation.function->attributes();
-    const std::string* counts_padding = find_attribute(attributes, "count_include_pad");
-    if (counts_padding != nullptr && *counts_padding == "false") {
-      refuse(operation, "with windows of unequal counts has no deployed form");
+    const Function& function = *operation.function;
+    const OpInfo* known = find_recorded(function.name());
+    if (known == nullptr) refuse(operation, "has no deployed form");
+    if (known->refusal != nullptr) {
+      const std::string why = known->refusal(function);
+      if (!why.empty()) refuse(operation, why + " has no deployed form");
     }
-    node.op = known->second;
+    node.op = known->op;
     node.name = unique_name(operation);
-    read_geometry(attributes, node);
-    if (node.op == Op::kLinear || node.op == Op::kConv2d) {
+    if (known->read != nullptr) known->read(function, node);
+    if (known->has_weights) {
       if (node.inputs.size() != 1 || !index_.contains(operation.inputs[0].node().get())) {
         refuse(operation, "with computed weights has no deployed form");
       }

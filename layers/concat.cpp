@@ -2,8 +2,6 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/concat.h"
-
 namespace steelyard {
 namespace {
 
@@ -19,15 +17,13 @@ Concat::NamedBranches numbered(const std::vector<std::shared_ptr<Module>>& branc
 
 Concat::Concat(const NamedBranches& branches) {
   if (branches.empty()) throw std::invalid_argument("[Concat] expected branches, got none");
-  for (const auto& [name, branch] : branches) register_child(name, branch);
+  std::vector<std::size_t> parts;
+  for (const auto& [name, branch] : branches) {
+    parts.push_back(add_node(register_child(name, branch), {kGraphInput}));
+  }
+  add_node(register_child("", std::make_shared<Cat>()), std::move(parts));
 }
 
 Concat::Concat(const std::vector<std::shared_ptr<Module>>& branches) : Concat(numbered(branches)) {}
-
-Variable Concat::forward(const Variable& x, ForwardContext& context) {
-  std::vector<Variable> parts;
-  for (const auto& branch : children()) parts.push_back((*branch)(x, context));
-  return concat(parts);
-}
 
 }  // namespace steelyard

@@ -6,13 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/module.h"
+#include "steelyard/layers/graph.h"
 
 namespace steelyard {
 
-// y = concat(branch1(x), branch2(x), ...). Source: Szegedy et al., "Going Deeper with
-// Convolutions", 2015; torchvision names the branches of its Inception blocks so.
-class Concat : public Module {
+// y = concat(branch1(x), branch2(x), ...); the slot of the join has no name. Source: Szegedy et
+// al., "Going Deeper with Convolutions", 2015; torchvision names the branches of its Inception
+// blocks so.
+class Concat : public GraphModule {
  public:
   using NamedBranches = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
 
@@ -21,7 +22,6 @@ class Concat : public Module {
   // Branches named "branch1", "branch2", ...
   explicit Concat(const std::vector<std::shared_ptr<Module>>& branches);
 
-  Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Concat"; }
 };
 

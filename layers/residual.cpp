@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/layers/identity.h"
 
 namespace steelyard {
@@ -32,10 +31,11 @@ Residual::Residual(std::shared_ptr<Module> main, std::shared_ptr<Module> shortcu
                    std::shared_ptr<Module> activation)
     : main_(register_child("", checked_main(std::move(main)))),
       shortcut_(register_child(kShortcut, or_identity(std::move(shortcut)))),
-      activation_(register_child(kActivation, or_identity(std::move(activation)))) {}
-
-Variable Residual::forward(const Variable& x, ForwardContext& context) {
-  return activation_(add(main_(x, context), shortcut_(x, context)), context);
+      activation_(register_child(kActivation, or_identity(std::move(activation)))) {
+  Slot& sum = register_child("", std::make_shared<Add>());
+  const std::size_t a = add_node(main_, {kGraphInput});
+  const std::size_t b = add_node(shortcut_, {kGraphInput});
+  add_node(activation_, {add_node(sum, {a, b})});
 }
 
 }  // namespace steelyard

@@ -3,20 +3,20 @@
 
 #include <memory>
 
-#include "steelyard/framework/module.h"
+#include "steelyard/layers/graph.h"
 
 namespace steelyard {
 
-// y = activation(main(x) + shortcut(x)). The slot of `main` has no name, so that its children are
-// named as in torchvision ("layer1.0.conv1"); the others are "downsample" and "relu".
-class Residual : public Module {
+// y = activation(main(x) + shortcut(x)). The slots of `main` and of the sum have no name, so that
+// what is below them is named as in torchvision ("layer1.0.conv1"); the others are "downsample" and
+// "relu".
+class Residual : public GraphModule {
  public:
   // A null shortcut or activation is an Identity; a null main, or one whose children take the names
   // of the other slots, throws std::invalid_argument.
   explicit Residual(std::shared_ptr<Module> main, std::shared_ptr<Module> shortcut = nullptr,
                     std::shared_ptr<Module> activation = nullptr);
 
-  Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Residual"; }
 
   Slot& main() { return main_; }

@@ -3,17 +3,17 @@
 namespace steelyard {
 
 Sequential::Sequential(const NamedChildren& modules) {
-  for (const auto& [name, module] : modules) register_child(name, module);
+  std::size_t value = kGraphInput;
+  for (const auto& [name, module] : modules) {
+    value = add_node(register_child(name, module), {value});
+  }
 }
 
 Sequential::Sequential(const Children& modules) {
-  for (std::size_t i = 0; i < modules.size(); ++i) register_child(std::to_string(i), modules[i]);
-}
-
-Variable Sequential::forward(const Variable& x, ForwardContext& context) {
-  Variable y = x;
-  for (const auto& child : children()) y = (*child)(y, context);
-  return y;
+  std::size_t value = kGraphInput;
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    value = add_node(register_child(std::to_string(i), modules[i]), {value});
+  }
 }
 
 }  // namespace steelyard

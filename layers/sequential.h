@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/module.h"
+#include "steelyard/layers/graph.h"
 
 namespace steelyard {
 
 // Applies its children in order; without children it is the identity.
-class Sequential : public Module {
+class Sequential : public GraphModule {
  public:
   using NamedChildren = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
   using Children = std::vector<std::shared_ptr<Module>>;
@@ -20,7 +20,6 @@ class Sequential : public Module {
   // Children named "0", "1", ..., as PyTorch does.
   explicit Sequential(const Children& modules);
 
-  Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Sequential"; }
 };
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -39,6 +40,21 @@ class CodeFunction : public Function {
   Gradient gradient_;
 };
 
+// One that says what it was asked to do.
+template <typename T>
+class DescribedCodeFunction : public CodeFunction, public Describes<T> {
+ public:
+  DescribedCodeFunction(std::string name, Attributes attributes, T what, Gradient gradient,
+                        std::vector<Tensor> saved_tensors)
+      : CodeFunction(std::move(name), std::move(attributes), std::move(gradient),
+                     std::move(saved_tensors)),
+        what_(std::move(what)) {}
+  T described() const override { return what_; }
+
+ private:
+  T what_;
+};
+
 // Output codes of the quantizer's type, to be filled. It observes values() where it is due.
 QuantizedValue empty_output(FakeQuantize& output, Shape shape,
                             const std::function<Tensor()>& values, const ForwardContext& context) {
@@ -65,7 +81,7 @@ QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
 
 Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Shape output_shape,
                        kernels::Average::Kind kind, FakeQuantize& output, ForwardContext& context,
-                       const char* name, Attributes attributes) {
+                       const char* name, const Pool2dGeometry& geometry) {
   const auto codes = quantized(x);
   const Device device = codes->codes.device();
   const Tensor sums = Tensor::empty(output_shape, DType::kI32, device);
@@ -115,8 +131,9 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
     return grad;
   };
   result = record(std::move(result),
-                  std::make_shared<CodeFunction>(name, std::move(attributes), gradient,
-                                                 std::vector<Tensor>{mask}),
+                  std::make_shared<DescribedCodeFunction<AveragePool2d>>(
+                      name, pool2d_attributes(geometry), AveragePool2d{geometry}, gradient,
+                      std::vector<Tensor>{mask}),
                   {x});
   return output.learn_output(result, values, context);
 }
@@ -152,8 +169,9 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
     return grad;
   };
   return record(std::move(y),
-                std::make_shared<CodeFunction>("quantized_max_pool2d", pool2d_attributes(geometry),
-                                               gradient, std::vector<Tensor>{winners}),
+                std::make_shared<DescribedCodeFunction<Pool2dGeometry>>(
+                    "quantized_max_pool2d", pool2d_attributes(geometry), geometry, gradient,
+                    std::vector<Tensor>{winners}),
                 {x});
 }
 
@@ -321,8 +339,9 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
     return masked_gradient(grad_output, saved[0]);
   };
   result = record(std::move(result),
-                  std::make_shared<CodeFunction>("quantized_add", activation_attribute(activation),
-                                                 gradient, std::vector<Tensor>{mask}),
+                  std::make_shared<DescribedCodeFunction<kernels::Activation>>(
+                      "quantized_add", activation_attribute(activation), activation, gradient,
+                      std::vector<Tensor>{mask}),
                   {a, b});
   return output.learn_output(result, values, context);
 }
@@ -332,14 +351,14 @@ Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, Fak
   const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
   return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.channels},
                        kernels::Average::Kind::kWindow, output, context, "quantized_avg_pool2d",
-                       pool2d_attributes(geometry));
+                       geometry);
 }
 
 Variable global_avg_pool_codes(const Variable& x, FakeQuantize& output, ForwardContext& context) {
   const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
   const kernels::Pool2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
   return average_codes(x, shape, {shape.batch, shape.channels}, kernels::Average::Kind::kGlobal,
-                       output, context, "quantized_global_avg_pool", {});
+                       output, context, "quantized_global_avg_pool", whole);
 }
 
 }  // namespace steelyard::qat

@@ -37,6 +37,9 @@ class IntegerProductFunction : public Function {
   Attributes attributes() const override;
   std::vector<Tensor> backward(const Tensor& grad_output) const override;
 
+  const Product& product() const { return *product_; }
+  // Fused behind the product.
+  kernels::Activation activation() const { return activation_; }
   const Tensor& weight_codes() const { return saved()[1]; }
   const Tensor& weight_scales() const { return weight_scales_; }
   int weight_bits() const { return weight_bits_; }

@@ -4,6 +4,10 @@
 
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/flatten.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/pooling.h"
 #include "steelyard/qat/code_ops.h"
 #include "steelyard/qat/quantized_layer.h"
 
@@ -27,6 +31,48 @@ Variable QatDropout::forward(const Variable& x, ForwardContext& context) {
     throw std::invalid_argument("[QatDropout] expected a random generator in training");
   }
   return quantized(x) ? dropout_codes(x, p_, *context.rng) : dropout(x, p_, *context.rng);
+}
+
+QuantizedForm max_pool2d_form() {
+  return form_of<MaxPool2d>(
+      "MaxPool2d", FormKind::kPassesThrough,
+      [](const MaxPool2d& pool, const FormRequest&) -> std::shared_ptr<Module> {
+        return std::make_shared<QatMaxPool2d>(pool.options());
+      });
+}
+
+QuantizedForm flatten_form() {
+  return form_of<Flatten>("Flatten", FormKind::kPassesThrough,
+                          [](const Flatten&, const FormRequest&) -> std::shared_ptr<Module> {
+                            return std::make_shared<QatFlatten>();
+                          });
+}
+
+QuantizedForm dropout_form() {
+  return form_of<Dropout>("Dropout", FormKind::kPassesThrough,
+                          [](const Dropout& layer, const FormRequest&) -> std::shared_ptr<Module> {
+                            return std::make_shared<QatDropout>(layer.p());
+                          });
+}
+
+QuantizedForm relu_form() {
+  return form_of<ReLU>("ReLU", FormKind::kPassesThrough,
+                       [](const ReLU&, const FormRequest&) -> std::shared_ptr<Module> {
+                         return std::make_shared<QatActivation>(kernels::Activation::kRelu);
+                       });
+}
+
+QuantizedForm relu6_form() {
+  return form_of<ReLU6>("ReLU6", FormKind::kPassesThrough,
+                        [](const ReLU6&, const FormRequest&) -> std::shared_ptr<Module> {
+                          return std::make_shared<QatActivation>(kernels::Activation::kRelu6);
+                        });
+}
+
+kernels::Activation activation_of(const Module& module) {
+  if (dynamic_cast<const ReLU*>(&module) != nullptr) return kernels::Activation::kRelu;
+  if (dynamic_cast<const ReLU6*>(&module) != nullptr) return kernels::Activation::kRelu6;
+  return kernels::Activation::kNone;
 }
 
 }  // namespace steelyard::qat

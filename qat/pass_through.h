@@ -6,6 +6,7 @@
 #include "steelyard/kernels/integer.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
 
@@ -45,5 +46,14 @@ class QatDropout : public Module {
  private:
   double p_;
 };
+
+QuantizedForm max_pool2d_form();
+QuantizedForm flatten_form();
+QuantizedForm dropout_form();
+QuantizedForm relu_form();
+QuantizedForm relu6_form();
+
+// The activation that a float module is and that others can take along: kNone for any other module.
+kernels::Activation activation_of(const Module& module);
 
 }  // namespace steelyard::qat

@@ -2,78 +2,22 @@
 
 #include <algorithm>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/kernels/integer.h"
-#include "steelyard/kernels/integer_terms.h"
-#include "steelyard/layers/activations.h"
-#include "steelyard/layers/concat.h"
-#include "steelyard/layers/dropout.h"
-#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/identity.h"
-#include "steelyard/layers/pooling.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
 #include "steelyard/qat/fold.h"
+#include "steelyard/qat/layer_limits.h"
+#include "steelyard/qat/layer_rows.h"
+#include "steelyard/qat/module_graph.h"
 #include "steelyard/qat/pass_through.h"
-#include "steelyard/qat/qat_concat.h"
-#include "steelyard/qat/qat_conv2d.h"
-#include "steelyard/qat/qat_linear.h"
-#include "steelyard/qat/qat_pool.h"
-#include "steelyard/qat/qat_residual.h"
-#include "steelyard/qat/target_match.h"
+#include "steelyard/qat/qat_model.h"
+#include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
 namespace {
 
 constexpr const char* kInputName = "(input)";
 
-void require_groups_fit(const QConfig& config, const Tensor& weight, const std::string& path) {
-  const std::int64_t outputs = weight.dim(0);
-  if (!config.weights || outputs == 0) return;
-  try {
-    observers::scale_count(config.weights->scheme, outputs, weight.size() / outputs);
-  } catch (const std::invalid_argument& error) {
-    throw InputError(path + ": " + error.what());
-  }
-}
-
-// The sums of products of a layer's weights and the codes it reads must fit int32.
-void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme& weights,
-                      const Tensor& weight, const std::string& path) {
-  const std::int64_t outputs = weight.dim(0);
-  if (outputs == 0) return;
-  const std::int64_t terms = weight.size() / outputs;
-  const std::int64_t most =
-      kernels::most_terms(kernels::largest_product(inputs.code_range(), weights.code_range()));
-  if (terms <= most) return;
-  throw InputError(path + ": expected at most " + std::to_string(most) +
-                   " products per output, whose sum int32 holds (weights of " +
-                   std::to_string(weights.bits) + " bits, inputs of " +
-                   std::to_string(inputs.bits) + "), got " + std::to_string(terms));
-}
-
-// The whole model with the quantizer of its input; the wrapped model's names are unchanged.
-class QatModel : public Module {
- public:
-  explicit QatModel(std::shared_ptr<Module> model) : model_(register_child("", std::move(model))) {}
-
-  void quantize_input(const QuantizerConfig& config) {
-    input_ = &register_child("input_quantizer",
-                             std::make_shared<FakeQuantize>(config, QuantizerRole::kActivation));
-  }
-  Slot& model() { return model_; }
-
-  Variable forward(const Variable& x, ForwardContext& context) override {
-    return model_(input_ != nullptr ? (*input_)(x, context) : x, context);
-  }
-  std::string type_name() const override { return "QatModel"; }
-
- private:
-  Slot& model_;
-  Slot* input_ = nullptr;
-};
-
-// How the tensor between two modules is represented, and by whose quantizer.
+// How a tensor is represented, and by whose quantizer.
 struct Flow {
   enum class Kind { kModelInput, kQuantized, kFloat, kUnknown };
   Kind kind = Kind::kModelInput;
@@ -82,41 +26,40 @@ struct Flow {
 };
 
 template <typename T>
-T* as(Module& module) {
-  return dynamic_cast<T*>(&module);
+std::shared_ptr<T> as(const Slot& slot) {
+  return std::dynamic_pointer_cast<T>(slot.module());
 }
 
-std::string scheme_text(const QuantizerConfig& config) {
-  return observers::to_string(config.scheme);
+// A parameter of the module itself; undefined where it has none of that name.
+Tensor parameter(const Module& module, const std::string& name) {
+  for (const NamedParameter& p : module.named_parameters()) {
+    if (p.name == name) return p.variable.value();
+  }
+  return Tensor();
 }
 
-// What reads a module's output, as far as placement depends on it.
-enum class Reader {
-  kLayer,   // another layer, or a sum's shortcut: codes
-  kSum,     // a residual sum, as its main branch
-  kConcat,  // a concat, as one of its branches
-  kNone     // it is the model's output
-};
-
-// A Linear or Conv2d with what follows it in its Sequential.
-struct Chain {
-  Slot* layer = nullptr;
-  Slot* norm = nullptr;
-  Slot* activation = nullptr;
-  std::string norm_path{};
-  std::string activation_path{};
-};
-
-kernels::Activation activation_of(Module& module) {
-  if (as<ReLU>(module)) return kernels::Activation::kRelu;
-  if (as<ReLU6>(module)) return kernels::Activation::kRelu6;
-  return kernels::Activation::kNone;
+// "Linear, Conv2d and Pointwise": the types that targets can choose.
+std::string weighted_types(const QuantizedForms& own_forms) {
+  std::vector<std::string> types;
+  for (const QuantizedForms* forms : {&builtin_forms(), &own_forms}) {
+    for (const QuantizedForm& form : *forms) {
+      if (form.kind == FormKind::kWeighted) types.push_back(form.type);
+    }
+  }
+  std::string text;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < types.size() ? ", " : " and ") + types[i];
+  }
+  return text;
 }
 
 class Preparer {
  public:
-  explicit Preparer(const QuantizeConfig& config)
-      : targets_(config), bn_fold_(config.bn_fold), profile_(config.profile) {
+  Preparer(const QuantizeConfig& config, const QuantizedForms& own_forms)
+      : own_forms_(own_forms),
+        targets_(config),
+        bn_fold_(config.bn_fold),
+        profile_(config.profile) {
     for (const QuantizeGroup& group : config.groups) {
       validate(group.config, profile_);
       if (group.config.activations && !joins_) joins_ = group.config.activations;
@@ -125,109 +68,140 @@ class Preparer {
 
   PreparedModel run(std::shared_ptr<Module> model) {
     auto root = std::make_shared<QatModel>(std::move(model));
-    walk(root->model(), "", Flow{}, Reader::kNone);
-    targets_.finish();
+    nodes_ = module_graph(root->model(), own_forms_, targets_);
+    flows_.resize(nodes_.size());
+    placed_.resize(nodes_.size(), false);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!placed_[i]) place(i);
+    }
+    targets_.finish(weighted_types(own_forms_));
     if (input_) {
       root->quantize_input(*input_);
-      plan_.rows.insert(plan_.rows.begin(), {kInputName, "output", scheme_text(*input_),
-                                             input_->observer.type, "the model's input"});
+      plan_.rows.insert(plan_.rows.begin(),
+                        plan_row(kInputName, "output", *input_, "the model's input"));
     }
     return {root, std::move(plan_)};
   }
 
  private:
-  Flow walk(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
-    Module& module = *slot;
-    if (as<Linear>(module) || as<Conv2d>(module)) {
-      return swap_layer({.layer = &slot}, path, in, reader);
+  // A node with those behind it that it takes along.
+  struct Chain {
+    std::size_t head = 0;
+    const ModuleNode* norm = nullptr;
+    const ModuleNode* activation = nullptr;
+    std::size_t last = 0;
+
+    std::string norm_path() const { return norm != nullptr ? norm->path : ""; }
+    std::string activation_path() const { return activation != nullptr ? activation->path : ""; }
+    kernels::Activation fused() const {
+      return activation != nullptr ? activation_of(**activation->slot) : kernels::Activation::kNone;
     }
-    targets_.enter(path, module.type_name());
-    const Flow out = walk_entered(slot, path, in, reader);
-    targets_.leave();
-    return out;
+  };
+
+  void place(std::size_t i) {
+    const ModuleNode& node = nodes_[i];
+    if (node.form == nullptr) return place_other(i);
+    switch (node.form->kind) {
+      case FormKind::kWeighted:
+        return place_weighted(chain_of(i, /*with_norm=*/true));
+      case FormKind::kPassesThrough:
+        return place_passive(i);
+      case FormKind::kComputes:
+        return place_computing(i);
+      case FormKind::kJoins:
+        return place_join(node.form->fuses_activation ? chain_of(i, /*with_norm=*/false)
+                                                      : Chain{.head = i, .last = i});
+    }
   }
 
-  Flow walk_entered(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
-    Module& module = *slot;
-    if (auto* sequential = as<Sequential>(module)) {
-      return walk_sequential(*sequential, path, in, reader);
-    }
-    if (as<Residual>(module)) return swap_residual(slot, path, in, reader);
-    if (as<Concat>(module)) return swap_concat(slot, path, in, reader);
-    if (as<Identity>(module)) return in;
-    if (is_passive(module)) return swap_passive(slot, path, in);
-    if (as<GlobalAvgPool>(module) || as<AvgPool2d>(module)) return swap_average(slot, path, in);
-    return walk_unknown(module, path, in);
-  }
-
-  Flow walk_sequential(Sequential& sequential, const std::string& path, Flow flow, Reader reader) {
-    const auto& children = sequential.children();
-    // Only passive modules follow from here on: what reads the whole reads this child.
-    std::size_t tail = children.size();
-    while (tail > 0 && is_transparent(**children[tail - 1])) --tail;
-    for (std::size_t i = 0; i < children.size();) {
-      const std::string child_path = join_path(path, children[i]->name());
-      Module& child = **children[i];
-      if (!as<Linear>(child) && !as<Conv2d>(child)) {
-        flow = walk(*children[i], child_path, flow, i + 1 >= tail ? reader : Reader::kLayer);
-        ++i;
-        continue;
-      }
-      Chain chain{.layer = children[i].get()};
-      ++i;
-      if (i < children.size() && as<BatchNorm2d>(**children[i])) {
-        chain.norm = children[i].get();
-        chain.norm_path = join_path(path, children[i]->name());
-        ++i;
-      }
-      if (i < children.size() && activation_of(**children[i]) != kernels::Activation::kNone) {
-        chain.activation = children[i].get();
-        chain.activation_path = join_path(path, children[i]->name());
-        ++i;
-      }
-      flow = swap_layer(chain, child_path, flow, i >= tail ? reader : Reader::kLayer);
-    }
-    return flow;
-  }
-
-  Flow swap_layer(const Chain& chain, const std::string& path, const Flow& in, Reader reader) {
-    std::string reason;
-    const QConfig* target = targets_.config_for(path, (*chain.layer)->type_name(), reason);
-    if (target == nullptr) return keep_chain_in_float(chain, path, reason);
-    note_chain(chain);
-    QConfig own = *target;
-    if (keeps_output_in_float(reader)) own.activations.reset();
-    const QConfig* config = &own;
-
-    FoldedWeights folded;
-    const bool drops_norm = bn_fold_ == BatchNormFold::kFrozen;
-    auto* norm = chain.norm != nullptr ? as<BatchNorm2d>(**chain.norm) : nullptr;
-    const auto activation = chain.activation != nullptr ? activation_of(**chain.activation)
-                                                        : kernels::Activation::kNone;
-    const std::shared_ptr<Module> original = chain.layer->module();
-    std::shared_ptr<QuantizedLayer> layer;
-    const auto build = [&]<typename Quantized>(auto& source, std::shared_ptr<Quantized>) {
-      const Tensor bias = source.bias().defined() ? source.bias().value() : Tensor();
-      require_groups_fit(*config, source.weight().value(), path);
-      if (norm != nullptr && drops_norm) {
-        folded = fold_batch_norm(source.weight().value(), bias, *norm);
-        return std::make_shared<Quantized>(source.options(), folded.weight, folded.bias, *config,
-                                           activation);
-      }
-      return std::make_shared<Quantized>(source, *config, activation);
+  Chain chain_of(std::size_t i, bool with_norm) const {
+    Chain chain{.head = i, .last = i};
+    const auto follower = [&] { return sole_reader(nodes_, chain.last); };
+    const auto take = [&](const ModuleNode*& as, const ModuleNode* node) {
+      as = node;
+      chain.last = static_cast<std::size_t>(node - nodes_.data());
     };
-    if (auto* linear = as<Linear>(*original)) {
-      layer = build(*linear, std::shared_ptr<QatLinear>());
-    } else {
-      layer = build(*as<Conv2d>(*original), std::shared_ptr<QatConv2d>());
+    if (const ModuleNode* next = follower(); with_norm && next && as<BatchNorm2d>(*next->slot)) {
+      take(chain.norm, next);
     }
-    chain.layer->replace(layer);
-    if (norm != nullptr && drops_norm) chain.norm->replace(std::make_shared<Identity>());
-    if (norm != nullptr && !drops_norm) keep_norm(*chain.norm, *layer);
-    if (chain.activation != nullptr) chain.activation->replace(std::make_shared<Identity>());
-    wire_input(*layer, *target, path, in);
-    require_sums_fit(*target, in, layer->weight().value(), path);
-    return describe_layer(chain, *layer, *target, path, reader);
+    if (const ModuleNode* next = follower();
+        next && activation_of(**next->slot) != kernels::Activation::kNone) {
+      take(chain.activation, next);
+    }
+    return chain;
+  }
+
+  void finish(const Chain& chain, const Flow& flow) {
+    for (std::size_t i : {chain.head, chain.last}) flows_[i] = flow;
+    for (const ModuleNode* node : {chain.norm, chain.activation}) {
+      if (node != nullptr) placed_[static_cast<std::size_t>(node - nodes_.data())] = true;
+    }
+  }
+
+  Flow input_flow(std::size_t i, std::size_t operand = 0) const {
+    const std::size_t input = nodes_[i].inputs.at(operand);
+    if (input == ModuleNode::kModelInput) return {};
+    if (input != ModuleNode::kUnknown) return flows_[input];
+    return {Flow::Kind::kUnknown, nodes_[i].path, {}};
+  }
+
+  void place_weighted(const Chain& chain) {
+    const ModuleNode& node = nodes_[chain.head];
+    const LayerRows rows{node.path, chain.norm_path(), chain.activation_path()};
+    const Flow in = input_flow(chain.head);
+    std::string reason;
+    const QConfig* target =
+        targets_.config_for(node.path, (*node.slot)->type_name(), node.container, reason);
+    if (target == nullptr) {
+      add_rows(rows.in_float(reason));
+      return finish(chain, {Flow::Kind::kFloat, node.path, {}});
+    }
+    const std::string float_output = only_floats_read(chain.last);
+    const auto layer = swap_layer(chain, *target, !float_output.empty());
+    wire_input(*layer, *target, node.path, in);
+    require_sums_fit(*target, in, layer->weight().value(), node.path);
+    add_rows(rows.quantized(*target, layer->bias().defined(), bn_fold_, float_output));
+    if (target->activations && float_output.empty()) {
+      finish(chain, {Flow::Kind::kQuantized, node.path, target->activations});
+    } else {
+      finish(chain, {Flow::Kind::kFloat, node.path, {}});
+    }
+  }
+
+  std::shared_ptr<QuantizedLayer> swap_layer(const Chain& chain, const QConfig& target,
+                                             bool float_output) {
+    const ModuleNode& node = nodes_[chain.head];
+    const Module& module = **node.slot;
+    FormRequest request;
+    request.config = target;
+    request.weight = parameter(module, "weight");
+    request.bias = parameter(module, "bias");
+    request.activation = chain.fused();
+    if (float_output) request.config.activations.reset();
+    require_groups_fit(request.config, request.weight, node.path);
+    const auto norm = chain.norm != nullptr ? as<BatchNorm2d>(*chain.norm->slot) : nullptr;
+    const bool drops_norm = norm != nullptr && bn_fold_ == BatchNormFold::kFrozen;
+    if (drops_norm) {
+      const FoldedWeights folded = fold_batch_norm(request.weight, request.bias, *norm);
+      request.weight = folded.weight;
+      request.bias = folded.bias;
+    }
+    const auto layer = std::dynamic_pointer_cast<QuantizedLayer>(node.form->make(module, request));
+    if (layer == nullptr) {
+      throw std::invalid_argument("[prepare] the quantized form of " + node.form->type +
+                                  " is expected to be a QuantizedLayer");
+    }
+    node.slot->replace(layer);
+    if (drops_norm) {
+      chain.norm->slot->replace(std::make_shared<Identity>());
+    } else if (norm != nullptr) {
+      // The norm stays in its slot, and the layer before it does its work.
+      const auto folded = std::make_shared<FoldedNorm>(norm, bn_fold_);
+      chain.norm->slot->replace(folded);
+      layer->take_norm(folded);
+    }
+    if (chain.activation != nullptr) chain.activation->slot->replace(std::make_shared<Identity>());
+    return layer;
   }
 
   void require_sums_fit(const QConfig& config, const Flow& in, const Tensor& weight,
@@ -241,17 +215,26 @@ class Preparer {
                           targets_.place_of_target() + ": " + path);
   }
 
-  // TensorRT quantizes what weighted layers read, not what they write (docs/exports.md).
-  bool keeps_output_in_float(Reader reader) const {
-    return profile_ == Profile::kTensorrt && reader != Reader::kLayer;
-  }
-
-  // The norm stays in its slot, and the layer before it does its work.
-  void keep_norm(Slot& slot, QuantizedLayer& layer) {
-    const auto norm = std::dynamic_pointer_cast<BatchNorm2d>(slot.module());
-    const auto folded = std::make_shared<FoldedNorm>(norm, bn_fold_);
-    slot.replace(folded);
-    layer.take_norm(folded);
+  // TensorRT quantizes what weighted layers read, not what they write (docs/exports.md). Why no
+  // reader of the output wants codes; "" where one does.
+  std::string only_floats_read(std::size_t i) const {
+    const ModuleNode& node = nodes_[i];
+    std::string why;
+    if (profile_ != Profile::kTensorrt) return why;
+    for (const ModuleNode::Reader& reader : node.readers) {
+      const QuantizedForm* form = nodes_[reader.node].form;
+      std::string found;
+      if (form != nullptr && form->kind == FormKind::kJoins) {
+        if (reader.operand < form->float_operands) found = form->reader + " (profile tensorrt)";
+      } else if ((form != nullptr && form->kind == FormKind::kPassesThrough) ||
+                 as<Identity>(*nodes_[reader.node].slot)) {
+        found = only_floats_read(reader.node);
+      }
+      if (found.empty()) return "";
+      if (why.empty()) why = found;
+    }
+    if (node.is_output && why.empty()) why = "the model's output (profile tensorrt)";
+    return why;
   }
 
   // The tensor the layer reads: quantized at its producer, else at this reader.
@@ -267,213 +250,106 @@ class Preparer {
       case Flow::Kind::kFloat:
       case Flow::Kind::kUnknown:
         layer.add_input_quantizer(*config.activations);
-        row(path, "input", scheme_text(*config.activations), config.activations->observer.type,
-            in.kind == Flow::Kind::kFloat ? "its producer is in float"
-                                          : "where the input arrives in float");
+        plan_.rows.push_back(plan_row(path, "input", *config.activations,
+                                      in.kind == Flow::Kind::kFloat
+                                          ? "its producer is in float"
+                                          : "where the input arrives in float"));
     }
   }
 
-  Flow describe_layer(const Chain& chain, QuantizedLayer& layer, const QConfig& config,
-                      const std::string& path, Reader reader) {
-    const bool folds = chain.norm != nullptr && bn_fold_ != BatchNormFold::kNone;
-    if (config.weights) {
-      row(path, "weight", scheme_text(*config.weights), config.weights->observer.type,
-          folds ? chain.norm_path + " folded in" + norm_note() : "");
-    } else {
-      row(path, "weight", "float", "-", "no weights in its group");
-    }
-    const bool integers = config.weights && config.activations;
-    if (layer.bias().defined() || folds) {
-      row(path, "bias", integers ? "int32, scale s_x * s_w" : "float", "-", "");
-    }
-    Flow out{Flow::Kind::kFloat, path, {}};
-    std::string note = chain.activation != nullptr ? "after " + chain.activation_path : "";
-    if (config.activations && keeps_output_in_float(reader)) {
-      row(path, "output", "float", "-", float_output_note(reader));
-    } else if (config.activations) {
-      out.kind = Flow::Kind::kQuantized;
-      out.config = config.activations;
-      row(path, "output", scheme_text(*config.activations), config.activations->observer.type,
-          note);
-    } else {
-      row(path, "output", "float", "-", "no activations in its group");
-    }
-    if (chain.norm != nullptr) {
-      row(chain.norm_path, "-", folds ? "-" : "float", "-",
-          folds ? "folded into " + path + norm_note() : "between product and output of " + path);
-    }
-    if (chain.activation != nullptr)
-      row(chain.activation_path, "-", "-", "-", "fused into " + path);
-    return out;
-  }
-
-  std::string norm_note() const {
-    switch (bn_fold_) {
-      case BatchNormFold::kBatchCorrected:
-        return " (batch_corrected)";
-      case BatchNormFold::kOneConvolution:
-        return " (one_convolution)";
-      case BatchNormFold::kFrozen:
-      case BatchNormFold::kNone:
-        break;
-    }
-    return "";
-  }
-
-  static std::string float_output_note(Reader reader) {
-    const char* who = reader == Reader::kSum      ? "a sum reads it"
-                      : reader == Reader::kConcat ? "a concat reads it"
-                                                  : "the model's output";
-    return std::string(who) + " (profile tensorrt)";
-  }
-
-  Flow keep_chain_in_float(const Chain& chain, const std::string& path, const std::string& reason) {
-    note_chain(chain);
-    row(path, "-", "float", "-", reason);
-    if (chain.norm != nullptr) row(chain.norm_path, "-", "float", "-", "follows " + path);
-    if (chain.activation != nullptr)
-      row(chain.activation_path, "-", "float", "-", "follows " + path);
-    return {Flow::Kind::kFloat, path, {}};
-  }
-
-  void note_chain(const Chain& chain) {
-    if (chain.norm != nullptr) note(*chain.norm, chain.norm_path);
-    if (chain.activation != nullptr) note(*chain.activation, chain.activation_path);
-  }
-
-  // A module that its neighbour takes along.
-  void note(const Slot& slot, const std::string& path) {
-    targets_.enter(path, slot->type_name());
-    targets_.leave();
-  }
-
-  static bool is_passive(Module& module) {
-    return as<MaxPool2d>(module) || as<Flatten>(module) || as<Dropout>(module) ||
-           activation_of(module) != kernels::Activation::kNone;
-  }
-
-  // What leaves its input's codes as they are.
-  static bool is_transparent(Module& module) { return is_passive(module) || as<Identity>(module); }
-
-  Flow swap_passive(Slot& slot, const std::string& path, const Flow& in) {
-    Module& module = *slot;
-    if (auto* pool = as<MaxPool2d>(module)) {
-      slot.replace(std::make_shared<QatMaxPool2d>(pool->options()));
-    } else if (as<Flatten>(module)) {
-      slot.replace(std::make_shared<QatFlatten>());
-    } else if (auto* dropout = as<Dropout>(module)) {
-      slot.replace(std::make_shared<QatDropout>(dropout->p()));
-    } else {
-      slot.replace(std::make_shared<QatActivation>(activation_of(module)));
-    }
+  void place_passive(std::size_t i) {
+    const ModuleNode& node = nodes_[i];
+    const Flow in = input_flow(i);
+    node.slot->replace(node.form->make(**node.slot, {}));
     const bool shared = in.kind == Flow::Kind::kQuantized || in.kind == Flow::Kind::kModelInput;
-    row(path, "output", shared ? "as " + in.source : "float", "-",
-        shared ? "" : "its input is in float");
-    return in;
+    plan_.rows.push_back(plan_row(node.path, "output", shared ? "as " + in.source : "float", "-",
+                                  shared ? "" : "its input is in float"));
+    flows_[i] = in;
   }
 
-  Flow swap_average(Slot& slot, const std::string& path, const Flow& in) {
-    auto* windows = as<AvgPool2d>(*slot);
-    if (std::string reason; targets_.ignored(reason)) return keep_in_float(path, reason);
-    if (!joins_ || in.kind == Flow::Kind::kFloat ||
-        (windows != nullptr && !windows->options().count_include_pad)) {
-      return keep_in_float(path, !joins_                         ? "no group has activations"
-                                 : in.kind == Flow::Kind::kFloat ? "its input is in float"
-                                                                 : "windows of unequal counts");
-    }
+  void place_computing(std::size_t i) {
+    const ModuleNode& node = nodes_[i];
+    const Chain alone{.head = i, .last = i};
+    const Flow in = input_flow(i);
+    std::string reason;
+    if (targets_.ignored(node.scope, reason)) return keep_in_float(alone, reason);
+    if (!joins_) return keep_in_float(alone, "no group has activations");
+    if (in.kind == Flow::Kind::kFloat) return keep_in_float(alone, "its input is in float");
+    if (node.form->refusal) reason = node.form->refusal(**node.slot);
+    if (!reason.empty()) return keep_in_float(alone, reason);
     read_model_input(in);
-    if (windows != nullptr) {
-      slot.replace(std::make_shared<QatAvgPool2d>(windows->options().geometry, *joins_));
-    } else {
-      slot.replace(std::make_shared<QatGlobalAvgPool>(*joins_));
-    }
-    row(path, "output", scheme_text(*joins_), joins_->observer.type, "of the integer average");
-    return {Flow::Kind::kQuantized, path, joins_};
+    swap_own_output(alone, kernels::Activation::kNone, node.form->note);
   }
 
-  Flow swap_residual(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
-    const std::shared_ptr<Module> residual = slot.module();  // keeps the slots below alive
-    const auto& children = residual->children();
-    Slot& main = *children[0];
-    Slot& shortcut = *children[1];
-    Slot& activation_slot = *children[2];
-    const Flow a = walk(main, join_path(path, main.name()), in, Reader::kSum);
-    const Flow b = walk(shortcut, join_path(path, shortcut.name()), in, Reader::kLayer);
-    const std::string activation_path = join_path(path, activation_slot.name());
-    note(activation_slot, activation_path);
-    const auto activation = activation_of(*activation_slot);
-    const bool known_activation =
-        activation != kernels::Activation::kNone || as<Identity>(*activation_slot);
-    const bool float_sum = profile_ == Profile::kTensorrt;
-    const bool quantizable =
-        float_sum || (a.kind != Flow::Kind::kFloat && b.kind != Flow::Kind::kFloat);
-    if (std::string reason; targets_.ignored(reason)) return keep_in_float(path, reason);
-    if (!joins_ || !known_activation || !quantizable) {
-      return keep_in_float(path, !joins_       ? "no group has activations"
-                                 : quantizable ? "its activation has no quantized form"
-                                               : "a branch is in float");
-    }
-    read_model_input(a);
-    read_model_input(b);
-    if (keeps_output_in_float(reader)) return keep_in_float(path, float_output_note(reader));
-    slot.replace(
-        std::make_shared<QatResidual>(main.module(), shortcut.module(), activation, *joins_));
-    const bool fused = activation != kernels::Activation::kNone;
-    row(path, "output", scheme_text(*joins_), joins_->observer.type,
-        std::string("residual sum") + (fused ? " after " + activation_path : ""));
-    return {Flow::Kind::kQuantized, path, joins_};
-  }
-
-  Flow swap_concat(Slot& slot, const std::string& path, const Flow& in, Reader reader) {
-    const std::shared_ptr<Module> concat = slot.module();  // keeps the slots below alive
+  void place_join(const Chain& chain) {
+    const ModuleNode& node = nodes_[chain.head];
     std::vector<Flow> flows;
-    for (const auto& branch : concat->children()) {
-      flows.push_back(walk(*branch, join_path(path, branch->name()), in, Reader::kConcat));
-    }
-    const bool joins_floats = profile_ == Profile::kTensorrt;
-    const bool quantizable =
-        joins_floats || std::none_of(flows.begin(), flows.end(),
-                                     [](auto& flow) { return flow.kind == Flow::Kind::kFloat; });
-    if (std::string reason; targets_.ignored(reason)) return keep_in_float(path, reason);
-    if (!joins_ || !quantizable) {
-      return keep_in_float(path, joins_ ? "a branch is in float" : "no group has activations");
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) flows.push_back(input_flow(chain.head, k));
+    std::string reason;
+    if (targets_.ignored(node.scope, reason)) return keep_in_float(chain, reason);
+    if (!joins_) return keep_in_float(chain, "no group has activations");
+    const bool float_operand = std::any_of(flows.begin(), flows.end(), [](const Flow& flow) {
+      return flow.kind == Flow::Kind::kFloat;
+    });
+    if (float_operand && profile_ != Profile::kTensorrt) {
+      return keep_in_float(chain, "a branch is in float");
     }
     for (const Flow& flow : flows) read_model_input(flow);
-    if (keeps_output_in_float(reader)) return keep_in_float(path, float_output_note(reader));
-    slot.replace(std::make_shared<QatConcat>(*concat, *joins_));
-    row(path, "output", scheme_text(*joins_), joins_->observer.type, "of the joined branches");
-    return {Flow::Kind::kQuantized, path, joins_};
+    reason = only_floats_read(chain.last);
+    if (!reason.empty()) return keep_in_float(chain, reason);
+    const kernels::Activation fused = chain.fused();
+    std::string note = node.form->note;
+    if (chain.activation != nullptr) {
+      note += " after " + chain.activation->path;
+      chain.activation->slot->replace(std::make_shared<Identity>());
+    }
+    swap_own_output(chain, fused, note);
   }
 
-  // Containers and layers the walk does not know: children are swapped one by one.
-  Flow walk_unknown(Module& module, const std::string& path, const Flow&) {
-    if (module.children().empty()) {
-      row(path, "-", "float", "-", module.type_name() + " has no quantized form");
-      return {Flow::Kind::kFloat, path, {}};
-    }
-    row(path, "-", "-", "-", module.type_name() + ": children swapped one by one");
-    for (const auto& child : module.children()) {
-      walk(*child, join_path(path, child->name()), {Flow::Kind::kUnknown, path, {}},
-           Reader::kLayer);
-    }
-    return {Flow::Kind::kUnknown, path, {}};
+  void swap_own_output(const Chain& chain, kernels::Activation activation,
+                       const std::string& note) {
+    const ModuleNode& node = nodes_[chain.head];
+    FormRequest request;
+    request.output = *joins_;
+    request.activation = activation;
+    node.slot->replace(node.form->make(**node.slot, request));
+    plan_.rows.push_back(plan_row(node.path, "output", *joins_, note));
+    finish(chain, {Flow::Kind::kQuantized, node.path, joins_});
   }
 
-  // A sum or an average.
-  Flow keep_in_float(const std::string& path, const std::string& reason) {
-    row(path, "output", "float", "-", reason);
-    return {Flow::Kind::kFloat, path, {}};
+  // A sum, a join or what has one input: with what it would have taken along.
+  void keep_in_float(const Chain& chain, const std::string& reason) {
+    const ModuleNode& node = nodes_[chain.head];
+    plan_.rows.push_back(plan_row(node.path, "output", "float", "-", reason));
+    finish(chain, {Flow::Kind::kFloat, node.path, {}});
+  }
+
+  // What has no quantized form.
+  void place_other(std::size_t i) {
+    const ModuleNode& node = nodes_[i];
+    Module& module = **node.slot;
+    if (as<Identity>(*node.slot)) {
+      flows_[i] = input_flow(i);
+    } else if (module.children().empty()) {
+      plan_.rows.push_back(
+          plan_row(node.path, "-", "float", "-", module.type_name() + " has no quantized form"));
+      flows_[i] = {Flow::Kind::kFloat, node.path, {}};
+    } else {
+      plan_.rows.push_back(
+          plan_row(node.path, "-", "-", "-", module.type_name() + ": children swapped one by one"));
+      flows_[i] = {Flow::Kind::kUnknown, node.path, {}};
+    }
   }
 
   void read_model_input(const Flow& flow) {
     if (flow.kind == Flow::Kind::kModelInput && !input_) input_ = joins_;
   }
 
-  void row(const std::string& module, const std::string& tensor, const std::string& quantized,
-           const std::string& observer, const std::string& note) {
-    plan_.rows.push_back({module.empty() ? "(model)" : module, tensor, quantized, observer, note});
+  void add_rows(std::vector<PlanRow> rows) {
+    for (PlanRow& row : rows) plan_.rows.push_back(std::move(row));
   }
 
+  const QuantizedForms& own_forms_;
   TargetMatcher targets_;
   BatchNormFold bn_fold_;
   Profile profile_;
@@ -481,20 +357,26 @@ class Preparer {
   // activations.
   std::optional<QuantizerConfig> joins_;
   std::optional<QuantizerConfig> input_;
+  std::vector<ModuleNode> nodes_;
+  std::vector<Flow> flows_;   // of the nodes' outputs
+  std::vector<bool> placed_;  // taken along by a node before
   Plan plan_;
 };
 
 }  // namespace
 
-PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config) {
+PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
+                      const QuantizedForms& own_forms) {
   if (!model) throw std::invalid_argument("[prepare] expected a model, got null");
-  return Preparer(config).run(std::move(model));
+  return Preparer(config, own_forms).run(std::move(model));
 }
 
 std::vector<NamedQuantizer> named_quantizers(Module& model) {
   std::vector<NamedQuantizer> found;
   for (const NamedModule& entry : model.named_modules()) {
-    if (auto* quantizer = as<FakeQuantize>(*entry.module)) found.push_back({entry.name, quantizer});
+    if (auto* quantizer = dynamic_cast<FakeQuantize*>(entry.module)) {
+      found.push_back({entry.name, quantizer});
+    }
   }
   return found;
 }

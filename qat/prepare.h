@@ -7,6 +7,7 @@
 #include "steelyard/qat/fake_quantize.h"
 #include "steelyard/qat/plan.h"
 #include "steelyard/qat/qconfig.h"
+#include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
 
@@ -15,17 +16,20 @@ struct PreparedModel {
   Plan plan;
 };
 
-// Swaps every chosen Linear and Conv2d inside `model` for its quantized form, lets them take along
-// batch norms that follow (config.bn_fold) and ReLU and ReLU6, lets pooling, flattening, dropout
-// and residual sums work on codes, and puts a quantizer on the model's input. Parameter names stay;
-// only BatchNormFold::kFrozen lets a batch norm's tensors disappear into the layer's weight and
-// bias. `model` is taken apart: use the result only.
+// Swaps every chosen weighted layer (Linear, Conv2d) inside `model` for its quantized form, lets
+// them take along batch norms that follow (config.bn_fold) and ReLU and ReLU6, lets pooling,
+// flattening, dropout and residual sums work on codes, and puts a quantizer on the model's input.
+// Parameter names stay; only BatchNormFold::kFrozen lets a batch norm's tensors disappear into the
+// layer's weight and bias. `model` is taken apart: use the result only.
 //
-// Sequential and Residual are understood; inside other containers each chosen child is swapped by
-// itself and quantizes inputs that arrive without codes. Throws InputError when a target or ignore
-// entry matches nothing or only what has no quantized form, or when groups before it take all
-// layers of a group; std::invalid_argument on a config that validate() refuses.
-PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config);
+// What becomes of a module is a row of a table (qat/quantized_form.h); rows of one's own for one's
+// own modules come before the library's. Every GraphModule (Sequential, Residual, Concat, Graph) is
+// part of one graph; inside other containers each chosen child is swapped by itself and quantizes
+// inputs that arrive without codes. Throws InputError when a target or ignore entry matches nothing
+// or only what has no quantized form, or when groups before it take all layers of a group;
+// std::invalid_argument on a config that validate() refuses.
+PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
+                      const QuantizedForms& own_forms = {});
 
 // Every quantizer in the model with its path.
 struct NamedQuantizer {

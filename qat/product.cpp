@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/kernels/conv.h"
@@ -86,11 +87,12 @@ class LinearProduct : public Product {
   static std::int64_t rows(const Tensor& grad) { return grad.size() / grad.dim(-1); }
 };
 
-class Conv2dProduct : public Product {
+class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
  public:
   explicit Conv2dProduct(const Conv2dGeometry& geometry) : geometry_(geometry) {}
   std::string name() const override { return "quantized_conv2d"; }
   Attributes attributes() const override { return conv2d_attributes(geometry_); }
+  Conv2dGeometry described() const override { return geometry_; }
 
   Shape output_shape(const Shape& x, const Shape& weight) const override {
     const kernels::Conv2dShape shape = conv2d_shape(x, weight, geometry_);

@@ -46,21 +46,28 @@ Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
   return output.learn_output(y, values, context);
 }
 
-QatConcat::QatConcat(const Module& concat, const QuantizerConfig& output)
+QatCat::QatCat(const QuantizerConfig& output)
     : output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
-  for (const auto& branch : concat.children()) {
-    branches_.push_back(&register_child(branch->name(), branch->module()));
-  }
   register_child("output_quantizer", output_);
 }
 
-Variable QatConcat::forward(const Variable& x, ForwardContext& context) {
-  std::vector<Variable> parts;
-  for (const Slot* branch : branches_) parts.push_back((*branch)(x, context));
-  const bool codes = std::all_of(parts.begin(), parts.end(),
-                                 [](const Variable& part) { return quantized(part) != nullptr; });
-  if (codes && output_->quantizing()) return concat_codes(parts, *output_, context);
-  return output_->forward(concat(parts), context);
+Variable QatCat::join(const std::vector<Variable>& inputs, ForwardContext& context) {
+  const bool codes = std::all_of(inputs.begin(), inputs.end(),
+                                 [](const Variable& x) { return quantized(x) != nullptr; });
+  if (codes && output_->quantizing()) return concat_codes(inputs, *output_, context);
+  return output_->forward(concat(inputs), context);
+}
+
+QuantizedForm cat_form() {
+  QuantizedForm form =
+      form_of<Cat>("Cat", FormKind::kJoins,
+                   [](const Cat&, const FormRequest& request) -> std::shared_ptr<Module> {
+                     return std::make_shared<QatCat>(request.output);
+                   });
+  form.note = "of the joined branches";
+  form.float_operands = SIZE_MAX;
+  form.reader = "a concat reads it";
+  return form;
 }
 
 }  // namespace steelyard::qat

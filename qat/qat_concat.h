@@ -4,7 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "steelyard/layers/graph.h"
 #include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
 
@@ -14,18 +16,18 @@ namespace steelyard::qat {
 Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
                       ForwardContext& context);
 
-// y = quantize(concat(branch1(x), branch2(x), ...)); a float branch makes the join a float one.
-class QatConcat : public Module {
+// y = quantize(concat(x1, x2, ...)); a float operand makes the join a float one.
+class QatCat : public JoinModule {
  public:
-  // Branches and their names are those of `concat`.
-  QatConcat(const Module& concat, const QuantizerConfig& output);
+  explicit QatCat(const QuantizerConfig& output);
 
-  Variable forward(const Variable& x, ForwardContext& context) override;
-  std::string type_name() const override { return "QatConcat"; }
+  Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
+  std::string type_name() const override { return "QatCat"; }
 
  private:
-  std::vector<Slot*> branches_;
   std::shared_ptr<FakeQuantize> output_;
 };
+
+QuantizedForm cat_form();
 
 }  // namespace steelyard::qat

@@ -18,4 +18,13 @@ std::string QatConv2d::description() const {
          ")";
 }
 
+QuantizedForm conv2d_form() {
+  return form_of<Conv2d>(
+      "Conv2d", FormKind::kWeighted,
+      [](const Conv2d& layer, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatConv2d>(layer.options(), request.weight, request.bias,
+                                           request.config, request.activation);
+      });
+}
+
 }  // namespace steelyard::qat

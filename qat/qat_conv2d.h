@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/layers/conv2d.h"
+#include "steelyard/qat/quantized_form.h"
 #include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
@@ -21,5 +22,7 @@ class QatConv2d : public QuantizedLayer {
  private:
   Conv2dOptions options_;
 };
+
+QuantizedForm conv2d_form();
 
 }  // namespace steelyard::qat

@@ -15,4 +15,13 @@ std::string QatLinear::description() const {
          std::to_string(options_.out_features) + ")";
 }
 
+QuantizedForm linear_form() {
+  return form_of<Linear>(
+      "Linear", FormKind::kWeighted,
+      [](const Linear& layer, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatLinear>(layer.options(), request.weight, request.bias,
+                                           request.config, request.activation);
+      });
+}
+
 }  // namespace steelyard::qat

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/layers/linear.h"
+#include "steelyard/qat/quantized_form.h"
 #include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
@@ -21,5 +22,7 @@ class QatLinear : public QuantizedLayer {
  private:
   LinearOptions options_;
 };
+
+QuantizedForm linear_form();
 
 }  // namespace steelyard::qat

@@ -1,5 +1,6 @@
 #include "steelyard/qat/qat_pool.h"
 
+#include "steelyard/layers/pooling.h"
 #include "steelyard/qat/code_ops.h"
 
 namespace steelyard::qat {
@@ -25,6 +26,30 @@ QatGlobalAvgPool::QatGlobalAvgPool(const QuantizerConfig& output)
 Variable QatGlobalAvgPool::forward(const Variable& x, ForwardContext& context) {
   if (quantized(x) && output_->quantizing()) return global_avg_pool_codes(x, *output_, context);
   return output_->forward(global_avg_pool(x), context);
+}
+
+QuantizedForm avg_pool2d_form() {
+  QuantizedForm form = form_of<AvgPool2d>(
+      "AvgPool2d", FormKind::kComputes,
+      [](const AvgPool2d& pool, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatAvgPool2d>(pool.options().geometry, request.output);
+      });
+  form.note = "of the integer average";
+  form.refusal = [](const Module& pool) -> std::string {
+    const bool counts_padding = dynamic_cast<const AvgPool2d&>(pool).options().count_include_pad;
+    return counts_padding ? "" : "windows of unequal counts";
+  };
+  return form;
+}
+
+QuantizedForm global_avg_pool_form() {
+  QuantizedForm form = form_of<GlobalAvgPool>(
+      "GlobalAvgPool", FormKind::kComputes,
+      [](const GlobalAvgPool&, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatGlobalAvgPool>(request.output);
+      });
+  form.note = "of the integer average";
+  return form;
 }
 
 }  // namespace steelyard::qat

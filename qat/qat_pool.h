@@ -3,6 +3,7 @@
 
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
 
@@ -28,5 +29,8 @@ class QatGlobalAvgPool : public Module {
  private:
   std::shared_ptr<FakeQuantize> output_;
 };
+
+QuantizedForm avg_pool2d_form();
+QuantizedForm global_avg_pool_form();
 
 }  // namespace steelyard::qat

@@ -49,10 +49,10 @@ void TargetMatcher::note_name(const std::string& path, const std::string& type) 
 }
 
 const QConfig* TargetMatcher::config_for(const std::string& path, const std::string& type,
-                                         std::string& reason) {
+                                         Scope parent, std::string& reason) {
   note_name(path, type);
   const QConfig* config = nullptr;
-  bool is_ignored = ignored(reason);
+  bool is_ignored = ignored(parent, reason);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     if (!entry.matches(path, type)) continue;
@@ -73,10 +73,11 @@ const QConfig* TargetMatcher::config_for(const std::string& path, const std::str
   return config;
 }
 
-void TargetMatcher::enter(const std::string& path, const std::string& type) {
+TargetMatcher::Scope TargetMatcher::enter(const std::string& path, const std::string& type,
+                                          Scope parent) {
   note_name(path, type);
   std::vector<std::size_t> ignoring;
-  if (!ignoring_.empty()) ignoring = ignoring_.back();
+  if (parent != kNoScope) ignoring = ignoring_[parent];
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     if (!entry.matches(path, type)) continue;
@@ -86,24 +87,25 @@ void TargetMatcher::enter(const std::string& path, const std::string& type) {
     }
   }
   ignoring_.push_back(std::move(ignoring));
+  return ignoring_.size() - 1;
 }
 
-bool TargetMatcher::ignored(std::string& reason) {
-  if (ignoring_.empty() || ignoring_.back().empty()) return false;
-  for (const std::size_t i : ignoring_.back()) entries_[i].used = true;
-  reason = "ignored by '" + entries_[ignoring_.back().front()].text + "'";
+bool TargetMatcher::ignored(Scope scope, std::string& reason) {
+  if (scope == kNoScope || ignoring_[scope].empty()) return false;
+  for (const std::size_t i : ignoring_[scope]) entries_[i].used = true;
+  reason = "ignored by '" + entries_[ignoring_[scope].front()].text + "'";
   return true;
 }
 
 // What is wrong with an entry, "" when nothing is.
-std::string TargetMatcher::problem(const Entry& entry) const {
+std::string TargetMatcher::problem(const Entry& entry, const std::string& weighted) const {
   if (!entry.used && entry.unsupported.empty()) {
     const std::string nearest = nearest_word(entry.text, {names_.begin(), names_.end()});
     return "matches no module" + (nearest.empty() ? "" : " (did you mean '" + nearest + "'?)");
   }
   if (!entry.used) {
     return "names " + entry.unsupported + ", which has no quantized form" +
-           (entry.config == nullptr ? "" : " (Linear and Conv2d have)");
+           (entry.config == nullptr ? "" : " (" + weighted + " have)");
   }
   if (entry.config == nullptr) return "";
   for (const Entry& other : entries_) {
@@ -113,10 +115,10 @@ std::string TargetMatcher::problem(const Entry& entry) const {
          (entry.ignored ? "quantize.ignore leaves in float" : "a group before it quantizes");
 }
 
-void TargetMatcher::finish() const {
+void TargetMatcher::finish(const std::string& weighted) const {
   std::string problems;
   for (const Entry& entry : entries_) {
-    const std::string text = problem(entry);
+    const std::string text = problem(entry, weighted);
     if (text.empty()) continue;
     if (!problems.empty()) problems += "; ";
     problems += entry.where + ": '" + entry.text + "' " + text;

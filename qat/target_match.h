@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
@@ -38,22 +39,28 @@ class TargetMatcher {
   // Throws InputError on a bad regular expression.
   explicit TargetMatcher(const QuantizeConfig& config);
 
-  // The config of a Linear or Conv2d, or null when it stays in float (`reason` says why).
-  const QConfig* config_for(const std::string& path, const std::string& type, std::string& reason);
+  // A module and what lies in it: entries that ignore the one ignore the other.
+  using Scope = std::size_t;
+  static constexpr Scope kNoScope = SIZE_MAX;
 
-  // Any other module: entries that name it are errors, collected for finish(), unless they ignore
-  // something that is quantized between here and leave().
-  void enter(const std::string& path, const std::string& type);
-  void leave() { ignoring_.pop_back(); }
-  // Whether the entered module's own quantizer (of a sum or an average) is ignored.
-  bool ignored(std::string& reason);
+  // Any module but a weighted layer, inside of `parent` (kNoScope for the root): entries that name
+  // it are errors, collected for finish(), unless they ignore something that is quantized in it.
+  Scope enter(const std::string& path, const std::string& type, Scope parent);
+  // Whether a quantizer in the scope (a sum's or an average's own) is ignored.
+  bool ignored(Scope scope, std::string& reason);
+
+  // The config of a weighted layer directly inside of `parent`, or null when it stays in float
+  // (`reason` says why).
+  const QConfig* config_for(const std::string& path, const std::string& type, Scope parent,
+                            std::string& reason);
 
   // Where the target was written by which config_for() gave the config, for messages.
   const std::string& place_of_target() const { return entries_[deciding_].where; }
 
-  // Throws InputError listing the entries that matched nothing or only what cannot be quantized,
+  // `weighted`: the types that targets can choose, for messages: "Linear and Conv2d". Throws
+  // InputError listing the entries that matched nothing or only what cannot be quantized,
   // and the groups whose layers are all ignored or were taken by groups before them.
-  void finish() const;
+  void finish(const std::string& weighted) const;
 
  private:
   struct Entry : TargetPattern {
@@ -69,11 +76,11 @@ class TargetMatcher {
   void add(const std::vector<std::string>& texts, const std::vector<std::string>& places,
            const std::string& name, const QConfig* config);
   void note_name(const std::string& path, const std::string& type);
-  std::string problem(const Entry& entry) const;
+  std::string problem(const Entry& entry, const std::string& weighted) const;
 
   std::vector<Entry> entries_;  // the ignore list first
   std::size_t deciding_ = 0;    // the entry that gave the last config
-  // For every module entered: the indices of the entries that ignore it or a container around it.
+  // For every scope: the indices of the entries that ignore it or a container around it.
   std::vector<std::vector<std::size_t>> ignoring_;
   std::set<std::string> names_;  // types and paths seen
 };

@@ -1,5 +1,6 @@
 #include "steelyard/framework/ops/conv2d.h"
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/shapes_only.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -7,7 +8,7 @@
 namespace steelyard {
 namespace {
 
-class Conv2dFunction : public Function {
+class Conv2dFunction : public Function, public Describes<Conv2dGeometry> {
  public:
   Conv2dFunction(const kernels::Conv2dShape& shape, const Conv2dGeometry& geometry,
                  const Variable& x, const Variable& w)
@@ -18,6 +19,7 @@ class Conv2dFunction : public Function {
 
   std::string name() const override { return "conv2d"; }
   Attributes attributes() const override { return conv2d_attributes(geometry_); }
+  Conv2dGeometry described() const override { return geometry_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return visit_floating(grad_output.dtype(), "conv2d",

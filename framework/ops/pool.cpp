@@ -1,5 +1,6 @@
 #include "steelyard/framework/ops/pool.h"
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
 
 namespace steelyard {
@@ -14,7 +15,7 @@ Shape output_shape(const kernels::Pool2dShape& s) {
   return {s.batch, s.out_h(), s.out_w(), s.channels};
 }
 
-class MaxPool2dFunction : public Function {
+class MaxPool2dFunction : public Function, public Describes<Pool2dGeometry> {
  public:
   MaxPool2dFunction(const kernels::Pool2dShape& shape, const Pool2dGeometry& geometry,
                     Tensor argmax)
@@ -24,6 +25,7 @@ class MaxPool2dFunction : public Function {
 
   std::string name() const override { return "max_pool2d"; }
   Attributes attributes() const override { return pool2d_attributes(geometry_); }
+  Pool2dGeometry described() const override { return geometry_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     Tensor grad_x = Tensor::empty(input_shape(shape_), grad_output.dtype(), grad_output.device());
@@ -42,7 +44,7 @@ class MaxPool2dFunction : public Function {
   Pool2dGeometry geometry_;
 };
 
-class AvgPool2dFunction : public Function {
+class AvgPool2dFunction : public Function, public Describes<AveragePool2d> {
  public:
   AvgPool2dFunction(const kernels::Pool2dShape& shape, const Pool2dGeometry& geometry,
                     bool count_include_pad)
@@ -54,6 +56,7 @@ class AvgPool2dFunction : public Function {
     all.emplace_back("count_include_pad", count_include_pad_ ? "true" : "false");
     return all;
   }
+  AveragePool2d described() const override { return {geometry_, count_include_pad_}; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     Tensor grad_x = Tensor::empty(input_shape(shape_), grad_output.dtype(), grad_output.device());

@@ -17,6 +17,12 @@ struct Pool2dGeometry {
   bool operator==(const Pool2dGeometry&) const = default;
 };
 
+// An average over windows.
+struct AveragePool2d {
+  Pool2dGeometry geometry;
+  bool count_include_pad = true;  // padded zeros count in the divisor
+};
+
 // The sizes of pooling [N, H, W, C]. Throws std::invalid_argument, naming `op`, on a geometry that
 // does not fit.
 kernels::Pool2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& geometry);

@@ -1,4 +1,4 @@
-// Sequential, Residual, Concat; Embedding: order, names and replaced children.
+// Sequential, Residual, Concat, Graph; Embedding: order, names and replaced children.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/embedding.h"
 #include "steelyard/layers/flatten.h"
+#include "steelyard/layers/graph.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/residual.h"
@@ -90,6 +91,33 @@ TEST(Concat, JoinsItsNamedBranches) {
   EXPECT_THAT(names(named.named_parameters()), ElementsAre("a.weight", "b.weight"));
   EXPECT_EQ(message_of<std::invalid_argument>([] { Concat none(Concat::NamedBranches{}); }),
             "[Concat] expected branches, got none");
+}
+
+TEST(Graph, ComputesNodesAfterThoseTheyRead) {
+  Graph model({{"sum", std::make_shared<Add>(), {"double", "triple"}},
+               {"triple", times(3), {"double"}},
+               {"double", times(2), {"input"}}});
+  EXPECT_THAT(run(model), ElementsAre(8, -16));
+  EXPECT_THAT(names(model.named_parameters()), ElementsAre("triple.weight", "double.weight"));
+  Graph joined({{"a", times(2)}, {"b", times(5)}, {"both", std::make_shared<Cat>(), {"a", "b"}}});
+  EXPECT_THAT(run(joined), ElementsAre(2, -4, 10, -20)) << "inputs by default: the node before";
+}
+
+TEST(Graph, RefusesWhatIsNoGraph) {
+  const auto message = [](const std::vector<Graph::NamedNode>& nodes) {
+    return message_of<std::invalid_argument>([&] { Graph graph(nodes); });
+  };
+  EXPECT_EQ(message({{"a", times(1)}, {"a", times(1)}}), "[Graph] the name 'a' is taken");
+  EXPECT_EQ(message({{"a", times(1), {"b"}}}), "[Graph] a reads 'b', which is no node");
+  EXPECT_EQ(message({{"a", times(1), {"b"}}, {"b", times(1), {"a"}}}),
+            "[Graph] a waits for its own output: the graph has a cycle");
+  EXPECT_EQ(message({{"a", times(1)}, {"b", times(1), {"input"}}}),
+            "[Graph] expected one node that nobody reads, the output, got a, b");
+  EXPECT_EQ(message_of<std::invalid_argument>([] {
+              Graph graph({{"a", times(1)}, {"b", times(1), {"a", "input"}}});
+              run(graph);
+            }),
+            "[Graph] b (Linear): expected 1 input, got 2");
 }
 
 TEST(Embedding, LooksUpItsWeight) {

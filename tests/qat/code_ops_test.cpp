@@ -7,10 +7,9 @@
 #include <cmath>
 
 #include "steelyard/framework/ops/flatten.h"
-#include "steelyard/layers/identity.h"
 #include "steelyard/qat/pass_through.h"
+#include "steelyard/qat/qat_add.h"
 #include "steelyard/qat/qat_pool.h"
-#include "steelyard/qat/qat_residual.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -202,9 +201,8 @@ TEST(CodeOps, FloatInputsTakeTheFloatOperation) {
   EXPECT_FALSE(quantized(pool.forward(x, training)));
   EXPECT_EQ(values(pool.forward(x, training).value()),
             values(max_pool2d(x, Pool2dGeometry{}).value()));
-  QatResidual residual(std::make_shared<Identity>(), std::make_shared<Identity>(),
-                       kernels::Activation::kRelu, activations(false));
-  const Variable y = residual.forward(x, training);
+  QatAdd sum(kernels::Activation::kRelu, activations(false));
+  const Variable y = sum.join({x, x}, training);
   ASSERT_TRUE(quantized(y));
   const auto in = values(x.value()), out = values(y.value());
   for (std::size_t i = 0; i < in.size(); ++i) EXPECT_NEAR(out[i], std::max(0.0, 2 * in[i]), 0.005);

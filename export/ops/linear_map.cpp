@@ -1,12 +1,12 @@
+#include "steelyard/export/ops/linear_map.h"
+
 #include <vector>
 
-#include "steelyard/export/interpreter.h"
-#include "steelyard/export/reference_support.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {
-
-using kernels::Affine;
 
 // A linear map as rows of patches times rows of weights. Element types: int16 holds q - z and
 // weight codes exactly; double holds f32.
@@ -31,7 +31,7 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
   const bool integer = node.weights->integer();
   const Tensor weight = integer ? node.weights->weight : real_weight(*node.weights);
   LinearMap<Element, Sum> map;
-  map.groups = node.op == Op::kConv2d ? node.conv.groups : 1;
+  map.groups = node.conv.groups;
   map.outputs = weight.dim(0);
   map.terms = weight.size() / weight.dim(0);
   const std::int64_t channels = weight.dim(1);
@@ -53,23 +53,8 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
 // Every sum of a linear map: take(flat index of the output, output channel, sum). `x(i)` is the
 // input's element i.
 template <typename Element, typename Sum, typename Read, typename Take>
-void for_each_sum(const Operands& op, const Read& x, const Take& take) {
+void for_each_sum(const Operands& op, const Windows& windows, const Read& x, const Take& take) {
   const auto map = linear_map<Element, Sum>(op.node);
-  if (op.node.op == Op::kLinear) {
-    const std::int64_t rows = op.output().size() / map.outputs;
-#pragma omp parallel for
-    for (std::int64_t r = 0; r < rows; ++r) {
-      std::vector<Element> row(static_cast<std::size_t>(map.terms));
-      for (std::int64_t k = 0; k < map.terms; ++k) {
-        row[static_cast<std::size_t>(k)] = x(r * map.terms + k);
-      }
-      for (std::int64_t o = 0; o < map.outputs; ++o) {
-        take(r * map.outputs + o, o, map.sum(o, row.data()));
-      }
-    }
-    return;
-  }
-  const Windows windows = windows_of(op);
   const std::int64_t images = op.input(0).dim(0);
   const std::int64_t group_channels = windows.channels / map.groups;
   const std::int64_t group_outputs = map.outputs / map.groups;
@@ -94,7 +79,7 @@ void for_each_sum(const Operands& op, const Read& x, const Take& take) {
   }
 }
 
-void integer_linear_map(const Operands& op) {
+void integer_linear_map(const Operands& op, const Windows& windows) {
   const Weights& weights = *op.node.weights;
   const Quantization& x = *op.input_value(0).quantization;
   const Tensor& codes = op.input(0);
@@ -108,15 +93,15 @@ void integer_linear_map(const Operands& op) {
   const Tensor& out = op.output();
   if (!op.output_value().quantization) {
     for_each_sum<std::int16_t, std::int32_t>(
-        op, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
+        op, windows, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
           out.data<float>()[i] = kernels::dequantize_sum(
               with_bias(sum, o), x.scale * weights.scales[static_cast<std::size_t>(o)]);
         });
     return;
   }
-  const Affine<float> grid = output_grid(op);
+  const kernels::Affine<float> grid = output_grid(op);
   for_each_sum<std::int16_t, std::int32_t>(
-      op, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
+      op, windows, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
         const float multiplier = kernels::requantize_multiplier(
             x.scale * weights.scales[static_cast<std::size_t>(o)], grid.scale);
         const float code =
@@ -125,11 +110,11 @@ void integer_linear_map(const Operands& op) {
       });
 }
 
-void float_linear_map(const Operands& op) {
+void float_linear_map(const Operands& op, const Windows& windows) {
   const Tensor x = dequantized(op.input_value(0), op.input(0));
   const Tensor& bias = op.node.weights->bias;
   for_each_sum<double, double>(
-      op, [&](std::int64_t i) { return static_cast<double>(x.data<float>()[i]); },
+      op, windows, [&](std::int64_t i) { return static_cast<double>(x.data<float>()[i]); },
       [&](std::int64_t i, std::int64_t o, double sum) {
         op.output().data<float>()[i] =
             static_cast<float>(bias.defined() ? sum + bias.data<float>()[o] : sum);
@@ -138,12 +123,50 @@ void float_linear_map(const Operands& op) {
 
 }  // namespace
 
-void run_linear_map(const Operands& op) {
+void run_linear_map(const Operands& op, const Windows& windows) {
   if (op.node.weights->integer()) {
-    integer_linear_map(op);
+    integer_linear_map(op, windows);
   } else {
-    float_linear_map(op);
+    float_linear_map(op, windows);
   }
+}
+
+bool run_linear_map(const Operands& op, Accumulate accumulate) {
+  if (!op.node.weights->integer()) return false;
+  const Weights& weights = *op.node.weights;
+  const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
+  accumulate(op, acc);
+  std::vector<float> product_scales;
+  for (const float s : weights.scales) {
+    product_scales.push_back(op.input_value(0).quantization->scale * s);
+  }
+  kernels::Requantize rule;
+  rule.channels = weights.weight.dim(0);
+  rule.rows = acc.size() / rule.channels;
+  const std::int32_t* bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
+  const auto& q = op.output_value().quantization;
+  if (!q) {
+    kernels::run(kernels::DequantizeAccumulators{.op = rule,
+                                                 .acc = acc.data<std::int32_t>(),
+                                                 .bias = bias,
+                                                 .product_scale = product_scales.data(),
+                                                 .out = op.output().data<float>()});
+    return true;
+  }
+  rule.activation = op.node.activation;
+  qat::visit_codes(q->dtype, [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::run(kernels::RequantizeAccumulators<Code>{.op = rule,
+                                                       .acc = acc.data<std::int32_t>(),
+                                                       .bias = bias,
+                                                       .product_scale = product_scales.data(),
+                                                       .scale = &q->scale,
+                                                       .zero_point = &q->zero_point,
+                                                       .range = q->range,
+                                                       .codes = op.output().data<Code>(),
+                                                       .mask = nullptr});
+  });
+  return true;
 }
 
 }  // namespace steelyard::deploy

@@ -1,0 +1,36 @@
+#include "steelyard/export/op_info.h"
+
+#include <algorithm>
+
+#include "steelyard/export/ops/rows.h"
+
+namespace steelyard::deploy {
+
+// In the order of Op.
+const std::vector<OpInfo>& op_table() {
+  static const std::vector<OpInfo> kTable{
+      quantize_op(), linear_op(), conv2d_op(),     add_op(),        concat_op(),
+      relu_op(),     relu6_op(),  max_pool2d_op(), avg_pool2d_op(), global_avg_pool_op(),
+      flatten_op()};
+  return kTable;
+}
+
+const OpInfo& op_info(Op op) { return op_table().at(static_cast<std::size_t>(op)); }
+
+const OpInfo* find_op(std::string_view name) {
+  for (const OpInfo& info : op_table()) {
+    if (info.name == name) return &info;
+  }
+  return nullptr;
+}
+
+const OpInfo* find_recorded(std::string_view operation) {
+  for (const OpInfo& info : op_table()) {
+    if (std::count(info.recorded.begin(), info.recorded.end(), operation) > 0) return &info;
+  }
+  return nullptr;
+}
+
+const char* op_name(Op op) { return op_info(op).name; }
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,206 @@
+// The mean of windows (padding counts as zero and in the divisor) and of whole images.
+#include <fmt/core.h>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/pool_fields.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/windows.h"
+#include "steelyard/framework/describes.h"
+#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/quantized_value.h"
+
+namespace steelyard::deploy {
+namespace {
+
+void require_alike(const Graph& graph, const Node& node) {
+  expect(graph.values[node.inputs[0]].quantization.has_value() ==
+             graph.values[node.output].quantization.has_value(),
+         node, "input and output are both codes or floats");
+}
+
+// The multiplier of a sum of `count` codes.
+using Multiplier = float (*)(float in_scale, std::int64_t count, float out_scale);
+
+void reference(const Operands& op, const Windows& windows, Multiplier multiplier_of) {
+  const Tensor& x = op.input(0);
+  const std::int64_t count = windows.kernel[0] * windows.kernel[1];
+  const auto each = [&](const auto& read, const auto& take) {
+    for_each_window(
+        op, windows,
+        [&](std::int64_t i, std::int64_t image, std::int64_t oh, std::int64_t ow, std::int64_t c) {
+          decltype(read(std::int64_t{})) sum = 0;
+          windows.for_each_tap(oh, ow, [&](std::int64_t, std::int64_t pixel) {
+            sum += read((image + pixel) * windows.channels + c);
+          });
+          take(i, sum);
+        });
+  };
+  if (!op.output_value().quantization) {
+    each([&](std::int64_t i) { return static_cast<double>(x.data<float>()[i]); },
+         [&](std::int64_t i, double sum) {
+           op.output().data<float>()[i] = static_cast<float>(sum / static_cast<double>(count));
+         });
+    return;
+  }
+  const Quantization& in = *op.input_value(0).quantization;
+  const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
+  const float multiplier = multiplier_of(in.scale, count, grid.scale);
+  each([&](std::int64_t i) { return code_at(x, i) - in.zero_point; },
+       [&](std::int64_t i, std::int32_t sum) {
+         const float code = kernels::requantized_code(sum, multiplier, grid.zero_point);
+         set_code(op.output(), i, kernels::to_integer_code(code, grid));
+       });
+}
+
+bool fast(const Operands& op, const Pool2dGeometry& geometry, kernels::Average::Kind kind) {
+  if (!op.output_value().quantization) return false;
+  const Quantization& in = *op.input_value(0).quantization;
+  const Quantization& q = *op.output_value().quantization;
+  const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", op.input(0).shape(), geometry);
+  const Tensor sums = Tensor::empty(op.output().shape(), DType::kI32);
+  qat::visit_codes(in.dtype, [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::run(kernels::IntegerWindowSums<Code>{.shape = shape,
+                                                  .x = op.input(0).data<Code>(),
+                                                  .zero_point = &in.zero_point,
+                                                  .sums = sums.data<std::int32_t>()});
+  });
+  const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
+  qat::visit_codes(q.dtype, [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::run(kernels::RequantizeAverage<Code>{.n = sums.size(),
+                                                  .average = average,
+                                                  .sums = sums.data<std::int32_t>(),
+                                                  .in_scale = &in.scale,
+                                                  .scale = &q.scale,
+                                                  .zero_point = &q.zero_point,
+                                                  .range = q.range,
+                                                  .codes = op.output().data<Code>(),
+                                                  .mask = nullptr});
+  });
+  return true;
+}
+
+// --- windows
+
+std::string window_refusal(const Function& function) {
+  return described<AveragePool2d>(function).count_include_pad ? ""
+                                                              : "with windows of unequal counts";
+}
+
+void read_window(const Function& function, Node& node) {
+  node.pool = described<AveragePool2d>(function).geometry;
+}
+
+void check_windows(const Graph& graph, const Node& node) {
+  check_window(node, node.pool.kernel[0] * node.pool.kernel[1]);
+  require_alike(graph, node);
+}
+
+void window_reference(const Operands& op) {
+  reference(op, windows_of(op, op.node.pool), kernels::window_average_multiplier);
+}
+
+bool window_fast(const Operands& op) {
+  return fast(op, op.node.pool, kernels::Average::Kind::kWindow);
+}
+
+// Weights of code 1 and scale average_weight_scale(count) on every tap.
+void window_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  OnnxGraph& onnx = nodes.onnx();
+  std::vector<OnnxAttribute> attributes = window_attributes(node.pool);
+  if (!nodes.graph().values[node.output].quantization) {
+    attributes.push_back({"count_include_pad", std::int64_t{1}});
+    onnx.add("AveragePool", {nodes.input(node)}, output, attributes);
+    return;
+  }
+  const auto [height, width] = node.pool.kernel;
+  const std::int64_t channels = nodes.graph().values[node.output].shape.back();
+  const float scale = kernels::average_weight_scale(height * width);
+  const std::string name = node.name + "/weight";
+  const std::vector<std::int8_t> ones(static_cast<std::size_t>(channels * height * width), 1);
+  const std::int8_t zero = 0;
+  onnx.add("DequantizeLinear",
+           {onnx.codes(name + "_codes", OnnxType::kInt8, ones, {channels, 1, height, width}),
+            onnx.floats(name + "_scale", {&scale, 1}, {}),
+            onnx.codes(name + "_zero_point", OnnxType::kInt8, {&zero, 1}, {})},
+           name);
+  attributes.push_back({"group", channels});
+  onnx.add("Conv", {nodes.input(node), name}, output, attributes);
+}
+
+// --- whole images
+
+Shape global_shape(const Graph& graph, const Node& node) {
+  const Shape& in = graph.values[node.inputs[0]].shape;
+  expect(in.size() == 3 && in[0] * in[1] > 0, node, "expected an image, got " + shape_string(in));
+  check_window(node, in[0] * in[1]);
+  return {in[2]};
+}
+
+void global_reference(const Operands& op) {
+  reference(op, whole_image(op), kernels::global_average_multiplier);
+}
+
+bool global_fast(const Operands& op) {
+  const Pool2dGeometry whole{{op.input(0).dim(1), op.input(0).dim(2)}, {1, 1}, {0, 0}};
+  return fast(op, whole, kernels::Average::Kind::kGlobal);
+}
+
+// What ONNX Runtime takes for a QLinearGlobalAveragePool (1.30, MLAS); it fails on others.
+void expect_computable(const OnnxNodes& nodes, const Node& node) {
+  const Value& in = nodes.graph().values[node.inputs[0]];
+  const float multiplier =
+      kernels::global_average_multiplier(in.quantization->scale, in.shape[0] * in.shape[1],
+                                         nodes.graph().values[node.output].quantization->scale);
+  if (multiplier < 0x1p-32F || multiplier >= 256) {
+    refuse_onnx(node, fmt::format("ONNX Runtime takes multipliers from 2^-32 to 256, its is {}",
+                                  multiplier));
+  }
+}
+
+void global_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const bool codes = nodes.graph().values[node.output].quantization.has_value();
+  if (codes) expect_computable(nodes, node);
+  const std::string image = node.name + "/image";  // [N, C, 1, 1]
+  nodes.onnx().add("GlobalAveragePool", {nodes.input(node)}, image);
+  std::string flat = image;
+  if (codes) {
+    flat = image + "/values";
+    nodes.quantize_and_back(node, image, image, flat);
+  }
+  nodes.onnx().add("Flatten", {flat}, output, {{"axis", std::int64_t{1}}});
+}
+
+}  // namespace
+
+OpInfo avg_pool2d_op() {
+  return {.op = Op::kAvgPool2d,
+          .name = "avg_pool2d",
+          .recorded = {"quantized_avg_pool2d", "avg_pool2d"},
+          .sums_floats = true,
+          .fields = pool_fields(),
+          .refusal = window_refusal,
+          .read = read_window,
+          .shape = pool_shape,
+          .check = check_windows,
+          .reference = window_reference,
+          .fast = window_fast,
+          .onnx = window_onnx,
+          .text = pool_text};
+}
+
+OpInfo global_avg_pool_op() {
+  return {.op = Op::kGlobalAvgPool,
+          .name = "global_avg_pool",
+          .recorded = {"quantized_global_avg_pool", "global_avg_pool"},
+          .sums_floats = true,
+          .shape = global_shape,
+          .check = require_alike,
+          .reference = global_reference,
+          .fast = global_fast,
+          .onnx = global_onnx};
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,91 @@
+// An image and a weight [O, C/groups, KH, KW].
+#include <fmt/core.h>
+
+#include "steelyard/export/ops/linear_map.h"
+#include "steelyard/export/ops/pool_fields.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/framework/describes.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/qat/integer_product.h"
+
+namespace steelyard::deploy {
+namespace {
+
+void read(const Function& function, Node& node) {
+  const auto* integer = dynamic_cast<const qat::IntegerProductFunction*>(&function);
+  if (integer == nullptr) {
+    node.conv = described<Conv2dGeometry>(function);
+  } else {
+    node.activation = integer->activation();
+    node.conv = described<Conv2dGeometry>(integer->product());
+  }
+}
+
+Shape shape(const Graph& graph, const Node& node) {
+  const auto s = conv2d_shape(batched(graph.values[node.inputs[0]].shape),
+                              node.weights->weight.shape(), node.conv);
+  return {s.out_h(), s.out_w(), s.out_channels};
+}
+
+void reference(const Operands& op) {
+  const Shape& weight = op.node.weights->weight.shape();
+  run_linear_map(op, windows_of(op, {weight[2], weight[3]}, op.node.conv));
+}
+
+void accumulate(const Operands& op, const Tensor& acc) {
+  const Tensor& x = op.input(0);
+  const Tensor& w = op.node.weights->weight;
+  qat::visit_codes(x.dtype(), [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::integer_conv2d(conv2d_shape(x.shape(), w.shape(), op.node.conv), x.data<Code>(),
+                            &op.input_value(0).quantization->zero_point, w.data<std::int8_t>(),
+                            acc.data<std::int32_t>());
+  });
+}
+
+bool fast(const Operands& op) { return run_linear_map(op, accumulate); }
+
+void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const std::vector<std::string> operands = linear_map_operands(nodes, node);
+  const Shape& kernel = node.weights->weight.shape();
+  nodes.onnx().add("Conv", operands, output,
+                   {{"kernel_shape", std::vector<std::int64_t>{kernel[2], kernel[3]}},
+                    {"strides", pair(node.conv.stride)},
+                    {"pads", pads(node.conv.padding)},
+                    {"dilations", pair(node.conv.dilation)},
+                    {"group", node.conv.groups}});
+}
+
+std::string text(const Node& node) {
+  const Shape& w = node.weights->weight.shape();
+  std::string text = fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3],
+                                 extent_text(node.conv.stride), extent_text(node.conv.padding));
+  if (node.conv.dilation != std::array<std::int64_t, 2>{1, 1}) {
+    text += ", dilation " + extent_text(node.conv.dilation);
+  }
+  if (node.conv.groups != 1) text += fmt::format(", groups {}", node.conv.groups);
+  return text;
+}
+
+}  // namespace
+
+OpInfo conv2d_op() {
+  return {.op = Op::kConv2d,
+          .name = "conv2d",
+          .recorded = {"quantized_conv2d", "conv2d"},
+          .has_weights = true,
+          .fuses_activation = true,
+          .fields = {{"stride", [](Node& node) { return &node.conv.stride; }},
+                     {"padding", [](Node& node) { return &node.conv.padding; }},
+                     {"dilation", [](Node& node) { return &node.conv.dilation; }},
+                     {"groups", nullptr, [](Node& node) { return &node.conv.groups; }}},
+          .read = read,
+          .shape = shape,
+          .check = check_weights,
+          .reference = reference,
+          .fast = fast,
+          .onnx = onnx,
+          .text = text};
+}
+
+}  // namespace steelyard::deploy

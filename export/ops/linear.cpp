@@ -1,0 +1,69 @@
+// Features [..., I] times a weight [O, I].
+#include "steelyard/export/ops/linear_map.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/framework/describes.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/qat/integer_product.h"
+
+namespace steelyard::deploy {
+namespace {
+
+void read(const Function& function, Node& node) {
+  const auto* integer = dynamic_cast<const qat::IntegerProductFunction*>(&function);
+  if (integer != nullptr) node.activation = integer->activation();
+}
+
+Shape shape(const Graph& graph, const Node& node) {
+  const Shape& in = graph.values[node.inputs[0]].shape;
+  const Shape& weight = node.weights->weight.shape();
+  expect(weight.size() == 2 && !in.empty() && in.back() == weight[1], node,
+         "input " + shape_string(in) + " does not fit the weight " + shape_string(weight));
+  Shape out = in;
+  out.back() = weight[0];
+  return out;
+}
+
+// A row of features is a pixel, and the weight a convolution of 1 x 1.
+void reference(const Operands& op) {
+  const Shape& in = op.input_value(0).shape;
+  const std::int64_t rows = shape_size(in) / in.back();
+  run_linear_map(op, Windows{rows, 1, in.back(), rows, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}});
+}
+
+void accumulate(const Operands& op, const Tensor& acc) {
+  const Tensor& x = op.input(0);
+  const Tensor& w = op.node.weights->weight;
+  qat::visit_codes(x.dtype(), [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::integer_matmul(x.size() / w.dim(1), w.dim(0), w.dim(1), x.data<Code>(),
+                            &op.input_value(0).quantization->zero_point, w.data<std::int8_t>(),
+                            acc.data<std::int32_t>());
+  });
+}
+
+bool fast(const Operands& op) { return run_linear_map(op, accumulate); }
+
+void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const std::vector<std::string> operands = linear_map_operands(nodes, node);
+  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+  if (in.size() != 1) refuse_onnx(node, "expected a row of features, got " + shape_string(in));
+  nodes.onnx().add("Gemm", operands, output, {{"transB", std::int64_t{1}}});
+}
+
+}  // namespace
+
+OpInfo linear_op() {
+  return {.op = Op::kLinear,
+          .name = "linear",
+          .recorded = {"quantized_linear", "linear"},
+          .has_weights = true,
+          .fuses_activation = true,
+          .read = read,
+          .shape = shape,
+          .check = check_weights,
+          .reference = reference,
+          .fast = fast,
+          .onnx = onnx};
+}
+
+}  // namespace steelyard::deploy

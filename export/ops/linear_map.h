@@ -1,0 +1,26 @@
+// What linear and conv2d share: sums of products with weights, in integers or in float.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/windows.h"
+
+namespace steelyard::deploy {
+
+// That weights, scales and bias fit each other, the input and the output, and int32.
+void check_weights(const Graph& graph, const Node& node);
+
+// The operation as plain loops over patches of the input.
+void run_linear_map(const Operands& op, const Windows& windows);
+
+// Writes the int32 sums of an integer product, without its bias.
+using Accumulate = void (*)(const Operands& op, const Tensor& acc);
+// The integer product on exact kernels; false for a float one.
+bool run_linear_map(const Operands& op, Accumulate accumulate);
+
+// The names of the ONNX tensors that the product reads: input, weight and, if there is one, bias.
+std::vector<std::string> linear_map_operands(OnnxNodes& nodes, const Node& node);
+
+}  // namespace steelyard::deploy

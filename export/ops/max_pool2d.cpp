@@ -1,0 +1,77 @@
+// The largest value of each window: a code of its input.
+#include <algorithm>
+#include <cmath>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/pool_fields.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/windows.h"
+#include "steelyard/framework/describes.h"
+#include "steelyard/kernels/pool/pool.h"
+#include "steelyard/qat/quantized_value.h"
+
+namespace steelyard::deploy {
+namespace {
+
+void read(const Function& function, Node& node) { node.pool = described<Pool2dGeometry>(function); }
+
+void check(const Graph&, const Node& node) {
+  check_window(node, node.pool.kernel[0] * node.pool.kernel[1]);
+}
+
+void reference(const Operands& op) {
+  const Windows windows = windows_of(op, op.node.pool);
+  const Tensor& x = op.input(0);
+  const bool codes = op.output_value().quantization.has_value();
+  for_each_window(
+      op, windows,
+      [&](std::int64_t i, std::int64_t image, std::int64_t oh, std::int64_t ow, std::int64_t c) {
+        float largest = -INFINITY;
+        windows.for_each_tap(oh, ow, [&](std::int64_t, std::int64_t pixel) {
+          const std::int64_t at = (image + pixel) * windows.channels + c;
+          largest =
+              std::max(largest, codes ? static_cast<float>(code_at(x, at)) : x.data<float>()[at]);
+        });
+        if (codes) {
+          set_code(op.output(), i, static_cast<std::int32_t>(largest));
+        } else {
+          op.output().data<float>()[i] = largest;
+        }
+      });
+}
+
+bool fast(const Operands& op) {
+  if (!op.input_value(0).quantization) return false;
+  qat::visit_codes(op.output().dtype(), [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::run(kernels::MaxPool<Code>{
+        .shape = pool2d_shape("max_pool2d", op.input(0).shape(), op.node.pool),
+        .x = op.input(0).data<Code>(),
+        .y = op.output().data<Code>(),
+        .argmax = nullptr});
+  });
+  return true;
+}
+
+void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  nodes.onnx().add("MaxPool", {nodes.input(node)}, output, window_attributes(node.pool));
+}
+
+}  // namespace
+
+OpInfo max_pool2d_op() {
+  return {.op = Op::kMaxPool2d,
+          .name = "max_pool2d",
+          .recorded = {"quantized_max_pool2d", "max_pool2d"},
+          .keeps_codes = true,
+          .fields = pool_fields(),
+          .read = read,
+          .shape = pool_shape,
+          .check = check,
+          .reference = reference,
+          .fast = fast,
+          .onnx = onnx,
+          .text = pool_text};
+}
+
+}  // namespace steelyard::deploy

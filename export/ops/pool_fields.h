@@ -1,0 +1,20 @@
+// What the pools over windows share: fields, text, checks.
+#pragma once
+
+#include <vector>
+
+#include "steelyard/export/ops/support.h"
+
+namespace steelyard::deploy {
+
+std::vector<NodeField> pool_fields();
+// " 2x2, stride 2x2, padding 0x0".
+std::string pool_text(const Node& node);
+Shape pool_shape(const Graph& graph, const Node& node);
+// A window has at most so many pixels: int32 holds the sum of their codes.
+void check_window(const Node& node, std::int64_t pixels);
+
+// "3x3".
+std::string extent_text(const std::array<std::int64_t, 2>& pair);
+
+}  // namespace steelyard::deploy

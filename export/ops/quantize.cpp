@@ -1,0 +1,46 @@
+// Floats to codes. ONNX has it as the quantizer of its output.
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/support.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/qat/quantized_value.h"
+
+namespace steelyard::deploy {
+namespace {
+
+Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inputs[0]].shape; }
+
+void check(const Graph& graph, const Node& node) {
+  expect(!graph.values[node.inputs[0]].quantization && graph.values[node.output].quantization, node,
+         "makes codes of floats");
+}
+
+void reference(const Operands& op) {
+  const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
+  const float* x = op.input(0).data<float>();
+  fill_codes(op.output(), [&](std::int64_t i) { return kernels::quantize_value(x[i], grid); });
+}
+
+bool fast(const Operands& op) {
+  const Quantization& q = *op.output_value().quantization;
+  qat::visit_codes(q.dtype, [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::quantize(kernels::ChannelLayout::per_tensor(op.output().size()), q.range,
+                      op.input(0).data<float>(), &q.scale, &q.zero_point, op.output().data<Code>(),
+                      nullptr, nullptr);
+  });
+  return true;
+}
+
+}  // namespace
+
+OpInfo quantize_op() {
+  return {.op = Op::kQuantize,
+          .name = "quantize",
+          .recorded = {"fake_quantize"},
+          .shape = shape,
+          .check = check,
+          .reference = reference,
+          .fast = fast};
+}
+
+}  // namespace steelyard::deploy

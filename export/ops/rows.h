@@ -1,0 +1,20 @@
+// The rows of the table of deployed operations, each from the file of its name.
+#pragma once
+
+#include "steelyard/export/op_info.h"
+
+namespace steelyard::deploy {
+
+OpInfo quantize_op();
+OpInfo linear_op();
+OpInfo conv2d_op();
+OpInfo add_op();
+OpInfo concat_op();
+OpInfo relu_op();
+OpInfo relu6_op();
+OpInfo max_pool2d_op();
+OpInfo avg_pool2d_op();
+OpInfo global_avg_pool_op();
+OpInfo flatten_op();
+
+}  // namespace steelyard::deploy

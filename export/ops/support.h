@@ -1,0 +1,59 @@
+// What deployed operations share: checks, access to codes, output grids.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "steelyard/export/interpreter.h"
+#include "steelyard/export/op_info.h"
+
+namespace steelyard::deploy {
+
+// Throws std::invalid_argument with the node's name and operation.
+[[noreturn]] void fail(const Node& node, const std::string& what);
+inline void expect(bool holds, const Node& node, const std::string& what) {
+  if (!holds) fail(node, what);
+}
+
+// One sample as a batch of one: what the engine's shape functions take.
+Shape batched(const Shape& sample);
+
+// Code i of a tensor of codes.
+inline std::int32_t code_at(const Tensor& codes, std::int64_t i) {
+  return codes.dtype() == DType::kI8 ? codes.data<std::int8_t>()[i] : codes.data<std::uint8_t>()[i];
+}
+
+inline void set_code(const Tensor& codes, std::int64_t i, std::int32_t code) {
+  if (codes.dtype() == DType::kI8) {
+    codes.data<std::int8_t>()[i] = static_cast<std::int8_t>(code);
+  } else {
+    codes.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(code);
+  }
+}
+
+// out[i] = f(i) for every element, floats or codes.
+template <typename F>
+void fill_floats(const Tensor& out, const F& f) {
+  float* y = out.data<float>();
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < out.size(); ++i) y[i] = f(i);
+}
+template <typename F>
+void fill_codes(const Tensor& out, const F& f) {
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < out.size(); ++i) set_code(out, i, f(i));
+}
+
+inline kernels::Affine<float> grid_of(const Quantization& q) {
+  return kernels::make_affine(q.range, q.scale, q.zero_point);
+}
+
+// The output's grid, narrowed to the codes that the fused activation leaves.
+inline kernels::Affine<float> output_grid(const Operands& op) {
+  const Quantization& q = *op.output_value().quantization;
+  return kernels::make_affine(
+      kernels::activation_code_range(op.node.activation, q.range, q.scale, q.zero_point), q.scale,
+      q.zero_point);
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,173 @@
+// The weights of linear maps: what they must fulfil, and what ONNX says of them.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "steelyard/export/ops/linear_map.h"
+
+namespace steelyard::deploy {
+namespace {
+
+void check_codes(const Node& node, const Weights& weights) {
+  const std::int64_t outputs = weights.weight.dim(0);
+  const auto count = static_cast<std::int64_t>(weights.scales.size());
+  if (weights.integer() || outputs == 0) {
+    expect(count == outputs, node,
+           fmt::format("expected {} weight scales, got {}", outputs, count));
+  } else {
+    const bool equal_groups =
+        count > 0 && count % outputs == 0 && weights.weight.size() % count == 0;
+    expect(equal_groups, node,
+           fmt::format("{} weight scales do not divide its weight {}", count,
+                       shape_string(weights.weight.shape())));
+  }
+  for (const float scale : weights.scales) {
+    expect(std::isfinite(scale) && scale > 0, node,
+           fmt::format("expected finite weight scales above 0, got {}", scale));
+  }
+  expect(weights.bits >= 2 && weights.bits <= 8, node, "weights have 2 to 8 bits");
+  const int limit = 1 << (weights.bits - 1);
+  for (const std::int8_t code : weights.weight.span<std::int8_t>()) {
+    expect(code >= -limit && code < limit, node,
+           fmt::format("weight code {} does not fit {} bits", code, weights.bits));
+  }
+}
+
+// |bias| + sum of |w| * max|q - z| of every channel: no order of summation leaves int32.
+void check_sums(const Node& node, const Quantization& input) {
+  const Weights& weights = *node.weights;
+  const std::int64_t largest =
+      std::max(input.zero_point - input.range.qmin, input.range.qmax - input.zero_point);
+  const std::int64_t channels = weights.weight.dim(0);
+  const std::int64_t terms = channels == 0 ? 0 : weights.weight.size() / channels;
+  for (std::int64_t o = 0; o < channels; ++o) {
+    std::int64_t sum =
+        weights.bias.defined() ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[o]}) : 0;
+    const std::int8_t* row = weights.weight.data<std::int8_t>() + o * terms;
+    for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k]) * largest;
+    expect(sum <= INT32_MAX, node, fmt::format("the sums of channel {} can overflow int32", o));
+  }
+}
+
+void check_float(const Node& node, const Weights& weights) {
+  expect(weights.has_codes() || (weights.weight.dtype() == DType::kF32 && weights.scales.empty()),
+         node, "weights must be i8 with scales or f32 without");
+  for (const Tensor& tensor : {weights.weight, weights.bias}) {
+    if (!tensor.defined() || tensor.dtype() != DType::kF32) continue;
+    for (const float value : tensor.span<float>()) {
+      expect(std::isfinite(value), node, fmt::format("a parameter is {}", value));
+    }
+  }
+}
+
+// ONNX Runtime (1.20 and later, WeightBiasQuantization) quantizes float weights itself where one
+// scale dequantizes the input. Equal scales along the channels give the same values and stop it.
+std::string operand(OnnxNodes& nodes, const Node& node) {
+  const Value& input = nodes.graph().values[node.inputs[0]];
+  const bool for_ort = nodes.options().profile == qat::Profile::kOrt;
+  if (node.weights->integer() || !input.quantization || !for_ort) return nodes.input(node);
+  const auto channels = static_cast<std::size_t>(input.shape.back());
+  const std::vector<float> scales(channels, input.quantization->scale);
+  const std::vector<std::int8_t> zero_points(channels,
+                                             nodes.stored_zero_point(*input.quantization));
+  const std::string name = node.name + "/input";
+  const Shape shape{input.shape.back()};
+  OnnxGraph& onnx = nodes.onnx();
+  onnx.add(
+      "DequantizeLinear",
+      {input.name + "/codes", onnx.floats(name + "_scale", scales, shape),
+       onnx.codes(name + "_zero_point", nodes.code_type(*input.quantization), zero_points, shape)},
+      name, {{"axis", std::int64_t{1}}});
+  return name;
+}
+
+std::string weight(OnnxNodes& nodes, const Node& node) {
+  OnnxGraph& onnx = nodes.onnx();
+  const Weights& weights = *node.weights;
+  const std::string name = node.name + "/weight";
+  const Shape& shape = weights.weight.shape();
+  if (!weights.has_codes()) return onnx.floats(name, weights.weight.span<float>(), shape);
+  const auto count = static_cast<std::int64_t>(weights.scales.size());
+  const bool groups = count != shape[0];
+  Shape code_shape = shape;
+  Shape scale_shape{count};
+  if (groups) {
+    // Rows, since ONNX's blocks lie on one axis: those of a convolution get their shape behind.
+    code_shape = {shape[0], weights.weight.size() / shape[0]};
+    scale_shape = {shape[0], count / shape[0]};
+  }
+  const std::string real_name = groups && shape.size() > 2 ? name + "_rows" : name;
+  const OnnxType type =
+      nodes.options().pack_int4 && weights.bits <= 4 ? OnnxType::kInt4 : OnnxType::kInt8;
+  const std::vector<std::int8_t> zeros(weights.scales.size(), 0);
+  std::vector<OnnxAttribute> attributes{{"axis", std::int64_t{groups ? 1 : 0}}};
+  if (groups) attributes.push_back({"block_size", weights.group_size()});
+  onnx.add("DequantizeLinear",
+           {onnx.codes(name + "_codes", type, weights.weight.span<std::int8_t>(), code_shape),
+            onnx.floats(name + "_scale", weights.scales, scale_shape),
+            onnx.codes(name + "_zero_point", type, zeros, scale_shape)},
+           real_name, attributes);
+  if (real_name != name) {
+    onnx.add(
+        "Reshape",
+        {real_name, onnx.int64s(name + "_shape", shape, {static_cast<std::int64_t>(shape.size())})},
+        name);
+  }
+  return name;
+}
+
+std::string bias(OnnxNodes& nodes, const Node& node) {
+  OnnxGraph& onnx = nodes.onnx();
+  const Weights& weights = *node.weights;
+  const std::string name = node.name + "/bias";
+  const Shape& shape = weights.bias.shape();
+  if (!weights.integer()) return onnx.floats(name, weights.bias.span<float>(), shape);
+  const float in_scale = nodes.graph().values[node.inputs[0]].quantization->scale;
+  std::vector<float> scales;
+  for (const float scale : weights.scales) scales.push_back(in_scale * scale);
+  if (!std::all_of(scales.begin(), scales.end(), [](float s) { return std::isnormal(s); })) {
+    refuse_onnx(node, "a scale of its bias is no normal float");
+  }
+  const std::vector<std::int32_t> zeros(scales.size(), 0);
+  onnx.add("DequantizeLinear",
+           {onnx.int32s(name + "_codes", weights.bias.span<std::int32_t>(), shape),
+            onnx.floats(name + "_scale", scales, shape),
+            onnx.int32s(name + "_zero_point", zeros, shape)},
+           name, {{"axis", std::int64_t{0}}});
+  return name;
+}
+}  // namespace
+
+void check_weights(const Graph& graph, const Node& node) {
+  const auto& input = graph.values[node.inputs[0]].quantization;
+  expect(node.weights && node.weights->weight.defined() && node.weights->weight.rank() >= 2, node,
+         "has no weights");
+  const Weights& weights = *node.weights;
+  expect(weights.weight.dim(0) == 0 || weights.weight.size() > 0, node,
+         "its weight " + shape_string(weights.weight.shape()) + " has no elements");
+  if (weights.bias.defined()) {
+    expect(weights.bias.dtype() == (weights.integer() ? DType::kI32 : DType::kF32) &&
+               weights.bias.shape() == Shape{weights.weight.dim(0)},
+           node, "its bias does not fit its weights");
+  }
+  if (weights.has_codes()) check_codes(node, weights);
+  if (weights.integer()) {
+    expect(weights.has_codes(), node, "integer products need weight codes");
+    expect(input.has_value(), node, "integer weights need a quantized input");
+    check_sums(node, *input);
+  } else {
+    check_float(node, weights);
+    expect(!graph.values[node.output].quantization, node,
+           "a product in float gives a float output");
+  }
+}
+
+std::vector<std::string> linear_map_operands(OnnxNodes& nodes, const Node& node) {
+  std::vector<std::string> inputs{operand(nodes, node), weight(nodes, node)};
+  if (node.weights->bias.defined()) inputs.push_back(bias(nodes, node));
+  return inputs;
+}
+
+}  // namespace steelyard::deploy

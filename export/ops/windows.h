@@ -1,0 +1,75 @@
+// Windows over images, for the reference operations.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "steelyard/export/ops/support.h"
+
+namespace steelyard::deploy {
+
+// The windows of an operation over images: rows of taps, one for each output pixel, and padding
+// that is left out.
+struct Windows {
+  std::int64_t in_h, in_w, channels;
+  std::int64_t out_h, out_w;
+  std::array<std::int64_t, 2> kernel, stride, padding, dilation;
+
+  // Calls f(position of the tap in the kernel, index of the pixel in the image) for every tap of
+  // the output pixel (oh, ow) that lies inside the image.
+  template <typename F>
+  void for_each_tap(std::int64_t oh, std::int64_t ow, const F& f) const {
+    for (std::int64_t kh = 0; kh < kernel[0]; ++kh) {
+      for (std::int64_t kw = 0; kw < kernel[1]; ++kw) {
+        const std::int64_t h = oh * stride[0] - padding[0] + kh * dilation[0];
+        const std::int64_t w = ow * stride[1] - padding[1] + kw * dilation[1];
+        if (h < 0 || h >= in_h || w < 0 || w >= in_w) continue;
+        f(kh * kernel[1] + kw, h * in_w + w);
+      }
+    }
+  }
+};
+
+// Of a convolution with a kernel of this size.
+inline Windows windows_of(const Operands& op, const std::array<std::int64_t, 2>& kernel,
+                          const Conv2dGeometry& geometry) {
+  const Shape& in = op.input_value(0).shape;
+  const Shape& out = op.output_value().shape;
+  return {in[0],
+          in[1],
+          in[2],
+          out[0],
+          out[1],
+          kernel,
+          geometry.stride,
+          geometry.padding,
+          geometry.dilation};
+}
+
+// Of a pool.
+inline Windows windows_of(const Operands& op, const Pool2dGeometry& pool) {
+  return windows_of(op, pool.kernel, {pool.stride, pool.padding, {1, 1}, 1});
+}
+
+// One window over the whole image.
+inline Windows whole_image(const Operands& op) {
+  const Shape& in = op.input_value(0).shape;
+  return {in[0], in[1], in[2], 1, 1, {in[0], in[1]}, {1, 1}, {0, 0}, {1, 1}};
+}
+
+// Calls f(index of the output, image's first pixel, output pixel's row and column, channel).
+template <typename F>
+void for_each_window(const Operands& op, const Windows& windows, const F& f) {
+  const std::int64_t images = op.input(0).dim(0);
+#pragma omp parallel for
+  for (std::int64_t row = 0; row < images * windows.out_h; ++row) {
+    const std::int64_t image = row / windows.out_h * windows.in_h * windows.in_w;
+    for (std::int64_t ow = 0; ow < windows.out_w; ++ow) {
+      for (std::int64_t c = 0; c < windows.channels; ++c) {
+        f((row * windows.out_w + ow) * windows.channels + c, image, row % windows.out_h, ow, c);
+      }
+    }
+  }
+}
+
+}  // namespace steelyard::deploy

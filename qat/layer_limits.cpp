@@ -1,0 +1,33 @@
+#include "steelyard/qat/layer_limits.h"
+
+#include "steelyard/framework/error.h"
+#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_terms.h"
+
+namespace steelyard::qat {
+
+void require_groups_fit(const QConfig& config, const Tensor& weight, const std::string& path) {
+  const std::int64_t outputs = weight.dim(0);
+  if (!config.weights || outputs == 0) return;
+  try {
+    observers::scale_count(config.weights->scheme, outputs, weight.size() / outputs);
+  } catch (const std::invalid_argument& error) {
+    throw InputError(path + ": " + error.what());
+  }
+}
+
+void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme& weights,
+                      const Tensor& weight, const std::string& place) {
+  const std::int64_t outputs = weight.dim(0);
+  if (outputs == 0) return;
+  const std::int64_t terms = weight.size() / outputs;
+  const std::int64_t most =
+      kernels::most_terms(kernels::largest_product(inputs.code_range(), weights.code_range()));
+  if (terms <= most) return;
+  throw InputError(place + ": expected at most " + std::to_string(most) +
+                   " products per output, whose sum int32 holds (weights of " +
+                   std::to_string(weights.bits) + " bits, inputs of " +
+                   std::to_string(inputs.bits) + "), got " + std::to_string(terms));
+}
+
+}  // namespace steelyard::qat

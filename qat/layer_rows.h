@@ -1,0 +1,32 @@
+// A weighted layer in the plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "steelyard/qat/plan.h"
+#include "steelyard/qat/qconfig.h"
+
+namespace steelyard::qat {
+
+// A row of the plan. The model itself has an empty path.
+PlanRow plan_row(const std::string& path, const std::string& tensor, const std::string& quantized,
+                 const std::string& observer, const std::string& note);
+// The same for a tensor with a quantizer.
+PlanRow plan_row(const std::string& path, const std::string& tensor, const QuantizerConfig& config,
+                 const std::string& note);
+
+// A weighted layer with what it takes along; empty paths stand for what is not there.
+struct LayerRows {
+  std::string path;
+  std::string norm;
+  std::string activation;
+
+  // Left in float: why.
+  std::vector<PlanRow> in_float(const std::string& reason) const;
+  // Quantized. `float_output`: why its output stays in float although its group has activations.
+  std::vector<PlanRow> quantized(const QConfig& config, bool has_bias, BatchNormFold bn_fold,
+                                 const std::string& float_output) const;
+};
+
+}  // namespace steelyard::qat

@@ -1,0 +1,47 @@
+// A model as one graph of the modules that compute, whatever containers they lie in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/module.h"
+#include "steelyard/qat/quantized_form.h"
+#include "steelyard/qat/target_match.h"
+
+namespace steelyard::qat {
+
+// A module with a quantized form, one that stays as it is, or a container whose forward is unknown.
+struct ModuleNode {
+  // What stands for a value that no node makes.
+  static constexpr std::size_t kModelInput = SIZE_MAX;
+  static constexpr std::size_t kUnknown = SIZE_MAX - 1;  // inside a container of unknown forward
+
+  // Who reads the output: a node, as which of its operands.
+  struct Reader {
+    std::size_t node;
+    std::size_t operand;
+  };
+
+  Slot* slot;
+  std::string path;
+  const QuantizedForm* form;        // null where there is none
+  TargetMatcher::Scope container;   // the innermost
+  TargetMatcher::Scope scope;       // its own; kNoScope for a weighted layer
+  std::vector<std::size_t> inputs;  // indices of nodes, or one of the above
+  std::vector<Reader> readers{};
+  bool is_output = false;  // of the model
+};
+
+// The nodes, each after those whose outputs it reads. Every module is entered into `targets` but
+// weighted layers. A GraphModule is taken apart; the children of any other container are nodes that
+// read kUnknown, after the container's own.
+std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms,
+                                     TargetMatcher& targets);
+
+// The node that alone reads the output of nodes[i], in the same container; null if there is none.
+const ModuleNode* sole_reader(const std::vector<ModuleNode>& nodes, std::size_t i);
+
+}  // namespace steelyard::qat

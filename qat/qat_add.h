@@ -1,0 +1,29 @@
+// Sum whose output has a quantizer of its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "steelyard/layers/graph.h"
+#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/quantized_form.h"
+
+namespace steelyard::qat {
+
+// y = quantize(activation(a + b)). Two quantized operands add as integers (docs/numerics.md:
+// requantization of a sum); a float one makes the sum a float one.
+class QatAdd : public JoinModule {
+ public:
+  QatAdd(kernels::Activation activation, const QuantizerConfig& output);
+
+  Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
+  std::string type_name() const override { return "QatAdd"; }
+
+ private:
+  kernels::Activation activation_;
+  std::shared_ptr<FakeQuantize> output_;
+};
+
+QuantizedForm add_form();
+
+}  // namespace steelyard::qat

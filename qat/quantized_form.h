@@ -1,0 +1,74 @@
+// Quantized forms as a table: which float module becomes what, and what prepare() does around it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/module.h"
+#include "steelyard/kernels/affine.h"
+#include "steelyard/qat/qconfig.h"
+
+namespace steelyard::qat {
+
+enum class FormKind {
+  kWeighted,       // a linear map, chosen by targets: its form is a QuantizedLayer
+  kPassesThrough,  // moves values: its output has its input's quantizer
+  kComputes,       // one input, an output with a quantizer of its own
+  kJoins           // several inputs, an output with a quantizer of its own: a JoinModule
+};
+
+// What a form is made with.
+struct FormRequest {
+  QConfig config{};          // kWeighted: of the layer's group
+  QuantizerConfig output{};  // kComputes, kJoins: of the output
+  // kWeighted: the parameters "weight" and "bias" of the float module (bias may be undefined), or
+  // what they are with a batch norm folded in.
+  Tensor weight{};
+  Tensor bias{};
+  // kWeighted and, where `fuses_activation` says so, kJoins: computed before the quantizer.
+  kernels::Activation activation = kernels::Activation::kNone;
+};
+
+// One row of the table. Names of parameters and buffers must be those of the float module.
+struct QuantizedForm {
+  std::string type;  // the float module's, for messages
+  FormKind kind = FormKind::kPassesThrough;
+  std::function<bool(const Module&)> matches;
+  std::function<std::shared_ptr<Module>(const Module&, const FormRequest&)> make;
+
+  std::string note{};  // kComputes, kJoins: of the output in the plan
+  // kComputes: why this module stays in float; "" where it does not.
+  std::function<std::string(const Module&)> refusal{};
+  bool fuses_activation = false;  // kJoins: takes along a ReLU or ReLU6 behind it
+  // kJoins, profile tensorrt: so many of the first operands stay in float, `reader` tells their
+  // producers why.
+  std::size_t float_operands = 0;
+  std::string reader{};
+};
+
+using QuantizedForms = std::vector<QuantizedForm>;
+
+// A row for modules of type Float and those derived from it.
+template <typename Float>
+QuantizedForm form_of(std::string type, FormKind kind,
+                      std::shared_ptr<Module> (*make)(const Float&, const FormRequest&)) {
+  return {.type = std::move(type),
+          .kind = kind,
+          .matches =
+              [](const Module& module) { return dynamic_cast<const Float*>(&module) != nullptr; },
+          .make =
+              [make](const Module& module, const FormRequest& request) {
+                return make(dynamic_cast<const Float&>(module), request);
+              }};
+}
+
+// The library's own rows.
+const QuantizedForms& builtin_forms();
+
+// The row for a module, `own` rows before the library's; null where it has none.
+const QuantizedForm* find_form(const QuantizedForms& own, const Module& module);
+
+}  // namespace steelyard::qat
