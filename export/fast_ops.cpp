@@ -16,9 +16,9 @@ using qat::visit_codes;
 
 Shape batched_input(const Operands& op) { return op.input(0).shape(); }
 
-void accumulate(const Operands& op, const Tensor& acc) {
+// acc = exact sums of (x - zero point) * w.
+void multiply(const Operands& op, const Tensor& w, const Tensor& acc) {
   const Tensor& x = op.input(0);
-  const Tensor& w = op.node.weights->weight;
   const std::int32_t* zero_point = &op.input_value(0).quantization->zero_point;
   visit_codes(x.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
@@ -31,6 +31,29 @@ void accumulate(const Operands& op, const Tensor& acc) {
                               w.data<std::int8_t>(), acc.data<std::int32_t>());
     }
   });
+}
+
+// The same for weights with zero points: see qat::multiply_codes().
+void accumulate(const Operands& op, const Tensor& acc) {
+  const Weights& weights = *op.node.weights;
+  multiply(op, weights.weight, acc);
+  if (weights.zero_points.empty()) return;
+  const std::int64_t channels = acc.dim(-1);
+  Shape shape = weights.weight.shape();
+  shape[0] = op.node.op == Op::kConv2d ? op.node.conv.groups : 1;
+  Shape sums_shape = acc.shape();
+  sums_shape.back() = shape[0];
+  const Tensor sums = Tensor::empty(sums_shape, DType::kI32);
+  multiply(op, Tensor::full(shape, 1, DType::kI8), sums);
+  const std::vector<std::int32_t> zero_points(weights.zero_points.begin(),
+                                              weights.zero_points.end());
+  kernels::run(kernels::SubtractZeroPoints{.rows = acc.size() / channels,
+                                           .columns = channels,
+                                           .groups = shape[0],
+                                           .zero_points = channels,
+                                           .sums = sums.data<std::int32_t>(),
+                                           .zero_point = zero_points.data(),
+                                           .acc = acc.data<std::int32_t>()});
 }
 
 void linear_map(const Operands& op) {

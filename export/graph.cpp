@@ -169,13 +169,20 @@ void validate_codes(const Node& node, const Weights& weights) {
   }
   expect(weights.bits >= 2 && weights.bits <= 8, node, "weights have 2 to 8 bits");
   const int limit = 1 << (weights.bits - 1);
+  expect(weights.zero_points.empty() || weights.zero_points.size() == weights.scales.size(), node,
+         fmt::format("expected a weight zero point for each of {} scales, got {}",
+                     weights.scales.size(), weights.zero_points.size()));
+  for (const std::int8_t zero_point : weights.zero_points) {
+    expect(zero_point >= -limit && zero_point < limit, node,
+           fmt::format("weight zero point {} does not fit {} bits", zero_point, weights.bits));
+  }
   for (const std::int8_t code : weights.weight.span<std::int8_t>()) {
     expect(code >= -limit && code < limit, node,
            fmt::format("weight code {} does not fit {} bits", code, weights.bits));
   }
 }
 
-// |bias| + sum of |w| * max|q - z| of every channel: no order of summation leaves int32.
+// |bias| + sum of |w - z_w| * max|q - z| of every channel: no order of summation leaves int32.
 void validate_sums(const Node& node, const Quantization& input) {
   const Weights& weights = *node.weights;
   const std::int64_t largest =
@@ -186,7 +193,8 @@ void validate_sums(const Node& node, const Quantization& input) {
     std::int64_t sum =
         weights.bias.defined() ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[o]}) : 0;
     const std::int8_t* row = weights.weight.data<std::int8_t>() + o * terms;
-    for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k]) * largest;
+    const std::int32_t zero_point = weights.zero_point(static_cast<std::size_t>(o));
+    for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k] - zero_point) * largest;
     expect(sum <= INT32_MAX, node, fmt::format("the sums of channel {} can overflow int32", o));
   }
 }
@@ -295,8 +303,10 @@ Tensor real_weight(const Weights& weights) {
   Tensor real = Tensor::empty(weights.weight.shape());
   const std::int64_t group = weights.group_size();
   for (std::int64_t i = 0; i < real.size(); ++i) {
-    real.data<float>()[i] = static_cast<float>(weights.weight.data<std::int8_t>()[i]) *
-                            weights.scales[static_cast<std::size_t>(i / group)];
+    const auto of = static_cast<std::size_t>(i / group);
+    real.data<float>()[i] =
+        kernels::dequantize_code(static_cast<float>(weights.weight.data<std::int8_t>()[i]),
+                                 static_cast<float>(weights.zero_point(of)), weights.scales[of]);
   }
   return real;
 }

@@ -62,12 +62,13 @@ std::string OnnxNodes::weight(const Node& node) {
   const std::string real_name = groups && shape.size() > 2 ? name + "_rows" : name;
   const int type =
       options_.pack_int4 && weights.bits <= 4 ? kOnnxInt4 : int{onnx::TensorProto::INT8};
-  const std::vector<std::int8_t> zeros(weights.scales.size(), 0);
+  std::vector<std::int8_t> zero_points = weights.zero_points;
+  zero_points.resize(weights.scales.size(), 0);
   onnx::NodeProto& real =
       onnx_.add("DequantizeLinear",
                 {onnx_.codes(name + "_codes", type, weights.weight.span<std::int8_t>(), code_shape),
                  onnx_.floats(name + "_scale", weights.scales, scale_shape),
-                 onnx_.codes(name + "_zero_point", type, zeros, scale_shape)},
+                 onnx_.codes(name + "_zero_point", type, zero_points, scale_shape)},
                 real_name);
   set_attribute(real, "axis", groups ? 1 : 0);
   if (groups) set_attribute(real, "block_size", weights.group_size());

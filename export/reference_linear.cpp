@@ -8,8 +8,8 @@ namespace {
 
 using kernels::Affine;
 
-// A linear map as rows of patches times rows of weights. Element types: int16 holds q - z and
-// weight codes exactly; double holds f32.
+// A linear map as rows of patches times rows of weights. Element types: int16 holds q - z of both
+// exactly; double holds f32.
 template <typename Element, typename Sum>
 struct LinearMap {
   std::int64_t groups = 1;
@@ -41,7 +41,10 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
     for (std::int64_t c = 0; c < channels; ++c) {
       for (std::int64_t t = 0; t < taps; ++t) {
         const std::int64_t from = (o * channels + c) * taps + t;
-        const double w = integer ? weight.data<std::int8_t>()[from] : weight.data<float>()[from];
+        const std::int32_t zero_point =
+            integer ? node.weights->zero_point(static_cast<std::size_t>(o)) : 0;
+        const double w =
+            integer ? weight.data<std::int8_t>()[from] - zero_point : weight.data<float>()[from];
         map.weight[static_cast<std::size_t>((o * taps + t) * channels + c)] =
             static_cast<Element>(w);
       }

@@ -80,6 +80,18 @@ void read_geometry(const Attributes& attributes, Node& node) {
   }
 }
 
+// As qat::deployed_scales(); nothing where they are undefined, being all 0.
+std::vector<std::int8_t> deployed_zero_points(const Tensor& zero_points, std::int64_t outputs) {
+  if (!zero_points.defined()) return {};
+  const Tensor host = zero_points.to(Device{});
+  std::vector<std::int8_t> values;
+  for (const std::int32_t z : host.span<std::int32_t>()) {
+    values.push_back(static_cast<std::int8_t>(z));
+  }
+  if (values.size() == 1) values.resize(static_cast<std::size_t>(outputs), values[0]);
+  return values;
+}
+
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
@@ -88,6 +100,8 @@ Weights weights_of(const TracedOperation& operation) {
         .weight = product->weight_codes().to(Device{}),
         .bits = product->weight_bits(),
         .scales = qat::deployed_scales(product->weight_scales(), product->weight_codes().dim(0)),
+        .zero_points =
+            deployed_zero_points(product->weight_zero_points(), product->weight_codes().dim(0)),
         .bias = product->bias_codes().to(Device{})};
   }
   // The trace may outlive further training: it keeps its own copy.
@@ -96,6 +110,7 @@ Weights weights_of(const TracedOperation& operation) {
     weights.weight = companion->codes.codes.to(Device{});
     weights.bits = companion->codes.bits;
     weights.scales = qat::deployed_scales(companion->codes.scales, weights.weight.dim(0));
+    weights.zero_points = deployed_zero_points(companion->codes.zero_points, weights.weight.dim(0));
   } else {
     weights.weight = operation.inputs[1].value().to(Device{}).clone();
   }
@@ -110,6 +125,7 @@ void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tenso
   const std::int64_t terms = weights.weight.size() / channels;
   weights.weight = real_weight(weights);
   weights.scales.clear();
+  weights.zero_points.clear();
   Tensor bias = Tensor::empty({channels});
   for (std::int64_t o = 0; o < channels; ++o) {
     const double factor = double{gamma.data<float>()[o]} * inv_std.data<float>()[o];

@@ -61,7 +61,7 @@ struct QuantizeConfig {
 // int8 symmetric narrow weights per channel, uint8 affine activations, both by min_max.
 QConfig default_w8a8();
 
-// Throws std::invalid_argument for what the layers cannot execute: weights that are not symmetric,
+// Throws std::invalid_argument for what the layers cannot execute: weights with unsigned codes,
 // weights in groups beside activations, activations per channel, invalid schemes, unknown
 // observers.
 void validate(const QConfig& config);
