@@ -48,12 +48,17 @@ static int32_t requantized(int32_t sum, float multiplier, value_t out, int activ
   return clamped(rintf((float)sum * multiplier) + (float)out->zero_point, lo, hi);
 }
 
+/* The zero point of an output channel's weights. */
+static int32_t weight_zero(node_t n, int32_t o) {
+  return n->weight_zero_point ? n->weight_zero_point[o] : 0;
+}
+
 static void linear(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
   const int32_t terms = n->weight_shape[1];
   for (int32_t o = 0; o < n->weight_shape[0]; ++o) {
     int32_t sum = n->bias ? n->bias[o] : 0;
     for (int32_t i = 0; i < terms; ++i) {
-      sum += (x[i] - in->zero_point) * n->weight[o * terms + i];
+      sum += (x[i] - in->zero_point) * (n->weight[o * terms + i] - weight_zero(n, o));
     }
     y[o] = requantized(sum, in->scale * n->weight_scale[o] / out->scale, out, n->activation);
   }
@@ -78,7 +83,8 @@ static void conv2d(node_t n, value_t in, value_t out, const int32_t *x, int32_t 
             const int32_t p = pixel(n, in, oh, ow, kh, kw);
             for (int32_t c = 0; p >= 0 && c < channels; ++c) {
               const int32_t w = ((o * channels + c) * n->kernel[0] + kh) * n->kernel[1] + kw;
-              sum += (x[p * in->shape[2] + first + c] - in->zero_point) * n->weight[w];
+              sum += (x[p * in->shape[2] + first + c] - in->zero_point) *
+                     (n->weight[w] - weight_zero(n, o));
             }
           }
         }

@@ -37,8 +37,9 @@ typedef struct {
   int32_t kernel[2], stride[2], padding[2], dilation[2], groups; /* of conv2d and pools */
   int32_t weight_shape[4];    /* linear: outputs, inputs, 1, 1; conv2d: O, C/groups, KH, KW */
   int32_t is_integer;         /* codes are multiplied as integers, else as floats */
-  const int8_t *weight;       /* codes, one to a byte, with zero point 0 */
+  const int8_t *weight;       /* codes, one to a byte */
   const float *weight_scale;  /* one for each `weight_group` consecutive codes */
+  const int8_t *weight_zero_point; /* one for each scale; NULL: all are 0 */
   int32_t weight_group;
   const float *float_weight;  /* of a layer left in float, instead */
   const int32_t *bias;        /* of scale (input's scale * weight_scale) */
@@ -164,6 +165,9 @@ class HeaderWriter {
     if (w.has_codes()) {
       array<std::int8_t>("int8_t", array_name("weight", i), w.weight.span<std::int8_t>());
       array<float>("float", array_name("scale", i), w.scales);
+      if (!w.zero_points.empty()) {
+        array<std::int8_t>("int8_t", array_name("zero_point", i), w.zero_points);
+      }
     } else {
       array<float>("float", array_name("weight", i), w.weight.span<float>());
     }
@@ -200,12 +204,13 @@ class HeaderWriter {
     const bool bias = node.weights && w.bias.defined();
     out_ += fmt::format(
         "  {{{}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, "
-        "{}}},\n",
+        "{}, {}}},\n",
         c_string(op_name(node.op)), c_string(node.name), array_name("inputs", i),
         node.inputs.size(), node.output, static_cast<int>(node.activation), filled_up(kernel, 2),
         filled_up(stride, 2), filled_up(padding, 2), filled_up(node.conv.dilation, 2),
         node.conv.groups, filled_up(shape, 4), node.weights && w.integer() ? 1 : 0,
-        if_there(codes, "weight", i), if_there(codes, "scale", i), w.group_size(),
+        if_there(codes, "weight", i), if_there(codes, "scale", i),
+        if_there(!w.zero_points.empty(), "zero_point", i), w.group_size(),
         if_there(node.weights && !codes, "weight", i), if_there(bias && w.integer(), "bias", i),
         if_there(bias && !w.integer(), "bias", i));
   }

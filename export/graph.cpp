@@ -87,8 +87,10 @@ Tensor real_weight(const Weights& weights) {
   Tensor real = Tensor::empty(weights.weight.shape());
   const std::int64_t group = weights.group_size();
   for (std::int64_t i = 0; i < real.size(); ++i) {
-    real.data<float>()[i] = static_cast<float>(weights.weight.data<std::int8_t>()[i]) *
-                            weights.scales[static_cast<std::size_t>(i / group)];
+    const auto of = static_cast<std::size_t>(i / group);
+    real.data<float>()[i] =
+        kernels::dequantize_code(static_cast<float>(weights.weight.data<std::int8_t>()[i]),
+                                 static_cast<float>(weights.zero_point(of)), weights.scales[of]);
   }
   return real;
 }

@@ -50,22 +50,27 @@ enum class Op {
 
 enum class Product { kInteger, kFloat };
 
-// The parameters of a linear map, of codes with zero point 0 or of floats. Integer products: codes,
-// one scale per output channel, a bias of scale float(s_x * s_w). Float products: f32 bias; codes
-// stand for float(code) * scale, with a scale for each of equal groups of consecutive codes that
-// lie in one output channel.
+// The parameters of a linear map, of codes or of floats. Integer products: codes, one scale and
+// zero point per output channel, a bias of scale float(s_x * s_w). Float products: f32 bias; codes
+// stand for float(code - zero point) * scale, with a scale for each of equal groups of consecutive
+// codes that lie in one output channel.
 struct Weights {
   Product product = Product::kFloat;
-  Tensor weight;              // i8 or f32 [O, ...]
-  int bits = 8;               // of the codes
-  std::vector<float> scales;  // [O] or [O * groups]; empty for f32
-  Tensor bias;                // i32 or f32 [O]; undefined without one
+  Tensor weight;                         // i8 or f32 [O, ...]
+  int bits = 8;                          // of the codes
+  std::vector<float> scales;             // [O] or [O * groups]; empty for f32
+  std::vector<std::int8_t> zero_points;  // one per scale; empty where all are 0
+  Tensor bias;                           // i32 or f32 [O]; undefined without one
 
   bool integer() const { return product == Product::kInteger; }
   bool has_codes() const { return weight.dtype() == DType::kI8; }
   // Codes that share a scale.
   std::int64_t group_size() const {
     return scales.empty() ? 0 : weight.size() / static_cast<std::int64_t>(scales.size());
+  }
+  // Of a scale.
+  std::int32_t zero_point(std::size_t scale) const {
+    return zero_points.empty() ? 0 : zero_points[scale];
   }
 };
 

@@ -20,7 +20,9 @@ using Json = nlohmann::json;
 constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
+// 2 where weights have zero points, which readers of 1 do not know.
 constexpr const char* kVersion = "1";
+constexpr const char* kZeroPointsVersion = "2";
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -61,12 +63,18 @@ Tensor unpack(const Tensor& stored, const Shape& shape, int bits) {
   return codes;
 }
 
-// [O], or [O, groups].
-Tensor scale_tensor(const Weights& weights) {
-  const auto count = static_cast<std::int64_t>(weights.scales.size());
+// [O], or [O, groups]: of scales and zero points.
+template <typename T>
+Tensor per_scale(const Weights& weights, const std::vector<T>& values) {
+  const auto count = static_cast<std::int64_t>(values.size());
   const std::int64_t outputs = weights.weight.dim(0);
-  return Tensor::from(weights.scales,
-                      count == outputs ? Shape{count} : Shape{outputs, count / outputs});
+  return Tensor::from(values, count == outputs ? Shape{count} : Shape{outputs, count / outputs});
+}
+
+bool has_zero_points(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    return node.weights && !node.weights->zero_points.empty();
+  });
 }
 
 DType dtype_from(const Json& json, std::initializer_list<DType> known) {
@@ -169,6 +177,11 @@ Weights weights_from(const Json& json, const std::string& name, const TensorsByN
   if (bits <= 8) {
     const Tensor scales = take(tensors, name + ".weight_scale");
     weights.scales.assign(scales.span<float>().begin(), scales.span<float>().end());
+    if (tensors.contains(name + ".weight_zero_point")) {
+      const Tensor zero_points = take(tensors, name + ".weight_zero_point");
+      weights.zero_points.assign(zero_points.span<std::int8_t>().begin(),
+                                 zero_points.span<std::int8_t>().end());
+    }
   } else {
     weights.bits = 8;
   }
@@ -229,13 +242,19 @@ Checkpoint contents_of(const Graph& graph) {
     if (!node.weights) continue;
     file.tensors.push_back({node.name + ".weight", pack(*node.weights)});
     if (node.weights->has_codes()) {
-      file.tensors.push_back({node.name + ".weight_scale", scale_tensor(*node.weights)});
+      file.tensors.push_back(
+          {node.name + ".weight_scale", per_scale(*node.weights, node.weights->scales)});
+    }
+    if (!node.weights->zero_points.empty()) {
+      file.tensors.push_back(
+          {node.name + ".weight_zero_point", per_scale(*node.weights, node.weights->zero_points)});
     }
     if (node.weights->bias.defined()) {
       file.tensors.push_back({node.name + ".bias", node.weights->bias});
     }
   }
-  file.metadata = {{kKindKey, kKind}, {kVersionKey, kVersion}, {kGraphKey, json.dump()}};
+  const char* version = has_zero_points(graph) ? kZeroPointsVersion : kVersion;
+  file.metadata = {{kKindKey, kKind}, {kVersionKey, version}, {kGraphKey, json.dump()}};
   return file;
 }
 
@@ -279,9 +298,9 @@ Graph load_graph(const std::filesystem::path& path) {
   if (entry(kKindKey) != kKind) {
     throw InputError(name + ": expected an exported integer model, got another checkpoint");
   }
-  if (entry(kVersionKey) != kVersion) {
-    throw InputError(name + ": expected " + kVersionKey + " " + kVersion + ", got '" +
-                     printable(entry(kVersionKey)) + "'");
+  if (entry(kVersionKey) != kVersion && entry(kVersionKey) != kZeroPointsVersion) {
+    throw InputError(name + ": expected " + kVersionKey + " " + kVersion + " or " +
+                     kZeroPointsVersion + ", got '" + printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;
   for (const NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, tensor.tensor);

@@ -34,6 +34,11 @@ std::string weights_text(const Weights& weights) {
   if (weights.has_codes()) {
     const auto [lo, hi] = std::minmax_element(weights.scales.begin(), weights.scales.end());
     if (!weights.scales.empty()) text += fmt::format(", scales {}..{}", *lo, *hi);
+    if (!weights.zero_points.empty()) {
+      const auto [first, last] =
+          std::minmax_element(weights.zero_points.begin(), weights.zero_points.end());
+      text += fmt::format(", zero points {}..{}", int{*first}, int{*last});
+    }
     if (!weights.integer()) {
       text += fmt::format(" of {} each, product in float", weights.group_size());
     }
@@ -68,7 +73,7 @@ std::int64_t parameter_bytes(const Graph& graph) {
     const Weights& w = *node.weights;
     const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
     bytes += (w.weight.size() * bits + 7) / 8;
-    bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float));
+    bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float) + w.zero_points.size());
     if (w.bias.defined()) bytes += w.bias.bytes();
   }
   return bytes;

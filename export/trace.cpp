@@ -17,6 +17,18 @@
 namespace steelyard::deploy {
 namespace {
 
+// As qat::deployed_scales(); nothing where they are undefined, being all 0.
+std::vector<std::int8_t> deployed_zero_points(const Tensor& zero_points, std::int64_t outputs) {
+  if (!zero_points.defined()) return {};
+  const Tensor host = zero_points.to(Device{});
+  std::vector<std::int8_t> values;
+  for (const std::int32_t z : host.span<std::int32_t>()) {
+    values.push_back(static_cast<std::int8_t>(z));
+  }
+  if (values.size() == 1) values.resize(static_cast<std::size_t>(outputs), values[0]);
+  return values;
+}
+
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
@@ -25,6 +37,8 @@ Weights weights_of(const TracedOperation& operation) {
         .weight = product->weight_codes().to(Device{}),
         .bits = product->weight_bits(),
         .scales = qat::deployed_scales(product->weight_scales(), product->weight_codes().dim(0)),
+        .zero_points =
+            deployed_zero_points(product->weight_zero_points(), product->weight_codes().dim(0)),
         .bias = product->bias_codes().to(Device{})};
   }
   // The trace may outlive further training: it keeps its own copy.
@@ -33,6 +47,7 @@ Weights weights_of(const TracedOperation& operation) {
     weights.weight = companion->codes.codes.to(Device{});
     weights.bits = companion->codes.bits;
     weights.scales = qat::deployed_scales(companion->codes.scales, weights.weight.dim(0));
+    weights.zero_points = deployed_zero_points(companion->codes.zero_points, weights.weight.dim(0));
   } else {
     weights.weight = operation.inputs[1].value().to(Device{}).clone();
   }
@@ -50,6 +65,7 @@ void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tenso
   std::vector<double> centred(std_dev.size());
   weights.weight = Tensor::empty(raw.shape());
   weights.scales.clear();
+  weights.zero_points.clear();
   kernels::run(kernels::FoldWeight<float>{
       .layout = {1, channels, raw.size() / std::max<std::int64_t>(1, channels)},
       .weight = raw.data<float>(),

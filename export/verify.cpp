@@ -108,6 +108,8 @@ std::vector<ValueComparison> other_parameters(const Graph& trained, const Graph&
     const std::string& name = deployed.nodes[i].name;
     compare_tensors(name + ".weight", a->weight, b->weight, others);
     compare_parameter<float>(name + ".weight scale", a->scales, b->scales, others);
+    compare_parameter<std::int8_t>(name + ".weight zero point", a->zero_points, b->zero_points,
+                                   others);
     compare_tensors(name + ".bias", a->bias, b->bias, others);
   }
   return others;

@@ -19,6 +19,11 @@ namespace steelyard::kernels {
 constexpr std::int64_t largest_product(CodeRange x, CodeRange w) {
   return std::int64_t{x.qmax - x.qmin} * (-w.qmin > w.qmax ? -w.qmin : w.qmax);
 }
+// The same of weights that may have zero points within their range, too.
+constexpr std::int64_t largest_product(CodeRange x, CodeRange w, bool symmetric_weights) {
+  return symmetric_weights ? largest_product(x, w)
+                           : std::int64_t{x.qmax - x.qmin} * (w.qmax - w.qmin);
+}
 // That of any codes of 8 bits.
 inline constexpr std::int64_t kLargestProduct = largest_product({0, 255}, {-128, 127});
 

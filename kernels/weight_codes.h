@@ -30,7 +30,7 @@ struct WeightQuantization {
   std::int64_t row_size = 0;  // weights of each
   std::int64_t scales = 0;    // 1 or rows; rows where they come from extremes
   ScaleSource source = ScaleSource::kGiven;
-  RangeRule rule;  // symmetric; its codes count whatever the source
+  RangeRule rule;  // its codes and whether they are symmetric count whatever the source
   BiasFit fit = BiasFit::kNothing;
   bool keeps = true;       // the quantizer keeps what the bias or a latent makes of its scales
   bool counted = false;    // an observer has counted the weights that are not finite
@@ -51,6 +51,9 @@ struct WeightQuantizer {
   std::int64_t* non_finite;  // a counter: weights, biases and latents that are not finite
   std::int64_t* too_large;   // a counter: biases that int32 cannot hold beside their products
   float* too_large_bias;     // [rows, 2]: such a bias and the largest that fits; else untouched
+  // Of affine codes, else null: zero points and, where they are learned, offsets.
+  std::int32_t* zero_point = nullptr;
+  const float* offset = nullptr;
 };
 
 // A bias behind the rows, [rows] where not null: the one that is added, and the one that the layer
@@ -73,6 +76,7 @@ struct WeightCodeArrays {
   float* step_scale;  // [scales]: copies of the scales
   float* product_scale;
   std::int32_t* bias_codes;
+  std::int32_t* step_zero_point = nullptr;  // [scales]: copies of the zero points, where there are
 };
 
 void quantize_weights(const WeightQuantization& op, const float* weight,

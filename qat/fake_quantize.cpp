@@ -391,6 +391,7 @@ WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBia
   to.bits = grid.bits;
   to.codes = Tensor::empty(weight.shape(), DType::kI8, device());
   to.scales = Tensor::empty(scale_.shape(), DType::kF32, device());
+  if (!grid.symmetric) to.zero_points = Tensor::empty(scale_.shape(), DType::kI32, device());
   if (recorded) to.mask = empty_mask(weight.size(), device());
   kernels::BiasBehind bias{};
   if (behind != nullptr) {
@@ -410,11 +411,16 @@ WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBia
       with_scale(zero_range_).data<std::uint8_t>(),
       non_finite().data<std::int64_t>(),
       faults_.data<std::int64_t>() + 1,
-      to.bias.defined() ? too_large_biases(outputs) : nullptr};
+      to.bias.defined() ? too_large_biases(outputs) : nullptr,
+      grid.symmetric ? nullptr : zero_point_.data<std::int32_t>(),
+      learned_offset_.defined() ? floats(learned_offset_.value()) : nullptr};
   const kernels::WeightCodeArrays arrays{
-      to.codes.data<std::int8_t>(), recorded ? to.mask.data<std::uint8_t>() : nullptr,
-      to.scales.data<float>(), floats(to.product_scale),
-      to.bias.defined() ? to.bias.data<std::int32_t>() : nullptr};
+      to.codes.data<std::int8_t>(),
+      recorded ? to.mask.data<std::uint8_t>() : nullptr,
+      to.scales.data<float>(),
+      floats(to.product_scale),
+      to.bias.defined() ? to.bias.data<std::int32_t>() : nullptr,
+      grid.symmetric ? nullptr : to.zero_points.data<std::int32_t>()};
   on_device(device(), [&](auto&... queue) {
     kernels::quantize_weights(queue..., op, weight.data<float>(), quantizer, bias, arrays);
   });

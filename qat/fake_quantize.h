@@ -147,7 +147,7 @@ class FakeQuantize : public Module {
   StepParameters parameters(const StepParameters& observed, const ForwardContext& context);
   // What these weights were quantized with, by quantize_weights().
   StepParameters parameters(const WeightCodes& weight) const {
-    return {weight.scales, zero_point_};
+    return {weight.scales, weight.zero_points.defined() ? weight.zero_points : zero_point_};
   }
   // Forgets what the observer has seen; the scale and zero point stay until it observes again.
   void forget() { observer_->reset(); }

@@ -2,6 +2,7 @@
 
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/requantize/requantize.h"
 
 namespace steelyard::qat {
 
@@ -31,12 +32,36 @@ Attributes activation_attribute(kernels::Activation activation) {
   return {};
 }
 
+// sum (x - z_x)(w - z_w) = sum (x - z_x) w - z_w sum (x - z_x): the second sum is the product with
+// weights of code 1, of one more output for each group of channels.
+void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
+                    kernels::CodeRange weight_range, const Tensor& acc) {
+  product.integer(x, weight.codes, weight_range, acc);
+  if (!weight.zero_points.defined() || acc.size() == 0) return;
+  Shape shape = weight.codes.shape();
+  const std::int64_t channels = shape[0];
+  shape[0] = product.groups();
+  const Tensor ones = Tensor::full(shape, 1, DType::kI8, acc.device());
+  const Tensor sums =
+      Tensor::empty(product.output_shape(x.codes.shape(), shape), DType::kI32, acc.device());
+  product.integer(x, ones, {0, 1}, sums);
+  run(acc.device(),
+      kernels::SubtractZeroPoints{.rows = acc.size() / channels,
+                                  .columns = channels,
+                                  .groups = shape[0],
+                                  .zero_points = weight.zero_points.size(),
+                                  .sums = sums.data<std::int32_t>(),
+                                  .zero_point = weight.zero_points.data<std::int32_t>(),
+                                  .acc = acc.data<std::int32_t>()});
+}
+
 IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,
                                                const QuantizedValue& x, const WeightCodes& weight,
                                                kernels::Activation activation, Tensor output_mask)
     : product_(std::move(product)),
       x_(x),
       weight_scales_(weight.scales),
+      weight_zero_points_(weight.zero_points),
       weight_bits_(weight.bits),
       bias_codes_(weight.bias),
       activation_(activation) {
@@ -77,6 +102,7 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
     WeightCodes weight;
     weight.codes = weight_codes();
     weight.scales = weight_scales_;
+    weight.zero_points = weight_zero_points_;
     product_->grad_input(grad, weight, grads[0]);
   }
   if (needs_grad(1) || bias_sums.defined()) {

@@ -25,6 +25,11 @@ Variable make_weight(WeightCodes codes);
 // "activation" and its name; nothing for none.
 Attributes activation_attribute(kernels::Activation activation);
 
+// acc i32 of the product's output shape = exact sums of (x - zero point) * (w - zero point), the
+// weights' codes being within weight_range.
+void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
+                    kernels::CodeRange weight_range, const Tensor& acc);
+
 // Backward of the integer product: codes and masks were saved, floats are made again from them.
 class IntegerProductFunction : public Function {
  public:
@@ -42,6 +47,7 @@ class IntegerProductFunction : public Function {
   kernels::Activation activation() const { return activation_; }
   const Tensor& weight_codes() const { return saved()[1]; }
   const Tensor& weight_scales() const { return weight_scales_; }
+  const Tensor& weight_zero_points() const { return weight_zero_points_; }
   int weight_bits() const { return weight_bits_; }
   const Tensor& bias_codes() const { return bias_codes_; }
 
@@ -49,6 +55,7 @@ class IntegerProductFunction : public Function {
   std::shared_ptr<const Product> product_;
   QuantizedValue x_;  // shares the saved codes
   Tensor weight_scales_;
+  Tensor weight_zero_points_;
   int weight_bits_;
   Tensor bias_codes_;
   kernels::Activation activation_;

@@ -21,8 +21,8 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
   const std::int64_t outputs = weight.dim(0);
   if (outputs == 0) return;
   const std::int64_t terms = weight.size() / outputs;
-  const std::int64_t most =
-      kernels::most_terms(kernels::largest_product(inputs.code_range(), weights.code_range()));
+  const std::int64_t most = kernels::most_terms(
+      kernels::largest_product(inputs.code_range(), weights.code_range(), weights.symmetric));
   if (terms <= most) return;
   throw InputError(place + ": expected at most " + std::to_string(most) +
                    " products per output, whose sum int32 holds (weights of " +

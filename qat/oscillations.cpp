@@ -9,6 +9,15 @@
 #include "steelyard/framework/on_device.h"
 
 namespace steelyard::qat {
+namespace {
+
+// Null where all are 0.
+const std::int32_t* zero_points_of(const FakeQuantize& quantizer) {
+  if (quantizer.config().scheme.symmetric) return nullptr;
+  return quantizer.zero_point().data<std::int32_t>();
+}
+
+}  // namespace
 
 double CosineSchedule::at(std::int64_t step, std::int64_t total_steps) const {
   const double part = static_cast<double>(step) / static_cast<double>(total_steps);
@@ -75,6 +84,7 @@ void OscillationCallback::on_gradients() {
     const kernels::OscillationState state = w.state();
     const kernels::ChannelLayout layout = quantizer.layout(w.size());
     const float* scale = quantizer.scale().data<float>();
+    const std::int32_t* zero_point = zero_points_of(quantizer);
     const auto* code = codes.data<std::int8_t>();
     float* values = weight.value().data<float>();
     float* grad = weight.grad().data<float>();
@@ -96,13 +106,16 @@ void OscillationCallback::on_gradients() {
                                                                   .lambda = lambda_.data<double>(),
                                                                   .x = values,
                                                                   .scale = scale,
+                                                                  .zero_point = zero_point,
                                                                   .codes = code,
                                                                   .grad = grad});
       }
-      kernels::run(
-          queue...,
-          kernels::HoldFrozen{
-              .layout = layout, .state = state, .scale = scale, .x = values, .grad = grad});
+      kernels::run(queue..., kernels::HoldFrozen{.layout = layout,
+                                                 .state = state,
+                                                 .scale = scale,
+                                                 .zero_point = zero_point,
+                                                 .x = values,
+                                                 .grad = grad});
     });
   }
 }
@@ -116,6 +129,7 @@ void OscillationCallback::on_update() {
     run(weight.device(), kernels::HoldFrozen{.layout = quantizer.layout(w.size()),
                                              .state = w.state(),
                                              .scale = scale,
+                                             .zero_point = zero_points_of(quantizer),
                                              .x = weight.data<float>(),
                                              .grad = static_cast<float*>(nullptr)});
   }

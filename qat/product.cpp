@@ -93,6 +93,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   std::string name() const override { return "quantized_conv2d"; }
   Attributes attributes() const override { return conv2d_attributes(geometry_); }
   Conv2dGeometry described() const override { return geometry_; }
+  std::int64_t groups() const override { return geometry_.groups; }
 
   Shape output_shape(const Shape& x, const Shape& weight) const override {
     const kernels::Conv2dShape shape = conv2d_shape(x, weight, geometry_);
@@ -119,6 +120,11 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     if (grad.device().kind == Device::Kind::kCpu) {
       return kernels::conv2d_backward_input(
           shape, grad.data<float>(), dequantized(weight).data<float>(), grad_x.data<float>());
+    }
+    if (weight.zero_points.defined()) {
+      return kernels::conv2d_backward_input(cuda_queue(grad.device()), shape, grad.data<float>(),
+                                            dequantized(weight).data<float>(),
+                                            grad_x.data<float>());
     }
     kernels::conv2d_backward_input(cuda_queue(grad.device()), shape, grad.data<float>(),
                                    weight.codes.data<std::int8_t>(), weight.scales.size(),

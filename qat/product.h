@@ -17,6 +17,8 @@ class Product {
   virtual std::string name() const = 0;
   virtual Attributes attributes() const { return {}; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
+  // Groups of channels that are multiplied each by itself.
+  virtual std::int64_t groups() const { return 1; }
   // acc i32 of output_shape = exact sums of (x - zero_point) * w, the weights' codes being within
   // weight_range.
   virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,

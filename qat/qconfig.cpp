@@ -21,9 +21,8 @@ QuantizeConfig w8a8(std::vector<std::string> targets) {
 void validate(const QConfig& config) {
   if (config.weights) {
     observers::validate(config.weights->scheme);
-    if (!config.weights->scheme.symmetric) {
-      throw std::invalid_argument(
-          "[qconfig] weights must be symmetric: integer layers have no weight zero point");
+    if (!config.weights->scheme.is_signed) {
+      throw std::invalid_argument("[qconfig] weights need signed codes");
     }
     observers::make_observer(config.weights->observer, config.weights->scheme, 1);
     if (config.weights->learning == Learning::kClipping) {
@@ -48,11 +47,14 @@ void validate(const QConfig& config) {
 
 void validate(const QConfig& config, Profile profile) {
   validate(config);
-  if (profile == Profile::kTensorrt && config.activations &&
-      !config.activations->scheme.symmetric) {
-    throw std::invalid_argument(
-        "[qconfig] the profile tensorrt needs symmetric activations: it has no zero points");
-  }
+  if (profile != Profile::kTensorrt) return;
+  const auto require_symmetric = [](const std::optional<QuantizerConfig>& side, const char* name) {
+    if (!side || side->scheme.symmetric) return;
+    throw std::invalid_argument(std::string("[qconfig] the profile tensorrt needs symmetric ") +
+                                name + ": it has no zero points");
+  };
+  require_symmetric(config.activations, "activations");
+  require_symmetric(config.weights, "weights");
 }
 
 }  // namespace steelyard::qat

@@ -63,7 +63,7 @@ QConfig default_w8a8();
 // The same for every layer that a target matches: prepare(model, w8a8({"Conv2d", "Linear"})).
 QuantizeConfig w8a8(std::vector<std::string> targets);
 
-// Throws std::invalid_argument for what the layers cannot execute: weights that are not symmetric,
+// Throws std::invalid_argument for what the layers cannot execute: weights with unsigned codes,
 // weights in groups beside activations, activations per channel, invalid schemes, unknown
 // observers.
 void validate(const QConfig& config);

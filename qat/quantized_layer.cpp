@@ -146,7 +146,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   const Device device = codes.codes.device();
   const Tensor acc =
       Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32, device);
-  product_->integer(codes, weight.codes, weight_quant.code_range(), acc);
+  multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
 
   FakeQuantize* output = epilogue.output;
   const bool quantizes_output = output != nullptr && output->quantizing();

@@ -28,10 +28,11 @@ Tensor dequantized(const WeightCodes& weight) {
   if (values.size() == 0) return values;
   const kernels::ChannelLayout layout{1, weight.scales.size(),
                                       values.size() / weight.scales.size()};
+  const std::int32_t* zero_points =
+      weight.zero_points.defined() ? weight.zero_points.data<std::int32_t>() : nullptr;
   on_device(values.device(), [&](auto&... queue) {
     kernels::dequantize(queue..., layout, weight.codes.data<std::int8_t>(),
-                        weight.scales.data<float>(), static_cast<const std::int32_t*>(nullptr),
-                        values.data<float>());
+                        weight.scales.data<float>(), zero_points, values.data<float>());
   });
   return values;
 }

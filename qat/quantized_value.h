@@ -23,6 +23,7 @@ struct WeightCodes {
   Tensor codes;   // i8, the shape of the weight
   Tensor mask;    // packed, undefined where not recorded or applied elsewhere
   Tensor scales;  // f32: one, or one per output channel or group of its weights; nothing changes it
+  Tensor zero_points;  // i32, as many; undefined where all are 0
   int bits = 8;
   // Of an integer product with these weights, [outputs] each, else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)

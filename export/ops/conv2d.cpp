@@ -32,9 +32,8 @@ void reference(const Operands& op) {
   run_linear_map(op, windows_of(op, {weight[2], weight[3]}, op.node.conv));
 }
 
-void accumulate(const Operands& op, const Tensor& acc) {
+void accumulate(const Operands& op, const Tensor& w, const Tensor& acc) {
   const Tensor& x = op.input(0);
-  const Tensor& w = op.node.weights->weight;
   qat::visit_codes(x.dtype(), [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
     kernels::integer_conv2d(conv2d_shape(x.shape(), w.shape(), op.node.conv), x.data<Code>(),

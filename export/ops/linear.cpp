@@ -30,9 +30,8 @@ void reference(const Operands& op) {
   run_linear_map(op, Windows{rows, 1, in.back(), rows, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}});
 }
 
-void accumulate(const Operands& op, const Tensor& acc) {
+void accumulate(const Operands& op, const Tensor& w, const Tensor& acc) {
   const Tensor& x = op.input(0);
-  const Tensor& w = op.node.weights->weight;
   qat::visit_codes(x.dtype(), [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
     kernels::integer_matmul(x.size() / w.dim(1), w.dim(0), w.dim(1), x.data<Code>(),

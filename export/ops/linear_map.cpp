@@ -8,8 +8,8 @@
 namespace steelyard::deploy {
 namespace {
 
-// A linear map as rows of patches times rows of weights. Element types: int16 holds q - z and
-// weight codes exactly; double holds f32.
+// A linear map as rows of patches times rows of weights. Element types: int16 holds q - z of both
+// exactly; double holds f32.
 template <typename Element, typename Sum>
 struct LinearMap {
   std::int64_t groups = 1;
@@ -41,7 +41,10 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
     for (std::int64_t c = 0; c < channels; ++c) {
       for (std::int64_t t = 0; t < taps; ++t) {
         const std::int64_t from = (o * channels + c) * taps + t;
-        const double w = integer ? weight.data<std::int8_t>()[from] : weight.data<float>()[from];
+        const std::int32_t zero_point =
+            integer ? node.weights->zero_point(static_cast<std::size_t>(o)) : 0;
+        const double w =
+            integer ? weight.data<std::int8_t>()[from] - zero_point : weight.data<float>()[from];
         map.weight[static_cast<std::size_t>((o * taps + t) * channels + c)] =
             static_cast<Element>(w);
       }
@@ -121,6 +124,29 @@ void float_linear_map(const Operands& op, const Windows& windows) {
       });
 }
 
+// acc = exact sums of (x - its zero point) * (w - its zero point): see qat::multiply_codes().
+void accumulate_sums(const Operands& op, Accumulate accumulate, const Tensor& acc) {
+  const Weights& weights = *op.node.weights;
+  accumulate(op, weights.weight, acc);
+  if (weights.zero_points.empty()) return;
+  Shape shape = weights.weight.shape();
+  shape[0] = op.node.conv.groups;
+  Shape sums_shape = acc.shape();
+  sums_shape.back() = shape[0];
+  const Tensor sums = Tensor::empty(sums_shape, DType::kI32);
+  accumulate(op, Tensor::full(shape, 1, DType::kI8), sums);
+  const std::int64_t channels = acc.dim(-1);
+  const std::vector<std::int32_t> zero_points(weights.zero_points.begin(),
+                                              weights.zero_points.end());
+  kernels::run(kernels::SubtractZeroPoints{.rows = acc.size() / channels,
+                                           .columns = channels,
+                                           .groups = shape[0],
+                                           .zero_points = channels,
+                                           .sums = sums.data<std::int32_t>(),
+                                           .zero_point = zero_points.data(),
+                                           .acc = acc.data<std::int32_t>()});
+}
+
 }  // namespace
 
 void run_linear_map(const Operands& op, const Windows& windows) {
@@ -135,7 +161,7 @@ bool run_linear_map(const Operands& op, Accumulate accumulate) {
   if (!op.node.weights->integer()) return false;
   const Weights& weights = *op.node.weights;
   const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
-  accumulate(op, acc);
+  accumulate_sums(op, accumulate, acc);
   std::vector<float> product_scales;
   for (const float s : weights.scales) {
     product_scales.push_back(op.input_value(0).quantization->scale * s);

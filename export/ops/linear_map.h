@@ -15,8 +15,8 @@ void check_weights(const Graph& graph, const Node& node);
 // The operation as plain loops over patches of the input.
 void run_linear_map(const Operands& op, const Windows& windows);
 
-// Writes the int32 sums of an integer product, without its bias.
-using Accumulate = void (*)(const Operands& op, const Tensor& acc);
+// Writes the int32 sums of (x - zero point) * w for codes w of the node's weights or of their shape.
+using Accumulate = void (*)(const Operands& op, const Tensor& w, const Tensor& acc);
 // The integer product on exact kernels; false for a float one.
 bool run_linear_map(const Operands& op, Accumulate accumulate);
 

@@ -29,13 +29,20 @@ void check_codes(const Node& node, const Weights& weights) {
   }
   expect(weights.bits >= 2 && weights.bits <= 8, node, "weights have 2 to 8 bits");
   const int limit = 1 << (weights.bits - 1);
+  expect(weights.zero_points.empty() || weights.zero_points.size() == weights.scales.size(), node,
+         fmt::format("expected a weight zero point for each of {} scales, got {}",
+                     weights.scales.size(), weights.zero_points.size()));
+  for (const std::int8_t zero_point : weights.zero_points) {
+    expect(zero_point >= -limit && zero_point < limit, node,
+           fmt::format("weight zero point {} does not fit {} bits", zero_point, weights.bits));
+  }
   for (const std::int8_t code : weights.weight.span<std::int8_t>()) {
     expect(code >= -limit && code < limit, node,
            fmt::format("weight code {} does not fit {} bits", code, weights.bits));
   }
 }
 
-// |bias| + sum of |w| * max|q - z| of every channel: no order of summation leaves int32.
+// |bias| + sum of |w - z_w| * max|q - z| of every channel: no order of summation leaves int32.
 void check_sums(const Node& node, const Quantization& input) {
   const Weights& weights = *node.weights;
   const std::int64_t largest =
@@ -46,7 +53,8 @@ void check_sums(const Node& node, const Quantization& input) {
     std::int64_t sum =
         weights.bias.defined() ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[o]}) : 0;
     const std::int8_t* row = weights.weight.data<std::int8_t>() + o * terms;
-    for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k]) * largest;
+    const std::int32_t zero_point = weights.zero_point(static_cast<std::size_t>(o));
+    for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k] - zero_point) * largest;
     expect(sum <= INT32_MAX, node, fmt::format("the sums of channel {} can overflow int32", o));
   }
 }
@@ -101,13 +109,14 @@ std::string weight(OnnxNodes& nodes, const Node& node) {
   const std::string real_name = groups && shape.size() > 2 ? name + "_rows" : name;
   const OnnxType type =
       nodes.options().pack_int4 && weights.bits <= 4 ? OnnxType::kInt4 : OnnxType::kInt8;
-  const std::vector<std::int8_t> zeros(weights.scales.size(), 0);
+  std::vector<std::int8_t> zero_points = weights.zero_points;
+  zero_points.resize(weights.scales.size(), 0);
   std::vector<OnnxAttribute> attributes{{"axis", std::int64_t{groups ? 1 : 0}}};
   if (groups) attributes.push_back({"block_size", weights.group_size()});
   onnx.add("DequantizeLinear",
            {onnx.codes(name + "_codes", type, weights.weight.span<std::int8_t>(), code_shape),
             onnx.floats(name + "_scale", weights.scales, scale_shape),
-            onnx.codes(name + "_zero_point", type, zeros, scale_shape)},
+            onnx.codes(name + "_zero_point", type, zero_points, scale_shape)},
            real_name, attributes);
   if (real_name != name) {
     onnx.add(

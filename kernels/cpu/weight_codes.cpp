@@ -21,7 +21,9 @@ void follow_rows(const WeightQuantization& op, const ChannelLayout& layout, cons
   run(MinMax<float>{layout, weight, lo.data(), hi.data(), skipped.data()});
   for (std::size_t c = 0; c < scales; ++c) {
     std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
-    q.scale[c] = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, lo[c], hi[c]).scale;
+    const auto chosen = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, lo[c], hi[c]);
+    q.scale[c] = chosen.scale;
+    if (q.zero_point != nullptr) q.zero_point[c] = chosen.zero_point;
     q.zero_range[c] = is_zero_range(q.lo[c], q.hi[c]) ? 1 : 0;
     *q.non_finite += skipped[c];
   }
@@ -31,7 +33,8 @@ void follow_rows(const WeightQuantization& op, const ChannelLayout& layout, cons
 void fit_scales(const WeightQuantization& op, const BiasBehind& behind,
                 const std::uint8_t* zero_range, float* scale, float* floor) {
   const std::int64_t sharers = op.scales == 0 ? 0 : op.rows / op.scales;
-  const std::int64_t largest_sum = op.row_size * largest_product(op.x_codes, op.rule.codes);
+  const std::int64_t largest_sum =
+      op.row_size * largest_product(op.x_codes, op.rule.codes, op.rule.symmetric);
   for (std::int64_t c = 0; c < op.scales; ++c) {
     float largest = 0;
     for (std::int64_t o = c * sharers; behind.deployed != nullptr && o < (c + 1) * sharers; ++o) {
@@ -46,20 +49,22 @@ void fit_scales(const WeightQuantization& op, const BiasBehind& behind,
   }
 }
 
-// The scales of this step.
+// The scales and zero points of this step.
 void follow_scales(const WeightQuantization& op, const WeightQuantizer& q, const BiasBehind& behind,
-                   float* scale) {
+                   float* scale, std::int32_t* zero_point) {
   std::copy_n(q.scale, op.scales, scale);
+  if (zero_point != nullptr) std::copy_n(q.zero_point, op.scales, zero_point);
   std::vector<float> floor(static_cast<std::size_t>(op.scales), 0.0F);
   if (q.floor != nullptr) std::copy_n(q.floor, op.scales, floor.begin());
   if (op.fit == BiasFit::kFollows) fit_scales(op, behind, q.zero_range, scale, floor.data());
   if (op.source == ScaleSource::kLatent) {
-    run(FollowLatents{op.scales, op.rule.codes, q.latent, q.initial, floor.data(), nullptr, scale,
-                      nullptr, q.non_finite, nullptr, nullptr});
+    run(FollowLatents{op.scales, op.rule.codes, q.latent, q.initial, floor.data(), q.offset, scale,
+                      zero_point, q.non_finite, nullptr, nullptr});
   }
   if (op.fit == BiasFit::kKeepsRoom) fit_scales(op, behind, q.zero_range, scale, floor.data());
   if (!op.keeps) return;
   std::copy_n(scale, op.scales, q.scale);
+  if (zero_point != nullptr) std::copy_n(zero_point, op.scales, q.zero_point);
   if (q.floor != nullptr) std::copy(floor.begin(), floor.end(), q.floor);
 }
 
@@ -69,16 +74,18 @@ void quantize_biases(const WeightQuantization& op, const WeightQuantizer& q,
     to.product_scale[row] = *behind.x_scale * to.step_scale[op.scales > 1 ? row : 0];
   }
   if (behind.bias == nullptr) return;
-  const std::int64_t most = largest_product(op.x_codes, op.rule.codes);
+  const std::int64_t most = largest_product(op.x_codes, op.rule.codes, op.rule.symmetric);
   const bool adds_up = !sums_leave_room(op.row_size, most);
   const auto largest_code =
       static_cast<std::int64_t>(largest_operand(op.x_codes, *behind.x_zero_point));
   for (std::int64_t row = 0; row < op.rows; ++row) {
     const std::int8_t* codes = to.codes + row * op.row_size;
+    const std::int32_t zero =
+        to.step_zero_point == nullptr ? 0 : to.step_zero_point[op.scales > 1 ? row : 0];
     const std::int64_t sum =
         adds_up ? largest_code * std::accumulate(codes, codes + op.row_size, std::int64_t{0},
-                                                 [](std::int64_t all, std::int8_t code) {
-                                                   return all + std::abs(code);
+                                                 [zero](std::int64_t all, std::int8_t code) {
+                                                   return all + std::abs(code - zero);
                                                  })
                 : most * op.row_size;
     const std::int32_t room = bias_room(sum);
@@ -100,8 +107,8 @@ void quantize_weights(const WeightQuantization& op, const float* weight, const W
   const ChannelLayout layout{1, op.scales, op.scales == 0 ? 0 : size / op.scales};
   const bool observes = op.source == ScaleSource::kExtremes;
   if (observes) follow_rows(op, layout, weight, q);
-  follow_scales(op, q, behind, to.step_scale);
-  quantize(layout, op.rule.codes, weight, to.step_scale, nullptr, to.codes, to.mask,
+  follow_scales(op, q, behind, to.step_scale, to.step_zero_point);
+  quantize(layout, op.rule.codes, weight, to.step_scale, to.step_zero_point, to.codes, to.mask,
            observes || op.counted ? nullptr : q.non_finite);
   if (behind.x_scale != nullptr) quantize_biases(op, q, behind, to);
 }

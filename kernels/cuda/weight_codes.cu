@@ -33,21 +33,24 @@ int rows_of_block(std::int64_t row_size) {
       std::max(kThreads / lanes, kEight / std::gcd<std::int64_t>(kEight, row_size)));
 }
 
-// A block's memory: the scale of each row, the sum of the magnitudes of its codes, and what
-// reductions need.
+// A block's memory: the scale and zero point of each row, the sum of the magnitudes of its
+// operands, and what reductions need.
 struct BlockMemory {
   float* scales;
+  std::int32_t* zero_points;
   unsigned* sums;
   void* reduction;
 
   static constexpr std::size_t kBytes =
-      kMostRows * (sizeof(float) + sizeof(unsigned)) + kThreads * sizeof(FiniteExtremes);
+      kMostRows * (sizeof(float) + sizeof(std::int32_t) + sizeof(unsigned)) +
+      kThreads * sizeof(FiniteExtremes);
 };
 
 __device__ BlockMemory block_memory() {
   float* scales = cuda::shared_memory<float>();
-  auto* sums = reinterpret_cast<unsigned*>(scales + kMostRows);
-  return {scales, sums, sums + kMostRows};
+  auto* zero_points = reinterpret_cast<std::int32_t*>(scales + kMostRows);
+  auto* sums = reinterpret_cast<unsigned*>(zero_points + kMostRows);
+  return {scales, zero_points, sums, sums + kMostRows};
 }
 
 // The largest bias behind the row's scale; threads of the block call together.
@@ -63,18 +66,23 @@ __device__ float largest_bias(const WeightQuantization& op, const BiasBehind& be
       cuda::block_reduce(largest, static_cast<double*>(reduction), cuda::Larger()));
 }
 
-// The scale of a row in this step, and what the quantizer keeps. One thread of the grid `keeps` for
-// every scale. Others may read a scale that is given before or after it was raised: they make the
-// same of it.
-__device__ float scale_of_row(const WeightQuantization& op, std::int64_t row, bool keeps,
-                              const FiniteExtremes& seen, float bias, std::int64_t largest_sum,
-                              const WeightQuantizer& q, const BiasBehind& behind) {
+// The scale and zero point of a row in this step, and what the quantizer keeps. One thread of the
+// grid `keeps` for every scale. Others may read a scale that is given before or after it was
+// raised: they make the same of it.
+__device__ ScaleAndZeroPoint<float> scale_of_row(const WeightQuantization& op, std::int64_t row,
+                                                 bool keeps, const FiniteExtremes& seen, float bias,
+                                                 std::int64_t largest_sum, const WeightQuantizer& q,
+                                                 const BiasBehind& behind) {
+  const bool affine = q.zero_point != nullptr;
   const std::int64_t c = op.scales == 1 ? 0 : row;
   float scale = q.scale[c];
+  std::int32_t zero_point = affine ? q.zero_point[c] : 0;
   if (op.source == ScaleSource::kExtremes) {
     const FiniteExtremes step = seen.learned(op.row_size);
     std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
-    scale = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, step.lo, step.hi).scale;
+    const auto chosen = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, step.lo, step.hi);
+    scale = chosen.scale;
+    zero_point = chosen.zero_point;
     q.zero_range[c] = is_zero_range(q.lo[c], q.hi[c]) ? 1 : 0;
     count(step.skipped, q.non_finite);
   }
@@ -87,7 +95,9 @@ __device__ float scale_of_row(const WeightQuantization& op, std::int64_t row, bo
     if (moves) {
       fitted.scale = scale_of_latent(q.latent[c], q.initial[c], fitted.floor, op.rule.codes);
     }
-    if (keeps) count(moves ? 0 : 1, q.non_finite);
+    const bool shifts = moves && q.offset != nullptr && is_finite(q.offset[c]);
+    if (shifts) zero_point = zero_point_of_offset(q.offset[c], fitted.scale, op.rule.codes);
+    if (keeps) count(moves && (q.offset == nullptr || shifts) ? 0 : 1, q.non_finite);
   }
   if (op.fit == BiasFit::kKeepsRoom) {
     fitted = keep_room(fitted, bias, *behind.x_scale, largest_sum);
@@ -95,8 +105,9 @@ __device__ float scale_of_row(const WeightQuantization& op, std::int64_t row, bo
   scale = fitted.scale;
   const bool changes = op.source != ScaleSource::kGiven || op.fit != BiasFit::kNothing;
   if (keeps && op.keeps && changes) q.scale[c] = scale;
+  if (keeps && op.keeps && affine && op.source != ScaleSource::kGiven) q.zero_point[c] = zero_point;
   if (keeps && op.keeps && q.floor != nullptr) q.floor[c] = fitted.floor;
-  return scale;
+  return {scale, zero_point};
 }
 
 __device__ void quantize_bias_of_row(std::int64_t row, float scale, std::int64_t largest_sum,
@@ -139,9 +150,12 @@ __global__ void __launch_bounds__(kThreads)
   float scale = 0;
   if (leads) {
     const bool keeps = op.scales > 1 || row == 0;
-    scale = scale_of_row(op, row, keeps, seen, bias, most * op.row_size, q, behind);
-    memory.scales[mine] = scale;
-    if (keeps) to.step_scale[op.scales == 1 ? 0 : row] = scale;
+    const auto grid = scale_of_row(op, row, keeps, seen, bias, most * op.row_size, q, behind);
+    scale = memory.scales[mine] = grid.scale;
+    memory.zero_points[mine] = grid.zero_point;
+    const std::int64_t c = op.scales == 1 ? 0 : row;
+    if (keeps) to.step_scale[c] = scale;
+    if (keeps && to.step_zero_point != nullptr) to.step_zero_point[c] = grid.zero_point;
   }
   if (threadIdx.x < kMostRows) memory.sums[threadIdx.x] = 0;
   __syncthreads();
@@ -165,11 +179,13 @@ __global__ void __launch_bounds__(kThreads)
         left = op.row_size;
       }
       --left;
-      const Affine<float> grid = make_affine(op.rule.codes, memory.scales[of - first], 0);
+      const std::int32_t zero_point = memory.zero_points[of - first];
+      const Affine<float> grid = make_affine(op.rule.codes, memory.scales[of - first], zero_point);
       const float code = unclamped_code(x[k], grid);
       const std::int32_t integer = to_integer_code(code, grid);
       codes[k] = static_cast<std::int8_t>(integer);
-      sum += static_cast<unsigned>(integer < 0 ? -integer : integer);
+      const std::int32_t operand = integer - zero_point;
+      sum += static_cast<unsigned>(operand < 0 ? -operand : operand);
       inside |= (code_is_inside(code, grid) ? 1U : 0U) << k;
       nan += x[k] != x[k] ? 1 : 0;
     }
@@ -193,7 +209,7 @@ void quantize_weights(const CudaQueue& queue, const WeightQuantization& op, cons
                       const WeightQuantizer& q, const BiasBehind& behind,
                       const WeightCodeArrays& to) {
   const int rows = rows_of_block(op.row_size);
-  const std::int64_t most = largest_product(op.x_codes, op.rule.codes);
+  const std::int64_t most = largest_product(op.x_codes, op.rule.codes, op.rule.symmetric);
   const bool adds_up = behind.bias != nullptr && !sums_leave_room(op.row_size, most);
   cuda::launch(quantize_weights_kernel,
                {.blocks = (op.rows + rows - 1) / rows,

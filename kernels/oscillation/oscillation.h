@@ -71,9 +71,9 @@ struct CountOscillations {
   std::int64_t* counts;
 };
 
-// grad += d/dx of lambda * sum (s * code - clip(x, s * qmin, s * qmax))^2 for lambda = *lambda,
-// with the codes held constant: 2 lambda (x - s * code) within the limits, 0 beyond. A lambda of 0
-// leaves grad alone. Zero points are 0. T is float or double.
+// grad += d/dx of lambda * sum (s * (code - z) - clip(x, s * (qmin - z), s * (qmax - z)))^2 for
+// lambda = *lambda, with the codes held constant: 2 lambda (x - s * (code - z)) within the limits,
+// 0 beyond. A lambda of 0 leaves grad alone. A null zero_point means 0. T is float or double.
 template <typename T>
 struct AddDampingGradient {
   static constexpr std::int64_t kGrain = 16384;
@@ -81,28 +81,33 @@ struct AddDampingGradient {
   CodeRange range;
   const double* lambda;
   const T *x, *scale;
+  const std::int32_t* zero_point;
   const std::int8_t* codes;
   T* grad;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t channel) const {
     const T s = scale[channel];
-    const bool within = x[i] >= s * T(range.qmin) && x[i] <= s * T(range.qmax);
+    const std::int32_t z = zero_point == nullptr ? 0 : zero_point[channel];
+    const bool within = x[i] >= s * T(range.qmin - z) && x[i] <= s * T(range.qmax - z);
     if (!within || *lambda == 0) return;
-    grad[i] += T(2 * *lambda) * (x[i] - dequantize_code(T(codes[i]), T(0), s));
+    grad[i] += T(2 * *lambda) * (x[i] - dequantize_code(T(codes[i]), T(z), s));
   }
 };
 
-// x = s * code and, where grad is not null, grad = 0, for frozen weights.
+// x = s * (code - z), z = 0 where zero_point is null, and, where grad is not null, grad = 0, for
+// frozen weights.
 struct HoldFrozen {
   static constexpr std::int64_t kGrain = 16384;
   ChannelLayout layout;
   OscillationState state;
   const float* scale;
+  const std::int32_t* zero_point;
   float *x, *grad;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t channel) const {
     if (state.frozen[i] == 0) return;
-    x[i] = dequantize_code(static_cast<float>(state.code[i]), 0.0F, scale[channel]);
+    const float z = zero_point == nullptr ? 0.0F : static_cast<float>(zero_point[channel]);
+    x[i] = dequantize_code(static_cast<float>(state.code[i]), z, scale[channel]);
     if (grad != nullptr) grad[i] = 0;
   }
 };

@@ -17,6 +17,20 @@ struct Requantize {
   Activation activation = Activation::kNone;
 };
 
+// acc[r, c] -= zero_point[c] * sums[r, group of c], for weights with zero points: sums of the
+// inputs that each group of channels multiplies. There are `columns` zero points or one.
+struct SubtractZeroPoints {
+  std::int64_t rows, columns, groups, zero_points;
+  const std::int32_t *sums, *zero_point;
+  std::int32_t* acc;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row, std::int64_t column) const {
+    const std::int64_t group = groups == 1 ? 0 : column / (columns / groups);
+    acc[row * columns + column] -=
+        zero_point[zero_points == 1 ? 0 : column] * sums[row * groups + group];
+  }
+};
+
 // out[r, c] = activation(float(acc + bias) * product_scale): what observers see.
 struct DequantizeAccumulators {
   Requantize op;
@@ -116,7 +130,7 @@ using KernelsOfSum =
     KernelList<DequantizeAdd<CodeA, CodeB>, RequantizeAdd<CodeA, CodeB, std::int8_t>,
                RequantizeAdd<CodeA, CodeB, std::uint8_t>>;
 using RequantizeKernels =
-    JoinedKernels<KernelList<DequantizeAccumulators, ObserveAccumulators>,
+    JoinedKernels<KernelList<SubtractZeroPoints, DequantizeAccumulators, ObserveAccumulators>,
                   KernelsOfCode<std::int8_t>, KernelsOfCode<std::uint8_t>,
                   KernelsOfSum<std::int8_t, std::int8_t>, KernelsOfSum<std::int8_t, std::uint8_t>,
                   KernelsOfSum<std::uint8_t, std::int8_t>,

@@ -77,7 +77,9 @@ YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, in
       recipe.quantize ? has_narrow_weights(*recipe.quantize) : defaults.narrow_range;
   for (YamlNode& group : groups.items) {
     YamlNode* of_weights = group.find("weights");
-    if (of_weights != nullptr && of_weights->find("narrow_range") == nullptr) {
+    const YamlNode* symmetric = of_weights != nullptr ? of_weights->find("symmetric") : nullptr;
+    const bool affine = symmetric != nullptr && symmetric->text == "false";
+    if (of_weights != nullptr && !affine && of_weights->find("narrow_range") == nullptr) {
       set_entry(*of_weights, "narrow_range", yaml_scalar(narrow ? "true" : "false"));
     }
     for (const bool weights : {true, false}) {

@@ -88,7 +88,8 @@ Table<QuantizerConfig> weights_table() {
                   .within(1, kMaxCount),
               scheme(
                   "narrow_range",
-                  "whether the lowest code stays unused; absent: yes, but no with learned scales",
+                  "whether the lowest code stays unused; absent: yes, but no with learned scales "
+                  "and with `symmetric: false`",
                   &QScheme::narrow_range),
               observer_row("how the range is found").by_default("min_max")})
       .cases("observer", observer_cases())
@@ -202,8 +203,13 @@ void set_learning(const OptionReader& from, QuantizeSpec& quantize) {
     if (!config.weights) continue;
     config.weights->learning = learning_of_weights(quantize.algorithm);
     bool& narrow = config.weights->scheme.narrow_range;
-    if (!node.table("weights").has("narrow_range")) narrow = has_narrow_weights(quantize);
-    narrow = narrow && config.weights->scheme.symmetric;
+    const bool symmetric = config.weights->scheme.symmetric;
+    const OptionReader weights = node.table("weights");
+    if (!weights.has("narrow_range")) {
+      narrow = symmetric && has_narrow_weights(quantize);
+    } else if (narrow && !symmetric) {
+      fail_at(weights.at("narrow_range").place, "narrow_range needs symmetric weights");
+    }
   }
 }
 

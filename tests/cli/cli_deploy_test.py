@@ -74,6 +74,20 @@ class Deploy(Case):
         os.mkfifo(self.path(run, "export", "model.onnx"))
         self.fail_with(2, "model.onnx: expected a regular file, got a named pipe", arguments=["verify", run])
 
+    def test_weights_with_zero_points(self):
+        affine = ["quantize.groups.0.weights.symmetric=false", "export.formats=[safetensors,onnx,c]"]
+        run = self.trained("run", *affine)
+        with open(self.path(run, "plan.txt")) as file:
+            self.assertEqual(file.read().count("int8 affine, per channel"), 3)
+        judged = self.succeed("verify", run)
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        if "ONNX: skipped" not in judged:
+            self.assertIn("; 0 of 160 outputs differ, by at most 0\n", judged)
+        self.assertRegex(self.succeed("inspect", "--graph", run), r"zero points -?\d+\.\.-?\d+")
+        learned = self.trained("learned", *affine[:1], "quantize.algorithm.method=lsq_plus",
+                               "quantize.groups.0.weights.num_bits=3")
+        self.assertRegex(self.succeed("verify", learned), r"0 of \d+ codes differ")
+
     def test_reduced_range(self):
         run = self.trained("run", "export.reduce_range=true")
         with open(self.path(run, "plan.txt")) as file:

@@ -185,8 +185,11 @@ class Recipes(Case):
         self.rejected(LAYERS + SGD, "--set", more=["--set", "train.epoch=3"])
         self.rejected(LAYERS + SGD, "mse needs float targets", more=["--set", "train.loss=mse"])
         self.rejected(LAYERS + SGD, "data.validation", "100", more=["--set", "data.validation=100"])
-        self.rejected(LAYERS + SGD + QUANTIZE, "recipe.yaml:", ": [qconfig] weights must be symmetric",
-                      more=["--set", "quantize.groups.0.weights.symmetric=false"])
+        affine = ["--set", "quantize.groups.0.weights.symmetric=false"]
+        self.rejected(LAYERS + SGD + QUANTIZE, "recipe.yaml:", ": [qconfig] the profile tensorrt needs symmetric weights",
+                      more=[*affine, "--set", "export.profile=tensorrt", "--set", "quantize.groups.0.activations.symmetric=true"])
+        self.rejected(LAYERS + SGD + QUANTIZE, "narrow_range needs symmetric weights",
+                      more=[*affine, "--set", "quantize.groups.0.weights.narrow_range=true"])
 
     def test_bombs(self):
         with open(self.path("brackets.yaml"), "w") as file:

@@ -56,6 +56,7 @@ struct CCase {
   std::shared_ptr<Module> (*make)(Rng&);
   int weight_bits = 8;
   bool symmetric = false;
+  bool affine_weights = false;
 };
 
 class CHeader : public ::testing::TestWithParam<CCase> {};
@@ -63,7 +64,9 @@ class CHeader : public ::testing::TestWithParam<CCase> {};
 TEST_P(CHeader, RunsToTheSameCodes) {
   Rng rng(3);
   const auto model = testing::quantized_model(
-      GetParam().make(rng), testing::w8a8(GetParam().weight_bits, GetParam().symmetric));
+      GetParam().make(rng), GetParam().affine_weights
+                                ? testing::affine_weights(GetParam().weight_bits)
+                                : testing::w8a8(GetParam().weight_bits, GetParam().symmetric));
   const Tensor inputs = testing::images(5, 9);
   const Graph graph = trace(*model, inputs, "a */ \"name\"").graph;
   const std::vector<std::int32_t> codes = run_in_c(c_header(graph), inputs);
@@ -80,7 +83,9 @@ TEST_P(CHeader, RunsToTheSameCodes) {
 INSTANTIATE_TEST_SUITE_P(Networks, CHeader,
                          ::testing::Values(CCase{"every_layer", testing::every_layer},
                                            CCase{"residual_w4", testing::residual_net, 4},
-                                           CCase{"concat_signed", testing::concat_net, 8, true}),
+                                           CCase{"concat_signed", testing::concat_net, 8, true},
+                                           CCase{"affine_weights", testing::every_layer, 4, false,
+                                                 true}),
                          [](const auto& p) { return std::string(p.param.name); });
 
 TEST(CHeaderText, HoldsFloatLayersAndGroups) {

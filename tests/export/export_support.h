@@ -157,6 +157,14 @@ inline qat::QuantizeConfig w8a8(int weight_bits = 8, bool symmetric = false) {
   return config;
 }
 
+// The same with zero points of weights.
+inline qat::QuantizeConfig affine_weights(int weight_bits) {
+  qat::QuantizeConfig config = w8a8(weight_bits);
+  config.groups[0].config.weights->scheme.symmetric = false;
+  config.groups[0].config.weights->scheme.narrow_range = false;
+  return config;
+}
+
 inline qat::QuantizeConfig tensorrt(int weight_bits) {
   qat::QuantizeConfig config = w8a8(weight_bits, /*symmetric=*/true);
   config.profile = qat::Profile::kTensorrt;

@@ -142,6 +142,36 @@ TEST(GraphFile, KeepsGroupsOfWeights) {
   }
 }
 
+// In a version of their own: a reader that does not know zero points must not pass over them.
+TEST(GraphFile, KeepsZeroPointsOfWeights) {
+  const TemporaryFolder folder;
+  const auto version = [&](const char* name) {
+    return load_checkpoint(folder.path() / name).metadata.at("graph_version");
+  };
+  for (const int bits : {2, 4, 8}) {
+    Rng rng(2);
+    const auto model = quantized_model(testing::every_layer(rng), testing::affine_weights(bits));
+    Graph graph = trace(*model, images(1, 1), "net").graph;
+    ASSERT_EQ(graph.nodes[1].weights->zero_points.size(), 6U);
+    save_graph(folder.path() / "m", graph);
+    const Graph loaded = load_graph(folder.path() / "m");
+    EXPECT_EQ(to_string(loaded), to_string(graph));
+    EXPECT_EQ(loaded.nodes[1].weights->zero_points, graph.nodes[1].weights->zero_points);
+    EXPECT_EQ(version("m"), "2");
+    graph.nodes[1].weights->zero_points[2] = static_cast<std::int8_t>(bits == 8 ? 0 : 1 << bits);
+    if (bits < 8) {
+      EXPECT_EQ(message_of<std::invalid_argument>([&] { save_graph(folder.path() / "m", graph); }),
+                "[graph] conv1 (conv2d): weight zero point " + std::to_string(1 << bits) +
+                    " does not fit " + std::to_string(bits) + " bits");
+    }
+    graph.nodes[1].weights->zero_points.pop_back();
+    EXPECT_EQ(message_of<std::invalid_argument>([&] { save_graph(folder.path() / "m", graph); }),
+              "[graph] conv1 (conv2d): expected a weight zero point for each of 6 scales, got 5");
+  }
+  save_graph(folder.path() / "symmetric", graph_of(8));
+  EXPECT_EQ(version("symmetric"), "1");
+}
+
 TEST(GraphFile, RefusesGroupsThatDoNotFit) {
   const TemporaryFolder folder;
   Rng rng(2);

@@ -26,6 +26,8 @@ std::vector<Case> cases() {
           {"every_layer_w4", testing::every_layer, w8a8(4)},
           {"every_layer_w2", testing::every_layer, w8a8(2)},
           {"every_layer_signed", testing::every_layer, w8a8(8, /*symmetric=*/true)},
+          {"every_layer_affine_weights", testing::every_layer, testing::affine_weights(8)},
+          {"residual_affine_weights", testing::residual_net, testing::affine_weights(4)},
           {"residual", testing::residual_net, w8a8()},
           {"residual_w4", testing::residual_net, w8a8(4)},
           {"residual_signed", testing::residual_net, w8a8(8, /*symmetric=*/true)},

@@ -114,6 +114,11 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("layers_signed", testing::every_layer, w8a8(8, true), layers);
   writer.write_network("layers_w4", testing::every_layer, w8a8(4), close);
   writer.write_network("layers_w4_as_int8", testing::every_layer, w8a8(4), layers, int8);
+  writer.write_network("layers_affine_w8", testing::every_layer, testing::affine_weights(8),
+                       layers);
+  writer.write_network("layers_affine_w4", testing::every_layer, testing::affine_weights(4), close);
+  writer.write_network("residual_affine_w7", testing::residual_net, testing::affine_weights(7),
+                       residual);
   writer.write_network("layers_w6", testing::every_layer, w8a8(6), layers);
   qat::QuantizeConfig seven = w8a8(7);  // all codes, -64 too: the most that never saturates
   seven.groups[0].config.weights->scheme.narrow_range = false;

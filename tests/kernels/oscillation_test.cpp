@@ -87,33 +87,36 @@ TEST(Oscillations, FollowTheDefinition) {
   }
 }
 
-// Central differences of lambda * sum (s * code - clip(x))^2, the codes held.
+// Central differences of lambda * sum (s * (code - z) - clip(x))^2, the codes held.
 TEST(Oscillations, DampingGradientMatchesFiniteDifferences) {
   const CodeRange range{-8, 7};
   const ChannelLayout layout{1, 3, 40};
   const std::vector<double> scale{0.1, 0.25, 1};
+  const std::vector<std::int32_t> zero_point{0, 3, -8};
   std::mt19937 generator(7);
   std::uniform_real_distribution<double> uniform(-1.5, 1.5);
   std::vector<double> x, grad(120, 0.5);
   std::vector<std::int8_t> codes;
   for (std::size_t i = 0; i < 120; ++i) {
     x.push_back(uniform(generator));
-    codes.push_back(
-        static_cast<std::int8_t>(quantize_value(x[i], make_affine(range, scale[i / 40], 0))));
+    codes.push_back(static_cast<std::int8_t>(
+        quantize_value(x[i], make_affine(range, scale[i / 40], zero_point[i / 40]))));
   }
   const double lambda = 0.3;
-  run(AddDampingGradient<double>{layout, range, &lambda, x.data(), scale.data(), codes.data(),
-                                 grad.data()});
+  run(AddDampingGradient<double>{layout, range, &lambda, x.data(), scale.data(), zero_point.data(),
+                                 codes.data(), grad.data()});
   int clipped = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double s = scale[i / 40];
+    const double z = zero_point[i / 40];
+    const double lowest = s * (range.qmin - z), highest = s * (range.qmax - z);
     const auto loss = [&](double value) {
-      const double inside = std::min(std::max(value, s * range.qmin), s * range.qmax);
-      return 0.3 * (s * codes[i] - inside) * (s * codes[i] - inside);
+      const double inside = std::min(std::max(value, lowest), highest);
+      return 0.3 * (s * (codes[i] - z) - inside) * (s * (codes[i] - z) - inside);
     };
     const double difference = (loss(x[i] + 1e-6) - loss(x[i] - 1e-6)) / 2e-6;
     EXPECT_NEAR(grad[i], 0.5 + difference, 1e-8) << i;
-    clipped += x[i] < s * range.qmin || x[i] > s * range.qmax;
+    clipped += x[i] < lowest || x[i] > highest;
   }
   EXPECT_GT(clipped, 5);
 }
@@ -123,7 +126,7 @@ TEST(Oscillations, ALambdaOfZeroLeavesGradientsAlone) {
   const double lambda = 0, x[] = {0.3, NAN}, scale = 0.25;
   const std::int8_t codes[] = {1, 0};
   double grad[] = {-0.0, 0.5};
-  run(AddDampingGradient<double>{{1, 1, 2}, {-8, 7}, &lambda, x, &scale, codes, grad});
+  run(AddDampingGradient<double>{{1, 1, 2}, {-8, 7}, &lambda, x, &scale, nullptr, codes, grad});
   EXPECT_TRUE(std::signbit(grad[0]));
   EXPECT_EQ(grad[1], 0.5);
 }
@@ -134,9 +137,12 @@ TEST(Oscillations, FrozenWeightsAreHeld) {
   weights.frozen = {1, 0, 0, 1};
   std::vector<float> x{9, 9, 9, 9}, grad{1, 2, 3, 4};
   const std::vector<float> scale{0.5F, 0.25F};
-  run(HoldFrozen{{1, 2, 2}, weights.state(), scale.data(), x.data(), grad.data()});
+  run(HoldFrozen{{1, 2, 2}, weights.state(), scale.data(), nullptr, x.data(), grad.data()});
   EXPECT_EQ(x, (std::vector<float>{1.5F, 9, 9, 0}));
   EXPECT_EQ(grad, (std::vector<float>{0, 2, 3, 0}));
+  const std::vector<std::int32_t> zero_point{-1, 4};
+  run(HoldFrozen{{1, 2, 2}, weights.state(), scale.data(), zero_point.data(), x.data(), nullptr});
+  EXPECT_EQ(x, (std::vector<float>{2, 9, 9, -1}));
 }
 
 }  // namespace

@@ -177,24 +177,26 @@ TEST(OscillationsOnGpu, AreTheCpus) {
       wide_grad(random_reals<double>(n, 1, 6, false)), wide_scale(scales<double>(layout.channels));
   Twin<std::uint8_t> frozen(n);
   Twin<std::int64_t> counts(2);
+  Twin<std::int32_t> zero_point(random_codes<std::int32_t>(layout.channels, -8, 7, 9)), no_zeros;
   Twin<float> no_grad, freeze_above(std::vector<float>{0.45F});
   for (unsigned step = 0; step < 12; ++step) {
     Twin<std::int8_t> codes(random_codes<std::int8_t>(n, step % 3 == 0 ? -8 : -1, 1, step));
     Twin<double> lambda(std::vector<double>{step % 4 == 0 ? 0 : 0.01});
     on_both([&](auto at, auto&... queue) {
       const OscillationState state{at(code), at(direction), at(frequency), at(mean), at(frozen)};
+      const std::int32_t* zeros = step % 5 == 0 ? at(zero_point) : at(no_zeros);
       if (step == 0) {
         run(queue..., BeginOscillations{n, at(codes), state});
       } else {
         run(queue..., TrackOscillations{n, at(codes), 0.1F, at(freeze_above), state});
       }
       run(queue..., CountOscillations{n, 0.2F, state, at(counts)});
-      run(queue..., AddDampingGradient<float>{layout, range, at(lambda), at(x), at(scale),
+      run(queue..., AddDampingGradient<float>{layout, range, at(lambda), at(x), at(scale), zeros,
                                               at(codes), at(grad)});
       run(queue..., AddDampingGradient<double>{layout, range, at(lambda), at(wide_x),
-                                               at(wide_scale), at(codes), at(wide_grad)});
-      run(queue...,
-          HoldFrozen{layout, state, at(scale), at(x), step % 2 == 0 ? at(grad) : at(no_grad)});
+                                               at(wide_scale), zeros, at(codes), at(wide_grad)});
+      run(queue..., HoldFrozen{layout, state, at(scale), zeros, at(x),
+                               step % 2 == 0 ? at(grad) : at(no_grad)});
     });
     ASSERT_EQ(counts.differences(), 0) << step;
   }

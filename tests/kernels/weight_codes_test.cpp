@@ -43,6 +43,9 @@ struct Layer {
         floor(std::vector<float>(static_cast<std::size_t>(scales), 1e-6F)),
         scale(std::vector<float>(static_cast<std::size_t>(scales), 0.0078125F)),
         step_scale(scales),
+        offset(random_reals<float>(scales, 0.1F, 6, any)),
+        zero_point(random_codes<std::int32_t>(scales, -2, 1, 7)),
+        step_zero_point(scales),
         zero_range(random_codes<std::uint8_t>(scales, 0, 1, 3)),
         mask(mask_bytes(rows * row_size)),
         codes(rows * row_size),
@@ -58,8 +61,19 @@ struct Layer {
 
   template <typename At>
   WeightQuantizer quantizer(const At& at) {
-    return {at(lo),    at(hi),         at(steps),      at(latent),    at(initial),       at(floor),
-            at(scale), at(zero_range), at(non_finite), at(too_large), at(too_large_bias)};
+    return {at(lo),
+            at(hi),
+            at(steps),
+            at(latent),
+            at(initial),
+            at(floor),
+            at(scale),
+            at(zero_range),
+            at(non_finite),
+            at(too_large),
+            at(too_large_bias),
+            affine ? at(zero_point) : nullptr,
+            affine && learns_offset ? at(offset) : nullptr};
   }
   template <typename At>
   BiasBehind behind(const At& at) {
@@ -67,11 +81,13 @@ struct Layer {
   }
   template <typename At>
   WeightCodeArrays results(const At& at) {
-    return {at(codes), at(mask), at(step_scale), at(product_scale), at(bias_codes)};
+    return {at(codes),         at(mask),       at(step_scale),
+            at(product_scale), at(bias_codes), affine ? at(step_zero_point) : nullptr};
   }
   void expect_equal() const {
     EXPECT_EQ(lo.differences() + hi.differences() + zero_range.differences(), 0);
     EXPECT_EQ(scale.differences() + step_scale.differences() + floor.differences(), 0);
+    EXPECT_EQ(zero_point.differences() + (affine ? step_zero_point.differences() : 0), 0);
     EXPECT_EQ(codes.differences(), 0);
     EXPECT_EQ(mask.differences(), 0);
     EXPECT_EQ(product_scale.differences() + bias_codes.differences(), 0);
@@ -81,7 +97,10 @@ struct Layer {
 
   Twin<float> weight, lo, hi;
   Twin<std::int64_t> steps;
-  Twin<float> latent, initial, floor, scale, step_scale;
+  Twin<float> latent, initial, floor, scale, step_scale, offset;
+  Twin<std::int32_t> zero_point, step_zero_point;
+  bool affine = false;
+  bool learns_offset = false;
   Twin<std::uint8_t> zero_range, mask;
   Twin<std::int8_t> codes;
   Twin<float> x_scale;
@@ -106,6 +125,8 @@ RangeRule rule_of(CodeRange codes, double averaging, bool restarts) {
 void check(const RowsOfWeights& size, const WeightQuantization& op, bool any) {
   for_each_order([&] {
     Layer layer(size.rows, size.row_size, op.scales, any);
+    layer.affine = !op.rule.symmetric;
+    layer.learns_offset = op.counted;
     on_both([&](auto at, auto&... queue) {
       quantize_weights(queue..., op, at(layer.weight), layer.quantizer(at), layer.behind(at),
                        layer.results(at));
@@ -130,9 +151,16 @@ TEST(WeightCodesOnGpu, AreTheCpus) {
         op.counted = true;
         op.keeps = fit != BiasFit::kKeepsRoom;
         check(size, op, false);
+        WeightQuantization affine = op;
+        affine.rule.symmetric = false;
+        check(size, affine, true);
+        affine.counted = false;
+        affine.keeps = true;
+        check(size, affine, false);
         if (source == ScaleSource::kExtremes || size.rows == 0) continue;
-        op.scales = 1;
+        op.scales = affine.scales = 1;
         check(size, op, true);
+        check(size, affine, true);
       }
     }
   }
@@ -176,6 +204,31 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRows) {
   });
   layer.expect_equal();
   EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of ones";
+}
+
+// The magnitudes that count are those of code - zero point: up to 255, not 128.
+TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRowsWithZeroPoints) {
+  constexpr std::int64_t kRowCount = 2, kRowSize = 32000;
+  Layer layer(kRowCount, kRowSize, kRowCount, false);
+  layer.affine = true;
+  Twin<std::int32_t> zero_point(std::vector<std::int32_t>(kRowCount, -128));
+  std::vector<float> values(static_cast<std::size_t>(kRowCount * kRowSize), 0.0F);
+  std::fill_n(values.begin(), kRowSize, 255 * 0.0078125F);
+  // 32,000 products of at most 138 * 255 leave room for a bias code of 1,021,403,647 at most.
+  Twin<float> weight(values), bias(std::vector<float>{170000, 170000});
+  RangeRule rule = rule_of({-128, 127}, 0, true);
+  rule.symmetric = false;
+  const WeightQuantization op{kRowCount, kRowSize, kRowCount, ScaleSource::kGiven, rule};
+  on_both([&](auto at, auto&... queue) {
+    BiasBehind behind = layer.behind(at);
+    behind.bias = at(bias);
+    WeightQuantizer quantizer = layer.quantizer(at);
+    quantizer.zero_point = at(zero_point);
+    quantize_weights(queue..., op, at(weight), quantizer, behind, layer.results(at));
+  });
+  layer.expect_equal();
+  EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of the largest codes";
+  EXPECT_EQ(layer.bias_codes.values()[0], bias_room(std::int64_t{kRowSize} * 138 * 255));
 }
 
 Layer with_biases(const std::vector<float>& bias, std::int64_t scales, float x_scale) {

@@ -36,6 +36,13 @@ std::vector<Scheme> schemes() {
       {"bn_none", both(per_channel, average, BatchNormFold::kNone), true},
       {"bn_corrected", both(per_channel, average, BatchNormFold::kBatchCorrected), true},
       {"bn_one_convolution", both(per_channel, average, BatchNormFold::kOneConvolution), true}};
+  QuantizerConfig affine = weight_scheme(4, Strategy::kChannel);
+  affine.scheme.symmetric = affine.scheme.narrow_range = false;
+  all.push_back({"affine_weights", both(affine, average)});
+  QuantizerConfig learned =
+      weight_scheme(8, Strategy::kTensor, "min_max", Learning::kScaleAndZeroPoint);
+  learned.scheme.symmetric = false;
+  all.push_back({"affine_learned_weights", both(learned, average)});
   for (const char* observer : {"histogram", "percentile", "moving_percentile", "mse", "entropy"}) {
     all.push_back({observer, both(weight_scheme(8, Strategy::kChannel, observer),
                                   activation_scheme(8, observer))});

@@ -28,6 +28,7 @@ struct Case {
   int bits = 8;
   bool signed_activations = false;
   bool per_channel = true;
+  bool affine_weights = false;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -56,6 +57,10 @@ const Case kCases[] = {
     {"signed", conv(3, 5, 3, 1, 1, 1, true), Activation::kRelu, 8, true},
     {"int4", conv(3, 5, 3, 1, 1, 1, true), Activation::kRelu, 4},
     {"int2", conv(3, 5, 3, 1, 1, 1, true), Activation::kNone, 2, true},
+    {"affine", conv(3, 5, 3, 1, 1, 1, true), Activation::kRelu, 8, false, true, true},
+    {"affine_groups", conv(4, 8, 3, 2, 1, 2, true), Activation::kRelu6, 4, true, true, true},
+    {"affine_depthwise", conv(6, 6, 3, 1, 1, 6, false), Activation::kNone, 8, false, true, true},
+    {"affine_one_scale", conv(3, 5, 3, 1, 0, 1, true), Activation::kNone, 2, false, false, true},
 };
 
 QConfig config_of(const Case& c) {
@@ -63,6 +68,8 @@ QConfig config_of(const Case& c) {
   config.weights->scheme.bits = c.bits;
   config.weights->scheme.strategy =
       c.per_channel ? observers::Strategy::kChannel : observers::Strategy::kTensor;
+  config.weights->scheme.symmetric = !c.affine_weights;
+  config.weights->scheme.narrow_range = !c.affine_weights;
   config.activations->scheme.bits = c.bits;
   config.activations->scheme.is_signed = c.signed_activations;
   config.activations->scheme.symmetric = c.signed_activations;
@@ -80,6 +87,11 @@ struct Fixture {
         input_quantizer(*config.activations, QuantizerRole::kActivation),
         x(random_tensor({2, 6, 5, options.in_channels}, 5, DType::kF32), true) {
     for (float& v : x.value().span<float>()) v = 3 * v + 1;
+    if (!c.affine_weights) return;
+    // Weights of one sign have their zero point at an end.
+    const auto weight = layer.weight().value().span<float>();
+    for (std::size_t i = 0; i < weight.size(); ++i) weight[i] += i % 5 == 0 ? 0.3F : 0.05F;
+    for (std::size_t i = 0; i < weight.size() / 5; ++i) weight[i] = std::abs(weight[i]) + 0.01F;
   }
 
   Variable run(bool training) {
@@ -116,6 +128,7 @@ TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
   const std::vector<double> xq = testing::values(x->codes);
   const auto weights = f.layer.weight().value().span<float>();
   const auto scales = f.layer.weight_quantizer()->host_scale();
+  const auto zero_points = f.layer.weight_quantizer()->host_zero_point();
   const auto range = f.layer.weight_quantizer()->code_range();
   const auto codes = testing::values(out->codes);
   const Conv2dOptions& o = f.options;
@@ -127,7 +140,9 @@ TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
     for (std::int64_t h = 0; h < oc.dim(1); ++h) {
       for (std::int64_t w = 0; w < oc.dim(2); ++w) {
         for (std::int64_t k = 0; k < oc.dim(3); ++k, ++at) {
-          const float sw = scales[scales.size() > 1 ? static_cast<std::size_t>(k) : 0];
+          const std::size_t own = scales.size() > 1 ? static_cast<std::size_t>(k) : 0;
+          const float sw = scales[own];
+          const std::int32_t zw = zero_points[own];
           std::int64_t acc = 0;
           for (std::int64_t c = 0; c < per_group; ++c) {
             for (std::int64_t i = 0; i < o.kernel_size[0]; ++i) {
@@ -138,7 +153,8 @@ TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
                 const float weight = weights[static_cast<std::size_t>(
                     ((k * per_group + c) * o.kernel_size[0] + i) * o.kernel_size[1] + j)];
                 const double wq =
-                    std::clamp<double>(std::nearbyint(weight / sw), range.qmin, range.qmax);
+                    std::clamp<double>(std::nearbyint(weight / sw) + zw, range.qmin, range.qmax) -
+                    zw;
                 acc += static_cast<std::int64_t>((q - x->host_zero_point()) * wq);
               }
             }
@@ -164,6 +180,30 @@ TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
         }
       }
     }
+  }
+}
+
+// The range of each scale's weights, extended to hold 0, from one end of the codes to the other.
+TEST_P(QuantizedConv, WeightScalesAreTheDefinitions) {
+  Fixture f(GetParam());
+  f.run(/*training=*/true);
+  const auto weights = f.layer.weight().value().span<float>();
+  const auto scales = f.layer.weight_quantizer()->host_scale();
+  const auto zero_points = f.layer.weight_quantizer()->host_zero_point();
+  const auto range = f.layer.weight_quantizer()->code_range();
+  const std::size_t share = weights.size() / scales.size();
+  for (std::size_t c = 0; c < scales.size(); ++c) {
+    const auto own = weights.subspan(c * share, share);
+    const double lo = std::min<double>(0, *std::min_element(own.begin(), own.end()));
+    const double hi = std::max<double>(0, *std::max_element(own.begin(), own.end()));
+    if (!GetParam().affine_weights) {
+      EXPECT_EQ(scales[c], static_cast<float>(std::max(-lo, hi) / range.qmax)) << c;
+      EXPECT_EQ(zero_points[c], 0) << c;
+      continue;
+    }
+    const double scale = (hi - lo) / (range.qmax - range.qmin);
+    EXPECT_EQ(scales[c], static_cast<float>(scale)) << c;
+    EXPECT_EQ(zero_points[c], std::nearbyint(range.qmin - lo / scale)) << c;
   }
 }
 
