@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "steelyard/kernels/backend.h"
-#include "steelyard/kernels/integer.h"
 #include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 
 namespace steelyard::kernels {
@@ -337,7 +337,7 @@ TEST(Averages, WindowsAreDepthwiseConvolutionsOfOnes) {
   const std::int32_t x_zero_point = 7, zero_point = -5;
   run(IntegerWindowSums<std::int8_t>{pool, x.data(), &x_zero_point, sums.data()});
   const std::vector<std::int8_t> ones(9 * kChannels, 1);
-  integer_conv2d(conv, x.data(), &x_zero_point, ones.data(), products.data());
+  run(IntegerConv2d<std::int8_t>{conv, x.data(), &x_zero_point, ones.data(), products.data()});
   EXPECT_EQ(sums, products);
 
   std::vector<std::int8_t> averages(n), codes(n);

@@ -1,6 +1,6 @@
 // Operands q - z and weights become int16, whose pairwise multiply-add into int32 every x86 since
 // SSE2 has, and rows are padded with zeros to whole vectors.
-#include "steelyard/kernels/cpu/integer_reference.h"
+#include "steelyard/kernels/integer_product/reference.h"
 
 #include <algorithm>
 #include <vector>
@@ -104,23 +104,12 @@ void for_each_tap(const Conv2dShape& s, const Code* x, std::int64_t pixel, Tap&&
 }  // namespace
 
 template <typename Code>
-void integer_matmul(std::int64_t m, std::int64_t n, std::int64_t k, const Code* x,
-                    std::int32_t x_zero_point, const std::int8_t* w, std::int32_t* acc) {
-  Conv2dShape pixels;  // a product is a 1x1 convolution of m pixels
-  pixels.batch = m;
-  pixels.in_h = pixels.in_w = 1;
-  pixels.in_channels = k;
-  pixels.out_channels = n;
-  integer_conv2d(pixels, x, x_zero_point, w, acc);
-}
-
-template <typename Code>
-void integer_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero_point,
-                    const std::int8_t* w, std::int32_t* acc) {
+void compute(const IntegerConv2d<Code>& k) {
+  const Conv2dShape& shape = k.shape;
   const std::int64_t channels = shape.in_channels_per_group();
   const std::int64_t outputs = shape.out_channels_per_group();
   const std::int64_t row = padded(channels * shape.kernel_h * shape.kernel_w);
-  const std::vector<Operand> weights = weight_rows(shape, w);
+  const std::vector<Operand> weights = weight_rows(shape, k.w);
   const std::int64_t pixels = shape.batch * shape.out_h() * shape.out_w();
   parallel_for(pixels, kRowBlock, [&](std::int64_t begin, std::int64_t end) {
     std::vector<Operand> patches(static_cast<std::size_t>(kRowBlock * row));
@@ -129,54 +118,46 @@ void integer_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero
       for (std::int64_t group = 0; group < shape.groups; ++group) {
         std::fill(patches.begin(), patches.end(), Operand{0});
         for (std::int64_t r = 0; r < rows; ++r) {
-          for_each_tap(shape, x, begin + r, [&](std::int64_t tap, const Code* source) {
-            subtract_zero_point(channels, source + group * channels, x_zero_point,
+          for_each_tap(shape, k.x, begin + r, [&](std::int64_t tap, const Code* source) {
+            subtract_zero_point(channels, source + group * channels, *k.zero_point,
                                 patches.data() + r * row + tap * channels);
           });
         }
         dot_rows(rows, outputs, row, patches.data(), weights.data() + group * outputs * row,
-                 acc + begin * shape.out_channels + group * outputs, shape.out_channels);
+                 k.acc + begin * shape.out_channels + group * outputs, shape.out_channels);
       }
     }
   });
 }
 
 template <typename Code>
-void integer_depthwise_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero_point,
-                              const std::int8_t* w, std::int32_t* acc) {
+void compute_depthwise(const IntegerConv2d<Code>& k) {
+  const Conv2dShape& shape = k.shape;
   const std::int64_t channels = shape.in_channels;
   const std::int64_t taps = shape.kernel_h * shape.kernel_w;
+  const std::int32_t zero_point = *k.zero_point;
   std::vector<Operand> by_tap(static_cast<std::size_t>(taps * channels));
   for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = w[c * taps + tap];
+    for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
   }
   const std::int64_t pixels = shape.batch * shape.out_h() * shape.out_w();
   parallel_for(pixels, kRowBlock, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-      std::int32_t* const sums = acc + pixel * channels;
+      std::int32_t* const sums = k.acc + pixel * channels;
       std::fill(sums, sums + channels, 0);
-      for_each_tap(shape, x, pixel, [&](std::int64_t tap, const Code* source) {
+      for_each_tap(shape, k.x, pixel, [&](std::int64_t tap, const Code* source) {
         const Operand* const weights = by_tap.data() + tap * channels;
+        const std::int32_t zero = zero_point;
         STEELYARD_VECTORIZE
-        for (std::int64_t c = 0; c < channels; ++c) {
-          sums[c] += (source[c] - x_zero_point) * weights[c];
-        }
+        for (std::int64_t c = 0; c < channels; ++c) sums[c] += (source[c] - zero) * weights[c];
       });
     }
   });
 }
 
-template void integer_matmul(std::int64_t, std::int64_t, std::int64_t, const std::int8_t*,
-                             std::int32_t, const std::int8_t*, std::int32_t*);
-template void integer_matmul(std::int64_t, std::int64_t, std::int64_t, const std::uint8_t*,
-                             std::int32_t, const std::int8_t*, std::int32_t*);
-template void integer_conv2d(const Conv2dShape&, const std::int8_t*, std::int32_t,
-                             const std::int8_t*, std::int32_t*);
-template void integer_conv2d(const Conv2dShape&, const std::uint8_t*, std::int32_t,
-                             const std::int8_t*, std::int32_t*);
-template void integer_depthwise_conv2d(const Conv2dShape&, const std::int8_t*, std::int32_t,
-                                       const std::int8_t*, std::int32_t*);
-template void integer_depthwise_conv2d(const Conv2dShape&, const std::uint8_t*, std::int32_t,
-                                       const std::int8_t*, std::int32_t*);
+template void compute(const IntegerConv2d<std::int8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&);
+template void compute_depthwise(const IntegerConv2d<std::int8_t>&);
+template void compute_depthwise(const IntegerConv2d<std::uint8_t>&);
 
 }  // namespace steelyard::kernels::reference

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "steelyard/kernels/backend.h"
-#include "steelyard/kernels/cuda_queue.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 
@@ -18,18 +18,16 @@ struct MatmulShape {
   bool transpose_b = false;
 };
 
-// Writes C (k = 0 gives zeros; m or n = 0 is a no-op). T is float or double.
+// Writes C (k = 0 gives zeros; m or n = 0 is a no-op). `products` are the CPU's means; a GPU's are
+// its queue's.
 template <typename T>
-void matmul(CpuProducts products, const MatmulShape& shape, const T* a, const T* b, T* c);
+struct Matmul {
+  MatmulShape shape;
+  const T *a, *b;
+  T *c;
+  CpuProducts products = default_products();
+};
 
-// The same as default_products().
-template <typename T>
-void matmul(const MatmulShape& shape, const T* a, const T* b, T* c) {
-  matmul(default_products(), shape, a, b, c);
-}
-
-// The same on a GPU.
-template <typename T>
-void matmul(const CudaQueue& queue, const MatmulShape& shape, const T* a, const T* b, T* c);
+using MatmulKernels = ForFloats<Matmul>;
 
 }  // namespace steelyard::kernels

@@ -1,4 +1,4 @@
-#include "steelyard/kernels/cpu/conv_eigen.h"
+#include "steelyard/kernels/conv/eigen.h"
 
 #include <Eigen/Core>
 #include <algorithm>
@@ -27,16 +27,19 @@ std::int64_t rows_per_patch(const Conv2dShape& s) {
   return std::clamp<std::int64_t>(kPatchElements / (s.out_w() * taps(s)), 1, s.out_h());
 }
 
-// OIHW [groups * og, cg, kh, kw] <-> [groups, kh, kw, cg, og]: calls copy(oihw index, packed
-// index).
+// OIHW [groups * og, cg, kh, kw] <-> [groups, kh, kw, cg, og], or, depthwise, [kh, kw, groups]:
+// calls copy(oihw index, packed index).
 template <class Copy>
 void for_each_weight(const Conv2dShape& s, Copy&& copy) {
   const std::int64_t og = s.out_channels_per_group(), cg = s.in_channels_per_group();
   const std::int64_t kernel = s.kernel_h * s.kernel_w;
+  const bool depthwise = s.is_depthwise();
   for (std::int64_t o = 0; o < s.out_channels; ++o) {
     for (std::int64_t c = 0; c < cg; ++c) {
       for (std::int64_t k = 0; k < kernel; ++k) {
-        copy((o * cg + c) * kernel + k, ((o / og * kernel + k) * cg + c) * og + o % og);
+        const std::int64_t packed =
+            depthwise ? k * s.groups + o : ((o / og * kernel + k) * cg + c) * og + o % og;
+        copy((o * cg + c) * kernel + k, packed);
       }
     }
   }
@@ -46,17 +49,6 @@ template <typename T>
 std::vector<T> pack_weights(const Conv2dShape& s, const T* w) {
   std::vector<T> packed(s.weight_size());
   for_each_weight(s, [&](std::int64_t oihw, std::int64_t index) { packed[index] = w[oihw]; });
-  return packed;
-}
-
-// Depthwise weights [channels, 1, kh, kw] as [kh * kw, channels].
-template <typename T>
-std::vector<T> pack_depthwise(const Conv2dShape& s, const T* w) {
-  const std::int64_t kernel = s.kernel_h * s.kernel_w;
-  std::vector<T> packed(s.weight_size());
-  for (std::int64_t c = 0; c < s.in_channels; ++c) {
-    for (std::int64_t k = 0; k < kernel; ++k) packed[k * s.in_channels + c] = w[c * kernel + k];
-  }
   return packed;
 }
 
@@ -211,9 +203,10 @@ void backward_weight_band(const Conv2dShape& s, const Band& band, const T* x, co
 }  // namespace
 
 template <typename T>
-void conv2d_forward(const Conv2dShape& s, const T* x, const T* w, const T* bias, T* y) {
+void compute(const Conv2d<T>& k) {
+  const Conv2dShape& s = k.shape;
   const bool depthwise = s.is_depthwise();
-  const std::vector<T> packed = depthwise ? pack_depthwise(s, w) : pack_weights(s, w);
+  const std::vector<T> packed = pack_weights(s, k.w);
   const std::int64_t rows = rows_per_patch(s);
   const std::int64_t bands = (s.out_h() + rows - 1) / rows;
   parallel_for(s.batch * bands, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -222,30 +215,31 @@ void conv2d_forward(const Conv2dShape& s, const T* x, const T* w, const T* bias,
       const std::int64_t first = i % bands * rows;
       const Band band{i / bands, first, std::min(first + rows, s.out_h())};
       if (depthwise) {
-        depthwise_forward_band(s, band, x, packed, bias, y);
+        depthwise_forward_band(s, band, k.x, packed, k.bias, k.y);
       } else {
-        forward_band(s, band, x, packed, bias, patches, y);
+        forward_band(s, band, k.x, packed, k.bias, patches, k.y);
       }
     }
   });
 }
 
 template <typename T>
-void conv2d_backward_input(const Conv2dShape& s, const T* grad_y, const T* w, T* grad_x) {
+void compute(const Conv2dBackwardInput<T>& k) {
+  const Conv2dShape& s = k.shape;
   const bool depthwise = s.is_depthwise();
-  const std::vector<T> packed = depthwise ? pack_depthwise(s, w) : pack_weights(s, w);
+  const std::vector<T> packed = pack_weights(s, k.w);
   const std::int64_t image_size = s.in_h * s.in_w * s.in_channels;
   // Windows overlap inside an image only, so threads share images, not rows.
   parallel_for(s.batch, 1, [&](std::int64_t first, std::int64_t last) {
     Matrix<T> patches;
     for (std::int64_t image = first; image < last; ++image) {
-      std::fill_n(grad_x + image * image_size, image_size, T(0));
+      std::fill_n(k.grad_x + image * image_size, image_size, T(0));
       for_each_band(s, image, [&](const Band& band) {
-        if (depthwise) return depthwise_backward_input_band(s, band, grad_y, packed, grad_x);
+        if (depthwise) return depthwise_backward_input_band(s, band, k.grad_y, packed, k.grad_x);
         for (std::int64_t group = 0; group < s.groups; ++group) {
-          patches.noalias() = output_block(s, band, group, const_cast<T*>(grad_y)) *
+          patches.noalias() = output_block(s, band, group, const_cast<T*>(k.grad_y)) *
                               group_weights(s, packed, group).transpose();
-          scatter_patches(s, band, group, patches, grad_x);
+          scatter_patches(s, band, group, patches, k.grad_x);
         }
       });
     }
@@ -253,7 +247,8 @@ void conv2d_backward_input(const Conv2dShape& s, const T* grad_y, const T* w, T*
 }
 
 template <typename T>
-void conv2d_backward_weight(const Conv2dShape& s, const T* x, const T* grad_y, T* grad_w) {
+void compute(const Conv2dBackwardWeight<T>& k) {
+  const Conv2dShape& s = k.shape;
   const bool depthwise = s.is_depthwise();
   const std::int64_t parts = std::min<std::int64_t>(s.batch, num_threads());
   const std::int64_t size = s.weight_size();
@@ -265,8 +260,8 @@ void conv2d_backward_weight(const Conv2dShape& s, const T* x, const T* grad_y, T
       for (std::int64_t image = s.batch * part / parts; image < s.batch * (part + 1) / parts;
            ++image) {
         for_each_band(s, image, [&](const Band& band) {
-          if (depthwise) return depthwise_backward_weight_band(s, band, x, grad_y, grad);
-          backward_weight_band(s, band, x, grad_y, patches, grad);
+          if (depthwise) return depthwise_backward_weight_band(s, band, k.x, k.grad_y, grad);
+          backward_weight_band(s, band, k.x, k.grad_y, patches, grad);
         });
       }
     }
@@ -274,22 +269,14 @@ void conv2d_backward_weight(const Conv2dShape& s, const T* x, const T* grad_y, T
   for (std::int64_t part = 1; part < parts; ++part) {
     for (std::int64_t i = 0; i < size; ++i) partial[i] += partial[part * size + i];
   }
-  if (depthwise) {
-    const std::int64_t kernel = s.kernel_h * s.kernel_w;
-    for (std::int64_t i = 0; i < size; ++i) {
-      grad_w[i] = partial[i % kernel * s.in_channels + i / kernel];
-    }
-  } else {
-    for_each_weight(s, [&](std::int64_t oihw, std::int64_t i) { grad_w[oihw] = partial[i]; });
-  }
+  for_each_weight(s, [&](std::int64_t oihw, std::int64_t i) { k.grad_w[oihw] = partial[i]; });
 }
 
-template void conv2d_forward(const Conv2dShape&, const float*, const float*, const float*, float*);
-template void conv2d_forward(const Conv2dShape&, const double*, const double*, const double*,
-                             double*);
-template void conv2d_backward_input(const Conv2dShape&, const float*, const float*, float*);
-template void conv2d_backward_input(const Conv2dShape&, const double*, const double*, double*);
-template void conv2d_backward_weight(const Conv2dShape&, const float*, const float*, float*);
-template void conv2d_backward_weight(const Conv2dShape&, const double*, const double*, double*);
+template void compute(const Conv2d<float>&);
+template void compute(const Conv2d<double>&);
+template void compute(const Conv2dBackwardInput<float>&);
+template void compute(const Conv2dBackwardInput<double>&);
+template void compute(const Conv2dBackwardWeight<float>&);
+template void compute(const Conv2dBackwardWeight<double>&);
 
 }  // namespace steelyard::kernels::eigen

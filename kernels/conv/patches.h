@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "steelyard/kernels/cuda/conv_values.h"
+#include "steelyard/kernels/conv/operands.h"
 
 namespace steelyard::kernels::cuda {
 
@@ -60,7 +60,7 @@ void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& 
 inline ConvSizes with_wide_channels(const ConvSizes& c, std::int64_t values) {
   Conv2dShape wide = c.s;
   wide.in_channels /= values;
-  return ConvSizes(wide);
+  return sizes_of(wide);
 }
 
 // The same 16 bytes at a time where x and the channels of a group allow it.

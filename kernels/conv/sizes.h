@@ -1,33 +1,35 @@
-// The sizes of a convolution, and which pixels its windows meet.
+// The sizes of a convolution on a GPU, and which pixels its windows meet.
 #pragma once
 
-#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/cuda/grid.h"
 
 namespace steelyard::kernels::cuda {
 
 // A convolution with the sizes that its kernels divide by.
 struct ConvSizes {
-  explicit ConvSizes(const Conv2dShape& shape)
-      : s(shape),
-        out_h(shape.out_h()),
-        out_w(shape.out_w()),
-        channels(shape.in_channels_per_group()),
-        taps(shape.kernel_h * shape.kernel_w),
-        columns(taps * shape.in_channels) {}
+  Conv2dShape s;
+  std::int64_t out_h, out_w;
+  std::int64_t channels, outputs;  // of a group
+  std::int64_t taps;
+  std::int64_t columns;
 
   std::int64_t image_pixels() const { return out_h * out_w; }
   std::int64_t pixels() const { return s.batch * image_pixels(); }
-  std::int64_t out_channels() const { return s.out_channels_per_group(); }
   // Columns of one group.
   std::int64_t group_columns() const { return taps * channels; }
-
-  Conv2dShape s;
-  std::int64_t out_h, out_w;
-  std::int64_t channels;  // of a group's input
-  std::int64_t taps;
-  std::int64_t columns;
 };
+
+inline ConvSizes sizes_of(const Conv2dShape& s) {
+  const std::int64_t taps = s.kernel_h * s.kernel_w;
+  return {.s = s,
+          .out_h = s.out_h(),
+          .out_w = s.out_w(),
+          .channels = s.in_channels_per_group(),
+          .outputs = s.out_channels_per_group(),
+          .taps = taps,
+          .columns = taps * s.in_channels};
+}
 
 // The patches are the input itself.
 inline bool is_pointwise(const Conv2dShape& s) {
@@ -35,18 +37,34 @@ inline bool is_pointwise(const Conv2dShape& s) {
          s.pad_w == 0;
 }
 
-// The input pixel under a tap of an output pixel, -1 in the padding.
-__device__ inline std::int64_t input_pixel(const ConvSizes& c, std::int64_t output,
-                                           std::int64_t tap) {
+// Where the window of an output pixel begins, in its image.
+struct WindowPlace {
+  std::int64_t image, top, left;
+};
+
+__device__ inline WindowPlace window_place(const ConvSizes& c, std::int64_t output) {
   const std::int64_t row = divide(output, c.out_w);
   const std::int64_t image = divide(row, c.out_h);
+  return {image, (row - image * c.out_h) * c.s.stride_h - c.s.pad_h,
+          (output - row * c.out_w) * c.s.stride_w - c.s.pad_w};
+}
+
+// The image's pixel under a tap, -1 in the padding.
+__device__ inline std::int64_t pixel_under(const ConvSizes& c, const WindowPlace& window,
+                                           std::int64_t tap) {
   const std::int64_t tap_row = divide(tap, c.s.kernel_w);
-  const std::int64_t h =
-      (row - image * c.out_h) * c.s.stride_h - c.s.pad_h + tap_row * c.s.dilation_h;
-  const std::int64_t w = (output - row * c.out_w) * c.s.stride_w - c.s.pad_w +
-                         (tap - tap_row * c.s.kernel_w) * c.s.dilation_w;
+  const std::int64_t h = window.top + tap_row * c.s.dilation_h;
+  const std::int64_t w = window.left + (tap - tap_row * c.s.kernel_w) * c.s.dilation_w;
   const bool inside = h >= 0 && h < c.s.in_h && w >= 0 && w < c.s.in_w;
-  return inside ? (image * c.s.in_h + h) * c.s.in_w + w : -1;
+  return inside ? h * c.s.in_w + w : -1;
+}
+
+// The same of all images.
+__device__ inline std::int64_t input_pixel(const ConvSizes& c, std::int64_t output,
+                                           std::int64_t tap) {
+  const WindowPlace window = window_place(c, output);
+  const std::int64_t pixel = pixel_under(c, window, tap);
+  return pixel < 0 ? -1 : window.image * c.s.in_h * c.s.in_w + pixel;
 }
 
 // Calls visit(output pixel, tap) for every window over an input pixel, in order of the taps.

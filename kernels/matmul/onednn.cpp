@@ -1,6 +1,6 @@
 #include "steelyard/kernels/cpu/onednn/context.h"
 #include "steelyard/kernels/cpu/onednn/describe.h"
-#include "steelyard/kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/onednn/kernels.h"
 
 namespace steelyard::kernels::onednn {
 namespace {
@@ -9,11 +9,12 @@ using dnnl::memory;
 using Tag = memory::format_tag;
 using Type = memory::data_type;
 
-void float32_matmul(const MatmulShape& s, const float* a, const float* b, float* c) {
+void float32_matmul(const Matmul<float>& k) {
+  const MatmulShape& s = k.shape;
   const std::int64_t lda = s.transpose_a ? s.m : s.k;
   const std::int64_t ldb = s.transpose_b ? s.k : s.n;
   const dnnl::status status = dnnl::sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m,
-                                          s.n, s.k, 1.0F, a, lda, b, ldb, 0.0F, c, s.n);
+                                          s.n, s.k, 1.0F, k.a, lda, k.b, ldb, 0.0F, k.c, s.n);
   if (status != dnnl::status::success) {
     throw dnnl::error(static_cast<dnnl_status_t>(status), "[matmul] oneDNN's sgemm failed");
   }
@@ -46,24 +47,17 @@ Bf16Product make_bf16(const MatmulShape& s) {
 
 }  // namespace
 
-bool built() { return true; }
-
-bool has_bf16() {
-  static const bool has = may_use(dnnl::cpu_isa::avx512_core_bf16);
-  return has;
-}
-
-void matmul(MatmulPrecision precision, const MatmulShape& s, const float* a, const float* b,
-            float* c) {
-  if (precision != MatmulPrecision::kBf16) return float32_matmul(s, a, b, c);
+void compute(const Matmul<float>& k) {
+  if (k.products.precision != MatmulPrecision::kBf16) return float32_matmul(k);
   static PrimitiveCache<Bf16Product> cache;
+  const MatmulShape& s = k.shape;
   const auto op = cache.get({s.m, s.n, s.k, s.transpose_a, s.transpose_b, num_threads()},
                             [&] { return make_bf16(s); });
   op->product.execute(
       cpu_stream(),
-      {{DNNL_ARG_SRC, reordered(op->round_a, op->given_a, op->a, a, Scratch::kSource)},
-       {DNNL_ARG_WEIGHTS, reordered(op->round_b, op->given_b, op->b, b, Scratch::kWeights)},
-       {DNNL_ARG_DST, wrap(op->c, c)},
+      {{DNNL_ARG_SRC, reordered(op->round_a, op->given_a, op->a, k.a, Scratch::kSource)},
+       {DNNL_ARG_WEIGHTS, reordered(op->round_b, op->given_b, op->b, k.b, Scratch::kWeights)},
+       {DNNL_ARG_DST, wrap(op->c, k.c)},
        {DNNL_ARG_SCRATCHPAD, scratch_memory(Scratch::kScratchpad, op->scratchpad)}});
 }
 

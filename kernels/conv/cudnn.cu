@@ -1,4 +1,4 @@
-#include "steelyard/kernels/cuda/conv_cudnn.h"
+#include "steelyard/kernels/conv/cudnn.h"
 
 #include <cudnn.h>
 
@@ -217,19 +217,14 @@ bool run(const CudaQueue& queue, const Conv2dShape& s, const float* a, const flo
 
 }  // namespace
 
-bool cudnn_forward(const CudaQueue& queue, const Conv2dShape& shape, const float* x,
-                   const float* packed, float* y) {
-  return run<Forward>(queue, shape, x, packed, y);
+bool cudnn_computes(const CudaQueue& queue, const Conv2d<float>& k) {
+  return run<Forward>(queue, k.shape, k.x, k.w, k.y);
 }
-
-bool cudnn_backward_input(const CudaQueue& queue, const Conv2dShape& shape, const float* grad_y,
-                          const float* packed, float* grad_x) {
-  return run<BackwardInput>(queue, shape, grad_y, packed, grad_x);
+bool cudnn_computes(const CudaQueue& queue, const Conv2dBackwardInput<float>& k) {
+  return run<BackwardInput>(queue, k.shape, k.grad_y, k.w, k.grad_x);
 }
-
-bool cudnn_backward_weight(const CudaQueue& queue, const Conv2dShape& shape, const float* x,
-                           const float* grad_y, float* packed_grad) {
-  return run<BackwardWeight>(queue, shape, x, grad_y, packed_grad);
+bool cudnn_computes(const CudaQueue& queue, const Conv2dBackwardWeight<float>& k) {
+  return run<BackwardWeight>(queue, k.shape, k.x, k.grad_y, k.grad_w);
 }
 
 }  // namespace steelyard::kernels::cuda

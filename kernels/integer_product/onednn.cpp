@@ -1,16 +1,15 @@
 // oneDNN multiplies unsigned codes by signed weights into int32, and nothing else: zero points,
 // padding, signed codes and scales are handled here, where they are exact.
-#include "steelyard/kernels/cpu/onednn/integer.h"
-
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
-#include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/onednn/context.h"
 #include "steelyard/kernels/cpu/onednn/describe.h"
+#include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/integer_product/terms.h"
 
 namespace steelyard::kernels::onednn {
 namespace {
@@ -63,21 +62,13 @@ IntegerProduct make_matmul(std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 
 IntegerProduct make_conv(const Conv2dShape& s) {
-  const bool grouped = s.groups > 1;
-  const memory::dims dims =
-      grouped ? memory::dims{s.groups, s.out_channels_per_group(), s.in_channels_per_group(),
-                             s.kernel_h, s.kernel_w}
-              : memory::dims{s.out_channels, s.in_channels, s.kernel_h, s.kernel_w};
-  const memory::desc source({s.batch, s.in_channels, s.in_h, s.in_w}, Type::u8, Tag::nhwc);
-  const memory::desc destination({s.batch, s.out_channels, s.out_h(), s.out_w()}, Type::s32,
-                                 Tag::nhwc);
-  const memory::dims strides{s.stride_h, s.stride_w}, padding{s.pad_h, s.pad_w};
-  const memory::dims dilation{s.dilation_h - 1, s.dilation_w - 1};
+  const memory::desc weights = weights_desc(s, Type::s8);
+  const ConvGeometry g(s);
   const auto desc = describe<dnnl::convolution_forward>(
-      dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source,
-      memory::desc(dims, Type::s8, Tag::any), destination, strides, dilation, padding, padding);
-  return make_product(desc, dnnl::convolution_forward(desc),
-                      memory::desc(dims, Type::s8, grouped ? Tag::goihw : Tag::oihw));
+      dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
+      input_desc(s, Type::u8), memory::desc(dims_of(weights), Type::s8, Tag::any),
+      output_desc(s, Type::s32), g.strides, g.dilation, g.padding, g.padding);
+  return make_product(desc, dnnl::convolution_forward(desc), weights);
 }
 
 // Unsigned code of the same value: int8 codes and their zero point both move by 128.
@@ -144,65 +135,48 @@ Conv2dShape padded_shape(Conv2dShape s) {
   return s;
 }
 
-// acc[row, o] -= z * sum_k w[o, k].
-void subtract_zero_point(std::int64_t rows, std::int64_t outputs, std::int64_t terms,
-                         std::int32_t zero_point, const std::int8_t* w, std::int32_t* acc) {
+// acc[pixel, o] -= z * sum_k w[o, k].
+void subtract_zero_point(const Conv2dShape& s, std::int32_t zero_point, const std::int8_t* w,
+                         std::int32_t* acc) {
   if (zero_point == 0) return;
+  const std::int64_t outputs = s.out_channels, terms = s.weight_size() / outputs;
   std::vector<std::int32_t> shift(static_cast<std::size_t>(outputs), 0);
   for (std::int64_t o = 0; o < outputs; ++o) {
     std::int32_t sum = 0;
     for (std::int64_t k = 0; k < terms; ++k) sum += w[o * terms + k];
     shift[o] = sum * zero_point;
   }
-  parallel_for(rows, kGrain / outputs + 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      std::int32_t* const row = acc + r * outputs;
-      STEELYARD_VECTORIZE
-      for (std::int64_t o = 0; o < outputs; ++o) row[o] -= shift[o];
-    }
-  });
+  parallel_for(s.output_size() / outputs, kGrain / outputs + 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t r = begin; r < end; ++r) {
+                   std::int32_t* const row = acc + r * outputs;
+                   STEELYARD_VECTORIZE
+                   for (std::int64_t o = 0; o < outputs; ++o) row[o] -= shift[o];
+                 }
+               });
 }
 
 }  // namespace
 
-bool has_exact_int8() {
-  static const bool exact = may_use(dnnl::cpu_isa::avx512_core_vnni);
-  return exact;
-}
-
 template <typename Code>
-void integer_matmul(std::int64_t m, std::int64_t n, std::int64_t k, const Code* x,
-                    std::int32_t x_zero_point, const std::int8_t* w, std::int32_t* acc) {
+void compute(const IntegerConv2d<Code>& k) {
   static PrimitiveCache<IntegerProduct> cache;
-  const auto op = cache.get({m, n, k, num_threads()}, [&] { return make_matmul(m, n, k); });
-  run(*op, as_unsigned(m * k, x), w, acc);
-  subtract_zero_point(m, n, k, unsigned_zero_point<Code>(x_zero_point), w, acc);
-}
-
-template <typename Code>
-void integer_conv2d(const Conv2dShape& shape, const Code* x, std::int32_t x_zero_point,
-                    const std::int8_t* w, std::int32_t* acc) {
-  static PrimitiveCache<IntegerProduct> cache;
-  const std::int32_t zero_point = unsigned_zero_point<Code>(x_zero_point);
+  const Conv2dShape& s = k.shape;
+  const std::int32_t zero_point = unsigned_zero_point<Code>(*k.zero_point);
   // oneDNN pads with the code 0, which is real zero only where z is 0.
-  const bool pad = zero_point != 0 && (shape.pad_h > 0 || shape.pad_w > 0);
-  const Conv2dShape used = pad ? padded_shape(shape) : shape;
+  const bool pad = zero_point != 0 && (s.pad_h > 0 || s.pad_w > 0);
+  const Conv2dShape used = pad ? padded_shape(s) : s;
   const std::uint8_t* const source =
-      pad ? pad_images(shape, x, zero_point) : as_unsigned(shape.input_size(), x);
-  const auto op = cache.get(conv_key(used, 0), [&] { return make_conv(used); });
-  run(*op, source, w, acc);
-  subtract_zero_point(shape.batch * shape.out_h() * shape.out_w(), shape.out_channels,
-                      shape.in_channels_per_group() * shape.kernel_h * shape.kernel_w, zero_point,
-                      w, acc);
+      pad ? pad_images(s, k.x, zero_point) : as_unsigned(s.input_size(), k.x);
+  const auto op = cache.get(conv_key(used, 0), [&] {
+    return is_matrix_product(s) ? make_matmul(s.batch, s.out_channels, s.in_channels)
+                                : make_conv(used);
+  });
+  run(*op, source, k.w, k.acc);
+  subtract_zero_point(s, zero_point, k.w, k.acc);
 }
 
-template void integer_matmul(std::int64_t, std::int64_t, std::int64_t, const std::int8_t*,
-                             std::int32_t, const std::int8_t*, std::int32_t*);
-template void integer_matmul(std::int64_t, std::int64_t, std::int64_t, const std::uint8_t*,
-                             std::int32_t, const std::int8_t*, std::int32_t*);
-template void integer_conv2d(const Conv2dShape&, const std::int8_t*, std::int32_t,
-                             const std::int8_t*, std::int32_t*);
-template void integer_conv2d(const Conv2dShape&, const std::uint8_t*, std::int32_t,
-                             const std::int8_t*, std::int32_t*);
+template void compute(const IntegerConv2d<std::int8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&);
 
 }  // namespace steelyard::kernels::onednn

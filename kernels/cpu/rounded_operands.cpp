@@ -1,22 +1,19 @@
-#include "steelyard/kernels/cpu/bf16_operands.h"
+#include "steelyard/kernels/cpu/rounded_operands.h"
 
-#include "steelyard/kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 
-namespace {
-constexpr std::int64_t kGrain = 16384;
-}
-
-bool must_round_operands(const CpuProducts& products) {
+bool RoundedOperands::is_needed(const CpuProducts& products) {
   return products.precision == MatmulPrecision::kBf16 &&
          !(products.backend == Backend::kOneDnn && onednn::has_bf16());
 }
 
-std::unique_ptr<float[]> rounded_to_bf16(std::int64_t n, const float* values) {
+std::unique_ptr<float[]> RoundedOperands::rounded(std::int64_t n, const float* values) {
+  constexpr std::int64_t kGrain = 16384;
   auto rounded = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n));
   float* const out = rounded.get();
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
