@@ -11,7 +11,6 @@
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
 #include "steelyard/kernels/matmul/matmul.h"
@@ -33,10 +32,10 @@ namespace steelyard::kernels {
 using AllKernels =
     JoinedKernels<ActivationKernels, BroadcastKernels, ConvKernels, ConvOfCodesKernels,
                   ConvertKernels, CounterKernels, DropoutKernels, ElementwiseKernels,
-                  EmbeddingKernels, HistogramKernels, HistogramRangesKernels, IntegerPoolKernels,
-                  IntegerProductKernels, LayerNormKernels, MatmulKernels, NormKernels,
-                  NormFoldKernels, OptimizerStepKernels, OscillationKernels, PercentileKernels,
-                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
-                  ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels>;
+                  EmbeddingKernels, HistogramKernels, HistogramRangesKernels, IntegerProductKernels,
+                  LayerNormKernels, MatmulKernels, NormKernels, NormFoldKernels,
+                  OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,
+                  QuantizerStateKernels, ReduceKernels, RequantizeKernels, ShrunkenRangeKernels,
+                  SoftmaxKernels, TransposeKernels>;
 
 }  // namespace steelyard::kernels

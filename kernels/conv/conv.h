@@ -5,44 +5,9 @@
 
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/windows.h"
 
 namespace steelyard::kernels {
-
-struct Conv2dShape {
-  std::int64_t batch = 0;
-  std::int64_t in_h = 0;
-  std::int64_t in_w = 0;
-  std::int64_t in_channels = 0;
-  std::int64_t out_channels = 0;
-  std::int64_t kernel_h = 1;
-  std::int64_t kernel_w = 1;
-  std::int64_t stride_h = 1;
-  std::int64_t stride_w = 1;
-  std::int64_t pad_h = 0;
-  std::int64_t pad_w = 0;
-  std::int64_t dilation_h = 1;
-  std::int64_t dilation_w = 1;
-  std::int64_t groups = 1;
-
-  std::int64_t out_h() const {
-    return (in_h + 2 * pad_h - dilation_h * (kernel_h - 1) - 1) / stride_h + 1;
-  }
-  std::int64_t out_w() const {
-    return (in_w + 2 * pad_w - dilation_w * (kernel_w - 1) - 1) / stride_w + 1;
-  }
-  std::int64_t in_channels_per_group() const { return in_channels / groups; }
-  std::int64_t out_channels_per_group() const { return out_channels / groups; }
-  std::int64_t input_size() const { return batch * in_h * in_w * in_channels; }
-  std::int64_t output_size() const { return batch * out_h() * out_w() * out_channels; }
-  std::int64_t weight_size() const {
-    return out_channels * in_channels_per_group() * kernel_h * kernel_w;
-  }
-  // Every channel has a filter of its own.
-  bool is_depthwise() const {
-    return groups > 1 && groups == in_channels && groups == out_channels;
-  }
-  bool operator==(const Conv2dShape &) const = default;
-};
 
 // y[N, OH, OW, O] = conv(x[N, H, W, C], w[O, C/groups, KH, KW]) + bias[O]; bias may be null.
 // `products` are the CPU's means (doubles always run on Eigen); a GPU's are its queue's.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "steelyard/kernels/affine.h"
-#include "steelyard/kernels/conv/sizes.h"
+#include "steelyard/kernels/cuda/windows.h"
 
 namespace steelyard::kernels::cuda {
 

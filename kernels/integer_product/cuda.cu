@@ -6,10 +6,10 @@
 // as int32.
 #include <algorithm>
 
-#include "steelyard/kernels/conv/sizes.h"
 #include "steelyard/kernels/cuda/eight.h"
 #include "steelyard/kernels/cuda/gemm.h"
 #include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/windows.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/integer_product/terms.h"
 

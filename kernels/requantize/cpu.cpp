@@ -157,6 +157,21 @@ void compute(const RequantizeAccumulators<Code>& k) {
   });
 }
 
+template <typename Code>
+void compute(const RequantizeAverage<Code>& k) {
+  const Affine<float> grid = make_affine(k.range, *k.scale, *k.zero_point);
+  const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
+  parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t inside[kBlockElements];
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float code = requantized_code(k.sums[i], multiplier, grid.zero_point);
+      k.codes[i] = static_cast<Code>(to_integer_code(code, grid));
+      inside[i - begin] = code_is_inside(code, grid) ? 1 : 0;
+    }
+    if (k.mask != nullptr) pack_flags(inside, end - begin, k.mask + begin / 8);
+  });
+}
+
 template <typename CodeA, typename CodeB, typename CodeY>
 void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
   const AddOperand left = add_operand(k.of_a);

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "steelyard/kernels/code_type.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "tests/kernels/twin.h"
 
@@ -307,7 +307,7 @@ TEST(CodeOpsOnGpu, ActivationsAndDropoutAreTheCpusAndTheDefinition) {
 }
 
 template <typename Code>
-void check_average(const Pool2dShape& pool, Average::Kind kind, std::int32_t z, CodeRange range) {
+void check_average(const Conv2dShape& pool, Average::Kind kind, std::int32_t z, CodeRange range) {
   const std::int64_t n = pool.output_size();
   const Average average{kind, pool.kernel_h * pool.kernel_w};
   Twin<Code> x(any_codes<Code>(pool.input_size(), 1));
@@ -331,10 +331,10 @@ void check_average(const Pool2dShape& pool, Average::Kind kind, std::int32_t z, 
 
 TEST(AveragesOnGpu, AreTheCpus) {
   using Kind = Average::Kind;
-  const Pool2dShape windows{2, 9, 8, 5, 3, 3, 2, 1, 1, 1};
-  const Pool2dShape whole{5, 7, 7, 37, 7, 7, 1, 1, 0, 0};
-  const Pool2dShape empty{0, 7, 7, 37, 7, 7, 1, 1, 0, 0};
-  for (const Pool2dShape& pool : {windows, whole, empty}) {
+  const Conv2dShape windows = per_channel({2, 9, 8, 5, 0, 3, 3, 2, 1, 1, 1});
+  const Conv2dShape whole = per_channel({5, 7, 7, 37, 0, 7, 7, 1, 1, 0, 0});
+  const Conv2dShape empty = per_channel({0, 7, 7, 37, 0, 7, 7, 1, 1, 0, 0});
+  for (const Conv2dShape& pool : {windows, whole, empty}) {
     for (const Kind kind : {Kind::kGlobal, Kind::kWindow}) {
       check_average<std::uint8_t>(pool, kind, 101, {0, 255});
       check_average<std::int8_t>(pool, kind, -10, {-128, 127});

@@ -1,12 +1,12 @@
-// The sizes of a convolution on a GPU, and which pixels its windows meet.
+// Sizes of windows on a GPU, and which pixels they meet.
 #pragma once
 
-#include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/cuda/grid.h"
+#include "steelyard/kernels/windows.h"
 
 namespace steelyard::kernels::cuda {
 
-// A convolution with the sizes that its kernels divide by.
+// A convolution or pooling with the sizes that its kernels divide by.
 struct ConvSizes {
   Conv2dShape s;
   std::int64_t out_h, out_w;
