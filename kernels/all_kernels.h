@@ -3,6 +3,7 @@
 
 #include "steelyard/kernels/activation/activation.h"
 #include "steelyard/kernels/broadcast/broadcast.h"
+#include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/convert/convert.h"
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/dropout/dropout.h"
@@ -10,8 +11,9 @@
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
+#include "steelyard/kernels/matmul/matmul.h"
 #include "steelyard/kernels/norm/norm.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
@@ -28,11 +30,12 @@
 namespace steelyard::kernels {
 
 using AllKernels =
-    JoinedKernels<ActivationKernels, BroadcastKernels, ConvertKernels, CounterKernels,
-                  DropoutKernels, ElementwiseKernels, EmbeddingKernels, HistogramKernels,
-                  HistogramRangesKernels, IntegerPoolKernels, LayerNormKernels, NormKernels,
-                  NormFoldKernels, OptimizerStepKernels, OscillationKernels, PercentileKernels,
-                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
-                  ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels>;
+    JoinedKernels<ActivationKernels, BroadcastKernels, ConvKernels, ConvOfCodesKernels,
+                  ConvertKernels, CounterKernels, DropoutKernels, ElementwiseKernels,
+                  EmbeddingKernels, HistogramKernels, HistogramRangesKernels, IntegerProductKernels,
+                  LayerNormKernels, MatmulKernels, NormKernels, NormFoldKernels,
+                  OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,
+                  QuantizerStateKernels, ReduceKernels, RequantizeKernels, ShrunkenRangeKernels,
+                  SoftmaxKernels, TransposeKernels>;
 
 }  // namespace steelyard::kernels

@@ -37,24 +37,24 @@ struct Clippings {
 // count * centre^2, which give the error of any clipping in a few operations.
 class ClippingErrors {
  public:
-  STEELYARD_HOST_DEVICE ClippingErrors(std::int32_t bins, int exponent, double lo, double hi,
-                                       CodeRange range, bool symmetric, const double* count,
-                                       const double* first, const double* second)
-      : bins_(bins),
-        bin_width_(std::ldexp(1.0, exponent)),
-        lo_(lo < 0 ? lo : 0),
-        hi_(hi > 0 ? hi : 0),
+  // Of channel c. The three rows of sums lie after each other in `sums`, [3, bins + 1].
+  STEELYARD_HOST_DEVICE ClippingErrors(const ChannelHistograms& h, std::int64_t c, CodeRange range,
+                                       bool symmetric, const double* sums)
+      : counts_(h.counts + c * h.bins),
+        bins_(static_cast<std::int32_t>(h.bins)),
+        bin_width_(std::ldexp(1.0, h.exponent[c])),
+        lo_(h.lo[c] < 0 ? h.lo[c] : 0),
+        hi_(h.hi[c] > 0 ? h.hi[c] : 0),
         range_(range),
         symmetric_(symmetric),
-        count_(count),
-        first_(first),
-        second_(second) {}
+        count_(sums),
+        first_(count_ + (bins_ + 1)),
+        second_(first_ + (bins_ + 1)) {}
 
   // What a bin adds to the sums: count * centre^power.
-  STEELYARD_HOST_DEVICE double moment(const std::int64_t* counts, std::int32_t bin,
-                                      int power) const {
+  STEELYARD_HOST_DEVICE double moment(std::int32_t bin, int power) const {
     const double centre = (static_cast<double>(bin) - half() + 0.5) * bin_width_;
-    double term = static_cast<double>(counts[bin]);
+    double term = static_cast<double>(counts_[bin]);
     for (int i = 0; i < power; ++i) term *= centre;
     return term;
   }
@@ -135,14 +135,13 @@ class ClippingErrors {
     return squared > 0 ? squared : 0;  // cancellation must not reward a clipping
   }
 
+  const std::int64_t* counts_;
   std::int32_t bins_;
   double bin_width_;
   double lo_, hi_;  // extremes, extended to hold 0
   CodeRange range_;
   bool symmetric_;
-  const double* count_;
-  const double* first_;
-  const double* second_;
+  const double *count_, *first_, *second_;
 };
 
 }  // namespace steelyard::kernels

@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "steelyard/kernels/exponential.h"
+#include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/range_choice.h"
 
 namespace steelyard::kernels {
@@ -31,8 +32,14 @@ STEELYARD_HOST_DEVICE inline double n_log_n(double n) { return n > 0 ? n * natur
 // as it has codes: of the counts, of 1 for a bin in use, and of n * log(n).
 class Divergences {
  public:
-  STEELYARD_HOST_DEVICE Divergences(const double* count, const double* used, const double* n_log_n)
-      : count_(count), used_(used), n_log_n_(n_log_n) {}
+  // The three rows lie `row` doubles from each other.
+  STEELYARD_HOST_DEVICE Divergences(const double* sums, std::int64_t row)
+      : count_(sums), used_(sums + row), n_log_n_(sums + 2 * row) {}
+
+  // What a bin of n values adds to each of them.
+  STEELYARD_HOST_DEVICE static double term(double n, int row) {
+    return row == 0 ? n : row == 1 ? (n > 0 ? 1.0 : 0.0) : kernels::n_log_n(n);
+  }
 
   // Sum of p * log(p / q) - p + q over bins [first, last) of `bins` with p the counts, those
   // clipped at either end added to the outermost bin, and q the counts within spread over `codes`
@@ -103,17 +110,16 @@ class Divergences {
 // scheme. A threshold reaches 1 ... widest() bins.
 class DivergenceWindow {
  public:
-  STEELYARD_HOST_DEVICE DivergenceWindow(const std::int64_t* counts, std::int64_t bins,
-                                         int exponent, double lo, double hi, CodeRange range,
-                                         bool symmetric)
-      : at_zero_(counts + bins / 2),
-        bin_width_(std::ldexp(1.0, exponent)),
-        lo_(lo),
-        hi_(hi),
+  STEELYARD_HOST_DEVICE DivergenceWindow(const ChannelHistograms& h, std::int64_t c,
+                                         CodeRange range, bool symmetric)
+      : at_zero_(h.counts + c * h.bins + h.bins / 2),
+        bin_width_(std::ldexp(1.0, h.exponent[c])),
+        lo_(h.lo[c]),
+        hi_(h.hi[c]),
         symmetric_(symmetric),
         codes_(range.qmax - (symmetric ? 0 : range.qmin) + 1) {
-    const double lowest = (lo < 0 ? -lo : 0) / bin_width_;
-    const double highest = (hi > 0 ? hi : 0) / bin_width_;
+    const double lowest = (lo_ < 0 ? -lo_ : 0) / bin_width_;
+    const double highest = (hi_ > 0 ? hi_ : 0) / bin_width_;
     below_ = static_cast<std::int32_t>(std::ceil(lowest));
     above_ = highest > 0 ? static_cast<std::int32_t>(std::floor(highest)) + 1 : 0;
     if (symmetric) {

@@ -23,6 +23,7 @@
 
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/cuda_queue.h"
+#include "steelyard/kernels/layout.h"
 
 namespace steelyard::kernels {
 
@@ -80,6 +81,22 @@ concept ChannelSumKernel = requires(const K& kernel, std::int64_t i) {
   kernel.channels;
   kernel.term(i, i);
   kernel.finish(i, 0.0);
+};
+
+// kernel(i, channel) for every element i of a ChannelLayout, K::kGrain of them at least to a
+// thread.
+template <class K>
+concept LayoutKernel = requires(const K& kernel, std::int64_t i) {
+  kernel.layout.channels;
+  K::kGrain;
+  kernel(i, i);
+};
+
+// kernel.of(tensor)(i) for every element of every tensor of a list; where there is kernel.idle()
+// and it is true, for none.
+template <class K>
+concept ListKernel = requires(const K& kernel) {
+  kernel.of(kernel.tensors[0]);
 };
 
 template <class... K>

@@ -7,7 +7,7 @@
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/fake_quantize.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/qat/integer_product.h"
 
@@ -79,7 +79,7 @@ QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
       .codes = std::move(codes), .scale = x.scale, .zero_point = x.zero_point, .range = x.range};
 }
 
-Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Shape output_shape,
+Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Shape output_shape,
                        kernels::Average::Kind kind, FakeQuantize& output, ForwardContext& context,
                        const char* name, const Pool2dGeometry& geometry) {
   const auto codes = quantized(x);
@@ -142,12 +142,12 @@ Variable average_codes(const Variable& x, const kernels::Pool2dShape& shape, Sha
 
 Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
   const auto codes = quantized(x);
-  const kernels::Pool2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
+  const kernels::Conv2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
   const bool recorded = should_record({x});
   Tensor winners;
   const Device device = codes->codes.device();
   if (recorded) winners = Tensor::empty({shape.output_size() * 2}, DType::kU8, device);
-  Tensor pooled = Tensor::empty({shape.batch, shape.out_h(), shape.out_w(), shape.channels},
+  Tensor pooled = Tensor::empty({shape.batch, shape.out_h(), shape.out_w(), shape.out_channels},
                                 codes->codes.dtype(), device);
   visit_codes(pooled.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
@@ -348,16 +348,16 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
 
 Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, FakeQuantize& output,
                           ForwardContext& context) {
-  const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
-  return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.channels},
+  const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
+  return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels},
                        kernels::Average::Kind::kWindow, output, context, "quantized_avg_pool2d",
                        geometry);
 }
 
 Variable global_avg_pool_codes(const Variable& x, FakeQuantize& output, ForwardContext& context) {
   const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
-  const kernels::Pool2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
-  return average_codes(x, shape, {shape.batch, shape.channels}, kernels::Average::Kind::kGlobal,
+  const kernels::Conv2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
+  return average_codes(x, shape, {shape.batch, shape.out_channels}, kernels::Average::Kind::kGlobal,
                        output, context, "quantized_global_avg_pool", whole);
 }
 

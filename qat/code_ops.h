@@ -6,7 +6,7 @@
 
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/rng.h"
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/fake_quantize.h"
 

@@ -1,8 +1,7 @@
 #include "steelyard/qat/layer_limits.h"
 
 #include "steelyard/framework/error.h"
-#include "steelyard/kernels/integer.h"
-#include "steelyard/kernels/integer_terms.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 
 namespace steelyard::qat {
 

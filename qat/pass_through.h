@@ -3,7 +3,7 @@
 #pragma once
 
 #include "steelyard/framework/ops/pool.h"
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/fake_quantize.h"
 #include "steelyard/qat/quantized_form.h"

@@ -5,11 +5,11 @@
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/linear.h"
-#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/fake_quantize.h"
-#include "steelyard/kernels/integer.h"
-#include "steelyard/kernels/matmul.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/matmul/matmul.h"
 
 namespace steelyard::qat {
 namespace {
@@ -43,11 +43,15 @@ class LinearProduct : public Product {
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      on_device(acc.device(), [&](auto&... queue) {
-        kernels::integer_matmul(queue..., x.codes.size() / in, out, in, x.codes.data<Code>(),
-                                x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
-                                acc.data<std::int32_t>(), largest);
-      });
+      run(acc.device(),
+          kernels::IntegerMatmul<Code>{.m = x.codes.size() / in,
+                                       .n = out,
+                                       .k = in,
+                                       .x = x.codes.data<Code>(),
+                                       .zero_point = x.zero_point.data<std::int32_t>(),
+                                       .w = weight_codes.data<std::int8_t>(),
+                                       .acc = acc.data<std::int32_t>(),
+                                       .largest = largest});
     });
   }
 
@@ -55,10 +59,10 @@ class LinearProduct : public Product {
                   const Tensor& grad_x) const override {
     const Tensor weight = dequantized(codes);
     const kernels::MatmulShape shape{.m = rows(grad), .n = weight.dim(1), .k = weight.dim(0)};
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::matmul(queue..., shape, grad.data<float>(), weight.data<float>(),
-                      grad_x.data<float>());
-    });
+    run(grad.device(), kernels::Matmul<float>{.shape = shape,
+                                              .a = grad.data<float>(),
+                                              .b = weight.data<float>(),
+                                              .c = grad_x.data<float>()});
   }
 
   void grad_weight(const QuantizedValue& codes, const Tensor& grad, const Tensor& weight_mask,
@@ -66,15 +70,16 @@ class LinearProduct : public Product {
     const Tensor x = dequantized(codes);
     const kernels::MatmulShape shape{
         .m = grad_weight.dim(0), .n = grad_weight.dim(1), .k = rows(grad), .transpose_a = true};
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::matmul(queue..., shape, grad.data<float>(), x.data<float>(),
-                      grad_weight.data<float>());
-      if (!grad_bias.defined()) return;
-      kernels::run(queue..., kernels::ColumnSums<float>{.rows = rows(grad),
-                                                        .channels = grad.dim(-1),
-                                                        .x = grad.data<float>(),
-                                                        .sums = grad_bias.data<float>()});
-    });
+    run(grad.device(), kernels::Matmul<float>{.shape = shape,
+                                              .a = grad.data<float>(),
+                                              .b = x.data<float>(),
+                                              .c = grad_weight.data<float>()});
+    if (grad_bias.defined()) {
+      run(grad.device(), kernels::ColumnSums<float>{.rows = rows(grad),
+                                                    .channels = grad.dim(-1),
+                                                    .x = grad.data<float>(),
+                                                    .sums = grad_bias.data<float>()});
+    }
     apply_weight_mask(weight_mask, grad_weight);
   }
 
@@ -106,11 +111,13 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      on_device(acc.device(), [&](auto&... queue) {
-        kernels::integer_conv2d(queue..., shape, x.codes.data<Code>(),
-                                x.zero_point.data<std::int32_t>(), weight_codes.data<std::int8_t>(),
-                                acc.data<std::int32_t>(), largest);
-      });
+      run(acc.device(),
+          kernels::IntegerConv2d<Code>{.shape = shape,
+                                       .x = x.codes.data<Code>(),
+                                       .zero_point = x.zero_point.data<std::int32_t>(),
+                                       .w = weight_codes.data<std::int8_t>(),
+                                       .acc = acc.data<std::int32_t>(),
+                                       .largest = largest});
     });
   }
 
@@ -118,17 +125,26 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                   const Tensor& grad_x) const override {
     const auto shape = conv2d_shape(grad_x.shape(), weight.codes.shape(), geometry_);
     if (grad.device().kind == Device::Kind::kCpu) {
-      return kernels::conv2d_backward_input(
-          shape, grad.data<float>(), dequantized(weight).data<float>(), grad_x.data<float>());
+      return kernels::run(
+          kernels::Conv2dBackwardInput<float>{.shape = shape,
+                                              .grad_y = grad.data<float>(),
+                                              .w = dequantized(weight).data<float>(),
+                                              .grad_x = grad_x.data<float>()});
     }
+    const kernels::CudaQueue& queue = cuda_queue(grad.device());
     if (weight.zero_points.defined()) {
-      return kernels::conv2d_backward_input(cuda_queue(grad.device()), shape, grad.data<float>(),
-                                            dequantized(weight).data<float>(),
-                                            grad_x.data<float>());
+      return kernels::run(
+          queue, kernels::Conv2dBackwardInput<float>{.shape = shape,
+                                                     .grad_y = grad.data<float>(),
+                                                     .w = dequantized(weight).data<float>(),
+                                                     .grad_x = grad_x.data<float>()});
     }
-    kernels::conv2d_backward_input(cuda_queue(grad.device()), shape, grad.data<float>(),
-                                   weight.codes.data<std::int8_t>(), weight.scales.size(),
-                                   weight.scales.data<float>(), grad_x.data<float>());
+    kernels::run(queue, kernels::CodesBackwardInput{.shape = shape,
+                                                    .grad_y = grad.data<float>(),
+                                                    .w = weight.codes.data<std::int8_t>(),
+                                                    .scales = weight.scales.size(),
+                                                    .scale = weight.scales.data<float>(),
+                                                    .grad_x = grad_x.data<float>()});
   }
 
   void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
@@ -136,8 +152,11 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     const auto shape = conv2d_shape(x.codes.shape(), grad_weight.shape(), geometry_);
     float* bias = grad_bias.defined() ? grad_bias.data<float>() : nullptr;
     if (grad.device().kind == Device::Kind::kCpu) {
-      kernels::conv2d_backward_weight(shape, dequantized(x).data<float>(), grad.data<float>(),
-                                      grad_weight.data<float>(), bias);
+      kernels::run(kernels::Conv2dBackwardWeight<float>{.shape = shape,
+                                                        .x = dequantized(x).data<float>(),
+                                                        .grad_y = grad.data<float>(),
+                                                        .grad_w = grad_weight.data<float>(),
+                                                        .grad_bias = bias});
       return apply_weight_mask(weight_mask, grad_weight);
     }
     const kernels::CudaQueue& queue = cuda_queue(grad.device());
@@ -149,11 +168,15 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     }
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::conv2d_backward_weight(
-          queue, shape, x.codes.data<Code>(), x.scale.data<float>(),
-          x.zero_point.data<std::int32_t>(), grad.data<float>(),
-          weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
-          grad_weight.data<float>());
+      kernels::run(queue,
+                   kernels::CodesBackwardWeight<Code>{
+                       .shape = shape,
+                       .x = x.codes.data<Code>(),
+                       .scale = x.scale.data<float>(),
+                       .zero_point = x.zero_point.data<std::int32_t>(),
+                       .grad_y = grad.data<float>(),
+                       .mask = weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
+                       .grad_w = grad_weight.data<float>()});
     });
   }
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/fake_quantize.h"
 #include "steelyard/qat/folded_norm.h"

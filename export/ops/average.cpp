@@ -6,7 +6,7 @@
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/windows.h"
 #include "steelyard/framework/describes.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/quantized_value.h"
 
@@ -57,7 +57,7 @@ bool fast(const Operands& op, const Pool2dGeometry& geometry, kernels::Average::
   if (!op.output_value().quantization) return false;
   const Quantization& in = *op.input_value(0).quantization;
   const Quantization& q = *op.output_value().quantization;
-  const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", op.input(0).shape(), geometry);
+  const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", op.input(0).shape(), geometry);
   const Tensor sums = Tensor::empty(op.output().shape(), DType::kI32);
   qat::visit_codes(in.dtype, [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;

@@ -5,7 +5,7 @@
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/describes.h"
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/qat/integer_product.h"
 
 namespace steelyard::deploy {
@@ -36,9 +36,12 @@ void accumulate(const Operands& op, const Tensor& w, const Tensor& acc) {
   const Tensor& x = op.input(0);
   qat::visit_codes(x.dtype(), [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
-    kernels::integer_conv2d(conv2d_shape(x.shape(), w.shape(), op.node.conv), x.data<Code>(),
-                            &op.input_value(0).quantization->zero_point, w.data<std::int8_t>(),
-                            acc.data<std::int32_t>());
+    kernels::run(
+        kernels::IntegerConv2d<Code>{.shape = conv2d_shape(x.shape(), w.shape(), op.node.conv),
+                                     .x = x.data<Code>(),
+                                     .zero_point = &op.input_value(0).quantization->zero_point,
+                                     .w = w.data<std::int8_t>(),
+                                     .acc = acc.data<std::int32_t>()});
   });
 }
 

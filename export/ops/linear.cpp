@@ -2,7 +2,7 @@
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/describes.h"
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/qat/integer_product.h"
 
 namespace steelyard::deploy {
@@ -34,9 +34,14 @@ void accumulate(const Operands& op, const Tensor& w, const Tensor& acc) {
   const Tensor& x = op.input(0);
   qat::visit_codes(x.dtype(), [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
-    kernels::integer_matmul(x.size() / w.dim(1), w.dim(0), w.dim(1), x.data<Code>(),
-                            &op.input_value(0).quantization->zero_point, w.data<std::int8_t>(),
-                            acc.data<std::int32_t>());
+    kernels::run(
+        kernels::IntegerMatmul<Code>{.m = x.size() / w.dim(1),
+                                     .n = w.dim(0),
+                                     .k = w.dim(1),
+                                     .x = x.data<Code>(),
+                                     .zero_point = &op.input_value(0).quantization->zero_point,
+                                     .w = w.data<std::int8_t>(),
+                                     .acc = acc.data<std::int32_t>()});
   });
 }
 

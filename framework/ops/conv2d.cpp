@@ -38,24 +38,26 @@ class Conv2dFunction : public Function, public Describes<Conv2dGeometry> {
       grads[2] = Tensor::empty({shape_.out_channels}, dtype, device);
       grad_bias = grads[2].data<T>();
     }
-    on_device(device, [&](auto&... queue) {
-      if (needs_grad(0)) {
-        grads[0] = Tensor::empty(x_shape_, dtype, device);
-        kernels::conv2d_backward_input<T>(queue..., shape_, grad_y, saved()[1].data<T>(),
-                                          grads[0].data<T>());
-      }
-      if (needs_grad(1)) {
-        grads[1] = Tensor::empty(w_shape_, dtype, device);
-        kernels::conv2d_backward_weight<T>(queue..., shape_, saved()[0].data<T>(), grad_y,
-                                           grads[1].data<T>(), grad_bias);
-      } else if (grad_bias != nullptr) {
-        kernels::run(queue...,
-                     kernels::ColumnSums<T>{.rows = shape_.batch * shape_.out_h() * shape_.out_w(),
-                                            .channels = shape_.out_channels,
-                                            .x = grad_y,
-                                            .sums = grad_bias});
-      }
-    });
+    if (needs_grad(0)) {
+      grads[0] = Tensor::empty(x_shape_, dtype, device);
+      run(device, kernels::Conv2dBackwardInput<T>{.shape = shape_,
+                                                  .grad_y = grad_y,
+                                                  .w = saved()[1].data<T>(),
+                                                  .grad_x = grads[0].data<T>()});
+    }
+    if (needs_grad(1)) {
+      grads[1] = Tensor::empty(w_shape_, dtype, device);
+      run(device, kernels::Conv2dBackwardWeight<T>{.shape = shape_,
+                                                   .x = saved()[0].data<T>(),
+                                                   .grad_y = grad_y,
+                                                   .grad_w = grads[1].data<T>(),
+                                                   .grad_bias = grad_bias});
+    } else if (grad_bias != nullptr) {
+      run(device, kernels::ColumnSums<T>{.rows = shape_.batch * shape_.out_h() * shape_.out_w(),
+                                         .channels = shape_.out_channels,
+                                         .x = grad_y,
+                                         .sums = grad_bias});
+    }
     return grads;
   }
 
@@ -147,10 +149,11 @@ Variable conv2d(const Variable& x, const Variable& w, const Variable& bias,
   Tensor y = Tensor::empty(y_shape, x.dtype(), x.value().device());
   visit_floating(x.dtype(), "conv2d", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::conv2d_forward<T>(queue..., shape, x.value().data<T>(), w.value().data<T>(),
-                                 bias.defined() ? bias.value().data<T>() : nullptr, y.data<T>());
-    });
+    run(y.device(), kernels::Conv2d<T>{.shape = shape,
+                                       .x = x.value().data<T>(),
+                                       .w = w.value().data<T>(),
+                                       .bias = bias.defined() ? bias.value().data<T>() : nullptr,
+                                       .y = y.data<T>()});
   });
   if (!should_record({x, w, bias})) return Variable(y);
   return record(y, std::make_shared<Conv2dFunction>(shape, geometry, x, w), {x, w, bias});

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "steelyard/framework/autograd.h"
-#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/conv/conv.h"
 
 namespace steelyard {
 

@@ -3,7 +3,7 @@
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/shapes_only.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
-#include "steelyard/kernels/matmul.h"
+#include "steelyard/kernels/matmul/matmul.h"
 
 namespace steelyard {
 namespace {
@@ -37,25 +37,26 @@ class LinearFunction : public Function {
     const Device device = grad_output.device();
     const T* grad_y = grad_output.data<T>();
     std::vector<Tensor> grads(inputs().size());
-    on_device(device, [&](auto&... queue) {
-      if (needs_grad(0)) {
-        grads[0] = Tensor::empty(x_shape_, dtype, device);
-        kernels::matmul<T>(queue..., {.m = s.rows, .n = s.in, .k = s.out}, grad_y,
-                           saved()[1].data<T>(), grads[0].data<T>());
-      }
-      if (needs_grad(1)) {
-        grads[1] = Tensor::empty({s.out, s.in}, dtype, device);
-        kernels::matmul<T>(queue..., {.m = s.out, .n = s.in, .k = s.rows, .transpose_a = true},
-                           grad_y, saved()[0].data<T>(), grads[1].data<T>());
-      }
-      if (inputs().size() > 2 && needs_grad(2)) {
-        grads[2] = Tensor::empty({s.out}, dtype, device);
-        kernels::run(
-            queue...,
-            kernels::ColumnSums<T>{
-                .rows = s.rows, .channels = s.out, .x = grad_y, .sums = grads[2].data<T>()});
-      }
-    });
+    if (needs_grad(0)) {
+      grads[0] = Tensor::empty(x_shape_, dtype, device);
+      run(device, kernels::Matmul<T>{.shape = {.m = s.rows, .n = s.in, .k = s.out},
+                                     .a = grad_y,
+                                     .b = saved()[1].data<T>(),
+                                     .c = grads[0].data<T>()});
+    }
+    if (needs_grad(1)) {
+      grads[1] = Tensor::empty({s.out, s.in}, dtype, device);
+      run(device,
+          kernels::Matmul<T>{.shape = {.m = s.out, .n = s.in, .k = s.rows, .transpose_a = true},
+                             .a = grad_y,
+                             .b = saved()[0].data<T>(),
+                             .c = grads[1].data<T>()});
+    }
+    if (inputs().size() > 2 && needs_grad(2)) {
+      grads[2] = Tensor::empty({s.out}, dtype, device);
+      run(device, kernels::ColumnSums<T>{
+                      .rows = s.rows, .channels = s.out, .x = grad_y, .sums = grads[2].data<T>()});
+    }
     return grads;
   }
 
@@ -90,17 +91,18 @@ Variable linear(const Variable& x, const Variable& w, const Variable& bias) {
   Tensor y = Tensor::empty(std::move(y_shape), x.dtype(), x.value().device());
   visit_floating(x.dtype(), "linear", [&](auto zero) {
     using T = decltype(zero);
-    on_device(y.device(), [&](auto&... queue) {
-      kernels::matmul<T>(queue...,
-                         {.m = shape.rows, .n = shape.out, .k = shape.in, .transpose_b = true},
-                         x.value().data<T>(), w.value().data<T>(), y.data<T>());
-      if (!bias.defined()) return;
-      kernels::run(queue..., kernels::AddBias<T>{.rows = shape.rows,
-                                                 .channels = shape.out,
-                                                 .x = y.data<T>(),
-                                                 .bias = bias.value().data<T>(),
-                                                 .y = y.data<T>()});
-    });
+    run(y.device(),
+        kernels::Matmul<T>{
+            .shape = {.m = shape.rows, .n = shape.out, .k = shape.in, .transpose_b = true},
+            .a = x.value().data<T>(),
+            .b = w.value().data<T>(),
+            .c = y.data<T>()});
+    if (!bias.defined()) return;
+    run(y.device(), kernels::AddBias<T>{.rows = shape.rows,
+                                        .channels = shape.out,
+                                        .x = y.data<T>(),
+                                        .bias = bias.value().data<T>(),
+                                        .y = y.data<T>()});
   });
   if (!should_record({x, w, bias})) return Variable(y);
   return record(y, std::make_shared<LinearFunction>(shape, x, w), {x, w, bias});

@@ -10,14 +10,16 @@ namespace {
 constexpr std::int64_t kLargestWindow = 1 << 16;
 std::uint16_t* offsets(const Tensor& bytes) { return static_cast<std::uint16_t*>(bytes.raw()); }
 
-Shape input_shape(const kernels::Pool2dShape& s) { return {s.batch, s.in_h, s.in_w, s.channels}; }
-Shape output_shape(const kernels::Pool2dShape& s) {
-  return {s.batch, s.out_h(), s.out_w(), s.channels};
+Shape input_shape(const kernels::Conv2dShape& s) {
+  return {s.batch, s.in_h, s.in_w, s.in_channels};
+}
+Shape output_shape(const kernels::Conv2dShape& s) {
+  return {s.batch, s.out_h(), s.out_w(), s.out_channels};
 }
 
 class MaxPool2dFunction : public Function, public Describes<Pool2dGeometry> {
  public:
-  MaxPool2dFunction(const kernels::Pool2dShape& shape, const Pool2dGeometry& geometry,
+  MaxPool2dFunction(const kernels::Conv2dShape& shape, const Pool2dGeometry& geometry,
                     Tensor argmax)
       : shape_(shape), geometry_(geometry) {
     save(std::move(argmax));
@@ -40,13 +42,13 @@ class MaxPool2dFunction : public Function, public Describes<Pool2dGeometry> {
   }
 
  private:
-  kernels::Pool2dShape shape_;
+  kernels::Conv2dShape shape_;
   Pool2dGeometry geometry_;
 };
 
 class AvgPool2dFunction : public Function, public Describes<AveragePool2d> {
  public:
-  AvgPool2dFunction(const kernels::Pool2dShape& shape, const Pool2dGeometry& geometry,
+  AvgPool2dFunction(const kernels::Conv2dShape& shape, const Pool2dGeometry& geometry,
                     bool count_include_pad)
       : shape_(shape), geometry_(geometry), count_include_pad_(count_include_pad) {}
 
@@ -71,7 +73,7 @@ class AvgPool2dFunction : public Function, public Describes<AveragePool2d> {
   }
 
  private:
-  kernels::Pool2dShape shape_;
+  kernels::Conv2dShape shape_;
   Pool2dGeometry geometry_;
   bool count_include_pad_;
 };
@@ -108,7 +110,7 @@ Attributes pool2d_attributes(const Pool2dGeometry& geometry) {
           {"padding", ops::pair_text(geometry.padding)}};
 }
 
-kernels::Pool2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& g) {
+kernels::Conv2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& g) {
   if (x.size() != 4) ops::fail(op, "input [N, H, W, C]", shape_string(x));
   for (std::size_t i = 0; i < 2; ++i) {
     if (g.kernel[i] < 1) ops::fail(op, "kernel of at least 1", ops::pair_text(g.kernel));
@@ -122,21 +124,21 @@ kernels::Pool2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGe
                 "input " + shape_string(x) + " with padding " + ops::pair_text(g.padding));
     }
   }
-  return {.batch = x[0],
-          .in_h = x[1],
-          .in_w = x[2],
-          .channels = x[3],
-          .kernel_h = g.kernel[0],
-          .kernel_w = g.kernel[1],
-          .stride_h = g.stride[0],
-          .stride_w = g.stride[1],
-          .pad_h = g.padding[0],
-          .pad_w = g.padding[1]};
+  return kernels::per_channel({.batch = x[0],
+                               .in_h = x[1],
+                               .in_w = x[2],
+                               .in_channels = x[3],
+                               .kernel_h = g.kernel[0],
+                               .kernel_w = g.kernel[1],
+                               .stride_h = g.stride[0],
+                               .stride_w = g.stride[1],
+                               .pad_h = g.padding[0],
+                               .pad_w = g.padding[1]});
 }
 
 Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry) {
   ops::require_defined("max_pool2d", "an input", x);
-  const kernels::Pool2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
+  const kernels::Conv2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
   if (shape.kernel_h * shape.kernel_w > kLargestWindow) {
     ops::fail("max_pool2d", "a kernel of at most 65536 elements", ops::pair_text(geometry.kernel));
   }
@@ -155,7 +157,7 @@ Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry) {
 
 Variable avg_pool2d(const Variable& x, const Pool2dGeometry& geometry, bool count_include_pad) {
   ops::require_defined("avg_pool2d", "an input", x);
-  const kernels::Pool2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
+  const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
   Tensor y = Tensor::empty(output_shape(shape), x.dtype(), x.value().device());
   visit_floating(x.dtype(), "avg_pool2d", [&](auto zero) {
     using T = decltype(zero);

@@ -25,7 +25,7 @@ struct AveragePool2d {
 
 // The sizes of pooling [N, H, W, C]. Throws std::invalid_argument, naming `op`, on a geometry that
 // does not fit.
-kernels::Pool2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& geometry);
+kernels::Conv2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& geometry);
 
 // Kernel, stride and padding as recorded attributes.
 Attributes pool2d_attributes(const Pool2dGeometry& geometry);

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "steelyard/kernels/cpu/onednn_kernels.h"
+#include "steelyard/kernels/cpu/onednn/kernels.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "steelyard/kernels/cpu/map.h"
 #include "steelyard/kernels/cpu/row_sums.h"
-#include "steelyard/kernels/kernel_forms.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 namespace cpu {

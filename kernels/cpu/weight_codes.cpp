@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "steelyard/kernels/fake_quantize.h"
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/quantizer_state/formulas.h"
 #include "steelyard/kernels/reduce/reduce.h"
 

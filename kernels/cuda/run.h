@@ -4,7 +4,7 @@
 #include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/column_sums.h"
 #include "steelyard/kernels/cuda/tensor_list.h"
-#include "steelyard/kernels/kernel_forms.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -8,7 +8,7 @@
 #include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/eight.h"
 #include "steelyard/kernels/cuda/range_update.h"
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {

@@ -18,34 +18,45 @@ constexpr std::int64_t kMostSharedBins = 48 * 1024 / 4 - 1;
 constexpr std::int64_t kMostBlocks = 1024;
 constexpr std::int64_t kPerThread = 16;
 
-// Block b counts part b % parts of channel b / parts in its shared memory, then adds what is not 0:
-// integers, so that no order shows. The width of a channel's bins is 2^exponent[channel], or where
+// Counts in [channels, bins]. The width of a channel's bins is 2^exponent[channel], or where
 // exponent is null given by `inverse_width`.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    count_kernel(ChannelLayout layout, std::int64_t parts, std::int32_t bins,
-                 const std::int32_t* exponent, T inverse_width, const T* x, Count* counts,
-                 Count* non_finite) {
+struct Counting {
+  ChannelLayout layout;
+  const T* x;
+  std::int32_t bins;
+  const std::int32_t* exponent;
+  T inverse_width;
+  Count *counts, *non_finite;
+};
+
+// Block b counts part b % parts of channel b / parts in its shared memory, then adds what is not 0:
+// integers, so that no order shows.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) count_kernel(Counting<T> k, std::int64_t parts) {
+  const ChannelLayout& layout = k.layout;
+  const std::int32_t bins = k.bins;
   unsigned* table = cuda::shared_memory<unsigned>();
   for (std::int32_t b = static_cast<std::int32_t>(threadIdx.x); b <= bins; b += kThreads) {
     table[b] = 0;
   }
   __syncthreads();
   const std::int64_t c = cuda::divide(blockIdx.x, parts);
-  const T inverse = exponent == nullptr ? inverse_width : histogram_inverse_width<T>(exponent[c]);
+  const T inverse =
+      k.exponent == nullptr ? k.inverse_width : histogram_inverse_width<T>(k.exponent[c]);
   const std::int64_t n = layout.outer * layout.inner;
   for (std::int64_t i = (blockIdx.x - c * parts) * kThreads + threadIdx.x; i < n;
        i += parts * kThreads) {
     const std::int64_t outer = cuda::divide(i, layout.inner);
-    const T value = x[(outer * layout.channels + c) * layout.inner + (i - outer * layout.inner)];
+    const T value = k.x[(outer * layout.channels + c) * layout.inner + (i - outer * layout.inner)];
     atomicAdd(table + histogram_bin(value, inverse, bins), 1U);
   }
   __syncthreads();
   for (std::int32_t b = static_cast<std::int32_t>(threadIdx.x); b < bins; b += kThreads) {
-    if (table[b] != 0) atomicAdd(counts + c * bins + b, static_cast<Count>(table[b]));
+    if (table[b] != 0) atomicAdd(k.counts + c * bins + b, static_cast<Count>(table[b]));
   }
-  if (threadIdx.x == 0 && non_finite != nullptr && table[bins] != 0) {
-    atomicAdd(non_finite, static_cast<Count>(table[bins]));
+  if (threadIdx.x == 0 && k.non_finite != nullptr && table[bins] != 0) {
+    atomicAdd(k.non_finite, static_cast<Count>(table[bins]));
   }
 }
 
@@ -61,13 +72,12 @@ __global__ void count_few_kernel(std::int64_t n, ChannelLayout layout, std::int3
 }
 
 template <typename T>
-void count(const CudaQueue& queue, const ChannelLayout& layout, std::int64_t bins,
-           const std::int32_t* exponent, T inverse_width, const T* x, Count* counts,
-           Count* non_finite) {
-  if (bins > kMostSharedBins) {
+void count(const CudaQueue& queue, const Counting<T>& k) {
+  if (k.bins > kMostSharedBins) {
     throw std::invalid_argument("[histogram] expected at most " + std::to_string(kMostSharedBins) +
-                                " bins on a GPU, got " + std::to_string(bins));
+                                " bins on a GPU, got " + std::to_string(k.bins));
   }
+  const ChannelLayout& layout = k.layout;
   const std::int64_t n = layout.outer * layout.inner;
   if (n == 0 || layout.channels == 0) return;
   const std::int64_t per_block = kThreads * kPerThread;
@@ -75,43 +85,41 @@ void count(const CudaQueue& queue, const ChannelLayout& layout, std::int64_t bin
   const std::int64_t parts = std::min(most, (n + per_block - 1) / per_block);
   cuda::launch(
       count_kernel<T>,
-      {layout.channels * parts, kThreads, static_cast<std::size_t>(bins + 1) * sizeof(unsigned)},
-      cuda::stream_of(queue), layout, parts, static_cast<std::int32_t>(bins), exponent,
-      inverse_width, x, counts, non_finite);
+      {layout.channels * parts, kThreads, static_cast<std::size_t>(k.bins + 1) * sizeof(unsigned)},
+      cuda::stream_of(queue), k, parts);
 }
 
 // One block, one channel, kThreads bins of each side at a time, outwards from 0: all of them read,
 // at their own place or beyond it, before any is overwritten.
-__global__ void __launch_bounds__(kThreads)
-    grow_kernel(std::int64_t bins, const float* step_lo, const float* step_hi, Count* counts,
-                std::int32_t* exponent, float* lo, float* hi) {
+__global__ void __launch_bounds__(kThreads) grow_kernel(GrowHistograms k) {
+  const ChannelHistograms& h = k.histograms;
   const std::int64_t c = blockIdx.x;
-  float new_lo = lo[c];
-  float new_hi = hi[c];
+  float lo = h.lo[c];
+  float hi = h.hi[c];
   const GridChange change =
-      extend_histogram(new_lo, new_hi, exponent[c], step_lo[c], step_hi[c], bins);
+      extend_histogram(lo, hi, h.exponent[c], k.step_lo[c], k.step_hi[c], h.bins);
   __syncthreads();  // until all have read
   if (threadIdx.x == 0) {
-    lo[c] = new_lo;
-    hi[c] = new_hi;
-    exponent[c] = change.exponent;
+    h.lo[c] = lo;
+    h.hi[c] = hi;
+    h.exponent[c] = change.exponent;
   }
   if (change.doublings == 0) return;
-  const std::int64_t half = bins / 2;
-  Count* above = counts + c * bins + half;
+  const std::int64_t half = h.bins / 2;
+  Count* above = reinterpret_cast<Count*>(h.counts) + c * h.bins + half;
   Count* below = above - 1;
   for (std::int64_t first = 0; first < half; first += kThreads) {
-    const std::int64_t k = first + threadIdx.x;
+    const std::int64_t bin = first + threadIdx.x;
     Count sum_above = 0;
     Count sum_below = 0;
-    if (k < half) {
-      sum_above = merged_count(above, 1, half, change.doublings, k);
-      sum_below = merged_count(below, -1, half, change.doublings, k);
+    if (bin < half) {
+      sum_above = merged_count(above, 1, half, change.doublings, bin);
+      sum_below = merged_count(below, -1, half, change.doublings, bin);
     }
     __syncthreads();
-    if (k < half) {
-      above[k] = sum_above;
-      below[-k] = sum_below;
+    if (bin < half) {
+      above[bin] = sum_above;
+      below[-bin] = sum_below;
     }
   }
 }
@@ -120,15 +128,17 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 void compute(const CudaQueue& queue, const HistogramAccumulate<T>& k) {
-  count<T>(queue, ChannelLayout::per_tensor(k.n), k.grid.bins, nullptr,
-           histogram_inverse_width<T>(k.grid.exponent), k.x, reinterpret_cast<Count*>(k.counts),
-           reinterpret_cast<Count*>(k.non_finite));
+  count<T>(queue, {.layout = ChannelLayout::per_tensor(k.n),
+                   .x = k.x,
+                   .bins = static_cast<std::int32_t>(k.grid.bins),
+                   .exponent = nullptr,
+                   .inverse_width = histogram_inverse_width<T>(k.grid.exponent),
+                   .counts = reinterpret_cast<Count*>(k.counts),
+                   .non_finite = reinterpret_cast<Count*>(k.non_finite)});
 }
 
 static void compute(const CudaQueue& queue, const GrowHistograms& k) {
-  const ChannelHistograms& h = k.histograms;
-  cuda::launch(grow_kernel, {h.channels, kThreads}, cuda::stream_of(queue), h.bins, k.step_lo,
-               k.step_hi, reinterpret_cast<Count*>(h.counts), h.exponent, h.lo, h.hi);
+  cuda::launch(grow_kernel, {k.histograms.channels, kThreads}, cuda::stream_of(queue), k);
 }
 
 static void compute(const CudaQueue& queue, const CountInHistograms& k) {
@@ -140,7 +150,13 @@ static void compute(const CudaQueue& queue, const CountInHistograms& k) {
                           static_cast<const std::int32_t*>(h.exponent), k.x, counts);
     return;
   }
-  count<float>(queue, k.layout, h.bins, h.exponent, 0, k.x, counts, nullptr);
+  count<float>(queue, {.layout = k.layout,
+                       .x = k.x,
+                       .bins = static_cast<std::int32_t>(h.bins),
+                       .exponent = h.exponent,
+                       .inverse_width = 0,
+                       .counts = counts,
+                       .non_finite = nullptr});
 }
 
 template struct CudaKernels<HistogramKernels>;

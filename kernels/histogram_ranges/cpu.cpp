@@ -11,12 +11,14 @@
 namespace steelyard::kernels {
 namespace {
 
-// Three rows of prefix sums over `bins` bins.
-struct ThreeSums {
-  explicit ThreeSums(std::int32_t bins)
-      : a(static_cast<std::size_t>(bins) + 1), b(a.size()), c(a.size()) {}
-  std::vector<double> a, b, c;
-};
+// Three rows of prefix sums of term(bin, row) over `bins` bins, [3, bins + 1].
+template <typename Term>
+void three_sums(std::int32_t bins, double* sums, const Term& term) {
+  for (int row = 0; row < 3; ++row) {
+    prefix_sums(
+        bins, [&](std::int32_t bin) { return term(bin, row); }, sums + row * (bins + 1));
+  }
+}
 
 Least best_of(const ClippingErrors& errors, const Clippings& clippings) {
   Least best;
@@ -27,17 +29,10 @@ Least best_of(const ClippingErrors& errors, const Clippings& clippings) {
 RangeEnds least_error_range(const ChannelHistograms& h, CodeRange range, bool symmetric) {
   if (h.lo[0] == 0 && h.hi[0] == 0) return {0, 0};
   const auto bins = static_cast<std::int32_t>(h.bins);
-  ThreeSums sums(bins);
-  const ClippingErrors errors(bins, h.exponent[0], h.lo[0], h.hi[0], range, symmetric,
-                              sums.a.data(), sums.b.data(), sums.c.data());
-  const auto moment = [&](int power) {
-    return [&errors, counts = h.counts, power](std::int32_t bin) {
-      return errors.moment(counts, bin, power);
-    };
-  };
-  prefix_sums(bins, moment(0), sums.a.data());
-  prefix_sums(bins, moment(1), sums.b.data());
-  prefix_sums(bins, moment(2), sums.c.data());
+  std::vector<double> sums(3 * (h.bins + 1));
+  const ClippingErrors errors(h, 0, range, symmetric, sums.data());
+  three_sums(bins, sums.data(),
+             [&](std::int32_t bin, int power) { return errors.moment(bin, power); });
   const Clippings coarse = errors.coarse();
   const Least rough = best_of(errors, coarse);
   const Clipping best = coarse.at(rough.index);
@@ -48,17 +43,12 @@ RangeEnds least_error_range(const ChannelHistograms& h, CodeRange range, bool sy
 }
 
 RangeEnds least_divergence_range(const ChannelHistograms& h, CodeRange range, bool symmetric) {
-  const DivergenceWindow window(h.counts, h.bins, h.exponent[0], h.lo[0], h.hi[0], range,
-                                symmetric);
+  const DivergenceWindow window(h, 0, range, symmetric);
   const std::int32_t bins = window.bins();
-  ThreeSums sums(bins);
-  prefix_sums(
-      bins, [&](std::int32_t b) { return window.count(b); }, sums.a.data());
-  prefix_sums(
-      bins, [&](std::int32_t b) { return window.count(b) > 0 ? 1.0 : 0.0; }, sums.b.data());
-  prefix_sums(
-      bins, [&](std::int32_t b) { return n_log_n(window.count(b)); }, sums.c.data());
-  const Divergences divergences(sums.a.data(), sums.b.data(), sums.c.data());
+  std::vector<double> sums(3 * (std::size_t(bins) + 1));
+  three_sums(bins, sums.data(),
+             [&](std::int32_t bin, int row) { return Divergences::term(window.count(bin), row); });
+  const Divergences divergences(sums.data(), bins + 1);
   Least best;
   for (std::int32_t i = 0; i < window.widest(); ++i) {
     best.meet(window.divergence(divergences, i), i);

@@ -13,7 +13,7 @@ namespace steelyard::kernels {
 namespace {
 
 RangeEnds percentile_of_bins(const ChannelHistograms& h, double percentile, bool symmetric) {
-  const OrderedBins bins(h.counts, h.bins, h.exponent[0], h.lo[0], h.hi[0], symmetric);
+  const OrderedBins bins(h, 0, symmetric);
   std::int64_t n = 0;
   for (std::int64_t b = 0; b < bins.bins(); ++b) n += bins.count(b);
   double values[kPercentileRanks];

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/range_choice.h"
 
 namespace steelyard::kernels {
@@ -53,17 +54,16 @@ STEELYARD_HOST_DEVICE inline RangeEnds percentile_range(const double* values, do
 // A channel's bins in the order of the values that they hold: of |x| where symmetric.
 class OrderedBins {
  public:
-  STEELYARD_HOST_DEVICE OrderedBins(const std::int64_t* counts, std::int64_t bins, int exponent,
-                                    double lo, double hi, bool symmetric)
-      : at_zero_(counts + bins / 2),
-        half_(bins / 2),
-        bin_width_(std::ldexp(1.0, exponent)),
+  STEELYARD_HOST_DEVICE OrderedBins(const ChannelHistograms& h, std::int64_t c, bool symmetric)
+      : at_zero_(h.counts + c * h.bins + h.bins / 2),
+        half_(h.bins / 2),
+        bin_width_(std::ldexp(1.0, h.exponent[c])),
         symmetric_(symmetric),
-        least_(lo),
-        most_(hi) {
+        least_(h.lo[c]),
+        most_(h.hi[c]) {
     if (!symmetric) return;
-    most_ = -lo > hi ? -lo : hi;
-    least_ = lo > -hi ? lo : -hi;
+    most_ = -h.lo[c] > h.hi[c] ? -h.lo[c] : h.hi[c];
+    least_ = h.lo[c] > -h.hi[c] ? h.lo[c] : -h.hi[c];
     least_ = least_ > 0 ? least_ : 0;
   }
 

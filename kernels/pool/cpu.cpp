@@ -16,7 +16,7 @@ std::int64_t grain_of(std::int64_t elements) {
 
 // Calls visit(input pixel within the image, offset inside the window) over a window.
 template <class Visit>
-void for_each_pixel(const Pool2dShape& s, const PoolWindow& w, Visit&& visit) {
+void for_each_pixel(const Conv2dShape& s, const Window& w, Visit&& visit) {
   for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
     for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
       visit(row * s.in_w + column, (row - w.top) * s.kernel_w + column - w.left);
@@ -24,24 +24,11 @@ void for_each_pixel(const Pool2dShape& s, const PoolWindow& w, Visit&& visit) {
   }
 }
 
-// Calls body(image, output pixel, window) for every window of the images [begin, end).
-template <class Body>
-void for_each_window(const Pool2dShape& s, std::int64_t begin, std::int64_t end, Body&& body) {
-  const std::int64_t out_h = s.out_h(), out_w = s.out_w();
-  for (std::int64_t image = begin; image < end; ++image) {
-    for (std::int64_t oh = 0; oh < out_h; ++oh) {
-      for (std::int64_t ow = 0; ow < out_w; ++ow) {
-        body(image, (image * out_h + oh) * out_w + ow, window_of(s, oh, ow));
-      }
-    }
-  }
-}
-
 // Shares output rows among threads: body(image, output pixel, window).
 template <class Body>
-void parallel_windows(const Pool2dShape& s, Body&& body) {
+void parallel_windows(const Conv2dShape& s, Body&& body) {
   const std::int64_t out_h = s.out_h(), out_w = s.out_w();
-  parallel_for(s.batch * out_h, grain_of(out_w * s.channels),
+  parallel_for(s.batch * out_h, grain_of(out_w * s.in_channels),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t row = begin; row < end; ++row) {
                    for (std::int64_t ow = 0; ow < out_w; ++ow) {
@@ -49,6 +36,41 @@ void parallel_windows(const Pool2dShape& s, Body&& body) {
                    }
                  }
                });
+}
+
+// Fills the gradients of inputs with zeros and calls add(output pixel, window, its image's
+// gradients) for every window. Windows overlap inside an image only: threads share images.
+template <typename T, class Add>
+void spread_gradients(const Conv2dShape& s, T* grad_x, const Add& add) {
+  const std::int64_t out_h = s.out_h(), out_w = s.out_w();
+  const std::int64_t image_size = s.in_h * s.in_w * s.in_channels;
+  parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t image = begin; image < end; ++image) {
+      T* const gradients = grad_x + image * image_size;
+      std::fill_n(gradients, image_size, T(0));
+      for (std::int64_t oh = 0; oh < out_h; ++oh) {
+        for (std::int64_t ow = 0; ow < out_w; ++ow) {
+          add((image * out_h + oh) * out_w + ow, window_of(s, oh, ow), gradients);
+        }
+      }
+    }
+  });
+}
+
+// y = the sums of x - zero over each window, which finish(window, sums of its channels) follows.
+template <typename X, typename Sum, class Finish>
+void sum_windows(const Conv2dShape& s, const X* x, Sum zero, Sum* y, const Finish& finish) {
+  const std::int64_t channels = s.in_channels;
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const Window& w) {
+    Sum* sums = y + output * channels;
+    std::fill_n(sums, channels, Sum(0));
+    for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
+      const X* values = x + (image * s.in_h * s.in_w + pixel) * channels;
+#pragma omp simd
+      for (std::int64_t c = 0; c < channels; ++c) sums[c] += values[c] - zero;
+    });
+    finish(w, sums);
+  });
 }
 
 template <typename T>
@@ -72,9 +94,9 @@ void max_winners(std::int64_t channels, const T* x, std::uint16_t offset, T* bes
 
 template <typename T>
 void compute(const MaxPool<T>& k) {
-  const Pool2dShape& s = k.shape;
-  const std::int64_t channels = s.channels;
-  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
+  const Conv2dShape& s = k.shape;
+  const std::int64_t channels = s.in_channels;
+  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const Window& w) {
     const T* source = k.x + image * s.in_h * s.in_w * channels;
     T* best = k.y + output * channels;
     std::uint16_t* winner = k.argmax == nullptr ? nullptr : k.argmax + output * channels;
@@ -97,60 +119,45 @@ void compute(const MaxPool<T>& k) {
 
 template <typename T>
 void compute(const MaxPoolBackward<T>& k) {
-  const Pool2dShape& s = k.shape;
-  const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
-  parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
-    std::fill(k.grad_x + begin * image_size, k.grad_x + end * image_size, T(0));
-    for_each_window(s, begin, end,
-                    [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
-                      const T* grad = k.grad_y + output * channels;
-                      const std::uint16_t* winner = k.argmax + output * channels;
-                      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t offset) {
-                        T* target = k.grad_x + image * image_size + pixel * channels;
-                        const auto index = static_cast<std::uint16_t>(offset);
+  const std::int64_t channels = k.shape.in_channels;
+  spread_gradients(k.shape, k.grad_x, [&](std::int64_t output, const Window& w, T* image) {
+    const T* grad = k.grad_y + output * channels;
+    const std::uint16_t* winner = k.argmax + output * channels;
+    for_each_pixel(k.shape, w, [&](std::int64_t pixel, std::int64_t offset) {
+      T* target = image + pixel * channels;
+      const auto index = static_cast<std::uint16_t>(offset);
 #pragma omp simd
-                        for (std::int64_t c = 0; c < channels; ++c) {
-                          target[c] += winner[c] == index ? grad[c] : T(0);
-                        }
-                      });
-                    });
+      for (std::int64_t c = 0; c < channels; ++c) target[c] += winner[c] == index ? grad[c] : T(0);
+    });
   });
 }
 
 template <typename T>
 void compute(const AveragePool<T>& k) {
-  const Pool2dShape& s = k.shape;
-  const std::int64_t channels = s.channels;
-  parallel_windows(s, [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
-    T* out = k.y + output * channels;
-    std::fill_n(out, channels, T(0));
-    for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
-      const T* values = k.x + (image * s.in_h * s.in_w + pixel) * channels;
+  const std::int64_t channels = k.shape.in_channels;
+  sum_windows(k.shape, k.x, T(0), k.y, [&](const Window& w, T* sums) {
+    const T factor = average_factor<T>(k.shape, w, k.count_include_pad);
 #pragma omp simd
-      for (std::int64_t c = 0; c < channels; ++c) out[c] += values[c];
-    });
-    const T factor = average_factor<T>(s, w, k.count_include_pad);
-#pragma omp simd
-    for (std::int64_t c = 0; c < channels; ++c) out[c] *= factor;
+    for (std::int64_t c = 0; c < channels; ++c) sums[c] *= factor;
   });
+}
+
+template <typename Code>
+void compute(const IntegerWindowSums<Code>& k) {
+  sum_windows(k.shape, k.x, *k.zero_point, k.sums, [](const Window&, std::int32_t*) {});
 }
 
 template <typename T>
 void compute(const AveragePoolBackward<T>& k) {
-  const Pool2dShape& s = k.shape;
-  const std::int64_t channels = s.channels, image_size = s.in_h * s.in_w * channels;
-  parallel_for(s.batch, grain_of(image_size), [&](std::int64_t begin, std::int64_t end) {
-    std::fill(k.grad_x + begin * image_size, k.grad_x + end * image_size, T(0));
-    for_each_window(s, begin, end,
-                    [&](std::int64_t image, std::int64_t output, const PoolWindow& w) {
-                      const T* grad = k.grad_y + output * channels;
-                      const T factor = average_factor<T>(s, w, k.count_include_pad);
-                      for_each_pixel(s, w, [&](std::int64_t pixel, std::int64_t) {
-                        T* target = k.grad_x + image * image_size + pixel * channels;
+  const std::int64_t channels = k.shape.in_channels;
+  spread_gradients(k.shape, k.grad_x, [&](std::int64_t output, const Window& w, T* image) {
+    const T* grad = k.grad_y + output * channels;
+    const T factor = average_factor<T>(k.shape, w, k.count_include_pad);
+    for_each_pixel(k.shape, w, [&](std::int64_t pixel, std::int64_t) {
+      T* target = image + pixel * channels;
 #pragma omp simd
-                        for (std::int64_t c = 0; c < channels; ++c) target[c] += grad[c] * factor;
-                      });
-                    });
+      for (std::int64_t c = 0; c < channels; ++c) target[c] += grad[c] * factor;
+    });
   });
 }
 

@@ -3,19 +3,11 @@
 #include "steelyard/kernels/pool/pool.h"
 
 #include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/windows.h"
 
 namespace steelyard::kernels {
 namespace cuda {
 namespace {
-
-// A pooling with the sizes that its kernels divide by.
-struct PoolSizes {
-  explicit PoolSizes(const Pool2dShape& shape)
-      : s(shape), out_h(shape.out_h()), out_w(shape.out_w()) {}
-
-  Pool2dShape s;
-  std::int64_t out_h, out_w;
-};
 
 // An element of an NHWC array.
 struct Place {
@@ -32,12 +24,13 @@ __device__ inline Place place_of(std::int64_t i, std::int64_t height, std::int64
 
 // Calls visit(input element, offset inside the window) over the window of an output element.
 template <typename Visit>
-__device__ inline void for_each_input(const PoolSizes& p, const Place& output, const PoolWindow& w,
+__device__ inline void for_each_input(const ConvSizes& p, const Place& output, const Window& w,
                                       Visit&& visit) {
   for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
     for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
       const std::int64_t pixel = (output.image * p.s.in_h + row) * p.s.in_w + column;
-      visit(pixel * p.s.channels + output.channel, (row - w.top) * p.s.kernel_w + column - w.left);
+      visit(pixel * p.s.in_channels + output.channel,
+            (row - w.top) * p.s.kernel_w + column - w.left);
     }
   }
 }
@@ -57,21 +50,22 @@ __device__ inline Windows windows_over(std::int64_t at, std::int64_t pad, std::i
 // Calls visit(output element, row of the output, column of the output) for the windows that hold
 // an input element.
 template <typename Visit>
-__device__ inline void for_each_output(const PoolSizes& p, const Place& input, Visit&& visit) {
+__device__ inline void for_each_output(const ConvSizes& p, const Place& input, Visit&& visit) {
   const Windows rows = windows_over(input.h, p.s.pad_h, p.s.kernel_h, p.s.stride_h, p.out_h);
   const Windows columns = windows_over(input.w, p.s.pad_w, p.s.kernel_w, p.s.stride_w, p.out_w);
   for (std::int64_t oh = rows.first; oh <= rows.last; ++oh) {
     for (std::int64_t ow = columns.first; ow <= columns.last; ++ow) {
-      visit(((input.image * p.out_h + oh) * p.out_w + ow) * p.s.channels + input.channel, oh, ow);
+      visit(((input.image * p.out_h + oh) * p.out_w + ow) * p.s.in_channels + input.channel, oh,
+            ow);
     }
   }
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) max_kernel(std::int64_t n, PoolSizes p, MaxPool<T> k) {
+__global__ void __launch_bounds__(kThreads) max_kernel(std::int64_t n, ConvSizes p, MaxPool<T> k) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const Place output = place_of(i, p.out_h, p.out_w, p.s.channels);
+  const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
   T best = T(0);
   std::int64_t winner = -1;
   for_each_input(p, output, window_of(p.s, output.h, output.w),
@@ -86,10 +80,10 @@ __global__ void __launch_bounds__(kThreads) max_kernel(std::int64_t n, PoolSizes
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    max_backward_kernel(std::int64_t n, PoolSizes p, MaxPoolBackward<T> k) {
+    max_backward_kernel(std::int64_t n, ConvSizes p, MaxPoolBackward<T> k) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.channels);
+  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
   T sum = 0;
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
     const std::int64_t row = input.h + p.s.pad_h - oh * p.s.stride_h;
@@ -99,13 +93,26 @@ __global__ void __launch_bounds__(kThreads)
   k.grad_x[i] = sum;
 }
 
-template <typename T>
+template <typename Code>
 __global__ void __launch_bounds__(kThreads)
-    average_kernel(std::int64_t n, PoolSizes p, AveragePool<T> k) {
+    window_sums_kernel(std::int64_t n, ConvSizes p, IntegerWindowSums<Code> k) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const Place output = place_of(i, p.out_h, p.out_w, p.s.channels);
-  const PoolWindow window = window_of(p.s, output.h, output.w);
+  const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
+  const std::int32_t zero = *k.zero_point;
+  std::int32_t sum = 0;
+  for_each_input(p, output, window_of(p.s, output.h, output.w),
+                 [&](std::int64_t at, std::int64_t) { sum += k.x[at] - zero; });
+  k.sums[i] = sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    average_kernel(std::int64_t n, ConvSizes p, AveragePool<T> k) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
+  const Window window = window_of(p.s, output.h, output.w);
   T sum = 0;
   for_each_input(p, output, window, [&](std::int64_t at, std::int64_t) { sum += k.x[at]; });
   k.y[i] = sum * average_factor<T>(p.s, window, k.count_include_pad);
@@ -113,10 +120,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    average_backward_kernel(std::int64_t n, PoolSizes p, AveragePoolBackward<T> k) {
+    average_backward_kernel(std::int64_t n, ConvSizes p, AveragePoolBackward<T> k) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.channels);
+  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
   T sum = 0;
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
     sum += k.grad_y[at] * average_factor<T>(p.s, window_of(p.s, oh, ow), k.count_include_pad);
@@ -150,26 +157,32 @@ struct StoreMean {
 
 template <typename T>
 void compute(const CudaQueue& queue, const MaxPool<T>& k) {
-  cuda::launch_elements(queue, cuda::max_kernel<T>, k.shape.output_size(), cuda::PoolSizes(k.shape),
+  cuda::launch_elements(queue, cuda::max_kernel<T>, k.shape.output_size(), cuda::sizes_of(k.shape),
                         k);
 }
 
 template <typename T>
 void compute(const CudaQueue& queue, const MaxPoolBackward<T>& k) {
   cuda::launch_elements(queue, cuda::max_backward_kernel<T>, k.shape.input_size(),
-                        cuda::PoolSizes(k.shape), k);
+                        cuda::sizes_of(k.shape), k);
 }
 
 template <typename T>
 void compute(const CudaQueue& queue, const AveragePool<T>& k) {
   cuda::launch_elements(queue, cuda::average_kernel<T>, k.shape.output_size(),
-                        cuda::PoolSizes(k.shape), k);
+                        cuda::sizes_of(k.shape), k);
+}
+
+template <typename Code>
+void compute(const CudaQueue& queue, const IntegerWindowSums<Code>& k) {
+  cuda::launch_elements(queue, cuda::window_sums_kernel<Code>, k.shape.output_size(),
+                        cuda::sizes_of(k.shape), k);
 }
 
 template <typename T>
 void compute(const CudaQueue& queue, const AveragePoolBackward<T>& k) {
   cuda::launch_elements(queue, cuda::average_backward_kernel<T>, k.shape.input_size(),
-                        cuda::PoolSizes(k.shape), k);
+                        cuda::sizes_of(k.shape), k);
 }
 
 template <typename T>

@@ -1,4 +1,4 @@
-// Max, average and global average pooling, NHWC.
+// Max, average and global average pooling, NHWC. Shapes are per_channel().
 #pragma once
 
 #include "steelyard/kernels/divide.h"
@@ -12,7 +12,7 @@ namespace steelyard::kernels {
 // T is float, double, int8_t or uint8_t (quantized codes: max commutes with dequantization).
 template <typename T>
 struct MaxPool {
-  Pool2dShape shape;
+  Conv2dShape shape;
   const T* x;
   T* y;
   std::uint16_t* argmax;
@@ -21,7 +21,7 @@ struct MaxPool {
 // grad_x from the saved winners.
 template <typename T>
 struct MaxPoolBackward {
-  Pool2dShape shape;
+  Conv2dShape shape;
   const T* grad_y;
   const std::uint16_t* argmax;
   T* grad_x;
@@ -30,14 +30,14 @@ struct MaxPoolBackward {
 // y = mean over each window; padded zeros count in the divisor only if count_include_pad.
 template <typename T>
 struct AveragePool {
-  Pool2dShape shape;
+  Conv2dShape shape;
   bool count_include_pad;
   const T* x;
   T* y;
 };
 template <typename T>
 struct AveragePoolBackward {
-  Pool2dShape shape;
+  Conv2dShape shape;
   bool count_include_pad;
   const T* grad_y;
   T* grad_x;
@@ -62,9 +62,20 @@ struct GlobalAveragePoolBackward {
   }
 };
 
+// sums[N, OH, OW, C] = sum over each window of (x - zero_point); padding counts as real zero.
+// Code is int8_t or uint8_t.
+template <typename Code>
+struct IntegerWindowSums {
+  Conv2dShape shape;
+  const Code* x;
+  const std::int32_t* zero_point;
+  std::int32_t* sums;
+};
+
 using PoolKernels =
     JoinedKernels<ForFloats<MaxPool, MaxPoolBackward, AveragePool, AveragePoolBackward,
                             GlobalAveragePool, GlobalAveragePoolBackward>,
-                  ForTypes<MaxPool, std::int8_t, std::uint8_t>>;
+                  ForTypes<MaxPool, std::int8_t, std::uint8_t>,
+                  ForTypes<IntegerWindowSums, std::int8_t, std::uint8_t>>;
 
 }  // namespace steelyard::kernels

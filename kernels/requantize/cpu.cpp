@@ -14,7 +14,7 @@
 namespace steelyard::kernels {
 namespace {
 
-// Bias, product scale and multiplier of each accumulator of a tile of rows.
+// Bias and product scale of each accumulator of a tile of rows.
 struct TiledChannels {
   TiledChannels(const Requantize& op, const std::int32_t* bias_codes, const float* scales)
       : plan(RunPlan::tiles_of_rows(op.rows, op.channels)),
@@ -36,30 +36,40 @@ void dequantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t*
   }
 }
 
+// What each accumulator of a run has of its channel.
+struct OfChannels {
+  const std::int32_t* bias;
+  const float *product_scale, *multiplier;
+};
+
 template <typename Code>
-void requantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                    const float* product_scale, const float* multiplier, const OutputCodes& output,
+void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels of, OutputCodes out,
                     Code* codes, std::uint8_t* passes) {
-  const OutputCodes out = output;
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::int32_t sum = acc[i] + bias[i];
-    const float code = requantized_code(sum, multiplier[i], out.full.zero_point);
+    const std::int32_t sum = acc[i] + of.bias[i];
+    const float code = requantized_code(sum, of.multiplier[i], out.full.zero_point);
     codes[i] = static_cast<Code>(out.code(code));
-    passes[i] = out.passes(code, dequantize_sum(sum, product_scale[i])) ? 1 : 0;
+    passes[i] = out.passes(code, dequantize_sum(sum, of.product_scale[i])) ? 1 : 0;
   }
 }
 
+struct Addition {
+  AddOperand of_a, of_b;
+  AddRequantizer requantizer;
+  OutputCodes out;
+};
+
 template <typename CodeA, typename CodeB, typename CodeY>
-void add_run(std::int64_t n, const CodeA* a, AddOperand of_a, const CodeB* b, AddOperand of_b,
-             AddRequantizer add, OutputCodes out, CodeY* codes, std::uint8_t* passes) {
+void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, CodeY* codes,
+             std::uint8_t* passes) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const float code_a = static_cast<float>(a[i]);
     const float code_b = static_cast<float>(b[i]);
-    const float code = requantized_add_code(code_a, code_b, add);
-    codes[i] = static_cast<CodeY>(out.code(code));
-    passes[i] = out.passes(code, real_sum(code_a, of_a, code_b, of_b)) ? 1 : 0;
+    const float code = requantized_add_code(code_a, code_b, add.requantizer);
+    codes[i] = static_cast<CodeY>(add.out.code(code));
+    passes[i] = add.out.passes(code, real_sum(code_a, add.of_a, code_b, add.of_b)) ? 1 : 0;
   }
 }
 
@@ -137,11 +147,28 @@ void compute(const RequantizeAccumulators<Code>& k) {
     alignas(64) std::uint8_t passes[kBlockElements];
     tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
       const std::int64_t slot = first % tiled.plan.tile();
-      requantize_run(count, k.acc + first, tiled.bias.data() + slot,
-                     tiled.product_scale.data() + slot, multiplier.data() + slot, output,
-                     k.codes + first, passes + (first - begin));
+      requantize_run(count, k.acc + first,
+                     {.bias = tiled.bias.data() + slot,
+                      .product_scale = tiled.product_scale.data() + slot,
+                      .multiplier = multiplier.data() + slot},
+                     output, k.codes + first, passes + (first - begin));
     });
     if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
+  });
+}
+
+template <typename Code>
+void compute(const RequantizeAverage<Code>& k) {
+  const Affine<float> grid = make_affine(k.range, *k.scale, *k.zero_point);
+  const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
+  parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::uint8_t inside[kBlockElements];
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float code = requantized_code(k.sums[i], multiplier, grid.zero_point);
+      k.codes[i] = static_cast<Code>(to_integer_code(code, grid));
+      inside[i - begin] = code_is_inside(code, grid) ? 1 : 0;
+    }
+    if (k.mask != nullptr) pack_flags(inside, end - begin, k.mask + begin / 8);
   });
 }
 
@@ -150,11 +177,11 @@ void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
   const AddOperand left = add_operand(k.of_a);
   const AddOperand right = add_operand(k.of_b);
   const OutputCodes output = output_codes(k.activation, *k.scale, *k.zero_point, k.range);
-  const AddRequantizer add = add_requantizer<CodeA, CodeB, CodeY>(left, right, output.full);
+  const Addition add{left, right, add_requantizer<CodeA, CodeB, CodeY>(left, right, output.full),
+                     output};
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
-    add_run(end - begin, k.a + begin, left, k.b + begin, right, add, output, k.codes + begin,
-            passes);
+    add_run(end - begin, k.a + begin, k.b + begin, add, k.codes + begin, passes);
     if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
   });
 }

@@ -72,6 +72,28 @@ __global__ void __launch_bounds__(kThreads)
   store_mask(passes, span, k.mask);
 }
 
+template <typename Code>
+__global__ void __launch_bounds__(kThreads)
+    requantize_average_kernel(std::int64_t n, RequantizeAverage<Code> k) {
+  const Span span = span_of(blockIdx.x, n);
+  if (span.count == 0) return;
+  const Affine<float> grid = make_affine(k.range, *k.scale, *k.zero_point);
+  const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
+  alignas(16) std::int32_t sums[kEight];
+  alignas(16) Code y[kEight];
+  load_span(k.sums + span.first, span.count, sums);
+  unsigned inside = 0;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
+    const float code = requantized_code(sums[i], multiplier, grid.zero_point);
+    y[i] = static_cast<Code>(to_integer_code(code, grid));
+    inside |= (code_is_inside(code, grid) ? 1U : 0U) << i;
+  }
+  store_span(y, span.count, k.codes + span.first);
+  store_mask(inside, span, k.mask);
+}
+
 template <typename CodeA, typename CodeB, typename CodeY>
 __global__ void __launch_bounds__(kThreads)
     requantize_add_kernel(std::int64_t n, RequantizeAdd<CodeA, CodeB, CodeY> k) {
@@ -168,6 +190,11 @@ static void compute(const CudaQueue& queue, const ObserveAccumulators& k) {
 template <typename Code>
 void compute(const CudaQueue& queue, const RequantizeAccumulators<Code>& k) {
   launch_eights(queue, requantize_kernel<Code>, k.op.rows * k.op.channels, k);
+}
+
+template <typename Code>
+void compute(const CudaQueue& queue, const RequantizeAverage<Code>& k) {
+  launch_eights(queue, requantize_average_kernel<Code>, k.n, k);
 }
 
 template <typename CodeA, typename CodeB, typename CodeY>

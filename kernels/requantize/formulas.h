@@ -7,7 +7,6 @@
 
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/code_type.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
 
 namespace steelyard::kernels {
 
@@ -113,6 +112,13 @@ STEELYARD_HOST_DEVICE inline bool code_is_linear(std::int32_t code, Activation a
   return (activation == Activation::kNone) |
          ((code > left.qmin) & ((activation != Activation::kRelu6) | (code < left.qmax)));
 }
+
+// An average of `count` codes: of all pixels, or of a window (affine.h: their multipliers differ).
+struct Average {
+  enum class Kind { kGlobal, kWindow };
+  Kind kind = Kind::kGlobal;
+  std::int64_t count = 1;
+};
 
 STEELYARD_HOST_DEVICE inline float average_multiplier(const Average& average, float in_scale,
                                                       float scale) {

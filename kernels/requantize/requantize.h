@@ -1,4 +1,5 @@
-// What follows integer products and sums: bias, requantization and a fused activation.
+// What follows integer products and sums, those of windows too (kernels/pool): bias, requantization
+// and a fused activation.
 //
 // Scales and zero points are pointers to one value, where the codes are. Code is int8_t or uint8_t.
 #pragma once
@@ -122,18 +123,43 @@ struct DropCodes {
   Code* codes;
 };
 
+// codes of n sums of codes of in_scale: clamp(rint(float(sum) * multiplier) + zero_point); mask
+// (may be null) = packed bits of the unclamped code inside the range.
 template <typename Code>
-using KernelsOfCode =
-    KernelList<RequantizeAccumulators<Code>, ActivateCodes<Code>, DropCodes<Code>>;
+struct RequantizeAverage {
+  std::int64_t n;
+  Average average;
+  const std::int32_t* sums;
+  const float *in_scale, *scale;
+  const std::int32_t* zero_point;
+  CodeRange range;
+  Code* codes;
+  std::uint8_t* mask;
+};
+
+// out = float(sum) * (in_scale / count): what observers see.
+struct DequantizeAverage {
+  std::int64_t n, count;
+  const std::int32_t* sums;
+  const float* in_scale;
+  float* out;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    out[i] = dequantize_sum(sums[i], global_average_multiplier(*in_scale, count, 1.0F));
+  }
+};
+
+template <typename Code>
+using KernelsOfCode = KernelList<RequantizeAccumulators<Code>, RequantizeAverage<Code>,
+                                 ActivateCodes<Code>, DropCodes<Code>>;
 template <typename CodeA, typename CodeB>
 using KernelsOfSum =
     KernelList<DequantizeAdd<CodeA, CodeB>, RequantizeAdd<CodeA, CodeB, std::int8_t>,
                RequantizeAdd<CodeA, CodeB, std::uint8_t>>;
-using RequantizeKernels =
-    JoinedKernels<KernelList<SubtractZeroPoints, DequantizeAccumulators, ObserveAccumulators>,
-                  KernelsOfCode<std::int8_t>, KernelsOfCode<std::uint8_t>,
-                  KernelsOfSum<std::int8_t, std::int8_t>, KernelsOfSum<std::int8_t, std::uint8_t>,
-                  KernelsOfSum<std::uint8_t, std::int8_t>,
-                  KernelsOfSum<std::uint8_t, std::uint8_t>>;
+using RequantizeKernels = JoinedKernels<
+    KernelList<SubtractZeroPoints, DequantizeAccumulators, DequantizeAverage, ObserveAccumulators>,
+    KernelsOfCode<std::int8_t>, KernelsOfCode<std::uint8_t>, KernelsOfSum<std::int8_t, std::int8_t>,
+    KernelsOfSum<std::int8_t, std::uint8_t>, KernelsOfSum<std::uint8_t, std::int8_t>,
+    KernelsOfSum<std::uint8_t, std::uint8_t>>;
 
 }  // namespace steelyard::kernels

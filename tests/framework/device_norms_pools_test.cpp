@@ -176,7 +176,7 @@ TEST_F(NormKernelsOnCuda, TheVarianceSurvivesALargeMean) {
 using PoolKernelsOnCuda = WithCudaDevice;
 
 template <typename T>
-Tensor max_pool_values(Device device, const Tensor& x, const kernels::Pool2dShape& shape,
+Tensor max_pool_values(Device device, const Tensor& x, const kernels::Conv2dShape& shape,
                        Tensor* argmax) {
   const Tensor there = x.to(device);
   Tensor y = Tensor::empty({shape.output_size()}, x.dtype(), device);
@@ -191,7 +191,7 @@ Tensor max_pool_values(Device device, const Tensor& x, const kernels::Pool2dShap
 
 template <typename T>
 void expect_equal_max_pools(const Tensor& x) {
-  const kernels::Pool2dShape shape = pool2d_shape("max_pool2d", x.shape(), kOverlapping);
+  const kernels::Conv2dShape shape = pool2d_shape("max_pool2d", x.shape(), kOverlapping);
   Tensor winners, expected_winners;
   const Tensor y = max_pool_values<T>(kCudaDevice, x, shape, &winners);
   const Tensor expected = max_pool_values<T>(kCpuDevice, x, shape, &expected_winners);

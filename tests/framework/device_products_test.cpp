@@ -248,12 +248,14 @@ ConvResults run_conv(Device device, const kernels::Conv2dShape& s, const Queue&.
   ConvResults out{Tensor::empty({s.output_size()}, DType::kF64, device),
                   Tensor::empty({s.input_size()}, DType::kF64, device),
                   Tensor::empty({s.weight_size()}, DType::kF64, device)};
-  kernels::conv2d_forward<double>(queue..., s, x.data<double>(), w.data<double>(), nullptr,
-                                  out.y.data<double>());
-  kernels::conv2d_backward_input<double>(queue..., s, grad_y.data<double>(), w.data<double>(),
-                                         out.grad_x.data<double>());
-  kernels::conv2d_backward_weight<double>(queue..., s, x.data<double>(), grad_y.data<double>(),
-                                          out.grad_w.data<double>(), nullptr);
+  kernels::run(queue..., kernels::Conv2d<double>{s, x.data<double>(), w.data<double>(), nullptr,
+                                                 out.y.data<double>()});
+  kernels::run(queue...,
+               kernels::Conv2dBackwardInput<double>{s, grad_y.data<double>(), w.data<double>(),
+                                                    out.grad_x.data<double>()});
+  kernels::run(queue...,
+               kernels::Conv2dBackwardWeight<double>{s, x.data<double>(), grad_y.data<double>(),
+                                                     out.grad_w.data<double>(), nullptr});
   return out;
 }
 
@@ -281,19 +283,20 @@ TEST_F(UnalignedConvOnCuda, MatchesTheCpu) {
   const Tensor w = random_tensor({s.weight_size()}, 2, DType::kF32);
   const Tensor grad_y = random_tensor({s.output_size()}, 3, DType::kF32);
   const Tensor y = Tensor::empty({s.output_size()}), grad_w = Tensor::empty({s.weight_size()});
-  kernels::conv2d_forward<float>(s, x.data<float>(), w.data<float>(), nullptr, y.data<float>());
-  kernels::conv2d_backward_weight<float>(s, x.data<float>(), grad_y.data<float>(),
-                                         grad_w.data<float>(), nullptr);
+  using Forward = kernels::Conv2d<float>;
+  using BackwardWeight = kernels::Conv2dBackwardWeight<float>;
+  kernels::run(Forward{s, x.data<float>(), w.data<float>(), nullptr, y.data<float>()});
+  kernels::run(
+      BackwardWeight{s, x.data<float>(), grad_y.data<float>(), grad_w.data<float>(), nullptr});
   const Tensor x_there = behind_one(x), w_there = behind_one(w), grad_there = behind_one(grad_y);
   const Tensor y_there = behind_one(y), grad_w_there = behind_one(grad_w);
   y_there.fill(0);
   grad_w_there.fill(0);
   const kernels::CudaQueue& queue = cuda_queue(kCudaDevice);
-  kernels::conv2d_forward<float>(queue, s, x_there.data<float>() + 1, w_there.data<float>() + 1,
-                                 nullptr, y_there.data<float>() + 1);
-  kernels::conv2d_backward_weight<float>(queue, s, x_there.data<float>() + 1,
-                                         grad_there.data<float>() + 1,
-                                         grad_w_there.data<float>() + 1, nullptr);
+  kernels::run(queue, Forward{s, x_there.data<float>() + 1, w_there.data<float>() + 1, nullptr,
+                              y_there.data<float>() + 1});
+  kernels::run(queue, BackwardWeight{s, x_there.data<float>() + 1, grad_there.data<float>() + 1,
+                                     grad_w_there.data<float>() + 1, nullptr});
   EXPECT_TRUE(all_close(y_there, behind_one(y), 1e-5, 1e-5));
   EXPECT_TRUE(all_close(grad_w_there, behind_one(grad_w), 1e-5, 1e-5));
 }

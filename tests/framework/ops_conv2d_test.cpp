@@ -125,9 +125,12 @@ TEST_P(Conv2dOp, EveryBackendAgreesWithTheOp) {
   const auto shape = conv2d_shape(GetParam().x, GetParam().w, GetParam().geometry);
   for (const kernels::Backend backend : kernels::available_backends()) {
     const Tensor other = Tensor::empty(y.shape());
-    kernels::conv2d_forward<float>(
-        backend, shape, vx.value().data<float>(), vw.value().data<float>(),
-        vb.defined() ? vb.value().data<float>() : nullptr, other.data<float>());
+    kernels::run(kernels::Conv2d<float>{.shape = shape,
+                                        .x = vx.value().data<float>(),
+                                        .w = vw.value().data<float>(),
+                                        .bias = vb.defined() ? vb.value().data<float>() : nullptr,
+                                        .y = other.data<float>(),
+                                        .products = backend});
     EXPECT_TRUE(all_close(other, y, 1e-5, 1e-5)) << kernels::backend_name(backend);
   }
 }

@@ -2,7 +2,7 @@
 // of the same gradients of the floats that the codes stand for.
 #include <gtest/gtest.h>
 
-#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/fake_quantize.h"
 #include "tests/kernels/twin.h"
@@ -97,20 +97,28 @@ void check(const Conv2dShape& s, std::int64_t scales, bool with_mask) {
                x_scale.get<float>(), zero.get<std::int32_t>(), real_x.get<float>());
     dequantize(queue, {1, scales, s.weight_size() / scales}, w.get<std::int8_t>(),
                w_scale.get<float>(), nullptr, real_w.get<float>());
-    conv2d_backward_weight<float>(queue, s, real_x.get<float>(), grad_y.get<float>(),
-                                  want_w.get<float>(), nullptr);
+    run(queue, Conv2dBackwardWeight<float>{s, real_x.get<float>(), grad_y.get<float>(),
+                                           want_w.get<float>(), nullptr});
     if (with_mask) {
       apply_mask<float>(queue, s.weight_size(), mask.get<std::uint8_t>(), want_w.get<float>(),
                         want_w.get<float>());
     }
-    conv2d_backward_input<float>(queue, s, grad_y.get<float>(), real_w.get<float>(),
-                                 want_x.get<float>());
+    run(queue, Conv2dBackwardInput<float>{s, grad_y.get<float>(), real_w.get<float>(),
+                                          want_x.get<float>()});
 
-    conv2d_backward_weight(queue, s, codes.get<Code>(), x_scale.get<float>(),
-                           zero.get<std::int32_t>(), grad_y.get<float>(),
-                           with_mask ? mask.get<std::uint8_t>() : nullptr, grad_w.get<float>());
-    conv2d_backward_input(queue, s, grad_y.get<float>(), w.get<std::int8_t>(), scales,
-                          w_scale.get<float>(), grad_x.get<float>());
+    run(queue, CodesBackwardWeight<Code>{.shape = s,
+                                         .x = codes.get<Code>(),
+                                         .scale = x_scale.get<float>(),
+                                         .zero_point = zero.get<std::int32_t>(),
+                                         .grad_y = grad_y.get<float>(),
+                                         .mask = with_mask ? mask.get<std::uint8_t>() : nullptr,
+                                         .grad_w = grad_w.get<float>()});
+    run(queue, CodesBackwardInput{.shape = s,
+                                  .grad_y = grad_y.get<float>(),
+                                  .w = w.get<std::int8_t>(),
+                                  .scales = scales,
+                                  .scale = w_scale.get<float>(),
+                                  .grad_x = grad_x.get<float>()});
   });
   EXPECT_EQ(grad_w.host<float>(), want_w.host<float>());
   EXPECT_EQ(grad_x.host<float>(), want_x.host<float>());

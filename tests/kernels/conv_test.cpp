@@ -1,4 +1,4 @@
-#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/conv/conv.h"
 
 #include <thread>
 #include <tuple>
@@ -104,7 +104,7 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
     const auto x = random_values<T>(s.input_size(), 1), w = random_values<T>(s.weight_size(), 2);
     const auto bias = random_values<T>(s.out_channels, 3);
     std::vector<T> y(s.output_size(), T(99));
-    conv2d_forward(products(), s, x.data(), w.data(), has_bias ? bias.data() : nullptr, y.data());
+    run(Conv2d<T>{s, x.data(), w.data(), has_bias ? bias.data() : nullptr, y.data(), products()});
     std::vector<ReferenceSum> expected(y.size());
     for (std::size_t i = 0; has_bias && i < y.size(); ++i) {
       expected[i].add(double(bias[i % s.out_channels]));
@@ -119,7 +119,7 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
     const Conv2dShape s = shape();
     const auto g = random_values<T>(s.output_size(), 4), w = random_values<T>(s.weight_size(), 5);
     std::vector<T> grad_x(s.input_size(), T(99));
-    conv2d_backward_input(products(), s, g.data(), w.data(), grad_x.data());
+    run(Conv2dBackwardInput<T>{s, g.data(), w.data(), grad_x.data(), products()});
     std::vector<ReferenceSum> expected(grad_x.size());
     for_each_product(
         s, [&](auto xi, auto wi, auto yi) { expected[xi].add(operand(g[yi]) * operand(w[wi])); });
@@ -131,8 +131,8 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
     const Conv2dShape s = shape();
     const auto x = random_values<T>(s.input_size(), 6), g = random_values<T>(s.output_size(), 7);
     std::vector<T> grad_w(s.weight_size(), T(99)), grad_bias(s.out_channels, T(99));
-    conv2d_backward_weight(products(), s, x.data(), g.data(), grad_w.data(),
-                           has_bias ? grad_bias.data() : nullptr);
+    run(Conv2dBackwardWeight<T>{s, x.data(), g.data(), grad_w.data(),
+                                has_bias ? grad_bias.data() : nullptr, products()});
     std::vector<ReferenceSum> expected(grad_w.size()), expected_bias(s.out_channels);
     for_each_product(
         s, [&](auto xi, auto wi, auto yi) { expected[wi].add(operand(x[xi]) * operand(g[yi])); });
@@ -175,9 +175,9 @@ TEST_P(Conv, BackwardIsAdjoint) {
   const auto w = random_values<double>(s.weight_size(), 9);
   const auto g = random_values<double>(s.output_size(), 10);
   std::vector<double> y(s.output_size()), grad_x(s.input_size()), grad_w(s.weight_size());
-  conv2d_forward<double>(products(), s, x.data(), w.data(), nullptr, y.data());
-  conv2d_backward_input(products(), s, g.data(), w.data(), grad_x.data());
-  conv2d_backward_weight<double>(products(), s, x.data(), g.data(), grad_w.data(), nullptr);
+  run(Conv2d<double>{s, x.data(), w.data(), nullptr, y.data(), products()});
+  run(Conv2dBackwardInput<double>{s, g.data(), w.data(), grad_x.data(), products()});
+  run(Conv2dBackwardWeight<double>{s, x.data(), g.data(), grad_w.data(), nullptr, products()});
   EXPECT_NEAR(dot(x, grad_x), dot(y, g), 1e-10);
   EXPECT_NEAR(dot(w, grad_w), dot(y, g), 1e-10);
 }
@@ -196,8 +196,9 @@ TEST_P(Conv, RepeatsToTheSameBits) {
   const auto x = random_values<float>(s.input_size(), 1),
              g = random_values<float>(s.output_size(), 2);
   std::vector<float> first(s.weight_size()), second(s.weight_size());
-  conv2d_backward_weight<float>(products(), s, x.data(), g.data(), first.data(), nullptr);
-  conv2d_backward_weight<float>(products(), s, x.data(), g.data(), second.data(), nullptr);
+  for (std::vector<float>* grad_w : {&first, &second}) {
+    run(Conv2dBackwardWeight<float>{s, x.data(), g.data(), grad_w->data(), nullptr, products()});
+  }
   EXPECT_EQ(first, second);
 }
 
@@ -214,9 +215,10 @@ class ConvBackend : public testing::TestWithParam<CpuProducts> {};
 TEST_P(ConvBackend, EmptyBatchGivesZeroWeightGradients) {
   const Conv2dShape s = with(image(0, 8, 8, 3, 4), 3, 1, 1);
   std::vector<float> w(s.weight_size(), 1), grad_w(s.weight_size(), 99), grad_bias(4, 99);
-  conv2d_forward<float>(GetParam(), s, nullptr, w.data(), nullptr, nullptr);
-  conv2d_backward_input<float>(GetParam(), s, nullptr, w.data(), nullptr);
-  conv2d_backward_weight<float>(GetParam(), s, nullptr, nullptr, grad_w.data(), grad_bias.data());
+  run(Conv2d<float>{s, nullptr, w.data(), nullptr, nullptr, GetParam()});
+  run(Conv2dBackwardInput<float>{s, nullptr, w.data(), nullptr, GetParam()});
+  run(Conv2dBackwardWeight<float>{s, nullptr, nullptr, grad_w.data(), grad_bias.data(),
+                                  GetParam()});
   EXPECT_EQ(grad_w, std::vector<float>(s.weight_size(), 0.0F));
   EXPECT_EQ(grad_bias, std::vector<float>(4, 0.0F));
 }
@@ -230,7 +232,7 @@ TEST_P(ConvBackend, RunsOnSeveralThreadsAtOnce) {
   for (auto& y : results) {
     threads.emplace_back([&] {
       for (int i = 0; i < 20; ++i) {
-        conv2d_forward<float>(GetParam(), s, x.data(), w.data(), nullptr, y.data());
+        run(Conv2d<float>{s, x.data(), w.data(), nullptr, y.data(), GetParam()});
       }
     });
   }

@@ -26,11 +26,10 @@ steelyard_add_tests(cuda_emulation_test
 set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/activation/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/broadcast/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/conv/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/convert/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/counter/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/conv.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/integer.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
   ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
@@ -41,8 +40,9 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/embedding/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/histogram/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/histogram_ranges/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/integer_pool/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/integer_product/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/layer_norm/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/matmul/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/norm/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/norm_fold/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/optimizer_step/cuda.cu

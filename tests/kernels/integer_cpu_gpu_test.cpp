@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "steelyard/kernels/code_type.h"
-#include "steelyard/kernels/integer.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "tests/kernels/twin.h"
 
@@ -33,7 +33,7 @@ void check_conv(const Conv2dShape& s, std::vector<Code> codes, std::int32_t z,
   Twin<std::int32_t> zero(std::vector<std::int32_t>{z});
   Twin<std::int32_t> acc(s.output_size());
   on_both([&](auto at, auto&... queue) {
-    integer_conv2d(queue..., s, at(x), at(zero), at(w), at(acc), largest);
+    run(queue..., IntegerConv2d<Code>{s, at(x), at(zero), at(w), at(acc), largest});
   });
   EXPECT_EQ(acc.differences(), 0);
 }
@@ -47,7 +47,7 @@ void check_matmul(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<Co
   Twin<std::int32_t> zero(std::vector<std::int32_t>{z});
   Twin<std::int32_t> acc(m * n);
   on_both([&](auto at, auto&... queue) {
-    integer_matmul(queue..., m, n, k, at(x), at(zero), at(w), at(acc), largest);
+    run(queue..., IntegerMatmul<Code>{m, n, k, at(x), at(zero), at(w), at(acc), largest});
   });
   EXPECT_EQ(acc.differences(), 0) << m << " x " << n << " x " << k;
 }
@@ -118,7 +118,8 @@ TEST(IntegerProductsOnGpu, SumsThatCouldOverflowAreRefused) {
   const std::int32_t z = 0;
   const std::int8_t w = 0;
   std::int32_t acc = 0;
-  EXPECT_THROW(integer_matmul(CudaQueue{}, 1, 1, 65794, &x, &z, &w, &acc), std::invalid_argument);
+  const IntegerMatmul<std::uint8_t> refused{1, 1, 65794, &x, &z, &w, &acc};
+  EXPECT_THROW(run(CudaQueue{}, refused), std::invalid_argument);
 }
 
 // Sums of any size, some of which are 0 with their bias, and overflows of the real value.
@@ -306,7 +307,7 @@ TEST(CodeOpsOnGpu, ActivationsAndDropoutAreTheCpusAndTheDefinition) {
 }
 
 template <typename Code>
-void check_average(const Pool2dShape& pool, Average::Kind kind, std::int32_t z, CodeRange range) {
+void check_average(const Conv2dShape& pool, Average::Kind kind, std::int32_t z, CodeRange range) {
   const std::int64_t n = pool.output_size();
   const Average average{kind, pool.kernel_h * pool.kernel_w};
   Twin<Code> x(any_codes<Code>(pool.input_size(), 1));
@@ -330,10 +331,10 @@ void check_average(const Pool2dShape& pool, Average::Kind kind, std::int32_t z, 
 
 TEST(AveragesOnGpu, AreTheCpus) {
   using Kind = Average::Kind;
-  const Pool2dShape windows{2, 9, 8, 5, 3, 3, 2, 1, 1, 1};
-  const Pool2dShape whole{5, 7, 7, 37, 7, 7, 1, 1, 0, 0};
-  const Pool2dShape empty{0, 7, 7, 37, 7, 7, 1, 1, 0, 0};
-  for (const Pool2dShape& pool : {windows, whole, empty}) {
+  const Conv2dShape windows = per_channel({2, 9, 8, 5, 0, 3, 3, 2, 1, 1, 1});
+  const Conv2dShape whole = per_channel({5, 7, 7, 37, 0, 7, 7, 1, 1, 0, 0});
+  const Conv2dShape empty = per_channel({0, 7, 7, 37, 0, 7, 7, 1, 1, 0, 0});
+  for (const Conv2dShape& pool : {windows, whole, empty}) {
     for (const Kind kind : {Kind::kGlobal, Kind::kWindow}) {
       check_average<std::uint8_t>(pool, kind, 101, {0, 255});
       check_average<std::int8_t>(pool, kind, -10, {-128, 127});

@@ -1,4 +1,4 @@
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 
 #include <gtest/gtest.h>
 
@@ -68,7 +68,12 @@ template <typename Code>
 std::int64_t wrong_conv_sums(Backend backend, const Conv2dShape& s, const std::vector<Code>& x,
                              std::int32_t z, const std::vector<std::int8_t>& w) {
   std::vector<std::int32_t> acc(static_cast<std::size_t>(s.output_size()), -1);
-  integer_conv2d(backend, s, x.data(), &z, w.data(), acc.data());
+  run(IntegerConv2d<Code>{.shape = s,
+                          .x = x.data(),
+                          .zero_point = &z,
+                          .w = w.data(),
+                          .acc = acc.data(),
+                          .backend = backend});
   return wrong_sums(acc, naive_conv(s, x, z, w));
 }
 
@@ -136,7 +141,8 @@ class IntegerProducts : public testing::TestWithParam<Backend> {
                               const std::vector<Code>& x, std::int32_t z,
                               const std::vector<std::int8_t>& w) const {
     std::vector<std::int32_t> acc(static_cast<std::size_t>(m * n), -1);
-    integer_matmul(GetParam(), m, n, k, x.data(), &z, w.data(), acc.data());
+    run(IntegerMatmul<Code>{m, n, k, x.data(), &z, w.data(), acc.data(), kLargestProduct,
+                            GetParam()});
     Conv2dShape rows{m, 1, 1, k, n};
     return wrong_sums(acc, naive_conv(rows, x, z, w));
   }
@@ -173,10 +179,14 @@ TEST_P(IntegerProducts, EmptySizesWriteNothingOrZeros) {
   const std::vector<std::uint8_t> x(6, 1);
   const std::vector<std::int8_t> w(6, 1);
   const std::int32_t z = 0;
-  integer_matmul(GetParam(), 0, 3, 2, x.data(), &z, w.data(), acc.data());
-  integer_matmul(GetParam(), 3, 0, 2, x.data(), &z, w.data(), acc.data());
+  const auto multiply = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    run(IntegerMatmul<std::uint8_t>{m, n, k, x.data(), &z, w.data(), acc.data(), kLargestProduct,
+                                    GetParam()});
+  };
+  multiply(0, 3, 2);
+  multiply(3, 0, 2);
   EXPECT_EQ(acc, std::vector<std::int32_t>(6, 7));
-  integer_matmul(GetParam(), 2, 3, 0, x.data(), &z, w.data(), acc.data());
+  multiply(2, 3, 0);
   EXPECT_EQ(acc, std::vector<std::int32_t>(6, 0));
 }
 
@@ -185,12 +195,14 @@ TEST_P(IntegerProducts, SumsThatCouldOverflowAreRefused) {
   const std::int8_t w = 0;
   const std::int32_t z = 0;
   std::int32_t acc = 0;
-  EXPECT_THROW(integer_matmul(GetParam(), 1, 1, 65794, &x, &z, &w, &acc), std::invalid_argument);
+  using Product = IntegerMatmul<std::uint8_t>;
+  const Product refused{1, 1, 65794, &x, &z, &w, &acc, kLargestProduct, GetParam()};
+  EXPECT_THROW(run(refused), std::invalid_argument);
   const std::int64_t small = largest_product({0, 15}, {-7, 7});
   EXPECT_EQ(small, 105);
   const std::vector<std::uint8_t> many_x(65794, 15);
   const std::vector<std::int8_t> many_w(65794, -7);
-  integer_matmul(GetParam(), 1, 1, 65794, many_x.data(), &z, many_w.data(), &acc, small);
+  run(Product{1, 1, 65794, many_x.data(), &z, many_w.data(), &acc, small, GetParam()});
   EXPECT_EQ(acc, -65794 * 105);
 }
 

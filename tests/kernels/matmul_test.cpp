@@ -1,4 +1,4 @@
-#include "steelyard/kernels/matmul.h"
+#include "steelyard/kernels/matmul/matmul.h"
 
 #include <cstdlib>
 #include <stdexcept>
@@ -13,14 +13,14 @@ using test::operand;
 using test::random_values;
 using test::ReferenceSum;
 
-class Matmul : public testing::TestWithParam<std::tuple<CpuProducts, MatmulShape>> {
+class MatrixProduct : public testing::TestWithParam<std::tuple<CpuProducts, MatmulShape>> {
  protected:
   template <typename T>
   void check() const {
     const auto& [products, s] = GetParam();
     const auto a = random_values<T>(s.m * s.k, 1), b = random_values<T>(s.k * s.n, 2);
     std::vector<T> c(s.m * s.n, T(99));
-    matmul(products, s, a.data(), b.data(), c.data());
+    run(Matmul<T>{s, a.data(), b.data(), c.data(), products});
     std::vector<ReferenceSum> expected(c.size());
     for (std::int64_t i = 0; i < s.m; ++i) {
       for (std::int64_t j = 0; j < s.n; ++j) {
@@ -35,8 +35,8 @@ class Matmul : public testing::TestWithParam<std::tuple<CpuProducts, MatmulShape
   }
 };
 
-TEST_P(Matmul, Float) { check<float>(); }
-TEST_P(Matmul, Double) { check<double>(); }
+TEST_P(MatrixProduct, Float) { check<float>(); }
+TEST_P(MatrixProduct, Double) { check<double>(); }
 
 std::vector<MatmulShape> shapes() {
   std::vector<MatmulShape> all;
@@ -56,7 +56,7 @@ std::vector<MatmulShape> shapes() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Matmul,
+INSTANTIATE_TEST_SUITE_P(All, MatrixProduct,
                          testing::Combine(testing::ValuesIn(test::all_products()),
                                           testing::ValuesIn(shapes())),
                          [](const auto& param_info) {
@@ -67,11 +67,11 @@ INSTANTIATE_TEST_SUITE_P(All, Matmul,
                                   (s.transpose_b ? "t" : "n");
                          });
 
-TEST(MatmulEdge, NoRowsOrColumnsIsANoOp) {
+TEST(MatrixProductEdge, NoRowsOrColumnsIsANoOp) {
   for (const Backend backend : available_backends()) {
     float untouched = 7;
-    matmul<float>(backend, {0, 3, 2}, nullptr, &untouched, &untouched);
-    matmul<float>(backend, {3, 0, 2}, &untouched, nullptr, &untouched);
+    run(Matmul<float>{{0, 3, 2}, nullptr, &untouched, &untouched, backend});
+    run(Matmul<float>{{3, 0, 2}, &untouched, nullptr, &untouched, backend});
     EXPECT_EQ(untouched, 7);
   }
 }

@@ -11,34 +11,34 @@ using test::random_values;
 
 struct Case {
   const char* name;
-  Pool2dShape shape;
+  Conv2dShape shape;
 };
 
 std::vector<Case> cases() {
-  //                        n  h  w  c   kernel stride pad
-  return {{"k2_stride2", {3, 8, 8, 16, 2, 2, 2, 2, 0, 0}},
-          {"k3_stride2_pad1", {2, 9, 8, 5, 3, 3, 2, 2, 1, 1}},
-          {"k3_stride1_pad1", {2, 7, 7, 33, 3, 3, 1, 1, 1, 1}},
-          {"asymmetric", {2, 9, 11, 3, 3, 2, 2, 3, 1, 0}},
-          {"gaps", {2, 10, 10, 4, 2, 2, 3, 3, 0, 0}},
-          {"k1", {1, 3, 5, 2, 1, 1, 1, 1, 0, 0}},
-          {"whole_image", {4, 6, 6, 8, 6, 6, 1, 1, 0, 0}},
-          {"many_rows", {4, 64, 64, 24, 2, 2, 2, 2, 0, 0}}};
+  //                                    n  h  w  c  -  kernel stride pad
+  return {{"k2_stride2", per_channel({3, 8, 8, 16, 0, 2, 2, 2, 2, 0, 0})},
+          {"k3_stride2_pad1", per_channel({2, 9, 8, 5, 0, 3, 3, 2, 2, 1, 1})},
+          {"k3_stride1_pad1", per_channel({2, 7, 7, 33, 0, 3, 3, 1, 1, 1, 1})},
+          {"asymmetric", per_channel({2, 9, 11, 3, 0, 3, 2, 2, 3, 1, 0})},
+          {"gaps", per_channel({2, 10, 10, 4, 0, 2, 2, 3, 3, 0, 0})},
+          {"k1", per_channel({1, 3, 5, 2, 0, 1, 1, 1, 1, 0, 0})},
+          {"whole_image", per_channel({4, 6, 6, 8, 0, 6, 6, 1, 1, 0, 0})},
+          {"many_rows", per_channel({4, 64, 64, 24, 0, 2, 2, 2, 2, 0, 0})}};
 }
 
 // Calls visit(output index, input index or -1 in the padding, offset inside the window).
 template <class Visit>
-void for_each_tap(const Pool2dShape& s, Visit&& visit) {
+void for_each_tap(const Conv2dShape& s, Visit&& visit) {
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t oh = 0; oh < s.out_h(); ++oh)
       for (std::int64_t ow = 0; ow < s.out_w(); ++ow)
-        for (std::int64_t c = 0; c < s.channels; ++c)
+        for (std::int64_t c = 0; c < s.in_channels; ++c)
           for (std::int64_t k = 0; k < s.kernel_h * s.kernel_w; ++k) {
             const std::int64_t ih = oh * s.stride_h - s.pad_h + k / s.kernel_w;
             const std::int64_t iw = ow * s.stride_w - s.pad_w + k % s.kernel_w;
             const bool inside = ih >= 0 && ih < s.in_h && iw >= 0 && iw < s.in_w;
-            visit(((n * s.out_h() + oh) * s.out_w() + ow) * s.channels + c,
-                  inside ? ((n * s.in_h + ih) * s.in_w + iw) * s.channels + c : -1, k);
+            visit(((n * s.out_h() + oh) * s.out_w() + ow) * s.in_channels + c,
+                  inside ? ((n * s.in_h + ih) * s.in_w + iw) * s.in_channels + c : -1, k);
           }
 }
 
@@ -46,7 +46,7 @@ class Pool : public testing::TestWithParam<Case> {
  protected:
   template <typename T>
   void check_max(const std::vector<T>& x) const {
-    const Pool2dShape s = GetParam().shape;
+    const Conv2dShape s = GetParam().shape;
     std::vector<T> y(s.output_size()), alone(s.output_size()), expected(s.output_size());
     std::vector<std::uint16_t> argmax(y.size()), winner(y.size());
     std::vector<bool> seen(y.size());
@@ -65,7 +65,7 @@ class Pool : public testing::TestWithParam<Case> {
 
   template <typename T>
   void check_max_backward() const {
-    const Pool2dShape s = GetParam().shape;
+    const Conv2dShape s = GetParam().shape;
     const auto x = random_values<T>(s.input_size(), 1), g = random_values<T>(s.output_size(), 2);
     std::vector<T> y(s.output_size()), grad_x(s.input_size(), T(99));
     std::vector<std::uint16_t> argmax(y.size());
@@ -80,10 +80,10 @@ class Pool : public testing::TestWithParam<Case> {
 
   // Window sizes, counting the padding as PyTorch does: not what lies beyond it.
   std::vector<double> divisors(bool count_include_pad) const {
-    const Pool2dShape s = GetParam().shape;
+    const Conv2dShape s = GetParam().shape;
     std::vector<double> counts(s.output_size());
     for_each_tap(s, [&](auto o, auto i, auto k) {
-      const std::int64_t pixel = o / s.channels;
+      const std::int64_t pixel = o / s.in_channels;
       const std::int64_t ih = pixel / s.out_w() % s.out_h() * s.stride_h - s.pad_h + k / s.kernel_w;
       const std::int64_t iw = pixel % s.out_w() * s.stride_w - s.pad_w + k % s.kernel_w;
       const bool padded = ih < s.in_h + s.pad_h && iw < s.in_w + s.pad_w;
@@ -94,7 +94,7 @@ class Pool : public testing::TestWithParam<Case> {
 
   template <typename T>
   void check_average(bool count_include_pad) const {
-    const Pool2dShape s = GetParam().shape;
+    const Conv2dShape s = GetParam().shape;
     const auto x = random_values<T>(s.input_size(), 3), g = random_values<T>(s.output_size(), 4);
     const std::vector<double> counts = divisors(count_include_pad);
     std::vector<test::ReferenceSum> forward(s.output_size()), backward(s.input_size());
@@ -151,7 +151,7 @@ TEST(MaxPool, TheFirstNanWins) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> x = {1,   nan, inf, nan,  // one channel, 2x2 windows side by side
                                 nan, 2,   3,   -inf};
-  const Pool2dShape s{1, 2, 4, 1, 2, 2, 2, 2, 0, 0};
+  const Conv2dShape s = per_channel({1, 2, 4, 1, 0, 2, 2, 2, 2, 0, 0});
   std::vector<float> y(2);
   std::vector<std::uint16_t> argmax(2);
   run(MaxPool<float>{s, x.data(), y.data(), argmax.data()});

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "steelyard/kernels/backend.h"
-#include "steelyard/kernels/integer.h"
-#include "steelyard/kernels/integer_pool/integer_pool.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
 
 namespace steelyard::kernels {
@@ -246,12 +246,12 @@ TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
   std::vector<std::uint8_t> x(kBatch * kPixels * kChannels);
   for (auto& code : x) code = static_cast<std::uint8_t>(byte(random));
   std::vector<std::int32_t> sums(kBatch * kChannels, -1);
-  const Pool2dShape whole{.batch = kBatch,
-                          .in_h = kPixels,
-                          .in_w = 1,
-                          .channels = kChannels,
-                          .kernel_h = kPixels,
-                          .kernel_w = 1};
+  const Conv2dShape whole = per_channel({.batch = kBatch,
+                                         .in_h = kPixels,
+                                         .in_w = 1,
+                                         .in_channels = kChannels,
+                                         .kernel_h = kPixels,
+                                         .kernel_w = 1});
   const std::int32_t zero_point = 101;
   run(IntegerWindowSums<std::uint8_t>{whole, x.data(), &zero_point, sums.data()});
   for (std::int64_t b = 0; b < kBatch; ++b) {
@@ -310,17 +310,7 @@ TEST(Averages, WindowsAreDepthwiseConvolutionsOfOnes) {
   std::uniform_int_distribution<int> byte(-128, 127);
   std::vector<std::int8_t> x(2 * 9 * 8 * kChannels);
   for (auto& code : x) code = static_cast<std::int8_t>(byte(random));
-  const Pool2dShape pool{.batch = 2,
-                         .in_h = 9,
-                         .in_w = 8,
-                         .channels = kChannels,
-                         .kernel_h = 3,
-                         .kernel_w = 3,
-                         .stride_h = 2,
-                         .stride_w = 1,
-                         .pad_h = 1,
-                         .pad_w = 1};
-  const Conv2dShape conv{.batch = 2,
+  const Conv2dShape pool{.batch = 2,
                          .in_h = 9,
                          .in_w = 8,
                          .in_channels = kChannels,
@@ -337,7 +327,7 @@ TEST(Averages, WindowsAreDepthwiseConvolutionsOfOnes) {
   const std::int32_t x_zero_point = 7, zero_point = -5;
   run(IntegerWindowSums<std::int8_t>{pool, x.data(), &x_zero_point, sums.data()});
   const std::vector<std::int8_t> ones(9 * kChannels, 1);
-  integer_conv2d(conv, x.data(), &x_zero_point, ones.data(), products.data());
+  run(IntegerConv2d<std::int8_t>{pool, x.data(), &x_zero_point, ones.data(), products.data()});
   EXPECT_EQ(sums, products);
 
   std::vector<std::int8_t> averages(n), codes(n);

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "steelyard/kernels/integer.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "tests/reference/onnx_cases.h"
 
@@ -96,10 +96,12 @@ Sums conv_sums(const Case& one, const onnx::TensorProto& x, std::int32_t x_zero_
   const Codes weights = centred(w, w_zero_point, [&](std::size_t i) { return i / per_channel; });
   Sums total;
   with_codes(x, channels_last(code_values(x), in), [&](const auto& codes) {
-    total = summed_products(weights, static_cast<std::size_t>(shape.output_size()),
-                            [&](const std::int8_t* part, std::int32_t* sums) {
-                              integer_conv2d(shape, codes.data(), &x_zero_point, part, sums);
-                            });
+    total =
+        summed_products(weights, static_cast<std::size_t>(shape.output_size()),
+                        [&](const std::int8_t* part, std::int32_t* sums) {
+                          using Code = std::decay_t<decltype(codes[0])>;
+                          run(IntegerConv2d<Code>{shape, codes.data(), &x_zero_point, part, sums});
+                        });
   });
   return total;
 }
@@ -119,11 +121,13 @@ Sums matmul_sums(const onnx::TensorProto& a, std::int32_t a_zero_point, const on
       for (std::int64_t i = 0; i < n * k; ++i) {
         transposed.push_back(weights[static_cast<std::size_t>(matrix * k * n + i % k * n + i / k)]);
       }
-      const auto sums = summed_products(transposed, static_cast<std::size_t>(m * n),
-                                        [&](const std::int8_t* part, std::int32_t* s) {
-                                          integer_matmul(m, n, k, codes.data() + matrix * m * k,
-                                                         &a_zero_point, part, s);
-                                        });
+      const auto sums =
+          summed_products(transposed, static_cast<std::size_t>(m * n),
+                          [&](const std::int8_t* part, std::int32_t* s) {
+                            using Code = std::decay_t<decltype(codes[0])>;
+                            run(IntegerMatmul<Code>{m, n, k, codes.data() + matrix * m * k,
+                                                    &a_zero_point, part, s});
+                          });
       all.insert(all.end(), sums.begin(), sums.end());
     }
   });

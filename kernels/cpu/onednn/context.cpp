@@ -3,6 +3,7 @@
 #include <new>
 
 #include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cpu/onednn/kernels.h"
 
 namespace steelyard::kernels::onednn {
 namespace {
@@ -31,7 +32,24 @@ struct AlignedBuffer {
   std::size_t size = 0;
 };
 
+// True where the processor has the instructions and DNNL_MAX_CPU_ISA lets oneDNN use them.
+bool may_use(dnnl::cpu_isa isa) {
+  const auto available = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(isa);
+  return (available & wanted) == wanted;
+}
+
 }  // namespace
+
+bool built() { return true; }
+bool has_bf16() {
+  static const bool has = may_use(dnnl::cpu_isa::avx512_core_bf16);
+  return has;
+}
+bool has_exact_int8() {
+  static const bool exact = may_use(dnnl::cpu_isa::avx512_core_vnni);
+  return exact;
+}
 
 const dnnl::engine& cpu_engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -54,12 +72,6 @@ dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attr;
-}
-
-bool may_use(dnnl::cpu_isa isa) {
-  const auto available = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(isa);
-  return (available & wanted) == wanted;
 }
 
 std::optional<dnnl::reorder> reorder_between(const dnnl::memory::desc& from,

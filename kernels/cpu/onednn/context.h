@@ -10,7 +10,7 @@
 #include <mutex>
 #include <optional>
 
-#include "steelyard/kernels/conv.h"
+#include "steelyard/kernels/conv/conv.h"
 
 namespace steelyard::kernels::onednn {
 
@@ -24,9 +24,6 @@ dnnl::stream& cpu_stream();
 // valid until the same slot is asked for again.
 enum class Scratch { kWeights, kScratchpad, kSource, kDestination, kCount };
 void* scratch(Scratch slot, std::size_t bytes);
-
-// True where the processor has the instructions and DNNL_MAX_CPU_ISA lets oneDNN use them.
-bool may_use(dnnl::cpu_isa isa);
 
 // Attributes that let the caller pass scratchpad memory: one primitive may then run on any thread.
 dnnl::primitive_attr user_scratchpad();

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "steelyard/kernels/matmul.h"
+#include "steelyard/kernels/matmul/matmul.h"
 #include "steelyard/kernels/value_type.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
@@ -29,7 +29,7 @@ void product(const GemmShape& s, const LoadA& load_a, const LoadB& load_b, C* c)
   const auto b =
       dense<Sum>(s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.stored_row_b(), load_b);
   std::vector<Sum> sums(static_cast<std::size_t>(s.m * s.n));
-  matmul<Sum>(default_backend(), shape, a.data(), b.data(), sums.data());
+  run(Matmul<Sum>{shape, a.data(), b.data(), sums.data(), default_backend()});
   for (std::int64_t i = 0; i < s.m * s.n; ++i) {
     C& value = c[i / s.n * s.stored_row_c() + i % s.n];
     const Sum sum = sums[static_cast<std::size_t>(i)];

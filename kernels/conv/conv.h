@@ -1,0 +1,69 @@
+// 2-D convolution, activations NHWC, weights OIHW ([out, in / groups, kernel_h, kernel_w]).
+#pragma once
+
+#include <cstdint>
+
+#include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/run.h"
+#include "steelyard/kernels/windows.h"
+
+namespace steelyard::kernels {
+
+// y[N, OH, OW, O] = conv(x[N, H, W, C], w[O, C/groups, KH, KW]) + bias[O]; bias may be null.
+// `products` are the CPU's means (doubles always run on Eigen); a GPU's are its queue's.
+template <typename T>
+struct Conv2d {
+  Conv2dShape shape;
+  const T *x, *w, *bias;
+  T *y;
+  CpuProducts products = default_products();
+};
+
+// grad_x[N, H, W, C] from grad_y[N, OH, OW, O].
+template <typename T>
+struct Conv2dBackwardInput {
+  Conv2dShape shape;
+  const T *grad_y, *w;
+  T *grad_x;
+  CpuProducts products = default_products();
+};
+
+// grad_w[O, C/groups, KH, KW] and, when not null, grad_bias[O]; both are overwritten.
+template <typename T>
+struct Conv2dBackwardWeight {
+  Conv2dShape shape;
+  const T *x, *grad_y;
+  T *grad_w, *grad_bias;
+  CpuProducts products = default_products();
+};
+
+// Gradients of a quantized layer on a GPU, whose kernels dequantize operands as they read them.
+// (On the CPU the convolutions are those of libraries, which take floats.) Of weights w with 1 or
+// out_channels scales ...
+struct CodesBackwardInput {
+  Conv2dShape shape;
+  const float *grad_y;
+  const std::int8_t *w;
+  std::int64_t scales;
+  const float *scale;
+  float *grad_x;
+};
+// ... and of inputs x with one scale and zero point. mask (may be null): the weights whose gradient
+// passes, the others' is 0.
+template <typename Code>
+struct CodesBackwardWeight {
+  Conv2dShape shape;
+  const Code *x;
+  const float *scale;
+  const std::int32_t *zero_point;
+  const float *grad_y;
+  const std::uint8_t *mask;
+  float *grad_w;
+};
+
+using ConvKernels = ForFloats<Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight>;
+// Those that the CPU has not.
+using ConvOfCodesKernels = JoinedKernels<KernelList<CodesBackwardInput>,
+                                         ForTypes<CodesBackwardWeight, std::int8_t, std::uint8_t>>;
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,251 @@
+// Convolutions as products with matrices of patches. Depthwise convolutions have one channel per
+// group and run as sums of their own. Where the build has cuDNN, it computes what it can of the
+// others.
+#include "steelyard/kernels/conv/cudnn.h"
+#include "steelyard/kernels/conv/patches.h"
+#include "steelyard/kernels/cuda/gemm.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/fake_quantize.h"
+
+namespace steelyard::kernels {
+namespace cuda {
+namespace {
+
+// Depthwise weights are packed [taps, channels].
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    depthwise_forward_kernel(std::int64_t n, ConvSizes c, const T* x, const T* packed,
+                             const T* bias, T* y) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const std::int64_t pixel = divide(i, c.s.in_channels);
+  const std::int64_t channel = i - pixel * c.s.in_channels;
+  T sum = bias == nullptr ? T(0) : bias[channel];
+  for (std::int64_t tap = 0; tap < c.taps; ++tap) {
+    const std::int64_t input = input_pixel(c, pixel, tap);
+    if (input < 0) continue;
+    sum += x[input * c.s.in_channels + channel] * packed[tap * c.s.in_channels + channel];
+  }
+  y[i] = sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    depthwise_backward_input_kernel(std::int64_t n, ConvSizes c, const T* grad_y, const T* packed,
+                                    T* grad_x) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const std::int64_t pixel = divide(i, c.s.in_channels);
+  const std::int64_t channel = i - pixel * c.s.in_channels;
+  T sum = 0;
+  for_each_window(c, pixel, [&](std::int64_t output, std::int64_t tap) {
+    sum += grad_y[output * c.s.in_channels + channel] * packed[tap * c.s.in_channels + channel];
+  });
+  grad_x[i] = sum;
+}
+
+// A tap's gradient: the batches are the taps, the rows the output pixels.
+template <typename T, typename Input>
+struct DepthwiseTerm {
+  ConvSizes c;
+  Input x;
+  const T* grad_y;
+
+  __device__ void operator()(std::int64_t tap, std::int64_t output, std::int64_t channel,
+                             double (&sums)[1]) const {
+    const std::int64_t input = input_pixel(c, output, tap);
+    if (input < 0) return;
+    sums[0] += static_cast<double>(x(input * c.s.in_channels + channel) *
+                                   grad_y[output * c.s.in_channels + channel]);
+  }
+};
+
+// y = patches * w^T, a batch for every group.
+template <typename T>
+void forward_product(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                     const T* patches, const T* packed, T* y) {
+  gemm(queue,
+       {.m = range.end - range.begin,
+        .n = c.outputs,
+        .k = c.group_columns(),
+        .transpose_b = true,
+        .row_stride_a = c.columns,
+        .row_stride_c = c.s.out_channels,
+        .batches = c.s.groups,
+        .batch_stride_a = c.group_columns(),
+        .batch_stride_b = c.outputs * c.group_columns(),
+        .batch_stride_c = c.outputs},
+       patches, packed, y + range.begin * c.s.out_channels);
+}
+
+// The patches' gradient = grad_y * w.
+template <typename T>
+void backward_input_product(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                            const T* grad_y, const T* packed, T* patches) {
+  gemm(queue,
+       {.m = range.end - range.begin,
+        .n = c.group_columns(),
+        .k = c.outputs,
+        .row_stride_a = c.s.out_channels,
+        .row_stride_c = c.columns,
+        .batches = c.s.groups,
+        .batch_stride_a = c.outputs,
+        .batch_stride_b = c.outputs * c.group_columns(),
+        .batch_stride_c = c.group_columns()},
+       grad_y + range.begin * c.s.out_channels, packed, patches);
+}
+
+// grad_w = grad_y^T * patches, added to that of earlier ranges.
+template <typename T>
+void backward_weight_product(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                             const T* grad_y, const T* patches, T* packed) {
+  gemm(queue,
+       {.m = c.outputs,
+        .n = c.group_columns(),
+        .k = range.end - range.begin,
+        .transpose_a = true,
+        .accumulate = range.begin > 0,
+        .row_stride_a = c.s.out_channels,
+        .row_stride_b = c.columns,
+        .batches = c.s.groups,
+        .batch_stride_a = c.outputs,
+        .batch_stride_b = c.group_columns(),
+        .batch_stride_c = c.outputs * c.group_columns()},
+       grad_y + range.begin * c.s.out_channels, patches, packed);
+}
+
+// k's weights are packed.
+template <typename T>
+void backward_input(const CudaQueue& queue, const ConvSizes& c, const Conv2dBackwardInput<T>& k) {
+  if (c.s.is_depthwise()) {
+    return launch_elements(queue, depthwise_backward_input_kernel<T>, c.s.input_size(), c, k.grad_y,
+                           k.w, k.grad_x);
+  }
+  if (cudnn_computes(queue, k)) return;
+  if (is_pointwise(c.s)) {
+    return backward_input_product(queue, c, PixelRange{0, c.pixels()}, k.grad_y, k.w, k.grad_x);
+  }
+  const std::int64_t size = pixels_at_once<T>(queue, c);
+  const Scratch<T> patches(queue, size * c.columns);
+  for_each_range(c, size, [&](const PixelRange& range) {
+    backward_input_product(queue, c, range, k.grad_y, k.w, patches.data());
+    gather<T>(queue, c, range, patches.data(), k.grad_x);
+  });
+}
+
+template <typename T, typename Input>
+void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
+                               const T* grad_y, T* packed) {
+  sum_columns<1>(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels),
+                 DepthwiseTerm<T, Input>{c, x, grad_y}, StoreSum<T>{packed});
+}
+
+// x is what for_each_patches() takes.
+template <typename T, typename Input>
+void dense_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
+                           const T* grad_y, T* packed) {
+  for_each_patches<T>(queue, c, x, [&](const PixelRange& range, const T* patches) {
+    backward_weight_product(queue, c, range, grad_y, patches, packed);
+  });
+}
+
+}  // namespace
+}  // namespace cuda
+
+template <typename T>
+void compute(const CudaQueue& queue, const Conv2d<T>& given) {
+  Conv2d<T> k = given;
+  if (k.shape.output_size() == 0) return;
+  const cuda::ConvSizes c = cuda::sizes_of(k.shape);
+  const cuda::PackedWeights<T> weights(queue, c);
+  k.w = weights.pack(k.w);
+  if (k.shape.is_depthwise()) {
+    return cuda::launch_elements(queue, cuda::depthwise_forward_kernel<T>, k.shape.output_size(), c,
+                                 k.x, k.w, k.bias, k.y);
+  }
+  if (!cuda::cudnn_computes(queue, k)) {
+    cuda::for_each_patches(queue, c, k.x, [&](const cuda::PixelRange& range, const T* patches) {
+      cuda::forward_product(queue, c, range, patches, k.w, k.y);
+    });
+  }
+  if (k.bias == nullptr) return;
+  run(queue, AddBias<T>{.rows = c.pixels(),
+                        .channels = k.shape.out_channels,
+                        .x = k.y,
+                        .bias = k.bias,
+                        .y = k.y});
+}
+
+template <typename T>
+void compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& given) {
+  Conv2dBackwardInput<T> k = given;
+  if (k.shape.input_size() == 0) return;
+  const cuda::ConvSizes c = cuda::sizes_of(k.shape);
+  const cuda::PackedWeights<T> weights(queue, c);
+  k.w = weights.pack(k.w);
+  cuda::backward_input(queue, c, k);
+}
+
+static void compute(const CudaQueue& queue, const CodesBackwardInput& k) {
+  if (k.shape.input_size() == 0) return;
+  const cuda::ConvSizes c = cuda::sizes_of(k.shape);
+  const cuda::PackedWeights<float> weights(queue, c, /*needs_memory=*/true);
+  const cuda::WeightValues values{k.shape.weight_size() / k.scales, k.w, k.scale};
+  cuda::backward_input(
+      queue, c, Conv2dBackwardInput<float>{k.shape, k.grad_y, weights.pack(values), k.grad_x});
+}
+
+template <typename T>
+void compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& given) {
+  Conv2dBackwardWeight<T> k = given;
+  const cuda::ConvSizes c = cuda::sizes_of(k.shape);
+  if (k.grad_bias != nullptr) {
+    run(queue,
+        ColumnSums<T>{
+            .rows = c.pixels(), .channels = c.s.out_channels, .x = k.grad_y, .sums = k.grad_bias});
+  }
+  if (k.shape.output_size() == 0) {
+    return run(queue, Fill<T>{.n = k.shape.weight_size(), .value = 0, .y = k.grad_w});
+  }
+  const cuda::PackedWeights<T> weights(queue, c);
+  k.grad_w = weights.target(k.grad_w);
+  if (k.shape.is_depthwise()) {
+    cuda::depthwise_backward_weight<T>(queue, c, cuda::Values<T>{k.x}, k.grad_y, k.grad_w);
+  } else if (!cuda::cudnn_computes(queue, k)) {
+    cuda::dense_backward_weight<T>(queue, c, k.x, k.grad_y, k.grad_w);
+  }
+  weights.unpack(nullptr, given.grad_w);
+}
+
+template <typename Code>
+void compute(const CudaQueue& queue, const CodesBackwardWeight<Code>& k) {
+  if (k.shape.output_size() == 0) {
+    return run(queue, Fill<float>{.n = k.shape.weight_size(), .value = 0, .y = k.grad_w});
+  }
+  const cuda::ConvSizes c = cuda::sizes_of(k.shape);
+  const cuda::PackedWeights<float> weights(queue, c);
+  float* packed = weights.target(k.grad_w);
+  const cuda::Activations<Code> values{k.x, k.scale, k.zero_point};
+  const auto by_cudnn = [&] {
+    if constexpr (cuda::kHasCudnn) {
+      const cuda::Scratch<float> floats(queue, k.shape.input_size());
+      dequantize(queue, ChannelLayout::per_tensor(k.shape.input_size()), k.x, k.scale, k.zero_point,
+                 floats.data());
+      return cuda::cudnn_computes(
+          queue, Conv2dBackwardWeight<float>{k.shape, floats.data(), k.grad_y, packed, nullptr});
+    }
+    return false;
+  };
+  if (k.shape.is_depthwise()) {
+    cuda::depthwise_backward_weight<float>(queue, c, values, k.grad_y, packed);
+  } else if (!by_cudnn()) {
+    cuda::dense_backward_weight<float>(queue, c, values, k.grad_y, packed);
+  }
+  weights.unpack(k.mask, k.grad_w);
+}
+
+template struct CudaKernels<ConvKernels>;
+template struct CudaKernels<ConvOfCodesKernels>;
+
+}  // namespace steelyard::kernels

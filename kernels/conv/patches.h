@@ -1,0 +1,131 @@
+// Patches: a row for every output pixel, a column for every (group, kernel tap, channel of the
+// group), which reads and writes neighbouring channels together.
+#pragma once
+
+#include <algorithm>
+
+#include "steelyard/kernels/conv/operands.h"
+
+namespace steelyard::kernels::cuda {
+
+// The output pixels [begin, end).
+struct PixelRange {
+  std::int64_t begin, end;
+};
+
+// Patches of the output pixels from `first` on. Element is what is copied at once, a value or
+// several of neighbouring channels; the sizes count channels in elements.
+template <typename Element, typename Input>
+__global__ void __launch_bounds__(kThreads)
+    patches_kernel(std::int64_t n, ConvSizes c, std::int64_t first, Input x, Element* patches) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const std::int64_t pixel = divide(i, c.columns);
+  const std::int64_t place = divide(i - pixel * c.columns, c.channels);  // group * taps + tap
+  const std::int64_t channel = i - pixel * c.columns - place * c.channels;
+  const std::int64_t group = divide(place, c.taps);
+  const std::int64_t input = input_pixel(c, first + pixel, place - group * c.taps);
+  patches[i] = input < 0 ? Element{} : x(input * c.s.in_channels + group * c.channels + channel);
+}
+
+// Gradients of input elements from `first` on: the sums of the patches' elements that read them.
+// An image whose first patches were in an earlier range adds to what it has.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(std::int64_t n, ConvSizes c, std::int64_t first, PixelRange range,
+                  const T* patches, T* grad_x) {
+  if (element_index() >= n) return;
+  const std::int64_t i = first + element_index();
+  const std::int64_t pixel = divide(i, c.s.in_channels);
+  const std::int64_t group = divide(i - pixel * c.s.in_channels, c.channels);
+  const std::int64_t channel = i - pixel * c.s.in_channels - group * c.channels;
+  const T* column = patches + group * c.taps * c.channels + channel;
+  const std::int64_t image = divide(pixel, c.s.in_h * c.s.in_w);
+  T sum = range.begin > image * c.out_h * c.out_w ? grad_x[i] : T(0);
+  for_each_window(c, pixel, [&](std::int64_t output, std::int64_t tap) {
+    if (output < range.begin || output >= range.end) return;
+    sum += column[(output - range.begin) * c.columns + tap * c.channels];
+  });
+  grad_x[i] = sum;
+}
+
+template <typename T, typename Input>
+void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                  const Input& x, T* patches) {
+  launch_elements(queue, patches_kernel<T, Input>, (range.end - range.begin) * c.columns, c,
+                  range.begin, x, patches);
+}
+
+// A convolution with `values` channels as one.
+inline ConvSizes with_wide_channels(const ConvSizes& c, std::int64_t values) {
+  Conv2dShape wide = c.s;
+  wide.in_channels /= values;
+  return sizes_of(wide);
+}
+
+// The same 16 bytes at a time where x and the channels of a group allow it.
+template <typename T>
+void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                  const Values<T>& x, T* patches) {
+  constexpr std::int64_t kValues = sizeof(uint4) / sizeof(T);
+  if (c.channels % kValues != 0 || !is_aligned(x.values, sizeof(uint4))) {
+    return fill_patches<T, Values<T>>(queue, c, range, x, patches);
+  }
+  fill_patches<uint4, Values<uint4>>(queue, with_wide_channels(c, kValues), range,
+                                     {reinterpret_cast<const uint4*>(x.values)},
+                                     reinterpret_cast<uint4*>(patches));
+}
+
+template <typename Code>
+void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                  const Activations<Code>& x, float* patches) {
+  if (c.channels % 4 != 0) {
+    return fill_patches<float, Activations<Code>>(queue, c, range, x, patches);
+  }
+  fill_patches<FourFloats, FourActivations<Code>>(queue, with_wide_channels(c, 4), range, {x},
+                                                  reinterpret_cast<FourFloats*>(patches));
+}
+
+// Output pixels whose patches are in memory together: whole images where one fits.
+template <typename T>
+std::int64_t pixels_at_once(const CudaQueue& queue, const ConvSizes& c) {
+  const std::int64_t row_bytes = std::max<std::int64_t>(1, c.columns * std::int64_t{sizeof(T)});
+  const std::int64_t most = std::max<std::int64_t>(1, queue.part_bytes / row_bytes);
+  const std::int64_t images = most / c.image_pixels();
+  return std::min(images > 0 ? images * c.image_pixels() : most, c.pixels());
+}
+
+template <typename Body>
+void for_each_range(const ConvSizes& c, std::int64_t size, Body&& body) {
+  for (std::int64_t begin = 0; begin < c.pixels(); begin += size) {
+    body(PixelRange{begin, std::min(begin + size, c.pixels())});
+  }
+}
+
+// Calls body(range, patches) until all output pixels had their turn.
+template <typename T, typename Input, typename Body>
+void for_each_patches(const CudaQueue& queue, const ConvSizes& c, const Input& x, Body&& body) {
+  const std::int64_t size = pixels_at_once<T>(queue, c);
+  const Scratch<T> patches(queue, size * c.columns);
+  for_each_range(c, size, [&](const PixelRange& range) {
+    fill_patches(queue, c, range, x, patches.data());
+    body(range, static_cast<const T*>(patches.data()));
+  });
+}
+template <typename T, typename Body>
+void for_each_patches(const CudaQueue& queue, const ConvSizes& c, const T* x, Body&& body) {
+  if (is_pointwise(c.s)) return body(PixelRange{0, c.pixels()}, x);
+  for_each_patches<T>(queue, c, Values<T>{x}, body);
+}
+
+template <typename T>
+void gather(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range, const T* patches,
+            T* grad_x) {
+  const std::int64_t image_size = c.s.in_h * c.s.in_w * c.s.in_channels;
+  const std::int64_t first = range.begin / c.image_pixels();
+  const std::int64_t last = (range.end - 1) / c.image_pixels();
+  launch_elements(queue, gather_kernel<T>, (last - first + 1) * image_size, c, first * image_size,
+                  range, patches, grad_x);
+}
+
+}  // namespace steelyard::kernels::cuda

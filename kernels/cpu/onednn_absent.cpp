@@ -1,0 +1,28 @@
+// Stands in for oneDNN in a build without it.
+#include <stdexcept>
+
+#include "steelyard/kernels/cpu/onednn/kernels.h"
+
+namespace steelyard::kernels::onednn {
+namespace {
+
+[[noreturn]] void absent() { throw std::runtime_error("[backend] built without oneDNN"); }
+
+}  // namespace
+
+bool built() { return false; }
+bool has_bf16() { return false; }
+bool has_exact_int8() { return false; }
+
+void compute(const Matmul<float>&) { absent(); }
+void compute(const Conv2d<float>&) { absent(); }
+void compute(const Conv2dBackwardInput<float>&) { absent(); }
+void compute(const Conv2dBackwardWeight<float>&) { absent(); }
+template <typename Code>
+void compute(const IntegerConv2d<Code>&) {
+  absent();
+}
+template void compute(const IntegerConv2d<std::int8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&);
+
+}  // namespace steelyard::kernels::onednn

@@ -1,0 +1,225 @@
+// Integer products on tensor cores that multiply bfloat16 and add in float: exact, because operands
+// of at most 8 bits are bfloat16 numbers and every sum is cut into parts that stay below 2^24
+// (NUMERICS). Tensor cores align what they add to the largest of it and keep 23 bits or more behind
+// its leading one (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909, 2025): of
+// integers below 2^24 nothing is cut off. The parts are batches of one product; a kernel adds them
+// as int32.
+#include <algorithm>
+
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/gemm.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/cuda/windows.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/integer_product/terms.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using cuda::divide;
+using cuda::kEight;
+using cuda::launch_elements;
+using cuda::Scratch;
+
+// Operands and parts of as many rows as fit are in memory at a time.
+constexpr std::int64_t kScratchBytes = std::int64_t{128} << 20;
+
+// How the products of one output are laid out: of each group [parts, part_terms], the taps of the
+// kernel after each other with the channels of each side by side, zeros behind the last.
+struct Terms {
+  std::int64_t groups;
+  std::int64_t channels;  // per group
+  std::int64_t outputs;   // per group
+  std::int64_t terms;     // channels * taps
+  std::int64_t parts;
+  std::int64_t part_terms;  // a multiple of 8
+
+  STEELYARD_HOST_DEVICE std::int64_t group_terms() const { return parts * part_terms; }
+  STEELYARD_HOST_DEVICE std::int64_t row() const { return groups * group_terms(); }
+  // Of float sums for each row.
+  std::int64_t sums() const { return groups * parts * outputs; }
+};
+
+Terms terms_of(const Conv2dShape& s, std::int64_t largest) {
+  Terms t;
+  t.groups = s.groups;
+  t.channels = s.in_channels_per_group();
+  t.outputs = s.out_channels_per_group();
+  t.terms = t.channels * s.kernel_h * s.kernel_w;
+  const std::int64_t eights = (t.terms + kEight - 1) / kEight;
+  // Below 2^24 with zeros at the end: at most this many eights hold products.
+  const std::int64_t most = std::max<std::int64_t>(1, ((1 << 24) - 1) / (largest * kEight));
+  t.parts = std::max<std::int64_t>(1, (eights + most - 1) / most);
+  t.part_terms = (eights + t.parts - 1) / t.parts * kEight;
+  return t;
+}
+
+// An integer of at most 8 bits and a sign as bfloat16.
+__device__ std::uint16_t integer_bits(std::int32_t value) {
+  return narrow<BFloat16>(static_cast<float>(value)).bits;
+}
+
+// The operands of the products of output pixels from `first` on. Weights are [groups, parts,
+// outputs, part_terms], the taps of pixels [pixels, groups, parts * part_terms].
+template <typename Code>
+struct Operands {
+  Terms t;
+  cuda::ConvSizes c;
+  IntegerConv2d<Code> k;
+  std::int64_t first;
+  std::uint16_t *weights, *taps;
+
+  // Element i, from weights [O, C / groups, taps].
+  __device__ void write_weight(std::int64_t i) const {
+    const std::int64_t line = divide(i, t.part_terms);
+    const std::int64_t batch = divide(line, t.outputs);
+    const std::int64_t group = divide(batch, t.parts);
+    const std::int64_t output = group * t.outputs + (line - batch * t.outputs);
+    const std::int64_t term = (batch - group * t.parts) * t.part_terms + (i - line * t.part_terms);
+    const std::int64_t tap = divide(term, t.channels);
+    const std::int64_t channel = term - tap * t.channels;
+    weights[i] =
+        term < t.terms ? integer_bits(k.w[(output * t.channels + channel) * c.taps + tap]) : 0;
+  }
+
+  // Eight terms; zero where a tap lies in the padding.
+  __device__ void write_taps(std::int64_t thread) const {
+    const std::int64_t eights = t.group_terms() / kEight;
+    const std::int64_t line = divide(thread, eights);
+    const std::int64_t row = divide(line, t.groups);
+    const std::int64_t group = line - row * t.groups;
+    const cuda::WindowPlace place = cuda::window_place(c, first + row);
+    const Code* from =
+        k.x + place.image * c.s.in_h * c.s.in_w * c.s.in_channels + group * t.channels;
+    const std::int64_t term = (thread - line * eights) * kEight;
+    const std::int32_t zero = *k.zero_point;
+    std::int64_t tap = divide(term, t.channels);
+    std::int64_t channel = term - tap * t.channels;
+    const Code* source = nullptr;  // the tap's pixel, null in the padding and behind the last tap
+    bool moved = true;
+    alignas(16) std::uint16_t bits[kEight];
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      if (moved) {
+        const std::int64_t pixel = tap < c.taps ? cuda::pixel_under(c, place, tap) : -1;
+        source = pixel < 0 ? nullptr : from + pixel * c.s.in_channels;
+      }
+      bits[i] = source == nullptr ? 0 : integer_bits(source[channel] - zero);
+      moved = ++channel == t.channels;
+      channel = moved ? 0 : channel;
+      tap += moved ? 1 : 0;
+    }
+    cuda::store_span(bits, kEight, taps + thread * kEight);
+  }
+};
+
+// Both operands: the first blocks have the n_weights weights, the others n_taps eights of taps.
+template <typename Code>
+__global__ void __launch_bounds__(cuda::kThreads)
+    operands_kernel(std::int64_t n_weights, std::int64_t n_taps, Operands<Code> operands) {
+  const std::int64_t i = cuda::element_index();
+  const std::int64_t others = cuda::blocks_for(n_weights) * cuda::kThreads;
+  if (i < n_weights) operands.write_weight(i);
+  if (i >= others && i - others < n_taps) operands.write_taps(i - others);
+}
+
+// acc[rows, groups, outputs] = the sum of float sums [groups, parts, rows, outputs].
+__global__ void add_parts_kernel(std::int64_t n, Terms t, std::int64_t rows, const float* sums,
+                                 std::int32_t* acc) {
+  const std::int64_t i = cuda::element_index();
+  if (i >= n) return;
+  const std::int64_t line = divide(i, t.outputs);
+  const std::int64_t row = divide(line, t.groups);
+  const std::int64_t group = line - row * t.groups;
+  const std::int64_t matrix = rows * t.outputs;
+  const float* part = sums + group * t.parts * matrix + row * t.outputs + (i - line * t.outputs);
+  std::int32_t sum = 0;
+  for (std::int64_t p = 0; p < t.parts; ++p) sum += static_cast<std::int32_t>(part[p * matrix]);
+  acc[i] = sum;
+}
+
+// One output of a convolution whose groups have one channel (depthwise): too few terms for a
+// matrix product.
+template <typename Code>
+__global__ void depthwise_kernel(std::int64_t n, cuda::ConvSizes c, IntegerConv2d<Code> k) {
+  const std::int64_t i = cuda::element_index();
+  if (i >= n) return;
+  const std::int64_t output_pixel = divide(i, c.s.out_channels);
+  const std::int64_t output = i - output_pixel * c.s.out_channels;
+  const cuda::WindowPlace place = cuda::window_place(c, output_pixel);
+  const Code* from =
+      k.x + place.image * c.s.in_h * c.s.in_w * c.s.in_channels + divide(output, c.outputs);
+  const std::int8_t* weight = k.w + output * c.taps;
+  const std::int32_t zero = *k.zero_point;
+  std::int32_t sum = 0;
+  for (std::int64_t kh = 0; kh < c.s.kernel_h; ++kh) {
+    const std::int64_t h = place.top + kh * c.s.dilation_h;
+    if (h < 0 || h >= c.s.in_h) continue;
+    for (std::int64_t kw = 0; kw < c.s.kernel_w; ++kw) {
+      const std::int64_t w = place.left + kw * c.s.dilation_w;
+      if (w < 0 || w >= c.s.in_w) continue;
+      sum += (from[(h * c.s.in_w + w) * c.s.in_channels] - zero) * weight[kh * c.s.kernel_w + kw];
+    }
+  }
+  k.acc[i] = sum;
+}
+
+template <typename Code>
+void convolve(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
+  const cuda::ConvSizes c = cuda::sizes_of(k.shape);
+  const Terms t = terms_of(k.shape, k.largest);
+  const std::int64_t weights = t.row() * t.outputs;
+  const std::int64_t row_bytes = t.row() * 2 + t.sums() * 4;
+  const std::int64_t most = std::clamp<std::int64_t>(kScratchBytes / row_bytes, 1, c.pixels());
+  const Scratch<std::uint16_t> weight_operand(queue, weights);
+  const Scratch<std::uint16_t> operand(queue, most * t.row());
+  const Scratch<float> sums(queue, most * t.sums());
+  for (std::int64_t first = 0; first < c.pixels(); first += most) {
+    const std::int64_t rows = std::min(most, c.pixels() - first);
+    const std::int64_t new_weights = first == 0 ? weights : 0;  // the same for all parts
+    const std::int64_t taps = rows * t.row() / kEight;
+    cuda::launch(operands_kernel<Code>,
+                 {cuda::blocks_for(new_weights) + cuda::blocks_for(taps), cuda::kThreads},
+                 cuda::stream_of(queue), new_weights, taps,
+                 Operands<Code>{t, c, k, first, weight_operand.data(), operand.data()});
+    cuda::gemm_bf16(queue,
+                    {.m = rows,
+                     .n = t.outputs,
+                     .k = t.part_terms,
+                     .transpose_b = true,
+                     .row_stride_a = t.row(),
+                     .batches = t.groups * t.parts,
+                     .batch_stride_a = t.part_terms,
+                     .batch_stride_b = t.outputs * t.part_terms,
+                     .batch_stride_c = rows * t.outputs},
+                    operand.data(), weight_operand.data(), sums.data());
+    launch_elements(queue, add_parts_kernel, rows * c.s.out_channels, t, rows,
+                    static_cast<const float*>(sums.data()), k.acc + first * c.s.out_channels);
+  }
+}
+
+}  // namespace
+
+template <typename Code>
+void compute(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
+  const cuda::ConvSizes c = cuda::sizes_of(k.shape);
+  check_terms("integer_conv2d", c.group_columns(), k.largest);
+  if (k.shape.output_size() == 0) return;
+  if (c.channels == 1 && k.shape.groups > 1) {
+    launch_elements(queue, depthwise_kernel<Code>, k.shape.output_size(), c, k);
+  } else {
+    convolve(queue, k);
+  }
+}
+
+template <typename Code>
+void compute(const CudaQueue& queue, const IntegerMatmul<Code>& k) {
+  check_terms("integer_matmul", k.k, k.largest);
+  if (k.m == 0 || k.n == 0) return;
+  if (k.k == 0) return run(queue, Fill<std::int32_t>{.n = k.m * k.n, .value = 0, .y = k.acc});
+  convolve(queue, as_conv(k));
+}
+
+template struct CudaKernels<IntegerProductKernels>;
+
+}  // namespace steelyard::kernels
