@@ -2,11 +2,15 @@
 
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/softmax.h"
 
 namespace steelyard {
 
 Variable ReLU::forward(const Variable& x, ForwardContext&) { return relu(x); }
 Variable ReLU6::forward(const Variable& x, ForwardContext&) { return relu6(x); }
+Variable LeakyReLU::forward(const Variable& x, ForwardContext&) { return leaky_relu(x, slope_); }
+Variable Sigmoid::forward(const Variable& x, ForwardContext&) { return sigmoid(x); }
+Variable Softmax::forward(const Variable& x, ForwardContext&) { return softmax(x); }
 Variable GELU::forward(const Variable& x, ForwardContext&) { return gelu(x); }
 Variable SiLU::forward(const Variable& x, ForwardContext&) { return silu(x); }
 Variable Hardswish::forward(const Variable& x, ForwardContext&) { return hardswish(x); }

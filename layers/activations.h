@@ -19,6 +19,32 @@ class ReLU6 : public Module {
   std::string type_name() const override { return "ReLU6"; }
 };
 
+// x where x > 0, else slope * x.
+class LeakyReLU : public Module {
+ public:
+  explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "LeakyReLU"; }
+  double slope() const { return slope_; }
+
+ private:
+  double slope_;
+};
+
+// 1 / (1 + exp(-x)).
+class Sigmoid : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "Sigmoid"; }
+};
+
+// exp(x) / sum of exp(x) along the last dimension.
+class Softmax : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "Softmax"; }
+};
+
 // x * Phi(x), by erf (PyTorch's approximate='none').
 class GELU : public Module {
  public:

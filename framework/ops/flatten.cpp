@@ -1,6 +1,7 @@
 #include "steelyard/framework/ops/flatten.h"
 
 #include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/ops/permute.h"
 #include "steelyard/kernels/transpose/transpose.h"
 
 namespace steelyard {
@@ -55,8 +56,9 @@ Tensor nchw_rows(const Tensor& x) {
 Variable flatten(const Variable& x) {
   ops::require_defined("flatten", "a tensor", x);
   if (x.shape().size() == 2) return x;
+  if (x.shape().size() == 3) return flatten(reshape(x, {x.dim(0), 1, x.dim(1), x.dim(2)}));
   if (x.shape().size() != 4) {
-    ops::fail("flatten", "input [N, H, W, C] or [N, features]", shape_string(x.shape()));
+    ops::fail("flatten", "input [N, H, W, C], [N, L, C] or [N, features]", shape_string(x.shape()));
   }
   Tensor y = nchw_rows(x.value());
   if (!should_record({x})) return Variable(y);

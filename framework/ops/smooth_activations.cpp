@@ -10,6 +10,8 @@ using kernels::SmoothActivation;
 
 const char* op_name(SmoothActivation activation) {
   switch (activation) {
+    case SmoothActivation::kSigmoid:
+      return "sigmoid";
     case SmoothActivation::kGelu:
       return "gelu";
     case SmoothActivation::kSilu:
@@ -62,6 +64,7 @@ Variable apply(SmoothActivation activation, const Variable& x) {
 
 }  // namespace
 
+Variable sigmoid(const Variable& x) { return apply(SmoothActivation::kSigmoid, x); }
 Variable gelu(const Variable& x) { return apply(SmoothActivation::kGelu, x); }
 Variable silu(const Variable& x) { return apply(SmoothActivation::kSilu, x); }
 Variable hardswish(const Variable& x) { return apply(SmoothActivation::kHardswish, x); }

@@ -5,6 +5,9 @@
 
 namespace steelyard {
 
+// 1 / (1 + exp(-x)).
+Variable sigmoid(const Variable& x);
+
 // x * Phi(x), the exact form (Hendrycks and Gimpel, arXiv:1606.08415).
 Variable gelu(const Variable& x);
 

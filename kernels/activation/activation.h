@@ -9,6 +9,7 @@
 namespace steelyard::kernels {
 
 enum class SmoothActivation {
+  kSigmoid,   // 1 / (1 + exp(-x))
   kGelu,      // x * Phi(x), Phi by erf (Hendrycks and Gimpel, arXiv:1606.08415)
   kSilu,      // x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)
   kHardswish  // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
@@ -27,6 +28,8 @@ STEELYARD_HOST_DEVICE inline T sigmoid(T x) {
 template <typename T>
 STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x) {
   switch (activation) {
+    case SmoothActivation::kSigmoid:
+      return sigmoid(x);
     case SmoothActivation::kGelu:
       return x * normal_cdf(x);
     case SmoothActivation::kSilu:
@@ -41,6 +44,10 @@ STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x
 template <typename T>
 STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x) {
   switch (activation) {
+    case SmoothActivation::kSigmoid: {
+      const T s = sigmoid(x);
+      return s * (T(1) - s);
+    }
     case SmoothActivation::kGelu: {
       const T density =
           std::exp(T(-0.5) * x * x) * (std::numbers::inv_sqrtpi_v<T> / std::numbers::sqrt2_v<T>);
@@ -83,6 +90,32 @@ struct ActivateBackward {
   }
 };
 
-using ActivationKernels = ForFloats<Activate, ActivateBackward>;
+// y = x where x > 0, else slope * x; NaN stays NaN.
+template <typename T>
+struct LeakyRelu {
+  std::int64_t n;
+  const T* x;
+  T slope;
+  T* y;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T v = x[i];
+    y[i] = v > T(0) ? v : slope * v;
+  }
+};
+template <typename T>
+struct LeakyReluBackward {
+  std::int64_t n;
+  const T *x, *grad_y;
+  T slope;
+  T* grad_x;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T g = grad_y[i];
+    grad_x[i] = x[i] > T(0) ? g : slope * g;
+  }
+};
+
+using ActivationKernels = ForFloats<Activate, ActivateBackward, LeakyRelu, LeakyReluBackward>;
 
 }  // namespace steelyard::kernels

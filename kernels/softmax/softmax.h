@@ -1,5 +1,7 @@
-// Losses of softmax(logits) over rows, fused with their gradients.
+// softmax over rows, and losses of it, fused with their gradients.
 #pragma once
+
+#include <cmath>
 
 #include "steelyard/kernels/run.h"
 
@@ -49,7 +51,54 @@ struct AddCorrectRows {
   std::int64_t* correct;
 };
 
-using SoftmaxKernels =
-    ForFloats<SoftmaxCrossEntropy, SoftmaxDivergence, ArgmaxRows, AddCorrectRows>;
+// y[row, c] = exp(x[row, c]) / sum of exp(x[row, ...]), of n rows, computed in double from
+// differences to the row's largest: stable for large x. A NaN makes its row NaN.
+template <typename T>
+struct Softmax {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n, columns;
+  const T* x;
+  T* y;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
+    const T* from = x + row * columns;
+    T* to = y + row * columns;
+    double largest = static_cast<double>(from[0]);
+    for (std::int64_t c = 1; c < columns; ++c) {
+      const auto value = static_cast<double>(from[c]);
+      if (value > largest) largest = value;
+    }
+    double sum = 0;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      sum += std::exp(static_cast<double>(from[c]) - largest);
+    }
+    for (std::int64_t c = 0; c < columns; ++c) {
+      to[c] = static_cast<T>(std::exp(static_cast<double>(from[c]) - largest) / sum);
+    }
+  }
+};
+// grad_x = y * (grad_y - sum over the row of y * grad_y).
+template <typename T>
+struct SoftmaxBackward {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n, columns;
+  const T *y, *grad_y;
+  T* grad_x;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
+    const std::int64_t first = row * columns;
+    double sum = 0;
+    for (std::int64_t i = first; i < first + columns; ++i) {
+      sum += static_cast<double>(y[i]) * static_cast<double>(grad_y[i]);
+    }
+    for (std::int64_t i = first; i < first + columns; ++i) {
+      grad_x[i] =
+          static_cast<T>(static_cast<double>(y[i]) * (static_cast<double>(grad_y[i]) - sum));
+    }
+  }
+};
+
+using SoftmaxKernels = ForFloats<Softmax, SoftmaxBackward, SoftmaxCrossEntropy, SoftmaxDivergence,
+                                 ArgmaxRows, AddCorrectRows>;
 
 }  // namespace steelyard::kernels

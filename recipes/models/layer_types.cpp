@@ -5,6 +5,7 @@
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/concat.h"
+#include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
@@ -37,6 +38,16 @@ std::shared_ptr<Module> make_conv2d(Conv2dOptions options, const LayerSpec& spec
   require_weights(spec, options.in_channels / options.groups * options.out_channels,
                   options.kernel_size[0] * options.kernel_size[1]);
   return std::make_shared<Conv2d>(options, rng);
+}
+
+std::shared_ptr<Module> make_conv1d(Conv1dOptions options, const LayerSpec& spec, Rng& rng) {
+  if (spec.input_shape().size() != 2) {
+    spec.fail("Conv1d expects a sequence [length, channels], got " +
+              shape_string(spec.input_shape()));
+  }
+  options.in_channels = spec.input_shape().back();
+  require_weights(spec, options.in_channels * options.out_channels, options.kernel_size);
+  return std::make_shared<Conv1d>(options, rng);
 }
 
 // A pool whose stride may be that of its windows.
@@ -95,6 +106,10 @@ struct SequentialSpec {
   YamlNode layers;
 };
 
+struct LeakyReluSpec {
+  double slope = 0;
+};
+
 struct DropoutSpec {
   double probability = 0;
 };
@@ -125,6 +140,16 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("groups", "", &Conv2dOptions::groups).by_default("1").within(1, kMaxSize),
        key("bias", "", &Conv2dOptions::bias).by_default("true")},
       make_conv2d);
+  registry.add_layer<Conv1dOptions>(
+      "Conv1d", "one-dimensional convolution of a sequence [length, channels]; in float",
+      {key("out_channels", "outputs", &Conv1dOptions::out_channels).required().within(1, kMaxSize),
+       key("kernel_size", "steps", &Conv1dOptions::kernel_size).required().within(1, kMaxExtent),
+       key("stride", "", &Conv1dOptions::stride).by_default("1").within(1, kMaxExtent),
+       key("padding", "", &Conv1dOptions::padding).by_default("0").within(0, kMaxExtent),
+       key("dilation", "", &Conv1dOptions::dilation).by_default("1").within(1, kMaxExtent),
+       key("groups", "", &Conv1dOptions::groups).by_default("1").within(1, kMaxSize),
+       key("bias", "", &Conv1dOptions::bias).by_default("true")},
+      make_conv1d);
   registry.add_layer(
       "BatchNorm2d", "normalisation of each channel", {}, [](const LayerSpec& spec, Rng&) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
@@ -189,6 +214,15 @@ void add_layers(ModelRegistry& registry) {
   add_layers_with_weights(registry);
   registry.add_layer("ReLU", "max(x, 0)", {}, make_plain<ReLU>);
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
+  registry.add_layer<LeakyReluSpec>(
+      "LeakyReLU", "max(x, 0) + slope * min(x, 0); in float",
+      {key("slope", "factor below zero", &LeakyReluSpec::slope).by_default("0.01").within(0, 1)},
+      [](LeakyReluSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<LeakyReLU>(options.slope);
+      });
+  registry.add_layer("Sigmoid", "1 / (1 + exp(-x)); in float", {}, make_plain<Sigmoid>);
+  registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features; in float", {},
+                     make_plain<Softmax>);
   registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
   registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);
   registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6; in float", {}, make_plain<Hardswish>);

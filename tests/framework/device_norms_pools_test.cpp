@@ -131,6 +131,7 @@ std::vector<DeviceCase> cases() {
       global_pool_case("global_avg_pool_large_image", {1, 60, 50, 3}),
       global_pool_case("global_avg_pool_one_pixel", {2, 1, 1, 7}),
       global_pool_case("global_avg_pool_empty", {0, 2, 2, 7}),
+      activation_case("sigmoid", sigmoid),
       activation_case("gelu", gelu),
       activation_case("silu", silu),
       activation_case("hardswish", hardswish),

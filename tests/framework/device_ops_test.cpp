@@ -11,7 +11,9 @@
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/softmax.h"
 #include "tests/framework/device_cases.h"
 
 namespace steelyard::testing {
@@ -129,6 +131,17 @@ std::vector<DeviceCase> cases() {
        {random_tensor({7, 29, 5}, 1)},
        [](const Vs& v, const Place&) { return mean(v[0], {1}); }},
       {"relu", {random_tensor({300, 7}, 1)}, [](const Vs& v, const Place&) { return relu(v[0]); }},
+      {"leaky_relu",
+       {random_tensor({300, 7}, 1)},
+       [](const Vs& v, const Place&) { return leaky_relu(v[0], 0.1); }},
+      {"softmax",
+       {random_tensor({37, 3, 45}, 1)},
+       [](const Vs& v, const Place&) { return softmax(v[0]); }},
+      {"permute",
+       {random_tensor({5, 3, 9, 7}, 1)},
+       [](const Vs& v, const Place&) {
+         return permute(v[0], {3, 1, 0, 2});
+       }},
       {"relu6", {spread_tensor({40, 15})}, [](const Vs& v, const Place&) { return relu6(v[0]); }},
   };
   add_losses(all);

@@ -15,9 +15,11 @@
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/softmax.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -49,6 +51,20 @@ const std::vector<OpCase>& op_cases() {
       // spread_tensor stays 0.05 away from 0 and from 6.
       {"relu", {spread_tensor({3, 5})}, [](const Vs& v) { return relu(v[0]); }},
       {"relu6", {spread_tensor({10, 15})}, [](const Vs& v) { return relu6(v[0]); }},
+      {"leaky_relu", {spread_tensor({3, 5})}, [](const Vs& v) { return leaky_relu(v[0], 0.2); }},
+      {"sigmoid", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return sigmoid(v[0]); }},
+      {"softmax", {random_tensor({2, 3, 5}, 1)}, [](const Vs& v) { return softmax(v[0]); }},
+      {"permute",
+       {random_tensor({2, 3, 4, 5}, 1)},
+       [](const Vs& v) {
+         return permute(v[0], {2, 0, 3, 1});
+       }},
+      {"permute", {random_tensor({3, 4}, 1)}, [](const Vs& v) { return transpose(v[0], -1, 0); }},
+      {"reshape",
+       {random_tensor({3, 4}, 1)},
+       [](const Vs& v) {
+         return reshape(v[0], {2, 6});
+       }},
       {"gelu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return gelu(v[0]); }},
       {"silu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return silu(v[0]); }},
       {"hardswish", {spread_tensor({10, 15})}, [](const Vs& v) { return hardswish(v[0]); }},

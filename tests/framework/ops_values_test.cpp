@@ -195,11 +195,17 @@ TEST(Flatten, CopiesOnlyWhereTheOrderChanges) {
   EXPECT_EQ(flatten(rows).node(), rows.node());
 }
 
+TEST(Flatten, ASequenceGoesChannelByChannel) {
+  const Variable x(Tensor::from<float>({1, 2, 3, 4, 5, 6}, {1, 3, 2}));
+  EXPECT_EQ(values(flatten(x).value()), (std::vector<double>{1, 3, 5, 2, 4, 6}));
+}
+
 TEST(Flatten, Errors) {
-  EXPECT_EQ(message_of<std::invalid_argument>([] {
-              flatten(Variable(Tensor::zeros({2, 3, 4})));
-            }),
-            "[flatten] expected input [N, H, W, C] or [N, features], got [2, 3, 4]");
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([] {
+        flatten(Variable(Tensor::zeros({2, 3, 4, 5, 6})));
+      }),
+      "[flatten] expected input [N, H, W, C], [N, L, C] or [N, features], got [2, 3, 4, 5, 6]");
 }
 
 }  // namespace

@@ -47,6 +47,11 @@ void expect_points(SmoothActivation activation, const std::vector<Point>& points
 }
 
 TYPED_TEST(Activations, KnownValues) {
+  expect_points<TypeParam>(SmoothActivation::kSigmoid,
+                           {{-3, 0.0474258731775668, 0.0451766597309121},
+                            {-0.5, 0.377540668798145, 0.235003712201594},
+                            {0, 0.5, 0.25},
+                            {2.5, 0.924141819978757, 0.0701037165451082}});
   expect_points<TypeParam>(SmoothActivation::kGelu,
                            {{-3, -0.00404969409489028, -0.0119456472041839},
                             {-0.5, -0.154268769362993, 0.132504875343837},

@@ -9,6 +9,7 @@
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/concat.h"
+#include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
@@ -91,6 +92,20 @@ const std::vector<LayerCase>& layer_cases() {
       {"BatchNorm2dFrozen", image, [](Rng&) { return norm(4, true); }},
       {"ReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<ReLU>(); }},
       {"ReLU6", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<ReLU6>(); }},
+      {"LeakyReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<LeakyReLU>(0.2); }},
+      {"Sigmoid", image, [](Rng&) { return std::make_shared<Sigmoid>(); }},
+      {"Softmax", image, [](Rng&) { return std::make_shared<Softmax>(); }},
+      {"Conv1d", random_tensor({2, 7, 4}, 1),
+       [](Rng& rng) {
+         return std::make_shared<Conv1d>(Conv1dOptions{.in_channels = 4,
+                                                       .out_channels = 6,
+                                                       .kernel_size = 3,
+                                                       .stride = 2,
+                                                       .padding = 1,
+                                                       .dilation = 2,
+                                                       .groups = 2},
+                                         rng);
+       }},
       {"GELU", image, [](Rng&) { return std::make_shared<GELU>(); }},
       {"SiLU", image, [](Rng&) { return std::make_shared<SiLU>(); }},
       {"Hardswish", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Hardswish>(); }},

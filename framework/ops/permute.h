@@ -1,0 +1,19 @@
+// Dimensions in another order, and another shape.
+#pragma once
+
+#include <vector>
+
+#include "steelyard/framework/autograd.h"
+
+namespace steelyard {
+
+// y whose dimension i is dimension order[i] of x, of at most 6. The order is a permutation.
+Variable permute(const Variable& x, const std::vector<std::int64_t>& order);
+
+// The same with dimensions a and b changed for each other; negative ones count from the end.
+Variable transpose(const Variable& x, std::int64_t a, std::int64_t b);
+
+// The same elements in the same order under another shape of equal size.
+Variable reshape(const Variable& x, Shape shape);
+
+}  // namespace steelyard
