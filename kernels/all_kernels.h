@@ -10,6 +10,7 @@
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_pool/integer_pool.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
 #include "steelyard/kernels/norm/norm.h"
@@ -27,12 +28,11 @@
 
 namespace steelyard::kernels {
 
-using AllKernels =
-    JoinedKernels<ActivationKernels, BroadcastKernels, ConvertKernels, CounterKernels,
-                  DropoutKernels, ElementwiseKernels, EmbeddingKernels, HistogramKernels,
-                  HistogramRangesKernels, IntegerPoolKernels, LayerNormKernels, NormKernels,
-                  NormFoldKernels, OptimizerStepKernels, OscillationKernels, PercentileKernels,
-                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
-                  ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels>;
+using AllKernels = JoinedKernels<
+    ActivationKernels, BroadcastKernels, ConvertKernels, CounterKernels, DropoutKernels,
+    ElementwiseKernels, EmbeddingKernels, HistogramKernels, HistogramRangesKernels,
+    IntegerGroupsKernels, IntegerPoolKernels, LayerNormKernels, NormKernels, NormFoldKernels,
+    OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels, QuantizerStateKernels,
+    ReduceKernels, RequantizeKernels, ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels>;
 
 }  // namespace steelyard::kernels
