@@ -74,7 +74,7 @@ double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
 bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
   bool exact = experiment.recipe().exports.profile == qat::Profile::kOrt;
   for (const deploy::Node& node : graph.nodes) {
-    if (node.weights) exact &= node.weights->integer() && node.weights->bits > 4;
+    if (node.weights) exact &= node.weights->one_scale_per_channel() && node.weights->bits > 4;
   }
   return exact;
 }

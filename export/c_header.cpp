@@ -43,7 +43,7 @@ typedef struct {
   int32_t weight_group;
   const float *float_weight;  /* of a layer left in float, instead */
   const int32_t *bias;        /* of scale (input's scale * weight_scale) */
-  const float *float_bias;    /* where the product is in float, instead */
+  const float *float_bias;    /* where the product is in float or in groups, instead */
 } steelyard_node;
 )";
 
@@ -172,7 +172,7 @@ class HeaderWriter {
       array<float>("float", array_name("weight", i), w.weight.span<float>());
     }
     if (!w.bias.defined()) return;
-    if (w.integer()) {
+    if (w.one_scale_per_channel()) {
       array<std::int32_t>("int32_t", array_name("bias", i), w.bias.span<std::int32_t>());
     } else {
       array<float>("float", array_name("bias", i), w.bias.span<float>());
@@ -211,8 +211,9 @@ class HeaderWriter {
         node.conv.groups, filled_up(shape, 4), node.weights && w.integer() ? 1 : 0,
         if_there(codes, "weight", i), if_there(codes, "scale", i),
         if_there(!w.zero_points.empty(), "zero_point", i), w.group_size(),
-        if_there(node.weights && !codes, "weight", i), if_there(bias && w.integer(), "bias", i),
-        if_there(bias && !w.integer(), "bias", i));
+        if_there(node.weights && !codes, "weight", i),
+        if_there(bias && w.one_scale_per_channel(), "bias", i),
+        if_there(bias && !w.one_scale_per_channel(), "bias", i));
   }
 
   const Graph& graph_;

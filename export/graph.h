@@ -50,10 +50,11 @@ enum class Op {
 
 enum class Product { kInteger, kFloat };
 
-// The parameters of a linear map, of codes or of floats. Integer products: codes, one scale and
-// zero point per output channel, a bias of scale float(s_x * s_w). Float products: f32 bias; codes
-// stand for float(code - zero point) * scale, with a scale for each of equal groups of consecutive
-// codes that lie in one output channel.
+// The parameters of a linear map, of codes or of floats. A scale and zero point belong to an output
+// channel or to each of equal groups of consecutive codes within one. Integer products: codes and,
+// with a scale for each channel, a bias of scale float(s_x * s_w); with groups, whose sums are
+// scaled each and then added, an f32 bias. Float products: f32 bias; codes stand for
+// float(code - zero point) * scale.
 struct Weights {
   Product product = Product::kFloat;
   Tensor weight;                         // i8 or f32 [O, ...]
@@ -64,6 +65,9 @@ struct Weights {
 
   bool integer() const { return product == Product::kInteger; }
   bool has_codes() const { return weight.dtype() == DType::kI8; }
+  bool has_groups() const { return static_cast<std::int64_t>(scales.size()) > weight.dim(0); }
+  // Integers throughout, what follows the product included.
+  bool one_scale_per_channel() const { return integer() && !has_groups(); }
   // Codes that share a scale.
   std::int64_t group_size() const {
     return scales.empty() ? 0 : weight.size() / static_cast<std::int64_t>(scales.size());

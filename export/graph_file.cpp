@@ -20,9 +20,9 @@ using Json = nlohmann::json;
 constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
-// 2 where weights have zero points, which readers of 1 do not know.
+// 2 where weights have zero points or integer sums of groups, which readers of 1 do not know.
 constexpr const char* kVersion = "1";
-constexpr const char* kZeroPointsVersion = "2";
+constexpr const char* kNewerVersion = "2";
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -71,9 +71,11 @@ Tensor per_scale(const Weights& weights, const std::vector<T>& values) {
   return Tensor::from(values, count == outputs ? Shape{count} : Shape{outputs, count / outputs});
 }
 
-bool has_zero_points(const Graph& graph) {
+bool needs_newer_version(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    return node.weights && !node.weights->zero_points.empty();
+    if (!node.weights) return false;
+    const Weights& weights = *node.weights;
+    return !weights.zero_points.empty() || (weights.integer() && weights.has_groups());
   });
 }
 
@@ -253,7 +255,7 @@ Checkpoint contents_of(const Graph& graph) {
       file.tensors.push_back({node.name + ".bias", node.weights->bias});
     }
   }
-  const char* version = has_zero_points(graph) ? kZeroPointsVersion : kVersion;
+  const char* version = needs_newer_version(graph) ? kNewerVersion : kVersion;
   file.metadata = {{kKindKey, kKind}, {kVersionKey, version}, {kGraphKey, json.dump()}};
   return file;
 }
@@ -298,9 +300,9 @@ Graph load_graph(const std::filesystem::path& path) {
   if (entry(kKindKey) != kKind) {
     throw InputError(name + ": expected an exported integer model, got another checkpoint");
   }
-  if (entry(kVersionKey) != kVersion && entry(kVersionKey) != kZeroPointsVersion) {
-    throw InputError(name + ": expected " + kVersionKey + " " + kVersion + " or " +
-                     kZeroPointsVersion + ", got '" + printable(entry(kVersionKey)) + "'");
+  if (entry(kVersionKey) != kVersion && entry(kVersionKey) != kNewerVersion) {
+    throw InputError(name + ": expected " + kVersionKey + " " + kVersion + " or " + kNewerVersion +
+                     ", got '" + printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;
   for (const NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, tensor.tensor);

@@ -39,8 +39,9 @@ std::string weights_text(const Weights& weights) {
           std::minmax_element(weights.zero_points.begin(), weights.zero_points.end());
       text += fmt::format(", zero points {}..{}", int{*first}, int{*last});
     }
-    if (!weights.integer()) {
-      text += fmt::format(" of {} each, product in float", weights.group_size());
+    if (!weights.one_scale_per_channel()) {
+      text += fmt::format(" of {} each, {}", weights.group_size(),
+                          weights.integer() ? "a scale for each sum" : "product in float");
     }
   }
   return text + (weights.bias.defined() ? ", bias" : "");

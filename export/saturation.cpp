@@ -31,7 +31,7 @@ bool may_saturate(std::span<const std::int8_t> codes, std::size_t channels, int 
 
 bool may_saturate(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    if (!node.weights || !node.weights->integer()) return false;
+    if (!node.weights || !node.weights->one_scale_per_channel()) return false;
     const Quantization& input = *graph.values[node.inputs[0]].quantization;
     // ONNX Runtime turns s8 activations into u8 and adds 128.
     const int largest = input.range.qmax + (input.dtype == DType::kI8 ? 128 : 0);

@@ -32,14 +32,16 @@ std::vector<std::int8_t> deployed_zero_points(const Tensor& zero_points, std::in
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
-    return {
-        .product = Product::kInteger,
-        .weight = product->weight_codes().to(Device{}),
-        .bits = product->weight_bits(),
-        .scales = qat::deployed_scales(product->weight_scales(), product->weight_codes().dim(0)),
-        .zero_points =
-            deployed_zero_points(product->weight_zero_points(), product->weight_codes().dim(0)),
-        .bias = product->bias_codes().to(Device{})};
+    const std::int64_t outputs = product->weight_codes().dim(0);
+    const bool groups = product->weight_scales().size() > outputs;
+    const bool float_bias = groups && operation.inputs.size() > 2 && operation.inputs[2].defined();
+    return {.product = Product::kInteger,
+            .weight = product->weight_codes().to(Device{}),
+            .bits = product->weight_bits(),
+            .scales = qat::deployed_scales(product->weight_scales(), outputs),
+            .zero_points = deployed_zero_points(product->weight_zero_points(), outputs),
+            .bias = float_bias ? operation.inputs[2].value().to(Device{}).clone()
+                               : product->bias_codes().to(Device{})};
   }
   // The trace may outlive further training: it keeps its own copy.
   Weights weights;
@@ -174,7 +176,7 @@ class GraphBuilder {
 
   // Training cuts a bias that int32 cannot hold beside the products (qat/fake_quantize.h).
   static void require_whole_bias(const TracedOperation& operation, const Weights& weights) {
-    if (!weights.integer() || !weights.bias.defined()) return;
+    if (!weights.one_scale_per_channel() || !weights.bias.defined()) return;
     const float input_scale = qat::quantized(operation.inputs[0])->host_scale();
     const Tensor bias = operation.inputs[2].value().to(Device{});
     for (std::int64_t o = 0; o < bias.size(); ++o) {

@@ -11,6 +11,7 @@
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
 #include "steelyard/kernels/matmul/matmul.h"
@@ -32,10 +33,10 @@ namespace steelyard::kernels {
 using AllKernels =
     JoinedKernels<ActivationKernels, BroadcastKernels, ConvKernels, ConvOfCodesKernels,
                   ConvertKernels, CounterKernels, DropoutKernels, ElementwiseKernels,
-                  EmbeddingKernels, HistogramKernels, HistogramRangesKernels, IntegerProductKernels,
-                  LayerNormKernels, MatmulKernels, NormKernels, NormFoldKernels,
-                  OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,
-                  QuantizerStateKernels, ReduceKernels, RequantizeKernels, ShrunkenRangeKernels,
-                  SoftmaxKernels, TransposeKernels>;
+                  EmbeddingKernels, HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels,
+                  IntegerProductKernels, LayerNormKernels, MatmulKernels, NormKernels,
+                  NormFoldKernels, OptimizerStepKernels, OscillationKernels, PercentileKernels,
+                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
+                  ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels>;
 
 }  // namespace steelyard::kernels

@@ -57,13 +57,15 @@ void multiply_codes(const Product& product, const QuantizedValue& x, const Weigh
 
 IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,
                                                const QuantizedValue& x, const WeightCodes& weight,
-                                               kernels::Activation activation, Tensor output_mask)
+                                               bool has_bias, kernels::Activation activation,
+                                               Tensor output_mask)
     : product_(std::move(product)),
       x_(x),
       weight_scales_(weight.scales),
       weight_zero_points_(weight.zero_points),
       weight_bits_(weight.bits),
       bias_codes_(weight.bias),
+      has_bias_(has_bias),
       activation_(activation) {
   save(x.codes);
   save(weight.codes);
@@ -78,10 +80,10 @@ Attributes IntegerProductFunction::attributes() const {
 }
 
 std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) const {
-  const bool bias_gradient = bias_codes_.defined() && needs_grad(2);
+  const bool bias_gradient = has_bias_ && needs_grad(2);
   const Tensor& output_mask = saved()[3];
   const Device device = grad_output.device();
-  std::vector<Tensor> grads(bias_codes_.defined() ? 3 : 2);
+  std::vector<Tensor> grads(has_bias_ ? 3 : 2);
   Tensor grad = grad_output;
   Tensor bias_sums;  // to be filled with the weights' gradient
   if (bias_gradient) {

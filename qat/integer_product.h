@@ -33,9 +33,9 @@ void multiply_codes(const Product& product, const QuantizedValue& x, const Weigh
 // Backward of the integer product: codes and masks were saved, floats are made again from them.
 class IntegerProductFunction : public Function {
  public:
-  // output_mask undefined where the output is float.
+  // output_mask undefined where the output is float. The third input is the bias, if it has one.
   IntegerProductFunction(std::shared_ptr<const Product> product, const QuantizedValue& x,
-                         const WeightCodes& weight, kernels::Activation activation,
+                         const WeightCodes& weight, bool has_bias, kernels::Activation activation,
                          Tensor output_mask);
 
   std::string name() const override { return product_->name(); }
@@ -49,6 +49,7 @@ class IntegerProductFunction : public Function {
   const Tensor& weight_scales() const { return weight_scales_; }
   const Tensor& weight_zero_points() const { return weight_zero_points_; }
   int weight_bits() const { return weight_bits_; }
+  // Undefined without a bias, and where weights have a scale for each group: it is f32 there.
   const Tensor& bias_codes() const { return bias_codes_; }
 
  private:
@@ -58,6 +59,7 @@ class IntegerProductFunction : public Function {
   Tensor weight_zero_points_;
   int weight_bits_;
   Tensor bias_codes_;
+  bool has_bias_;
   kernels::Activation activation_;
 };
 

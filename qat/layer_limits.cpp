@@ -1,5 +1,7 @@
 #include "steelyard/qat/layer_limits.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/error.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 
@@ -19,7 +21,10 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
                       const Tensor& weight, const std::string& place) {
   const std::int64_t outputs = weight.dim(0);
   if (outputs == 0) return;
-  const std::int64_t terms = weight.size() / outputs;
+  std::int64_t terms = weight.size() / outputs;
+  if (weights.strategy == observers::Strategy::kGroup) {
+    terms = std::min(terms, weights.group_size);
+  }
   const std::int64_t most = kernels::most_terms(
       kernels::largest_product(inputs.code_range(), weights.code_range(), weights.symmetric));
   if (terms <= most) return;

@@ -37,7 +37,7 @@ std::vector<PlanRow> LayerRows::in_float(const std::string& reason) const {
   return rows;
 }
 
-std::vector<PlanRow> LayerRows::quantized(const QConfig& config, bool has_bias,
+std::vector<PlanRow> LayerRows::quantized(const QConfig& config, bool has_bias, bool scaled_sums,
                                           BatchNormFold bn_fold,
                                           const std::string& float_output) const {
   const bool folds = !norm.empty() && bn_fold != BatchNormFold::kNone;
@@ -48,7 +48,9 @@ std::vector<PlanRow> LayerRows::quantized(const QConfig& config, bool has_bias,
                      : plan_row(path, "weight", "float", "-", "no weights in its group"));
   if (has_bias || folds) {
     const bool integers = config.weights && config.activations;
-    rows.push_back(plan_row(path, "bias", integers ? "int32, scale s_x * s_w" : "float", "-", ""));
+    rows.push_back(plan_row(path, "bias",
+                            integers && !scaled_sums ? "int32, scale s_x * s_w" : "float", "-",
+                            integers && scaled_sums ? "added to the scaled sums" : ""));
   }
   if (!config.activations || !float_output.empty()) {
     rows.push_back(plan_row(path, "output", "float", "-",

@@ -24,9 +24,10 @@ struct LayerRows {
 
   // Left in float: why.
   std::vector<PlanRow> in_float(const std::string& reason) const;
-  // Quantized. `float_output`: why its output stays in float although its group has activations.
-  std::vector<PlanRow> quantized(const QConfig& config, bool has_bias, BatchNormFold bn_fold,
-                                 const std::string& float_output) const;
+  // Quantized. `scaled_sums`: the product is a sum of scaled integer sums. `float_output`: why its
+  // output stays in float although its group has activations.
+  std::vector<PlanRow> quantized(const QConfig& config, bool has_bias, bool scaled_sums,
+                                 BatchNormFold bn_fold, const std::string& float_output) const;
 };
 
 }  // namespace steelyard::qat

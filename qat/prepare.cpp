@@ -160,7 +160,8 @@ class Preparer {
     const auto layer = swap_layer(chain, *target, !float_output.empty());
     wire_input(*layer, *target, node.path, in);
     require_sums_fit(*target, in, layer->weight().value(), node.path);
-    add_rows(rows.quantized(*target, layer->bias().defined(), bn_fold_, float_output));
+    add_rows(rows.quantized(*target, layer->bias().defined(), layer->has_groups(), bn_fold_,
+                            float_output));
     if (target->activations && float_output.empty()) {
       finish(chain, {Flow::Kind::kQuantized, node.path, target->activations});
     } else {
@@ -210,7 +211,8 @@ class Preparer {
                          : in.kind == Flow::Kind::kModelInput ? input_
                                                               : config.activations;
     if (!config.weights || !inputs) return;
-    if (config.weights->scheme.strategy == observers::Strategy::kGroup) return;  // in float
+    const bool groups = config.weights->scheme.strategy == observers::Strategy::kGroup;
+    if (groups && !config.activations) return;  // multiplied in float
     qat::require_sums_fit(inputs->scheme, config.weights->scheme, weight,
                           targets_.place_of_target() + ": " + path);
   }
@@ -241,6 +243,7 @@ class Preparer {
   void wire_input(QuantizedLayer& layer, const QConfig& config, const std::string& path,
                   const Flow& in) {
     if (!config.weights || !config.activations) return;
+    layer.multiply_groups_as_integers();
     switch (in.kind) {
       case Flow::Kind::kQuantized:
         return;

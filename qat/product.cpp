@@ -8,6 +8,7 @@
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/matmul/matmul.h"
 
@@ -20,6 +21,33 @@ void apply_weight_mask(const Tensor& mask, const Tensor& grad) {
     kernels::apply_mask(queue..., grad.size(), mask.data<std::uint8_t>(), grad.data<float>(),
                         grad.data<float>());
   });
+}
+
+// Channels `group` of a convolution's outputs, or all of a linear map's, from rows of codes.
+template <typename Code>
+void multiply_groups(const Code* rows, const QuantizedValue& x, const WeightCodes& weight,
+                     const Tensor& bias, std::int64_t groups, std::int64_t group, const Tensor& y) {
+  const std::int64_t channels = weight.codes.dim(0);
+  if (y.size() == 0) return;
+  const std::int64_t columns = channels / groups, first = group * columns;
+  const std::int64_t terms = weight.codes.size() / channels;
+  const std::int64_t scales = weight.scales.size() / channels;  // of a row
+  run(y.device(), kernels::GroupedProduct<Code>{
+                      .n = y.size() / groups,
+                      .columns = columns,
+                      .terms = terms,
+                      .group_size = terms / scales,
+                      .stride = channels,
+                      .x = rows,
+                      .x_scale = x.scale.data<float>(),
+                      .x_zero_point = x.zero_point.data<std::int32_t>(),
+                      .w = weight.codes.data<std::int8_t>() + first * terms,
+                      .w_scale = weight.scales.data<float>() + first * scales,
+                      .w_zero_point = weight.zero_points.defined()
+                                          ? weight.zero_points.data<std::int32_t>() + first * scales
+                                          : nullptr,
+                      .bias = bias.defined() ? bias.data<float>() + first : nullptr,
+                      .y = y.data<float>() + first});
 }
 
 class LinearProduct : public Product {
@@ -52,6 +80,14 @@ class LinearProduct : public Product {
                                        .w = weight_codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
                                        .largest = largest});
+    });
+  }
+
+  void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
+               const Tensor& y) const override {
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      multiply_groups(x.codes.data<Code>(), x, weight, bias, 1, 0, y);
     });
   }
 
@@ -97,8 +133,8 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   explicit Conv2dProduct(const Conv2dGeometry& geometry) : geometry_(geometry) {}
   std::string name() const override { return "quantized_conv2d"; }
   Attributes attributes() const override { return conv2d_attributes(geometry_); }
-  Conv2dGeometry described() const override { return geometry_; }
   std::int64_t groups() const override { return geometry_.groups; }
+  Conv2dGeometry described() const override { return geometry_; }
 
   Shape output_shape(const Shape& x, const Shape& weight) const override {
     const kernels::Conv2dShape shape = conv2d_shape(x, weight, geometry_);
@@ -121,6 +157,28 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     });
   }
 
+  void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
+               const Tensor& y) const override {
+    const auto shape = conv2d_shape(x.codes.shape(), weight.codes.shape(), geometry_);
+    const std::int64_t terms = shape.in_channels_per_group() * shape.kernel_h * shape.kernel_w;
+    const Tensor patches = Tensor::empty({shape.batch * shape.out_h() * shape.out_w(), terms},
+                                         x.codes.dtype(), y.device());
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      for (std::int64_t group = 0; group < shape.groups; ++group) {
+        run(y.device(), kernels::CodePatches<Code>{.n = patches.size(),
+                                                   .shape = shape,
+                                                   .out_h = shape.out_h(),
+                                                   .out_w = shape.out_w(),
+                                                   .group = group,
+                                                   .x = x.codes.data<Code>(),
+                                                   .zero_point = x.zero_point.data<std::int32_t>(),
+                                                   .patches = patches.data<Code>()});
+        multiply_groups(patches.data<Code>(), x, weight, bias, shape.groups, group, y);
+      }
+    });
+  }
+
   void grad_input(const Tensor& grad, const WeightCodes& weight,
                   const Tensor& grad_x) const override {
     const auto shape = conv2d_shape(grad_x.shape(), weight.codes.shape(), geometry_);
@@ -132,7 +190,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                               .grad_x = grad_x.data<float>()});
     }
     const kernels::CudaQueue& queue = cuda_queue(grad.device());
-    if (weight.zero_points.defined()) {
+    if (weight.zero_points.defined() || weight.scales.size() > shape.out_channels) {
       return kernels::run(
           queue, kernels::Conv2dBackwardInput<float>{.shape = shape,
                                                      .grad_y = grad.data<float>(),

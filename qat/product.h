@@ -23,6 +23,10 @@ class Product {
   // weight_range.
   virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,
                        kernels::CodeRange weight_range, const Tensor& acc) const = 0;
+  // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
+  // may be undefined (kernels/integer_groups/integer_groups.h).
+  virtual void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
+                       const Tensor& y) const = 0;
   virtual void grad_input(const Tensor& grad, const WeightCodes& weight,
                           const Tensor& grad_x) const = 0;
   // grad_weight is 0 where weight_mask, which may be undefined, has no one; grad_bias may be

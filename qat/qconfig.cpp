@@ -28,10 +28,6 @@ void validate(const QConfig& config) {
     if (config.weights->learning == Learning::kClipping) {
       throw std::invalid_argument("[qconfig] learned clipping is for activations");
     }
-    if (config.activations && config.weights->scheme.strategy == observers::Strategy::kGroup) {
-      throw std::invalid_argument(
-          "[qconfig] weights in groups are multiplied in float: leave out the activations");
-    }
   }
   if (config.activations) {
     observers::validate(config.activations->scheme);

@@ -1,5 +1,8 @@
 #include "steelyard/qat/quantized_layer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
@@ -64,7 +67,9 @@ Variable apply_activation(const Variable& x, kernels::Activation activation) {
 QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Tensor& weight,
                                const Tensor& bias, kernels::Activation activation,
                                const QConfig& config)
-    : product_(std::move(product)), activation_(activation) {
+    : product_(std::move(product)),
+      activation_(activation),
+      integer_groups_(config.activations.has_value()) {
   validate(config);
   weight_ = register_parameter("weight", weight);
   if (bias.defined()) bias_ = register_parameter("bias", bias);
@@ -119,10 +124,49 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
                                   const Epilogue& epilogue, ForwardContext& context) {
   const auto codes = quantized(x);
   const FakeQuantize* weights = weight_quantizer();
-  const bool integers = codes && weights != nullptr && weights->quantizing() &&
-                        weights->config().scheme.strategy != observers::Strategy::kGroup;
-  return integers ? integer_forward(x, *codes, operands, epilogue, context)
-                  : float_forward(x, operands, epilogue, context);
+  if (!codes || weights == nullptr || !weights->quantizing()) {
+    return float_forward(x, operands, epilogue, context);
+  }
+  if (weights->config().scheme.strategy != observers::Strategy::kGroup ||
+      (integer_groups_ && !has_groups())) {
+    return integer_forward(x, *codes, operands, epilogue, context);
+  }
+  if (!integer_groups_) return float_forward(x, operands, epilogue, context);
+  const Variable y =
+      apply_activation(grouped_forward(x, *codes, operands, context), epilogue.activation);
+  return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;
+}
+
+bool QuantizedLayer::has_groups() const {
+  const FakeQuantize* quantizer = weight_quantizer();
+  return quantizer != nullptr && quantizer->channels() > std::max<std::int64_t>(1, weight_.dim(0));
+}
+
+Variable QuantizedLayer::learned_weight(const ProductOperands& operands, WeightCodes& weight,
+                                        const ForwardContext& context) {
+  const FakeQuantize& quantizer = *weight_quantizer();
+  if (!weight.mask.defined() || !quantizer.learns(context)) return operands.weight;
+  const Tensor values = operands.weight.value();
+  return quantizer.learn(
+      Variable(values), operands.weight, std::exchange(weight.mask, Tensor()),
+      [values] { return values; }, quantizer.parameters(weight), context);
+}
+
+Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue& codes,
+                                         const ProductOperands& operands, ForwardContext& context) {
+  const bool recorded = should_record({x, operands.weight, operands.bias});
+  WeightCodes weight =
+      weight_quantizer()->quantize_weights(operands.weight.value(), nullptr, recorded, context);
+  const Variable weight_input = learned_weight(operands, weight, context);
+  const Tensor bias = operands.bias.defined() ? operands.bias.value() : Tensor();
+  const Tensor y = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kF32,
+                                 codes.codes.device());
+  product_->grouped(codes, weight, bias, y);
+  if (!recorded) return Variable(y);
+  return record(Variable(y),
+                std::make_shared<IntegerProductFunction>(product_, codes, weight, bias.defined(),
+                                                         kernels::Activation::kNone, Tensor()),
+                {x, weight_input, operands.bias});
 }
 
 Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
@@ -135,13 +179,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   const WeightBias behind{codes.scale, codes.zero_point, codes.range,
                           bias.defined() ? bias.value() : Tensor(), operands.deployed_bias};
   WeightCodes weight = weight_quant.quantize_weights(values, &behind, recorded, context);
-  Variable weight_input = operands.weight;
-  if (recorded && weight_quant.learns(context)) {
-    weight_input = weight_quant.learn(
-        Variable(values), operands.weight, std::move(weight.mask), [values] { return values; },
-        weight_quant.parameters(weight), context);
-    weight.mask = Tensor();
-  }
+  const Variable weight_input = learned_weight(operands, weight, context);
 
   const Device device = codes.codes.device();
   const Tensor acc =
@@ -160,7 +198,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   const auto finish = [&](Variable y, Tensor mask) {
     if (!recorded) return y;
     return record(std::move(y),
-                  std::make_shared<IntegerProductFunction>(product_, codes, weight,
+                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias.defined(),
                                                            scale.op.activation, std::move(mask)),
                   {x, weight_input, bias});
   };

@@ -26,6 +26,9 @@ class QuantizedLayer : public Module {
 
   // Gives the layer a quantizer for inputs that arrive without codes.
   void add_input_quantizer(const QuantizerConfig& config);
+  // Weights in groups multiply codes as integers, with a scale for each group's sum. It is so from
+  // the start where the config has activations; elsewhere codes are multiplied as floats.
+  void multiply_groups_as_integers() { integer_groups_ = true; }
   // Takes along the batch norm between the product and the activation.
   void take_norm(std::shared_ptr<const FoldedNorm> norm) { norm_ = std::move(norm); }
 
@@ -36,6 +39,8 @@ class QuantizedLayer : public Module {
   // What the layer multiplies by in evaluation, before quantization: f32, a batch norm folded in.
   Tensor deployed_weight() const;
   kernels::Activation activation() const { return activation_; }
+  // Whether the scales of quantized weights are of groups within an output.
+  bool has_groups() const;
   // Null where the side stays in float.
   FakeQuantize* weight_quantizer() const { return quantizer(weight_slot_); }
   FakeQuantize* output_quantizer() const { return quantizer(output_slot_); }
@@ -54,6 +59,12 @@ class QuantizedLayer : public Module {
   Variable integer_forward(const Variable& x, const QuantizedValue& codes,
                            const ProductOperands& operands, const Epilogue& epilogue,
                            ForwardContext& context);
+  // The product of codes with weights whose groups have scales of their own, and the bias.
+  Variable grouped_forward(const Variable& x, const QuantizedValue& codes,
+                           const ProductOperands& operands, ForwardContext& context);
+  // Where weights carry gradients of the quantizer's parameters instead of passing the mask on.
+  Variable learned_weight(const ProductOperands& operands, WeightCodes& weight,
+                          const ForwardContext& context);
   Variable float_forward(const Variable& x, const ProductOperands& operands,
                          const Epilogue& epilogue, ForwardContext& context);
 
@@ -61,6 +72,7 @@ class QuantizedLayer : public Module {
   Variable weight_;
   Variable bias_;
   kernels::Activation activation_;
+  bool integer_groups_ = false;
   std::shared_ptr<const FoldedNorm> norm_;  // owned by its own slot
   Slot* weight_slot_ = nullptr;
   Slot* output_slot_ = nullptr;

@@ -5,7 +5,6 @@
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/describes.h"
-#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/qat/integer_product.h"
 
 namespace steelyard::deploy {
@@ -32,20 +31,7 @@ void reference(const Operands& op) {
   run_linear_map(op, windows_of(op, {weight[2], weight[3]}, op.node.conv));
 }
 
-void accumulate(const Operands& op, const Tensor& w, const Tensor& acc) {
-  const Tensor& x = op.input(0);
-  qat::visit_codes(x.dtype(), [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
-    kernels::run(
-        kernels::IntegerConv2d<Code>{.shape = conv2d_shape(x.shape(), w.shape(), op.node.conv),
-                                     .x = x.data<Code>(),
-                                     .zero_point = &op.input_value(0).quantization->zero_point,
-                                     .w = w.data<std::int8_t>(),
-                                     .acc = acc.data<std::int32_t>()});
-  });
-}
-
-bool fast(const Operands& op) { return run_linear_map(op, accumulate); }
+bool fast(const Operands& op) { return run_linear_map(op, *qat::conv2d_product(op.node.conv)); }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const std::vector<std::string> operands = linear_map_operands(nodes, node);

@@ -2,7 +2,6 @@
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/describes.h"
-#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/qat/integer_product.h"
 
 namespace steelyard::deploy {
@@ -30,22 +29,7 @@ void reference(const Operands& op) {
   run_linear_map(op, Windows{rows, 1, in.back(), rows, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}});
 }
 
-void accumulate(const Operands& op, const Tensor& w, const Tensor& acc) {
-  const Tensor& x = op.input(0);
-  qat::visit_codes(x.dtype(), [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
-    kernels::run(
-        kernels::IntegerMatmul<Code>{.m = x.size() / w.dim(1),
-                                     .n = w.dim(0),
-                                     .k = w.dim(1),
-                                     .x = x.data<Code>(),
-                                     .zero_point = &op.input_value(0).quantization->zero_point,
-                                     .w = w.data<std::int8_t>(),
-                                     .acc = acc.data<std::int32_t>()});
-  });
-}
-
-bool fast(const Operands& op) { return run_linear_map(op, accumulate); }
+bool fast(const Operands& op) { return run_linear_map(op, *qat::linear_product()); }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const std::vector<std::string> operands = linear_map_operands(nodes, node);

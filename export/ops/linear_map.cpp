@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::deploy {
@@ -25,6 +26,20 @@ struct LinearMap {
   }
 };
 
+// Where the scales are of groups of consecutive codes in the order of the weights, [C, KH, KW]: the
+// group of each term of a patch, whose order is [KH, KW, C].
+std::vector<std::size_t> groups_of_terms(const Weights& weights) {
+  const std::int64_t channels = weights.weight.dim(1);
+  const std::int64_t taps = weights.weight.size() / weights.weight.dim(0) / channels;
+  std::vector<std::size_t> groups;
+  for (std::int64_t t = 0; t < taps; ++t) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      groups.push_back(static_cast<std::size_t>((c * taps + t) / weights.group_size()));
+    }
+  }
+  return groups;
+}
+
 // Weights [O, C/groups, KH, KW] or [O, I], reordered to [O, KH, KW, C/groups].
 template <typename Element, typename Sum>
 LinearMap<Element, Sum> linear_map(const Node& node) {
@@ -36,13 +51,14 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
   map.terms = weight.size() / weight.dim(0);
   const std::int64_t channels = weight.dim(1);
   const std::int64_t taps = map.terms / channels;
+  const std::int64_t group_size = node.weights->group_size();
   map.weight.resize(static_cast<std::size_t>(weight.size()));
   for (std::int64_t o = 0; o < map.outputs; ++o) {
     for (std::int64_t c = 0; c < channels; ++c) {
       for (std::int64_t t = 0; t < taps; ++t) {
         const std::int64_t from = (o * channels + c) * taps + t;
         const std::int32_t zero_point =
-            integer ? node.weights->zero_point(static_cast<std::size_t>(o)) : 0;
+            integer ? node.weights->zero_point(static_cast<std::size_t>(from / group_size)) : 0;
         const double w =
             integer ? weight.data<std::int8_t>()[from] - zero_point : weight.data<float>()[from];
         map.weight[static_cast<std::size_t>((o * taps + t) * channels + c)] =
@@ -53,11 +69,11 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
   return map;
 }
 
-// Every sum of a linear map: take(flat index of the output, output channel, sum). `x(i)` is the
-// input's element i.
+// Every patch of a linear map and each of its output channels: take(flat index of the output,
+// output channel, patch). `x(i)` is the input's element i.
 template <typename Element, typename Sum, typename Read, typename Take>
-void for_each_sum(const Operands& op, const Windows& windows, const Read& x, const Take& take) {
-  const auto map = linear_map<Element, Sum>(op.node);
+void for_each_patch(const Operands& op, const LinearMap<Element, Sum>& map, const Windows& windows,
+                    const Read& x, const Take& take) {
   const std::int64_t images = op.input(0).dim(0);
   const std::int64_t group_channels = windows.channels / map.groups;
   const std::int64_t group_outputs = map.outputs / map.groups;
@@ -75,11 +91,46 @@ void for_each_sum(const Operands& op, const Windows& windows, const Read& x, con
           }
         });
         for (std::int64_t o = g * group_outputs; o < (g + 1) * group_outputs; ++o) {
-          take((row * windows.out_w + ow) * map.outputs + o, o, map.sum(o, patch.data()));
+          take((row * windows.out_w + ow) * map.outputs + o, o, patch.data());
         }
       }
     }
   }
+}
+
+// Every sum of a linear map: take(flat index of the output, output channel, sum).
+template <typename Element, typename Sum, typename Read, typename Take>
+void for_each_sum(const Operands& op, const Windows& windows, const Read& x, const Take& take) {
+  const auto map = linear_map<Element, Sum>(op.node);
+  for_each_patch(op, map, windows, x, [&](std::int64_t i, std::int64_t o, const Element* patch) {
+    take(i, o, map.sum(o, patch));
+  });
+}
+
+// Exact sums of the groups, scaled and added in their order, then the bias.
+void grouped_linear_map(const Operands& op, const Windows& windows) {
+  const Weights& weights = *op.node.weights;
+  const Quantization& x = *op.input_value(0).quantization;
+  const auto map = linear_map<std::int16_t, std::int32_t>(op.node);
+  const std::vector<std::size_t> group_of = groups_of_terms(weights);
+  const std::size_t groups = weights.scales.size() / static_cast<std::size_t>(map.outputs);
+  const float* bias = weights.bias.defined() ? weights.bias.data<float>() : nullptr;
+  const auto read = [&](std::int64_t i) {
+    return static_cast<std::int16_t>(code_at(op.input(0), i) - x.zero_point);
+  };
+  for_each_patch(op, map, windows, read,
+                 [&](std::int64_t i, std::int64_t o, const std::int16_t* patch) {
+                   const std::int16_t* w = map.weight.data() + o * map.terms;
+                   std::vector<std::int32_t> sums(groups, 0);
+                   for (std::size_t k = 0; k < group_of.size(); ++k)
+                     sums[group_of[k]] += patch[k] * w[k];
+                   float y = 0;
+                   for (std::size_t g = 0; g < groups; ++g) {
+                     const float scale = weights.scales[static_cast<std::size_t>(o) * groups + g];
+                     y += kernels::dequantize_sum(sums[g], x.scale * scale);
+                   }
+                   op.output().data<float>()[i] = bias != nullptr ? y + bias[o] : y;
+                 });
 }
 
 void integer_linear_map(const Operands& op, const Windows& windows) {
@@ -124,44 +175,49 @@ void float_linear_map(const Operands& op, const Windows& windows) {
       });
 }
 
-// acc = exact sums of (x - its zero point) * (w - its zero point): see qat::multiply_codes().
-void accumulate_sums(const Operands& op, Accumulate accumulate, const Tensor& acc) {
-  const Weights& weights = *op.node.weights;
-  accumulate(op, weights.weight, acc);
-  if (weights.zero_points.empty()) return;
-  Shape shape = weights.weight.shape();
-  shape[0] = op.node.conv.groups;
-  Shape sums_shape = acc.shape();
-  sums_shape.back() = shape[0];
-  const Tensor sums = Tensor::empty(sums_shape, DType::kI32);
-  accumulate(op, Tensor::full(shape, 1, DType::kI8), sums);
-  const std::int64_t channels = acc.dim(-1);
+// The operands as training holds them.
+qat::QuantizedValue training_value(const Operands& op) {
+  const Quantization& q = *op.input_value(0).quantization;
+  return {.codes = op.input(0),
+          .scale = Tensor::from({q.scale}, {1}),
+          .zero_point = Tensor::from({q.zero_point}, {1}),
+          .range = q.range};
+}
+qat::WeightCodes training_codes(const Weights& weights) {
+  const auto count = static_cast<std::int64_t>(weights.scales.size());
+  qat::WeightCodes codes;
+  codes.codes = weights.weight;
+  codes.scales = Tensor::from(weights.scales, {count});
+  if (weights.zero_points.empty()) return codes;
   const std::vector<std::int32_t> zero_points(weights.zero_points.begin(),
                                               weights.zero_points.end());
-  kernels::run(kernels::SubtractZeroPoints{.rows = acc.size() / channels,
-                                           .columns = channels,
-                                           .groups = shape[0],
-                                           .zero_points = channels,
-                                           .sums = sums.data<std::int32_t>(),
-                                           .zero_point = zero_points.data(),
-                                           .acc = acc.data<std::int32_t>()});
+  codes.zero_points = Tensor::from(zero_points, {count});
+  return codes;
 }
 
 }  // namespace
 
 void run_linear_map(const Operands& op, const Windows& windows) {
-  if (op.node.weights->integer()) {
+  const Weights& weights = *op.node.weights;
+  if (weights.integer() && weights.has_groups()) {
+    grouped_linear_map(op, windows);
+  } else if (weights.integer()) {
     integer_linear_map(op, windows);
   } else {
     float_linear_map(op, windows);
   }
 }
 
-bool run_linear_map(const Operands& op, Accumulate accumulate) {
+bool run_linear_map(const Operands& op, const qat::Product& product) {
   if (!op.node.weights->integer()) return false;
   const Weights& weights = *op.node.weights;
+  const qat::QuantizedValue x = training_value(op);
+  if (weights.has_groups()) {
+    product.grouped(x, training_codes(weights), weights.bias, op.output());
+    return true;
+  }
   const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
-  accumulate_sums(op, accumulate, acc);
+  qat::multiply_codes(product, x, training_codes(weights), {-128, 127}, acc);
   std::vector<float> product_scales;
   for (const float s : weights.scales) {
     product_scales.push_back(op.input_value(0).quantization->scale * s);

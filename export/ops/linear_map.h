@@ -6,6 +6,7 @@
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/windows.h"
+#include "steelyard/qat/product.h"
 
 namespace steelyard::deploy {
 
@@ -15,10 +16,8 @@ void check_weights(const Graph& graph, const Node& node);
 // The operation as plain loops over patches of the input.
 void run_linear_map(const Operands& op, const Windows& windows);
 
-// Writes the int32 sums of (x - zero point) * w for codes w of the node's weights or of their shape.
-using Accumulate = void (*)(const Operands& op, const Tensor& w, const Tensor& acc);
-// The integer product on exact kernels; false for a float one.
-bool run_linear_map(const Operands& op, Accumulate accumulate);
+// The integer product on the exact kernels that training runs; false for a float one.
+bool run_linear_map(const Operands& op, const qat::Product& product);
 
 // The names of the ONNX tensors that the product reads: input, weight and, if there is one, bias.
 std::vector<std::string> linear_map_operands(OnnxNodes& nodes, const Node& node);

@@ -22,7 +22,7 @@ std::string pool_text(const Node& node) {
 Shape pool_shape(const Graph& graph, const Node& node) {
   const auto s =
       pool2d_shape(op_name(node.op), batched(graph.values[node.inputs[0]].shape), node.pool);
-  return {s.out_h(), s.out_w(), s.channels};
+  return {s.out_h(), s.out_w(), s.out_channels};
 }
 
 void check_window(const Node& node, std::int64_t pixels) {

@@ -13,7 +13,7 @@ namespace {
 void check_codes(const Node& node, const Weights& weights) {
   const std::int64_t outputs = weights.weight.dim(0);
   const auto count = static_cast<std::int64_t>(weights.scales.size());
-  if (weights.integer() || outputs == 0) {
+  if (outputs == 0) {
     expect(count == outputs, node,
            fmt::format("expected {} weight scales, got {}", outputs, count));
   } else {
@@ -42,26 +42,26 @@ void check_codes(const Node& node, const Weights& weights) {
   }
 }
 
-// |bias| + sum of |w - z_w| * max|q - z| of every channel: no order of summation leaves int32.
+// |bias| + sum of |w - z_w| * max|q - z| of every scale: no order of summation leaves int32.
 void check_sums(const Node& node, const Quantization& input) {
   const Weights& weights = *node.weights;
   const std::int64_t largest =
       std::max(input.zero_point - input.range.qmin, input.range.qmax - input.zero_point);
-  const std::int64_t channels = weights.weight.dim(0);
-  const std::int64_t terms = channels == 0 ? 0 : weights.weight.size() / channels;
-  for (std::int64_t o = 0; o < channels; ++o) {
-    std::int64_t sum =
-        weights.bias.defined() ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[o]}) : 0;
-    const std::int8_t* row = weights.weight.data<std::int8_t>() + o * terms;
-    const std::int32_t zero_point = weights.zero_point(static_cast<std::size_t>(o));
+  const auto scales = static_cast<std::int64_t>(weights.scales.size());
+  const std::int64_t terms = weights.group_size();
+  const bool has_bias = weights.bias.defined() && weights.one_scale_per_channel();
+  for (std::int64_t s = 0; s < scales; ++s) {
+    std::int64_t sum = has_bias ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[s]}) : 0;
+    const std::int8_t* row = weights.weight.data<std::int8_t>() + s * terms;
+    const std::int32_t zero_point = weights.zero_point(static_cast<std::size_t>(s));
     for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k] - zero_point) * largest;
-    expect(sum <= INT32_MAX, node, fmt::format("the sums of channel {} can overflow int32", o));
+    expect(sum <= INT32_MAX, node,
+           fmt::format("the sums of channel {} can overflow int32",
+                       s / (scales / weights.weight.dim(0))));
   }
 }
 
-void check_float(const Node& node, const Weights& weights) {
-  expect(weights.has_codes() || (weights.weight.dtype() == DType::kF32 && weights.scales.empty()),
-         node, "weights must be i8 with scales or f32 without");
+void check_finite(const Node& node, const Weights& weights) {
   for (const Tensor& tensor : {weights.weight, weights.bias}) {
     if (!tensor.defined() || tensor.dtype() != DType::kF32) continue;
     for (const float value : tensor.span<float>()) {
@@ -70,12 +70,19 @@ void check_float(const Node& node, const Weights& weights) {
   }
 }
 
+void check_float(const Node& node, const Weights& weights) {
+  expect(weights.has_codes() || (weights.weight.dtype() == DType::kF32 && weights.scales.empty()),
+         node, "weights must be i8 with scales or f32 without");
+}
+
 // ONNX Runtime (1.20 and later, WeightBiasQuantization) quantizes float weights itself where one
 // scale dequantizes the input. Equal scales along the channels give the same values and stop it.
 std::string operand(OnnxNodes& nodes, const Node& node) {
   const Value& input = nodes.graph().values[node.inputs[0]];
   const bool for_ort = nodes.options().profile == qat::Profile::kOrt;
-  if (node.weights->integer() || !input.quantization || !for_ort) return nodes.input(node);
+  if (node.weights->one_scale_per_channel() || !input.quantization || !for_ort) {
+    return nodes.input(node);
+  }
   const auto channels = static_cast<std::size_t>(input.shape.back());
   const std::vector<float> scales(channels, input.quantization->scale);
   const std::vector<std::int8_t> zero_points(channels,
@@ -132,7 +139,9 @@ std::string bias(OnnxNodes& nodes, const Node& node) {
   const Weights& weights = *node.weights;
   const std::string name = node.name + "/bias";
   const Shape& shape = weights.bias.shape();
-  if (!weights.integer()) return onnx.floats(name, weights.bias.span<float>(), shape);
+  if (!weights.one_scale_per_channel()) {
+    return onnx.floats(name, weights.bias.span<float>(), shape);
+  }
   const float in_scale = nodes.graph().values[node.inputs[0]].quantization->scale;
   std::vector<float> scales;
   for (const float scale : weights.scales) scales.push_back(in_scale * scale);
@@ -157,15 +166,18 @@ void check_weights(const Graph& graph, const Node& node) {
   expect(weights.weight.dim(0) == 0 || weights.weight.size() > 0, node,
          "its weight " + shape_string(weights.weight.shape()) + " has no elements");
   if (weights.bias.defined()) {
-    expect(weights.bias.dtype() == (weights.integer() ? DType::kI32 : DType::kF32) &&
+    expect(weights.bias.dtype() == (weights.one_scale_per_channel() ? DType::kI32 : DType::kF32) &&
                weights.bias.shape() == Shape{weights.weight.dim(0)},
            node, "its bias does not fit its weights");
   }
+  check_finite(node, weights);
   if (weights.has_codes()) check_codes(node, weights);
   if (weights.integer()) {
     expect(weights.has_codes(), node, "integer products need weight codes");
     expect(input.has_value(), node, "integer weights need a quantized input");
     check_sums(node, *input);
+    expect(!weights.has_groups() || !graph.values[node.output].quantization, node,
+           "a product with a scale for each group gives a float output");
   } else {
     check_float(node, weights);
     expect(!graph.values[node.output].quantization, node,

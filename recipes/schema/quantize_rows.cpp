@@ -76,8 +76,8 @@ Table<QuantizerConfig> weights_table() {
              {bits_row(), symmetric_row("true"),
               scheme("strategy",
                      "a scale for each output channel, one for all, or one for each group of an "
-                     "output channel's weights, which are then multiplied in float and need a "
-                     "group without activations",
+                     "output channel's weights: with activations codes are multiplied as integers "
+                     "and each group's sum is scaled, without them weights are multiplied in float",
                      &QScheme::strategy)
                   .only({Strategy::kChannel, Strategy::kTensor, Strategy::kGroup})
                   .by_default("channel"),
@@ -224,8 +224,8 @@ void check_quantize(const OptionReader& from, QuantizeSpec& quantize) {
   }
 }
 
-// Sums of two products with codes of activations then fit in 16 bits. Weights in groups are
-// multiplied as floats.
+// Sums of two products with codes of activations then fit in 16 bits. Runtimes multiply weights in
+// groups as floats.
 void reduce_range(QuantizeSpec& quantize) {
   constexpr int kMostBits = 7;
   for (qat::QuantizeGroup& group : quantize.config.groups) {

@@ -107,15 +107,18 @@ class Calibrate(Case):
     def test_resumes_to_the_same_bits(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3, freeze: true}\n")
         steps = ("--set", "train.checkpoint_every_steps=4", "--set", "train.keep_step_checkpoints=true")
-        self.succeed("train", recipe, "--run-dir", "whole", *steps)
-        os.makedirs(self.path("half"))
-        for source, target in (("step-8.safetensors", "last.safetensors"), ("recipe.yaml", "recipe.yaml"),
-                               ("best.safetensors", "best.safetensors")):
-            with open(self.path("whole", source), "rb") as file, open(self.path("half", target), "wb") as copy:
-                copy.write(file.read())
-        self.succeed("train", recipe, "--run-dir", "half", "--resume", *steps)
-        self.assertEqual(self.sha("half", "last.safetensors"), self.sha("whole", "last.safetensors"))
-        self.assertRegex(self.succeed("verify", "whole"), r"0 of \d+ codes differ")
+        affine = ("--set", "quantize.groups.0.weights.symmetric=false", "--set", "quantize.algorithm.method=lsq_plus")
+        for name, more in (("", steps), ("affine-", steps + affine)):
+            whole, half = name + "whole", name + "half"
+            self.succeed("train", recipe, "--run-dir", whole, *more)
+            os.makedirs(self.path(half))
+            for source, target in (("step-8.safetensors", "last.safetensors"), ("recipe.yaml", "recipe.yaml"),
+                                   ("best.safetensors", "best.safetensors")):
+                with open(self.path(whole, source), "rb") as file, open(self.path(half, target), "wb") as copy:
+                    copy.write(file.read())
+            self.succeed("train", recipe, "--run-dir", half, "--resume", *more)
+            self.assertEqual(self.sha(half, "last.safetensors"), self.sha(whole, "last.safetensors"))
+            self.assertRegex(self.succeed("verify", whole), r"0 of \d+ codes differ")
 
     def test_frozen_ranges_are_those_of_the_calibration(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3, freeze: true}\n")

@@ -88,6 +88,21 @@ class Deploy(Case):
                                "quantize.groups.0.weights.num_bits=3")
         self.assertRegex(self.succeed("verify", learned), r"0 of \d+ codes differ")
 
+    def test_groups_of_codes(self):
+        body = "model: {type: mlp, hidden: [32, 16], classes: 4}\n" + SHORT + QUANTIZE.replace(", Conv2d", "").replace(
+            "num_bits: 8, symmetric: true, strategy: channel", "num_bits: 4, strategy: group, group_size: 16")
+        run = self.trained("run", "export.formats=[safetensors,onnx,c]", body=body)
+        with open(self.path(run, "plan.txt")) as file:
+            plan = file.read()
+        self.assertEqual(plan.count("int4 symmetric, groups of 16"), 3)
+        self.assertEqual(plan.count("added to the scaled sums"), 2)
+        judged = self.succeed("verify", run)
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        self.assertIn("the same class for 100.00 %" if "ONNX Runtime" in judged else "ONNX: skipped", judged)
+        self.assertIn("of 16 each, a scale for each sum", self.succeed("inspect", "--graph", run))
+        data = os.path.join(self.data, "test.safetensors")
+        self.assertEqual(self.succeed("predict", run, data), self.succeed("predict", run, data, "--with", "integer"))
+
     def test_reduced_range(self):
         run = self.trained("run", "export.reduce_range=true")
         with open(self.path(run, "plan.txt")) as file:

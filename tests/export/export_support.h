@@ -148,6 +148,15 @@ inline qat::QuantizeConfig weight_groups(int bits) {
   return config;
 }
 
+// The same beside activations of 8 bits: sums of codes, a scale for each group's.
+inline qat::QuantizeConfig groups_of_codes(int bits) {
+  qat::QuantizeConfig config = weight_groups(bits);
+  for (qat::QuantizeGroup& group : config.groups) {
+    group.config.activations = qat::default_w8a8().activations;
+  }
+  return config;
+}
+
 inline qat::QuantizeConfig w8a8(int weight_bits = 8, bool symmetric = false) {
   qat::QuantizeConfig config;
   config.groups.push_back({{"Linear", "Conv2d"}, qat::default_w8a8()});

@@ -172,6 +172,27 @@ TEST(GraphFile, KeepsZeroPointsOfWeights) {
   EXPECT_EQ(version("symmetric"), "1");
 }
 
+TEST(GraphFile, KeepsGroupsOfCodes) {
+  const TemporaryFolder folder;
+  Rng rng(2);
+  const auto model = quantized_model(testing::every_layer(rng), testing::groups_of_codes(4));
+  Graph graph = trace(*model, images(1, 1), "net").graph;
+  save_graph(folder.path() / "m", graph);
+  const Graph loaded = load_graph(folder.path() / "m");
+  EXPECT_EQ(to_string(loaded), to_string(graph));
+  EXPECT_EQ(load_checkpoint(folder.path() / "m").metadata.at("graph_version"), "2");
+  const Tensor inputs = images(3, 4);
+  EXPECT_TRUE(
+      testing::all_close(Interpreter(loaded).run(inputs), Interpreter(graph).run(inputs), 0, 0));
+  for (Node& node : graph.nodes) {
+    if (!node.weights || !node.weights->has_groups()) continue;
+    node.weights->bias = Tensor::zeros({node.weights->weight.dim(0)}, DType::kI32);
+    break;
+  }
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { save_graph(folder.path() / "m", graph); }),
+            "[graph] conv1 (conv2d): its bias does not fit its weights");
+}
+
 TEST(GraphFile, RefusesGroupsThatDoNotFit) {
   const TemporaryFolder folder;
   Rng rng(2);

@@ -149,6 +149,10 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("layers_w8_groups", testing::every_layer, testing::weight_groups(8), close);
   writer.write_network("residual_w4_groups", testing::residual_net, testing::weight_groups(4),
                        close);
+  writer.write_network("layers_groups_of_codes", testing::every_layer, testing::groups_of_codes(4),
+                       close);
+  writer.write_network("residual_groups_of_codes", testing::residual_net,
+                       testing::groups_of_codes(8), close);
   qat::QuantizeConfig head = w8a8();
   head.groups = {{{"Conv2d"}, qat::default_w8a8()}, testing::weight_groups(4).groups[1]};
   writer.write_network("layers_with_a_head_in_groups", testing::every_layer, head,

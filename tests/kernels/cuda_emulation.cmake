@@ -40,6 +40,7 @@ set(emulated_kernels
   ${PROJECT_SOURCE_DIR}/kernels/embedding/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/histogram/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/histogram_ranges/cuda.cu
+  ${PROJECT_SOURCE_DIR}/kernels/integer_groups/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/integer_product/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/layer_norm/cuda.cu
   ${PROJECT_SOURCE_DIR}/kernels/matmul/cuda.cu

@@ -58,6 +58,7 @@ if(STEELYARD_NVCC)
       tests/kernels/affine_ptx.cu
       kernels/cuda/fake_quantize.cu
       kernels/histogram_ranges/cuda.cu
+      kernels/integer_groups/cuda.cu
       kernels/percentile/cuda.cu
       kernels/cuda/quant_backward.cu
       kernels/cuda/quant_forward.cu
@@ -78,6 +79,8 @@ if(STEELYARD_NVCC)
     set(divisions f32,f64)
     if(stem MATCHES "histogram_ranges|percentile")
       set(divisions f64)
+    elseif(stem STREQUAL "integer_groups")
+      set(divisions)
     endif()
     add_test(NAME ptx.${stem}
       COMMAND ${CMAKE_COMMAND} -DNVCC=${STEELYARD_NVCC} -DHOST_COMPILER=${CMAKE_CXX_COMPILER}

@@ -48,6 +48,9 @@ std::vector<Scheme> schemes() {
                                   activation_scheme(8, observer))});
   }
   QuantizeConfig groups = both(weight_scheme(4, Strategy::kGroup), average);
+  QuantizerConfig affine_groups = weight_scheme(4, Strategy::kGroup);
+  affine_groups.scheme.symmetric = affine_groups.scheme.narrow_range = false;
+  all.push_back({"groups_of_codes", both(affine_groups, average)});
   groups.groups[0].config.activations.reset();
   all.push_back({"weight_groups", groups, true});
   return all;

@@ -1,0 +1,83 @@
+// Integer products whose weights have a scale for each group of an output's terms.
+#pragma once
+
+#include "steelyard/kernels/divide.h"
+#include "steelyard/kernels/run.h"
+#include "steelyard/kernels/windows.h"
+
+namespace steelyard::kernels {
+
+// y[r, c] = the sum over the groups of column c, in their order, of
+//   float(sum_k (x[r, k] - x_zero_point) * (w[c, k] - w_zero_point)) * float(x_scale * w_scale)
+// and then of bias[c]: sums of products are exact in int32, every float operation rounds by itself.
+// Code is int8_t or uint8_t; n = rows * columns.
+template <typename Code>
+struct GroupedProduct {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n, columns, terms, group_size;
+  std::int64_t stride;  // of the rows of y
+  const Code* x;        // [rows, terms]
+  const float* x_scale;
+  const std::int32_t* x_zero_point;
+  const std::int8_t* w;              // [columns, terms]
+  const float* w_scale;              // [columns, terms / group_size]
+  const std::int32_t* w_zero_point;  // as many; null: 0
+  const float* bias;                 // [columns] or null
+  float* y;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t row = divide(i, columns), column = i - row * columns;
+    const Code* codes = x + row * terms;
+    const std::int8_t* weights = w + column * terms;
+    const std::int32_t x_zero = *x_zero_point;
+    const std::int64_t groups = divide(terms, group_size);
+    float sum = 0;
+    for (std::int64_t g = 0; g < groups; ++g, codes += group_size, weights += group_size) {
+      const std::int64_t of = column * groups + g;
+      const std::int32_t w_zero = w_zero_point == nullptr ? 0 : w_zero_point[of];
+      std::int32_t products = 0;
+      for (std::int64_t k = 0; k < group_size; ++k) {
+        products += (codes[k] - x_zero) * (weights[k] - w_zero);
+      }
+      sum += dequantize_sum(products, *x_scale * w_scale[of]);
+    }
+    y[row * stride + column] = bias == nullptr ? sum : sum + bias[column];
+  }
+};
+
+// The windows of one group of channels of a convolution, as rows of codes: patches[N, OH, OW, k], k
+// in the order of the weights, (channel, row, column), and padding as the zero point. n = elements
+// of patches.
+template <typename Code>
+struct CodePatches {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  Conv2dShape shape;
+  std::int64_t out_h, out_w, group;
+  const Code* x;
+  const std::int32_t* zero_point;
+  Code* patches;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t taps = shape.kernel_h * shape.kernel_w;
+    const std::int64_t channels = divide(shape.in_channels, shape.groups);
+    const std::int64_t pixel = divide(i, channels * taps);
+    const std::int64_t term = i - pixel * channels * taps;
+    const std::int64_t channel = divide(term, taps), tap = term - channel * taps;
+    const std::int64_t tap_h = divide(tap, shape.kernel_w), tap_w = tap - tap_h * shape.kernel_w;
+    const std::int64_t line = divide(pixel, out_w), image = divide(line, out_h);
+    const std::int64_t h =
+        (line - image * out_h) * shape.stride_h - shape.pad_h + tap_h * shape.dilation_h;
+    const std::int64_t w =
+        (pixel - line * out_w) * shape.stride_w - shape.pad_w + tap_w * shape.dilation_w;
+    const bool inside = h >= 0 && h < shape.in_h && w >= 0 && w < shape.in_w;
+    patches[i] = inside ? x[((image * shape.in_h + h) * shape.in_w + w) * shape.in_channels +
+                            group * channels + channel]
+                        : static_cast<Code>(*zero_point);
+  }
+};
+
+using IntegerGroupsKernels = JoinedKernels<ForTypes<GroupedProduct, std::int8_t, std::uint8_t>,
+                                           ForTypes<CodePatches, std::int8_t, std::uint8_t>>;
+
+}  // namespace steelyard::kernels
