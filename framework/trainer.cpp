@@ -10,21 +10,14 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/gradient_clipping.h"
-#include "steelyard/framework/on_device.h"
 
 namespace steelyard {
 namespace {
 
-// Streams of one seed are told apart by their upper 16 bits (framework/data/streams.h); the lower
-// ones hold the step.
-constexpr std::uint64_t kForwardStream = std::uint64_t{0xF0} << 48;
 constexpr const char* kStateSeparator = "/";
 constexpr const char* kLast = "last.safetensors";
 constexpr const char* kBest = "best.safetensors";
 
-// What a step allocates and starts once is done before it is recorded.
-constexpr std::int64_t kStepsBeforeRecording = 2;
-constexpr const char* kTooFewSteps = "the epoch has too few steps";
 // A GPU's loss is read this often where nobody asks for it.
 constexpr std::int64_t kStepsPerCheck = 64;
 
@@ -77,6 +70,14 @@ void restore_state(const std::vector<NamedBuffer>& state, const std::vector<Name
   }
 }
 
+std::vector<StepWork*> step_work_of(const std::vector<TrainerCallback*>& callbacks) {
+  std::vector<StepWork*> work;
+  for (TrainerCallback* callback : callbacks) {
+    if (StepWork* own = callback->step_work()) work.push_back(own);
+  }
+  return work;
+}
+
 }  // namespace
 
 Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
@@ -91,11 +92,9 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       device_(device_of(model)),
       batches_(loader_, device_),
       options_(options),
-      callbacks_(std::move(callbacks)) {
+      callbacks_(std::move(callbacks)),
+      steps_(model, optimizer, options, step_work_of(callbacks_)) {
   if (options.average) average_.emplace(model, *options.average);
-  device_step_ = Tensor::zeros({}, DType::kI64, device_);
-  loss_sum_ = Tensor::zeros({}, DType::kF64, device_);
-  first_loss_ = Tensor::zeros({}, DType::kF64, device_);
   zeros_loss_ = training_loss_of_zero_outputs(options.loss, options.distillation, train);
 }
 
@@ -125,17 +124,15 @@ std::int64_t Trainer::final_form_from() const {
 TrainResult Trainer::result(bool interrupted) const {
   return {.interrupted = interrupted,
           .step = position_.step,
-          .recorded_steps = recorded_steps_,
-          .not_recorded = not_recorded_,
+          .captured_steps = steps_.captured_steps(),
+          .not_captured = steps_.not_captured(),
           .best = best_};
 }
 
 bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_begin(position_.epoch);
   batches_.start(position_.epoch, position_.batch);
-  steps_of_epoch_ = 0;
-  may_record_ = options_.cuda_graph && device_.kind == Device::Kind::kCuda;
-  not_recorded_ = may_record_ ? kTooFewSteps : "";
+  steps_.begin_epoch();
   while (!stop) {
     const auto batch = batches_.next();
     if (!batch) {
@@ -151,123 +148,34 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
       }
     }
   }
-  recorded_.reset();  // the caller may move the model
+  steps_.end_epoch();  // the caller may move the model
   return false;
 }
 
 void Trainer::train_step(const Batch& batch) {
   const double lr = learning_rate(options_.lr_schedule, position_.step);
-  Tensor loss;
-  device_step_.fill(static_cast<double>(position_.step));
   for (TrainerCallback* callback : callbacks_) {
     callback->on_step_begin(position_.step, total_steps());
   }
-  if (run_recorded(batch, lr)) {
-    loss = recorded_->loss;
-  } else {
-    loss = compute_gradients(batch);
-    optimizer_.prepare(lr);
-    update_parameters(loss, batch);
-  }
+  const Tensor loss = steps_.run(batch, lr, position_.step);
   position_.samples += batch.inputs.dim(0);
   position_.batch = batch.index + 1;
   ++position_.step;
-  ++steps_of_epoch_;
   const StepReport report{.step = position_.step,
                           .total_steps = total_steps(),
                           .epoch = position_.epoch,
                           .batch = batch.index,
-                          .loss = [&] { return finite_loss(position_.step, loss, batch); },
+                          .loss = [&] { return steps_.finite_loss(position_.step, loss, batch); },
                           .lr = lr};
   for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
   if (average_) average_->update();
-  if (position_.step % kStepsPerCheck == 0) finite_loss(position_.step, loss, batch);
-}
-
-bool Trainer::run_recorded(const Batch& batch, double lr) {
-  if (!may_record_ || steps_of_epoch_ < kStepsBeforeRecording) return false;
-  if (recorded_ && batch.inputs.shape() != recorded_->batch.inputs.shape()) {
-    recorded_.reset();  // the epoch's last batch: its step may need the memory
-    may_record_ = false;
-    return false;
-  }
-  if (!callbacks_repeat()) {
-    recorded_.reset();
-    if (!not_recorded_.empty()) not_recorded_ = "a callback's part in the step does not repeat";
-    return false;
-  }
-  if (!recorded_) {
-    RecordedStep step{{batch.inputs.clone(), batch.targets.clone()}, {}, nullptr};
-    try {
-      step.work = std::make_unique<CapturedWork>(device_, [&] {
-        step.loss = compute_gradients(step.batch);
-        update_parameters(step.loss, step.batch);
-      });
-    } catch (const std::exception& error) {
-      record_no_steps(error.what());  // something in it needs the host
-      return false;
-    }
-    recorded_.emplace(std::move(step));
-  }
-  recorded_->batch.inputs.copy_from(batch.inputs);
-  recorded_->batch.targets.copy_from(batch.targets);
-  optimizer_.prepare(lr);
-  recorded_->work->run();
-  ++recorded_steps_;
-  not_recorded_.clear();
-  return true;
-}
-
-bool Trainer::callbacks_repeat() const {
-  return std::all_of(callbacks_.begin(), callbacks_.end(), [](const TrainerCallback* callback) {
-    return !callback->takes_part_in_steps() || callback->repeats_last_step();
-  });
-}
-
-void Trainer::record_no_steps(const std::string& reason) {
-  if (may_record_ && !not_recorded_.empty()) not_recorded_ = reason;
-  may_record_ = false;
-}
-
-Tensor Trainer::compute_gradients(const Batch& batch) {
-  Rng rng(options_.seed, kForwardStream, position_.step, device_step_);
-  ForwardContext context{.training = true, .rng = &rng};
-  for (NamedParameter& p : parameters_) p.variable.clear_grad();
-  const Variable loss = training_loss(model_, options_.loss, options_.distillation, batch, context);
-  if (device_.kind == Device::Kind::kCpu) finite_loss(position_.step + 1, loss.value(), batch);
-  loss.backward();
-  if (rng.drew_fixed_numbers()) record_no_steps("a step draws random numbers on the host");
-  for (TrainerCallback* callback : callbacks_) {
-    if (callback->takes_part_in_steps()) callback->on_gradients();
-  }
-  return loss.value();
-}
-
-void Trainer::update_parameters(const Tensor& loss, const Batch& batch) {
-  if (options_.clip_grad_norm) {
-    const Tensor norm = clip_grad_norm(parameters_, *options_.clip_grad_norm);
-    if (device_.kind == Device::Kind::kCpu && !std::isfinite(norm.item())) {
-      diverged(position_.step + 1, "gradient norm is " + std::to_string(norm.item()), batch);
-    }
-  }
-  optimizer_.apply();
-  for (TrainerCallback* callback : callbacks_) {
-    if (callback->takes_part_in_steps()) callback->on_update();
-  }
-  add_weighted(loss, static_cast<double>(batch.inputs.dim(0)), loss_sum_);
-  if (position_.step == 0) add_weighted(loss, 1, first_loss_);  // never in a recorded step
-}
-
-double Trainer::finite_loss(std::int64_t step, const Tensor& loss, const Batch& batch) const {
-  const double value = loss.item();
-  if (!std::isfinite(value)) diverged(step, "loss is " + std::to_string(value), batch);
-  return value;
+  if (position_.step % kStepsPerCheck == 0) steps_.finite_loss(position_.step, loss, batch);
 }
 
 void Trainer::finish_epoch() {
-  recorded_.reset();  // what the next epoch begins with may be other work
+  steps_.end_epoch();  // what the next epoch begins with may be other work
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
-  report.train_loss = loss_sum_.item() / static_cast<double>(position_.samples);
+  report.train_loss = steps_.loss_sum().item() / static_cast<double>(position_.samples);
   require_loss("the epoch's loss", report.train_loss);
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);
@@ -285,13 +193,13 @@ void Trainer::finish_epoch() {
     if (improved) best_ = {position_.epoch, *report.validation};
   }
   for (const TrainerCallback* callback : callbacks_) {
-    for (const Figure& figure : callback->figures()) report.figures.push_back(figure);
+    for (const Metric& metric : callback->metrics()) report.metrics.push_back(metric);
   }
   // Before the checkpoint: a run that is killed in between repeats the epoch and its report, the
   // other way round the report would be lost.
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_end(report);
   position_ = {.epoch = position_.epoch + 1, .batch = 0, .step = position_.step};
-  loss_sum_.fill(0);
+  steps_.loss_sum().fill(0);
   if (!options_.run_dir.empty()) {
     if (improved) save(kBest);
     save(kLast);
@@ -319,9 +227,9 @@ Checkpoint Trainer::checkpoint() {
   metadata["epoch"] = std::to_string(position_.epoch);
   metadata["batch"] = std::to_string(position_.batch);
   metadata["step"] = std::to_string(position_.step);
-  metadata["epoch_loss_sum"] = exact_text(loss_sum_.item());
+  metadata["epoch_loss_sum"] = exact_text(steps_.loss_sum().item());
   metadata["epoch_samples"] = std::to_string(position_.samples);
-  metadata["first_loss"] = exact_text(first_loss_.item());
+  metadata["first_loss"] = exact_text(steps_.first_loss().item());
   if (best_) {
     metadata["best_epoch"] = std::to_string(best_->epoch);
     metadata["best_loss"] = exact_text(best_->metrics.loss);
@@ -368,10 +276,10 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   if (average_) average_->restore_averaged();
   restore_state(training_state(), checkpoint.tensors, source);
   position_ = position;
-  loss_sum_.fill(loss_sum);
+  steps_.loss_sum().fill(loss_sum);
   // Checkpoints of earlier versions do not have it.
-  first_loss_.fill(metadata.contains("first_loss") ? parsed<double>(metadata, "first_loss", source)
-                                                   : 0);
+  steps_.first_loss().fill(
+      metadata.contains("first_loss") ? parsed<double>(metadata, "first_loss", source) : 0);
   best_.reset();
   if (metadata.contains("best_epoch")) {
     best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),
@@ -391,33 +299,12 @@ void Trainer::require_loss(const std::string& what, double loss) const {
   const std::string found = "step " + std::to_string(position_.step) + ": " + what + " is ";
   if (!std::isfinite(loss)) throw TrainingDiverged(found + std::to_string(loss));
   if (!options_.divergence_limit) return;
-  const double reference = std::max(first_loss_.item(), zeros_loss_);
+  const double reference = std::max(steps_.first_loss().item(), zeros_loss_);
   if (reference <= 0 || loss <= *options_.divergence_limit * reference) return;
   throw TrainingDiverged(
       found + fmt::format("{:.4g}: more than {:g} times {:.4g} (divergence_limit), which is the "
                           "larger of the first step's loss and that of outputs that are all zero",
                           loss, *options_.divergence_limit, reference));
-}
-
-void Trainer::diverged(std::int64_t step, const std::string& what, const Batch& batch) const {
-  std::string name;
-  for (const NamedParameter& p : parameters_) {
-    if (name.empty() && has_non_finite(p.variable.value())) name = p.name;
-  }
-  if (options_.distillation) {
-    for (const NamedTensor& t : module_state(*options_.distillation->teacher)) {
-      if (name.empty() && has_non_finite(t.tensor)) name = "the teacher's " + t.name;
-    }
-  }
-  if (name.empty() && has_non_finite(batch.inputs)) name = "the batch's inputs";
-  if (name.empty()) {
-    if (const auto gradient = first_non_finite_gradient(parameters_)) {
-      name = "the gradient of " + *gradient;
-    }
-  }
-  if (name.empty()) name = "the loss itself (weights and inputs are finite)";
-  throw TrainingDiverged("step " + std::to_string(step) + ": " + what +
-                         "; first non-finite tensor: " + name);
 }
 
 void Trainer::require_finite_state() const {
@@ -428,7 +315,7 @@ void Trainer::require_finite_state() const {
   };
   for (const NamedParameter& p : parameters_) require(p.name, p.variable.value());
   for (const NamedBuffer& buffer : optimizer_.named_state()) require(buffer.name, buffer.tensor);
-  require("the epoch's loss", loss_sum_);  // on a GPU nobody may have read one yet
+  require("the epoch's loss", steps_.loss_sum());  // on a GPU nobody may have read one yet
 }
 
 }  // namespace steelyard

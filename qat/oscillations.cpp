@@ -156,7 +156,7 @@ std::vector<NamedBuffer> OscillationCallback::named_state() const {
   return state;
 }
 
-std::vector<Figure> OscillationCallback::figures() const {
+std::vector<Metric> OscillationCallback::metrics() const {
   double oscillating = 0, frozen = 0, all = 0;
   for (const Tracked& w : weights_) {
     const Tensor counts = Tensor::empty({2}, DType::kI64, w.code.device());

@@ -31,9 +31,9 @@ struct OscillationOptions {
 // the forward pass used, adds the gradient of lambda * sum (quantized - clipped weight)^2 (which
 // leaves the scale alone), and holds frozen weights at scale * code, with gradient 0. Its state
 // lies where the weights are when it is made.
-class OscillationCallback : public TrainerCallback {
+class OscillationCallback : public TrainerCallback, public StepWork {
  public:
-  // Weights above this frequency count as oscillating in figures(); the paper's threshold.
+  // Weights above this frequency count as oscillating in metrics(); the paper's threshold.
   static constexpr float kOscillating = 0.005F;
 
   // Follows the weights that require a gradient now. Throws InputError when none of them is
@@ -43,7 +43,7 @@ class OscillationCallback : public TrainerCallback {
 
   // Sends the step's lambda and threshold to where the weights are.
   void on_step_begin(std::int64_t step, std::int64_t total_steps) override;
-  bool takes_part_in_steps() const override { return true; }
+  StepWork* step_work() override { return this; }
   void on_gradients() override;
   void on_update() override;
   // Once every weight that is quantized is followed with its present width.
@@ -53,7 +53,7 @@ class OscillationCallback : public TrainerCallback {
   // ".../tracked": the steps so far and the width of the codes, with which all begins anew.
   std::vector<NamedBuffer> named_state() const override;
   // "oscillating_weights_percent" and "frozen_weights_percent" of all tracked weights.
-  std::vector<Figure> figures() const override;
+  std::vector<Metric> metrics() const override;
 
  private:
   enum class Work { kNone, kBegin, kTrack };

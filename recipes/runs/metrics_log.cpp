@@ -145,7 +145,7 @@ void MetricsLog::on_epoch_end(const EpochReport& report) {
             {"epoch", report.epoch + 1},
             {"train_loss", report.train_loss}};
   if (report.validation) json["validation"] = to_json(*report.validation);
-  for (const Figure& figure : report.figures) json[figure.name] = figure.value;
+  for (const Metric& metric : report.metrics) json[metric.name] = metric.value;
   json["seconds"] = seconds();
   line(json);
 }

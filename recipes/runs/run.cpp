@@ -41,8 +41,8 @@ Json summary(const RunOptions& options, Experiment& experiment, const TrainResul
     json["best"].update(to_json(result.best->metrics));
   }
   if (device_of(experiment.model()).kind == Device::Kind::kCuda) {
-    json["recorded_steps"] = result.recorded_steps;
-    if (!result.not_recorded.empty()) json["not_recorded"] = result.not_recorded;
+    json["captured_steps"] = result.captured_steps;
+    if (!result.not_captured.empty()) json["not_captured"] = result.not_captured;
   }
   json["checkpoint_sha256"] = sha256_of_file(options.folder / run_files::kLast);
   return json;

@@ -224,7 +224,7 @@ Table<TrainSpec> train_table() {
                   .by_default("float32"),
               words_key<TrainSpec>(
                   "cuda_graph",
-                  "on a GPU: whether steps are recorded once an epoch and run again as a whole; "
+                  "on a GPU: whether a step is captured as a CUDA graph once an epoch and replayed; "
                   "auto does so where nothing in a step depends on the host",
                   {{"auto", true}, {"off", false}}, &TrainSpec::trainer,
                   &TrainerOptions::cuda_graph)

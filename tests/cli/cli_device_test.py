@@ -45,13 +45,13 @@ class Training(DeviceCase):
     def test_gives_the_cpus_losses(self):
         self.both(PLAIN + SGD)
         # Two steps of each epoch come before recording, the last batch may be smaller.
-        self.assertGreater(self.summary("gpu")["recorded_steps"], 30)
-        self.assertNotIn("not_recorded", self.summary("gpu"))
+        self.assertGreater(self.summary("gpu")["captured_steps"], 30)
+        self.assertNotIn("not_captured", self.summary("gpu"))
 
     def test_draws_the_same_random_numbers(self):
         self.both(LAYERS + ADAMW)
-        self.assertEqual(self.summary("gpu")["recorded_steps"], 6 * 7)
-        self.assertNotIn("not_recorded", self.summary("gpu"))
+        self.assertEqual(self.summary("gpu")["captured_steps"], 6 * 7)
+        self.assertNotIn("not_captured", self.summary("gpu"))
 
     def test_observers_move_between_devices(self):
         keep = ["--set", "train.epochs=1", "--set", "train.checkpoint_every_steps=5", "--set", "train.keep_step_checkpoints=true"]
@@ -199,14 +199,14 @@ class Failures(Case):
         self.assertIn(" on cpu (no kernel image is available)\n", said)
 
 
-class RecordedSteps(DeviceCase):
+class CapturedSteps(DeviceCase):
     def recorded_as_eager(self, name, recipe, steps, *more):
         """Both runs, of which one records that many steps, end with the same bits."""
         self.train(recipe, name, *more)
         self.train(recipe, name + "-eager", "--set", "train.cuda_graph=off", *more)
-        self.assertEqual(self.summary(name)["recorded_steps"], steps, name)
-        self.assertNotIn("not_recorded", self.summary(name), name)
-        self.assertEqual(self.summary(name + "-eager")["recorded_steps"], 0, name)
+        self.assertEqual(self.summary(name)["captured_steps"], steps, name)
+        self.assertNotIn("not_captured", self.summary(name), name)
+        self.assertEqual(self.summary(name + "-eager")["captured_steps"], 0, name)
         self.assertEqual(self.metrics(name), self.metrics(name + "-eager"), name)
         self.assertEqual(self.sha(name, "last.safetensors"), self.sha(name + "-eager", "last.safetensors"), name)
 
@@ -232,13 +232,13 @@ class RecordedSteps(DeviceCase):
         self.assertGreater(last["frozen_weights_percent"], 0)
         self.assertLess(last["frozen_weights_percent"], 100)
 
-    def test_recorded_steps_go_on_from_any_checkpoint(self):
+    def test_captured_steps_go_on_from_any_checkpoint(self):
         recipe = self.recipe(LAYERS + SGD.replace("0.02", "0.1") + OSCILLATIONS + PROGRESSIVE)
         keep = ["--set", "train.epochs=4", "--set", "train.checkpoint_every_steps=5", "--set", "train.keep_step_checkpoints=true"]
         self.train(recipe, "whole", *keep)
         self.train(recipe, "eager", *keep, "--set", "train.cuda_graph=off")
         self.train(recipe, "cpu", *keep, "--device", "cpu")
-        self.assertEqual(self.summary("whole")["recorded_steps"], 4 * 7)
+        self.assertEqual(self.summary("whole")["captured_steps"], 4 * 7)
         for step in (5, 10, 25):
             self.assertEqual(self.sha("whole", f"step-{step}.safetensors"), self.sha("eager", f"step-{step}.safetensors"))
             for first, then in (("whole", "cuda"), ("cpu", "cuda"), ("whole", "cpu")):
@@ -251,7 +251,7 @@ class RecordedSteps(DeviceCase):
                 if first == "whole" and then == "cuda":
                     self.assertEqual(self.sha(rest, "last.safetensors"), self.sha("whole", "last.safetensors"))
                 if then == "cuda":
-                    self.assertGreaterEqual(self.summary(rest)["recorded_steps"], 7)
+                    self.assertGreaterEqual(self.summary(rest)["captured_steps"], 7)
                 self.close([self.summary(rest)["final"]["loss"]], [self.summary("cpu")["final"]["loss"]], 0.05)
 
     def test_every_feature_is_recorded(self):
@@ -282,11 +282,11 @@ class RecordedSteps(DeviceCase):
             train = float_parts["distilled"].replace("lr_sch", "ema: {decay: 0.9}, clip_grad_norm: 1, lr_sch") if name == "all" else sgd
             self.recorded_as_eager(name, self.recipe(LAYERS + train + FOUR_BITS + f"  {key}\n" + more, name + ".yaml"), 3 * 7)
 
-    def test_what_is_not_recorded_is_said(self):
+    def test_what_is_not_captured_is_said(self):
         recipe = self.recipe(LAYERS + SGD)
         self.train(recipe, "short", "--set", "train.epochs=1", "--set", "data.batch_size=45")
-        self.assertEqual(self.summary("short")["recorded_steps"], 0)
-        self.assertEqual(self.summary("short")["not_recorded"], "the epoch has too few steps")
+        self.assertEqual(self.summary("short")["captured_steps"], 0)
+        self.assertEqual(self.summary("short")["not_captured"], "the epoch has too few steps")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ add_library(device_cases OBJECT
   device_ops_test.cpp
   device_optimizer_test.cpp
   device_products_test.cpp
-  device_recorded_steps_test.cpp
+  device_captured_steps_test.cpp
   device_tensor_test.cpp
   device_training_test.cpp)
 steelyard_test_target(device_cases steelyard::layers)

@@ -190,8 +190,8 @@ TEST_F(CapturedWorkOn, StepsThatCannotBeRecordedRunAllTheSame) {
     const LoaderOptions loader{.batch_size = 5, .normalization = {}, .augment = {}};
     Trainer trainer(model, optimizer, dataset, dataset, loader, TrainerOptions(), {});
     const TrainResult result = trainer.run(false);
-    EXPECT_EQ(result.recorded_steps, looks ? 0 : 6);
-    EXPECT_EQ(result.not_recorded.empty(), !looks) << result.not_recorded;
+    EXPECT_EQ(result.captured_steps, looks ? 0 : 6);
+    EXPECT_EQ(result.not_captured.empty(), !looks) << result.not_captured;
     weights.push_back(values(model.named_parameters()[0].variable.value().to(kCpuDevice)));
   }
   EXPECT_EQ(weights[0], weights[1]);
@@ -205,8 +205,8 @@ TEST_F(CapturedWorkOn, AnEpochOfTwoStepsIsNotRecordedAndSaysSo) {
   const LoaderOptions loader{.batch_size = 5, .normalization = {}, .augment = {}};
   Trainer trainer(model, optimizer, dataset, {}, loader, TrainerOptions(), {});
   const TrainResult result = trainer.run(false);
-  EXPECT_EQ(result.recorded_steps, 0);
-  EXPECT_EQ(result.not_recorded, "the epoch has too few steps");
+  EXPECT_EQ(result.captured_steps, 0);
+  EXPECT_EQ(result.not_captured, "the epoch has too few steps");
 }
 
 class StopsAt : public TrainerCallback {
@@ -277,7 +277,7 @@ TEST_F(CapturedWorkOn, StepsDoNotWaitForTheDevice) {
     options.cuda_graph = recorded;
     HoldsOneStep holds(5);
     Trainer trainer(model, optimizer, dataset, {}, loader, options, {&holds});
-    EXPECT_EQ(trainer.run(false).recorded_steps, recorded ? 6 : 0);
+    EXPECT_EQ(trainer.run(false).captured_steps, recorded ? 6 : 0);
     EXPECT_EQ(holds.waited(), false) << recorded;
   }
 }

@@ -121,7 +121,7 @@ std::vector<double> trained_weights() {
   TrainerOptions options;
   options.epochs = 2;
   Trainer trainer(model, optimizer, dataset, dataset, by_eights(), options, {});
-  EXPECT_EQ(trainer.run(false).recorded_steps, 12);
+  EXPECT_EQ(trainer.run(false).captured_steps, 12);
   return values(model.named_parameters()[0].variable.value().to(kCpuDevice));
 }
 

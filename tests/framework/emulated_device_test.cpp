@@ -66,7 +66,7 @@ class Wide : public Module {
   Variable& out_;
 };
 
-std::int64_t recorded_steps(bool cuda_graph) {
+std::int64_t captured_steps(bool cuda_graph) {
   Dataset dataset{random_tensor({7999, 3}, 1, DType::kF32), Tensor::zeros({7999}, DType::kI64), 5};
   Wide model;
   move_to(model, kCudaDevice);
@@ -75,18 +75,18 @@ std::int64_t recorded_steps(bool cuda_graph) {
   TrainerOptions options;
   options.cuda_graph = cuda_graph;
   Trainer trainer(model, optimizer, dataset, {}, loader, options, {});
-  return trainer.run(false).recorded_steps;
+  return trainer.run(false).captured_steps;
 }
 
 // The last step's activations find room where the recorded step's were.
-TEST(EmulatedDevice, RecordedStepsLeaveTheirMemoryToTheLastBatch) {
+TEST(EmulatedDevice, CapturedStepsLeaveTheirMemoryToTheLastBatch) {
   release_cached_memory(kCudaDevice);
   const std::int64_t before = allocator_stats(kCudaDevice).in_use_bytes;
-  recorded_steps(false);
+  captured_steps(false);
   const AllocatorStats stats = allocator_stats(kCudaDevice);
   const std::int64_t eager = stats.in_use_bytes + stats.cached_bytes - before;
   const emulation::ScopedOptions scope(with_memory(eager * 5 / 4));
-  EXPECT_EQ(recorded_steps(true), 5);
+  EXPECT_EQ(captured_steps(true), 5);
 }
 
 TEST(EmulatedDevice, ALostOneIsSaidByEveryCallAndDestructorsGoOn) {

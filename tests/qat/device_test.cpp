@@ -389,10 +389,10 @@ TEST_F(QuantizersOnCuda, HoldOscillatingWeights) {
     SCOPED_TRACE(of_cpu[i].name);
     expect_same_bits({of_gpu[i].tensor.to(Device{})}, {of_cpu[i].tensor});
   }
-  const auto figures = gpu.figures();
-  EXPECT_GT(figures[1].value, 0) << "percent frozen";
-  EXPECT_EQ(figures[1].value, cpu.figures()[1].value);
-  EXPECT_EQ(figures[0].value, cpu.figures()[0].value);
+  const auto metrics = gpu.metrics();
+  EXPECT_GT(metrics[1].value, 0) << "percent frozen";
+  EXPECT_EQ(metrics[1].value, cpu.metrics()[1].value);
+  EXPECT_EQ(metrics[0].value, cpu.metrics()[0].value);
 }
 
 }  // namespace

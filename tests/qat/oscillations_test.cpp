@@ -89,12 +89,12 @@ TEST(Oscillations, FreezeAWeightThatTurnsInEveryStep) {
     // 1 - 0.9^n > 0.5 after 7 turns: the first change turns nothing, so after step 9.
     for (int n = 0; n < 8; ++n) run.step(1e-3, flip);
     EXPECT_EQ(run.state("frozen").data<std::uint8_t>()[1], 0);
-    EXPECT_EQ(run.callback->figures()[1].value, 0);
-    EXPECT_NEAR(run.callback->figures()[0].value, 100.0 / 12, 1e-9);
+    EXPECT_EQ(run.callback->metrics()[1].value, 0);
+    EXPECT_NEAR(run.callback->metrics()[0].value, 100.0 / 12, 1e-9);
     run.step(1e-3, flip);
     EXPECT_EQ(run.state("frozen").data<std::uint8_t>()[1], 1);
-    EXPECT_NEAR(run.callback->figures()[1].value, 100.0 / 12, 1e-9);
-    EXPECT_EQ(run.callback->figures()[0].value, 0);
+    EXPECT_NEAR(run.callback->metrics()[1].value, 100.0 / 12, 1e-9);
+    EXPECT_EQ(run.callback->metrics()[0].value, 0);
     const int code = run.state("code").data<std::int8_t>()[1];
     const std::vector<double> before = values(run.layer->weight().value());
     for (int n = 0; n < 20; ++n) {
@@ -204,7 +204,7 @@ TEST(Oscillations, CountTrainedWeightsOnly) {
     EXPECT_TRUE(buffer.name.starts_with("b.weight/")) << buffer.name;
     if (buffer.name == "b.weight/frozen") buffer.tensor.fill(1);
   }
-  EXPECT_EQ(callback.figures()[1].value, 100);
+  EXPECT_EQ(callback.metrics()[1].value, 100);
   for (NamedParameter& p : model->named_parameters()) p.variable.set_requires_grad(false);
   EXPECT_EQ(message_of<InputError>([&] { OscillationCallback(*model, {}); }),
             "oscillations: no layer that is trained has quantized weights");

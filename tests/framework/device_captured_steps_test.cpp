@@ -10,7 +10,7 @@
 namespace steelyard::testing {
 namespace {
 
-using RecordedSteps = WithCudaDevice;
+using CapturedSteps = WithCudaDevice;
 using Rows = std::vector<std::vector<double>>;
 
 constexpr std::int64_t kSamples = 43;  // batches of 5, and one of 3
@@ -104,13 +104,13 @@ Trained train(const Plan& plan) {
           result};
 }
 
-TEST_F(RecordedSteps, DrawTheRandomNumbersOfEveryStep) {
+TEST_F(CapturedSteps, DrawTheRandomNumbersOfEveryStep) {
   const Trained cpu = train({.device = kCpuDevice});
   const Trained eager = train({.recorded = false});
   const Trained recorded = train({});
-  EXPECT_EQ(eager.result.recorded_steps, 0);
-  EXPECT_EQ(recorded.result.recorded_steps, 3 * kRecorded);
-  EXPECT_EQ(recorded.result.not_recorded, "");
+  EXPECT_EQ(eager.result.captured_steps, 0);
+  EXPECT_EQ(recorded.result.captured_steps, 3 * kRecorded);
+  EXPECT_EQ(recorded.result.not_captured, "");
   ASSERT_EQ(cpu.seen.size(), 2 * 3 * kPerEpoch);
   EXPECT_EQ(eager.seen, cpu.seen);
   EXPECT_EQ(recorded.seen, cpu.seen);
@@ -124,7 +124,7 @@ TEST_F(RecordedSteps, DrawTheRandomNumbersOfEveryStep) {
 }
 
 // The generator's state goes with the step, wherever a run goes on.
-TEST_F(RecordedSteps, DrawTheSameNumbersWhenARunGoesOn) {
+TEST_F(CapturedSteps, DrawTheSameNumbersWhenARunGoesOn) {
   const TemporaryFolder of_cpu, of_gpu;
   const Trained cpu = train({.device = kCpuDevice, .folder = of_cpu.path()});
   const Trained gpu = train({.folder = of_gpu.path()});
@@ -136,21 +136,21 @@ TEST_F(RecordedSteps, DrawTheSameNumbersWhenARunGoesOn) {
     const Trained again = train({.from = of_gpu / name});
     EXPECT_EQ(again.seen, rest) << done;
     EXPECT_EQ(again.weight, gpu.weight) << done;
-    EXPECT_GE(again.result.recorded_steps, 4) << done;
+    EXPECT_GE(again.result.captured_steps, 4) << done;
   }
 }
 
-TEST_F(RecordedSteps, AreNotThoseThatDrawOnTheHost) {
+TEST_F(CapturedSteps, AreNotThoseThatDrawOnTheHost) {
   const Trained cpu = train({.device = kCpuDevice, .on_host = true});
   const Trained gpu = train({.on_host = true});
   EXPECT_EQ(gpu.seen, cpu.seen);
-  EXPECT_EQ(gpu.result.recorded_steps, 0);
-  EXPECT_EQ(gpu.result.not_recorded, "a step draws random numbers on the host");
+  EXPECT_EQ(gpu.result.captured_steps, 0);
+  EXPECT_EQ(gpu.result.not_captured, "a step draws random numbers on the host");
 }
 
 // Sets all gradients to the number of the step, from step `turns` on to its negative, and takes a
 // constant from weights after the update.
-class SetsGradients : public TrainerCallback {
+class SetsGradients : public TrainerCallback, public StepWork {
  public:
   SetsGradients(Module& model, std::int64_t turns, bool tells)
       : weight_(model.named_parameters()[0].variable), turns_(turns), tells_(tells) {
@@ -164,7 +164,7 @@ class SetsGradients : public TrainerCallback {
     down_.fill(-of_step);
     downwards_ = step >= turns_;
   }
-  bool takes_part_in_steps() const override { return true; }
+  StepWork* step_work() override { return this; }
   void on_gradients() override {
     ++calls_;
     last_downwards_ = downwards_;
@@ -211,7 +211,7 @@ Steered steer(Device device, bool recorded, std::int64_t turns, bool tells) {
 }
 
 // A callback's part is recorded with the step, and anew when it says that it changed.
-TEST_F(RecordedSteps, HoldTheCallbacksPart) {
+TEST_F(CapturedSteps, HoldTheCallbacksPart) {
   constexpr std::int64_t kNever = 100, kInTheFirstEpoch = 5;
   for (const std::int64_t turns : {kNever, kInTheFirstEpoch}) {
     const Steered cpu = steer(kCpuDevice, false, turns, true);
@@ -219,21 +219,21 @@ TEST_F(RecordedSteps, HoldTheCallbacksPart) {
     const Steered recorded = steer(kCudaDevice, true, turns, true);
     // The step that turns is not recorded.
     const std::int64_t lost = turns == kNever ? 0 : 1;
-    EXPECT_EQ(recorded.result.recorded_steps, 2 * kRecorded - lost);
-    EXPECT_EQ(recorded.result.not_recorded, "");
+    EXPECT_EQ(recorded.result.captured_steps, 2 * kRecorded - lost);
+    EXPECT_EQ(recorded.result.not_captured, "");
     EXPECT_EQ(eager.calls, 2 * kPerEpoch);
     // Once for each recording in place of each recorded step.
-    EXPECT_EQ(recorded.calls, 2 * kPerEpoch - recorded.result.recorded_steps + 2 + lost);
+    EXPECT_EQ(recorded.calls, 2 * kPerEpoch - recorded.result.captured_steps + 2 + lost);
     EXPECT_EQ(recorded.weight, eager.weight);
     expect_near(recorded.weight, cpu.weight);
   }
 }
 
-TEST_F(RecordedSteps, AreNotThoseOfACallbackThatDoesNotSaySo) {
+TEST_F(CapturedSteps, AreNotThoseOfACallbackThatDoesNotSaySo) {
   const Steered cpu = steer(kCpuDevice, false, 5, false);
   const Steered gpu = steer(kCudaDevice, true, 5, false);
-  EXPECT_EQ(gpu.result.recorded_steps, 0);
-  EXPECT_EQ(gpu.result.not_recorded, "a callback's part in the step does not repeat");
+  EXPECT_EQ(gpu.result.captured_steps, 0);
+  EXPECT_EQ(gpu.result.not_captured, "a callback's part in the step does not repeat");
   EXPECT_EQ(gpu.calls, 2 * kPerEpoch);
   expect_near(gpu.weight, cpu.weight);
 }
