@@ -2,9 +2,11 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/taps.h"
 
 // Each thread unrolls a few output rows of one image into a matrix of patches [pixels, taps] (tap =
 // (kernel row, kernel column, channel)), one group at a time, and multiplies it with the weights
@@ -59,20 +61,11 @@ struct Band {
 
 // Calls visit(pixel within the band, kernel tap, input pixel or -1 in the padding).
 template <class Visit>
-void for_each_tap(const Conv2dShape& s, const Band& band, Visit&& visit) {
-  std::int64_t pixel = 0;
-  for (std::int64_t oh = band.begin; oh < band.end; ++oh) {
-    for (std::int64_t ow = 0; ow < s.out_w(); ++ow, ++pixel) {
-      for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
-        const std::int64_t ih = oh * s.stride_h - s.pad_h + kh * s.dilation_h;
-        for (std::int64_t kw = 0; kw < s.kernel_w; ++kw) {
-          const std::int64_t iw = ow * s.stride_w - s.pad_w + kw * s.dilation_w;
-          const bool inside = ih >= 0 && ih < s.in_h && iw >= 0 && iw < s.in_w;
-          const std::int64_t input = (band.image * s.in_h + ih) * s.in_w + iw;
-          visit(pixel, kh * s.kernel_w + kw, inside ? input : -1);
-        }
-      }
-    }
+void for_each_band_tap(const Conv2dShape& s, const Band& band, Visit&& visit) {
+  const std::int64_t first = (band.image * s.out_h() + band.begin) * s.out_w();
+  for (std::int64_t pixel = 0; pixel < (band.end - band.begin) * s.out_w(); ++pixel) {
+    for_each_tap(s, first + pixel,
+                 [&](std::int64_t tap, std::int64_t input) { visit(pixel, tap, input); });
   }
 }
 
@@ -81,7 +74,7 @@ void gather_patches(const Conv2dShape& s, const Band& band, std::int64_t group, 
                     Matrix<T>& patches) {
   const std::int64_t cg = s.in_channels_per_group();
   patches.resize((band.end - band.begin) * s.out_w(), taps(s));
-  for_each_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
+  for_each_band_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
     T* patch = patches.data() + pixel * taps(s) + tap * cg;
     if (input < 0) {
       std::fill_n(patch, cg, T(0));
@@ -95,7 +88,7 @@ template <typename T>
 void scatter_patches(const Conv2dShape& s, const Band& band, std::int64_t group,
                      const Matrix<T>& patches, T* grad_x) {
   const std::int64_t cg = s.in_channels_per_group();
-  for_each_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
+  for_each_band_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
     if (input < 0) return;
     const T* patch = patches.data() + pixel * taps(s) + tap * cg;
     T* target = grad_x + input * s.in_channels + group * cg;
@@ -140,51 +133,54 @@ void forward_band(const Conv2dShape& s, const Band& band, const T* x, const std:
   }
 }
 
-template <typename T>
-void depthwise_forward_band(const Conv2dShape& s, const Band& band, const T* x,
-                            const std::vector<T>& packed, const T* bias, T* y) {
+// target[c] += a[c] * b[c] for every tap of a depthwise convolution, where of(pixel within the
+// band, tap, input pixel) gives the three: pixels of x and y, taps of weights [kh * kw, channels].
+template <class Of>
+void multiply_taps(const Conv2dShape& s, const Band& band, const Of& of) {
   const std::int64_t channels = s.in_channels;
-  T* out = y + (band.image * s.out_h() + band.begin) * s.out_w() * channels;
-  for (std::int64_t pixel = 0; pixel < (band.end - band.begin) * s.out_w(); ++pixel) {
+  for_each_band_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
+    if (input < 0) return;
+    const auto [target, a, b] = of(pixel * channels, tap * channels, input * channels);
+    for (std::int64_t c = 0; c < channels; ++c) target[c] += a[c] * b[c];
+  });
+}
+
+// The band's pixels of an output or its gradient.
+template <typename T>
+T* pixels_of(const Conv2dShape& s, const Band& band, T* y) {
+  return y + (band.image * s.out_h() + band.begin) * s.out_w() * s.out_channels;
+}
+
+template <typename T>
+void depthwise_forward_band(const Conv2d<T>& k, const Band& band, const std::vector<T>& packed) {
+  const std::int64_t channels = k.shape.in_channels;
+  T* out = pixels_of(k.shape, band, k.y);
+  for (std::int64_t pixel = 0; pixel < (band.end - band.begin) * k.shape.out_w(); ++pixel) {
     for (std::int64_t c = 0; c < channels; ++c) {
-      out[pixel * channels + c] = bias == nullptr ? T(0) : bias[c];
+      out[pixel * channels + c] = k.bias == nullptr ? T(0) : k.bias[c];
     }
   }
-  for_each_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
-    if (input < 0) return;
-    T* target = out + pixel * channels;
-    const T* source = x + input * channels;
-    const T* weights = packed.data() + tap * channels;
-    for (std::int64_t c = 0; c < channels; ++c) target[c] += source[c] * weights[c];
+  multiply_taps(k.shape, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
+    return std::tuple{out + pixel, k.x + input, packed.data() + tap};
   });
 }
 
 template <typename T>
-void depthwise_backward_input_band(const Conv2dShape& s, const Band& band, const T* grad_y,
-                                   const std::vector<T>& packed, T* grad_x) {
-  const std::int64_t channels = s.in_channels;
-  const T* grad = grad_y + (band.image * s.out_h() + band.begin) * s.out_w() * channels;
-  for_each_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
-    if (input < 0) return;
-    T* target = grad_x + input * channels;
-    const T* source = grad + pixel * channels;
-    const T* weights = packed.data() + tap * channels;
-    for (std::int64_t c = 0; c < channels; ++c) target[c] += source[c] * weights[c];
+void depthwise_backward_input_band(const Conv2dBackwardInput<T>& k, const Band& band,
+                                   const std::vector<T>& packed) {
+  const T* grad = pixels_of(k.shape, band, k.grad_y);
+  multiply_taps(k.shape, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
+    return std::tuple{k.grad_x + input, grad + pixel, packed.data() + tap};
   });
 }
 
 // Adds the band's share to packed gradients [kh * kw, channels].
 template <typename T>
-void depthwise_backward_weight_band(const Conv2dShape& s, const Band& band, const T* x,
-                                    const T* grad_y, T* packed_grad) {
-  const std::int64_t channels = s.in_channels;
-  const T* grad = grad_y + (band.image * s.out_h() + band.begin) * s.out_w() * channels;
-  for_each_tap(s, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
-    if (input < 0) return;
-    T* target = packed_grad + tap * channels;
-    const T* source = x + input * channels;
-    const T* g = grad + pixel * channels;
-    for (std::int64_t c = 0; c < channels; ++c) target[c] += source[c] * g[c];
+void depthwise_backward_weight_band(const Conv2dBackwardWeight<T>& k, const Band& band,
+                                    T* packed_grad) {
+  const T* grad = pixels_of(k.shape, band, k.grad_y);
+  multiply_taps(k.shape, band, [&](std::int64_t pixel, std::int64_t tap, std::int64_t input) {
+    return std::tuple{packed_grad + tap, k.x + input, grad + pixel};
   });
 }
 
@@ -215,7 +211,7 @@ void compute(const Conv2d<T>& k) {
       const std::int64_t first = i % bands * rows;
       const Band band{i / bands, first, std::min(first + rows, s.out_h())};
       if (depthwise) {
-        depthwise_forward_band(s, band, k.x, packed, k.bias, k.y);
+        depthwise_forward_band(k, band, packed);
       } else {
         forward_band(s, band, k.x, packed, k.bias, patches, k.y);
       }
@@ -235,7 +231,7 @@ void compute(const Conv2dBackwardInput<T>& k) {
     for (std::int64_t image = first; image < last; ++image) {
       std::fill_n(k.grad_x + image * image_size, image_size, T(0));
       for_each_band(s, image, [&](const Band& band) {
-        if (depthwise) return depthwise_backward_input_band(s, band, k.grad_y, packed, k.grad_x);
+        if (depthwise) return depthwise_backward_input_band(k, band, packed);
         for (std::int64_t group = 0; group < s.groups; ++group) {
           patches.noalias() = output_block(s, band, group, const_cast<T*>(k.grad_y)) *
                               group_weights(s, packed, group).transpose();
@@ -260,7 +256,7 @@ void compute(const Conv2dBackwardWeight<T>& k) {
       for (std::int64_t image = s.batch * part / parts; image < s.batch * (part + 1) / parts;
            ++image) {
         for_each_band(s, image, [&](const Band& band) {
-          if (depthwise) return depthwise_backward_weight_band(s, band, k.x, k.grad_y, grad);
+          if (depthwise) return depthwise_backward_weight_band(k, band, grad);
           backward_weight_band(s, band, k.x, k.grad_y, patches, grad);
         });
       }

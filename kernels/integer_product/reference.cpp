@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/taps.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 
 namespace steelyard::kernels::reference {
@@ -82,25 +83,6 @@ std::vector<Operand> weight_rows(const Conv2dShape& s, const std::int8_t* w) {
   return rows;
 }
 
-// Calls tap(index, source) for every kernel tap of an output pixel that lies inside the image;
-// source points at the input pixel's first channel.
-template <typename Code, typename Tap>
-void for_each_tap(const Conv2dShape& s, const Code* x, std::int64_t pixel, Tap&& tap) {
-  const std::int64_t image = pixel / (s.out_h() * s.out_w());
-  const std::int64_t in_image = pixel % (s.out_h() * s.out_w());
-  const std::int64_t top = in_image / s.out_w() * s.stride_h - s.pad_h;
-  const std::int64_t left = in_image % s.out_w() * s.stride_w - s.pad_w;
-  for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
-    const std::int64_t h = top + kh * s.dilation_h;
-    if (h < 0 || h >= s.in_h) continue;
-    for (std::int64_t kw = 0; kw < s.kernel_w; ++kw) {
-      const std::int64_t w = left + kw * s.dilation_w;
-      if (w < 0 || w >= s.in_w) continue;
-      tap(kh * s.kernel_w + kw, x + ((image * s.in_h + h) * s.in_w + w) * s.in_channels);
-    }
-  }
-}
-
 }  // namespace
 
 template <typename Code>
@@ -118,9 +100,10 @@ void compute(const IntegerConv2d<Code>& k) {
       for (std::int64_t group = 0; group < shape.groups; ++group) {
         std::fill(patches.begin(), patches.end(), Operand{0});
         for (std::int64_t r = 0; r < rows; ++r) {
-          for_each_tap(shape, k.x, begin + r, [&](std::int64_t tap, const Code* source) {
-            subtract_zero_point(channels, source + group * channels, *k.zero_point,
-                                patches.data() + r * row + tap * channels);
+          for_each_tap(shape, begin + r, [&](std::int64_t tap, std::int64_t input) {
+            if (input < 0) return;
+            subtract_zero_point(channels, k.x + input * shape.in_channels + group * channels,
+                                *k.zero_point, patches.data() + r * row + tap * channels);
           });
         }
         dot_rows(rows, outputs, row, patches.data(), weights.data() + group * outputs * row,
@@ -145,7 +128,9 @@ void compute_depthwise(const IntegerConv2d<Code>& k) {
     for (std::int64_t pixel = begin; pixel < end; ++pixel) {
       std::int32_t* const sums = k.acc + pixel * channels;
       std::fill(sums, sums + channels, 0);
-      for_each_tap(shape, k.x, pixel, [&](std::int64_t tap, const Code* source) {
+      for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
+        if (input < 0) return;
+        const Code* const source = k.x + input * channels;
         const Operand* const weights = by_tap.data() + tap * channels;
         const std::int32_t zero = zero_point;
         STEELYARD_VECTORIZE

@@ -214,7 +214,10 @@ void compute(const DropCodes<Code>& k) {
     const Code* const x = k.x;
     Code* const codes = k.codes;
     STEELYARD_VECTORIZE
-    for (std::int64_t i = begin; i < end; ++i) codes[i] = keeps[i - begin] != 0 ? x[i] : zero;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const int kept = keeps[i - begin] != 0 ? -1 : 0;  // clang 14: no vectors of a choice of codes
+      codes[i] = static_cast<Code>((x[i] & kept) | (zero & ~kept));
+    }
   });
 }
 

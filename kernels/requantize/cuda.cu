@@ -31,8 +31,20 @@ __device__ std::int32_t with_bias(std::int32_t acc, const std::int32_t* bias, st
   return bias == nullptr ? acc : acc + bias[c];
 }
 
-__device__ void store_mask(unsigned bits, const Span& span, std::uint8_t* mask) {
-  if (mask != nullptr) mask[span.first / kEight] = static_cast<std::uint8_t>(bits);
+// Writes the span's codes and, where mask is not null, its bits: element(i, code) sets a code and
+// tells whether it passes.
+template <typename Code, typename Element>
+__device__ void write_codes(const Span& span, Code* codes, std::uint8_t* mask,
+                            const Element& element) {
+  alignas(16) Code y[kEight];
+  unsigned passes = 0;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (i >= span.count) break;
+    passes |= (element(i, y[i]) ? 1U : 0U) << i;
+  }
+  store_span(y, span.count, codes + span.first);
+  if (mask != nullptr) mask[span.first / kEight] = static_cast<std::uint8_t>(passes);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -54,22 +66,16 @@ __global__ void __launch_bounds__(kThreads)
   const OutputCodes out = output_codes(k.op.activation, s, *k.zero_point, k.range);
   Column column(k.op.channels, span.first);
   alignas(16) std::int32_t sums[kEight];
-  alignas(16) Code y[kEight];
   load_span(k.acc + span.first, span.count, sums);
-  unsigned passes = 0;
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    if (i >= span.count) break;
+  write_codes(span, k.codes, k.mask, [&](int i, Code& y) {
     const std::int32_t sum = with_bias(sums[i], k.bias, column.at);
     const float real_scale = k.product_scale[column.at];
     const float code =
         requantized_code(sum, requantize_multiplier(real_scale, s), out.full.zero_point);
-    y[i] = static_cast<Code>(out.code(code));
-    passes |= (out.passes(code, dequantize_sum(sum, real_scale)) ? 1U : 0U) << i;
+    y = static_cast<Code>(out.code(code));
     column.advance();
-  }
-  store_span(y, span.count, k.codes + span.first);
-  store_mask(passes, span, k.mask);
+    return out.passes(code, dequantize_sum(sum, real_scale));
+  });
 }
 
 template <typename Code>
@@ -80,18 +86,12 @@ __global__ void __launch_bounds__(kThreads)
   const Affine<float> grid = make_affine(k.range, *k.scale, *k.zero_point);
   const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
   alignas(16) std::int32_t sums[kEight];
-  alignas(16) Code y[kEight];
   load_span(k.sums + span.first, span.count, sums);
-  unsigned inside = 0;
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    if (i >= span.count) break;
+  write_codes(span, k.codes, k.mask, [&](int i, Code& y) {
     const float code = requantized_code(sums[i], multiplier, grid.zero_point);
-    y[i] = static_cast<Code>(to_integer_code(code, grid));
-    inside |= (code_is_inside(code, grid) ? 1U : 0U) << i;
-  }
-  store_span(y, span.count, k.codes + span.first);
-  store_mask(inside, span, k.mask);
+    y = static_cast<Code>(to_integer_code(code, grid));
+    return code_is_inside(code, grid);
+  });
 }
 
 template <typename CodeA, typename CodeB, typename CodeY>
@@ -105,21 +105,15 @@ __global__ void __launch_bounds__(kThreads)
   const AddRequantizer add = add_requantizer<CodeA, CodeB, CodeY>(left, right, out.full);
   alignas(16) CodeA of_a[kEight];
   alignas(16) CodeB of_b[kEight];
-  alignas(16) CodeY y[kEight];
   load_span(k.a + span.first, span.count, of_a);
   load_span(k.b + span.first, span.count, of_b);
-  unsigned passes = 0;
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    if (i >= span.count) break;
+  write_codes(span, k.codes, k.mask, [&](int i, CodeY& y) {
     const float code_a = static_cast<float>(of_a[i]);
     const float code_b = static_cast<float>(of_b[i]);
     const float code = requantized_add_code(code_a, code_b, add);
-    y[i] = static_cast<CodeY>(out.code(code));
-    passes |= (out.passes(code, real_sum(code_a, left, code_b, right)) ? 1U : 0U) << i;
-  }
-  store_span(y, span.count, k.codes + span.first);
-  store_mask(passes, span, k.mask);
+    y = static_cast<CodeY>(out.code(code));
+    return out.passes(code, real_sum(code_a, left, code_b, right));
+  });
 }
 
 template <typename Code>
@@ -128,18 +122,13 @@ __global__ void __launch_bounds__(kThreads)
   const Span span = span_of(blockIdx.x, n);
   if (span.count == 0) return;
   const CodeRange left = activation_code_range(k.activation, k.range, *k.scale, *k.zero_point);
-  alignas(16) Code y[kEight];
-  load_span(k.x + span.first, span.count, y);
-  unsigned passes = 0;
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    if (i >= span.count) break;
-    const std::int32_t code = y[i];
-    passes |= (code_is_linear(code, k.activation, left) ? 1U : 0U) << i;
-    y[i] = static_cast<Code>(clamp_keeping_nan(code, left.qmin, left.qmax));
-  }
-  store_span(y, span.count, k.codes + span.first);
-  store_mask(passes, span, k.mask);
+  alignas(16) Code x[kEight];
+  load_span(k.x + span.first, span.count, x);
+  write_codes(span, k.codes, k.mask, [&](int i, Code& y) {
+    const std::int32_t code = x[i];
+    y = static_cast<Code>(clamp_keeping_nan(code, left.qmin, left.qmax));
+    return code_is_linear(code, k.activation, left);
+  });
 }
 
 template <typename Code>

@@ -23,39 +23,9 @@ steelyard_add_tests(cuda_emulation_test
   DEPENDS cuda_emulation)
 
 # Our CUDA kernels as objects, so that they take the place of kernels/cuda_absent.
-set(emulated_kernels
-  ${PROJECT_SOURCE_DIR}/kernels/activation/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/broadcast/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/conv/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/convert/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/counter/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/fake_quantize.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_backward.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_forward.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_parameter_gradients.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/quant_statistics.cu
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/weight_codes.cu
-  ${PROJECT_SOURCE_DIR}/kernels/dropout/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/elementwise/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/embedding/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/histogram/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/histogram_ranges/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/integer_groups/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/integer_product/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/layer_norm/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/matmul/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/norm/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/norm_fold/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/optimizer_step/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/oscillation/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/percentile/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/pool/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/quantizer_state/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/reduce/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/requantize/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/shrunken_range/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/softmax/cuda.cu
-  ${PROJECT_SOURCE_DIR}/kernels/transpose/cuda.cu)
+get_target_property(emulated_kernels steelyard_kernels STEELYARD_CUDA_SOURCES)
+list(FILTER emulated_kernels EXCLUDE REGEX "cuda_graph|cuda_memory|gemm_cublas")  # the emulation's own
+list(TRANSFORM emulated_kernels PREPEND ${PROJECT_SOURCE_DIR}/kernels/)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 # Device code reads arrays of values as 16-byte vectors.

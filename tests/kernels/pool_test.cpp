@@ -165,7 +165,7 @@ TEST(MaxPool, MinusInfinityIsAValue) {
   const std::vector<float> x(4, -std::numeric_limits<float>::infinity());
   float y = 0;
   std::uint16_t argmax = 9;
-  run(MaxPool<float>{{1, 2, 2, 1, 2, 2, 2, 2, 0, 0}, x.data(), &y, &argmax});
+  run(MaxPool<float>{per_channel({1, 2, 2, 1, 0, 2, 2, 2, 2, 0, 0}), x.data(), &y, &argmax});
   EXPECT_EQ(y, x[0]);
   EXPECT_EQ(argmax, 0);
 }
