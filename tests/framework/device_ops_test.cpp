@@ -7,6 +7,7 @@
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/concat.h"
+#include "steelyard/framework/ops/conv_transpose2d.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"
@@ -138,6 +139,13 @@ std::vector<DeviceCase> cases() {
       {"matmul_shared",
        {random_tensor({3, 17, 9}, 1), random_tensor({9, 21}, 2)},
        [](const Vs& v, const Place&) { return matmul(v[0], v[1]); }},
+      {"conv_transpose2d",
+       {random_tensor({2, 5, 6, 4}, 1), random_tensor({4, 7, 3, 3}, 2), random_tensor({7}, 3)},
+       [](const Vs& v, const Place&) {
+         return conv_transpose2d(
+             v[0], v[1], v[2],
+             {.conv = {.stride = {2, 2}, .padding = {1, 1}}, .output_padding = {1, 1}});
+       }},
       {"leaky_relu",
        {random_tensor({300, 7}, 1)},
        [](const Vs& v, const Place&) { return leaky_relu(v[0], 0.1); }},

@@ -9,6 +9,7 @@
 #include "steelyard/framework/ops/batch_norm.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/conv_transpose2d.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"
@@ -58,6 +59,13 @@ const std::vector<OpCase>& op_cases() {
       {"matmul",
        {random_tensor({2, 4, 5}, 1), random_tensor({5, 3}, 2)},
        [](const Vs& v) { return matmul(v[0], v[1]); }},
+      {"conv_transpose2d",
+       {random_tensor({2, 3, 4, 4}, 1), random_tensor({4, 3, 3, 2}, 2), random_tensor({6}, 3)},
+       [](const Vs& v) {
+         return conv_transpose2d(v[0], v[1], v[2],
+                                 {.conv = {.stride = {2, 1}, .padding = {1, 0}, .groups = 2},
+                                  .output_padding = {1, 0}});
+       }},
       {"leaky_relu", {spread_tensor({3, 5})}, [](const Vs& v) { return leaky_relu(v[0], 0.2); }},
       {"sigmoid", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return sigmoid(v[0]); }},
       {"softmax", {random_tensor({2, 3, 5}, 1)}, [](const Vs& v) { return softmax(v[0]); }},

@@ -219,8 +219,9 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
         BadRecipe{
             "UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
-            "r.yaml:4:25: expected one of Linear, Conv2d, Conv1d, BatchNorm2d, LayerNorm, ReLU, "
-            "ReLU6, LeakyReLU, Sigmoid, Softmax, GELU, SiLU, Hardswish, MaxPool2d, AvgPool2d, "
+            "r.yaml:4:25: expected one of Linear, Conv2d, Conv1d, ConvTranspose2d, BatchNorm2d, "
+            "LayerNorm, ReLU, ReLU6, LeakyReLU, Sigmoid, Softmax, GELU, SiLU, Hardswish, "
+            "MaxPool2d, AvgPool2d, "
             "GlobalAvgPool, Flatten, Dropout, "
             "Residual, Concat, Sequential, got 'Relu' (did you mean 'ReLU'?)"},
         BadRecipe{"EmptyTargets", "targets: [Conv2d]", "targets: []",
