@@ -170,6 +170,16 @@ static void activate(node_t n, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
+/* Sigmoid and hardswish, in double, rounded to float before the code is found. */
+static void smooth(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
+  for (int32_t i = 0; i < size_of(out); ++i) {
+    const double real = (float)(x[i] - in->zero_point) * in->scale;
+    const double gate = real <= -3 ? 0 : real >= 3 ? 6 : real + 3;
+    const double value = n->op[0] == 's' ? 1 / (1 + exp(-real)) : real >= 3 ? real : real * gate / 6;
+    y[i] = code_of((float)value, out);
+  }
+}
+
 static void run(node_t n) {
   value_t in = &steelyard_values[n->inputs[0]], out = &steelyard_values[n->output];
   const int32_t *x = codes[n->inputs[0]];
@@ -193,6 +203,8 @@ static void run(node_t n) {
     concat(n, out, y);
   } else if (strcmp(n->op, "flatten") == 0) {
     flatten(in, x, y);
+  } else if (strcmp(n->op, "sigmoid") == 0 || strcmp(n->op, "hardswish") == 0) {
+    smooth(n, in, out, x, y);
   } else if (strncmp(n->op, "relu", 4) == 0) {
     activate(n, out, x, y);
   } else {

@@ -247,12 +247,12 @@ void add_layers(ModelRegistry& registry) {
       [](LeakyReluSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<LeakyReLU>(options.slope);
       });
-  registry.add_layer("Sigmoid", "1 / (1 + exp(-x)); in float", {}, make_plain<Sigmoid>);
+  registry.add_layer("Sigmoid", "1 / (1 + exp(-x))", {}, make_plain<Sigmoid>);
   registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features; in float", {},
                      make_plain<Softmax>);
   registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
   registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);
-  registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6; in float", {}, make_plain<Hardswish>);
+  registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6", {}, make_plain<Hardswish>);
   add_pools(registry);
   registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},
                      make_plain<Flatten>);
