@@ -47,7 +47,8 @@ enum class Op {
   kGlobalAvgPool,  // [H, W, C] to [C]
   kFlatten,        // [H, W, C] to [C*H*W], in that order
   kSigmoid,
-  kHardswish
+  kHardswish,
+  kSoftmax  // along the last dimension
 };
 
 enum class Product { kInteger, kFloat };

@@ -9,6 +9,7 @@
 #include "steelyard/qat/qat_linear.h"
 #include "steelyard/qat/qat_pool.h"
 #include "steelyard/qat/qat_smooth.h"
+#include "steelyard/qat/qat_softmax.h"
 
 namespace steelyard::qat {
 namespace {
@@ -26,7 +27,7 @@ const QuantizedForms& builtin_forms() {
       linear_form(),  conv2d_form(),     max_pool2d_form(),
       flatten_form(), dropout_form(),    relu_form(),
       relu6_form(),   avg_pool2d_form(), global_avg_pool_form(),
-      sigmoid_form(), hardswish_form(),
+      sigmoid_form(), hardswish_form(),  softmax_form(),
       add_form(),     cat_form(),
   };
   return kForms;

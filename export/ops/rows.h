@@ -18,5 +18,6 @@ OpInfo global_avg_pool_op();
 OpInfo flatten_op();
 OpInfo sigmoid_op();
 OpInfo hardswish_op();
+OpInfo softmax_op();
 
 }  // namespace steelyard::deploy

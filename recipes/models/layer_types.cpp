@@ -248,7 +248,7 @@ void add_layers(ModelRegistry& registry) {
         return std::make_shared<LeakyReLU>(options.slope);
       });
   registry.add_layer("Sigmoid", "1 / (1 + exp(-x))", {}, make_plain<Sigmoid>);
-  registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features; in float", {},
+  registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features", {},
                      make_plain<Softmax>);
   registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
   registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);

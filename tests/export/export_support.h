@@ -103,7 +103,9 @@ inline std::shared_ptr<Module> smooth_net(Rng& rng) {
                                 {"gate", std::make_shared<Sigmoid>()},
                                 {"pool", std::make_shared<GlobalAvgPool>()},
                                 {"fc1", std::make_shared<Linear>(LinearOptions{8, 9}, rng)},
-                                {"scores", std::make_shared<Sigmoid>()}});
+                                {"scores", std::make_shared<Sigmoid>()},
+                                {"fc2", std::make_shared<Linear>(LinearOptions{9, 7}, rng)},
+                                {"shares", std::make_shared<Softmax>()}});
 }
 
 // [N, 9, 8, 3]: joins of convolutions, a pool, a sum and their own input; a join of flat features.

@@ -135,7 +135,7 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("concat_w4", testing::concat_net, w8a8(4), close);
   writer.write_network("concat_tensorrt", testing::concat_net, testing::tensorrt(8), close,
                        tensorrt);
-  const Expected smooth{true, "QLinearConv QGemm", "Conv Gemm Sigmoid"};
+  const Expected smooth{true, "QLinearConv QGemm QLinearSoftmax", "Conv Gemm Sigmoid"};
   writer.write_network("smooth", testing::smooth_net, w8a8(), smooth);
   writer.write_network("smooth_signed", testing::smooth_net, w8a8(8, true), smooth);
   writer.write_network("smooth_tensorrt", testing::smooth_net, testing::tensorrt(8), close,
