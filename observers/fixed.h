@@ -5,7 +5,7 @@
 
 namespace steelyard::observers {
 
-// [0, limit], whatever is seen: of outputs that are shares of a whole.
+// [0, limit] whatever is seen, once something was: of outputs that are shares of a whole.
 class FixedObserver : public Observer {
  public:
   FixedObserver(std::int64_t channels, double limit);
@@ -13,12 +13,13 @@ class FixedObserver : public Observer {
   std::string name() const override { return "fixed"; }
   void observe(const kernels::ChannelLayout& layout, const Tensor& values,
                const Tensor& non_finite) override;
-  Extremes range() const override { return range_; }
-  void reset() override {}
+  Extremes range() const override { return state_; }
+  void reset() override;
   std::vector<NamedBuffer> state() const override;
 
  private:
-  Extremes range_;  // f32
+  double limit_;
+  Extremes state_;  // f32, lo > hi until values were seen
 };
 
 }  // namespace steelyard::observers
