@@ -170,6 +170,36 @@ static void activate(node_t n, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
+/* Sigmoid and hardswish, in double, rounded to float before the code is found. */
+static void smooth(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
+  for (int32_t i = 0; i < size_of(out); ++i) {
+    const double real = (float)(x[i] - in->zero_point) * in->scale;
+    const double gate = real <= -3 ? 0 : real >= 3 ? 6 : real + 3;
+    const double value = n->op[0] == 's' ? 1 / (1 + exp(-real)) : real >= 3 ? real : real * gate / 6;
+    y[i] = code_of((float)value, out);
+  }
+}
+
+/* Shares of a whole along the last dimension, in integers (docs/numerics.md). */
+static void softmax(value_t in, value_t out, const int32_t *x, int32_t *y) {
+  const int32_t columns = in->shape[in->rank - 1], rows = size_of(in) / columns;
+  const double most = 4294967295.0 / columns, one = most < 8388607 ? most : 8388607;
+  const uint64_t steps = (uint64_t)(1 / out->scale);
+  for (int32_t row = 0; row < rows; ++row, x += columns, y += columns) {
+    int32_t largest = x[0];
+    uint64_t sum = 0;
+    for (int32_t c = 1; c < columns; ++c) largest = x[c] > largest ? x[c] : largest;
+    for (int32_t c = 0; c < columns; ++c) {
+      sum += (uint64_t)rint(one * exp((double)(x[c] - largest) * in->scale));
+    }
+    for (int32_t c = 0; c < columns; ++c) {
+      const uint64_t e = (uint64_t)rint(one * exp((double)(x[c] - largest) * in->scale));
+      const int32_t code = (int32_t)((e * steps + sum / 2) / sum) + out->zero_point;
+      y[c] = code > out->qmax ? out->qmax : code;
+    }
+  }
+}
+
 static void run(node_t n) {
   value_t in = &steelyard_values[n->inputs[0]], out = &steelyard_values[n->output];
   const int32_t *x = codes[n->inputs[0]];
@@ -193,6 +223,10 @@ static void run(node_t n) {
     concat(n, out, y);
   } else if (strcmp(n->op, "flatten") == 0) {
     flatten(in, x, y);
+  } else if (strcmp(n->op, "sigmoid") == 0 || strcmp(n->op, "hardswish") == 0) {
+    smooth(n, in, out, x, y);
+  } else if (strcmp(n->op, "softmax") == 0) {
+    softmax(in, out, x, y);
   } else if (strncmp(n->op, "relu", 4) == 0) {
     activate(n, out, x, y);
   } else {

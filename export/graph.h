@@ -45,7 +45,10 @@ enum class Op {
   kMaxPool2d,
   kAvgPool2d,      // padding counts as zero and in the divisor
   kGlobalAvgPool,  // [H, W, C] to [C]
-  kFlatten         // [H, W, C] to [C*H*W], in that order
+  kFlatten,        // [H, W, C] to [C*H*W], in that order
+  kSigmoid,
+  kHardswish,
+  kSoftmax  // along the last dimension
 };
 
 enum class Product { kInteger, kFloat };

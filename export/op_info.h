@@ -50,7 +50,7 @@ struct OpInfo {
   bool has_weights = false;       // a linear map
   bool fuses_activation = false;  // Node::activation may be another than kNone
   bool keeps_codes = false;       // its codes are codes of its input, whose quantization it has
-  bool sums_floats = false;       // of floats: the order of its sums shows
+  bool rounds_floats = false;     // of floats, the order of its sums or its function may round
   std::vector<NodeField> fields{};
 
   // Why a recorded operation has no deployed form after all; "" where it has.

@@ -117,8 +117,9 @@ std::vector<ValueComparison> other_parameters(const Graph& trained, const Graph&
 
 // What two orders of a sum of floats may make of it, for the largest value of the tensor.
 double rounding_of(const Graph& graph, const Node& node, const Tensor& values) {
-  const bool float_sum = op_info(node.op).sums_floats && !graph.values[node.output].quantization;
-  if (!float_sum && !(node.weights && !node.weights->integer())) return 0;
+  const bool float_rounding =
+      op_info(node.op).rounds_floats && !graph.values[node.output].quantization;
+  if (!float_rounding && !(node.weights && !node.weights->integer())) return 0;
   constexpr double kRounding = 1e-3;
   return kRounding * largest_magnitude(values);
 }

@@ -67,6 +67,11 @@ inline ModulePtr<Flatten> flatten() { return make_module<Flatten>(); }
 
 inline ModulePtr<ReLU> relu() { return make_module<ReLU>(); }
 inline ModulePtr<ReLU6> relu6() { return make_module<ReLU6>(); }
+inline ModulePtr<LeakyReLU> leaky_relu(double slope = 0.01) {
+  return make_module<LeakyReLU>(slope);
+}
+inline ModulePtr<Sigmoid> sigmoid() { return make_module<Sigmoid>(); }
+inline ModulePtr<Softmax> softmax() { return make_module<Softmax>(); }
 inline ModulePtr<GELU> gelu() { return make_module<GELU>(); }
 inline ModulePtr<SiLU> silu() { return make_module<SiLU>(); }
 inline ModulePtr<Hardswish> hardswish() { return make_module<Hardswish>(); }

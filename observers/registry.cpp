@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "steelyard/observers/entropy.h"
+#include "steelyard/observers/fixed.h"
 #include "steelyard/observers/histogram.h"
 #include "steelyard/observers/min_max.h"
 #include "steelyard/observers/moving_average.h"
@@ -25,6 +26,8 @@ constexpr ObserverOption kAveragingConstant{"averaging_constant", "weight of the
 
 constexpr ObserverOption kPercentile{"percentile", "percentage of the values kept",
                                      &Options::percentile, 50, 100};
+
+constexpr ObserverOption kLimit{"limit", "upper end of the range", &Options::limit, 0, 1e30};
 
 std::vector<ObserverRow> make_rows() {
   return {
@@ -67,6 +70,12 @@ std::vector<ObserverRow> make_rows() {
        {kAveragingConstant},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<MseObserver>(channels, scheme, options.averaging_constant);
+       }},
+      {"fixed",
+       "from 0 to `limit`, whatever is seen: for values whose range is known",
+       {kLimit},
+       [](const Options& options, const QScheme&, std::int64_t channels) {
+         return make<FixedObserver>(channels, options.limit);
        }},
       {"entropy",
        "the clipping of least Kullback-Leibler divergence, as TensorRT calibrates, but clipped "

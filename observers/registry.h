@@ -14,6 +14,7 @@ struct ObserverOptions {
   std::string type = "min_max";
   double averaging_constant = 0.01;  // weight of the newest step
   double percentile = 99.99;         // of the values, kept
+  double limit = 1;                  // of a range that is known beforehand
 };
 
 // An option of an observer, for every user of the table; its default is the member's.

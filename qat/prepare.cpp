@@ -278,7 +278,7 @@ class Preparer {
     if (targets_.ignored(node.scope, reason)) return keep_in_float(alone, reason);
     if (!joins_) return keep_in_float(alone, "no group has activations");
     if (in.kind == Flow::Kind::kFloat) return keep_in_float(alone, "its input is in float");
-    if (node.form->refusal) reason = node.form->refusal(**node.slot);
+    if (node.form->refusal) reason = node.form->refusal(**node.slot, *joins_);
     if (!reason.empty()) return keep_in_float(alone, reason);
     read_model_input(in);
     swap_own_output(alone, kernels::Activation::kNone, node.form->note);
@@ -314,10 +314,11 @@ class Preparer {
     const ModuleNode& node = nodes_[chain.head];
     FormRequest request;
     request.output = *joins_;
+    if (node.form->output) node.form->output(request.output);
     request.activation = activation;
     node.slot->replace(node.form->make(**node.slot, request));
-    plan_.rows.push_back(plan_row(node.path, "output", *joins_, note));
-    finish(chain, {Flow::Kind::kQuantized, node.path, joins_});
+    plan_.rows.push_back(plan_row(node.path, "output", request.output, note));
+    finish(chain, {Flow::Kind::kQuantized, node.path, request.output});
   }
 
   // A sum, a join or what has one input: with what it would have taken along.

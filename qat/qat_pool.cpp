@@ -35,7 +35,7 @@ QuantizedForm avg_pool2d_form() {
         return std::make_shared<QatAvgPool2d>(pool.options().geometry, request.output);
       });
   form.note = "of the integer average";
-  form.refusal = [](const Module& pool) -> std::string {
+  form.refusal = [](const Module& pool, const QuantizerConfig&) -> std::string {
     const bool counts_padding = dynamic_cast<const AvgPool2d&>(pool).options().count_include_pad;
     return counts_padding ? "" : "windows of unequal counts";
   };

@@ -8,6 +8,8 @@
 #include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_linear.h"
 #include "steelyard/qat/qat_pool.h"
+#include "steelyard/qat/qat_smooth.h"
+#include "steelyard/qat/qat_softmax.h"
 
 namespace steelyard::qat {
 namespace {
@@ -22,9 +24,11 @@ const QuantizedForm* find_in(const QuantizedForms& forms, const Module& module) 
 
 const QuantizedForms& builtin_forms() {
   static const QuantizedForms kForms{
-      linear_form(),          conv2d_form(), max_pool2d_form(), flatten_form(),
-      dropout_form(),         relu_form(),   relu6_form(),      avg_pool2d_form(),
-      global_avg_pool_form(), add_form(),    cat_form(),
+      linear_form(),  conv2d_form(),     max_pool2d_form(),
+      flatten_form(), dropout_form(),    relu_form(),
+      relu6_form(),   avg_pool2d_form(), global_avg_pool_form(),
+      sigmoid_form(), hardswish_form(),  softmax_form(),
+      add_form(),     cat_form(),
   };
   return kForms;
 }

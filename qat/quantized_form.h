@@ -40,8 +40,11 @@ struct QuantizedForm {
   std::function<std::shared_ptr<Module>(const Module&, const FormRequest&)> make;
 
   std::string note{};  // kComputes, kJoins: of the output in the plan
-  // kComputes: why this module stays in float; "" where it does not.
-  std::function<std::string(const Module&)> refusal{};
+  // kComputes: why this module stays in float although its output would have such a quantizer; ""
+  // where it does not.
+  std::function<std::string(const Module&, const QuantizerConfig& output)> refusal{};
+  // kComputes, kJoins: what the output's quantizer has otherwise than the group's activations.
+  std::function<void(QuantizerConfig& output)> output{};
   bool fuses_activation = false;  // kJoins: takes along a ReLU or ReLU6 behind it
   // kJoins, profile tensorrt: so many of the first operands stay in float, `reader` tells their
   // producers why.

@@ -16,5 +16,8 @@ OpInfo max_pool2d_op();
 OpInfo avg_pool2d_op();
 OpInfo global_avg_pool_op();
 OpInfo flatten_op();
+OpInfo sigmoid_op();
+OpInfo hardswish_op();
+OpInfo softmax_op();
 
 }  // namespace steelyard::deploy

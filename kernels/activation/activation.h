@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/exponential.h"
 #include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
@@ -116,6 +118,80 @@ struct LeakyReluBackward {
   }
 };
 
-using ActivationKernels = ForFloats<Activate, ActivateBackward, LeakyRelu, LeakyReluBackward>;
+// Sigmoid and hardswish with the same bits on host and device: computed in double from exp_of_
+// negative(), rounded once.
+STEELYARD_HOST_DEVICE inline double exact_sigmoid(double x) {
+  const double e = exp_of_negative(x < 0 ? x : -x);
+  return x < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation, float x) {
+  const auto v = static_cast<double>(x);
+  const double y = activation == SmoothActivation::kSigmoid ? exact_sigmoid(v)
+                   : v <= -3                                ? 0
+                   : v >= 3                                 ? v
+                                                            : v * (v + 3) / 6;
+  return static_cast<float>(y);
+}
+STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, float x) {
+  const auto v = static_cast<double>(x);
+  if (activation == SmoothActivation::kSigmoid) {
+    const double s = exact_sigmoid(v);
+    return static_cast<float>(s * (1 - s));
+  }
+  return activation_slope(activation, x);
+}
+
+// What sigmoid or hardswish make of each of the 256 bytes that may be a code of the input: the
+// value, and where they are not null the output's code (its byte) and the slope, 0 where the code
+// is clipped. n = 256.
+struct ActivationTable {
+  static constexpr std::int64_t kGrain = 256;
+  std::int64_t n;
+  SmoothActivation activation;
+  bool is_signed;  // the input's codes
+  const float* in_scale;
+  const std::int32_t* in_zero_point;
+  float* values;
+  const float* scale;
+  const std::int32_t* zero_point;
+  CodeRange range;
+  std::uint8_t* codes;
+  float* slopes;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const float code = static_cast<float>(is_signed && i >= 128 ? i - 256 : i);
+    const float x = dequantize_code(code, static_cast<float>(*in_zero_point), *in_scale);
+    const float y = exact_activation(activation, x);
+    values[i] = y;
+    if (codes == nullptr) return;
+    const Affine<float> grid = make_affine(range, *scale, *zero_point);
+    codes[i] = static_cast<std::uint8_t>(quantize_value(y, grid));
+    slopes[i] = is_inside(y, grid) ? exact_slope(activation, x) : 0.0F;
+  }
+};
+
+// y = table[x], tables of 256.
+struct MapBytes {
+  std::int64_t n;
+  const std::uint8_t *x, *table;
+  std::uint8_t* y;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = table[x[i]]; }
+};
+// y = table[x] * factor; a null factor is 1.
+struct MapToFloats {
+  std::int64_t n;
+  const std::uint8_t* x;
+  const float *table, *factor;
+  float* y;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    y[i] = factor == nullptr ? table[x[i]] : table[x[i]] * factor[i];
+  }
+};
+
+using ActivationKernels =
+    JoinedKernels<ForFloats<Activate, ActivateBackward, LeakyRelu, LeakyReluBackward>,
+                  KernelList<ActivationTable, MapBytes, MapToFloats>>;
 
 }  // namespace steelyard::kernels

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/exponential.h"
 #include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
@@ -98,7 +100,55 @@ struct SoftmaxBackward {
   }
 };
 
-using SoftmaxKernels = ForFloats<Softmax, SoftmaxBackward, SoftmaxCrossEntropy, SoftmaxDivergence,
-                                 ArgmaxRows, AddCorrectRows>;
+// Softmax of codes, as ONNX Runtime's QLinearSoftmax has it: table[d] = rint(one * exp(-d * scale))
+// of the distance d to the row's largest code, where `one` is so small that sums fit 32 bits. n =
+// 256.
+struct SoftmaxTable {
+  static constexpr std::int64_t kGrain = 256;
+  std::int64_t n, columns;
+  const float* scale;  // of the input
+  std::uint32_t* table;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t d) const {
+    const double most = 4294967295.0 / static_cast<double>(columns);
+    const double one = most < 8388607.0 ? most : 8388607.0;
+    const double exponent = -static_cast<double>(d) * static_cast<double>(*scale);
+    table[d] = static_cast<std::uint32_t>(round_half_even(one * exp_of_negative(exponent)));
+  }
+};
+// n rows: codes = (table[d] * floor(1 / scale) + sum / 2) / sum + zero point, in integers.
+template <typename In, typename Code>
+struct SoftmaxCodes {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n, columns;
+  const In* x;
+  const std::uint32_t* table;
+  const float* scale;  // of the output
+  const std::int32_t* zero_point;
+  CodeRange range;
+  Code* codes;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
+    const In* from = x + row * columns;
+    Code* to = codes + row * columns;
+    In largest = from[0];
+    for (std::int64_t c = 1; c < columns; ++c) largest = from[c] > largest ? from[c] : largest;
+    std::uint64_t sum = 0;
+    for (std::int64_t c = 0; c < columns; ++c) sum += table[largest - from[c]];
+    const auto steps = static_cast<std::uint64_t>(1.0F / *scale);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const std::uint64_t share = (table[largest - from[c]] * steps + sum / 2) / sum;
+      const std::int32_t code = static_cast<std::int32_t>(share) + *zero_point;
+      to[c] = static_cast<Code>(code > range.qmax ? range.qmax : code);
+    }
+  }
+};
+
+using SoftmaxKernels = JoinedKernels<
+    ForFloats<Softmax, SoftmaxBackward, SoftmaxCrossEntropy, SoftmaxDivergence, ArgmaxRows,
+              AddCorrectRows>,
+    KernelList<SoftmaxTable, SoftmaxCodes<std::int8_t, std::int8_t>,
+               SoftmaxCodes<std::int8_t, std::uint8_t>, SoftmaxCodes<std::uint8_t, std::int8_t>,
+               SoftmaxCodes<std::uint8_t, std::uint8_t>>>;
 
 }  // namespace steelyard::kernels

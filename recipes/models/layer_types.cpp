@@ -7,6 +7,7 @@
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
@@ -48,6 +49,14 @@ std::shared_ptr<Module> make_conv1d(Conv1dOptions options, const LayerSpec& spec
   options.in_channels = spec.input_shape().back();
   require_weights(spec, options.in_channels * options.out_channels, options.kernel_size);
   return std::make_shared<Conv1d>(options, rng);
+}
+
+std::shared_ptr<Module> make_conv_transpose2d(ConvTranspose2dOptions options, const LayerSpec& spec,
+                                              Rng& rng) {
+  options.in_channels = spec.channels();
+  require_weights(spec, options.in_channels * options.out_channels,
+                  options.kernel_size[0] * options.kernel_size[1]);
+  return std::make_shared<ConvTranspose2d>(options, rng);
 }
 
 // A pool whose stride may be that of its windows.
@@ -150,6 +159,24 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("groups", "", &Conv1dOptions::groups).by_default("1").within(1, kMaxSize),
        key("bias", "", &Conv1dOptions::bias).by_default("true")},
       make_conv1d);
+  registry.add_layer<ConvTranspose2dOptions>(
+      "ConvTranspose2d", "transposed two-dimensional convolution; in float",
+      {key("out_channels", "outputs", &ConvTranspose2dOptions::out_channels)
+           .required()
+           .within(1, kMaxSize),
+       extents("kernel_size", "height and width", &ConvTranspose2dOptions::kernel_size)
+           .required()
+           .at_least(1),
+       extents("stride", "", &ConvTranspose2dOptions::stride).by_default("1").at_least(1),
+       extents("padding", "", &ConvTranspose2dOptions::padding).by_default("0").at_least(0),
+       extents("output_padding", "rows and columns added at the end, less than the stride",
+               &ConvTranspose2dOptions::output_padding)
+           .by_default("0")
+           .at_least(0),
+       extents("dilation", "", &ConvTranspose2dOptions::dilation).by_default("1").at_least(1),
+       key("groups", "", &ConvTranspose2dOptions::groups).by_default("1").within(1, kMaxSize),
+       key("bias", "", &ConvTranspose2dOptions::bias).by_default("true")},
+      make_conv_transpose2d);
   registry.add_layer(
       "BatchNorm2d", "normalisation of each channel", {}, [](const LayerSpec& spec, Rng&) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
@@ -220,12 +247,12 @@ void add_layers(ModelRegistry& registry) {
       [](LeakyReluSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<LeakyReLU>(options.slope);
       });
-  registry.add_layer("Sigmoid", "1 / (1 + exp(-x)); in float", {}, make_plain<Sigmoid>);
-  registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features; in float", {},
+  registry.add_layer("Sigmoid", "1 / (1 + exp(-x))", {}, make_plain<Sigmoid>);
+  registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features", {},
                      make_plain<Softmax>);
   registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
   registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);
-  registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6; in float", {}, make_plain<Hardswish>);
+  registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6", {}, make_plain<Hardswish>);
   add_pools(registry);
   registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},
                      make_plain<Flatten>);

@@ -83,6 +83,7 @@ TEST_P(CHeader, RunsToTheSameCodes) {
 INSTANTIATE_TEST_SUITE_P(Networks, CHeader,
                          ::testing::Values(CCase{"every_layer", testing::every_layer},
                                            CCase{"residual_w4", testing::residual_net, 4},
+                                           CCase{"smooth", testing::smooth_net},
                                            CCase{"concat_signed", testing::concat_net, 8, true},
                                            CCase{"affine_weights", testing::every_layer, 4, false,
                                                  true}),

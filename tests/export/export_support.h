@@ -94,6 +94,20 @@ inline std::shared_ptr<Module> residual_net(Rng& rng) {
                                 {"fc", std::make_shared<Linear>(LinearOptions{10, 7}, rng)}});
 }
 
+// [N, 9, 8, 3]: smooth activations that have a form on codes.
+inline std::shared_ptr<Module> smooth_net(Rng& rng) {
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"conv1", conv(3, 6, 3, 2, rng)},
+                                {"swish", std::make_shared<Hardswish>()},
+                                {"conv2", conv(6, 8, 3, 1, rng)},
+                                {"gate", std::make_shared<Sigmoid>()},
+                                {"pool", std::make_shared<GlobalAvgPool>()},
+                                {"fc1", std::make_shared<Linear>(LinearOptions{8, 9}, rng)},
+                                {"scores", std::make_shared<Sigmoid>()},
+                                {"fc2", std::make_shared<Linear>(LinearOptions{9, 7}, rng)},
+                                {"shares", std::make_shared<Softmax>()}});
+}
+
 // [N, 9, 8, 3]: joins of convolutions, a pool, a sum and their own input; a join of flat features.
 inline std::shared_ptr<Module> concat_net(Rng& rng) {
   using Branches = std::vector<std::shared_ptr<Module>>;

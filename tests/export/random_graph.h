@@ -59,7 +59,7 @@ class RandomGraph {
   }
 
   void add_image_operation() {
-    switch (pick(0, 6)) {
+    switch (pick(0, 8)) {
       case 0:
         return pool(deploy::Op::kMaxPool2d);
       case 1:
@@ -70,6 +70,12 @@ class RandomGraph {
         return residual();
       case 4:
         return join();
+      case 5:
+        last_ = finish(make_node(deploy::Op::kSigmoid, {last_}), shape());
+        return;
+      case 6:
+        last_ = finish(make_node(deploy::Op::kHardswish, {last_}), shape());
+        return;
       default:
         return conv(pick(1, 3), pick(1, 2), pick_activation());
     }
@@ -117,7 +123,7 @@ class RandomGraph {
     deploy::Node node = make_node(op, {last_});
     node.pool = {{pick(2, 3), pick(1, 3)}, {pick(1, 2), pick(1, 2)}, {pick(0, 1), 0}};
     const auto s = pool2d_shape("pool", batched(in), node.pool);
-    const Shape out{s.out_h(), s.out_w(), s.channels};
+    const Shape out{s.out_h(), s.out_w(), s.in_channels};
     if (op == deploy::Op::kMaxPool2d) {
       last_ = finish(node, out, graph_.values[last_].quantization);
     } else {
@@ -189,7 +195,9 @@ class RandomGraph {
   // The values of the last node before they are quantized; an average lies in its input's range.
   std::pair<float, float> range_of_last() const {
     const deploy::Node& node = graph_.nodes.back();
-    if (node.op == deploy::Op::kAvgPool2d || node.op == deploy::Op::kGlobalAvgPool) {
+    if (node.op == deploy::Op::kSigmoid) return {0.0F, 1.0F};
+    if (node.op == deploy::Op::kAvgPool2d || node.op == deploy::Op::kGlobalAvgPool ||
+        node.op == deploy::Op::kHardswish) {
       const deploy::Quantization& q = *graph_.values[node.inputs[0]].quantization;
       return {q.scale * static_cast<float>(q.range.qmin - q.zero_point),
               q.scale * static_cast<float>(q.range.qmax - q.zero_point)};

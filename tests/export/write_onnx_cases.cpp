@@ -135,6 +135,11 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("concat_w4", testing::concat_net, w8a8(4), close);
   writer.write_network("concat_tensorrt", testing::concat_net, testing::tensorrt(8), close,
                        tensorrt);
+  const Expected smooth{true, "QLinearConv QGemm QLinearSoftmax", "Conv Gemm Sigmoid"};
+  writer.write_network("smooth", testing::smooth_net, w8a8(), smooth);
+  writer.write_network("smooth_signed", testing::smooth_net, w8a8(8, true), smooth);
+  writer.write_network("smooth_tensorrt", testing::smooth_net, testing::tensorrt(8), close,
+                       tensorrt);
   writer.write("rows", joined_rows(), testing::random_tensor({40, 5, 8}, 7, DType::kF32),
                {true, "QLinearConcat", "Concat"});
   qat::QuantizeConfig partly = w8a8();

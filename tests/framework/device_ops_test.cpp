@@ -7,10 +7,12 @@
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/concat.h"
+#include "steelyard/framework/ops/conv_transpose2d.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/softmax.h"
@@ -131,6 +133,19 @@ std::vector<DeviceCase> cases() {
        {random_tensor({7, 29, 5}, 1)},
        [](const Vs& v, const Place&) { return mean(v[0], {1}); }},
       {"relu", {random_tensor({300, 7}, 1)}, [](const Vs& v, const Place&) { return relu(v[0]); }},
+      {"matmul",
+       {random_tensor({3, 2, 17, 9}, 1), random_tensor({3, 2, 9, 21}, 2)},
+       [](const Vs& v, const Place&) { return matmul(v[0], v[1]); }},
+      {"matmul_shared",
+       {random_tensor({3, 17, 9}, 1), random_tensor({9, 21}, 2)},
+       [](const Vs& v, const Place&) { return matmul(v[0], v[1]); }},
+      {"conv_transpose2d",
+       {random_tensor({2, 5, 6, 4}, 1), random_tensor({4, 7, 3, 3}, 2), random_tensor({7}, 3)},
+       [](const Vs& v, const Place&) {
+         return conv_transpose2d(
+             v[0], v[1], v[2],
+             {.conv = {.stride = {2, 2}, .padding = {1, 1}}, .output_padding = {1, 1}});
+       }},
       {"leaky_relu",
        {random_tensor({300, 7}, 1)},
        [](const Vs& v, const Place&) { return leaky_relu(v[0], 0.1); }},

@@ -9,12 +9,14 @@
 #include "steelyard/framework/ops/batch_norm.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/conv_transpose2d.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/ops/relu.h"
@@ -51,6 +53,19 @@ const std::vector<OpCase>& op_cases() {
       // spread_tensor stays 0.05 away from 0 and from 6.
       {"relu", {spread_tensor({3, 5})}, [](const Vs& v) { return relu(v[0]); }},
       {"relu6", {spread_tensor({10, 15})}, [](const Vs& v) { return relu6(v[0]); }},
+      {"matmul",
+       {random_tensor({2, 3, 4, 5}, 1), random_tensor({2, 3, 5, 2}, 2)},
+       [](const Vs& v) { return matmul(v[0], v[1]); }},
+      {"matmul",
+       {random_tensor({2, 4, 5}, 1), random_tensor({5, 3}, 2)},
+       [](const Vs& v) { return matmul(v[0], v[1]); }},
+      {"conv_transpose2d",
+       {random_tensor({2, 3, 4, 4}, 1), random_tensor({4, 3, 3, 2}, 2), random_tensor({6}, 3)},
+       [](const Vs& v) {
+         return conv_transpose2d(v[0], v[1], v[2],
+                                 {.conv = {.stride = {2, 1}, .padding = {1, 0}, .groups = 2},
+                                  .output_padding = {1, 0}});
+       }},
       {"leaky_relu", {spread_tensor({3, 5})}, [](const Vs& v) { return leaky_relu(v[0], 0.2); }},
       {"sigmoid", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return sigmoid(v[0]); }},
       {"softmax", {random_tensor({2, 3, 5}, 1)}, [](const Vs& v) { return softmax(v[0]); }},

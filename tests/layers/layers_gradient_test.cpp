@@ -11,6 +11,7 @@
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
@@ -95,6 +96,16 @@ const std::vector<LayerCase>& layer_cases() {
       {"LeakyReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<LeakyReLU>(0.2); }},
       {"Sigmoid", image, [](Rng&) { return std::make_shared<Sigmoid>(); }},
       {"Softmax", image, [](Rng&) { return std::make_shared<Softmax>(); }},
+      {"ConvTranspose2d", image,
+       [](Rng& rng) {
+         return std::make_shared<ConvTranspose2d>(ConvTranspose2dOptions{.in_channels = 4,
+                                                                         .out_channels = 3,
+                                                                         .kernel_size = {3, 2},
+                                                                         .stride = {2, 1},
+                                                                         .padding = {1, 0},
+                                                                         .output_padding = {1, 0}},
+                                                  rng);
+       }},
       {"Conv1d", random_tensor({2, 7, 4}, 1),
        [](Rng& rng) {
          return std::make_shared<Conv1d>(Conv1dOptions{.in_channels = 4,

@@ -99,6 +99,17 @@ TEST(MovingAverage, AgreesWithTheReference) {
   }
 }
 
+TEST(Fixed, GivesItsRangeWhateverIsSeen) {
+  const auto observer = make_observer({.type = "fixed", .limit = 0.5}, kAffine8, 2);
+  const Tensor non_finite = Tensor::zeros({1}, DType::kI64);
+  observer->observe({1, 2, 3}, Tensor::from<float>({9, -7, 1, NAN, 0, 3}, {2, 3}), non_finite);
+  for (const Range& range : observer->ranges()) {
+    EXPECT_EQ(range.lo, 0);
+    EXPECT_EQ(range.hi, 0.5);
+  }
+  EXPECT_EQ(non_finite.item(), 1);
+}
+
 TEST(Observers, ChannelsAreIndependent) {
   const std::vector<float> both{1, 2, 3, -5, kNan, 7};
   for (const std::string& name : observer_names()) {

@@ -206,7 +206,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:14:27: expected a whole number from 2 to 8, got '9'"},
         BadRecipe{"Choice", "observer: histogram", "observer: histogran",
                   "r.yaml:14:40: expected one of min_max, moving_average, histogram, "
-                  "percentile, moving_percentile, mse, entropy, got 'histogran' (did you mean "
+                  "percentile, moving_percentile, mse, fixed, entropy, got 'histogran' (did you mean "
                   "'histogram'?)"},
         BadRecipe{"ModelType", "type: cnn", "type: cnnn",
                   "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got 'cnnn' (did you "
@@ -219,8 +219,9 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
         BadRecipe{
             "UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
-            "r.yaml:4:25: expected one of Linear, Conv2d, Conv1d, BatchNorm2d, LayerNorm, ReLU, "
-            "ReLU6, LeakyReLU, Sigmoid, Softmax, GELU, SiLU, Hardswish, MaxPool2d, AvgPool2d, "
+            "r.yaml:4:25: expected one of Linear, Conv2d, Conv1d, ConvTranspose2d, BatchNorm2d, "
+            "LayerNorm, ReLU, ReLU6, LeakyReLU, Sigmoid, Softmax, GELU, SiLU, Hardswish, "
+            "MaxPool2d, AvgPool2d, "
             "GlobalAvgPool, Flatten, Dropout, "
             "Residual, Concat, Sequential, got 'Relu' (did you mean 'ReLU'?)"},
         BadRecipe{"EmptyTargets", "targets: [Conv2d]", "targets: []",

@@ -1,0 +1,157 @@
+// Sigmoid and hardswish: of codes, a table of the 256 that an input can have.
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using Formula = double (*)(double);
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double hardswish(double x) {
+  if (x <= -3) return 0;
+  return x >= 3 ? x : x * (x + 3) / 6;
+}
+
+Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inputs[0]].shape; }
+
+void check(const Graph& graph, const Node& node) {
+  expect(graph.values[node.inputs[0]].quantization.has_value() ==
+             graph.values[node.output].quantization.has_value(),
+         node, "input and output are both codes or floats");
+}
+
+// The real value that a byte stands for as a code.
+float real_of(const Quantization& q, int byte) {
+  const int code = q.dtype == DType::kI8 ? static_cast<std::int8_t>(byte) : byte;
+  return kernels::dequantize_code(static_cast<float>(code), static_cast<float>(q.zero_point),
+                                  q.scale);
+}
+
+using Table = std::array<float, 256>;
+
+// What the function gives for every byte, rounded once from double.
+Table table_of(const Quantization& in, Formula formula) {
+  Table table{};
+  for (int byte = 0; byte < 256; ++byte) {
+    table[static_cast<std::size_t>(byte)] =
+        static_cast<float>(formula(static_cast<double>(real_of(in, byte))));
+  }
+  return table;
+}
+
+void activate(const Operands& op, Formula formula) {
+  const Tensor& x = op.input(0);
+  if (!op.output_value().quantization) {
+    fill_floats(op.output(), [&](std::int64_t i) {
+      return static_cast<float>(formula(static_cast<double>(x.data<float>()[i])));
+    });
+    return;
+  }
+  const Table table = table_of(*op.input_value(0).quantization, formula);
+  const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
+  const auto* bytes = static_cast<const std::uint8_t*>(x.raw());
+  fill_codes(op.output(),
+             [&](std::int64_t i) { return kernels::quantize_value(table[bytes[i]], grid); });
+}
+
+// Whether a float of the operation within rounding has the same code for every input: none lies
+// beside the border between two codes but where floats are exact.
+bool is_safe_in_float(const Quantization& in, const Quantization& out, const Table& table,
+                      bool (*is_exact)(float)) {
+  constexpr double kMargin = 1e-4;  // of a code
+  for (int byte = 0; byte < 256; ++byte) {
+    if (is_exact(real_of(in, byte))) continue;
+    const double steps = double{table[static_cast<std::size_t>(byte)]} / double{out.scale};
+    if (std::abs(steps - std::floor(steps) - 0.5) < kMargin) return false;
+  }
+  return true;
+}
+
+// The values of the output's codes, looked up by the input's: exact in any runtime.
+void add_lookup(OnnxNodes& nodes, const Node& node, const Table& table, const std::string& output) {
+  const Value& in = nodes.graph().values[node.inputs[0]];
+  const Quantization& q = *nodes.graph().values[node.output].quantization;
+  const kernels::Affine<float> grid = grid_of(q);
+  const std::int8_t shift =
+      static_cast<std::int8_t>(nodes.stored_zero_point(*in.quantization) -
+                               static_cast<std::int8_t>(in.quantization->zero_point));
+  std::vector<float> values(256);
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto code =
+        static_cast<float>(kernels::quantize_value(table[static_cast<std::size_t>(byte)], grid));
+    values[static_cast<std::uint8_t>(byte + shift)] =
+        kernels::dequantize_code(code, static_cast<float>(q.zero_point), q.scale);
+  }
+  OnnxGraph& onnx = nodes.onnx();
+  constexpr std::int64_t kOnnxInt32 = 6;
+  onnx.add("Cast", {in.name + "/codes"}, node.name + "/index", {{"to", kOnnxInt32}});
+  onnx.add("Gather", {onnx.floats(node.name + "/table", values, {256}), node.name + "/index"},
+           output, {{"axis", std::int64_t{0}}});
+}
+
+// Writes the operation where ONNX's float one has the same codes, else the table.
+template <typename Write>
+void write(OnnxNodes& nodes, const Node& node, const std::string& output, Formula formula,
+           bool (*is_exact)(float), const Write& in_float) {
+  const auto& out = nodes.graph().values[node.output].quantization;
+  if (out) {
+    const Quantization& in = *nodes.graph().values[node.inputs[0]].quantization;
+    const Table table = table_of(in, formula);
+    if (!is_safe_in_float(in, *out, table, is_exact)) {
+      return add_lookup(nodes, node, table, output);
+    }
+  }
+  in_float();
+}
+
+void sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  write(
+      nodes, node, output, sigmoid, [](float x) { return x == 0; },
+      [&] { nodes.onnx().add("Sigmoid", {nodes.input(node)}, output); });
+}
+
+// x * HardSigmoid(x): HardSwish came with opset 14.
+void hardswish_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  write(
+      nodes, node, output, hardswish,
+      [](float x) { return x == 0 || x <= -3.0001F || x >= 3.0001F; },
+      [&] {
+        const std::string gate = node.name + "/gate";
+        nodes.onnx().add("HardSigmoid", {nodes.input(node)}, gate,
+                         {{"alpha", 1.0F / 6.0F}, {"beta", 0.5F}});
+        nodes.onnx().add("Mul", {nodes.input(node), gate}, output);
+      });
+}
+
+}  // namespace
+
+OpInfo sigmoid_op() {
+  return {.op = Op::kSigmoid,
+          .name = "sigmoid",
+          .recorded = {"quantized_sigmoid", "sigmoid"},
+          .rounds_floats = true,
+          .shape = shape,
+          .check = check,
+          .reference = [](const Operands& op) { activate(op, sigmoid); },
+          .onnx = sigmoid_onnx};
+}
+
+OpInfo hardswish_op() {
+  return {.op = Op::kHardswish,
+          .name = "hardswish",
+          .recorded = {"quantized_hardswish", "hardswish"},
+          .rounds_floats = true,
+          .shape = shape,
+          .check = check,
+          .reference = [](const Operands& op) { activate(op, hardswish); },
+          .onnx = hardswish_onnx};
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,96 @@
+// Shares of a whole along the last dimension: channels of images, features of rows.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+Shape shape(const Graph& graph, const Node& node) {
+  const Shape& in = graph.values[node.inputs[0]].shape;
+  expect(!in.empty(), node, "expected an input with channels or features");
+  return in;
+}
+
+void check(const Graph& graph, const Node& node) {
+  const auto& in = graph.values[node.inputs[0]].quantization;
+  const auto& out = graph.values[node.output].quantization;
+  expect(in.has_value() == out.has_value(), node, "input and output are both codes or floats");
+  if (!out) return;
+  const bool fits = (out->scale == 0x1p-8F && out->zero_point == out->range.qmin) ||
+                    (out->scale == 0x1p-7F && out->zero_point == 0);
+  expect(fits && out->range.qmax - out->range.qmin >= 254, node,
+         "shares have steps of 2^-8 from the smallest of 256 codes, or 2^-7 from 0");
+}
+
+void of_floats(const Operands& op) {
+  const std::int64_t columns = op.input(0).dim(-1), rows = op.output().size() / columns;
+#pragma omp parallel for
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* x = op.input(0).data<float>() + row * columns;
+    float* y = op.output().data<float>() + row * columns;
+    const double largest = *std::max_element(x, x + columns);
+    double sum = 0;
+    for (std::int64_t c = 0; c < columns; ++c) sum += std::exp(x[c] - largest);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      y[c] = static_cast<float>(std::exp(x[c] - largest) / sum);
+    }
+  }
+}
+
+void reference(const Operands& op) {
+  if (!op.output_value().quantization) return of_floats(op);
+  const Quantization& in = *op.input_value(0).quantization;
+  const Quantization& out = *op.output_value().quantization;
+  const std::int64_t columns = op.input(0).dim(-1), rows = op.output().size() / columns;
+  // exp(-d * s_x) of the distance d to the row's largest code, as an integer.
+  const double one = std::min(4294967295.0 / static_cast<double>(columns), 8388607.0);
+  std::vector<std::uint64_t> exponential(256);
+  for (int d = 0; d < 256; ++d) {
+    exponential[static_cast<std::size_t>(d)] = static_cast<std::uint64_t>(
+        std::rint(one * std::exp(-static_cast<double>(d) * static_cast<double>(in.scale))));
+  }
+  const auto steps = static_cast<std::uint64_t>(1.0F / out.scale);
+#pragma omp parallel for
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t first = row * columns;
+    std::int32_t largest = INT32_MIN;
+    for (std::int64_t i = first; i < first + columns; ++i) {
+      largest = std::max(largest, code_at(op.input(0), i));
+    }
+    const auto of = [&](std::int64_t i) {
+      return exponential[static_cast<std::size_t>(largest - code_at(op.input(0), i))];
+    };
+    std::uint64_t sum = 0;
+    for (std::int64_t i = first; i < first + columns; ++i) sum += of(i);
+    for (std::int64_t i = first; i < first + columns; ++i) {
+      const auto share = static_cast<std::int32_t>((of(i) * steps + sum / 2) / sum);
+      set_code(op.output(), i, std::min(share + out.zero_point, out.range.qmax));
+    }
+  }
+}
+
+void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const bool image = nodes.graph().values[node.output].shape.size() == 3;
+  nodes.onnx().add("Softmax", {nodes.input(node)}, output,
+                   {{"axis", std::int64_t{image ? 1 : -1}}});
+}
+
+}  // namespace
+
+OpInfo softmax_op() {
+  return {.op = Op::kSoftmax,
+          .name = "softmax",
+          .recorded = {"quantized_softmax", "softmax"},
+          .rounds_floats = true,
+          .shape = shape,
+          .check = check,
+          .reference = reference,
+          .onnx = onnx};
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,133 @@
+#include "steelyard/qat/qat_smooth.h"
+
+#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/qat/quantized_value.h"
+
+namespace steelyard::qat {
+namespace {
+
+using kernels::SmoothActivation;
+
+constexpr std::int64_t kBytes = 256;
+
+const std::uint8_t* bytes_of(const Tensor& codes) {
+  return static_cast<const std::uint8_t*>(codes.raw());
+}
+
+// What the table says of each code, times the factor where there is one.
+Tensor mapped(const Tensor& codes, const Tensor& table, const Tensor& factor = {}) {
+  Tensor y = Tensor::empty(codes.shape(), DType::kF32, codes.device());
+  run(codes.device(),
+      kernels::MapToFloats{.n = codes.size(),
+                           .x = bytes_of(codes),
+                           .table = table.data<float>(),
+                           .factor = factor.defined() ? factor.data<float>() : nullptr,
+                           .y = y.data<float>()});
+  return y;
+}
+
+class SmoothCodesFunction : public Function {
+ public:
+  SmoothCodesFunction(SmoothActivation activation, Tensor codes, Tensor slopes)
+      : activation_(activation) {
+    save(std::move(codes));
+    save(std::move(slopes));
+  }
+  std::string name() const override {
+    return activation_ == SmoothActivation::kSigmoid ? "quantized_sigmoid" : "quantized_hardswish";
+  }
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    return {mapped(saved()[0], saved()[1], grad_output)};
+  }
+
+ private:
+  SmoothActivation activation_;
+};
+
+}  // namespace
+
+Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
+                                 FakeQuantize& output, ForwardContext& context) {
+  const auto in = quantized(x);
+  const Device device = in->codes.device();
+  const Tensor values = Tensor::empty({kBytes}, DType::kF32, device);
+  kernels::ActivationTable table{.n = kBytes,
+                                 .activation = activation,
+                                 .is_signed = in->codes.dtype() == DType::kI8,
+                                 .in_scale = in->scale.data<float>(),
+                                 .in_zero_point = in->zero_point.data<std::int32_t>(),
+                                 .values = values.data<float>(),
+                                 .scale = nullptr,
+                                 .zero_point = nullptr,
+                                 .range = {},
+                                 .codes = nullptr,
+                                 .slopes = nullptr};
+  const auto real_values = [in, values] { return mapped(in->codes, values); };
+  StepParameters observed;
+  if (output.observes(context)) {
+    run(device, table);
+    observed = output.observe(real_values());
+  }
+  QuantizedValue y =
+      output.value_of(Tensor::empty(x.shape(), output.config().scheme.code_dtype(), device),
+                      output.parameters(observed, context));
+  const Tensor codes = Tensor::empty({kBytes}, DType::kU8, device);
+  const Tensor slopes = Tensor::empty({kBytes}, DType::kF32, device);
+  table.scale = y.scale.data<float>();
+  table.zero_point = y.zero_point.data<std::int32_t>();
+  table.range = y.range;
+  table.codes = codes.data<std::uint8_t>();
+  table.slopes = slopes.data<float>();
+  run(device, table);
+  run(device, kernels::MapBytes{.n = y.codes.size(),
+                                .x = bytes_of(in->codes),
+                                .table = codes.data<std::uint8_t>(),
+                                .y = static_cast<std::uint8_t*>(y.codes.raw())});
+  const Variable result = make_variable(std::move(y));
+  if (!should_record({x})) return result;
+  return output.learn_output(
+      record(result, std::make_shared<SmoothCodesFunction>(activation, in->codes, slopes), {x}),
+      real_values, context);
+}
+
+QatSmoothActivation::QatSmoothActivation(SmoothActivation activation, const QuantizerConfig& output)
+    : activation_(activation),
+      output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+  register_child("output_quantizer", output_);
+}
+
+std::string QatSmoothActivation::type_name() const {
+  return activation_ == SmoothActivation::kSigmoid ? "QatSigmoid" : "QatHardswish";
+}
+
+Variable QatSmoothActivation::forward(const Variable& x, ForwardContext& context) {
+  if (quantized(x) && output_->quantizing()) {
+    return smooth_activation_codes(x, activation_, *output_, context);
+  }
+  return output_->forward(activation_ == SmoothActivation::kSigmoid ? sigmoid(x) : hardswish(x),
+                          context);
+}
+
+QuantizedForm sigmoid_form() {
+  QuantizedForm form = form_of<Sigmoid>(
+      "Sigmoid", FormKind::kComputes,
+      [](const Sigmoid&, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatSmoothActivation>(SmoothActivation::kSigmoid, request.output);
+      });
+  form.note = "by a table of codes";
+  return form;
+}
+
+QuantizedForm hardswish_form() {
+  QuantizedForm form = form_of<Hardswish>(
+      "Hardswish", FormKind::kComputes,
+      [](const Hardswish&, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatSmoothActivation>(SmoothActivation::kHardswish, request.output);
+      });
+  form.note = "by a table of codes";
+  return form;
+}
+
+}  // namespace steelyard::qat

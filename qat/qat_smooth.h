@@ -1,0 +1,32 @@
+// Sigmoid and Hardswish on codes, through a table of the 256 codes that an input can have.
+#pragma once
+
+#include <memory>
+
+#include "steelyard/kernels/activation/activation.h"
+#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/quantized_form.h"
+
+namespace steelyard::qat {
+
+// activation(x) quantized by `output`: sigmoid or hardswish of a value with codes of 8 bits or
+// fewer (docs/numerics.md: activations by table).
+Variable smooth_activation_codes(const Variable& x, kernels::SmoothActivation activation,
+                                 FakeQuantize& output, ForwardContext& context);
+
+// A float input is activated in float and then quantized.
+class QatSmoothActivation : public Module {
+ public:
+  QatSmoothActivation(kernels::SmoothActivation activation, const QuantizerConfig& output);
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override;
+
+ private:
+  kernels::SmoothActivation activation_;
+  std::shared_ptr<FakeQuantize> output_;
+};
+
+QuantizedForm sigmoid_form();
+QuantizedForm hardswish_form();
+
+}  // namespace steelyard::qat
