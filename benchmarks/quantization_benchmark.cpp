@@ -1,4 +1,6 @@
-// Bandwidth of the quantization kernels against the fastest copy with the same threads.
+// Bandwidth of the quantization kernels against the fastest copy with the same threads: those that
+// a training step launches ("training: ..."), and every operation, granularity and format of a
+// QuantPlan.
 //
 // Every round runs each kernel and both copies once, one after the other, so that a drift of the
 // machine meets all of them; a row is the median over rounds. Copy = the faster of memcpy and a
@@ -24,9 +26,12 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/stream.h"
+#include "steelyard/kernels/fake_quantize.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/quant_plan.h"
 #include "steelyard/kernels/reduce/reduce.h"
+#include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/kernels/weight_codes.h"
 
 namespace {
 
@@ -150,6 +155,119 @@ struct Runner {
   std::uint8_t initialised = 0;
 };
 
+// What FakeQuantize and the quantized layers launch in a step, with the memory that it needs.
+struct TrainingKernels {
+  static constexpr std::int64_t kRow = 1024;     // weights of an output
+  static constexpr std::int64_t kChannels = 64;  // of a layer's output
+
+  explicit TrainingKernels(Arrays& arrays)
+      : a(arrays),
+        x(reinterpret_cast<const float*>(a.x.get())),
+        acc(aligned_array<std::int32_t>(a.n)),
+        rows(a.n / kRow),
+        lo(std::vector<float>(static_cast<std::size_t>(rows), 1)),
+        hi(lo.size(), -1),
+        scales(lo.size(), 0.05F),
+        step_scales(lo.size()),
+        zero_range(lo.size()) {
+    for (std::int64_t i = 0; i < a.n; ++i) acc[i] = static_cast<std::int32_t>(i * 7919 % 20011);
+  }
+
+  RangeQuantizer range() {
+    return {&one_lo,        &one_hi,     nullptr,     &scale,          &zero_point,
+            &zero_range[0], &non_finite, &step_scale, &step_zero_point};
+  }
+
+  void observe() { run(ObserveValues{.rule = rule, .to = range(), .n = a.n, .x = x}); }
+  void quantize_activations() {
+    quantize(ChannelLayout::per_tensor(a.n), rule.codes, x, &kScale, &kZeroPoint, a.codes.get(),
+             a.mask.get(), nullptr);
+  }
+  void dequantize_activations() {
+    dequantize(ChannelLayout::per_tensor(a.n), a.codes.get(), &kScale, &kZeroPoint,
+               reinterpret_cast<float*>(a.y.get()));
+  }
+  void mask_gradient() {
+    apply_mask(a.n, a.mask.get(), reinterpret_cast<const float*>(a.grad.get()),
+               reinterpret_cast<float*>(a.y.get()));
+  }
+  void quantize_weights_of_step() {
+    WeightQuantization op;
+    op.rows = op.scales = rows;
+    op.row_size = kRow;
+    op.source = ScaleSource::kExtremes;
+    op.rule = {.restarts = true, .codes = {-127, 127}, .symmetric = true};
+    WeightQuantizer quantizer{};
+    quantizer.lo = lo.data();
+    quantizer.hi = hi.data();
+    quantizer.scale = scales.data();
+    quantizer.zero_range = zero_range.data();
+    quantizer.non_finite = &non_finite;
+    WeightCodeArrays to{};
+    to.codes = reinterpret_cast<std::int8_t*>(a.codes.get());
+    to.mask = a.mask.get();
+    to.step_scale = step_scales.data();
+    quantize_weights(op, x, quantizer, {}, to);
+  }
+  void observe_product() {
+    run(ObserveAccumulators{.rule = rule,
+                            .to = range(),
+                            .op = product,
+                            .acc = acc.get(),
+                            .bias = nullptr,
+                            .product_scale = product_scales.data()});
+  }
+  void requantize_product() {
+    run(RequantizeAccumulators<std::uint8_t>{.op = product,
+                                             .acc = acc.get(),
+                                             .bias = nullptr,
+                                             .product_scale = product_scales.data(),
+                                             .scale = &kScale,
+                                             .zero_point = &kZeroPoint,
+                                             .range = rule.codes,
+                                             .codes = a.codes.get(),
+                                             .mask = a.mask.get()});
+  }
+
+  static constexpr float kScale = 0.05F;
+  static constexpr std::int32_t kZeroPoint = 127;
+  Arrays& a;
+  const float* x;
+  AlignedArray<std::int32_t> acc;
+  std::int64_t rows;
+  std::vector<float> lo, hi, scales, step_scales;
+  std::vector<std::uint8_t> zero_range;
+  std::vector<float> product_scales = std::vector<float>(kChannels, 1e-3F);
+  Requantize product{
+      .rows = a.n / kChannels, .channels = kChannels, .activation = Activation::kRelu};
+  RangeRule rule{.codes = {0, 255}};
+  float one_lo = 1, one_hi = -1, scale = 1, step_scale = 1;
+  std::int32_t zero_point = 0, step_zero_point = 0;
+  std::int64_t non_finite = 0;
+};
+
+void add_training_cases(Arrays& a, const std::regex& filter, std::vector<Case>& all) {
+  struct Row {
+    const char* name;
+    double bytes_per_element;  // of values, accumulators, codes and masks, each once
+    void (TrainingKernels::*run)();
+  };
+  const Row table[] = {{"observe", 4, &TrainingKernels::observe},
+                       {"quantize u8 + mask", 5.125, &TrainingKernels::quantize_activations},
+                       {"dequantize u8", 5, &TrainingKernels::dequantize_activations},
+                       {"gradient from mask", 8.125, &TrainingKernels::mask_gradient},
+                       {"weights, observed", 5.125, &TrainingKernels::quantize_weights_of_step},
+                       {"observe product", 4, &TrainingKernels::observe_product},
+                       {"requantize product + mask", 5.125, &TrainingKernels::requantize_product}};
+  std::shared_ptr<TrainingKernels> kernels;
+  for (const Row& row : table) {
+    const std::string name = std::string("training: ") + row.name;
+    if (!std::regex_search(name, filter)) continue;
+    if (!kernels) kernels = std::make_shared<TrainingKernels>(a);
+    all.push_back({name, row.bytes_per_element, [kernels, run = row.run] { (*kernels.*run)(); }});
+  }
+}
+
 // The two copies first.
 std::vector<Case> cases(Arrays& a, const std::regex& filter) {
   const double value = static_cast<double>(value_bytes(a.type));
@@ -166,6 +284,7 @@ std::vector<Case> cases(Arrays& a, const std::regex& filter) {
     }
   }
   if (a.type != ValueType::kF32) return all;
+  add_training_cases(a, filter, all);
   const float* x = reinterpret_cast<const float*>(a.x.get());
   if (std::regex_search("min_max", filter)) {
     all.push_back({"min_max", 4, [&a, x] {

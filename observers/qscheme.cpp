@@ -24,6 +24,13 @@ void validate(const QScheme& scheme) {
   if ((scheme.group_size > 0) != (scheme.strategy == Strategy::kGroup) || scheme.group_size < 0) {
     throw std::invalid_argument("[qscheme] expected a group size above 0 with groups, 0 elsewhere");
   }
+  if (scheme.strategy == Strategy::kToken && !scheme.dynamic) {
+    throw std::invalid_argument("[qscheme] scales per token need dynamic: true");
+  }
+  if (scheme.dynamic && scheme.strategy != Strategy::kToken &&
+      scheme.strategy != Strategy::kGroup) {
+    throw std::invalid_argument("[qscheme] dynamic needs the strategy token or group");
+  }
 }
 
 std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t row_size) {
@@ -31,6 +38,7 @@ std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t 
     case Strategy::kTensor:
       return 1;
     case Strategy::kChannel:
+    case Strategy::kToken:
       return rows;
     case Strategy::kGroup:
       break;
@@ -50,6 +58,8 @@ std::string to_string(const QScheme& scheme) {
   if (scheme.strategy == Strategy::kGroup) {
     strategy = ", groups of " + std::to_string(scheme.group_size);
   }
+  if (scheme.strategy == Strategy::kToken) strategy = ", per token";
+  if (scheme.dynamic) strategy += ", dynamic";
   return std::string(scheme.is_signed ? "int" : "uint") + std::to_string(scheme.bits) +
          (scheme.symmetric ? " symmetric" : " affine") + strategy;
 }

@@ -9,9 +9,10 @@
 
 namespace steelyard::observers {
 
-// How many scales a tensor has: one, one per slice of the first axis, or one per `group_size`
-// consecutive elements of such a slice (the words of compressed-tensors).
-enum class Strategy { kTensor, kChannel, kGroup };
+// How many scales a tensor has: one, one per slice of the first axis, one per `group_size`
+// consecutive elements of such a slice, or one per row of the last axis (the words of
+// compressed-tensors).
+enum class Strategy { kTensor, kChannel, kGroup, kToken };
 
 struct QScheme {
   int bits = 8;
@@ -21,6 +22,9 @@ struct QScheme {
   bool narrow_range = true;
   Strategy strategy = Strategy::kTensor;
   std::int64_t group_size = 0;  // with kGroup
+  // Scales and zero points come from the values themselves, in every pass: kToken, or kGroup of
+  // rows of activations.
+  bool dynamic = false;
 
   // The smallest and largest code: unsigned [0, 2^bits - 1], signed [-2^(bits-1), 2^(bits-1) - 1].
   kernels::CodeRange code_range() const;
@@ -30,7 +34,8 @@ struct QScheme {
 };
 
 // Throws std::invalid_argument unless 2 <= bits <= 8, symmetric implies signed, narrow_range
-// implies symmetric, and group_size is above 0 with kGroup and 0 elsewhere.
+// implies symmetric, group_size is above 0 with kGroup and 0 elsewhere, and dynamic goes with
+// kToken always and with kGroup at will.
 void validate(const QScheme& scheme);
 
 // Scales of a tensor whose first dimension is `rows`, of `row_size` elements each. A row of at most

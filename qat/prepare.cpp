@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "steelyard/framework/error.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/qat/fold.h"
@@ -62,7 +63,9 @@ class Preparer {
         profile_(config.profile) {
     for (const QuantizeGroup& group : config.groups) {
       validate(group.config, profile_);
-      if (group.config.activations && !joins_) joins_ = group.config.activations;
+      if (group.config.activations && !is_dynamic(group.config) && !joins_) {
+        joins_ = group.config.activations;
+      }
     }
   }
 
@@ -156,12 +159,16 @@ class Preparer {
       add_rows(rows.in_float(reason));
       return finish(chain, {Flow::Kind::kFloat, node.path, {}});
     }
-    const std::string float_output = only_floats_read(chain.last);
+    std::string float_output = only_floats_read(chain.last);
     const auto layer = swap_layer(chain, *target, !float_output.empty());
+    if (is_dynamic(*target)) {
+      require_rows(*layer, *target, node);
+      float_output = "layers quantize what they read";
+    }
     wire_input(*layer, *target, node.path, in);
     require_sums_fit(*target, in, layer->weight().value(), node.path);
-    add_rows(rows.quantized(*target, layer->bias().defined(), layer->has_groups(), bn_fold_,
-                            float_output));
+    add_rows(rows.quantized(*target, layer->bias().defined(),
+                            is_dynamic(*target) || layer->has_groups(), bn_fold_, float_output));
     if (target->activations && float_output.empty()) {
       finish(chain, {Flow::Kind::kQuantized, node.path, target->activations});
     } else {
@@ -217,6 +224,31 @@ class Preparer {
                           targets_.place_of_target() + ": " + path);
   }
 
+  static bool is_dynamic(const QConfig& config) {
+    return config.activations && config.activations->scheme.dynamic;
+  }
+
+  // Dynamic scales are of rows, or of groups of a row, that integer sums can use.
+  void require_rows(QuantizedLayer& layer, const QConfig& config, const ModuleNode& node) const {
+    const std::string place = targets_.place_of_target() + ": " + node.path + ": ";
+    if (!layer.multiplies_rows()) {
+      throw InputError(place + "expected a Linear for dynamic activations, got " + node.form->type);
+    }
+    const observers::QScheme& inputs = config.activations->scheme;
+    const observers::QScheme& weights = config.weights->scheme;
+    const std::int64_t features = layer.weight().value().dim(1);
+    if (inputs.strategy != observers::Strategy::kGroup || features <= inputs.group_size) return;
+    if (features % inputs.group_size != 0) {
+      throw InputError(place + "groups of " + std::to_string(inputs.group_size) +
+                       " do not divide the " + std::to_string(features) + " features of its input");
+    }
+    if (layer.has_groups() && weights.group_size != inputs.group_size) {
+      throw InputError(place + "expected one group_size of weights and activations, got " +
+                       std::to_string(weights.group_size) + " and " +
+                       std::to_string(inputs.group_size));
+    }
+  }
+
   // TensorRT quantizes what weighted layers read, not what they write (docs/exports.md). Why no
   // reader of the output wants codes; "" where one does.
   std::string only_floats_read(std::size_t i) const {
@@ -244,6 +276,14 @@ class Preparer {
                   const Flow& in) {
     if (!config.weights || !config.activations) return;
     layer.multiply_groups_as_integers();
+    if (is_dynamic(config)) {
+      const bool arrives = in.kind == Flow::Kind::kQuantized;
+      plan_.rows.push_back(
+          plan_row(path, "input",
+                   arrives ? "as " + in.source : observers::to_string(config.activations->scheme),
+                   "-", arrives ? "" : "where the input arrives in float"));
+      return;
+    }
     switch (in.kind) {
       case Flow::Kind::kQuantized:
         return;

@@ -1,5 +1,6 @@
 #include "steelyard/qat/product.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "steelyard/framework/describes.h"
@@ -23,29 +24,35 @@ void apply_weight_mask(const Tensor& mask, const Tensor& grad) {
   });
 }
 
+// Scales of so many rows: one, one for each row, or several.
+kernels::GroupedScales grouped_scales(const Tensor& scale, const Tensor& zero_point,
+                                      std::int64_t rows, std::int64_t first) {
+  const std::int64_t of_row = scale.size() == 1 ? 0 : scale.size() / rows;
+  return {scale.data<float>() + first * of_row,
+          zero_point.defined() ? zero_point.data<std::int32_t>() + first * of_row : nullptr, of_row,
+          of_row > 1 ? 1 : 0};
+}
+
 // Channels `group` of a convolution's outputs, or all of a linear map's, from rows of codes.
 template <typename Code>
-void multiply_groups(const Code* rows, const QuantizedValue& x, const WeightCodes& weight,
+void multiply_groups(const Code* codes, const QuantizedValue& x, const WeightCodes& weight,
                      const Tensor& bias, std::int64_t groups, std::int64_t group, const Tensor& y) {
-  const std::int64_t channels = weight.codes.dim(0);
   if (y.size() == 0) return;
+  const std::int64_t channels = weight.codes.dim(0), rows = y.size() / channels;
   const std::int64_t columns = channels / groups, first = group * columns;
   const std::int64_t terms = weight.codes.size() / channels;
-  const std::int64_t scales = weight.scales.size() / channels;  // of a row
+  const std::int64_t scales =
+      std::max({std::int64_t{1}, x.scale.size() / rows, weight.scales.size() / channels});
   run(y.device(), kernels::GroupedProduct<Code>{
-                      .n = y.size() / groups,
+                      .n = rows * columns,
                       .columns = columns,
                       .terms = terms,
                       .group_size = terms / scales,
                       .stride = channels,
-                      .x = rows,
-                      .x_scale = x.scale.data<float>(),
-                      .x_zero_point = x.zero_point.data<std::int32_t>(),
+                      .x = codes,
+                      .of_x = grouped_scales(x.scale, x.zero_point, rows, 0),
                       .w = weight.codes.data<std::int8_t>() + first * terms,
-                      .w_scale = weight.scales.data<float>() + first * scales,
-                      .w_zero_point = weight.zero_points.defined()
-                                          ? weight.zero_points.data<std::int32_t>() + first * scales
-                                          : nullptr,
+                      .of_w = grouped_scales(weight.scales, weight.zero_points, channels, first),
                       .bias = bias.defined() ? bias.data<float>() + first : nullptr,
                       .y = y.data<float>() + first});
 }

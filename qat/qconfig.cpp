@@ -24,6 +24,9 @@ void validate(const QConfig& config) {
     if (!config.weights->scheme.is_signed) {
       throw std::invalid_argument("[qconfig] weights need signed codes");
     }
+    if (config.weights->scheme.dynamic) {
+      throw std::invalid_argument("[qconfig] dynamic scales are for activations");
+    }
     observers::make_observer(config.weights->observer, config.weights->scheme, 1);
     if (config.weights->learning == Learning::kClipping) {
       throw std::invalid_argument("[qconfig] learned clipping is for activations");
@@ -31,7 +34,15 @@ void validate(const QConfig& config) {
   }
   if (config.activations) {
     observers::validate(config.activations->scheme);
-    if (config.activations->scheme.strategy != observers::Strategy::kTensor) {
+    const bool dynamic = config.activations->scheme.dynamic;
+    if (dynamic && !config.weights) {
+      throw std::invalid_argument(
+          "[qconfig] dynamic activations are operands of integer products: expected weights too");
+    }
+    if (dynamic && config.activations->learning != Learning::kNothing) {
+      throw std::invalid_argument("[qconfig] dynamic activations learn nothing");
+    }
+    if (!dynamic && config.activations->scheme.strategy != observers::Strategy::kTensor) {
       throw std::invalid_argument(
           "[qconfig] activations need one scale per tensor: a sum over channels of different "
           "scales "
@@ -49,6 +60,9 @@ void validate(const QConfig& config, Profile profile) {
     throw std::invalid_argument(std::string("[qconfig] the profile tensorrt needs symmetric ") +
                                 name + ": it has no zero points");
   };
+  if (config.activations && config.activations->scheme.dynamic) {
+    throw std::invalid_argument("[qconfig] the profile tensorrt has no dynamic activations");
+  }
   require_symmetric(config.activations, "activations");
   require_symmetric(config.weights, "weights");
 }

@@ -64,7 +64,7 @@ QConfig default_w8a8();
 QuantizeConfig w8a8(std::vector<std::string> targets);
 
 // Throws std::invalid_argument for what the layers cannot execute: weights with unsigned codes,
-// activations per channel, invalid schemes, unknown observers.
+// activations per channel, dynamic ones without weights, invalid schemes, unknown observers.
 void validate(const QConfig& config);
 // The same, with what the profile asks for: zero points of 0 for kTensorrt.
 void validate(const QConfig& config, Profile profile);

@@ -6,6 +6,7 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/qat/dynamic_quantize.h"
 #include "steelyard/qat/integer_product.h"
 
 namespace steelyard::qat {
@@ -81,7 +82,9 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
         "weight_quantizer",
         std::make_shared<FakeQuantize>(*config.weights, QuantizerRole::kWeight, scales));
   }
-  if (config.activations) {
+  if (config.activations && config.activations->scheme.dynamic) {
+    dynamic_input_ = config.activations->scheme;
+  } else if (config.activations) {
     output_slot_ = &register_child(
         "output_quantizer",
         std::make_shared<FakeQuantize>(*config.activations, QuantizerRole::kActivation));
@@ -105,7 +108,10 @@ Tensor QuantizedLayer::deployed_weight() const {
 
 Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
   const bool needs_codes = input_slot_ != nullptr && !quantized(x);
-  const Variable input = needs_codes ? (*input_slot_)(x, context) : x;
+  Variable input = needs_codes ? (*input_slot_)(x, context) : x;
+  if (dynamic_input_ && !quantized(x) && weight_quantizer()->quantizing()) {
+    input = quantize_dynamically(x, *dynamic_input_, weight_quantizer()->non_finite());
+  }
   const Epilogue epilogue{activation_, output_quantizer()};
   if (norm_ == nullptr) {
     const Tensor bias = bias_.defined() ? bias_.value() : Tensor();
@@ -127,11 +133,11 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
   if (!codes || weights == nullptr || !weights->quantizing()) {
     return float_forward(x, operands, epilogue, context);
   }
-  if (weights->config().scheme.strategy != observers::Strategy::kGroup ||
-      (integer_groups_ && !has_groups())) {
+  const bool in_groups = weights->config().scheme.strategy == observers::Strategy::kGroup;
+  if (in_groups && !integer_groups_) return float_forward(x, operands, epilogue, context);
+  if (!codes->dynamic && !has_groups()) {
     return integer_forward(x, *codes, operands, epilogue, context);
   }
-  if (!integer_groups_) return float_forward(x, operands, epilogue, context);
   const Variable y =
       apply_activation(grouped_forward(x, *codes, operands, context), epilogue.activation);
   return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;

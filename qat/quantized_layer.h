@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "steelyard/kernels/integer_product/integer_product.h"
@@ -39,6 +40,8 @@ class QuantizedLayer : public Module {
   // What the layer multiplies by in evaluation, before quantization: f32, a batch norm folded in.
   Tensor deployed_weight() const;
   kernels::Activation activation() const { return activation_; }
+  // Whether its inputs are rows of features: a linear map, no convolution.
+  bool multiplies_rows() const { return product_->name() == "quantized_linear"; }
   // Whether the scales of quantized weights are of groups within an output.
   bool has_groups() const;
   // Null where the side stays in float.
@@ -73,7 +76,8 @@ class QuantizedLayer : public Module {
   Variable bias_;
   kernels::Activation activation_;
   bool integer_groups_ = false;
-  std::shared_ptr<const FoldedNorm> norm_;  // owned by its own slot
+  std::optional<observers::QScheme> dynamic_input_;  // of inputs that arrive without codes
+  std::shared_ptr<const FoldedNorm> norm_;           // owned by its own slot
   Slot* weight_slot_ = nullptr;
   Slot* output_slot_ = nullptr;
   Slot* input_slot_ = nullptr;

@@ -12,10 +12,12 @@ std::shared_ptr<const QuantizedValue> quantized(const Variable& x) {
 
 Tensor dequantized(const QuantizedValue& value) {
   Tensor x = Tensor::empty(value.codes.shape(), DType::kF32, value.codes.device());
+  if (x.size() == 0) return x;
+  const std::int64_t sets = value.scale.size();
   visit_codes(value.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     on_device(x.device(), [&](auto&... queue) {
-      kernels::dequantize(queue..., kernels::ChannelLayout::per_tensor(x.size()),
+      kernels::dequantize(queue..., kernels::ChannelLayout{1, sets, x.size() / sets},
                           value.codes.data<Code>(), value.scale.data<float>(),
                           value.zero_point.data<std::int32_t>(), x.data<float>());
     });

@@ -12,6 +12,9 @@ struct QuantizedValue {
   Tensor scale;       // f32 [1], on the codes' device; nothing changes it
   Tensor zero_point;  // i32 [1]
   kernels::CodeRange range;
+  // There are several scales and zero points, each of equally many consecutive codes: what only a
+  // layer reads that made them itself.
+  bool dynamic = false;
 
   // Their numbers; waits for a GPU.
   float host_scale() const { return static_cast<float>(scale.item()); }

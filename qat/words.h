@@ -11,8 +11,9 @@ inline constexpr Word<Strategy> kStrategyWords[] = {
     {Strategy::kTensor, "tensor"},
     {Strategy::kChannel, "channel"},
     {Strategy::kGroup, "group"},
+    {Strategy::kToken, "token"},
 };
-static_assert(is_complete<Strategy>(kStrategyWords, Strategy::kGroup));
+static_assert(is_complete<Strategy>(kStrategyWords, Strategy::kToken));
 constexpr std::span<const Word<Strategy>> words_of(Strategy) { return kStrategyWords; }
 
 }  // namespace steelyard::observers

@@ -1,4 +1,4 @@
-// Integer products whose weights have a scale for each group of an output's terms.
+// Integer products whose operands have several scales: of rows, or of groups of a sum's terms.
 #pragma once
 
 #include "steelyard/kernels/divide.h"
@@ -7,7 +7,19 @@
 
 namespace steelyard::kernels {
 
-// y[r, c] = the sum over the groups of column c, in their order, of
+// The scales and zero points (null: 0) of [rows, terms]: those of group g of row r are at
+// r * row_step + g * group_step.
+struct GroupedScales {
+  const float* scale;
+  const std::int32_t* zero_point;
+  std::int64_t row_step, group_step;
+
+  STEELYARD_HOST_DEVICE std::int64_t at(std::int64_t row, std::int64_t group) const {
+    return row * row_step + group * group_step;
+  }
+};
+
+// y[r, c] = the sum over groups of terms, in their order, of
 //   float(sum_k (x[r, k] - x_zero_point) * (w[c, k] - w_zero_point)) * float(x_scale * w_scale)
 // and then of bias[c]: sums of products are exact in int32, every float operation rounds by itself.
 // Code is int8_t or uint8_t; n = rows * columns.
@@ -15,31 +27,29 @@ template <typename Code>
 struct GroupedProduct {
   static constexpr std::int64_t kGrain = 64;
   std::int64_t n, columns, terms, group_size;
-  std::int64_t stride;  // of the rows of y
-  const Code* x;        // [rows, terms]
-  const float* x_scale;
-  const std::int32_t* x_zero_point;
-  const std::int8_t* w;              // [columns, terms]
-  const float* w_scale;              // [columns, terms / group_size]
-  const std::int32_t* w_zero_point;  // as many; null: 0
-  const float* bias;                 // [columns] or null
+  std::int64_t stride;   // of the rows of y
+  const Code* x;         // [rows, terms]
+  GroupedScales of_x;    // with zero points
+  const std::int8_t* w;  // [columns, terms]
+  GroupedScales of_w;
+  const float* bias;  // [columns] or null
   float* y;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
     const std::int64_t row = divide(i, columns), column = i - row * columns;
     const Code* codes = x + row * terms;
     const std::int8_t* weights = w + column * terms;
-    const std::int32_t x_zero = *x_zero_point;
     const std::int64_t groups = divide(terms, group_size);
     float sum = 0;
     for (std::int64_t g = 0; g < groups; ++g, codes += group_size, weights += group_size) {
-      const std::int64_t of = column * groups + g;
-      const std::int32_t w_zero = w_zero_point == nullptr ? 0 : w_zero_point[of];
+      const std::int64_t at_x = of_x.at(row, g), at_w = of_w.at(column, g);
+      const std::int32_t x_zero = of_x.zero_point[at_x];
+      const std::int32_t w_zero = of_w.zero_point == nullptr ? 0 : of_w.zero_point[at_w];
       std::int32_t products = 0;
       for (std::int64_t k = 0; k < group_size; ++k) {
         products += (codes[k] - x_zero) * (weights[k] - w_zero);
       }
-      sum += dequantize_sum(products, *x_scale * w_scale[of]);
+      sum += dequantize_sum(products, of_x.scale[at_x] * of_w.scale[at_w]);
     }
     y[row * stride + column] = bias == nullptr ? sum : sum + bias[column];
   }

@@ -67,6 +67,30 @@ Row<QuantizerConfig> observer_row(const std::string& help) {
   return key("observer", help, &QuantizerConfig::observer, &ObserverOptions::type);
 }
 
+void set_group_size(const OptionReader& from, QScheme& scheme) {
+  const bool groups = scheme.strategy == Strategy::kGroup;
+  if (!from.has("group_size")) {
+    scheme.group_size = groups ? kDefaultGroupSize : 0;
+  } else if (!groups) {
+    fail_at(from.at("group_size").place, "group_size needs the strategy group");
+  }
+}
+
+// Dynamic scales observe nothing; they are the only ones of rows and groups.
+void check_dynamic(const OptionReader& from, const QScheme& scheme) {
+  const bool rows = scheme.strategy == Strategy::kToken || scheme.strategy == Strategy::kGroup;
+  if (rows && !scheme.dynamic) {
+    fail_at(from.at("strategy").place,
+            "the strategy " + word_of(scheme.strategy) + " of activations needs dynamic: true");
+  }
+  if (scheme.dynamic && !rows) {
+    fail_at(from.at("dynamic").place, "dynamic needs the strategy token or group");
+  }
+  if (scheme.dynamic && from.has("observer")) {
+    fail_at(from.at("observer").place, "dynamic activations have no observer");
+  }
+}
+
 Table<QuantizerConfig> weights_table() {
   const auto scheme = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, &QuantizerConfig::scheme, member);
@@ -94,12 +118,7 @@ Table<QuantizerConfig> weights_table() {
               observer_row("how the range is found").by_default("min_max")})
       .cases("observer", observer_cases())
       .check([](const OptionReader& from, QuantizerConfig& weights) {
-        const bool groups = weights.scheme.strategy == Strategy::kGroup;
-        if (!from.has("group_size")) {
-          weights.scheme.group_size = groups ? kDefaultGroupSize : 0;
-        } else if (!groups) {
-          fail_at(from.at("group_size").place, "group_size needs the strategy group");
-        }
+        set_group_size(from, weights.scheme);
       });
 }
 
@@ -107,15 +126,30 @@ Table<QuantizerConfig> activations_table() {
   return Table<QuantizerConfig>(
              "Quantization of activations.",
              {bits_row(), symmetric_row("false"),
-              key("strategy", "one scale", &QuantizerConfig::scheme, &QScheme::strategy)
-                  .only({Strategy::kTensor})
+              key("strategy",
+                  "one scale; with `dynamic`, one for each row that a Linear reads (token), or for "
+                  "each group of a row's features",
+                  &QuantizerConfig::scheme, &QScheme::strategy)
+                  .only({Strategy::kTensor, Strategy::kToken, Strategy::kGroup})
                   .by_default("tensor"),
+              key("group_size",
+                  "with strategy group: features that share a scale; must divide those of a row or "
+                  "exceed them; absent: 32",
+                  &QuantizerConfig::scheme, &QScheme::group_size)
+                  .within(1, kMaxCount),
+              key("dynamic",
+                  "whether scales and zero points come from the values themselves, in every pass; "
+                  "goes with the strategies token and group, for Linear alone, without an "
+                  "observer; absent: no",
+                  &QuantizerConfig::scheme, &QScheme::dynamic),
               observer_row("how the range is found; absent: min_max with 8 bits, moving_average "
                            "with fewer (docs/numerics.md says why)")})
       .cases("observer", observer_cases())
       .check([](const OptionReader& from, QuantizerConfig& activations) {
         activations.scheme.is_signed = activations.scheme.symmetric;
         activations.scheme.narrow_range = false;
+        set_group_size(from, activations.scheme);
+        check_dynamic(from, activations.scheme);
         if (from.has("observer")) return;
         activations.observer.type = default_observer(activations.scheme.bits);
       });
@@ -199,7 +233,9 @@ void set_learning(const OptionReader& from, QuantizeSpec& quantize) {
     const OptionReader node(nodes[i]);
     quantize.group_places.push_back(node.place());
     qat::QConfig& config = quantize.config.groups[i].config;
-    if (config.activations) config.activations->learning = quantize.algorithm;
+    if (config.activations && !config.activations->scheme.dynamic) {
+      config.activations->learning = quantize.algorithm;
+    }
     if (!config.weights) continue;
     config.weights->learning = learning_of_weights(quantize.algorithm);
     bool& narrow = config.weights->scheme.narrow_range;

@@ -90,6 +90,29 @@ void require_epochs(const OptionReader& from, const Recipe& recipe) {
   require_epoch(from, "freeze_bn", "epoch", 0, epochs);
 }
 
+// Dynamic activations have no quantizer that a schedule could change by itself.
+void require_static_activations(const OptionReader& from, const Recipe& recipe) {
+  const auto& groups = recipe.quantize->config.groups;
+  const bool any = std::any_of(groups.begin(), groups.end(), [](const QuantizeGroup& group) {
+    return group.config.activations && group.config.activations->scheme.dynamic;
+  });
+  if (!any) return;
+  const std::string why =
+      " with dynamic activations: they have the bits of the recipe and are "
+      "quantized when the weights are";
+  if (recipe.schedule.fake_quant_activations_from) {
+    fail_at(from.table("fake_quant").at("activations_from").place,
+            "schedule.fake_quant.activations_from is without effect" + why);
+  }
+  if (!from.has("bits")) return;
+  for (const YamlNode& item : from.at("bits").items) {
+    const OptionReader stage(item);
+    if (stage.has("activations")) {
+      fail_at(stage.at("activations").place, "schedule.bits of activations" + why);
+    }
+  }
+}
+
 // Frozen ranges leave nothing to observe.
 void require_observing(const OptionReader& from, const QatSchedule& schedule) {
   if (!schedule.keep_ranges) return;
@@ -177,6 +200,7 @@ Table<Recipe> schedule_table() {
 
 void check_schedule(const OptionReader& from, const Recipe& recipe) {
   require_observing(from, recipe.schedule);
+  if (recipe.quantize) require_static_activations(from, recipe);
   require_wider_stages(from, recipe);
 }
 

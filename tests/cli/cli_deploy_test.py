@@ -103,6 +103,32 @@ class Deploy(Case):
         data = os.path.join(self.data, "test.safetensors")
         self.assertEqual(self.succeed("predict", run, data), self.succeed("predict", run, data, "--with", "integer"))
 
+    def test_activations_per_token(self):
+        body = "model: {type: mlp, hidden: [32], classes: 4}\n" + SHORT + QUANTIZE.replace(", Conv2d", "").replace(
+            "symmetric: false, strategy: tensor, observer: moving_average", "symmetric: false, strategy: token, dynamic: true")
+        steps = ["train.checkpoint_every_steps=4", "train.keep_step_checkpoints=true"]
+        whole = self.trained("whole", *steps, body=body)
+        with open(self.path(whole, "plan.txt")) as file:
+            plan = file.read()
+        self.assertEqual(plan.count("uint8 affine, per token, dynamic"), 2)
+        self.assertIn("note: the model cannot be exported: fc1: the operation dynamic_quantize has no deployed form\n", plan)
+        os.makedirs(self.path("half"))
+        for source, target in (("step-8", "last"), ("best", "best")):
+            shutil.copy(self.path(whole, source + ".safetensors"), self.path("half", target + ".safetensors"))
+        shutil.copy(self.path(whole, "recipe.yaml"), self.path("half", "recipe.yaml"))
+        sets = [word for step in steps for word in ("--set", step)]
+        self.succeed("train", self.recipe(body), "--run-dir", "half", "--resume", *sets)
+        self.assertEqual(self.sha("half", "last.safetensors"), self.sha(whole, "last.safetensors"))
+        for verb in ("export", "verify"):
+            self.fail_with(2, "fc1: the operation dynamic_quantize has no deployed form", arguments=[verb, whole])
+        recipe = self.recipe(body + "export: {formats: [onnx]}\n", "formats.yaml")
+        for more, message in (((), "the operation dynamic_quantize has no deployed form"),
+                              (("--set", "quantize.groups.0.activations.dynamic=false"), "the strategy token of activations needs dynamic: true"),
+                              (("--set", "quantize.groups.0.activations.strategy=tensor"), "dynamic needs the strategy token or group"),
+                              (("--set", "quantize.groups.0.activations.observer=min_max"), "dynamic activations have no observer"),
+                              (("--set", "schedule.fake_quant.activations_from=1"), "activations_from is without effect with dynamic activations")):
+            self.fail_with(2, message, arguments=["train", recipe, *more])
+
     def test_reduced_range(self):
         run = self.trained("run", "export.reduce_range=true")
         with open(self.path(run, "plan.txt")) as file:

@@ -91,6 +91,41 @@ TEST_P(QatOnCuda, EvaluationGivesTheSameCodes) {
   expect_same_state(*twins.gpu, *twins.cpu);
 }
 
+// Scales of rows and of groups, made and used by kernels alone.
+TEST(DynamicActivationsOnCuda, AreTheCpus) {
+  if (!testing::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  for (const std::int64_t group : {0, 3}) {
+    QuantizerConfig inputs = activation_scheme(8, "min_max");
+    inputs.scheme.dynamic = true;
+    inputs.scheme.strategy = group > 0 ? Strategy::kGroup : Strategy::kToken;
+    inputs.scheme.group_size = group;
+    QuantizerConfig weights = weight_scheme(4, group > 0 ? Strategy::kGroup : Strategy::kChannel);
+    weights.scheme.symmetric = weights.scheme.narrow_range = false;
+    QuantizeConfig config = both(weights, inputs);
+    config.groups[0].targets = {"Linear"};
+    const auto model = [&] {
+      Rng rng(7);
+      return prepare(std::make_shared<Sequential>(
+                         Sequential::Children{std::make_shared<Linear>(LinearOptions{9, 7}, rng)}),
+                     config)
+          .model;
+    };
+    const auto cpu = model(), gpu = model();
+    move_to(*gpu, kCudaDevice);
+    const Tensor x = testing::random_tensor({5, 9}, 3, DType::kF32);
+    Variable of_cpu, of_gpu;
+    expect_same_bits(computed(*gpu, x, kTraining, &of_gpu), computed(*cpu, x, kTraining, &of_cpu));
+    const Tensor grad = testing::random_tensor(of_cpu.shape(), 9, DType::kF32);
+    of_cpu.backward(grad);
+    of_gpu.backward(grad.to(kCudaDevice));
+    const auto expected = cpu->named_parameters(), actual = gpu->named_parameters();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(all_close(actual[i].variable.grad().to(Device{}), expected[i].variable.grad(),
+                            2e-5, 2e-5));
+    }
+  }
+}
+
 // Observers, ranges and codes from the first pass on; weights after a step of plain descent.
 TEST_P(QatOnCuda, TrainsAsTheCpuDoes) {
   const Twins twins(GetParam().config, /*observed=*/false);

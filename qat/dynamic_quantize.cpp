@@ -1,0 +1,61 @@
+#include "steelyard/qat/dynamic_quantize.h"
+
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/observers/observer.h"
+#include "steelyard/qat/fake_quantize.h"
+
+namespace steelyard::qat {
+namespace {
+
+class DynamicQuantizeFunction : public Function {
+ public:
+  explicit DynamicQuantizeFunction(Tensor mask) { save(std::move(mask)); }
+  std::string name() const override { return "dynamic_quantize"; }
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    return {masked_gradient(grad_output, saved()[0])};
+  }
+};
+
+}  // namespace
+
+Variable quantize_dynamically(const Variable& x, const observers::QScheme& scheme,
+                              const Tensor& non_finite) {
+  const Tensor values = x.value();
+  const Device device = values.device();
+  const std::int64_t features = values.dim(-1);
+  const std::int64_t rows = features == 0 ? 0 : values.size() / features;
+  const std::int64_t sets = observers::scale_count(scheme, rows, features);
+  const kernels::ChannelLayout layout{1, sets, sets == 0 ? 0 : values.size() / sets};
+  QuantizedValue value{.codes = Tensor::empty(values.shape(), scheme.code_dtype(), device),
+                       .scale = Tensor::empty({sets}, DType::kF32, device),
+                       .zero_point = Tensor::empty({sets}, DType::kI32, device),
+                       .range = scheme.code_range(),
+                       .dynamic = true};
+  const observers::Extremes ends = observers::extremes_of(layout, values, non_finite);
+  run(device, kernels::QparamsOfRanges<float>{.n = sets,
+                                              .range = value.range,
+                                              .symmetric = scheme.symmetric,
+                                              .lo = ends.lo.data<float>(),
+                                              .hi = ends.hi.data<float>(),
+                                              .scale = value.scale.data<float>(),
+                                              .zero_point = value.zero_point.data<std::int32_t>(),
+                                              .zero_range = nullptr});
+  const bool recorded = should_record({x});
+  const Tensor mask = recorded ? empty_mask(values.size(), device) : Tensor();
+  visit_codes(value.codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    on_device(device, [&](auto&... queue) {
+      kernels::quantize(queue..., layout, value.range, values.data<float>(),
+                        value.scale.data<float>(), value.zero_point.data<std::int32_t>(),
+                        value.codes.data<Code>(), recorded ? mask.data<std::uint8_t>() : nullptr,
+                        static_cast<std::int64_t*>(nullptr));
+    });
+  });
+  Variable y = make_variable(std::move(value));
+  if (!recorded) return y;
+  return record(std::move(y), std::make_shared<DynamicQuantizeFunction>(mask), {x});
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,286 @@
+// Activations with scales of their own values: codes, products and gradients against loops written
+// here, and what has no such form.
+#include "steelyard/qat/dynamic_quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/sequential.h"
+#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/qat_linear.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::qat {
+namespace {
+
+using observers::QScheme;
+using observers::Strategy;
+using testing::message_of;
+using testing::random_tensor;
+
+constexpr std::int64_t kRows = 6, kFeatures = 12, kOutputs = 5;
+
+QScheme rows_scheme(std::int64_t group_size, bool symmetric, int bits = 8) {
+  return {.bits = bits,
+          .is_signed = symmetric,
+          .symmetric = symmetric,
+          .narrow_range = false,
+          .strategy = group_size > 0 ? Strategy::kGroup : Strategy::kToken,
+          .group_size = group_size,
+          .dynamic = true};
+}
+
+struct DynamicCase {
+  const char* name;
+  QScheme inputs;
+  QScheme weights;
+};
+void PrintTo(const DynamicCase& c, std::ostream* out) { *out << c.name; }
+
+QScheme weights_scheme(Strategy strategy, std::int64_t group_size = 0, bool symmetric = true) {
+  return {.bits = 4,
+          .symmetric = symmetric,
+          .narrow_range = symmetric,
+          .strategy = strategy,
+          .group_size = group_size};
+}
+
+const DynamicCase kCases[] = {
+    {"token", rows_scheme(0, false), weights_scheme(Strategy::kChannel)},
+    {"token_signed", rows_scheme(0, true), weights_scheme(Strategy::kTensor)},
+    {"token_3_bits", rows_scheme(0, false, 3), weights_scheme(Strategy::kChannel, 0, false)},
+    {"token_and_groups", rows_scheme(0, false), weights_scheme(Strategy::kGroup, 4, false)},
+    {"groups", rows_scheme(4, false), weights_scheme(Strategy::kChannel)},
+    {"groups_of_both", rows_scheme(3, true), weights_scheme(Strategy::kGroup, 3)},
+    {"wide_groups", rows_scheme(64, false), weights_scheme(Strategy::kTensor, 0, false)},
+};
+
+// Rows of other sizes and signs, one of zeros.
+Tensor rows_of_values() {
+  const Tensor x = random_tensor({2, kRows / 2, kFeatures}, 5, DType::kF32);
+  for (std::int64_t i = 0; i < x.size(); ++i) {
+    const std::int64_t row = i / kFeatures;
+    x.data<float>()[i] =
+        row == 2 ? 0.0F
+                 : x.data<float>()[i] * static_cast<float>(1 << row) + (row == 4 ? 40.0F : 0.0F);
+  }
+  return x;
+}
+
+struct Grid {
+  float scale;
+  std::int32_t zero_point;
+};
+
+// The definition: the range of the values, extended to hold 0, over all codes; in double.
+Grid grid_of(const float* values, std::int64_t count, const QScheme& scheme) {
+  const auto [least, most] = std::minmax_element(values, values + count);
+  const double lo = std::min(0.0F, *least), hi = std::max(0.0F, *most);
+  const auto codes = scheme.code_range();
+  if (lo == 0 && hi == 0) return {1, std::clamp(0, codes.qmin, codes.qmax)};
+  if (scheme.symmetric) return {static_cast<float>(std::max(-lo, hi) / codes.qmax), 0};
+  const double scale = (hi - lo) / (codes.qmax - codes.qmin);
+  return {static_cast<float>(scale),
+          static_cast<std::int32_t>(std::nearbyint(codes.qmin - lo / scale))};
+}
+
+double code_of(float value, const Grid& grid, const QScheme& scheme) {
+  const auto codes = scheme.code_range();
+  return std::clamp<double>(std::nearbyint(value / grid.scale) + grid.zero_point, codes.qmin,
+                            codes.qmax);
+}
+
+class DynamicActivations : public ::testing::TestWithParam<DynamicCase> {
+ protected:
+  DynamicActivations() : rng_(3), source_(LinearOptions{kFeatures, kOutputs}, rng_) {
+    QConfig config;
+    config.weights = QuantizerConfig{GetParam().weights, {.type = "min_max"}};
+    config.activations = QuantizerConfig{GetParam().inputs, {.type = "min_max"}};
+    layer_ = std::make_unique<QatLinear>(source_, config);
+  }
+  static std::int64_t inputs_group() {
+    const QScheme& scheme = GetParam().inputs;
+    return scheme.group_size > 0 ? std::min(scheme.group_size, kFeatures) : kFeatures;
+  }
+
+  Rng rng_;
+  Linear source_;
+  std::unique_ptr<QatLinear> layer_;
+};
+
+TEST_P(DynamicActivations, AreMultipliedAsIntegersOfTheirOwnScales) {
+  const QScheme& inputs = GetParam().inputs;
+  const Tensor x = rows_of_values();
+  ForwardContext training{.training = true};
+  const Tensor y = layer_->forward(Variable(x), training).value();
+  ASSERT_EQ(y.shape(), (Shape{2, kRows / 2, kOutputs}));
+  const auto scales = layer_->weight_quantizer()->host_scale();
+  const auto zeros = layer_->weight_quantizer()->host_zero_point();
+  const auto share = kFeatures * kOutputs / static_cast<std::int64_t>(scales.size());
+  const std::int64_t group = inputs_group();
+  const std::int64_t step = std::min(group, std::min(share, kFeatures));
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    for (std::int64_t o = 0; o < kOutputs; ++o) {
+      float expected = 0;
+      for (std::int64_t begin = 0; begin < kFeatures; begin += step) {
+        const float* own = x.data<float>() + r * kFeatures + begin / group * group;
+        const Grid grid = grid_of(own, group, inputs);
+        const auto of = static_cast<std::size_t>((o * kFeatures + begin) / share);
+        std::int64_t sum = 0;
+        for (std::int64_t k = begin; k < begin + step; ++k) {
+          const auto q = static_cast<std::int64_t>(
+              code_of(x.data<float>()[r * kFeatures + k], grid, inputs) - grid.zero_point);
+          const auto w = static_cast<std::int64_t>(
+              code_of(source_.weight().value().data<float>()[o * kFeatures + k],
+                      {scales[of], zeros[of]}, GetParam().weights) -
+              zeros[of]);
+          sum += q * w;
+        }
+        const float scale = grid.scale * scales[of];
+        const float term = static_cast<float>(sum) * scale;
+        expected = expected + term;
+      }
+      expected = expected + source_.bias().value().data<float>()[o];
+      ASSERT_EQ(y.data<float>()[r * kOutputs + o], expected) << "row " << r << ", output " << o;
+    }
+  }
+}
+
+// A row is quantized alike whatever stands beside it, in training and in evaluation.
+TEST_P(DynamicActivations, DependOnTheirOwnRowAlone) {
+  const Tensor x = rows_of_values();
+  ForwardContext training{.training = true}, evaluation;
+  const Tensor all = layer_->forward(Variable(x), training).value();
+  EXPECT_TRUE(testing::all_close(layer_->forward(Variable(x), evaluation).value(), all, 0, 0));
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const Tensor row = Tensor::empty({1, kFeatures});
+    std::copy_n(x.data<float>() + r * kFeatures, kFeatures, row.data<float>());
+    const Tensor y = layer_->forward(Variable(row), evaluation).value();
+    for (std::int64_t o = 0; o < kOutputs; ++o) {
+      EXPECT_EQ(y.data<float>()[o], all.data<float>()[r * kOutputs + o]) << r << " " << o;
+    }
+  }
+}
+
+TEST_P(DynamicActivations, PassGradientsStraightThrough) {
+  Variable x(rows_of_values(), true);
+  ForwardContext training{.training = true}, evaluation;
+  const Variable y = layer_->forward(x, training);
+  const Tensor grad = random_tensor(y.shape(), 11, DType::kF32);
+  y.backward(grad);
+  const Tensor w = layer_->weight_quantizer()->forward(layer_->weight(), evaluation).value();
+  const Tensor codes =
+      quantize_dynamically(Variable(x.value()), GetParam().inputs, Tensor::zeros({1}, DType::kI64))
+          .value();
+  std::int64_t clipped = 0;
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    for (std::int64_t k = 0; k < kFeatures; ++k) {
+      double sum = 0;
+      for (std::int64_t o = 0; o < kOutputs; ++o) {
+        sum += double{grad.data<float>()[r * kOutputs + o]} * w.data<float>()[o * kFeatures + k];
+      }
+      // Rounding the zero point may leave an end of the range out of the codes.
+      const float g = x.grad().data<float>()[r * kFeatures + k];
+      clipped += g == 0 ? 1 : 0;
+      EXPECT_NEAR(g, g == 0 ? 0 : sum, 1e-5) << r << " " << k;
+    }
+  }
+  EXPECT_LE(clipped, kRows * kFeatures / inputs_group());
+  for (std::int64_t o = 0; o < kOutputs; ++o) {
+    for (std::int64_t k = 0; k < kFeatures; ++k) {
+      double sum = 0;
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        sum +=
+            double{grad.data<float>()[r * kOutputs + o]} * codes.data<float>()[r * kFeatures + k];
+      }
+      EXPECT_NEAR(layer_->weight().grad().data<float>()[o * kFeatures + k], sum, 2e-4);
+    }
+  }
+  for (std::int64_t o = 0; o < kOutputs; ++o) {
+    double sum = 0;
+    for (std::int64_t r = 0; r < kRows; ++r) sum += grad.data<float>()[r * kOutputs + o];
+    EXPECT_NEAR(layer_->bias().grad().data<float>()[o], sum, 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, DynamicActivations, ::testing::ValuesIn(kCases),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+QConfig token_config() {
+  QConfig config;
+  config.weights = QuantizerConfig{weights_scheme(Strategy::kChannel), {.type = "min_max"}};
+  config.activations = QuantizerConfig{rows_scheme(0, false), {.type = "min_max"}};
+  return config;
+}
+
+TEST(DynamicQuantize, CountsWhatIsNotFinite) {
+  Rng rng(3);
+  const Linear source(LinearOptions{4, 2}, rng);
+  QatLinear layer(source, token_config());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  ForwardContext training{.training = true};
+  layer.forward(Variable(Tensor::from({nan, 1.0F, -inf, 2.0F}, {1, 4})), training);
+  EXPECT_EQ(layer.weight_quantizer()->take_faults().non_finite, 2);
+}
+
+TEST(DynamicQuantize, PlansSayWhoQuantizes) {
+  Rng rng(3);
+  const auto net = std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"fc1", std::make_shared<Linear>(LinearOptions{8, 4}, rng)},
+                                {"fc2", std::make_shared<Linear>(LinearOptions{4, 2}, rng)}});
+  QuantizeConfig config;
+  config.groups = {{{"Linear"}, token_config()}};
+  const PreparedModel prepared = prepare(net, config);
+  const std::string text = to_string(prepared.plan);
+  EXPECT_NE(text.find("uint8 affine, per token, dynamic"), std::string::npos) << text;
+  EXPECT_NE(text.find("layers quantize what they read"), std::string::npos) << text;
+  EXPECT_NE(text.find("added to the scaled sums"), std::string::npos) << text;
+  for (const NamedQuantizer& entry : named_quantizers(*prepared.model)) {
+    EXPECT_TRUE(entry.name.ends_with("weight_quantizer")) << entry.name;
+  }
+}
+
+TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
+  Rng rng(3);
+  const auto message = [&](std::shared_ptr<Module> layer, const QConfig& quantized) {
+    QuantizeConfig config;
+    config.groups = {{{"Linear", "Conv2d"}, quantized}};
+    return message_of<InputError>([&] {
+      prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"a", layer}}), config);
+    });
+  };
+  const auto linear = [&] { return std::make_shared<Linear>(LinearOptions{12, 2}, rng); };
+  Conv2dOptions options;
+  options.in_channels = options.out_channels = 2;
+  EXPECT_EQ(message(std::make_shared<Conv2d>(options, rng), token_config()),
+            "quantize.groups.0.targets: a: expected a Linear for dynamic activations, got Conv2d");
+  QConfig groups = token_config();
+  groups.activations->scheme = rows_scheme(5, false);
+  EXPECT_EQ(message(linear(), groups),
+            "quantize.groups.0.targets: a: groups of 5 do not divide the 12 features of its input");
+  groups.activations->scheme = rows_scheme(6, false);
+  groups.weights->scheme = weights_scheme(Strategy::kGroup, 4);
+  EXPECT_EQ(message(linear(), groups),
+            "quantize.groups.0.targets: a: expected one group_size of weights and activations, got "
+            "4 and 6");
+  QConfig alone = token_config();
+  alone.weights.reset();
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(alone); }),
+            "[qconfig] dynamic activations are operands of integer products: expected weights too");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              QConfig t = token_config();
+              validate(t, Profile::kTensorrt);
+            }),
+            "[qconfig] the profile tensorrt has no dynamic activations");
+}
+
+}  // namespace
+}  // namespace steelyard::qat
