@@ -40,59 +40,59 @@ Node& conv1(Graph& graph) { return graph.nodes[1]; }
 Quantization& conv1_codes(Graph& graph) { return *graph.values[conv1(graph).output].quantization; }
 
 std::vector<Damage> damages() {
-  return {
-      {"scale_zero", [](Graph& g) { conv1_codes(g).scale = 0; }, "a finite scale above 0"},
-      {"scale_nan", [](Graph& g) { conv1_codes(g).scale = NAN; }, "a finite scale above 0"},
-      {"zero_point", [](Graph& g) { conv1_codes(g).zero_point = 256; }, "do not fit u8"},
-      {"weight_scale",
-       [](Graph& g) { conv1(g).weights->scales[2] = std::numeric_limits<float>::infinity(); },
-       "finite weight scales"},
-      {"scales", [](Graph& g) { conv1(g).weights->scales.pop_back(); }, "5 weight scales do not divide its weight"},
-      {"code", [](Graph& g) { conv1(g).weights->weight.data<std::int8_t>()[3] = 9; },
-       "weight code 9 does not fit 4 bits"},
-      {"bias", [](Graph& g) { conv1(g).weights->bias = Tensor::zeros({5}, DType::kI32); },
-       "its bias does not fit"},
-      {"bias_overflow",
-       [](Graph& g) {
-         conv1(g).weights->bias = Tensor::zeros({6}, DType::kI32);
-         conv1(g).weights->bias.data<std::int32_t>()[4] = INT32_MIN;
-       },
-       "the sums of channel 4 can overflow int32"},
-      {"no_elements",
-       [](Graph& g) {
-         conv1(g).weights->weight = Tensor::zeros({6, 0, 3, 3}, DType::kI8);
-       },
-       "its weight [6, 0, 3, 3] has no elements"},
-      {"normalisation",
-       [](Graph& g) {
-         g.preprocessing.normalization = {{0.5F}, {1.0F}};
-       },
-       "1 means and 1 standard deviations do not fit the input [9, 8, 3]"},
-      {"window",
-       [](Graph& g) {
-         conv1(g).conv.padding = {1 << 21, 1};
-       },
-       "expected windows of at most 1048576 pixels, got 2097152"},
-      {"no_weights", [](Graph& g) { conv1(g).weights.reset(); }, "weights belong to"},
-      {"shape",
-       [](Graph& g) {
-         g.values[conv1(g).output].shape = {9, 8, 5};
-       },
-       "expected the output [9, 8, 6], got [9, 8, 5]"},
-      {"order", [](Graph& g) { std::swap(g.nodes[1], g.nodes[2]); }, "no node made before"},
-      {"index", [](Graph& g) { conv1(g).inputs = {99}; }, "no node made before"},
-      {"twice", [](Graph& g) { g.nodes[2].output = conv1(g).output; }, "made by another node"},
-      {"arity", [](Graph& g) { conv1(g).inputs.push_back(0); }, "wrong number of inputs"},
-      {"float_input", [](Graph& g) { conv1(g).inputs = {0}; }, "need a quantized input"},
-      {"sum", [](Graph& g) { g.nodes[4].inputs[1] = 0; }, "needs quantized operands"},
-      {"float_activation", [](Graph& g) { g.values[conv1(g).output].quantization.reset(); },
-       "its output is float"},
-      {"stride",
-       [](Graph& g) {
-         conv1(g).conv.stride = {0, 1};
-       },
-       "stride"},
-      {"output", [](Graph& g) { g.output = 1000; }, "none of its values"}};
+  return {{"scale_zero", [](Graph& g) { conv1_codes(g).scale = 0; }, "a finite scale above 0"},
+          {"scale_nan", [](Graph& g) { conv1_codes(g).scale = NAN; }, "a finite scale above 0"},
+          {"zero_point", [](Graph& g) { conv1_codes(g).zero_point = 256; }, "do not fit u8"},
+          {"weight_scale",
+           [](Graph& g) { conv1(g).weights->scales[2] = std::numeric_limits<float>::infinity(); },
+           "finite weight scales"},
+          {"scales", [](Graph& g) { conv1(g).weights->scales.pop_back(); },
+           "5 weight scales do not divide its weight"},
+          {"code", [](Graph& g) { conv1(g).weights->weight.data<std::int8_t>()[3] = 9; },
+           "weight code 9 does not fit 4 bits"},
+          {"bias", [](Graph& g) { conv1(g).weights->bias = Tensor::zeros({5}, DType::kI32); },
+           "its bias does not fit"},
+          {"bias_overflow",
+           [](Graph& g) {
+             conv1(g).weights->bias = Tensor::zeros({6}, DType::kI32);
+             conv1(g).weights->bias.data<std::int32_t>()[4] = INT32_MIN;
+           },
+           "the sums of channel 4 can overflow int32"},
+          {"no_elements",
+           [](Graph& g) {
+             conv1(g).weights->weight = Tensor::zeros({6, 0, 3, 3}, DType::kI8);
+           },
+           "its weight [6, 0, 3, 3] has no elements"},
+          {"normalisation",
+           [](Graph& g) {
+             g.preprocessing.normalization = {{0.5F}, {1.0F}};
+           },
+           "1 means and 1 standard deviations do not fit the input [9, 8, 3]"},
+          {"window",
+           [](Graph& g) {
+             conv1(g).conv.padding = {1 << 21, 1};
+           },
+           "expected windows of at most 1048576 pixels, got 2097152"},
+          {"no_weights", [](Graph& g) { conv1(g).weights.reset(); }, "weights belong to"},
+          {"shape",
+           [](Graph& g) {
+             g.values[conv1(g).output].shape = {9, 8, 5};
+           },
+           "expected the output [9, 8, 6], got [9, 8, 5]"},
+          {"order", [](Graph& g) { std::swap(g.nodes[1], g.nodes[2]); }, "no node made before"},
+          {"index", [](Graph& g) { conv1(g).inputs = {99}; }, "no node made before"},
+          {"twice", [](Graph& g) { g.nodes[2].output = conv1(g).output; }, "made by another node"},
+          {"arity", [](Graph& g) { conv1(g).inputs.push_back(0); }, "wrong number of inputs"},
+          {"float_input", [](Graph& g) { conv1(g).inputs = {0}; }, "need a quantized input"},
+          {"sum", [](Graph& g) { g.nodes[4].inputs[1] = 0; }, "needs quantized operands"},
+          {"float_activation", [](Graph& g) { g.values[conv1(g).output].quantization.reset(); },
+           "its output is float"},
+          {"stride",
+           [](Graph& g) {
+             conv1(g).conv.stride = {0, 1};
+           },
+           "stride"},
+          {"output", [](Graph& g) { g.output = 1000; }, "none of its values"}};
 }
 
 class Validate : public ::testing::TestWithParam<Damage> {};
