@@ -97,12 +97,12 @@ inline std::shared_ptr<Module> branches(const QuantizeConfig& config) {
   Rng rng(8);
   const auto joined = std::make_shared<Concat>(
       std::vector<std::shared_ptr<Module>>{conv3x3(3, 5, rng), conv3x3(3, 4, rng)});
-  return prepare(std::make_shared<Sequential>(Sequential::Children{
-                     joined, std::make_shared<ReLU6>(), std::make_shared<Dropout>(0.25),
-                     std::make_shared<GlobalAvgPool>(), std::make_shared<Hardswish>(),
-                     std::make_shared<Linear>(LinearOptions{9, 3}, rng),
-                     std::make_shared<Sigmoid>()}),
-                 config)
+  return prepare(
+             std::make_shared<Sequential>(Sequential::Children{
+                 joined, std::make_shared<ReLU6>(), std::make_shared<Dropout>(0.25),
+                 std::make_shared<GlobalAvgPool>(), std::make_shared<Hardswish>(),
+                 std::make_shared<Linear>(LinearOptions{9, 3}, rng), std::make_shared<Sigmoid>()}),
+             config)
       .model;
 }
 
