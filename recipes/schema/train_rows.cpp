@@ -222,12 +222,12 @@ Table<TrainSpec> train_table() {
                   "quantized forward multiplies integers whatever this says",
                   &TrainSpec::matmul_precision)
                   .by_default("float32"),
-              words_key<TrainSpec>(
-                  "cuda_graph",
-                  "on a GPU: whether a step is captured as a CUDA graph once an epoch and replayed; "
-                  "auto does so where nothing in a step depends on the host",
-                  {{"auto", true}, {"off", false}}, &TrainSpec::trainer,
-                  &TrainerOptions::cuda_graph)
+              words_key<TrainSpec>("cuda_graph",
+                                   "on a GPU: whether a step is captured as a CUDA graph once an "
+                                   "epoch and replayed; "
+                                   "auto does so where nothing in a step depends on the host",
+                                   {{"auto", true}, {"off", false}}, &TrainSpec::trainer,
+                                   &TrainerOptions::cuda_graph)
                   .by_default("auto")
                   .role(OptionRole::kFree),
               key("tensorboard",

@@ -67,9 +67,10 @@ TEST(CodeOps, MaxPoolAndFlattenCommuteWithDequantization) {
   }
 }
 
-// As the float operation does: there is no order of channels to go by.
+// There is no order of channels to go by. The float operation knows sequences too.
 TEST(CodeOps, FlattenRefusesWhatIsNoImage) {
-  const Quantized q({2, 5, 3}, 1, false);
+  EXPECT_THROW(flatten_codes(Quantized({2, 5, 3}, 1, false).x), std::invalid_argument);
+  const Quantized q({2, 1, 5, 1, 3}, 1, false);
   EXPECT_THROW(flatten_codes(q.x), std::invalid_argument);
   EXPECT_THROW(flatten(Variable(q.x.value())), std::invalid_argument);
 }

@@ -225,7 +225,7 @@ TEST(LayerList, ConcatJoinsBranchesOfLayers) {
   EXPECT_EQ(output_shape(*model, {2, 5, 4, 3}), (Shape{2, 10}));
   EXPECT_EQ(model->named_parameters()[0].name, "join.branch1.0.weight");
   EXPECT_EQ(model->named_parameters()[2].name, "join.branch2.a.weight");
-  EXPECT_EQ(model->slot("join")->children().size(), 3U);
+  EXPECT_EQ(model->slot("join")->children().size(), 4U) << "three branches and the join";
   EXPECT_THAT(
       build_rejection("{layers: [{type: Concat, branches: [[{type: Flatten}], []]}]}", {5, 4, 3}),
       HasSubstr("[concat] expected shapes that differ in the last dimension only"));

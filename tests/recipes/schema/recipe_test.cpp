@@ -204,10 +204,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:11:28: expected true or false, got 'yes'"},
         BadRecipe{"BitsOutOfRange", "num_bits: 3", "num_bits: 9",
                   "r.yaml:14:27: expected a whole number from 2 to 8, got '9'"},
-        BadRecipe{"Choice", "observer: histogram", "observer: histogran",
-                  "r.yaml:14:40: expected one of min_max, moving_average, histogram, "
-                  "percentile, moving_percentile, mse, fixed, entropy, got 'histogran' (did you mean "
-                  "'histogram'?)"},
+        BadRecipe{
+            "Choice", "observer: histogram", "observer: histogran",
+            "r.yaml:14:40: expected one of min_max, moving_average, histogram, "
+            "percentile, moving_percentile, mse, fixed, entropy, got 'histogran' (did you mean "
+            "'histogram'?)"},
         BadRecipe{"ModelType", "type: cnn", "type: cnnn",
                   "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got 'cnnn' (did you "
                   "mean 'cnn'?)"},
