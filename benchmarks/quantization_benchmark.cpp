@@ -26,12 +26,12 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/stream.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/quant_plan.h"
 #include "steelyard/kernels/reduce/reduce.h"
 #include "steelyard/kernels/requantize/requantize.h"
-#include "steelyard/kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes/weight_codes.h"
 
 namespace {
 
@@ -180,16 +180,16 @@ struct TrainingKernels {
 
   void observe() { run(ObserveValues{.rule = rule, .to = range(), .n = a.n, .x = x}); }
   void quantize_activations() {
-    quantize(ChannelLayout::per_tensor(a.n), rule.codes, x, &kScale, &kZeroPoint, a.codes.get(),
-             a.mask.get(), nullptr);
+    run(Quantize<float, std::uint8_t>{ChannelLayout::per_tensor(a.n), rule.codes, x, &kScale,
+                                      &kZeroPoint, a.codes.get(), a.mask.get()});
   }
   void dequantize_activations() {
-    dequantize(ChannelLayout::per_tensor(a.n), a.codes.get(), &kScale, &kZeroPoint,
-               reinterpret_cast<float*>(a.y.get()));
+    run(Dequantize<float, std::uint8_t>{ChannelLayout::per_tensor(a.n), a.codes.get(), &kScale,
+                                        &kZeroPoint, reinterpret_cast<float*>(a.y.get())});
   }
   void mask_gradient() {
-    apply_mask(a.n, a.mask.get(), reinterpret_cast<const float*>(a.grad.get()),
-               reinterpret_cast<float*>(a.y.get()));
+    run(ApplyMask<float>{a.n, a.mask.get(), reinterpret_cast<const float*>(a.grad.get()),
+                         reinterpret_cast<float*>(a.y.get())});
   }
   void quantize_weights_of_step() {
     WeightQuantization op;
@@ -207,7 +207,7 @@ struct TrainingKernels {
     to.codes = reinterpret_cast<std::int8_t*>(a.codes.get());
     to.mask = a.mask.get();
     to.step_scale = step_scales.data();
-    quantize_weights(op, x, quantizer, {}, to);
+    run(QuantizeWeights{op, x, quantizer, {}, to});
   }
   void observe_product() {
     run(ObserveAccumulators{.rule = rule,

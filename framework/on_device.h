@@ -37,7 +37,7 @@ void run(Device device, const K& kernel) {
 }
 
 // Calls run() for the CPU, run(queue) for a GPU: a kernel's name stands for both.
-//   on_device(y.device(), [&](auto&... queue) { kernels::apply_mask(queue..., n, mask, dy, dx); });
+//   on_device(y.device(), [&](auto&... queue) { kernels::run(queue..., kernel); });
 template <typename F>
 decltype(auto) on_device(Device device, F&& run) {
   if (device.kind == Device::Kind::kCpu) return std::forward<F>(run)();

@@ -9,6 +9,7 @@
 #include "steelyard/kernels/dropout/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/embedding/embedding.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
@@ -27,16 +28,16 @@
 #include "steelyard/kernels/shrunken_range/shrunken_range.h"
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/kernels/transpose/transpose.h"
+#include "steelyard/kernels/weight_codes/weight_codes.h"
 
 namespace steelyard::kernels {
 
-using AllKernels =
-    JoinedKernels<ActivationKernels, BroadcastKernels, ConvKernels, ConvOfCodesKernels,
-                  ConvertKernels, CounterKernels, DropoutKernels, ElementwiseKernels,
-                  EmbeddingKernels, HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels,
-                  IntegerProductKernels, LayerNormKernels, MatmulKernels, NormKernels,
-                  NormFoldKernels, OptimizerStepKernels, OscillationKernels, PercentileKernels,
-                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
-                  ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels>;
+using AllKernels = JoinedKernels<
+    ActivationKernels, BroadcastKernels, ConvKernels, ConvOfCodesKernels, ConvertKernels,
+    CounterKernels, DropoutKernels, ElementwiseKernels, EmbeddingKernels, FakeQuantizeKernels,
+    HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
+    LayerNormKernels, MatmulKernels, NormKernels, NormFoldKernels, OptimizerStepKernels,
+    OscillationKernels, PercentileKernels, PoolKernels, QuantizerStateKernels, ReduceKernels,
+    RequantizeKernels, ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels, WeightCodesKernels>;
 
 }  // namespace steelyard::kernels

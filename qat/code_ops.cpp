@@ -6,7 +6,7 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/qat/integer_product.h"

@@ -1,7 +1,7 @@
 #include "steelyard/qat/dynamic_quantize.h"
 
 #include "steelyard/framework/on_device.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/observers/observer.h"
 #include "steelyard/qat/fake_quantize.h"
@@ -46,12 +46,14 @@ Variable quantize_dynamically(const Variable& x, const observers::QScheme& schem
   const Tensor mask = recorded ? empty_mask(values.size(), device) : Tensor();
   visit_codes(value.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(device, [&](auto&... queue) {
-      kernels::quantize(queue..., layout, value.range, values.data<float>(),
-                        value.scale.data<float>(), value.zero_point.data<std::int32_t>(),
-                        value.codes.data<Code>(), recorded ? mask.data<std::uint8_t>() : nullptr,
-                        static_cast<std::int64_t*>(nullptr));
-    });
+    run(device,
+        kernels::Quantize<float, Code>{.layout = layout,
+                                       .range = value.range,
+                                       .x = values.data<float>(),
+                                       .scale = value.scale.data<float>(),
+                                       .zero_point = value.zero_point.data<std::int32_t>(),
+                                       .codes = value.codes.data<Code>(),
+                                       .mask = recorded ? mask.data<std::uint8_t>() : nullptr});
   });
   Variable y = make_variable(std::move(value));
   if (!recorded) return y;

@@ -5,9 +5,9 @@
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/on_device.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
-#include "steelyard/kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes/weight_codes.h"
 #include "steelyard/qat/learned_scale.h"
 
 namespace steelyard::qat {
@@ -91,11 +91,12 @@ Variable FakeQuantize::forward(const Variable& x, ForwardContext& context) {
     Tensor y = Tensor::empty(x.shape(), DType::kF32, codes.device());
     visit_codes(codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      on_device(y.device(), [&](auto&... queue) {
-        kernels::dequantize(queue..., layout(y.size()), codes.data<Code>(),
-                            step.scale.data<float>(), step.zero_point.data<std::int32_t>(),
-                            y.data<float>());
-      });
+      run(y.device(),
+          kernels::Dequantize<float, Code>{.layout = layout(y.size()),
+                                           .codes = codes.data<Code>(),
+                                           .scale = step.scale.data<float>(),
+                                           .zero_point = step.zero_point.data<std::int32_t>(),
+                                           .y = y.data<float>()});
     });
     return learn(
         Variable(y), x, mask, [x] { return x.value(); }, step, context);
@@ -336,11 +337,15 @@ Tensor FakeQuantize::quantize(const Tensor& x, const StepParameters& step, Tenso
   std::uint8_t* bits = mask != nullptr ? mask->data<std::uint8_t>() : nullptr;
   visit_codes(codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(x.device(), [&](auto&... queue) {
-      kernels::quantize(queue..., sets, code_range(), x.data<float>(), step.scale.data<float>(),
-                        step.zero_point.data<std::int32_t>(), codes.data<Code>(), bits,
-                        counted ? nullptr : non_finite().data<std::int64_t>());
-    });
+    run(x.device(), kernels::Quantize<float, Code>{
+                        .layout = sets,
+                        .range = code_range(),
+                        .x = x.data<float>(),
+                        .scale = step.scale.data<float>(),
+                        .zero_point = step.zero_point.data<std::int32_t>(),
+                        .codes = codes.data<Code>(),
+                        .mask = bits,
+                        .nan_count = counted ? nullptr : non_finite().data<std::int64_t>()});
   });
   return codes;
 }
@@ -421,9 +426,7 @@ WeightCodes FakeQuantize::quantize_weights(const Tensor& weight, const WeightBia
       floats(to.product_scale),
       to.bias.defined() ? to.bias.data<std::int32_t>() : nullptr,
       grid.symmetric ? nullptr : to.zero_points.data<std::int32_t>()};
-  on_device(device(), [&](auto&... queue) {
-    kernels::quantize_weights(queue..., op, weight.data<float>(), quantizer, bias, arrays);
-  });
+  run(device(), kernels::QuantizeWeights{op, weight.data<float>(), quantizer, bias, arrays});
   begin_learning(context);
   return to;
 }
@@ -477,10 +480,10 @@ Variable straight_through(Variable output, Tensor mask, const Variable& input) {
 
 Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask) {
   Tensor grad = Tensor::empty(grad_output.shape(), DType::kF32, grad_output.device());
-  on_device(grad.device(), [&](auto&... queue) {
-    kernels::apply_mask(queue..., grad.size(), mask.data<std::uint8_t>(), grad_output.data<float>(),
-                        grad.data<float>());
-  });
+  run(grad.device(), kernels::ApplyMask<float>{.n = grad.size(),
+                                               .mask = mask.data<std::uint8_t>(),
+                                               .grad_y = grad_output.data<float>(),
+                                               .grad_x = grad.data<float>()});
   return grad;
 }
 

@@ -1,7 +1,7 @@
 #include "steelyard/qat/integer_product.h"
 
 #include "steelyard/framework/on_device.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/requantize/requantize.h"
 
 namespace steelyard::qat {
@@ -91,10 +91,12 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
   }
   if (output_mask.defined() && bias_gradient && device.kind != Device::Kind::kCpu) {
     grad = Tensor::empty(grad_output.shape(), DType::kF32, device);
-    kernels::apply_mask_and_sum(cuda_queue(device), grad.size() / bias_sums.size(),
-                                bias_sums.size(), output_mask.data<std::uint8_t>(),
-                                grad_output.data<float>(), grad.data<float>(),
-                                bias_sums.data<float>());
+    run(device, kernels::ApplyMaskAndSum<float>{.rows = grad.size() / bias_sums.size(),
+                                                .channels = bias_sums.size(),
+                                                .mask = output_mask.data<std::uint8_t>(),
+                                                .grad_y = grad_output.data<float>(),
+                                                .grad_x = grad.data<float>(),
+                                                .sums = bias_sums.data<float>()});
     bias_sums = Tensor();
   } else if (output_mask.defined()) {
     grad = masked_gradient(grad_output, output_mask);

@@ -1,7 +1,7 @@
 #include "steelyard/qat/learned_scale.h"
 
 #include "steelyard/framework/on_device.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quant_plan.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/qat/fake_quantize.h"
@@ -26,12 +26,14 @@ double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
 Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
   const std::int64_t channels = use.scale.size();
   Tensor grad = Tensor::empty(values.shape(), DType::kF32, values.device());
-  on_device(grad.device(), [&](auto&... queue) {
-    kernels::clipped_gradient(queue..., {1, channels, values.size() / channels},
-                              use.scheme.code_range(), values.data<float>(),
-                              use.scale.data<float>(), use.zero_point.data<std::int32_t>(),
-                              grad_output.data<float>(), grad.data<float>());
-  });
+  run(grad.device(),
+      kernels::ClippedGradient<float>{.layout = {1, channels, values.size() / channels},
+                                      .range = use.scheme.code_range(),
+                                      .x = values.data<float>(),
+                                      .scale = use.scale.data<float>(),
+                                      .zero_point = use.zero_point.data<std::int32_t>(),
+                                      .grad_y = grad_output.data<float>(),
+                                      .grad_x = grad.data<float>()});
   return grad;
 }
 

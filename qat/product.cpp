@@ -8,7 +8,7 @@
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/matmul/matmul.h"
@@ -18,10 +18,10 @@ namespace {
 
 void apply_weight_mask(const Tensor& mask, const Tensor& grad) {
   if (!mask.defined()) return;
-  on_device(grad.device(), [&](auto&... queue) {
-    kernels::apply_mask(queue..., grad.size(), mask.data<std::uint8_t>(), grad.data<float>(),
-                        grad.data<float>());
-  });
+  run(grad.device(), kernels::ApplyMask<float>{.n = grad.size(),
+                                               .mask = mask.data<std::uint8_t>(),
+                                               .grad_y = grad.data<float>(),
+                                               .grad_x = grad.data<float>()});
 }
 
 // Scales of so many rows: one, one for each row, or several.

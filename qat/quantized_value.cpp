@@ -1,7 +1,7 @@
 #include "steelyard/qat/quantized_value.h"
 
 #include "steelyard/framework/on_device.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 
 namespace steelyard::qat {
 
@@ -16,11 +16,12 @@ Tensor dequantized(const QuantizedValue& value) {
   const std::int64_t sets = value.scale.size();
   visit_codes(value.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    on_device(x.device(), [&](auto&... queue) {
-      kernels::dequantize(queue..., kernels::ChannelLayout{1, sets, x.size() / sets},
-                          value.codes.data<Code>(), value.scale.data<float>(),
-                          value.zero_point.data<std::int32_t>(), x.data<float>());
-    });
+    run(x.device(),
+        kernels::Dequantize<float, Code>{.layout = {1, sets, x.size() / sets},
+                                         .codes = value.codes.data<Code>(),
+                                         .scale = value.scale.data<float>(),
+                                         .zero_point = value.zero_point.data<std::int32_t>(),
+                                         .y = x.data<float>()});
   });
   return x;
 }
@@ -32,10 +33,12 @@ Tensor dequantized(const WeightCodes& weight) {
                                       values.size() / weight.scales.size()};
   const std::int32_t* zero_points =
       weight.zero_points.defined() ? weight.zero_points.data<std::int32_t>() : nullptr;
-  on_device(values.device(), [&](auto&... queue) {
-    kernels::dequantize(queue..., layout, weight.codes.data<std::int8_t>(),
-                        weight.scales.data<float>(), zero_points, values.data<float>());
-  });
+  run(values.device(),
+      kernels::Dequantize<float, std::int8_t>{.layout = layout,
+                                              .codes = weight.codes.data<std::int8_t>(),
+                                              .scale = weight.scales.data<float>(),
+                                              .zero_point = zero_points,
+                                              .y = values.data<float>()});
   return values;
 }
 

@@ -1,7 +1,7 @@
 // Floats to codes. ONNX has it as the quantizer of its output.
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::deploy {
@@ -24,9 +24,13 @@ bool fast(const Operands& op) {
   const Quantization& q = *op.output_value().quantization;
   qat::visit_codes(q.dtype, [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
-    kernels::quantize(kernels::ChannelLayout::per_tensor(op.output().size()), q.range,
-                      op.input(0).data<float>(), &q.scale, &q.zero_point, op.output().data<Code>(),
-                      nullptr, nullptr);
+    kernels::run(kernels::Quantize<float, Code>{
+        .layout = kernels::ChannelLayout::per_tensor(op.output().size()),
+        .range = q.range,
+        .x = op.input(0).data<float>(),
+        .scale = &q.scale,
+        .zero_point = &q.zero_point,
+        .codes = op.output().data<Code>()});
   });
   return true;
 }

@@ -6,7 +6,7 @@
 #include "steelyard/kernels/cuda/gemm.h"
 #include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 
 namespace steelyard::kernels {
 namespace cuda {

@@ -1,6 +1,6 @@
-// The rules of quantizer_state.h and kernels/weight_codes.h for one channel, host and device: the
-// same bits on both, so that no function of a mathematical library is called whose last bit differs
-// between them.
+// The rules of quantizer_state.h and kernels/weight_codes/weight_codes.h for one channel, host and
+// device: the same bits on both, so that no function of a mathematical library is called whose last
+// bit differs between them.
 #pragma once
 
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "steelyard/kernels/cpu/run.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/quant_sums.h"
 #include "steelyard/kernels/range_choice.h"
 #include "steelyard/kernels/shrunken_range/formulas.h"
@@ -15,8 +15,9 @@ namespace {
 double chunk_error(const float* x, std::int64_t n, CodeRange range,
                    const ScaleAndZeroPoint<float>& qparams) {
   float quantized[kSumChunk];
-  fake_quantize_forward(ChannelLayout::per_tensor(n), range, x, &qparams.scale, &qparams.zero_point,
-                        quantized);
+  const Affine<float> grid = make_affine(range, qparams.scale, qparams.zero_point);
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) quantized[i] = fake_quantize_value(x[i], grid);
   return sum_chunk<double>(n,
                            [&](std::int64_t i) { return squared_difference(quantized[i], x[i]); });
 }

@@ -4,7 +4,7 @@
 
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -93,15 +93,19 @@ void check(const Conv2dShape& s, std::int64_t scales, bool with_mask) {
   const OnDevice grad_w = floats(s.weight_size()), want_w = floats(s.weight_size());
   const OnDevice grad_x = floats(s.input_size()), want_x = floats(s.input_size());
   on_gpu([&](const CudaQueue& queue) {
-    dequantize(queue, ChannelLayout::per_tensor(s.input_size()), codes.get<Code>(),
-               x_scale.get<float>(), zero.get<std::int32_t>(), real_x.get<float>());
-    dequantize(queue, {1, scales, s.weight_size() / scales}, w.get<std::int8_t>(),
-               w_scale.get<float>(), nullptr, real_w.get<float>());
+    run(queue, Dequantize<float, Code>{ChannelLayout::per_tensor(s.input_size()), codes.get<Code>(),
+                                       x_scale.get<float>(), zero.get<std::int32_t>(),
+                                       real_x.get<float>()});
+    run(queue, Dequantize<float, std::int8_t>{{1, scales, s.weight_size() / scales},
+                                              w.get<std::int8_t>(),
+                                              w_scale.get<float>(),
+                                              nullptr,
+                                              real_w.get<float>()});
     run(queue, Conv2dBackwardWeight<float>{s, real_x.get<float>(), grad_y.get<float>(),
                                            want_w.get<float>(), nullptr});
     if (with_mask) {
-      apply_mask<float>(queue, s.weight_size(), mask.get<std::uint8_t>(), want_w.get<float>(),
-                        want_w.get<float>());
+      run(queue, ApplyMask<float>{s.weight_size(), mask.get<std::uint8_t>(), want_w.get<float>(),
+                                  want_w.get<float>()});
     }
     run(queue, Conv2dBackwardInput<float>{s, grad_y.get<float>(), real_w.get<float>(),
                                           want_x.get<float>()});
@@ -148,12 +152,13 @@ TEST(GradientsFromCodes, MasksAndSumsAtOnce) {
       const OnDevice masked = floats(n), want_masked = floats(n);
       const OnDevice sums = floats(channels), want_sums = floats(channels);
       on_gpu([&](const CudaQueue& queue) {
-        apply_mask<float>(queue, n, mask.get<std::uint8_t>(), grad.get<float>(),
-                          want_masked.get<float>());
+        run(queue, ApplyMask<float>{n, mask.get<std::uint8_t>(), grad.get<float>(),
+                                    want_masked.get<float>()});
         run(queue,
             ColumnSums<float>{rows, channels, want_masked.get<float>(), want_sums.get<float>()});
-        apply_mask_and_sum<float>(queue, rows, channels, mask.get<std::uint8_t>(),
-                                  grad.get<float>(), masked.get<float>(), sums.get<float>());
+        run(queue,
+            ApplyMaskAndSum<float>{rows, channels, mask.get<std::uint8_t>(), grad.get<float>(),
+                                   masked.get<float>(), sums.get<float>()});
       });
       EXPECT_EQ(masked.host<float>(), want_masked.host<float>());
       EXPECT_EQ(sums.host<float>(), want_sums.host<float>());

@@ -1,7 +1,7 @@
 // Every bit pattern of a float through what a training step runs on the CPU: codes and mask, the
 // values of the codes, the gradient behind the mask. Against an oracle that divides and multiplies
-// in double and rounds once to float. (The operation in one piece, fake_quantize_forward() and
-// _backward(), is compared to the same formulas by quant_plan_test and affine_test.)
+// in double and rounds once to float. (The operation in one piece, as a plan runs it, is compared
+// to the same formulas by quant_plan_test and affine_test.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "steelyard/kernels/cpu/parallel.h"
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -75,9 +75,10 @@ Found look_at_chunk(std::uint64_t first, std::int64_t count, const Parameters& p
   }
   const ChannelLayout layout = ChannelLayout::per_tensor(count);
   std::int64_t nan = 0;
-  quantize(layout, p.range, x.data(), &p.scale, &p.zero_point, codes.data(), mask.data(), &nan);
-  dequantize(layout, codes.data(), &p.scale, &p.zero_point, y.data());
-  apply_mask(count, mask.data(), ones.data(), gradient.data());
+  run(Quantize<float, Code>{layout, p.range, x.data(), &p.scale, &p.zero_point, codes.data(),
+                            mask.data(), &nan});
+  run(Dequantize<float, Code>{layout, codes.data(), &p.scale, &p.zero_point, y.data()});
+  run(ApplyMask<float>{count, mask.data(), ones.data(), gradient.data()});
   std::int32_t wrong = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const Expected expected = oracle(x[i], p);

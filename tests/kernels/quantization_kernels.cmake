@@ -56,7 +56,7 @@ find_program(STEELYARD_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(STEELYARD_NVCC)
   foreach(source
       tests/kernels/affine_ptx.cu
-      kernels/cuda/fake_quantize.cu
+      kernels/fake_quantize/cuda.cu
       kernels/histogram_ranges/cuda.cu
       kernels/integer_groups/cuda.cu
       kernels/percentile/cuda.cu
@@ -66,7 +66,7 @@ if(STEELYARD_NVCC)
       kernels/cuda/quant_statistics.cu
       kernels/quantizer_state/cuda.cu
       kernels/shrunken_range/cuda.cu
-      kernels/cuda/weight_codes.cu)
+      kernels/weight_codes/cuda.cu)
     cmake_path(GET source STEM stem)
     if(stem STREQUAL "cuda")  # of the family that its folder names
       cmake_path(GET source PARENT_PATH folder)

@@ -1,6 +1,6 @@
 // Weights to codes in one launch: CPU against GPU, no bit different, and against the steps and the
 // rules that it is made of.
-#include "steelyard/kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes/weight_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quantizer_state/formulas.h"
 #include "steelyard/kernels/reduce/reduce.h"
 #include "tests/kernels/twin.h"
@@ -128,8 +128,8 @@ void check(const RowsOfWeights& size, const WeightQuantization& op, bool any) {
     layer.affine = !op.rule.symmetric;
     layer.learns_offset = op.counted;
     on_both([&](auto at, auto&... queue) {
-      quantize_weights(queue..., op, at(layer.weight), layer.quantizer(at), layer.behind(at),
-                       layer.results(at));
+      run(queue..., QuantizeWeights{op, at(layer.weight), layer.quantizer(at), layer.behind(at),
+                                    layer.results(at)});
     });
     layer.expect_equal();
   });
@@ -177,13 +177,13 @@ TEST(WeightCodesOnGpu, LeaveOutWhatIsNull) {
     quantizer.floor = nullptr;
     WeightCodeArrays to = layer.results(at);
     to.mask = nullptr;
-    quantize_weights(queue..., op, at(layer.weight), quantizer, {}, to);
+    run(queue..., QuantizeWeights{op, at(layer.weight), quantizer, {}, to});
     to.mask = at(layer.mask);
     WeightQuantization fits = op;
     fits.fit = BiasFit::kFollows;
     BiasBehind behind = layer.behind(at);
     behind.deployed = nullptr;
-    quantize_weights(queue..., fits, at(layer.weight), quantizer, behind, to);
+    run(queue..., QuantizeWeights{fits, at(layer.weight), quantizer, behind, to});
   });
   layer.expect_equal();
 }
@@ -200,7 +200,7 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRows) {
   on_both([&](auto at, auto&... queue) {
     BiasBehind behind = layer.behind(at);
     behind.bias = at(bias);
-    quantize_weights(queue..., op, at(weight), layer.quantizer(at), behind, layer.results(at));
+    run(queue..., QuantizeWeights{op, at(weight), layer.quantizer(at), behind, layer.results(at)});
   });
   layer.expect_equal();
   EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of ones";
@@ -224,7 +224,7 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRowsWithZeroPoints) {
     behind.bias = at(bias);
     WeightQuantizer quantizer = layer.quantizer(at);
     quantizer.zero_point = at(zero_point);
-    quantize_weights(queue..., op, at(weight), quantizer, behind, layer.results(at));
+    run(queue..., QuantizeWeights{op, at(weight), quantizer, behind, layer.results(at)});
   });
   layer.expect_equal();
   EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of the largest codes";
@@ -243,8 +243,8 @@ Layer with_biases(const std::vector<float>& bias, std::int64_t scales, float x_s
 
 void quantize(Layer& layer, const WeightQuantization& op) {
   const auto at = [](auto& twin) { return twin.cpu(); };
-  quantize_weights(op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
-                   layer.results(at));
+  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
+                      layer.results(at)});
 }
 
 // s_w = 2^ceil(log2(|b| / (s_x 2^20))) of dead weights, while ranges follow; every s_w >= |b| /
@@ -376,8 +376,8 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
   const auto at = [](auto& twin) { return twin.cpu(); };
   const WeightQuantization op{kRowCount, kRowSize,         kRowCount, ScaleSource::kExtremes,
                               rule,      BiasFit::kFollows};
-  quantize_weights(op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
-                   layer.results(at));
+  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
+                      layer.results(at)});
 
   const auto n = static_cast<std::size_t>(kRowCount);
   const ChannelLayout layout{1, kRowCount, kRowSize};
@@ -405,8 +405,8 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
     non_finite += is_finite(b) ? 0 : 1;
     too_large += is_finite(b) && std::abs(std::int64_t{quantize_bias(b, product[o])}) > room;
   }
-  quantize(layout, rule.codes, layer.weight.cpu(), scale.data(), nullptr, codes.data(), mask.data(),
-           nullptr);
+  run(Quantize<float, std::int8_t>{layout, rule.codes, layer.weight.cpu(), scale.data(), nullptr,
+                                   codes.data(), mask.data()});
   EXPECT_EQ(layer.lo.values(), lo);
   EXPECT_EQ(layer.hi.values(), hi);
   EXPECT_EQ(layer.scale.values(), scale);

@@ -1,13 +1,14 @@
 // All that a step does with a layer's weights before they are multiplied: extremes, scales, the
 // rules for the bias behind them, codes, mask, bias codes and product scales. On a GPU one launch.
 //
-// The arithmetic is that of kernels/quantizer_state/formulas.h and kernels/fake_quantize.h.
+// The arithmetic is that of kernels/quantizer_state/formulas.h and
+// kernels/fake_quantize/fake_quantize.h.
 #pragma once
 
 #include <cstdint>
 
-#include "steelyard/kernels/cuda_queue.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
 
@@ -79,13 +80,14 @@ struct WeightCodeArrays {
   std::int32_t* step_zero_point = nullptr;  // [scales]: copies of the zero points, where there are
 };
 
-void quantize_weights(const WeightQuantization& op, const float* weight,
-                      const WeightQuantizer& quantizer, const BiasBehind& behind,
-                      const WeightCodeArrays& to);
+struct QuantizeWeights {
+  WeightQuantization op;
+  const float* weight;  // [rows, row_size]
+  WeightQuantizer quantizer;
+  BiasBehind behind;
+  WeightCodeArrays to;
+};
 
-// The same on a GPU.
-void quantize_weights(const CudaQueue& queue, const WeightQuantization& op, const float* weight,
-                      const WeightQuantizer& quantizer, const BiasBehind& behind,
-                      const WeightCodeArrays& to);
+using WeightCodesKernels = KernelList<QuantizeWeights>;
 
 }  // namespace steelyard::kernels

@@ -1,16 +1,23 @@
-#include "steelyard/kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes/weight_codes.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
 
-#include "steelyard/kernels/fake_quantize.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/quantizer_state/formulas.h"
 #include "steelyard/kernels/reduce/reduce.h"
 
 namespace steelyard::kernels {
+
+// Of other families, whose files emit them.
+extern template void run(const FollowLatents&);
+extern template void run(const MinMax<float>&);
+extern template void run(const Quantize<float, std::int8_t>&);
+
 namespace {
 
 void follow_rows(const WeightQuantization& op, const ChannelLayout& layout, const float* weight,
@@ -101,16 +108,26 @@ void quantize_biases(const WeightQuantization& op, const WeightQuantizer& q,
 
 }  // namespace
 
-void quantize_weights(const WeightQuantization& op, const float* weight, const WeightQuantizer& q,
-                      const BiasBehind& behind, const WeightCodeArrays& to) {
+static void compute(const QuantizeWeights& k) {
+  const WeightQuantization& op = k.op;
+  const WeightCodeArrays& to = k.to;
   const std::int64_t size = op.rows * op.row_size;
   const ChannelLayout layout{1, op.scales, op.scales == 0 ? 0 : size / op.scales};
   const bool observes = op.source == ScaleSource::kExtremes;
-  if (observes) follow_rows(op, layout, weight, q);
-  follow_scales(op, q, behind, to.step_scale, to.step_zero_point);
-  quantize(layout, op.rule.codes, weight, to.step_scale, to.step_zero_point, to.codes, to.mask,
-           observes || op.counted ? nullptr : q.non_finite);
-  if (behind.x_scale != nullptr) quantize_biases(op, q, behind, to);
+  if (observes) follow_rows(op, layout, k.weight, k.quantizer);
+  follow_scales(op, k.quantizer, k.behind, to.step_scale, to.step_zero_point);
+  run(Quantize<float, std::int8_t>{
+      .layout = layout,
+      .range = op.rule.codes,
+      .x = k.weight,
+      .scale = to.step_scale,
+      .zero_point = to.step_zero_point,
+      .codes = to.codes,
+      .mask = to.mask,
+      .nan_count = observes || op.counted ? nullptr : k.quantizer.non_finite});
+  if (k.behind.x_scale != nullptr) quantize_biases(op, k.quantizer, k.behind, to);
 }
+
+template struct CpuKernels<WeightCodesKernels>;
 
 }  // namespace steelyard::kernels

@@ -1,5 +1,5 @@
 // A block has a few rows of weights: it finds their scales, then their codes.
-#include "steelyard/kernels/weight_codes.h"
+#include "steelyard/kernels/weight_codes/weight_codes.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,6 +8,7 @@
 #include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/eight.h"
 #include "steelyard/kernels/cuda/range_update.h"
+#include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/quantizer_state/formulas.h"
 
@@ -205,17 +206,19 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void quantize_weights(const CudaQueue& queue, const WeightQuantization& op, const float* weight,
-                      const WeightQuantizer& q, const BiasBehind& behind,
-                      const WeightCodeArrays& to) {
+static void compute(const CudaQueue& queue, const QuantizeWeights& k) {
+  const WeightQuantization& op = k.op;
   const int rows = rows_of_block(op.row_size);
   const std::int64_t most = largest_product(op.x_codes, op.rule.codes, op.rule.symmetric);
-  const bool adds_up = behind.bias != nullptr && !sums_leave_room(op.row_size, most);
+  const bool adds_up = k.behind.bias != nullptr && !sums_leave_room(op.row_size, most);
   cuda::launch(quantize_weights_kernel,
                {.blocks = (op.rows + rows - 1) / rows,
                 .threads = kThreads,
                 .shared_bytes = BlockMemory::kBytes},
-               cuda::stream_of(queue), op, rows, most, adds_up, weight, q, behind, to);
+               cuda::stream_of(queue), op, rows, most, adds_up, k.weight, k.quantizer, k.behind,
+               k.to);
 }
+
+template struct CudaKernels<WeightCodesKernels>;
 
 }  // namespace steelyard::kernels
