@@ -40,19 +40,17 @@ Tensor clip_grad_norm(const std::vector<NamedParameter>& parameters, double max_
   const Tensor sums = Tensor::empty({2}, DType::kF64, device);
   const Tensor factor = Tensor::empty(Shape{}, DType::kF64, device);
   Tensor norm = Tensor::empty(Shape{}, DType::kF64, device);
-  on_device(device, [&](auto&... queue) {
-    double* sum = sums.data<double>();
-    const double* by = factor.data<double>();
-    kernels::run(queue..., kernels::SumOfSquares<float>{.tensors = floats, .sum = sum});
-    kernels::run(queue..., kernels::SumOfSquares<double>{.tensors = doubles, .sum = sum + 1});
-    kernels::run(queue..., kernels::ClipFactor{.count = 2,
-                                               .sums = sum,
-                                               .max_norm = max_norm,
-                                               .norm = norm.data<double>(),
-                                               .factor = factor.data<double>()});
-    kernels::run(queue..., kernels::ScaleAll<float>{.tensors = floats, .factor = by});
-    kernels::run(queue..., kernels::ScaleAll<double>{.tensors = doubles, .factor = by});
-  });
+  double* sum = sums.data<double>();
+  const double* by = factor.data<double>();
+  run(device, kernels::SumOfSquares<float>{.tensors = floats, .sum = sum});
+  run(device, kernels::SumOfSquares<double>{.tensors = doubles, .sum = sum + 1});
+  run(device, kernels::ClipFactor{.count = 2,
+                                  .sums = sum,
+                                  .max_norm = max_norm,
+                                  .norm = norm.data<double>(),
+                                  .factor = factor.data<double>()});
+  run(device, kernels::ScaleAll<float>{.tensors = floats, .factor = by});
+  run(device, kernels::ScaleAll<double>{.tensors = doubles, .factor = by});
   return norm;
 }
 

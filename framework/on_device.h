@@ -36,12 +36,4 @@ void run(Device device, const K& kernel) {
   kernels::run(cuda_queue(device), kernel);
 }
 
-// Calls run() for the CPU, run(queue) for a GPU: a kernel's name stands for both.
-//   on_device(y.device(), [&](auto&... queue) { kernels::run(queue..., kernel); });
-template <typename F>
-decltype(auto) on_device(Device device, F&& run) {
-  if (device.kind == Device::Kind::kCpu) return std::forward<F>(run)();
-  return std::forward<F>(run)(cuda_queue(device));
-}
-
 }  // namespace steelyard

@@ -21,14 +21,12 @@ void CountingObserver::observe(const kernels::ChannelLayout& layout, const Tenso
 
 void CountingObserver::count(const kernels::ChannelLayout& layout, const Tensor& values,
                              const Extremes& step) {
-  on_device(values.device(), [&](auto&... queue) {
-    kernels::run(queue..., kernels::GrowHistograms{.histograms = histograms(),
-                                                   .step_lo = step.lo.data<float>(),
-                                                   .step_hi = step.hi.data<float>()});
-    kernels::run(queue...,
-                 kernels::CountInHistograms{
-                     .histograms = histograms(), .layout = layout, .x = values.data<float>()});
-  });
+  run(values.device(), kernels::GrowHistograms{.histograms = histograms(),
+                                               .step_lo = step.lo.data<float>(),
+                                               .step_hi = step.hi.data<float>()});
+  run(values.device(),
+      kernels::CountInHistograms{
+          .histograms = histograms(), .layout = layout, .x = values.data<float>()});
 }
 
 Extremes CountingObserver::range() const {

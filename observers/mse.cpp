@@ -27,23 +27,21 @@ void MseObserver::observe(const kernels::ChannelLayout& layout, const Tensor& va
   const Device device = values.device();
   const Extremes best{Tensor::empty({layout.channels}, DType::kF32, device),
                       Tensor::empty({layout.channels}, DType::kF32, device)};
-  on_device(device, [&](auto&... queue) {
-    kernels::run(queue..., kernels::LeastErrorShrinkings{.layout = layout,
-                                                         .range = scheme_.code_range(),
-                                                         .symmetric = scheme_.symmetric,
-                                                         .x = values.data<float>(),
-                                                         .lo = step.lo.data<float>(),
-                                                         .hi = step.hi.data<float>(),
-                                                         .best_lo = best.lo.data<float>(),
-                                                         .best_hi = best.hi.data<float>()});
-    kernels::run(queue..., kernels::UpdateAverageExtremes{.n = layout.channels,
-                                                          .constant = averaging_constant_,
-                                                          .step_lo = best.lo.data<float>(),
-                                                          .step_hi = best.hi.data<float>(),
-                                                          .lo = state_.lo.data<float>(),
-                                                          .hi = state_.hi.data<float>(),
-                                                          .steps = steps_.data<std::int64_t>()});
-  });
+  run(device, kernels::LeastErrorShrinkings{.layout = layout,
+                                            .range = scheme_.code_range(),
+                                            .symmetric = scheme_.symmetric,
+                                            .x = values.data<float>(),
+                                            .lo = step.lo.data<float>(),
+                                            .hi = step.hi.data<float>(),
+                                            .best_lo = best.lo.data<float>(),
+                                            .best_hi = best.hi.data<float>()});
+  run(device, kernels::UpdateAverageExtremes{.n = layout.channels,
+                                             .constant = averaging_constant_,
+                                             .step_lo = best.lo.data<float>(),
+                                             .step_hi = best.hi.data<float>(),
+                                             .lo = state_.lo.data<float>(),
+                                             .hi = state_.hi.data<float>(),
+                                             .steps = steps_.data<std::int64_t>()});
 }
 
 void MseObserver::reset() {

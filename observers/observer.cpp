@@ -13,16 +13,14 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
   Extremes extremes{Tensor::empty({layout.channels}, DType::kF32, device),
                     Tensor::empty({layout.channels}, DType::kF32, device)};
   const Tensor skipped = Tensor::empty({layout.channels}, DType::kI64, device);
-  on_device(device, [&](auto&... queue) {
-    kernels::run(queue..., kernels::MinMax<float>{.layout = layout,
-                                                  .x = values.data<float>(),
-                                                  .lo = extremes.lo.data<float>(),
-                                                  .hi = extremes.hi.data<float>(),
-                                                  .non_finite = skipped.data<std::int64_t>()});
-    kernels::run(queue..., kernels::AddCounts{.n = layout.channels,
-                                              .counts = skipped.data<std::int64_t>(),
-                                              .total = non_finite.data<std::int64_t>()});
-  });
+  run(device, kernels::MinMax<float>{.layout = layout,
+                                     .x = values.data<float>(),
+                                     .lo = extremes.lo.data<float>(),
+                                     .hi = extremes.hi.data<float>(),
+                                     .non_finite = skipped.data<std::int64_t>()});
+  run(device, kernels::AddCounts{.n = layout.channels,
+                                 .counts = skipped.data<std::int64_t>(),
+                                 .total = non_finite.data<std::int64_t>()});
   return extremes;
 }
 

@@ -88,29 +88,27 @@ class CorrectedBatchNormFunction : public Function {
     Tensor grad_ratio = per_channel(grad);  // times the ratio
     Tensor grad_beta = per_channel(grad);
     Tensor grad_gamma = per_channel(grad), slope = per_channel(grad), shift = per_channel(grad);
-    on_device(grad.device(), [&](auto&... queue) {
-      kernels::run(queue..., kernels::BatchNormBackward<T>{.rows = rows,
-                                                           .channels = channels,
-                                                           .batch_statistics = false,
-                                                           .x = product.data<T>(),
-                                                           .grad_y = grad.data<T>(),
-                                                           .mean = hidden_.hidden_mean.data<T>(),
-                                                           .inv_std = hidden_.ratio.data<T>(),
-                                                           .gamma = ones.data<T>(),
-                                                           .grad_x = grad_product.data<T>(),
-                                                           .grad_gamma = grad_ratio.data<T>(),
-                                                           .grad_beta = grad_beta.data<T>()});
-      kernels::run(queue..., kernels::CorrectedNormBackward<T>{.n = channels,
-                                                               .rows = rows,
-                                                               .gamma = gamma.data<T>(),
-                                                               .mean = mean.data<T>(),
-                                                               .inv_std = inv_std.data<T>(),
-                                                               .grad_ratio = grad_ratio.data<T>(),
-                                                               .grad_beta = grad_beta.data<T>(),
-                                                               .grad_gamma = grad_gamma.data<T>(),
-                                                               .slope = slope.data<T>(),
-                                                               .shift = shift.data<T>()});
-    });
+    run(grad.device(), kernels::BatchNormBackward<T>{.rows = rows,
+                                                     .channels = channels,
+                                                     .batch_statistics = false,
+                                                     .x = product.data<T>(),
+                                                     .grad_y = grad.data<T>(),
+                                                     .mean = hidden_.hidden_mean.data<T>(),
+                                                     .inv_std = hidden_.ratio.data<T>(),
+                                                     .gamma = ones.data<T>(),
+                                                     .grad_x = grad_product.data<T>(),
+                                                     .grad_gamma = grad_ratio.data<T>(),
+                                                     .grad_beta = grad_beta.data<T>()});
+    run(grad.device(), kernels::CorrectedNormBackward<T>{.n = channels,
+                                                         .rows = rows,
+                                                         .gamma = gamma.data<T>(),
+                                                         .mean = mean.data<T>(),
+                                                         .inv_std = inv_std.data<T>(),
+                                                         .grad_ratio = grad_ratio.data<T>(),
+                                                         .grad_beta = grad_beta.data<T>(),
+                                                         .grad_gamma = grad_gamma.data<T>(),
+                                                         .slope = slope.data<T>(),
+                                                         .shift = shift.data<T>()});
     return {grad_product, needs_grad(1) ? channel_map<T>(raw, mean, slope, shift) : Tensor(),
             grad_gamma, grad_beta};
   }
@@ -225,26 +223,23 @@ Variable recovered_batch_norm(const Variable& product, const Tensor& factor, con
     const Moments moments{per_channel(x), per_channel(x)};
     const Tensor inv_std = per_channel(x);
     Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-    on_device(x.device(), [&](auto&... queue) {
-      kernels::run(queue...,
-                   kernels::RecoveredNormTerms<T>{.n = channels,
-                                                  .factor = factor.data<double>(),
-                                                  .product_mean = hidden.mean.data<T>(),
-                                                  .product_variance = hidden.variance.data<T>(),
-                                                  .eps = state.eps,
-                                                  .offset = data_or_null<T>(offset),
-                                                  .mean = moments.mean.data<T>(),
-                                                  .variance = moments.variance.data<T>(),
-                                                  .inv_std = inv_std.data<T>()});
-      kernels::run(queue..., kernels::BatchNorm<T>{.rows = rows_of(x),
-                                                   .channels = channels,
-                                                   .x = x.data<T>(),
-                                                   .mean = hidden.mean.data<T>(),
-                                                   .inv_std = inv_std.data<T>(),
-                                                   .gamma = gamma.value().data<T>(),
-                                                   .beta = beta.value().data<T>(),
-                                                   .y = y.data<T>()});
-    });
+    run(x.device(), kernels::RecoveredNormTerms<T>{.n = channels,
+                                                   .factor = factor.data<double>(),
+                                                   .product_mean = hidden.mean.data<T>(),
+                                                   .product_variance = hidden.variance.data<T>(),
+                                                   .eps = state.eps,
+                                                   .offset = data_or_null<T>(offset),
+                                                   .mean = moments.mean.data<T>(),
+                                                   .variance = moments.variance.data<T>(),
+                                                   .inv_std = inv_std.data<T>()});
+    run(x.device(), kernels::BatchNorm<T>{.rows = rows_of(x),
+                                          .channels = channels,
+                                          .x = x.data<T>(),
+                                          .mean = hidden.mean.data<T>(),
+                                          .inv_std = inv_std.data<T>(),
+                                          .gamma = gamma.value().data<T>(),
+                                          .beta = beta.value().data<T>(),
+                                          .y = y.data<T>()});
     update_running_statistics(state, moments.mean, moments.variance, rows_of(x));
     if (!should_record({product, gamma, beta})) return Variable(y);
     return record(

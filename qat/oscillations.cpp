@@ -88,35 +88,32 @@ void OscillationCallback::on_gradients() {
     const auto* code = codes.data<std::int8_t>();
     float* values = weight.value().data<float>();
     float* grad = weight.grad().data<float>();
-    on_device(codes.device(), [&](auto&... queue) {
-      if (w.work == Work::kTrack) {
-        kernels::run(queue...,
-                     kernels::TrackOscillations{.n = w.size(),
-                                                .codes = code,
-                                                .momentum = static_cast<float>(options_.momentum),
-                                                .freeze_above = freeze_above_.data<float>(),
-                                                .state = state});
-      } else {
-        kernels::run(queue...,
-                     kernels::BeginOscillations{.n = w.size(), .codes = code, .state = state});
-      }
-      if (options_.damping) {
-        kernels::run(queue..., kernels::AddDampingGradient<float>{.layout = layout,
-                                                                  .range = quantizer.code_range(),
-                                                                  .lambda = lambda_.data<double>(),
-                                                                  .x = values,
-                                                                  .scale = scale,
-                                                                  .zero_point = zero_point,
-                                                                  .codes = code,
-                                                                  .grad = grad});
-      }
-      kernels::run(queue..., kernels::HoldFrozen{.layout = layout,
-                                                 .state = state,
-                                                 .scale = scale,
-                                                 .zero_point = zero_point,
-                                                 .x = values,
-                                                 .grad = grad});
-    });
+    if (w.work == Work::kTrack) {
+      run(codes.device(),
+          kernels::TrackOscillations{.n = w.size(),
+                                     .codes = code,
+                                     .momentum = static_cast<float>(options_.momentum),
+                                     .freeze_above = freeze_above_.data<float>(),
+                                     .state = state});
+    } else {
+      run(codes.device(), kernels::BeginOscillations{.n = w.size(), .codes = code, .state = state});
+    }
+    if (options_.damping) {
+      run(codes.device(), kernels::AddDampingGradient<float>{.layout = layout,
+                                                             .range = quantizer.code_range(),
+                                                             .lambda = lambda_.data<double>(),
+                                                             .x = values,
+                                                             .scale = scale,
+                                                             .zero_point = zero_point,
+                                                             .codes = code,
+                                                             .grad = grad});
+    }
+    run(codes.device(), kernels::HoldFrozen{.layout = layout,
+                                            .state = state,
+                                            .scale = scale,
+                                            .zero_point = zero_point,
+                                            .x = values,
+                                            .grad = grad});
   }
 }
 
