@@ -1,6 +1,7 @@
 // First-order optimizers over named parameters.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -90,7 +91,8 @@ class Sgd : public Optimizer {
  public:
   Sgd(std::vector<NamedParameter> parameters, SgdOptions options);
   // All of a module's parameters.
-  explicit Sgd(const Module& module, SgdOptions options = {})
+  template <std::derived_from<Module> M>
+  explicit Sgd(const M& module, SgdOptions options = {})
       : Sgd(module.named_parameters(), std::move(options)) {}
   std::string type_name() const override { return "sgd"; }
   std::vector<NamedBuffer> named_state() const override;
@@ -118,7 +120,8 @@ struct AdamWOptions {
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<NamedParameter> parameters, AdamWOptions options);
-  explicit AdamW(const Module& module, AdamWOptions options = {})
+  template <std::derived_from<Module> M>
+  explicit AdamW(const M& module, AdamWOptions options = {})
       : AdamW(module.named_parameters(), std::move(options)) {}
   std::string type_name() const override { return "adamw"; }
   std::vector<NamedBuffer> named_state() const override;

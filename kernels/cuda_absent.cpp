@@ -1,17 +1,12 @@
 // Stands in for the GPU in a build without CUDA: everything throws.
-#include <stdexcept>
+#include "steelyard/kernels/cuda_absent.h"
 
 #include "steelyard/kernels/all_kernels.h"
 #include "steelyard/kernels/cuda/cuda_graph.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/kernels/cuda/gemm.h"
-#include "steelyard/kernels/cuda/quant_cuda.h"
 
 namespace steelyard::kernels {
-
-[[noreturn]] static void cuda_is_absent() {
-  throw std::runtime_error("[cuda] built without CUDA: configure with -DSTEELYARD_CUDA=ON");
-}
 
 template <class K>
 void run(const CudaQueue &, const K &) {
@@ -35,18 +30,6 @@ void cuda_release(void *) noexcept {}
 void cuda_copy_to_device(const CudaQueue &, void *, const void *, std::size_t) { cuda_is_absent(); }
 void cuda_copy_to_host(const CudaQueue &, void *, const void *, std::size_t) { cuda_is_absent(); }
 void cuda_copy_on_device(const CudaQueue &, void *, const void *, std::size_t) { cuda_is_absent(); }
-
-void require_cuda() { cuda_is_absent(); }
-void quant_forward_cuda(const QuantProblem &, void *, const QuantArgs &, void *) {
-  cuda_is_absent();
-}
-void quant_backward_cuda(const QuantProblem &, const QuantArgs &, void *) { cuda_is_absent(); }
-void quant_parameter_gradients_cuda(const QuantProblem &, void *, const QuantArgs &, void *) {
-  cuda_is_absent();
-}
-void quant_batch_cuda(const std::vector<QuantCall> &, void *) { cuda_is_absent(); }
-std::size_t statistics_workspace_cuda(const QuantProblem &) { cuda_is_absent(); }
-std::int64_t first_invalid_set_cuda(const QuantProblem &, const QuantArgs &) { cuda_is_absent(); }
 
 CudaGraph::~CudaGraph() = default;
 void CudaGraph::begin(const CudaQueue &) { cuda_is_absent(); }

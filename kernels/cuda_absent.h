@@ -1,0 +1,12 @@
+// What every function of a build without CUDA does.
+#pragma once
+
+#include <stdexcept>
+
+namespace steelyard::kernels {
+
+[[noreturn]] inline void cuda_is_absent() {
+  throw std::runtime_error("[cuda] built without CUDA: configure with -DSTEELYARD_CUDA=ON");
+}
+
+}  // namespace steelyard::kernels
