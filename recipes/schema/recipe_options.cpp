@@ -73,8 +73,8 @@ std::string recipe_schema(const ModelRegistry& registry) {
 
 std::string recipe_markdown(const ModelRegistry& registry) {
   return "# Recipes\n\n"
-         "For users of the command line and of C++: every key of a recipe, with its values, default\n"
-         "and meaning.\n\n"
+         "For users of the command line and of C++: every key of a recipe, with its values,\n"
+         "default and meaning.\n\n"
          "One YAML file describes a training run. Every key is checked: an unknown key, a wrong\n"
          "type or a value out of range is an error with its line and column. Whole numbers are\n"
          "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"
