@@ -45,7 +45,7 @@ ExitCode calibrate(const Options& options) {
 Verb add_calibrate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
-      "calibrate", "Quantize trained weights without training: ranges from a few batches");
+      "calibrate", "Quantize trained weights without training: measure ranges on a few batches");
   verb->add_option("recipe", options->recipe,
                    "A recipe file with init.checkpoint and quantize, or "
                    "the name of a preset")
@@ -54,7 +54,7 @@ Verb add_calibrate(CLI::App& app) {
       ->allow_extra_args(false);
   verb->add_option("--run-dir", options->run_dir,
                    "The run's folder (default: runs/<name>-calibrated)");
-  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
   add_threads(*verb, options->threads);
   return [options] { return calibrate(*options); };
 }

@@ -49,7 +49,7 @@ Verb add_export(CLI::App& app) {
   auto options = std::make_shared<Options>();
   const std::vector<std::string> formats = deploy::format_names();
   const std::vector<std::string> profiles = all_words<qat::Profile>();
-  CLI::App* verb = app.add_subcommand("export", "Write a run's model in forms that others load");
+  CLI::App* verb = app.add_subcommand("export", "Export a run as safetensors, ONNX or a C header");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
                    join(formats) + "; may be repeated (default: " +
@@ -58,10 +58,10 @@ Verb add_export(CLI::App& app) {
       ->allow_extra_args(false);
   verb->add_flag(
       "--no-int4", options->no_int4,
-      "In ONNX, weights of 4 bits or fewer as INT8: opset 13, and ONNX Runtime multiplies "
-      "integers");
+      "ONNX: write weights of 4 bits or fewer as INT8 (opset 13; ONNX Runtime then multiplies "
+      "integers)");
   verb->add_option("--profile", options->profile,
-                   "Fails unless the run was trained for it: " + join(profiles))
+                   "The profile that the run must have been trained for: " + join(profiles))
       ->check(CLI::IsMember(profiles));
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");

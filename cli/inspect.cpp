@@ -60,7 +60,7 @@ Verb add_inspect(CLI::App& app) {
   verb->add_option("file", *path,
                    "A checkpoint or safetensors file; with --graph also a run's folder")
       ->required();
-  verb->add_flag("--graph", *graph, "The network as it is deployed, operation by operation");
+  verb->add_flag("--graph", *graph, "Print the deployed network, operation by operation");
   return [path, graph] { return *graph ? print_graph(*path) : list_tensors(*path); };
 }
 

@@ -47,7 +47,7 @@ ExitCode report(const Options& options) {
 Verb add_report(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
-      "report", "One HTML page about a run: curves, layers, histograms, sizes, accuracies");
+      "report", "Write one HTML page about a run: curves, layers, histograms, sizes, accuracies");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--out", options->out, "The page (default: RUN/report.html)");
   verb->add_option("--checkpoint", options->report.checkpoint,

@@ -236,10 +236,10 @@ void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
           ->check(positive_number()),
       verb.add_option(
               "--budget-bytes", options->budget_bytes,
-              "Choose widths: at most so many bytes of exported parameters of quantized layers")
+              "Choose widths: at most this many bytes of exported parameters of quantized layers")
           ->check(positive_number()),
       verb.add_option("--budget-bitops", options->budget_bitops,
-                      "Choose widths: at most so many bit operations a sample (multiplications * "
+                      "Choose widths: at most this many bit operations a sample (multiplications * "
                       "bits of weights * bits of activations)")
           ->check(positive_number())};
   const Unit units[] = {Unit::kBitsPerWeight, Unit::kBytes, Unit::kBitOperations};
@@ -263,8 +263,8 @@ Verb add_sensitivity(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "sensitivity",
-      "Which layer hurts: each quantized alone, at each width; and a recipe that "
-      "gives every layer its own");
+      "Measure what quantizing each layer alone costs, at each width; with a budget, write a "
+      "recipe with a width for each layer");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--checkpoint", options->measure.checkpoint,
                    "last, best or a file (default: last)");

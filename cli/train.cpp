@@ -128,14 +128,14 @@ Verb add_train(CLI::App& app) {
       "Continue the run in the folder from its last checkpoint, if it has one; with more "
       "train.epochs also a finished one");
   verb->add_flag("--other-data", options->other_data,
-                 "With --resume: although the training data has changed")
+                 "With --resume: accept training data that has changed")
       ->needs(resume);
   verb->add_flag("--forget-best", options->forget_best,
-                 "With --resume: although best.safetensors is gone")
+                 "With --resume: drop the record of the best epoch if best.safetensors is gone")
       ->needs(resume);
-  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
   add_threads(*verb, options->threads);
-  verb->add_option("--seed", options->seed, "Override the recipe's seed");
+  verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
   return [options] { return train(*options); };
 }

@@ -46,12 +46,11 @@ ExitCode validate(const Options& options) {
 Verb add_validate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
-      "validate",
-      "Check what training would: recipe, dataset, model, targets, checkpoints and device");
+      "validate", "Check recipe, dataset, model, targets, checkpoints and device without training");
   verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
-  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
   verb->add_flag("--resolved", options->print_resolved, "Print the recipe with every default");
   return [options] { return validate(*options); };
 }

@@ -178,11 +178,11 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("bias", "", &ConvTranspose2dOptions::bias).by_default("true")},
       make_conv_transpose2d);
   registry.add_layer(
-      "BatchNorm2d", "normalisation of each channel", {}, [](const LayerSpec& spec, Rng&) {
+      "BatchNorm2d", "normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
       });
   registry.add_layer(
-      "LayerNorm", "normalisation over the channels or features; in float", {},
+      "LayerNorm", "normalization over the channels or features; in float", {},
       [](const LayerSpec& spec, Rng&) {
         return std::make_shared<LayerNorm>(LayerNormOptions{.features = spec.input_shape().back()});
       });

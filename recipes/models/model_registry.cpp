@@ -105,7 +105,7 @@ RecipeOption ModelRegistry::branches(const std::string& name, const std::string&
 Table<ModelSpec> ModelRegistry::model_table() const {
   const Row<ModelSpec> layers{layer_list("layers", "the modules, first to last"), {}};
   return Table<ModelSpec>(
-             "The network: a ready architecture, or a list of layers. Its weights must fit the "
+             "The network: a ready architecture, or a list of layers. Its weights must fit in "
              "memory.",
              {key("type", "a ready architecture; exactly one of `type` and `layers` is given",
                   &ModelSpec::type),

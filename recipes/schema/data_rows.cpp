@@ -7,14 +7,15 @@ namespace {
 Table<NormalizeSpec> given_normalization() {
   constexpr double kLargest = 3.4e38;
   constexpr std::size_t kMostChannels = 65536;
-  return Table<NormalizeSpec>("", {key("mean", "of each channel", &NormalizeSpec::mean)
-                                       .required()
-                                       .within(-kLargest, kLargest)
-                                       .items(1, kMostChannels),
-                                   key("std", "deviation of each channel", &NormalizeSpec::stddev)
-                                       .required()
-                                       .within(1e-38, kLargest)
-                                       .items(1, kMostChannels)})
+  return Table<NormalizeSpec>(
+             "", {key("mean", "mean of each channel", &NormalizeSpec::mean)
+                      .required()
+                      .within(-kLargest, kLargest)
+                      .items(1, kMostChannels),
+                  key("std", "standard deviation of each channel", &NormalizeSpec::stddev)
+                      .required()
+                      .within(1e-38, kLargest)
+                      .items(1, kMostChannels)})
       .check([](const OptionReader& from, NormalizeSpec& spec) {
         spec.type = Normalize::kGiven;
         if (spec.mean.size() == spec.stddev.size()) return;
@@ -31,10 +32,11 @@ Row<DataSpec> normalize_row() {
   row.option.kind = OptionKind::kChoiceOrTable;
   row.option.name = "normalize";
   row.option.help =
-      "(x - mean) / std of every channel of the inputs, of bytes after they were divided by 255: "
-      "with the mean and the deviation of this run's training set, with those given (of the model "
-      "in `init.checkpoint`, if another framework trained it), or not at all; checkpoints hold the "
-      "numbers";
+      "normalization of the inputs, (x - mean) / std per channel; bytes are "
+      "divided by 255 first. `dataset`: with the mean and standard deviation of "
+      "this run's training set; a table: with the given ones (those of the model "
+      "in `init.checkpoint`, if another framework trained it); `none`: not at all. "
+      "Checkpoints hold the numbers";
   row.stores.push_back([given](const YamlNode& node, DataSpec& data) {
     if (node.kind == YamlNode::Kind::kTable) {
       given.read(node, data.normalize);
@@ -57,10 +59,11 @@ Table<DataSpec> data_table() {
                   &DataSpec::dataset)
                   .required(),
               key("path",
-                  "the dataset's folder, from the current folder on; its usual place when absent",
+                  "the dataset's folder, relative to the current folder; absent: its default "
+                  "folder",
                   &DataSpec::path)
                   .role(OptionRole::kFree),
-              key("batch_size", "samples a step", &DataSpec::loader, &LoaderOptions::batch_size)
+              key("batch_size", "samples per step", &DataSpec::loader, &LoaderOptions::batch_size)
                   .by_default("128")
                   .within(1, 65536),
               flags<DataSpec>("augment",
@@ -74,7 +77,8 @@ Table<DataSpec> data_table() {
                   .by_default("2")
                   .within(1, 64),
               key("validation",
-                  "training samples kept aside, on which the best epoch is chosen; 0: none",
+                  "training samples set aside for validation, on which the best epoch is "
+                  "chosen; 0: none",
                   &DataSpec::validation)
                   .by_default("5000")
                   .within(0, kMaxCount)})

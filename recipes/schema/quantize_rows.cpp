@@ -58,7 +58,7 @@ Row<QuantizerConfig> bits_row() {
 }
 
 Row<QuantizerConfig> symmetric_row(const std::string& by_default) {
-  return key("symmetric", "whether the zero point is fixed", &QuantizerConfig::scheme,
+  return key("symmetric", "whether the zero point is fixed at 0", &QuantizerConfig::scheme,
              &QScheme::symmetric)
       .by_default(by_default);
 }
@@ -205,10 +205,10 @@ Table<qat::CosineSchedule> cosine_table(const std::string& help, const std::stri
 Table<qat::OscillationOptions> oscillations_table() {
   using qat::OscillationOptions;
   return {
-      "Follows how often the codes of weights turn back and forth, and reports it at the end of "
-      "each epoch; damping and freezing stop it (Nagel et al., arXiv:2203.11086). Both ends of a "
-      "schedule are joined by half a cosine over all steps of training. Needs `bn_fold` frozen or "
-      "none.",
+      "Oscillations of the weights' codes: their share is reported at the end of "
+      "each epoch, and damping and freezing reduce them (Nagel et al., "
+      "arXiv:2203.11086). A schedule goes from `start` to `end` along half a "
+      "cosine over all steps of training. Needs `bn_fold` frozen or none.",
       {key("momentum", "weight of the newest step in the averages", &OscillationOptions::momentum)
            .by_default("0.01")
            .above(0)
@@ -284,8 +284,8 @@ Table<QuantizeSpec> quantize_table() {
   return Table<QuantizeSpec>(
              "Quantization-aware training; float training without it.",
              {list_of<qat::QuantizeGroup, QuantizeSpec>(
-                  "groups", "which modules are quantized how; the first match wins", group_table(),
-                  &QuantizeSpec::config, &qat::QuantizeConfig::groups)
+                  "groups", "modules and how they are quantized; the first match wins",
+                  group_table(), &QuantizeSpec::config, &qat::QuantizeConfig::groups)
                   .required()
                   .items(1),
               config("ignore",
@@ -313,7 +313,7 @@ Table<Recipe> calibrate_table() {
            &Recipe::calibrate_batches)
            .by_default("32")
            .within(1, kMaxCount),
-       key("freeze", "whether ranges then stay as they are", &Recipe::schedule,
+       key("freeze", "whether ranges stay fixed afterwards", &Recipe::schedule,
            &qat::QatSchedule::keep_ranges)
            .by_default("false")}};
 }
@@ -322,8 +322,8 @@ Table<Recipe> export_table() {
   const std::vector<std::string> formats = deploy::format_names();
   return Table<Recipe>(
              "How the model is deployed. Needs `quantize`.",
-             {key("formats", "written after training, any of " + listed(formats), &Recipe::exports,
-                  &ExportSpec::formats)
+             {key("formats", "formats written after training, any of " + listed(formats),
+                  &Recipe::exports, &ExportSpec::formats)
                   .by_default("[]")
                   .role(OptionRole::kFree)
                   .with([&](RecipeOption& option) {

@@ -30,16 +30,17 @@ void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
 
 Table<Recipe> recipe_table(const ModelRegistry& registry) {
   return Table<Recipe>(
-             "", {key_of<std::int64_t, Recipe>("version", "of this format: 1",
+             "", {key_of<std::int64_t, Recipe>("version", "version of the recipe format: 1",
                                                [](Recipe&, std::int64_t) {})
                       .required()
                       .within(1, 1),
-                  key("name", "names the run and its folder", &Recipe::name)
+                  key("name", "name of the run and its folder", &Recipe::name)
                       .required()
                       .matching("[A-Za-z0-9_][A-Za-z0-9._-]*",
                                 "a name of letters, digits, '.', '_' and '-'")
                       .role(OptionRole::kNotEssential),
-                  key("seed", "of initialisation, shuffling and augmentation", &Recipe::seed)
+                  key("seed", "random seed for initialization, shuffling and augmentation",
+                      &Recipe::seed)
                       .also(&Recipe::data, &DataSpec::loader, &LoaderOptions::seed)
                       .also(&Recipe::train, &TrainSpec::trainer, &TrainerOptions::seed)
                       .by_default("1")
@@ -72,6 +73,8 @@ std::string recipe_schema(const ModelRegistry& registry) {
 
 std::string recipe_markdown(const ModelRegistry& registry) {
   return "# Recipes\n\n"
+         "For users of the command line and of C++: every key of a recipe, with its values,\n"
+         "default and meaning.\n\n"
          "One YAML file describes a training run. Every key is checked: an unknown key, a wrong\n"
          "type or a value out of range is an error with its line and column. Whole numbers are\n"
          "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"

@@ -30,8 +30,8 @@ Table<BitStage> stage_table() {
     return key(name, "fewest bits of " + name, member).within(2, 8);
   };
   return Table<BitStage>(
-             "A stage, from the end of the one before.",
-             {key("until", "epoch, from 0, that the stage ends before", &BitStage::until)
+             "A stage; it begins where the one before ends.",
+             {key("until", "first epoch after the stage, counted from 0", &BitStage::until)
                   .required()
                   .within(1, kMaxEpoch),
               bits("weights", &BitStage::weights), bits("activations", &BitStage::activations)})
@@ -157,9 +157,9 @@ void require_wider_stages(const OptionReader& from, const Recipe& recipe) {
 
 Table<Recipe> schedule_table() {
   return Table<Recipe>(
-             "What changes at the start of which epoch. All but `freeze_bn` and `reestimate_bn` "
-             "need `quantize`.",
-             {nested<Recipe>("observe", Table<Recipe>("when observers start to follow ranges",
+             "Changes that take effect at the start of an epoch. All but `freeze_bn` and "
+             "`reestimate_bn` need `quantize`.",
+             {nested<Recipe>("observe", Table<Recipe>("when observers start to measure ranges",
                                                       {epoch_key("from", "epoch, from 0",
                                                                  &QatSchedule::observe_from)
                                                            .by_default("0")}))
@@ -183,10 +183,10 @@ Table<Recipe> schedule_table() {
                   .items(1)
                   .needs("quantize"),
               at_epoch("freeze_observers",
-                       "when ranges stop to move, after `fake_quant.from`; absent: never",
+                       "when ranges stop changing, after `fake_quant.from`; absent: never",
                        &QatSchedule::freeze_observers)
                   .needs("quantize"),
-              at_epoch("freeze_bn", "when batch-norm statistics stop; absent: never",
+              at_epoch("freeze_bn", "when batch-norm statistics stop changing; absent: never",
                        &QatSchedule::freeze_batch_norm),
               nested<Recipe>(
                   "reestimate_bn",

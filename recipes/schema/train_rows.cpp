@@ -17,8 +17,8 @@ Table<TrainSpec> optimizer_table() {
   };
   return Table<TrainSpec>(
              "The update rule.",
-             {key("type", "the rule", &TrainSpec::optimizer, &OptimizerSpec::type).required(),
-              key("lr", "learning rate, the schedule's largest", &TrainSpec::trainer,
+             {key("type", "update rule", &TrainSpec::optimizer, &OptimizerSpec::type).required(),
+              key("lr", "largest learning rate of the schedule", &TrainSpec::trainer,
                   &TrainerOptions::lr_schedule, &LrSchedule::base_lr)
                   .required()
                   .above(0)
@@ -59,12 +59,14 @@ Table<TrainSpec> lr_schedule_table() {
   const auto curve = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, &TrainSpec::trainer, &TrainerOptions::lr_schedule, member);
   };
-  return Table<TrainSpec>("How the learning rate changes.",
-                          {curve("type", "the curve", &LrSchedule::type).by_default("constant"),
-                           key("warmup_epochs", "epochs of linear growth from 0, may be a fraction",
-                               &TrainSpec::warmup_epochs)
-                               .by_default("0")
-                               .within(0, kMaxEpochs)})
+  return Table<TrainSpec>(
+             "How the learning rate changes.",
+             {curve("type", "shape of the schedule", &LrSchedule::type).by_default("constant"),
+              key("warmup_epochs",
+                  "epochs in which the learning rate grows linearly from 0; may be a fraction",
+                  &TrainSpec::warmup_epochs)
+                  .by_default("0")
+                  .within(0, kMaxEpochs)})
       .cases("type",
              {when<LrSchedule::Type, TrainSpec>(LrSchedule::Type::kConstant, {}),
               when<LrSchedule::Type, TrainSpec>(
@@ -105,13 +107,13 @@ Table<TrainSpec> distill_table() {
                   .required()
                   .role(OptionRole::kNotEssential),
               key("weight",
-                  "of the teacher in the loss: (1 - weight) * task + weight * temperature^2 * "
-                  "KL(teacher, student)",
+                  "weight of the teacher in the loss: (1 - weight) * task + weight * "
+                  "temperature^2 * KL(teacher, student)",
                   &TrainSpec::trainer, &TrainerOptions::distillation, &Distillation::weight)
                   .by_default("0.5")
                   .above(0)
                   .at_most(1),
-              key("temperature", "what both models' logits are divided by", &TrainSpec::trainer,
+              key("temperature", "divisor of both models' logits", &TrainSpec::trainer,
                   &TrainerOptions::distillation, &Distillation::temperature)
                   .by_default("1")
                   .above(0)
@@ -126,9 +128,12 @@ Table<TrainSpec> distill_table() {
 
 Table<TrainSpec> ema_table() {
   return {
-      "An exponential moving average of weights, learned scales and batch-norm statistics: what is "
-      "validated, tested, saved by name and deployed in place of the trained weights.",
-      {key("decay", "of the average in each step; less at first, (1 + n) / (10 + n) in step n",
+      "An exponential moving average of weights, learned scales and batch-norm "
+      "statistics. It is validated, tested, saved under the model's names and "
+      "deployed in place of the trained weights.",
+      {key("decay",
+           "decay of the average in each step; smaller at first: (1 + n) / (10 + n) in "
+           "step n",
            &TrainSpec::trainer, &TrainerOptions::average, &WeightAverageOptions::decay)
            .by_default("0.999")
            .within(0, 0.999999)}};
@@ -171,8 +176,8 @@ Table<TrainSpec> train_table() {
                   .within(1, kMaxEpochs),
               nested<TrainSpec>("optimizer", optimizer_table()).required(),
               nested<TrainSpec>("lr_schedule", lr_schedule_table()).by_default("{}"),
-              loss("loss", "what is minimised", &Loss::type).by_default("cross_entropy"),
-              loss("huber_delta", "with huber: where the error stops to grow squared",
+              loss("loss", "loss function", &Loss::type).by_default("cross_entropy"),
+              loss("huber_delta", "with huber: error above which the loss grows linearly",
                    &Loss::huber_delta)
                   .by_default("1")
                   .above(0)
@@ -180,24 +185,26 @@ Table<TrainSpec> train_table() {
               loss("label_smoothing", "with cross_entropy", &Loss::label_smoothing)
                   .by_default("0")
                   .within(0, 0.999),
-              trainer("clip_grad_norm", "largest norm of all gradients together; absent: no limit",
+              trainer("clip_grad_norm",
+                      "limit on the norm of all gradients together; absent: no limit",
                       &TrainerOptions::clip_grad_norm)
                   .above(0)
                   .at_most(1e30),
               nested<TrainSpec>("distill", distill_table()), nested<TrainSpec>("ema", ema_table()),
               key("only",
-                  "what is trained, everything beneath it included, written as targets of "
-                  "`quantize` are (the types of the float model); the rest keeps its weights, "
-                  "batch-norm statistics and, from `calibrate`, its ranges; absent: everything is "
-                  "trained",
+                  "trainable modules, everything beneath them included, written as targets of "
+                  "`quantize` are (the types of the float model); the others keep their "
+                  "weights, batch-norm statistics and, from `calibrate`, their ranges; absent: "
+                  "everything is trainable",
                   &TrainSpec::only)
                   .items(1)
                   .places(&TrainSpec::only_places),
               key_of<double, TrainSpec>(
                   "divergence_limit",
-                  "the run fails when an epoch's training loss, its validation loss or the test "
-                  "loss is more than so many times the larger of the first step's loss and the "
-                  "loss of outputs that are all zero; 0: only when one is not finite",
+                  "limit on losses, as a multiple of the larger of the first step's loss and "
+                  "the loss of outputs that are all zero: the run fails when an epoch's "
+                  "training loss, its validation loss or the test loss is above it; 0: only "
+                  "when one is not finite",
                   [](TrainSpec& train, double limit) {
                     train.trainer.divergence_limit.reset();
                     if (limit > 0) train.trainer.divergence_limit = limit;
@@ -217,9 +224,9 @@ Table<TrainSpec> train_table() {
                   .by_default("false")
                   .role(OptionRole::kFree),
               key("matmul_precision",
-                  "how products of float matrices are computed in training: tf32 (on a GPU) and "
-                  "bf16 round their operands to 11 and 8 significant bits and add in float32; the "
-                  "quantized forward multiplies integers whatever this says",
+                  "precision of float matrix products in training: tf32 (on a GPU) and bf16 "
+                  "round their operands to 11 and 8 significant bits and add in float32; the "
+                  "quantized forward pass always multiplies integers",
                   &TrainSpec::matmul_precision)
                   .by_default("float32"),
               words_key<TrainSpec>("cuda_graph",
