@@ -173,9 +173,10 @@ class SumFunction : public PairFunction {
 
 class MultiplyFunction : public PairFunction {
  public:
-  MultiplyFunction(Tensor a, Tensor b) : PairFunction("mul") {
-    save(std::move(a));
-    save(std::move(b));
+  // Each operand is kept for the other's gradient.
+  MultiplyFunction(const Variable& a, const Variable& b) : PairFunction("mul") {
+    save(b.requires_grad() ? a.value() : Tensor());
+    save(a.requires_grad() ? b.value() : Tensor());
   }
 
  private:
@@ -186,9 +187,9 @@ class MultiplyFunction : public PairFunction {
 
 class DivideFunction : public PairFunction {
  public:
-  DivideFunction(Tensor b, Tensor y) : PairFunction("div") {
-    save(std::move(b));
-    save(std::move(y));
+  DivideFunction(const Variable& b, const Tensor& y) : PairFunction("div") {
+    save(b.value());
+    save(b.requires_grad() ? y : Tensor());
   }
 
  private:
@@ -331,14 +332,14 @@ Variable multiply(const Variable& a, const Variable& b) {
   require_pair("mul", a, b);
   Tensor y = combine<kernels::Product>("mul", a.value(), b.value());
   if (!should_record({a, b})) return Variable(y);
-  return record(y, std::make_shared<MultiplyFunction>(a.value(), b.value()), {a, b});
+  return record(y, std::make_shared<MultiplyFunction>(a, b), {a, b});
 }
 
 Variable divide(const Variable& a, const Variable& b) {
   require_pair("div", a, b);
   Tensor y = combine<kernels::Quotient>("div", a.value(), b.value());
   if (!should_record({a, b})) return Variable(y);
-  return record(y, std::make_shared<DivideFunction>(b.value(), y), {a, b});
+  return record(y, std::make_shared<DivideFunction>(b, y), {a, b});
 }
 
 Variable constant(double value, const Variable& like) {

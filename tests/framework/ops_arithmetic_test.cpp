@@ -100,6 +100,14 @@ TEST(Arithmetic, SumsAndMeans) {
             "[sum] expected different axes of [2, 3], got [1, -1]");
 }
 
+TEST(Arithmetic, KeepsOnlyWhatGradientsNeed) {
+  const Variable x(Tensor::zeros({1000}), true), w(Tensor::full({1000}, 2.0));
+  EXPECT_EQ(saved_bytes(x * w, {}), 4000) << "w, for the gradient of x";
+  EXPECT_EQ(saved_bytes(x / w, {}), 4000) << "w";
+  EXPECT_EQ(saved_bytes(w / (x + 1.0), {}), 8000) << "the divisor and the quotient";
+  EXPECT_EQ(saved_bytes(x + w, {}), 0);
+}
+
 TEST(Arithmetic, Errors) {
   EXPECT_EQ(message_of<std::invalid_argument>([&] {
               row({1, 2}) * row({1, 2, 3});
