@@ -70,10 +70,12 @@ __device__ float largest_bias(const WeightQuantization& op, const BiasBehind& be
 // The scale and zero point of a row in this step, and what the quantizer keeps. One thread of the
 // grid `keeps` for every scale. Others may read a scale that is given before or after it was
 // raised: they make the same of it.
-__device__ ScaleAndZeroPoint<float> scale_of_row(const WeightQuantization& op, std::int64_t row,
+__device__ ScaleAndZeroPoint<float> scale_of_row(const QuantizeWeights& k, std::int64_t row,
                                                  bool keeps, const FiniteExtremes& seen, float bias,
-                                                 std::int64_t largest_sum, const WeightQuantizer& q,
-                                                 const BiasBehind& behind) {
+                                                 std::int64_t largest_sum) {
+  const WeightQuantization& op = k.op;
+  const WeightQuantizer& q = k.quantizer;
+  const BiasBehind& behind = k.behind;
   const bool affine = q.zero_point != nullptr;
   const std::int64_t c = op.scales == 1 ? 0 : row;
   float scale = q.scale[c];
@@ -129,9 +131,11 @@ __device__ void quantize_bias_of_row(std::int64_t row, float scale, std::int64_t
 
 // `most`: no product is larger. `adds_up`: products are so many that a bias may lack room.
 __global__ void __launch_bounds__(kThreads)
-    quantize_weights_kernel(WeightQuantization op, int rows, std::int64_t most, bool adds_up,
-                            const float* weight, WeightQuantizer q, BiasBehind behind,
-                            WeightCodeArrays to) {
+    quantize_weights_kernel(QuantizeWeights given, int rows, std::int64_t most, bool adds_up) {
+  const WeightQuantization& op = given.op;
+  const WeightQuantizer& q = given.quantizer;
+  const BiasBehind& behind = given.behind;
+  const WeightCodeArrays& to = given.to;
   const BlockMemory memory = block_memory();
   const int lanes = kThreads / rows;
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -141,7 +145,7 @@ __global__ void __launch_bounds__(kThreads)
   FiniteExtremes seen;
   if (op.source == ScaleSource::kExtremes) {
     if (row < op.rows) {
-      const float* values = weight + row * op.row_size;
+      const float* values = given.weight + row * op.row_size;
       for (std::int64_t i = lane; i < op.row_size; i += lanes) seen.take(values[i]);
     }
     seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction));
@@ -151,7 +155,7 @@ __global__ void __launch_bounds__(kThreads)
   float scale = 0;
   if (leads) {
     const bool keeps = op.scales > 1 || row == 0;
-    const auto grid = scale_of_row(op, row, keeps, seen, bias, most * op.row_size, q, behind);
+    const auto grid = scale_of_row(given, row, keeps, seen, bias, most * op.row_size);
     scale = memory.scales[mine] = grid.scale;
     memory.zero_points[mine] = grid.zero_point;
     const std::int64_t c = op.scales == 1 ? 0 : row;
@@ -167,7 +171,7 @@ __global__ void __launch_bounds__(kThreads)
     const int size = end - i < kEight ? static_cast<int>(end - i) : kEight;
     alignas(16) float x[kEight];
     alignas(16) std::int8_t codes[kEight];
-    cuda::load_span(weight + i, size, x);
+    cuda::load_span(given.weight + i, size, x);
     std::int64_t of = divide(i, op.row_size);
     std::int64_t left = (of + 1) * op.row_size - i;  // of this row
     unsigned inside = 0;
@@ -215,8 +219,7 @@ static void compute(const CudaQueue& queue, const QuantizeWeights& k) {
                {.blocks = (op.rows + rows - 1) / rows,
                 .threads = kThreads,
                 .shared_bytes = BlockMemory::kBytes},
-               cuda::stream_of(queue), op, rows, most, adds_up, k.weight, k.quantizer, k.behind,
-               k.to);
+               cuda::stream_of(queue), k, rows, most, adds_up);
 }
 
 template struct CudaKernels<WeightCodesKernels>;
