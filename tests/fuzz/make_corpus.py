@@ -247,9 +247,10 @@ def records():
 
 
 def quantizer_states():
-    for kind, name in enumerate(("min_max", "moving_average", "mse", "histogram", "percentile")):
-        for more, way in ((0, "fixed"), (10, "clipping"), (25, "weights")):
-            write("quantizer_state", f"{name}-{way}", bytes([kind + more, 0, 3, 0x3F, 1, 0, 1]))
+    observers = ("min_max", "moving_average", "histogram", "percentile", "moving_percentile", "mse", "fixed", "entropy")
+    for kind, name in enumerate(observers):  # in the order of observers/registry.cpp
+        for group, way in ((0, "calibrated"), (2, "clipping"), (5, "weights")):
+            write("quantizer_state", f"{name}-{way}", bytes([kind + group * len(observers), 0, 3, 0x3F, 1, 0, 1]))
 
 
 def texts():

@@ -3,19 +3,38 @@
 // with and saved as what is accepted again.
 #include "steelyard/qat/saved_state.h"
 
+#include <iterator>
 #include <map>
 #include <memory>
+#include <stdexcept>
+#include <vector>
 
 #include "steelyard/layers/sequential.h"
+#include "steelyard/observers/registry.h"
 #include "steelyard/qat/fake_quantize.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::qat {
 namespace {
 
-constexpr const char* kObservers[] = {"min_max", "moving_average", "mse", "histogram",
-                                      "percentile"};
-constexpr unsigned kKinds = 5 * 2 * 3;  // observers, roles, ways of learning
+constexpr Learning kLearnings[] = {Learning::kNothing, Learning::kClipping,
+                                   Learning::kScaleAndZeroPoint};
+
+unsigned kinds() {
+  constexpr unsigned kRoles = 2;
+  return static_cast<unsigned>(observers::observer_rows().size()) * kRoles *
+         static_cast<unsigned>(std::size(kLearnings));
+}
+
+// Two, or one where the observer knows whole tensors only.
+std::int64_t weight_channels(const QuantizerConfig& config) {
+  try {
+    observers::make_observer(config.observer, config.scheme, 2);
+    return 2;
+  } catch (const std::invalid_argument&) {
+    return 1;
+  }
+}
 
 Tensor values(float scale) {
   Tensor x = Tensor::empty({2, 8});
@@ -26,17 +45,17 @@ Tensor values(float scale) {
 }
 
 std::shared_ptr<FakeQuantize> quantizer_of(unsigned kind) {
-  const bool weights = kind / 5 % 2 == 1;
-  const Learning learnings[] = {Learning::kNothing, Learning::kClipping,
-                                Learning::kScaleAndZeroPoint};
+  const std::vector<observers::ObserverRow>& rows = observers::observer_rows();
+  const std::size_t observer = kind % rows.size();
+  const std::size_t role = kind / rows.size() % 2;
+  const bool weights = role == 1;
   QuantizerConfig config;
   config.scheme = {.bits = 4, .is_signed = weights, .symmetric = weights, .narrow_range = weights};
-  config.observer.type = kObservers[kind % 5];
-  config.learning = learnings[kind / 10];
-  const bool only_tensors = config.observer.type == std::string("percentile");
+  config.observer.type = rows[observer].name;
+  config.learning = kLearnings[kind / rows.size() / 2];
   return std::make_shared<FakeQuantize>(
       config, weights ? QuantizerRole::kWeight : QuantizerRole::kActivation,
-      weights && !only_tensors ? 2 : 1);
+      weights ? weight_channels(config) : 1);
 }
 
 void step(Module& model, float scale) {
@@ -104,7 +123,7 @@ void use(FakeQuantize& quantizer, Module& model) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace steelyard;
   if (size < 1) return 0;
-  const unsigned kind = data[0] % qat::kKinds;
+  const unsigned kind = data[0] % qat::kinds();
   const Checkpoint checkpoint = qat::changed(qat::saved(kind), fuzz::view(data + 1, size - 1));
   const auto quantizer = qat::quantizer_of(kind);
   Sequential model(Sequential::Children{quantizer});
