@@ -4,7 +4,7 @@ include(SteelyardVersions)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   steelyard_check_version(gcc "${CMAKE_CXX_COMPILER_VERSION}" 12 14)
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  steelyard_check_version(clang "${CMAKE_CXX_COMPILER_VERSION}" 14 14)
+  steelyard_check_version(clang "${CMAKE_CXX_COMPILER_VERSION}" 19 19)
 endif()
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
