@@ -36,7 +36,8 @@ Variable BatchNorm2d::forward(const Variable& x, ForwardContext& context) {
   return y;
 }
 
-void BatchNorm2d::count_batch() const {
+void BatchNorm2d::count_batch() {
+  if (gathered_.defined()) return;
   run(num_batches_tracked_.device(),
       kernels::CountOne{.counter = num_batches_tracked_.data<std::int64_t>()});
 }
@@ -46,7 +47,20 @@ BatchNormState BatchNorm2d::state(const ForwardContext& context) const {
           .running_var = running_var_,
           .eps = options_.eps,
           .momentum = options_.momentum,
-          .batch_statistics = context.training && !frozen_};
+          .batch_statistics = context.training && !frozen_,
+          .gathered = gathered_};
+}
+
+void BatchNorm2d::begin_step() {
+  gathered_ = Tensor::zeros({3, options_.channels}, DType::kF64, running_mean_.device());
+}
+
+void BatchNorm2d::end_step() {
+  move_by_gathered_moments(state({}));
+  run(num_batches_tracked_.device(),
+      kernels::CountIfPositive{.value = gathered_.data<double>(),
+                               .counter = num_batches_tracked_.data<std::int64_t>()});
+  gathered_ = Tensor();
 }
 
 void BatchNorm2d::set_momentum(double momentum) {

@@ -3,6 +3,7 @@
 
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/ops/batch_norm.h"
+#include "steelyard/framework/step_statistics.h"
 
 namespace steelyard {
 
@@ -15,7 +16,7 @@ struct BatchNorm2dOptions {
 // Normalises each channel of [N, H, W, C]: with the batch's statistics in training, with the
 // running ones in evaluation and when frozen. Parameters weight and bias [C], buffers running_mean,
 // running_var [C] and num_batches_tracked (i64), named as in PyTorch.
-class BatchNorm2d : public Module {
+class BatchNorm2d : public Module, public StepStatistics {
  public:
   // Throws std::invalid_argument on channels < 1, eps <= 0 or momentum outside [0, 1].
   explicit BatchNorm2d(const BatchNorm2dOptions& options);
@@ -41,8 +42,15 @@ class BatchNorm2d : public Module {
   const Tensor& running_mean() const { return running_mean_; }
   const Tensor& running_var() const { return running_var_; }
   const Tensor& num_batches_tracked() const { return num_batches_tracked_; }
-  // One more batch moved the running statistics.
-  void count_batch() const;
+  // One more batch moved the running statistics, or will when the step ends.
+  void count_batch();
+
+  // Moments are gathered; at the end one move of the running statistics follows those of all
+  // shards together.
+  void begin_step() override;
+  std::vector<Tensor> sums() override { return {gathered_}; }
+  void end_step() override;
+  void abandon_step() override { gathered_ = Tensor(); }
 
  private:
   BatchNorm2dOptions options_;
@@ -52,6 +60,7 @@ class BatchNorm2d : public Module {
   Tensor running_mean_;
   Tensor running_var_;
   Tensor num_batches_tracked_;
+  Tensor gathered_;  // f64 [3, C], between begin_step() and end_step()
 };
 
 }  // namespace steelyard

@@ -135,6 +135,15 @@ void update_running_statistics(const BatchNormState& state, const Tensor& mean,
     using T = decltype(zero);
     visit_floating(state.running_mean.dtype(), "batch_norm", [&](auto running_zero) {
       using R = decltype(running_zero);
+      if (state.gathered.defined()) {
+        return run(mean.device(),
+                   kernels::GatherMoments<T, R>{.n = mean.size(),
+                                                .rows = n,
+                                                .mean = mean.data<T>(),
+                                                .variance = variance.data<T>(),
+                                                .running_mean = state.running_mean.data<R>(),
+                                                .sums = state.gathered.data<double>()});
+      }
       run(mean.device(),
           kernels::MoveRunningStatistics<T, R>{.n = mean.size(),
                                                .momentum = state.momentum,
@@ -144,6 +153,18 @@ void update_running_statistics(const BatchNormState& state, const Tensor& mean,
                                                .running_mean = state.running_mean.data<R>(),
                                                .running_variance = state.running_var.data<R>()});
     });
+  });
+}
+
+void move_by_gathered_moments(const BatchNormState& state) {
+  visit_floating(state.running_mean.dtype(), "batch_norm", [&](auto zero) {
+    using R = decltype(zero);
+    run(state.running_mean.device(),
+        kernels::MoveByGatheredMoments<R>{.n = state.running_mean.size(),
+                                          .momentum = state.momentum,
+                                          .sums = state.gathered.data<double>(),
+                                          .running_mean = state.running_mean.data<R>(),
+                                          .running_variance = state.running_var.data<R>()});
   });
 }
 

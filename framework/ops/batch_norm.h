@@ -15,6 +15,9 @@ struct BatchNormState {
   // True: normalise with the batch's statistics and update the running ones in place. False
   // (evaluation, or frozen in training): normalise with the running statistics.
   bool batch_statistics = false;
+  // Where defined, the batch's moments are added here and the running statistics stay as they are:
+  // f64 [3, C], move_by_gathered_moments().
+  Tensor gathered = {};
 };
 
 // y = (x - mean) / sqrt(variance + eps) * gamma + beta per channel of x[..., C]; gamma and beta are
@@ -22,9 +25,12 @@ struct BatchNormState {
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                     const BatchNormState& state);
 
-// Moves the running statistics towards a batch's: its mean and biased variance [C] over `rows`
-// values, two or more. What operations call that compute these themselves.
+// Moves the running statistics towards a batch's, or gathers these: its mean and biased variance
+// [C] over `rows` values, two or more. What operations call that compute these themselves.
 void update_running_statistics(const BatchNormState& state, const Tensor& mean,
                                const Tensor& variance, std::int64_t rows);
+
+// Moves the running statistics towards those of all values in state.gathered.
+void move_by_gathered_moments(const BatchNormState& state);
 
 }  // namespace steelyard

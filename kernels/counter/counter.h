@@ -18,6 +18,13 @@ struct CountOne {
   STEELYARD_HOST_DEVICE void operator()() const { ++*counter; }
 };
 
-using CounterKernels = KernelList<AddCounts, CountOne>;
+// *counter += 1 where *value is above 0.
+struct CountIfPositive {
+  const double* value;
+  std::int64_t* counter;
+  STEELYARD_HOST_DEVICE void operator()() const { *counter += *value > 0 ? 1 : 0; }
+};
+
+using CounterKernels = KernelList<AddCounts, CountOne, CountIfPositive>;
 
 }  // namespace steelyard::kernels

@@ -47,6 +47,43 @@ struct MoveRunningStatistics {
   }
 };
 
+// sums[3, n] += count, sum and sum of squares of the deviations from running_mean, of `rows` values
+// with these moments.
+template <typename T, typename R>
+struct GatherMoments {
+  std::int64_t n;
+  double rows;
+  const T *mean, *variance;
+  const R *running_mean;
+  double *sums;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    const double offset =
+        static_cast<double>(mean[c]) - static_cast<double>(running_mean[c]);
+    sums[c] += rows;
+    sums[n + c] += rows * offset;
+    sums[2 * n + c] += rows * (static_cast<double>(variance[c]) + offset * offset);
+  }
+};
+
+// MoveRunningStatistics by what GatherMoments gathered; fewer than two values move nothing.
+template <typename R>
+struct MoveByGatheredMoments {
+  std::int64_t n;
+  double momentum;
+  const double *sums;
+  R *running_mean, *running_variance;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    if (sums[c] < 2) return;
+    const double near = static_cast<double>(running_mean[c]);
+    const Moments batch = moments_about(sums[c], near, sums[n + c], sums[2 * n + c]);
+    running_mean[c] = static_cast<R>(moved_statistic(near, momentum, batch.mean));
+    running_variance[c] = static_cast<R>(moved_statistic(static_cast<double>(running_variance[c]),
+                                                         momentum, batch.squares / (batch.count - 1)));
+  }
+};
+
 // y = (x - mean) * inv_std * gamma + beta, per channel.
 template <typename T>
 struct BatchNorm {
@@ -66,8 +103,10 @@ struct BatchNormBackward {
 };
 
 using NormKernels = JoinedKernels<
-    ForFloats<BatchMoments, InverseStd, BatchNorm, BatchNormBackward>,
+    ForFloats<BatchMoments, InverseStd, BatchNorm, BatchNormBackward, MoveByGatheredMoments>,
     KernelList<MoveRunningStatistics<float, float>, MoveRunningStatistics<float, double>,
-               MoveRunningStatistics<double, float>, MoveRunningStatistics<double, double>>>;
+               MoveRunningStatistics<double, float>, MoveRunningStatistics<double, double>,
+               GatherMoments<float, float>, GatherMoments<float, double>,
+               GatherMoments<double, float>, GatherMoments<double, double>>>;
 
 }  // namespace steelyard::kernels

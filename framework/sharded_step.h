@@ -1,0 +1,50 @@
+// Gradients of a batch that is cut into shards, which run one after the other and in several
+// processes.
+//
+// Shard s of M takes the rows [s r / M, (s + 1) r / M) of a batch of r. Gradients, losses and sums
+// of statistics are added over the shards as a fixed binary tree, so that their bits depend on M
+// and not on how many processes share the work. Every rank ends with the same.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "steelyard/framework/comm/communicator.h"
+#include "steelyard/framework/comm/shard_sum.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/step_statistics.h"
+
+namespace steelyard {
+
+class ShardedStep {
+ public:
+  // The mean loss over some rows of a batch; `shard` is what random numbers may depend on.
+  using ShardLoss = std::function<Variable(const Batch& rows, std::int64_t shard)>;
+
+  // The model and the ranks outlive it. Throws InputError unless `shards` and the number of ranks
+  // are powers of two and every rank has a shard.
+  ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks);
+
+  // The mean loss of the batch, f64 of rank 0; its gradients become those of the parameters, and
+  // modules learn from the step (framework/step_statistics.h).
+  Tensor run(const Batch& batch, const ShardLoss& loss);
+
+ private:
+  struct Sums;  // what is added over the shards
+
+  // Those that know nothing yet learn from a pass over the batch that leaves no gradients.
+  void first_pass(const Batch& batch, const ShardLoss& loss);
+  void run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums);
+  void learn_statistics(const std::vector<StepStatistics*>& who, std::vector<float> also = {});
+
+  std::vector<NamedParameter> parameters_;
+  std::vector<StepStatistics*> statistics_;
+  std::int64_t shards_;
+  comm::Communicator& ranks_;
+  comm::ShardRange own_;
+  Device device_;
+};
+
+}  // namespace steelyard
