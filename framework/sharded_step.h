@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "steelyard/framework/comm/communicator.h"
@@ -34,10 +35,13 @@ class ShardedStep {
  private:
   struct Sums;  // what is added over the shards
 
+  std::pair<std::int64_t, std::int64_t> rows_of_shard(const Batch& batch, std::int64_t shard) const;
+  bool has_rows(const Batch& batch) const;  // whether this rank's shards do
+  void idle_pass(const Batch& batch, const ShardLoss& loss);
   // Those that know nothing yet learn from a pass over the batch that leaves no gradients.
   void first_pass(const Batch& batch, const ShardLoss& loss);
   void run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums);
-  void learn_statistics(const std::vector<StepStatistics*>& who, std::vector<float> also = {});
+  void learn_statistics(const std::vector<StepStatistics*>& who);
 
   std::vector<NamedParameter> parameters_;
   std::vector<StepStatistics*> statistics_;

@@ -13,6 +13,8 @@ namespace {
 // Streams of one seed are told apart by their upper 16 bits (framework/data/streams.h); the lower
 // ones hold the step.
 constexpr std::uint64_t kForwardStream = std::uint64_t{0xF0} << 48;
+// Above 2^36 steps: the shard.
+constexpr int kShardShift = 36;
 
 // What a step allocates and starts once is done before it is captured.
 constexpr std::int64_t kStepsBeforeCapture = 2;
@@ -30,12 +32,17 @@ StepRunner::StepRunner(Module& model, Optimizer& optimizer, const StepOptions& o
       device_(device_of(model)),
       device_step_(Tensor::zeros({}, DType::kI64, device_)),
       loss_sum_(Tensor::zeros({}, DType::kF64, device_)),
-      first_loss_(Tensor::zeros({}, DType::kF64, device_)) {}
+      first_loss_(Tensor::zeros({}, DType::kF64, device_)) {
+  if (options.shards > 1 || options.ranks != nullptr || options.delayed_ranges) {
+    sharded_.emplace(model, options.shards, options.ranks != nullptr ? *options.ranks : alone_);
+  }
+}
 
 void StepRunner::begin_epoch() {
   steps_of_epoch_ = 0;
   may_capture_ = options_.cuda_graph && device_.kind == Device::Kind::kCuda;
   not_captured_ = may_capture_ ? kTooFewSteps : "";
+  if (sharded_) capture_no_steps("steps are made of shards");
 }
 
 Tensor StepRunner::run(const Batch& batch, double lr, std::int64_t step) {
@@ -96,7 +103,22 @@ void StepRunner::capture_no_steps(const std::string& reason) {
   may_capture_ = false;
 }
 
+Tensor StepRunner::compute_sharded_gradients(const Batch& batch, std::int64_t step) {
+  const auto shard_loss = [&](const Batch& rows, std::int64_t shard) {
+    const std::uint64_t stream =
+        kForwardStream + (static_cast<std::uint64_t>(shard) << kShardShift);
+    Rng rng(options_.seed, stream, step, device_step_);
+    ForwardContext context{.training = true, .rng = &rng};
+    return training_loss(model_, options_.loss, options_.distillation, rows, context);
+  };
+  Tensor loss = sharded_->run(batch, shard_loss);
+  if (device_.kind == Device::Kind::kCpu) finite_loss(step + 1, loss, batch);
+  for (StepWork* work : work_) work->on_gradients();
+  return loss;
+}
+
 Tensor StepRunner::compute_gradients(const Batch& batch, std::int64_t step) {
+  if (sharded_) return compute_sharded_gradients(batch, step);
   Rng rng(options_.seed, kForwardStream, step, device_step_);
   ForwardContext context{.training = true, .rng = &rng};
   for (NamedParameter& p : parameters_) p.variable.clear_grad();

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "steelyard/framework/captured_work.h"
+#include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/sharded_step.h"
 #include "steelyard/framework/trainer_callback.h"
 #include "steelyard/framework/training_loss.h"
 
@@ -18,6 +20,12 @@ namespace steelyard {
 
 struct StepOptions {
   std::uint64_t seed = 0;
+  // A power of two: batches are cut into so many shards (framework/sharded_step.h), which the ranks
+  // share. More than one rank needs as many shards.
+  std::int64_t shards = 1;
+  comm::Communicator* ranks = nullptr;  // null: this process alone
+  // Whether a step's ranges begin to count with the next one, as several shards need it.
+  bool delayed_ranges = false;
   Loss loss;
   std::optional<Distillation> distillation;
   std::optional<double> clip_grad_norm;
@@ -69,6 +77,7 @@ class StepRunner {
   void capture_no_steps(const std::string& reason);
   // Forward and backward, and what callbacks do to gradients; gives the loss.
   Tensor compute_gradients(const Batch& batch, std::int64_t step);
+  Tensor compute_sharded_gradients(const Batch& batch, std::int64_t step);
   void update_parameters(const Tensor& loss, const Batch& batch, std::int64_t step);
   [[noreturn]] void diverged(std::int64_t step, const std::string& what, const Batch& batch) const;
 
@@ -81,6 +90,8 @@ class StepRunner {
   Tensor device_step_;  // i64, on the device: steps done, for the random numbers of the step
   Tensor loss_sum_;
   Tensor first_loss_;
+  comm::Communicator alone_;
+  std::optional<ShardedStep> sharded_;
   std::optional<CapturedStep> captured_;
   bool may_capture_ = false;
   std::string not_captured_;         // empty once a step of the epoch was captured

@@ -58,8 +58,7 @@ struct GatherMoments {
   double *sums;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
-    const double offset =
-        static_cast<double>(mean[c]) - static_cast<double>(running_mean[c]);
+    const double offset = static_cast<double>(mean[c]) - static_cast<double>(running_mean[c]);
     sums[c] += rows;
     sums[n + c] += rows * offset;
     sums[2 * n + c] += rows * (static_cast<double>(variance[c]) + offset * offset);
@@ -79,8 +78,8 @@ struct MoveByGatheredMoments {
     const double near = static_cast<double>(running_mean[c]);
     const Moments batch = moments_about(sums[c], near, sums[n + c], sums[2 * n + c]);
     running_mean[c] = static_cast<R>(moved_statistic(near, momentum, batch.mean));
-    running_variance[c] = static_cast<R>(moved_statistic(static_cast<double>(running_variance[c]),
-                                                         momentum, batch.squares / (batch.count - 1)));
+    running_variance[c] = static_cast<R>(moved_statistic(
+        static_cast<double>(running_variance[c]), momentum, batch.squares / (batch.count - 1)));
   }
 };
 

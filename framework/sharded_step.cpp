@@ -1,0 +1,218 @@
+#include "steelyard/framework/sharded_step.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/storage.h"
+
+namespace steelyard {
+namespace {
+
+// A copy of the rows [begin, end).
+Tensor rows_of(const Tensor& all, std::int64_t begin, std::int64_t end) {
+  Shape shape = all.shape();
+  const std::int64_t row_bytes = all.bytes() / shape[0];
+  shape[0] = end - begin;
+  Tensor rows = Tensor::empty(std::move(shape), all.dtype(), all.device());
+  copy_bytes(rows.raw(), rows.device(),
+             static_cast<const std::byte*>(all.raw()) + begin * row_bytes, all.device(),
+             static_cast<std::size_t>(rows.bytes()));
+  return rows;
+}
+
+Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t end) {
+  return {rows_of(batch.inputs, begin, end), rows_of(batch.targets, begin, end), batch.index};
+}
+
+// Gathering until the end of the scope, whatever ends it.
+class Gathering {
+ public:
+  explicit Gathering(const std::vector<StepStatistics*>& who) : who_(who) {
+    for (StepStatistics* statistics : who_) statistics->begin_step();
+  }
+  ~Gathering() {
+    for (StepStatistics* statistics : who_) statistics->abandon_step();
+  }
+  Gathering(const Gathering&) = delete;
+  Gathering& operator=(const Gathering&) = delete;
+
+ private:
+  const std::vector<StepStatistics*>& who_;
+};
+
+// Every module hands on what it is given until it has learned from values.
+class FirstPass {
+ public:
+  explicit FirstPass(const std::vector<StepStatistics*>& who) : who_(who) {
+    for (StepStatistics* statistics : who_) statistics->begin_first_pass();
+  }
+  ~FirstPass() {
+    for (StepStatistics* statistics : who_) statistics->end_first_pass();
+  }
+  FirstPass(const FirstPass&) = delete;
+  FirstPass& operator=(const FirstPass&) = delete;
+
+ private:
+  const std::vector<StepStatistics*>& who_;
+};
+
+template <typename T>
+std::vector<T> packed(const std::vector<Tensor>& tensors) {
+  std::vector<T> values;
+  for (const Tensor& tensor : tensors) {
+    const Tensor host = tensor.to(Device{});
+    values.insert(values.end(), host.span<T>().begin(), host.span<T>().end());
+  }
+  return values;
+}
+
+template <typename T>
+void unpack(std::span<const T> values, const std::vector<Tensor>& tensors) {
+  for (const Tensor& tensor : tensors) {
+    const auto size = static_cast<std::size_t>(tensor.size());
+    tensor.copy_from(Tensor::from(values.first(size), tensor.shape()));
+    values = values.subspan(size);
+  }
+}
+
+}  // namespace
+
+struct ShardedStep::Sums {
+  std::vector<comm::ShardSum> gradients;   // of parameters_
+  std::vector<float> has_gradient;         // of parameters_: 1 where a shard gave one
+  std::vector<comm::ShardSum> statistics;  // of every sums() in statistics_
+  comm::ShardSum loss;                     // times rows
+};
+
+ShardedStep::ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks)
+    : parameters_(model.named_parameters()),
+      statistics_(step_statistics(model)),
+      shards_(shards),
+      ranks_(ranks),
+      own_(comm::shards_of_rank(ranks.rank(), ranks.size(), shards)),
+      device_(device_of(model)) {}
+
+Tensor ShardedStep::run(const Batch& batch, const ShardLoss& loss) {
+  first_pass(batch, loss);
+  const Gathering gathering(statistics_);
+  Sums sums{std::vector<comm::ShardSum>(parameters_.size()),
+            std::vector<float>(parameters_.size()),
+            {},
+            {}};
+  run_shards(batch, loss, sums);
+
+  std::vector<Tensor> totals;
+  for (comm::ShardSum& sum : sums.gradients) totals.push_back(sum.take());
+  for (comm::ShardSum& sum : sums.statistics) totals.push_back(sum.take());
+  totals.push_back(sums.loss.take());
+  ranks_.sum(totals);
+  ranks_.max(sums.has_gradient);
+  auto total = totals.begin();
+  for (std::size_t i = 0; i < parameters_.size(); ++i, ++total) {
+    if (sums.has_gradient[i] != 0) {
+      parameters_[i].variable.set_grad(*total);
+    } else {
+      parameters_[i].variable.clear_grad();
+    }
+  }
+  for (StepStatistics* statistics : statistics_) {
+    for (const Tensor& sum : statistics->sums()) sum.copy_from(*total++);
+  }
+  learn_statistics(statistics_);
+  const Tensor mean = Tensor::zeros(Shape{}, DType::kF64, device_);
+  add_weighted(*total, 1.0 / static_cast<double>(batch.inputs.dim(0)), mean);
+  return mean;
+}
+
+void ShardedStep::run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums) {
+  if (!has_rows(batch)) idle_pass(batch, loss);
+  const std::int64_t rows = batch.inputs.dim(0);
+  std::vector<Tensor> statistics;
+  for (StepStatistics* who : statistics_) {
+    for (Tensor& sum : who->sums()) statistics.push_back(sum);
+  }
+  sums.statistics.resize(statistics.size());
+  for (std::int64_t shard = own_.begin; shard < own_.end; ++shard) {
+    const auto [begin, end] = rows_of_shard(batch, shard);
+    const Tensor loss_sum = Tensor::zeros(Shape{}, DType::kF64, device_);
+    for (NamedParameter& p : parameters_) p.variable.clear_grad();
+    if (begin < end) {
+      const Variable mean = loss(rows_of(batch, begin, end), shard);
+      const auto own = static_cast<double>(end - begin);
+      add_weighted(mean.value(), own, loss_sum);
+      mean.backward(Tensor::full(Shape{}, own / static_cast<double>(rows), mean.dtype(), device_));
+    }
+    sums.loss.add(loss_sum);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      Variable& parameter = parameters_[i].variable;
+      Tensor gradient = parameter.grad();
+      parameter.clear_grad();
+      if (gradient.defined()) {
+        sums.has_gradient[i] = 1;
+      } else {
+        gradient = Tensor::zeros(parameter.shape(), parameter.dtype(), device_);
+      }
+      sums.gradients[i].add(std::move(gradient));
+    }
+    for (std::size_t i = 0; i < statistics.size(); ++i) {
+      sums.statistics[i].add(statistics[i].clone());
+      statistics[i].fill(0);
+    }
+  }
+}
+
+void ShardedStep::first_pass(const Batch& batch, const ShardLoss& loss) {
+  std::vector<StepStatistics*> waiting;
+  std::copy_if(statistics_.begin(), statistics_.end(), std::back_inserter(waiting),
+               [](const StepStatistics* who) { return who->needs_first_pass(); });
+  if (waiting.empty()) return;
+  const Gathering gathering(statistics_);
+  const FirstPass pass(waiting);
+  const NoGradGuard no_grad;
+  if (!has_rows(batch)) idle_pass(batch, loss);
+  for (std::int64_t shard = own_.begin; shard < own_.end; ++shard) {
+    const auto [begin, end] = rows_of_shard(batch, shard);
+    if (begin < end) loss(rows_of(batch, begin, end), shard);
+  }
+  learn_statistics(waiting);
+}
+
+std::pair<std::int64_t, std::int64_t> ShardedStep::rows_of_shard(const Batch& batch,
+                                                                 std::int64_t shard) const {
+  const std::int64_t rows = batch.inputs.dim(0);
+  return {shard * rows / shards_, (shard + 1) * rows / shards_};
+}
+
+bool ShardedStep::has_rows(const Batch& batch) const {
+  return rows_of_shard(batch, own_.begin).first < rows_of_shard(batch, own_.end).first;
+}
+
+// What modules do in every step whatever the values are, quantizers of weights for example, this
+// rank does too when a small batch has no rows for it. What it gathers is dropped.
+void ShardedStep::idle_pass(const Batch& batch, const ShardLoss& loss) {
+  const NoGradGuard no_grad;
+  loss(rows_of(batch, 0, 1), own_.begin);
+  for (StepStatistics* statistics : statistics_) statistics->begin_step();
+}
+
+// Maxima before counts: a histogram's bins follow from the range that all shards saw.
+void ShardedStep::learn_statistics(const std::vector<StepStatistics*>& who) {
+  const auto reduced = [&]<typename T>(T, auto list, auto reduce) {
+    std::vector<Tensor> tensors;
+    for (StepStatistics* statistics : who) {
+      for (Tensor& tensor : (statistics->*list)()) tensors.push_back(tensor);
+    }
+    if (tensors.empty() || ranks_.size() == 1) return;
+    std::vector<T> values = packed<T>(tensors);
+    reduce(std::span<T>(values));
+    unpack<T>(values, tensors);
+  };
+  reduced(float{}, &StepStatistics::maxima, [&](auto values) { ranks_.max(values); });
+  reduced(std::int64_t{}, &StepStatistics::counts, [&](auto values) { ranks_.sum(values); });
+  for (StepStatistics* statistics : who) statistics->end_step();
+}
+
+}  // namespace steelyard

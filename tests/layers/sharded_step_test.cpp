@@ -1,0 +1,218 @@
+#include "steelyard/framework/sharded_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "steelyard/framework/comm/threads.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/layers/builders.h"
+#include "steelyard/layers/identity.h"
+
+namespace steelyard {
+namespace {
+
+using comm::Communicator;
+using comm::run_as_ranks;
+
+constexpr std::int64_t kClasses = 3;
+
+ModulePtr<Sequential> model_with_norm_and_dropout() {
+  Rng rng(7);
+  return sequential({{"conv", conv2d(2, 4, 3, rng, {.padding = {1, 1}})},
+                     {"norm", batch_norm2d(4)},
+                     {"relu", relu()},
+                     {"dropout", dropout(0.25)},
+                     {"flatten", flatten()},
+                     {"fc", linear(4 * 4 * 4, kClasses, rng)}});
+}
+
+Batch batch_of(std::int64_t rows) {
+  Rng rng(11);
+  Batch batch{Tensor::empty({rows, 4, 4, 2}), Tensor::empty({rows}, DType::kI64)};
+  for (float& v : batch.inputs.span<float>()) v = static_cast<float>(3 * rng.normal() + 5);
+  for (std::int64_t& v : batch.targets.span<std::int64_t>()) {
+    v = static_cast<std::int64_t>(rng.below(kClasses));
+  }
+  return batch;
+}
+
+Variable loss_of(Module& model, const Batch& rows, std::int64_t shard) {
+  Rng rng(3, static_cast<std::uint64_t>(shard));
+  ForwardContext context{.training = true, .rng = &rng};
+  return cross_entropy(model.forward(Variable(rows.inputs), context), rows.targets);
+}
+
+std::string bytes_of(const Tensor& tensor) {
+  return {static_cast<const char*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes())};
+}
+
+// The bytes of the loss, of every gradient and of every buffer after `steps` steps.
+std::string after_steps(Communicator& ranks, std::int64_t shards, std::int64_t rows) {
+  const auto model = model_with_norm_and_dropout();
+  ShardedStep step(*model, shards, ranks);
+  std::string bytes;
+  for (int i = 0; i < 2; ++i) {
+    bytes += bytes_of(step.run(batch_of(rows), [&](const Batch& part, std::int64_t shard) {
+      return loss_of(*model, part, shard);
+    }));
+    for (const NamedParameter& p : model->named_parameters()) bytes += bytes_of(p.variable.grad());
+  }
+  for (const NamedBuffer& b : model->named_buffers()) bytes += bytes_of(b.tensor);
+  return bytes;
+}
+
+// 21 rows are no multiple of the shards; of 3 rows and 8 shards most ranks have none.
+TEST(ShardedStep, GivesTheSameBitsForAnyNumberOfRanks) {
+  for (const std::int64_t rows : {32, 21, 3}) {
+    Communicator alone;
+    const std::string expected = after_steps(alone, 8, rows);
+    for (const int ranks : {2, 4, 8}) {
+      std::mutex mutex;
+      int same = 0;
+      run_as_ranks(ranks, [&](Communicator& all) {
+        const std::string bytes = after_steps(all, 8, rows);
+        const std::lock_guard lock(mutex);
+        same += bytes == expected ? 1 : 0;
+      });
+      EXPECT_EQ(same, ranks) << rows << " rows, " << ranks << " ranks";
+    }
+  }
+}
+
+TEST(ShardedStep, IsTheMeanOverTheRowsOfTheBatch) {
+  const auto model = model_with_norm_and_dropout();
+  model->slot("dropout").replace(make_module<Identity>());
+  model->slot("norm").replace(make_module<Identity>());
+  Communicator alone;
+  for (const std::int64_t rows : {32, 21, 3}) {
+    const Batch batch = batch_of(rows);
+    clear_gradients(*model);
+    const Variable whole = loss_of(*model, batch, 0);
+    whole.backward();
+    std::vector<Tensor> expected;
+    for (const NamedParameter& p : model->named_parameters()) {
+      expected.push_back(p.variable.grad().clone());
+    }
+    const Tensor loss =
+        ShardedStep(*model, 8, alone).run(batch, [&](const Batch& part, std::int64_t shard) {
+          return loss_of(*model, part, shard);
+        });
+    EXPECT_NEAR(loss.item(), whole.value().item(), 1e-6);
+    const auto parameters = model->named_parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor& gradient = parameters[i].variable.grad();
+      for (std::int64_t k = 0; k < gradient.size(); ++k) {
+        EXPECT_NEAR(gradient.data<float>()[k], expected[i].data<float>()[k], 2e-6)
+            << parameters[i].name;
+      }
+    }
+  }
+}
+
+// Each shard is normalised by itself, and the running statistics follow the batch.
+TEST(ShardedStep, MovesRunningStatisticsOnceByTheMomentsOfTheBatch) {
+  const auto norm = batch_norm2d(2);
+  const Batch batch = batch_of(21);
+  Communicator alone;
+  ShardedStep(*norm, 8, alone).run(batch, [&](const Batch& part, std::int64_t) {
+    ForwardContext context{.training = true};
+    const Variable y = norm->forward(Variable(part.inputs), context);
+    return mse_loss(y, Tensor::zeros(y.shape()));
+  });
+  EXPECT_EQ(norm->num_batches_tracked().item(), 1);
+  const std::int64_t count = batch.inputs.size() / 2;
+  for (std::int64_t c = 0; c < 2; ++c) {
+    double sum = 0, squares = 0;
+    for (std::int64_t i = 0; i < count; ++i) sum += batch.inputs.data<float>()[2 * i + c];
+    const double mean = sum / static_cast<double>(count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      squares += std::pow(batch.inputs.data<float>()[2 * i + c] - mean, 2);
+    }
+    EXPECT_NEAR(norm->running_mean().data<float>()[c], 0.1 * mean, 1e-6);
+    EXPECT_NEAR(norm->running_var().data<float>()[c],
+                0.9 + 0.1 * squares / static_cast<double>(count - 1), 2e-6);
+  }
+}
+
+// Gathers the largest input and how often it ran; refuses to run before a first pass.
+class KnowsTheLargest : public Module, public StepStatistics {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override {
+    if (!first_pass_ && !known_) throw std::logic_error("ran before anything was known");
+    for (const float v : x.value().span<float>()) {
+      *largest_.data<float>() = std::max(*largest_.data<float>(), v);
+    }
+    *passes_.data<std::int64_t>() += 1;
+    return x;
+  }
+  std::string type_name() const override { return "KnowsTheLargest"; }
+
+  bool needs_first_pass() const override { return !known_; }
+  void begin_first_pass() override { first_pass_ = true; }
+  void end_first_pass() override { first_pass_ = false; }
+  void begin_step() override {
+    largest_.fill(-1e30);
+    passes_.fill(0);
+  }
+  std::vector<Tensor> maxima() override { return {largest_}; }
+  std::vector<Tensor> counts() override { return {passes_}; }
+  void end_step() override {
+    known_ = true;
+    learned.emplace_back(*largest_.data<float>(), *passes_.data<std::int64_t>());
+  }
+  void abandon_step() override {}
+
+  std::vector<std::pair<float, std::int64_t>> learned;
+
+ private:
+  Tensor largest_ = Tensor::zeros({1});
+  Tensor passes_ = Tensor::zeros({1}, DType::kI64);
+  bool first_pass_ = false, known_ = false;
+};
+
+TEST(ShardedStep, ModulesThatKnowNothingLearnFromAPassOfTheirOwn) {
+  for (const int ranks : {1, 4}) {
+    run_as_ranks(ranks, [&](Communicator& all) {
+      const auto largest = make_module<KnowsTheLargest>();
+      Rng rng(7);
+      const auto model = sequential({{"largest", largest}, {"fc", linear(1, 1, rng)}});
+      ShardedStep step(*model, 4, all);
+      const Batch batch{Tensor::from({1.0F, 7.0F, 2.0F, 3.0F, 4.0F, 5.0F}, {6, 1}),
+                        Tensor::zeros({6, 1})};
+      for (int i = 0; i < 2; ++i) {
+        step.run(batch, [&](const Batch& part, std::int64_t) {
+          ForwardContext context{.training = true};
+          return mse_loss(model->forward(Variable(part.inputs), context), part.targets);
+        });
+      }
+      const std::pair<float, std::int64_t> of_all{7.0F, 4};
+      EXPECT_THAT(largest->learned, ::testing::ElementsAre(of_all, of_all, of_all));
+    });
+  }
+}
+
+TEST(ShardedStep, AnErrorLeavesModulesAsTheyWere) {
+  const auto norm = batch_norm2d(2);
+  Communicator alone;
+  ShardedStep step(*norm, 2, alone);
+  const auto fails = [](const Batch&, std::int64_t) -> Variable { throw std::domain_error("no"); };
+  EXPECT_THROW(step.run(batch_of(4), fails), std::domain_error);
+  ForwardContext context{.training = true};
+  norm->forward(Variable(batch_of(4).inputs), context);
+  EXPECT_EQ(norm->num_batches_tracked().item(), 1);
+}
+
+TEST(ShardedStep, RefusesShardsThatAreNoPowerOfTwo) {
+  const auto norm = batch_norm2d(2);
+  Communicator alone;
+  EXPECT_THROW(ShardedStep(*norm, 3, alone), InputError);
+}
+
+}  // namespace
+}  // namespace steelyard
