@@ -22,20 +22,37 @@ class CountingObserver : public Observer {
   void reset() override;
   std::vector<NamedBuffer> state() const override;
 
+  void begin_step() override;
+  std::vector<Tensor> maxima() override;
+  std::vector<Tensor> counts() override;
+  void end_step() override;
+  void abandon_step() override { gathered_.reset(); }
+
  protected:
   // Learns from one step whose extremes are known.
   virtual void count(const kernels::ChannelLayout& layout, const Tensor& values,
                      const Extremes& step);
   // Writes each channel's range, f64; lo > hi where nothing was counted.
   virtual void write_range(const Extremes& to) const = 0;
-  kernels::ChannelHistograms histograms() const;
-  Device device() const { return counts_.device(); }
+  kernels::ChannelHistograms histograms() const { return all_.view(); }
+  Device device() const { return all_.counts.device(); }
 
  private:
-  std::int64_t bins_;
-  Tensor counts_;    // i64 [channels, bins]
-  Tensor exponent_;  // i32 [channels], of the bin width
-  Extremes seen_;    // f32, lo > hi until a finite value was seen
+  struct Histograms {
+    Histograms(std::int64_t channels, std::int64_t bins, Device device);
+    kernels::ChannelHistograms view() const;
+    // Holds what a step with these extremes counts.
+    void grow(const Extremes& step) const;
+    void clear() const;
+
+    Tensor counts;    // i64 [channels, bins]
+    Tensor exponent;  // i32 [channels], of the bin width
+    Extremes seen;    // f32, lo > hi until a finite value was seen
+  };
+
+  Histograms all_;
+  std::optional<Histograms> gathered_;  // of the shards of a step
+  Tensor maxima_;                       // of all of them, gathered_extremes()
 };
 
 }  // namespace steelyard::observers

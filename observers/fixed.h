@@ -1,25 +1,22 @@
 // A range that is known beforehand.
 #pragma once
 
-#include "steelyard/observers/observer.h"
+#include "steelyard/observers/extremes_observer.h"
 
 namespace steelyard::observers {
 
 // [0, limit] whatever is seen, once something was: of outputs that are shares of a whole.
-class FixedObserver : public Observer {
+class FixedObserver : public ExtremesObserver {
  public:
-  FixedObserver(std::int64_t channels, double limit);
+  FixedObserver(std::int64_t channels, double limit) : ExtremesObserver(channels), limit_(limit) {}
 
   std::string name() const override { return "fixed"; }
-  void observe(const kernels::ChannelLayout& layout, const Tensor& values,
-               const Tensor& non_finite) override;
-  Extremes range() const override { return state_; }
-  void reset() override;
-  std::vector<NamedBuffer> state() const override;
+
+ protected:
+  void learn(const Extremes& step) override;
 
  private:
   double limit_;
-  Extremes state_;  // f32, lo > hi until values were seen
 };
 
 }  // namespace steelyard::observers

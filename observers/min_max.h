@@ -1,24 +1,19 @@
 // Running extremes of everything observed.
 #pragma once
 
-#include "steelyard/observers/observer.h"
+#include "steelyard/observers/extremes_observer.h"
 
 namespace steelyard::observers {
 
-class MinMaxObserver : public Observer {
+class MinMaxObserver : public ExtremesObserver {
  public:
-  explicit MinMaxObserver(std::int64_t channels);
+  using ExtremesObserver::ExtremesObserver;
 
   std::string name() const override { return "min_max"; }
-  void observe(const kernels::ChannelLayout& layout, const Tensor& values,
-               const Tensor& non_finite) override;
-  std::optional<RunningRange> running_range() const override { return RunningRange{state_, 0}; }
-  Extremes range() const override { return state_; }
-  void reset() override;
-  std::vector<NamedBuffer> state() const override;
+  std::optional<RunningRange> running_range() const override { return RunningRange{kept(), 0}; }
 
- private:
-  Extremes state_;  // f32, lo > hi until a finite value was seen
+ protected:
+  void learn(const Extremes& step) override;
 };
 
 }  // namespace steelyard::observers

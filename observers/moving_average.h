@@ -6,30 +6,29 @@
 // Networks", 2018, section 3.1; of a start without bias: Kingma and Ba, "Adam", 2015, section 3.
 #pragma once
 
-#include "steelyard/observers/observer.h"
+#include "steelyard/observers/extremes_observer.h"
 
 namespace steelyard::observers {
 
-class MovingAverageObserver : public Observer {
+class MovingAverageObserver : public ExtremesObserver {
  public:
   // averaging_constant c in (0, 1]: the weight of the newest step.
   MovingAverageObserver(std::int64_t channels, double averaging_constant);
 
   std::string name() const override { return "moving_average"; }
   bool forgets() const override { return true; }
-  void observe(const kernels::ChannelLayout& layout, const Tensor& values,
-               const Tensor& non_finite) override;
   std::optional<RunningRange> running_range() const override {
-    return RunningRange{state_, averaging_constant_, steps_};
+    return RunningRange{kept(), averaging_constant_, steps_};
   }
-  Extremes range() const override { return state_; }
   void reset() override;
   std::vector<NamedBuffer> state() const override;
 
+ protected:
+  void learn(const Extremes& step) override;
+
  private:
   float averaging_constant_;
-  Extremes state_;  // f32, lo > hi until a finite value was seen
-  Tensor steps_;    // i64
+  Tensor steps_;  // i64
 };
 
 }  // namespace steelyard::observers

@@ -1,5 +1,8 @@
 #include "steelyard/observers/observer.h"
 
+#include <limits>
+#include <stdexcept>
+
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
@@ -22,6 +25,33 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                                  .counts = skipped.data<std::int64_t>(),
                                  .total = non_finite.data<std::int64_t>()});
   return extremes;
+}
+
+Tensor no_extremes(const Tensor& like) {
+  return Tensor::full({2, like.size()}, -std::numeric_limits<double>::infinity(), DType::kF32,
+                      like.device());
+}
+
+void gather_extremes(const Extremes& part, const Tensor& gathered) {
+  run(gathered.device(), kernels::GatherExtremes{.n = part.lo.size(),
+                                                 .lo = part.lo.data<float>(),
+                                                 .hi = part.hi.data<float>(),
+                                                 .maxima = gathered.data<float>()});
+}
+
+Extremes gathered_extremes(const Tensor& gathered) {
+  const Shape channels{gathered.dim(1)};
+  Extremes extremes{Tensor::empty(channels, DType::kF32, gathered.device()),
+                    Tensor::empty(channels, DType::kF32, gathered.device())};
+  run(gathered.device(), kernels::GatheredExtremes{.n = channels[0],
+                                                   .maxima = gathered.data<float>(),
+                                                   .lo = extremes.lo.data<float>(),
+                                                   .hi = extremes.hi.data<float>()});
+  return extremes;
+}
+
+void Observer::begin_step() {
+  throw std::logic_error("[" + name() + "] learns from a step as a whole, not over its shards");
 }
 
 std::vector<Range> Observer::ranges() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "steelyard/framework/module.h"
+#include "steelyard/framework/step_statistics.h"
 #include "steelyard/framework/tensor.h"
 #include "steelyard/kernels/layout.h"
 #include "steelyard/observers/qparams.h"
@@ -26,6 +27,12 @@ struct Extremes {
 // `non_finite` (i64 [1], where the values are).
 Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                      const Tensor& non_finite);
+
+// Extremes of the parts of a step, merged: f32 [2, channels] of -lo and hi, so that the largest of
+// each is the extreme of all parts. At first those of nothing, beside `like` [channels].
+Tensor no_extremes(const Tensor& like);
+void gather_extremes(const Extremes& part, const Tensor& gathered);
+Extremes gathered_extremes(const Tensor& gathered);
 
 // A range that follows each step's extremes, which is what range() gives.
 struct RunningRange {
@@ -45,10 +52,11 @@ struct QParamTensors {
   Tensor zero_range;  // u8 [channels]: 1 where the range was [0, 0] or empty
 };
 
-class Observer {
+// Between begin_step() and end_step() observe() gathers: range() and state() stay as they are, and
+// maxima() and counts() lie where the state does. Only where learns_over_shards() (registry.h): the
+// others throw std::logic_error.
+class Observer : public StepStatistics {
  public:
-  virtual ~Observer() = default;
-
   virtual std::string name() const = 0;
   // Learns from one step's f32 values, which lie where the state does; layout.channels equals the
   // observer's channels. Adds the number of non-finite values, which are skipped, to `non_finite`
@@ -74,6 +82,10 @@ class Observer {
   // Named tensors that are the whole state, on the CPU at first: who moves them (Tensor::move_to)
   // moves the observer.
   virtual std::vector<NamedBuffer> state() const = 0;
+
+  void begin_step() override;
+  void end_step() override {}
+  void abandon_step() override {}
 };
 
 }  // namespace steelyard::observers

@@ -1,5 +1,6 @@
 #include "steelyard/observers/registry.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "steelyard/observers/entropy.h"
@@ -55,7 +56,8 @@ std::vector<ObserverRow> make_rows() {
        {kPercentile},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<PercentileObserver>(channels, scheme, options.percentile);
-       }},
+       },
+       /*over_shards=*/false},
       {"moving_percentile",
        "exponential moving average of each batch's percentiles: an outlier moves it little, and "
        "early ranges fade",
@@ -63,14 +65,16 @@ std::vector<ObserverRow> make_rows() {
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<MovingPercentileObserver>(channels, scheme, options.percentile,
                                                options.averaging_constant);
-       }},
+       },
+       /*over_shards=*/false},
       {"mse",
        "the extremes shrunk to the least squared error on the values themselves; weights in each "
        "step anew, activations as a moving average; 100 passes over the values",
        {kAveragingConstant},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<MseObserver>(channels, scheme, options.averaging_constant);
-       }},
+       },
+       /*over_shards=*/false},
       {"fixed",
        "from 0 to `limit`, whatever is seen: for values whose range is known",
        {kLimit},
@@ -117,6 +121,12 @@ std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QS
   }
   throw std::invalid_argument("[observer] unknown observer '" + options.type +
                               "', expected one of " + known);
+}
+
+bool learns_over_shards(std::string_view name) {
+  const auto& rows = observer_rows();
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const ObserverRow& row) { return row.name == name && row.over_shards; });
 }
 
 std::vector<std::string> observer_names() {

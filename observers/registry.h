@@ -31,6 +31,8 @@ struct ObserverRow {
   std::string_view help;
   std::vector<ObserverOption> options;
   std::unique_ptr<Observer> (*make)(const ObserverOptions&, const QScheme&, std::int64_t channels);
+  // Whether a batch's extremes or counts, which merge exactly over its shards, are all it learns.
+  bool over_shards = true;
 };
 
 // The table. To add an observer: a pair of files and a row here.
@@ -42,5 +44,8 @@ std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QS
                                         std::int64_t channels);
 
 std::vector<std::string> observer_names();
+
+// The row's over_shards of a name in the table.
+bool learns_over_shards(std::string_view name);
 
 }  // namespace steelyard::observers

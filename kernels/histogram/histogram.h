@@ -64,7 +64,17 @@ struct CountInHistograms {
   const float* x;
 };
 
+// to += counts, of histograms whose bins are as wide.
+struct AddHistograms {
+  std::int64_t n;
+  const std::int64_t* counts;
+  std::int64_t* to;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { to[i] += counts[i]; }
+};
+
 using HistogramKernels =
-    JoinedKernels<ForFloats<HistogramAccumulate>, KernelList<GrowHistograms, CountInHistograms>>;
+    JoinedKernels<ForFloats<HistogramAccumulate>,
+                  KernelList<GrowHistograms, CountInHistograms, AddHistograms>>;
 
 }  // namespace steelyard::kernels

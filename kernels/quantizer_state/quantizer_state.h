@@ -37,6 +37,31 @@ struct UpdateAverageExtremes {
   }
 };
 
+// maxima[2, n] = max(maxima, (-lo, hi)): extremes of parts, which one maximum merges; a zero loses
+// its sign, so that the order does not show. The second kernel: the extremes that they stand for.
+struct GatherExtremes {
+  std::int64_t n;
+  const float *lo, *hi;
+  float* maxima;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    if (!(lo[c] <= hi[c])) return;
+    const float low = 0.0F - lo[c], high = hi[c] + 0.0F;
+    maxima[c] = maxima[c] < low ? low : maxima[c];
+    maxima[n + c] = maxima[n + c] < high ? high : maxima[n + c];
+  }
+};
+struct GatheredExtremes {
+  std::int64_t n;
+  const float* maxima;
+  float *lo, *hi;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    lo[c] = 0.0F - maxima[c];
+    hi[c] = maxima[n + c];
+  }
+};
+
 // scale, zero_point = qparams_of_range(lo, hi); zero_range (u8, may be null) = 1 where the range
 // was zero or empty. T is float or double.
 template <typename T>
@@ -144,9 +169,9 @@ struct RescaleQparams {
   }
 };
 
-using QuantizerStateKernels =
-    JoinedKernels<KernelList<UpdateExtremes, UpdateAverageExtremes, ObserveValues, BeginLatents,
-                             FollowLatents, ChainLatentGradients, RescaleQparams>,
-                  ForFloats<QparamsOfRanges>>;
+using QuantizerStateKernels = JoinedKernels<
+    KernelList<UpdateExtremes, UpdateAverageExtremes, GatherExtremes, GatheredExtremes,
+               ObserveValues, BeginLatents, FollowLatents, ChainLatentGradients, RescaleQparams>,
+    ForFloats<QparamsOfRanges>>;
 
 }  // namespace steelyard::kernels

@@ -326,8 +326,10 @@ void Experiment::require_batches(std::string_view table, std::string_view key,
 // away: forward passes in training move batch statistics and observers.
 void Experiment::require_trainable_last_batch(const Registries& registries) {
   if (train_.size() == 0) return;  // a trained model
-  if (train_.size() % recipe_.data.loader.batch_size != 1 && recipe_.data.loader.batch_size != 1)
-    return;
+  const std::int64_t batch = recipe_.data.loader.batch_size, shards = recipe_.train.trainer.shards;
+  const std::int64_t last = train_.size() % batch;
+  const auto has_one = [&](std::int64_t rows) { return rows > 0 && rows < 2 * shards; };
+  if (!has_one(last) && !has_one(batch)) return;
   const NoGradGuard no_grad;
   const std::shared_ptr<Module> model = make_trial_model(registries);
   const Shape one = input_.batch(1);
@@ -340,10 +342,11 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
   try {
     model->forward(Variable(Tensor::zeros(one)), context);
   } catch (const std::invalid_argument& error) {
-    fail_at(place("data", "batch_size"),
-            "data.batch_size: " + std::to_string(recipe_.data.loader.batch_size) + " leaves 1 of " +
-                std::to_string(train_.size()) + " training samples for the last batch, on which " +
-                "the model cannot train: " + error.what());
+    const std::string where = shards > 1 ? "a shard of a batch" : "the last batch";
+    fail_at(place("data", "batch_size"), "data.batch_size: " + std::to_string(batch) +
+                                             " leaves 1 of " + std::to_string(train_.size()) +
+                                             " training samples for " + where + ", on which " +
+                                             "the model cannot train: " + error.what());
   }
 }
 
@@ -388,6 +391,9 @@ TrainerOptions Experiment::trainer_options() const {
   } else {
     options.distillation.reset();
   }
+  const bool one_shard = options.shards == 1;
+  if (recipe_.quantize)
+    options.delayed_ranges = recipe_.quantize->delayed_ranges.value_or(!one_shard);
   if (options.average) {
     const Shape one = input_.batch(1);
     options.average->averages_buffer = is_batch_norm_statistic;

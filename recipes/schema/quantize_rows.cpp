@@ -299,6 +299,13 @@ Table<QuantizeSpec> quantize_table() {
                      "every step",
                      &qat::QuantizeConfig::bn_fold)
                   .by_default(word_of(qat::BatchNormFold::kFrozen)),
+              words_key<QuantizeSpec>(
+                  "ranges",
+                  "which range a step's activations are quantized with: the one that they "
+                  "themselves move (`current`), or the one that the steps before have left "
+                  "(`delayed`), as several `train.shards` need it; absent: `current` with one "
+                  "shard",
+                  {{"current", false}, {"delayed", true}}, &QuantizeSpec::delayed_ranges),
               nested<QuantizeSpec>("algorithm", algorithm_table()).by_default("{}"),
               nested<QuantizeSpec>("oscillations", oscillations_table(),
                                    &QuantizeSpec::oscillations)})

@@ -1,5 +1,6 @@
 #include "steelyard/recipes/schema/recipe_options.h"
 
+#include "steelyard/observers/registry.h"
 #include "steelyard/recipes/language/option_docs.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
 
@@ -23,6 +24,33 @@ void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   }
   if (recipe.reestimate_bn) {
     fail_at(place, "train.only keeps batch norms that schedule.reestimate_bn would change");
+  }
+}
+
+// What a shard cannot know of the others.
+void require_shardable(const OptionReader& from, const Recipe& recipe) {
+  const std::int64_t shards = recipe.train.trainer.shards;
+  if (shards == 1) return;
+  const std::string many = "train.shards of " + std::to_string(shards);
+  if (shards > recipe.data.loader.batch_size) {
+    fail_at(from.table("train").at("shards").place,
+            many + " is more than the data.batch_size of " +
+                std::to_string(recipe.data.loader.batch_size));
+  }
+  if (!recipe.quantize) return;
+  if (recipe.quantize->delayed_ranges && !*recipe.quantize->delayed_ranges) {
+    fail_at(from.table("quantize").at("ranges").place,
+            "quantize.ranges: current needs one shard, got " + many);
+  }
+  for (std::size_t i = 0; i < recipe.quantize->config.groups.size(); ++i) {
+    const auto& activations = recipe.quantize->config.groups[i].config.activations;
+    if (!activations || activations->scheme.dynamic) continue;
+    if (observers::learns_over_shards(activations->observer.type)) continue;
+    fail_at(recipe.quantize->group_places[i], "activations with the observer " +
+                                                  activations->observer.type +
+                                                  " need one shard, got " + many +
+                                                  ": what it learns from a batch is no sum of what "
+                                                  "it learns from its parts");
   }
 }
 
@@ -60,6 +88,7 @@ Table<Recipe> recipe_table(const ModelRegistry& registry) {
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_known_ranges(from, recipe);
+        require_shardable(from, recipe);
       });
 }
 

@@ -1,4 +1,7 @@
 // The section `train`.
+#include <bit>
+#include <cstdint>
+
 #include "steelyard/framework/training_words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
@@ -7,6 +10,7 @@ namespace steelyard {
 namespace {
 
 constexpr double kMaxEpochs = 1e6;
+constexpr double kMostShards = 4096;
 
 Table<TrainSpec> optimizer_table() {
   const auto sgd = [](const std::string& name, const std::string& help, auto member) {
@@ -151,6 +155,9 @@ void check_train(const OptionReader& from, TrainSpec& train) {
   if (trainer.keep_step_checkpoints && trainer.checkpoint_every_steps == 0) {
     fail("keep_step_checkpoints", " needs checkpoint_every_steps above 0");
   }
+  if (!std::has_single_bit(static_cast<std::uint64_t>(trainer.shards))) {
+    fail("shards", " expected a power of two, got " + from.text("shards"));
+  }
   const Loss& loss = trainer.loss;
   if (loss.huber_delta != 1 && loss.type != Loss::Type::kHuber) {
     fail("huber_delta", " needs the loss huber");
@@ -190,6 +197,13 @@ Table<TrainSpec> train_table() {
                       &TrainerOptions::clip_grad_norm)
                   .above(0)
                   .at_most(1e30),
+              trainer("shards",
+                      "parts of each batch, a power of two: they run one after the other, so that "
+                      "activations need the memory of one, or in several processes, and their "
+                      "gradients are added; batch norms normalise each part by itself",
+                      &TrainerOptions::shards)
+                  .by_default("1")
+                  .within(1, kMostShards),
               nested<TrainSpec>("distill", distill_table()), nested<TrainSpec>("ema", ema_table()),
               key("only",
                   "trainable modules, everything beneath them included, written as targets of "
