@@ -7,7 +7,8 @@
 #include <memory>
 
 #include "steelyard/layers/sequential.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
+#include "steelyard/qat/weight_quantizer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::qat {
@@ -34,9 +35,8 @@ std::shared_ptr<FakeQuantize> quantizer_of(unsigned kind) {
   config.observer.type = kObservers[kind % 5];
   config.learning = learnings[kind / 10];
   const bool only_tensors = config.observer.type == std::string("percentile");
-  return std::make_shared<FakeQuantize>(
-      config, weights ? QuantizerRole::kWeight : QuantizerRole::kActivation,
-      weights && !only_tensors ? 2 : 1);
+  if (!weights) return std::make_shared<ActivationQuantizer>(config);
+  return std::make_shared<WeightQuantizer>(config, only_tensors ? 1 : 2);
 }
 
 void step(Module& model, float scale) {
