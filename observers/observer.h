@@ -13,6 +13,7 @@
 #include "steelyard/framework/step_statistics.h"
 #include "steelyard/framework/tensor.h"
 #include "steelyard/kernels/layout.h"
+#include "steelyard/observers/qparam_tensors.h"
 #include "steelyard/observers/qparams.h"
 
 namespace steelyard::observers {
@@ -45,13 +46,6 @@ struct RunningRange {
 // checkpoints of averages that counted none, which load as 0.
 inline constexpr const char* kAveragedSteps = "num_batches_tracked";
 
-// Where a quantizer keeps what it quantizes with.
-struct QParamTensors {
-  Tensor scale;       // f32 [channels]
-  Tensor zero_point;  // i32 [channels]
-  Tensor zero_range;  // u8 [channels]: 1 where the range was [0, 0] or empty
-};
-
 // Between begin_step() and end_step() observe() gathers: range() and state() stay as they are, and
 // maxima() and counts() lie where the state does. Only where learns_over_shards() (registry.h): the
 // others throw std::logic_error.
@@ -73,8 +67,10 @@ class Observer : public StepStatistics {
   virtual Extremes range() const = 0;
   // The same as numbers; waits for a GPU.
   std::vector<Range> ranges() const;
-  // Scale and zero point of every channel's range, as choose_qparams().
-  void write_qparams(const QScheme& scheme, const QParamTensors& to) const;
+  // Scale and zero point of every channel's range, as choose_qparams(), in place. zero_range (u8
+  // [channels]): 1 where the range was [0, 0] or empty.
+  void write_qparams(const QScheme& scheme, const QParamTensors& to,
+                     const Tensor& zero_range) const;
   // The quantizer's codes change their width: what looks at rounding errors takes notice.
   virtual void set_bits(int /*bits*/) {}
   // Forgets everything.

@@ -27,30 +27,34 @@ void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   }
 }
 
-// What a shard cannot know of the others.
-void require_shardable(const OptionReader& from, const Recipe& recipe) {
+void require_rows_for_shards(const OptionReader& from, const Recipe& recipe) {
   const std::int64_t shards = recipe.train.trainer.shards;
-  if (shards == 1) return;
-  const std::string many = "train.shards of " + std::to_string(shards);
-  if (shards > recipe.data.loader.batch_size) {
-    fail_at(from.table("train").at("shards").place,
-            many + " is more than the data.batch_size of " +
-                std::to_string(recipe.data.loader.batch_size));
-  }
+  if (shards <= recipe.data.loader.batch_size) return;
+  fail_at(from.table("train").at("shards").place,
+          "shards expected at most the data.batch_size of " +
+              std::to_string(recipe.data.loader.batch_size) + ", got " + std::to_string(shards));
+}
+
+// What is learned from a batch must be what is learned from its shards.
+void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
   if (!recipe.quantize) return;
-  if (recipe.quantize->delayed_ranges && !*recipe.quantize->delayed_ranges) {
+  const std::int64_t shards = recipe.train.trainer.shards;
+  const std::optional<bool> delayed = recipe.quantize->delayed_ranges;
+  if (delayed && !*delayed && shards > 1) {
     fail_at(from.table("quantize").at("ranges").place,
-            "quantize.ranges: current needs one shard, got " + many);
+            "quantize.ranges: current needs one shard, train.shards is " + std::to_string(shards));
   }
+  if (recipe.schedule.keep_ranges || !delayed.value_or(shards > 1)) return;
   for (std::size_t i = 0; i < recipe.quantize->config.groups.size(); ++i) {
     const auto& activations = recipe.quantize->config.groups[i].config.activations;
-    if (!activations || activations->scheme.dynamic) continue;
-    if (observers::learns_over_shards(activations->observer.type)) continue;
-    fail_at(recipe.quantize->group_places[i], "activations with the observer " +
-                                                  activations->observer.type +
-                                                  " need one shard, got " + many +
-                                                  ": what it learns from a batch is no sum of what "
-                                                  "it learns from its parts");
+    if (!activations || activations->scheme.dynamic ||
+        observers::learns_over_shards(activations->observer.type)) {
+      continue;
+    }
+    fail_at(recipe.quantize->group_places[i],
+            "the observer " + activations->observer.type +
+                " of activations learns from whole batches: it needs one shard, and "
+                "quantize.ranges: current");
   }
 }
 
@@ -88,7 +92,8 @@ Table<Recipe> recipe_table(const ModelRegistry& registry) {
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_known_ranges(from, recipe);
-        require_shardable(from, recipe);
+        require_rows_for_shards(from, recipe);
+        require_mergeable_ranges(from, recipe);
       });
 }
 

@@ -11,7 +11,8 @@
 
 #include "steelyard/layers/sequential.h"
 #include "steelyard/observers/registry.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
+#include "steelyard/qat/weight_quantizer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::qat {
@@ -53,9 +54,8 @@ std::shared_ptr<FakeQuantize> quantizer_of(unsigned kind) {
   config.scheme = {.bits = 4, .is_signed = weights, .symmetric = weights, .narrow_range = weights};
   config.observer.type = rows[observer].name;
   config.learning = kLearnings[kind / rows.size() / 2];
-  return std::make_shared<FakeQuantize>(
-      config, weights ? QuantizerRole::kWeight : QuantizerRole::kActivation,
-      weights ? weight_channels(config) : 1);
+  if (!weights) return std::make_shared<ActivationQuantizer>(config);
+  return std::make_shared<WeightQuantizer>(config, weight_channels(config));
 }
 
 void step(Module& model, float scale) {
