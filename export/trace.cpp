@@ -33,23 +33,26 @@ Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
     const std::int64_t outputs = product->weight_codes().dim(0);
-    const bool groups = product->weight_scales().size() > outputs;
+    const auto& [scale, zero_point] = product->weight_qparams();
+    const bool groups = scale.size() > outputs;
     const bool float_bias = groups && operation.inputs.size() > 2 && operation.inputs[2].defined();
     return {.product = Product::kInteger,
             .weight = product->weight_codes().to(Device{}),
             .bits = product->weight_bits(),
-            .scales = qat::deployed_scales(product->weight_scales(), outputs),
-            .zero_points = deployed_zero_points(product->weight_zero_points(), outputs),
+            .scales = qat::deployed_scales(scale, outputs),
+            .zero_points = deployed_zero_points(zero_point, outputs),
             .bias = float_bias ? operation.inputs[2].value().to(Device{}).clone()
                                : product->bias_codes().to(Device{})};
   }
   // The trace may outlive further training: it keeps its own copy.
   Weights weights;
   if (const auto companion = operation.inputs[1].companion<qat::WeightCompanion>()) {
-    weights.weight = companion->codes.codes.to(Device{});
-    weights.bits = companion->codes.bits;
-    weights.scales = qat::deployed_scales(companion->codes.scales, weights.weight.dim(0));
-    weights.zero_points = deployed_zero_points(companion->codes.zero_points, weights.weight.dim(0));
+    const qat::WeightCodes& codes = companion->codes;
+    const std::int64_t outputs = codes.codes.dim(0);
+    weights.weight = codes.codes.to(Device{});
+    weights.bits = codes.bits;
+    weights.scales = qat::deployed_scales(codes.qparams.scale, outputs);
+    weights.zero_points = deployed_zero_points(codes.qparams.zero_point, outputs);
   } else {
     weights.weight = operation.inputs[1].value().to(Device{}).clone();
   }
@@ -174,7 +177,7 @@ class GraphBuilder {
     }
   }
 
-  // Training cuts a bias that int32 cannot hold beside the products (qat/fake_quantize.h).
+  // Training cuts a bias that int32 cannot hold beside the products (qat/weight_quantizer.h).
   static void require_whole_bias(const TracedOperation& operation, const Weights& weights) {
     if (!weights.one_scale_per_channel() || !weights.bias.defined()) return;
     const float input_scale = qat::quantized(operation.inputs[0])->host_scale();

@@ -35,7 +35,8 @@ std::vector<Range> Observer::ranges() const {
   return ranges;
 }
 
-void Observer::write_qparams(const QScheme& scheme, const QParamTensors& to) const {
+void Observer::write_qparams(const QScheme& scheme, const QParamTensors& to,
+                             const Tensor& zero_range) const {
   const Extremes ends = range();
   visit_floating(ends.lo.dtype(), "observer", [&](auto zero) {
     using T = decltype(zero);
@@ -47,7 +48,7 @@ void Observer::write_qparams(const QScheme& scheme, const QParamTensors& to) con
                                     .hi = ends.hi.data<T>(),
                                     .scale = to.scale.data<float>(),
                                     .zero_point = to.zero_point.data<std::int32_t>(),
-                                    .zero_range = to.zero_range.data<std::uint8_t>()});
+                                    .zero_range = zero_range.data<std::uint8_t>()});
   });
 }
 

@@ -12,6 +12,7 @@
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/tensor.h"
 #include "steelyard/kernels/layout.h"
+#include "steelyard/observers/qparam_tensors.h"
 #include "steelyard/observers/qparams.h"
 
 namespace steelyard::observers {
@@ -38,13 +39,6 @@ struct RunningRange {
 // checkpoints of averages that counted none, which load as 0.
 inline constexpr const char* kAveragedSteps = "num_batches_tracked";
 
-// Where a quantizer keeps what it quantizes with.
-struct QParamTensors {
-  Tensor scale;       // f32 [channels]
-  Tensor zero_point;  // i32 [channels]
-  Tensor zero_range;  // u8 [channels]: 1 where the range was [0, 0] or empty
-};
-
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -65,8 +59,10 @@ class Observer {
   virtual Extremes range() const = 0;
   // The same as numbers; waits for a GPU.
   std::vector<Range> ranges() const;
-  // Scale and zero point of every channel's range, as choose_qparams().
-  void write_qparams(const QScheme& scheme, const QParamTensors& to) const;
+  // Scale and zero point of every channel's range, as choose_qparams(), in place. zero_range (u8
+  // [channels]): 1 where the range was [0, 0] or empty.
+  void write_qparams(const QScheme& scheme, const QParamTensors& to,
+                     const Tensor& zero_range) const;
   // The quantizer's codes change their width: what looks at rounding errors takes notice.
   virtual void set_bits(int /*bits*/) {}
   // Forgets everything.

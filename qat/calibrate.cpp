@@ -16,8 +16,7 @@ class Calibrating {
   explicit Calibrating(Module& model) : quantizers_(named_quantizers(model)) {
     for (const NamedQuantizer& entry : quantizers_) {
       switches_.push_back({entry.quantizer, entry.quantizer->observing(),
-                           entry.quantizer->quantizing(),
-                           entry.quantizer->role() == QuantizerRole::kWeight});
+                           entry.quantizer->quantizing(), entry.quantizer->of_weights()});
     }
   }
   ~Calibrating() {

@@ -10,6 +10,7 @@
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/qat/integer_product.h"
+#include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
 namespace {
@@ -56,17 +57,15 @@ class DescribedCodeFunction : public CodeFunction, public Describes<T> {
 };
 
 // Output codes of the quantizer's type, to be filled. It observes values() where it is due.
-QuantizedValue empty_output(FakeQuantize& output, Shape shape,
+QuantizedValue empty_output(ActivationQuantizer& output, Shape shape,
                             const std::function<Tensor()>& values, const ForwardContext& context) {
-  const StepParameters observed =
-      output.observes(context) ? output.observe(values()) : StepParameters();
-  return output.value_of(
-      Tensor::empty(std::move(shape), output.config().scheme.code_dtype(), output.device()),
-      output.parameters(observed, context));
+  const QParamTensors observed =
+      output.observes(context) ? output.observe(values()) : QParamTensors();
+  return output.empty_output(std::move(shape), observed, context);
 }
 
 kernels::QuantizedOperand operand(const QuantizedValue& x) {
-  return {x.scale.data<float>(), x.zero_point.data<std::int32_t>()};
+  return {x.qparams.scale.data<float>(), x.qparams.zero_point.data<std::int32_t>()};
 }
 
 std::uint8_t* bits_of(const Tensor& mask) {
@@ -75,26 +74,25 @@ std::uint8_t* bits_of(const Tensor& mask) {
 
 // The same parameters as `x` for codes of another shape.
 QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
-  return {
-      .codes = std::move(codes), .scale = x.scale, .zero_point = x.zero_point, .range = x.range};
+  return {.codes = std::move(codes), .qparams = x.qparams, .range = x.range};
 }
 
 Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Shape output_shape,
-                       kernels::Average::Kind kind, FakeQuantize& output, ForwardContext& context,
-                       const char* name, const Pool2dGeometry& geometry) {
+                       kernels::Average::Kind kind, ActivationQuantizer& output,
+                       ForwardContext& context, const char* name, const Pool2dGeometry& geometry) {
   const auto codes = quantized(x);
   const Device device = codes->codes.device();
   const Tensor sums = Tensor::empty(output_shape, DType::kI32, device);
   visit_codes(codes->codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    run(device,
-        kernels::IntegerWindowSums<Code>{.shape = shape,
-                                         .x = codes->codes.data<Code>(),
-                                         .zero_point = codes->zero_point.data<std::int32_t>(),
-                                         .sums = sums.data<std::int32_t>()});
+    run(device, kernels::IntegerWindowSums<Code>{
+                    .shape = shape,
+                    .x = codes->codes.data<Code>(),
+                    .zero_point = codes->qparams.zero_point.data<std::int32_t>(),
+                    .sums = sums.data<std::int32_t>()});
   });
   const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
-  const auto values = [sums, scale = codes->scale, average] {
+  const auto values = [sums, scale = codes->qparams.scale, average] {
     Tensor real = Tensor::empty(sums.shape(), DType::kF32, sums.device());
     run(sums.device(), kernels::DequantizeAverage{.n = sums.size(),
                                                   .count = average.count,
@@ -108,15 +106,16 @@ Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Sha
   const Tensor mask = recorded ? empty_mask(sums.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    run(device, kernels::RequantizeAverage<Code>{.n = sums.size(),
-                                                 .average = average,
-                                                 .sums = sums.data<std::int32_t>(),
-                                                 .in_scale = codes->scale.data<float>(),
-                                                 .scale = y.scale.data<float>(),
-                                                 .zero_point = y.zero_point.data<std::int32_t>(),
-                                                 .range = y.range,
-                                                 .codes = y.codes.data<Code>(),
-                                                 .mask = bits_of(mask)});
+    run(device,
+        kernels::RequantizeAverage<Code>{.n = sums.size(),
+                                         .average = average,
+                                         .sums = sums.data<std::int32_t>(),
+                                         .in_scale = codes->qparams.scale.data<float>(),
+                                         .scale = y.qparams.scale.data<float>(),
+                                         .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                                         .range = y.range,
+                                         .codes = y.codes.data<Code>(),
+                                         .mask = bits_of(mask)});
   });
   Variable result = make_variable(std::move(y));
   if (!recorded) return result;
@@ -225,14 +224,15 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
   Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(rectified.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    run(device, kernels::ActivateCodes<Code>{.n = n,
-                                             .activation = activation,
-                                             .x = codes->codes.data<Code>(),
-                                             .scale = codes->scale.data<float>(),
-                                             .zero_point = codes->zero_point.data<std::int32_t>(),
-                                             .range = codes->range,
-                                             .codes = rectified.data<Code>(),
-                                             .mask = bits_of(mask)});
+    run(device,
+        kernels::ActivateCodes<Code>{.n = n,
+                                     .activation = activation,
+                                     .x = codes->codes.data<Code>(),
+                                     .scale = codes->qparams.scale.data<float>(),
+                                     .zero_point = codes->qparams.zero_point.data<std::int32_t>(),
+                                     .range = codes->range,
+                                     .codes = rectified.data<Code>(),
+                                     .mask = bits_of(mask)});
   });
   Variable y = make_variable(with_codes(*codes, rectified));
   if (!recorded) return y;
@@ -256,18 +256,19 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    run(device, kernels::DropCodes<Code>{.n = kept.size(),
-                                         .mask = mask.data<std::uint8_t>(),
-                                         .x = codes->codes.data<Code>(),
-                                         .zero_point = codes->zero_point.data<std::int32_t>(),
-                                         .codes = kept.data<Code>()});
+    run(device,
+        kernels::DropCodes<Code>{.n = kept.size(),
+                                 .mask = mask.data<std::uint8_t>(),
+                                 .x = codes->codes.data<Code>(),
+                                 .zero_point = codes->qparams.zero_point.data<std::int32_t>(),
+                                 .codes = kept.data<Code>()});
   });
   QuantizedValue value = with_codes(*codes, kept);
-  value.scale = Tensor::empty({1}, DType::kF32, device);
+  value.qparams.scale = Tensor::empty({1}, DType::kF32, device);
   run(device, kernels::Scale<float>{.n = 1,
-                                    .x = codes->scale.data<float>(),
+                                    .x = codes->qparams.scale.data<float>(),
                                     .factor = static_cast<float>(1.0 / (1.0 - p)),
-                                    .y = value.scale.data<float>()});
+                                    .y = value.qparams.scale.data<float>()});
   Variable y = make_variable(std::move(value));
   if (!should_record({x})) return y;
   const auto gradient = [p](const Tensor& grad_output, const Shape&,
@@ -281,7 +282,7 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
 }
 
 Variable add_codes(const Variable& a, const Variable& b, kernels::Activation activation,
-                   FakeQuantize& output, ForwardContext& context) {
+                   ActivationQuantizer& output, ForwardContext& context) {
   if (a.shape() != b.shape()) {
     throw std::invalid_argument("[quantized_add] expected equal shapes, got " +
                                 shape_string(a.shape()) + " and " + shape_string(b.shape()));
@@ -318,18 +319,18 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
     visit_codes(y.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      run(device,
-          kernels::RequantizeAdd<A, B, Code>{.n = n,
-                                             .activation = activation,
-                                             .a = codes_a,
-                                             .of_a = operand(*qa),
-                                             .b = codes_b,
-                                             .of_b = operand(*qb),
-                                             .scale = y.scale.data<float>(),
-                                             .zero_point = y.zero_point.data<std::int32_t>(),
-                                             .range = y.range,
-                                             .codes = y.codes.data<Code>(),
-                                             .mask = bits_of(mask)});
+      run(device, kernels::RequantizeAdd<A, B, Code>{
+                      .n = n,
+                      .activation = activation,
+                      .a = codes_a,
+                      .of_a = operand(*qa),
+                      .b = codes_b,
+                      .of_b = operand(*qb),
+                      .scale = y.qparams.scale.data<float>(),
+                      .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                      .range = y.range,
+                      .codes = y.codes.data<Code>(),
+                      .mask = bits_of(mask)});
     });
   });
   Variable result = make_variable(std::move(y));
@@ -346,15 +347,16 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   return output.learn_output(result, values, context);
 }
 
-Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, FakeQuantize& output,
-                          ForwardContext& context) {
+Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry,
+                          ActivationQuantizer& output, ForwardContext& context) {
   const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
   return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels},
                        kernels::Average::Kind::kWindow, output, context, "quantized_avg_pool2d",
                        geometry);
 }
 
-Variable global_avg_pool_codes(const Variable& x, FakeQuantize& output, ForwardContext& context) {
+Variable global_avg_pool_codes(const Variable& x, ActivationQuantizer& output,
+                               ForwardContext& context) {
   const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
   const kernels::Conv2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
   return average_codes(x, shape, {shape.batch, shape.out_channels}, kernels::Average::Kind::kGlobal,

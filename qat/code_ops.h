@@ -8,7 +8,7 @@
 #include "steelyard/framework/rng.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 
 namespace steelyard::qat {
 
@@ -21,11 +21,12 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng);
 
 // activation(a + b), quantized by `output` (NUMERICS: requantization of a sum).
 Variable add_codes(const Variable& a, const Variable& b, kernels::Activation activation,
-                   FakeQuantize& output, ForwardContext& context);
+                   ActivationQuantizer& output, ForwardContext& context);
 // The mean of each window (padding counts as zero and in the divisor), quantized by `output`.
-Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry, FakeQuantize& output,
-                          ForwardContext& context);
+Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry,
+                          ActivationQuantizer& output, ForwardContext& context);
 // The mean over all pixels of [N, H, W, C] as [N, C], quantized by `output`.
-Variable global_avg_pool_codes(const Variable& x, FakeQuantize& output, ForwardContext& context);
+Variable global_avg_pool_codes(const Variable& x, ActivationQuantizer& output,
+                               ForwardContext& context);
 
 }  // namespace steelyard::qat

@@ -4,7 +4,7 @@
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/observers/observer.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
 namespace {
@@ -29,19 +29,20 @@ Variable quantize_dynamically(const Variable& x, const observers::QScheme& schem
   const std::int64_t sets = observers::scale_count(scheme, rows, features);
   const kernels::ChannelLayout layout{1, sets, sets == 0 ? 0 : values.size() / sets};
   QuantizedValue value{.codes = Tensor::empty(values.shape(), scheme.code_dtype(), device),
-                       .scale = Tensor::empty({sets}, DType::kF32, device),
-                       .zero_point = Tensor::empty({sets}, DType::kI32, device),
+                       .qparams = {Tensor::empty({sets}, DType::kF32, device),
+                                   Tensor::empty({sets}, DType::kI32, device)},
                        .range = scheme.code_range(),
                        .dynamic = true};
   const observers::Extremes ends = observers::extremes_of(layout, values, non_finite);
-  run(device, kernels::QparamsOfRanges<float>{.n = sets,
-                                              .range = value.range,
-                                              .symmetric = scheme.symmetric,
-                                              .lo = ends.lo.data<float>(),
-                                              .hi = ends.hi.data<float>(),
-                                              .scale = value.scale.data<float>(),
-                                              .zero_point = value.zero_point.data<std::int32_t>(),
-                                              .zero_range = nullptr});
+  run(device,
+      kernels::QparamsOfRanges<float>{.n = sets,
+                                      .range = value.range,
+                                      .symmetric = scheme.symmetric,
+                                      .lo = ends.lo.data<float>(),
+                                      .hi = ends.hi.data<float>(),
+                                      .scale = value.qparams.scale.data<float>(),
+                                      .zero_point = value.qparams.zero_point.data<std::int32_t>(),
+                                      .zero_range = nullptr});
   const bool recorded = should_record({x});
   const Tensor mask = recorded ? empty_mask(values.size(), device) : Tensor();
   visit_codes(value.codes.dtype(), [&](auto* tag) {
@@ -50,8 +51,8 @@ Variable quantize_dynamically(const Variable& x, const observers::QScheme& schem
         kernels::Quantize<float, Code>{.layout = layout,
                                        .range = value.range,
                                        .x = values.data<float>(),
-                                       .scale = value.scale.data<float>(),
-                                       .zero_point = value.zero_point.data<std::int32_t>(),
+                                       .scale = value.qparams.scale.data<float>(),
+                                       .zero_point = value.qparams.zero_point.data<std::int32_t>(),
                                        .codes = value.codes.data<Code>(),
                                        .mask = recorded ? mask.data<std::uint8_t>() : nullptr});
   });

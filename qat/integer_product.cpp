@@ -3,6 +3,7 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
 
@@ -11,13 +12,6 @@ std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
   if (host.size() == 1)
     return std::vector<float>(static_cast<std::size_t>(outputs), *host.data<float>());
   return {host.span<float>().begin(), host.span<float>().end()};
-}
-
-Variable make_weight(WeightCodes codes) {
-  auto companion = std::make_shared<const WeightCompanion>(std::move(codes));
-  return Variable::deferred(
-      companion->codes.codes.shape(), DType::kF32,
-      [companion] { return dequantized(companion->codes); }, companion);
 }
 
 Attributes activation_attribute(kernels::Activation activation) {
@@ -37,7 +31,8 @@ Attributes activation_attribute(kernels::Activation activation) {
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
                     kernels::CodeRange weight_range, const Tensor& acc) {
   product.integer(x, weight.codes, weight_range, acc);
-  if (!weight.zero_points.defined() || acc.size() == 0) return;
+  const Tensor& zero_point = weight.qparams.zero_point;
+  if (!zero_point.defined() || acc.size() == 0) return;
   Shape shape = weight.codes.shape();
   const std::int64_t channels = shape[0];
   shape[0] = product.groups();
@@ -45,14 +40,13 @@ void multiply_codes(const Product& product, const QuantizedValue& x, const Weigh
   const Tensor sums =
       Tensor::empty(product.output_shape(x.codes.shape(), shape), DType::kI32, acc.device());
   product.integer(x, ones, {0, 1}, sums);
-  run(acc.device(),
-      kernels::SubtractZeroPoints{.rows = acc.size() / channels,
-                                  .columns = channels,
-                                  .groups = shape[0],
-                                  .zero_points = weight.zero_points.size(),
-                                  .sums = sums.data<std::int32_t>(),
-                                  .zero_point = weight.zero_points.data<std::int32_t>(),
-                                  .acc = acc.data<std::int32_t>()});
+  run(acc.device(), kernels::SubtractZeroPoints{.rows = acc.size() / channels,
+                                                .columns = channels,
+                                                .groups = shape[0],
+                                                .zero_points = zero_point.size(),
+                                                .sums = sums.data<std::int32_t>(),
+                                                .zero_point = zero_point.data<std::int32_t>(),
+                                                .acc = acc.data<std::int32_t>()});
 }
 
 IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,
@@ -61,8 +55,7 @@ IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> pr
                                                Tensor output_mask)
     : product_(std::move(product)),
       x_(x),
-      weight_scales_(weight.scales),
-      weight_zero_points_(weight.zero_points),
+      weight_qparams_(weight.qparams),
       weight_bits_(weight.bits),
       bias_codes_(weight.bias),
       has_bias_(has_bias),
@@ -105,8 +98,7 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
     grads[0] = Tensor::empty(inputs()[0]->shape, DType::kF32, device);
     WeightCodes weight;
     weight.codes = weight_codes();
-    weight.scales = weight_scales_;
-    weight.zero_points = weight_zero_points_;
+    weight.qparams = weight_qparams_;
     product_->grad_input(grad, weight, grads[0]);
   }
   if (needs_grad(1) || bias_sums.defined()) {

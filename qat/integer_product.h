@@ -5,22 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/qat/fake_quantize.h"
 #include "steelyard/qat/product.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::qat {
 
 // The scales on the CPU, one per output channel at least; waits for a GPU.
 std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs);
-
-// How the float weights of a product in float carry their codes.
-struct WeightCompanion : Companion {
-  explicit WeightCompanion(WeightCodes w) : codes(std::move(w)) {}
-  WeightCodes codes;
-};
-
-// f32 weights that carry their codes.
-Variable make_weight(WeightCodes codes);
 
 // "activation" and its name; nothing for none.
 Attributes activation_attribute(kernels::Activation activation);
@@ -46,8 +37,7 @@ class IntegerProductFunction : public Function {
   // Fused behind the product.
   kernels::Activation activation() const { return activation_; }
   const Tensor& weight_codes() const { return saved()[1]; }
-  const Tensor& weight_scales() const { return weight_scales_; }
-  const Tensor& weight_zero_points() const { return weight_zero_points_; }
+  const QParamTensors& weight_qparams() const { return weight_qparams_; }
   int weight_bits() const { return weight_bits_; }
   // Undefined without a bias, and where weights have a scale for each group: it is f32 there.
   const Tensor& bias_codes() const { return bias_codes_; }
@@ -55,8 +45,7 @@ class IntegerProductFunction : public Function {
  private:
   std::shared_ptr<const Product> product_;
   QuantizedValue x_;  // shares the saved codes
-  Tensor weight_scales_;
-  Tensor weight_zero_points_;
+  QParamTensors weight_qparams_;
   int weight_bits_;
   Tensor bias_codes_;
   bool has_bias_;

@@ -4,10 +4,20 @@
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quant_plan.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
 namespace {
+
+// The quantizer of one recorded use, as it was in the forward pass.
+struct LearnedUse {
+  observers::QScheme scheme;
+  QParamTensors step;
+  Tensor initial;          // f32 [channels]: s0
+  Tensor offset;           // f32 [channels], undefined where it does not learn
+  std::int64_t per_scale;  // elements that share a scale, the batch not counted
+  bool only_clipping;      // PACT: only clipped values move the scale
+};
 
 struct Gradients {
   Tensor values;      // straight-through
@@ -24,14 +34,14 @@ double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
 
 // grad_output where the quantizer clips, else 0.
 Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
-  const std::int64_t channels = use.scale.size();
+  const std::int64_t channels = use.step.scale.size();
   Tensor grad = Tensor::empty(values.shape(), DType::kF32, values.device());
   run(grad.device(),
       kernels::ClippedGradient<float>{.layout = {1, channels, values.size() / channels},
                                       .range = use.scheme.code_range(),
                                       .x = values.data<float>(),
-                                      .scale = use.scale.data<float>(),
-                                      .zero_point = use.zero_point.data<std::int32_t>(),
+                                      .scale = use.step.scale.data<float>(),
+                                      .zero_point = use.step.zero_point.data<std::int32_t>(),
                                       .grad_y = grad_output.data<float>(),
                                       .grad_x = grad.data<float>()});
   return grad;
@@ -41,7 +51,7 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
   const bool with_zero_point = use.offset.defined();
   const Device device = values.device();
   const bool on_cpu = device.kind == Device::Kind::kCpu;
-  const std::int64_t channels = use.scale.size();
+  const std::int64_t channels = use.step.scale.size();
   kernels::QuantDescriptor descriptor;
   descriptor.direction = kernels::QuantDirection::kBackward;
   descriptor.granularity =
@@ -69,8 +79,8 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
       use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
   args.grad_y = grad_y.raw();
   args.grad_x = gradients.values.raw();
-  args.scale = use.scale.raw();
-  args.zero_point = use.zero_point.data<std::int32_t>();
+  args.scale = use.step.scale.raw();
+  args.zero_point = use.step.zero_point.data<std::int32_t>();
   args.grad_scale = gradients.scale.raw();
   if (with_zero_point) args.grad_zero_point = gradients.zero_point.raw();
   plan.run(on_cpu ? nullptr : cuda_queue(device).stream, workspace.raw(), args);
@@ -99,9 +109,9 @@ class LearnedQuantizerFunction : public Function {
     run(own.scale.device(), kernels::ChainLatentGradients{
                                 .n = own.scale.size(),
                                 .range = use_.scheme.code_range(),
-                                .scale = use_.scale.data<float>(),
+                                .scale = use_.step.scale.data<float>(),
                                 .initial = use_.initial.data<float>(),
-                                .zero_point = use_.zero_point.data<std::int32_t>(),
+                                .zero_point = use_.step.zero_point.data<std::int32_t>(),
                                 .offset = shifts ? use_.offset.data<float>() : nullptr,
                                 .grad_scale = own.scale.data<float>(),
                                 .grad_offset = shifts ? own.zero_point.data<float>() : nullptr});
@@ -117,13 +127,48 @@ class LearnedQuantizerFunction : public Function {
 
 }  // namespace
 
-Variable record_learned(Variable output, const Variable& input, Tensor mask,
-                        std::function<Tensor()> values, LearnedUse use, const Variable& scale,
-                        const Variable& offset) {
-  return record(std::move(output),
-                std::make_shared<LearnedQuantizerFunction>(std::move(mask), std::move(values),
-                                                           std::move(use)),
-                {input, scale, offset});
+void LearnedScale::begin(kernels::CodeRange range, const QParamTensors& from) const {
+  const Tensor offsets = offset();
+  run(from.scale.device(),
+      kernels::BeginLatents{.n = from.scale.size(),
+                            .range = range,
+                            .scale = from.scale.data<float>(),
+                            .zero_point = from.zero_point.data<std::int32_t>(),
+                            .initial = latents_.initial.data<float>(),
+                            .latent = scale().data<float>(),
+                            .offset = offsets.defined() ? offsets.data<float>() : nullptr});
+}
+
+void LearnedScale::follow(kernels::CodeRange range, const QParamTensors& to,
+                          const QParamTensors& copies, const Tensor& non_finite) const {
+  const Tensor offsets = offset();
+  const bool copied = copies.scale.defined();
+  run(to.scale.device(),
+      kernels::FollowLatents{
+          .n = to.scale.size(),
+          .range = range,
+          .latent = scale().data<float>(),
+          .initial = latents_.initial.data<float>(),
+          .floor = latents_.floor.data<float>(),
+          .offset = offsets.defined() ? offsets.data<float>() : nullptr,
+          .scale = to.scale.data<float>(),
+          .zero_point = to.zero_point.data<std::int32_t>(),
+          .non_finite = non_finite.data<std::int64_t>(),
+          .step_scale = copied ? copies.scale.data<float>() : nullptr,
+          .step_zero_point = copied ? copies.zero_point.data<std::int32_t>() : nullptr});
+}
+
+Variable LearnedScale::record_use(QuantizedUse use, const observers::QScheme& scheme) const {
+  LearnedUse learned{.scheme = scheme,
+                     .step = std::move(use.step),
+                     .initial = latents_.initial,
+                     .offset = offset(),
+                     .per_scale = use.per_scale,
+                     .only_clipping = learning_ == Learning::kClipping};
+  return record(std::move(use.output),
+                std::make_shared<LearnedQuantizerFunction>(
+                    std::move(use.mask), std::move(use.values), std::move(learned)),
+                {use.input, latents_.scale, latents_.offset});
 }
 
 bool is_quantizer_parameter(std::string_view name) {

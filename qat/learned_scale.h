@@ -8,29 +8,60 @@
 #include <string_view>
 
 #include "steelyard/framework/autograd.h"
+#include "steelyard/observers/qparam_tensors.h"
 #include "steelyard/observers/qscheme.h"
+#include "steelyard/qat/qconfig.h"
+#include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::qat {
 
-// The quantizer of one recorded use, as it was in the forward pass.
-struct LearnedUse {
-  observers::QScheme scheme;
-  Tensor scale;                // f32 [channels]: of the first dimension where there are several
-  Tensor zero_point;           // i32 [channels]
-  Tensor initial;              // f32 [channels]: s0
-  Tensor offset;               // f32 [channels], undefined where it does not learn
+// One use of a quantizer in a step, to be recorded.
+struct QuantizedUse {
+  Variable output;  // the quantized form of `input`
+  Variable input;
+  // Where the packed mask has a one, the input's gradient is the output's; all of it without.
+  Tensor mask;
+  // Computes the real f32 values before quantization again, in backward.
+  std::function<Tensor()> values;
+  QParamTensors step;          // as they were in the forward pass
   std::int64_t per_scale = 1;  // elements that share a scale, the batch not counted
-  bool only_clipping = false;  // PACT: only clipped values move the scale
 };
 
-// Makes `output`, the quantized form of `input`, hand gradients to the latents of its quantizer,
-// those of kernels/quantizer_state/formulas.h, latent_gradients(), from the scale's and zero
-// point's (of clipped values alone for PACT), summed over the real f32 values before quantization.
-// `values` is called in backward. The input's gradient is the output's where the packed mask has a
-// one; all of it without a mask. offset is undefined where it does not learn.
-Variable record_learned(Variable output, const Variable& input, Tensor mask,
-                        std::function<Tensor()> values, LearnedUse use, const Variable& scale,
-                        const Variable& offset);
+// The latents of one quantizer, f32 [channels] each: tensors of the module that owns it, whose
+// checkpoints hold them.
+class LearnedScale {
+ public:
+  struct Latents {
+    Variable scale;
+    Variable offset;  // undefined where it does not learn
+    Tensor initial;   // s0: the scale that learning began with
+    Tensor floor;     // the least scale that a bias behind weights allows
+  };
+  LearnedScale(Learning learning, Latents latents)
+      : learning_(learning), latents_(std::move(latents)) {}
+
+  const Latents& latents() const { return latents_; }
+  const Tensor& scale() const { return latents_.scale.value(); }
+  // Undefined where it does not learn.
+  Tensor offset() const { return latents_.offset.defined() ? latents_.offset.value() : Tensor(); }
+  // Whether a pass records gradients of the scale.
+  bool trainable() const { return should_record({latents_.scale}); }
+
+  // Latents begin where scale and zero point are.
+  void begin(kernels::CodeRange range, const QParamTensors& from) const;
+  // Writes the scale and zero point that the latents stand for, and copies where they are defined.
+  // A latent that is not finite leaves them and is counted, so that the run stops.
+  void follow(kernels::CodeRange range, const QParamTensors& to, const QParamTensors& copies,
+              const Tensor& non_finite) const;
+  // Makes the use's output hand gradients to the latents: those of
+  // kernels/quantizer_state/formulas.h, latent_gradients(), from the scale's and zero point's (of
+  // clipped values alone for PACT), summed over the real values.
+  Variable record_use(QuantizedUse use, const observers::QScheme& scheme) const;
+
+ private:
+  Learning learning_;
+  Latents latents_;
+};
 
 // Whether a parameter is a latent: it has a learning rate of its own and never decays.
 bool is_quantizer_parameter(std::string_view name);

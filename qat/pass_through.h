@@ -5,7 +5,6 @@
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
-#include "steelyard/qat/fake_quantize.h"
 #include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {

@@ -41,20 +41,21 @@ void multiply_groups(const Code* codes, const QuantizedValue& x, const WeightCod
   const std::int64_t channels = weight.codes.dim(0), rows = y.size() / channels;
   const std::int64_t columns = channels / groups, first = group * columns;
   const std::int64_t terms = weight.codes.size() / channels;
-  const std::int64_t scales =
-      std::max({std::int64_t{1}, x.scale.size() / rows, weight.scales.size() / channels});
-  run(y.device(), kernels::GroupedProduct<Code>{
-                      .n = rows * columns,
-                      .columns = columns,
-                      .terms = terms,
-                      .group_size = terms / scales,
-                      .stride = channels,
-                      .x = codes,
-                      .of_x = grouped_scales(x.scale, x.zero_point, rows, 0),
-                      .w = weight.codes.data<std::int8_t>() + first * terms,
-                      .of_w = grouped_scales(weight.scales, weight.zero_points, channels, first),
-                      .bias = bias.defined() ? bias.data<float>() + first : nullptr,
-                      .y = y.data<float>() + first});
+  const std::int64_t scales = std::max(
+      {std::int64_t{1}, x.qparams.scale.size() / rows, weight.qparams.scale.size() / channels});
+  run(y.device(),
+      kernels::GroupedProduct<Code>{
+          .n = rows * columns,
+          .columns = columns,
+          .terms = terms,
+          .group_size = terms / scales,
+          .stride = channels,
+          .x = codes,
+          .of_x = grouped_scales(x.qparams.scale, x.qparams.zero_point, rows, 0),
+          .w = weight.codes.data<std::int8_t>() + first * terms,
+          .of_w = grouped_scales(weight.qparams.scale, weight.qparams.zero_point, channels, first),
+          .bias = bias.defined() ? bias.data<float>() + first : nullptr,
+          .y = y.data<float>() + first});
 }
 
 class LinearProduct : public Product {
@@ -83,7 +84,7 @@ class LinearProduct : public Product {
                                        .n = out,
                                        .k = in,
                                        .x = x.codes.data<Code>(),
-                                       .zero_point = x.zero_point.data<std::int32_t>(),
+                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight_codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
                                        .largest = largest});
@@ -157,7 +158,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
       run(acc.device(),
           kernels::IntegerConv2d<Code>{.shape = shape,
                                        .x = x.codes.data<Code>(),
-                                       .zero_point = x.zero_point.data<std::int32_t>(),
+                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight_codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
                                        .largest = largest});
@@ -173,14 +174,15 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
       for (std::int64_t group = 0; group < shape.groups; ++group) {
-        run(y.device(), kernels::CodePatches<Code>{.n = patches.size(),
-                                                   .shape = shape,
-                                                   .out_h = shape.out_h(),
-                                                   .out_w = shape.out_w(),
-                                                   .group = group,
-                                                   .x = x.codes.data<Code>(),
-                                                   .zero_point = x.zero_point.data<std::int32_t>(),
-                                                   .patches = patches.data<Code>()});
+        run(y.device(),
+            kernels::CodePatches<Code>{.n = patches.size(),
+                                       .shape = shape,
+                                       .out_h = shape.out_h(),
+                                       .out_w = shape.out_w(),
+                                       .group = group,
+                                       .x = x.codes.data<Code>(),
+                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                                       .patches = patches.data<Code>()});
         multiply_groups(patches.data<Code>(), x, weight, bias, shape.groups, group, y);
       }
     });
@@ -197,7 +199,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                               .grad_x = grad_x.data<float>()});
     }
     const kernels::CudaQueue& queue = cuda_queue(grad.device());
-    if (weight.zero_points.defined() || weight.scales.size() > shape.out_channels) {
+    if (weight.qparams.zero_point.defined() || weight.qparams.scale.size() > shape.out_channels) {
       return kernels::run(
           queue, kernels::Conv2dBackwardInput<float>{.shape = shape,
                                                      .grad_y = grad.data<float>(),
@@ -207,8 +209,8 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     kernels::run(queue, kernels::CodesBackwardInput{.shape = shape,
                                                     .grad_y = grad.data<float>(),
                                                     .w = weight.codes.data<std::int8_t>(),
-                                                    .scales = weight.scales.size(),
-                                                    .scale = weight.scales.data<float>(),
+                                                    .scales = weight.qparams.scale.size(),
+                                                    .scale = weight.qparams.scale.data<float>(),
                                                     .grad_x = grad_x.data<float>()});
   }
 
@@ -237,8 +239,8 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                    kernels::CodesBackwardWeight<Code>{
                        .shape = shape,
                        .x = x.codes.data<Code>(),
-                       .scale = x.scale.data<float>(),
-                       .zero_point = x.zero_point.data<std::int32_t>(),
+                       .scale = x.qparams.scale.data<float>(),
+                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                        .grad_y = grad.data<float>(),
                        .mask = weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
                        .grad_w = grad_weight.data<float>()});

@@ -7,8 +7,7 @@
 namespace steelyard::qat {
 
 QatAdd::QatAdd(kernels::Activation activation, const QuantizerConfig& output)
-    : activation_(activation),
-      output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+    : activation_(activation), output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "steelyard/layers/graph.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
@@ -21,7 +21,7 @@ class QatAdd : public JoinModule {
 
  private:
   kernels::Activation activation_;
-  std::shared_ptr<FakeQuantize> output_;
+  std::shared_ptr<ActivationQuantizer> output_;
 };
 
 QuantizedForm add_form();

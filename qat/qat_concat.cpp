@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "steelyard/framework/ops/concat.h"
+#include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
 namespace {
@@ -25,7 +26,7 @@ class ConcatCodesFunction : public Function {
 
 }  // namespace
 
-Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
+Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& output,
                       ForwardContext& context) {
   std::vector<std::shared_ptr<const QuantizedValue>> parts;
   for (const Variable& x : inputs) parts.push_back(quantized(x));
@@ -35,8 +36,8 @@ Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
     return concat(reals).value();
   };
   const Tensor joined = values();
-  const StepParameters step = output.parameters(
-      output.observes(context) ? output.observe(joined) : StepParameters(), context);
+  const QParamTensors step = output.parameters(
+      output.observes(context) ? output.observe(joined) : QParamTensors(), context);
   const bool recorded = should_record(inputs);
   Tensor mask;
   Tensor codes = output.quantize(joined, step, recorded ? &mask : nullptr, /*counted=*/true);
@@ -47,7 +48,7 @@ Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
 }
 
 QatCat::QatCat(const QuantizerConfig& output)
-    : output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+    : output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "steelyard/layers/graph.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
@@ -13,7 +13,7 @@ namespace steelyard::qat {
 // The quantized variables joined along their last dimension, on the grid of `output`: each code is
 // dequantized and quantized anew, a copy where scale and zero point are the output's
 // (docs/numerics.md).
-Variable concat_codes(const std::vector<Variable>& inputs, FakeQuantize& output,
+Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& output,
                       ForwardContext& context);
 
 // y = quantize(concat(x1, x2, ...)); a float operand makes the join a float one.
@@ -25,7 +25,7 @@ class QatCat : public JoinModule {
   std::string type_name() const override { return "QatCat"; }
 
  private:
-  std::shared_ptr<FakeQuantize> output_;
+  std::shared_ptr<ActivationQuantizer> output_;
 };
 
 QuantizedForm cat_form();

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "steelyard/framework/module.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 
 namespace steelyard::qat {
 
@@ -15,8 +15,7 @@ class QatModel : public Module {
   explicit QatModel(std::shared_ptr<Module> model) : model_(register_child("", std::move(model))) {}
 
   void quantize_input(const QuantizerConfig& config) {
-    input_ = &register_child("input_quantizer",
-                             std::make_shared<FakeQuantize>(config, QuantizerRole::kActivation));
+    input_ = &register_child("input_quantizer", std::make_shared<ActivationQuantizer>(config));
   }
   Slot& model() { return model_; }
 

@@ -6,8 +6,7 @@
 namespace steelyard::qat {
 
 QatAvgPool2d::QatAvgPool2d(const Pool2dGeometry& geometry, const QuantizerConfig& output)
-    : geometry_(geometry),
-      output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+    : geometry_(geometry), output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 
@@ -19,7 +18,7 @@ Variable QatAvgPool2d::forward(const Variable& x, ForwardContext& context) {
 }
 
 QatGlobalAvgPool::QatGlobalAvgPool(const QuantizerConfig& output)
-    : output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+    : output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 

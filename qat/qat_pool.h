@@ -2,7 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/ops/pool.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
@@ -17,7 +17,7 @@ class QatAvgPool2d : public Module {
 
  private:
   Pool2dGeometry geometry_;
-  std::shared_ptr<FakeQuantize> output_;
+  std::shared_ptr<ActivationQuantizer> output_;
 };
 
 class QatGlobalAvgPool : public Module {
@@ -27,7 +27,7 @@ class QatGlobalAvgPool : public Module {
   std::string type_name() const override { return "QatGlobalAvgPool"; }
 
  private:
-  std::shared_ptr<FakeQuantize> output_;
+  std::shared_ptr<ActivationQuantizer> output_;
 };
 
 QuantizedForm avg_pool2d_form();

@@ -49,15 +49,15 @@ class SmoothCodesFunction : public Function {
 }  // namespace
 
 Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
-                                 FakeQuantize& output, ForwardContext& context) {
+                                 ActivationQuantizer& output, ForwardContext& context) {
   const auto in = quantized(x);
   const Device device = in->codes.device();
   const Tensor values = Tensor::empty({kBytes}, DType::kF32, device);
   kernels::ActivationTable table{.n = kBytes,
                                  .activation = activation,
                                  .is_signed = in->codes.dtype() == DType::kI8,
-                                 .in_scale = in->scale.data<float>(),
-                                 .in_zero_point = in->zero_point.data<std::int32_t>(),
+                                 .in_scale = in->qparams.scale.data<float>(),
+                                 .in_zero_point = in->qparams.zero_point.data<std::int32_t>(),
                                  .values = values.data<float>(),
                                  .scale = nullptr,
                                  .zero_point = nullptr,
@@ -65,18 +65,16 @@ Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
                                  .codes = nullptr,
                                  .slopes = nullptr};
   const auto real_values = [in, values] { return mapped(in->codes, values); };
-  StepParameters observed;
+  QParamTensors observed;
   if (output.observes(context)) {
     run(device, table);
     observed = output.observe(real_values());
   }
-  QuantizedValue y =
-      output.value_of(Tensor::empty(x.shape(), output.config().scheme.code_dtype(), device),
-                      output.parameters(observed, context));
+  QuantizedValue y = output.empty_output(x.shape(), observed, context);
   const Tensor codes = Tensor::empty({kBytes}, DType::kU8, device);
   const Tensor slopes = Tensor::empty({kBytes}, DType::kF32, device);
-  table.scale = y.scale.data<float>();
-  table.zero_point = y.zero_point.data<std::int32_t>();
+  table.scale = y.qparams.scale.data<float>();
+  table.zero_point = y.qparams.zero_point.data<std::int32_t>();
   table.range = y.range;
   table.codes = codes.data<std::uint8_t>();
   table.slopes = slopes.data<float>();
@@ -93,8 +91,7 @@ Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
 }
 
 QatSmoothActivation::QatSmoothActivation(SmoothActivation activation, const QuantizerConfig& output)
-    : activation_(activation),
-      output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+    : activation_(activation), output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 

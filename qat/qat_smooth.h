@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "steelyard/kernels/activation/activation.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
@@ -12,7 +12,7 @@ namespace steelyard::qat {
 // activation(x) quantized by `output`: sigmoid or hardswish of a value with codes of 8 bits or
 // fewer (docs/numerics.md: activations by table).
 Variable smooth_activation_codes(const Variable& x, kernels::SmoothActivation activation,
-                                 FakeQuantize& output, ForwardContext& context);
+                                 ActivationQuantizer& output, ForwardContext& context);
 
 // A float input is activated in float and then quantized.
 class QatSmoothActivation : public Module {
@@ -23,7 +23,7 @@ class QatSmoothActivation : public Module {
 
  private:
   kernels::SmoothActivation activation_;
-  std::shared_ptr<FakeQuantize> output_;
+  std::shared_ptr<ActivationQuantizer> output_;
 };
 
 QuantizedForm sigmoid_form();

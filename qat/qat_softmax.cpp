@@ -33,35 +33,34 @@ class SoftmaxCodesFunction : public Function {
 
 }  // namespace
 
-Variable softmax_codes(const Variable& x, FakeQuantize& output, ForwardContext& context) {
+Variable softmax_codes(const Variable& x, ActivationQuantizer& output, ForwardContext& context) {
   const auto in = quantized(x);
   const Device device = in->codes.device();
-  StepParameters observed;
+  QParamTensors observed;
   if (output.observes(context)) {
     observed = output.observe(softmax(Variable(dequantized(*in))).value());
   }
-  QuantizedValue y =
-      output.value_of(Tensor::empty(x.shape(), output.config().scheme.code_dtype(), device),
-                      output.parameters(observed, context));
+  QuantizedValue y = output.empty_output(x.shape(), observed, context);
   if (y.codes.size() > 0) {
     const Tensor table = Tensor::empty({256}, DType::kI32, device);
     auto* exponentials = static_cast<std::uint32_t*>(table.raw());
     run(device, kernels::SoftmaxTable{.n = 256,
                                       .columns = x.dim(-1),
-                                      .scale = in->scale.data<float>(),
+                                      .scale = in->qparams.scale.data<float>(),
                                       .table = exponentials});
     visit_codes(in->codes.dtype(), [&](auto* in_tag) {
       visit_codes(y.codes.dtype(), [&](auto* tag) {
         using In = CodeOf<decltype(in_tag)>;
         using Code = CodeOf<decltype(tag)>;
-        run(device, kernels::SoftmaxCodes<In, Code>{.n = y.codes.size() / x.dim(-1),
-                                                    .columns = x.dim(-1),
-                                                    .x = in->codes.data<In>(),
-                                                    .table = exponentials,
-                                                    .scale = y.scale.data<float>(),
-                                                    .zero_point = y.zero_point.data<std::int32_t>(),
-                                                    .range = y.range,
-                                                    .codes = y.codes.data<Code>()});
+        run(device,
+            kernels::SoftmaxCodes<In, Code>{.n = y.codes.size() / x.dim(-1),
+                                            .columns = x.dim(-1),
+                                            .x = in->codes.data<In>(),
+                                            .table = exponentials,
+                                            .scale = y.qparams.scale.data<float>(),
+                                            .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                                            .range = y.range,
+                                            .codes = y.codes.data<Code>()});
       });
     });
   }
@@ -71,7 +70,7 @@ Variable softmax_codes(const Variable& x, FakeQuantize& output, ForwardContext& 
 }
 
 QatSoftmax::QatSoftmax(const QuantizerConfig& output)
-    : output_(std::make_shared<FakeQuantize>(output, QuantizerRole::kActivation)) {
+    : output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 

@@ -3,14 +3,14 @@
 
 #include <memory>
 
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "steelyard/qat/quantized_form.h"
 
 namespace steelyard::qat {
 
 // Shares of a whole along the last dimension, in steps of 1/256 (1/128 with symmetric signed
 // codes): `output` has codes of 8 bits and that scale (docs/numerics.md: softmax of codes).
-Variable softmax_codes(const Variable& x, FakeQuantize& output, ForwardContext& context);
+Variable softmax_codes(const Variable& x, ActivationQuantizer& output, ForwardContext& context);
 
 // A float input is taken in float and then quantized.
 class QatSoftmax : public Module {
@@ -20,7 +20,7 @@ class QatSoftmax : public Module {
   std::string type_name() const override { return "QatSoftmax"; }
 
  private:
-  std::shared_ptr<FakeQuantize> output_;
+  std::shared_ptr<ActivationQuantizer> output_;
 };
 
 QuantizedForm softmax_form();

@@ -8,6 +8,7 @@
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/qat/dynamic_quantize.h"
 #include "steelyard/qat/integer_product.h"
+#include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
 namespace {
@@ -36,8 +37,8 @@ Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
 }
 
 // Lets the quantizer learn from the real values that the accumulators stand for.
-StepParameters observe_accumulators(FakeQuantize& quantizer, const AccumulatorScale& scale,
-                                    const Tensor& acc) {
+QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const AccumulatorScale& scale,
+                                   const Tensor& acc) {
   if (acc.size() == 0) return {};
   const auto range = quantizer.observe_range();
   if (!range) return quantizer.observe(dequantize(scale, acc));
@@ -78,26 +79,19 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
     const std::int64_t outputs = weight.dim(0);
     const std::int64_t scales = observers::scale_count(config.weights->scheme, outputs,
                                                        outputs == 0 ? 0 : weight.size() / outputs);
-    weight_slot_ = &register_child(
-        "weight_quantizer",
-        std::make_shared<FakeQuantize>(*config.weights, QuantizerRole::kWeight, scales));
+    weight_slot_ = &register_child("weight_quantizer",
+                                   std::make_shared<WeightQuantizer>(*config.weights, scales));
   }
   if (config.activations && config.activations->scheme.dynamic) {
     dynamic_input_ = config.activations->scheme;
   } else if (config.activations) {
-    output_slot_ = &register_child(
-        "output_quantizer",
-        std::make_shared<FakeQuantize>(*config.activations, QuantizerRole::kActivation));
+    output_slot_ = &register_child("output_quantizer",
+                                   std::make_shared<ActivationQuantizer>(*config.activations));
   }
 }
 
 void QuantizedLayer::add_input_quantizer(const QuantizerConfig& config) {
-  input_slot_ = &register_child("input_quantizer",
-                                std::make_shared<FakeQuantize>(config, QuantizerRole::kActivation));
-}
-
-FakeQuantize* QuantizedLayer::quantizer(const Slot* slot) {
-  return slot == nullptr ? nullptr : static_cast<FakeQuantize*>(slot->module().get());
+  input_slot_ = &register_child("input_quantizer", std::make_shared<ActivationQuantizer>(config));
 }
 
 Tensor QuantizedLayer::deployed_weight() const {
@@ -148,22 +142,13 @@ bool QuantizedLayer::has_groups() const {
   return quantizer != nullptr && quantizer->channels() > std::max<std::int64_t>(1, weight_.dim(0));
 }
 
-Variable QuantizedLayer::learned_weight(const ProductOperands& operands, WeightCodes& weight,
-                                        const ForwardContext& context) {
-  const FakeQuantize& quantizer = *weight_quantizer();
-  if (!weight.mask.defined() || !quantizer.learns(context)) return operands.weight;
-  const Tensor values = operands.weight.value();
-  return quantizer.learn(
-      Variable(values), operands.weight, std::exchange(weight.mask, Tensor()),
-      [values] { return values; }, quantizer.parameters(weight), context);
-}
-
 Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue& codes,
                                          const ProductOperands& operands, ForwardContext& context) {
   const bool recorded = should_record({x, operands.weight, operands.bias});
+  WeightQuantizer& quantizer = *weight_quantizer();
   WeightCodes weight =
-      weight_quantizer()->quantize_weights(operands.weight.value(), nullptr, recorded, context);
-  const Variable weight_input = learned_weight(operands, weight, context);
+      quantizer.quantize_weights(operands.weight.value(), nullptr, recorded, context);
+  const Variable weight_input = quantizer.learn_weight(operands.weight, weight, context);
   const Tensor bias = operands.bias.defined() ? operands.bias.value() : Tensor();
   const Tensor y = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kF32,
                                  codes.codes.device());
@@ -179,20 +164,20 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
                                          const ProductOperands& operands, const Epilogue& epilogue,
                                          ForwardContext& context) {
   const Variable& bias = operands.bias;
-  FakeQuantize& weight_quant = *weight_quantizer();
+  WeightQuantizer& weight_quant = *weight_quantizer();
   const bool recorded = should_record({x, operands.weight, bias});
-  const Tensor values = operands.weight.value();
-  const WeightBias behind{codes.scale, codes.zero_point, codes.range,
-                          bias.defined() ? bias.value() : Tensor(), operands.deployed_bias};
-  WeightCodes weight = weight_quant.quantize_weights(values, &behind, recorded, context);
-  const Variable weight_input = learned_weight(operands, weight, context);
+  const WeightBias behind{codes.qparams, codes.range, bias.defined() ? bias.value() : Tensor(),
+                          operands.deployed_bias};
+  WeightCodes weight =
+      weight_quant.quantize_weights(operands.weight.value(), &behind, recorded, context);
+  const Variable weight_input = weight_quant.learn_weight(operands.weight, weight, context);
 
   const Device device = codes.codes.device();
   const Tensor acc =
       Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32, device);
   multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
 
-  FakeQuantize* output = epilogue.output;
+  ActivationQuantizer* output = epilogue.output;
   const bool quantizes_output = output != nullptr && output->quantizing();
   AccumulatorScale scale;
   scale.op.channels = weight_.dim(0);
@@ -213,11 +198,9 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
         apply_activation(finish(Variable(dequantize(scale, acc)), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(activated, context) : activated;
   }
-  const StepParameters observed =
-      output->observes(context) ? observe_accumulators(*output, scale, acc) : StepParameters();
-  QuantizedValue y =
-      output->value_of(Tensor::empty(acc.shape(), output->config().scheme.code_dtype(), device),
-                       output->parameters(observed, context));
+  const QParamTensors observed =
+      output->observes(context) ? observe_accumulators(*output, scale, acc) : QParamTensors();
+  QuantizedValue y = output->empty_output(acc.shape(), observed, context);
   const Tensor mask = recorded ? empty_mask(acc.size(), device) : Tensor();
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
@@ -226,8 +209,8 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
                     .acc = acc.data<std::int32_t>(),
                     .bias = scale.bias_data(),
                     .product_scale = scale.product_scale.data<float>(),
-                    .scale = y.scale.data<float>(),
-                    .zero_point = y.zero_point.data<std::int32_t>(),
+                    .scale = y.qparams.scale.data<float>(),
+                    .zero_point = y.qparams.zero_point.data<std::int32_t>(),
                     .range = y.range,
                     .codes = y.codes.data<Code>(),
                     .mask = recorded ? mask.data<std::uint8_t>() : nullptr});
@@ -239,21 +222,9 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
 
 Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands& operands,
                                        const Epilogue& epilogue, ForwardContext& context) {
-  Variable weight = operands.weight;
-  FakeQuantize* weight_quant = weight_quantizer();
-  if (weight_quant != nullptr) {
-    if (weight_quant->quantizing()) {
-      const Tensor raw = weight.value();
-      WeightCodes codes =
-          weight_quant->quantize_weights(raw, nullptr, should_record({weight}), context);
-      const Tensor mask = std::exchange(codes.mask, Tensor());
-      const StepParameters step = weight_quant->parameters(codes);
-      weight = weight_quant->learn(
-          make_weight(std::move(codes)), weight, mask, [raw] { return raw; }, step, context);
-    } else if (weight_quant->observes(context)) {
-      weight_quant->observe(weight.value());
-    }
-  }
+  WeightQuantizer* weights = weight_quantizer();
+  const Variable weight =
+      weights != nullptr ? weights->forward(operands.weight, context) : operands.weight;
   const Variable y =
       apply_activation(product_->float_forward(x, weight, operands.bias), epilogue.activation);
   return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;

@@ -7,9 +7,10 @@
 
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "steelyard/qat/folded_norm.h"
 #include "steelyard/qat/product.h"
+#include "steelyard/qat/weight_quantizer.h"
 
 namespace steelyard::qat {
 
@@ -45,18 +46,21 @@ class QuantizedLayer : public Module {
   // Whether the scales of quantized weights are of groups within an output.
   bool has_groups() const;
   // Null where the side stays in float.
-  FakeQuantize* weight_quantizer() const { return quantizer(weight_slot_); }
-  FakeQuantize* output_quantizer() const { return quantizer(output_slot_); }
-  FakeQuantize* input_quantizer() const { return quantizer(input_slot_); }
+  WeightQuantizer* weight_quantizer() const { return child<WeightQuantizer>(weight_slot_); }
+  ActivationQuantizer* output_quantizer() const { return child<ActivationQuantizer>(output_slot_); }
+  ActivationQuantizer* input_quantizer() const { return child<ActivationQuantizer>(input_slot_); }
 
  private:
   // What follows a product.
   struct Epilogue {
     kernels::Activation activation = kernels::Activation::kNone;
-    FakeQuantize* output = nullptr;
+    ActivationQuantizer* output = nullptr;
   };
 
-  static FakeQuantize* quantizer(const Slot* slot);
+  template <typename Quantizer>
+  static Quantizer* child(const Slot* slot) {
+    return slot == nullptr ? nullptr : static_cast<Quantizer*>(slot->module().get());
+  }
   Variable multiply(const Variable& x, const ProductOperands& operands, const Epilogue& epilogue,
                     ForwardContext& context);
   Variable integer_forward(const Variable& x, const QuantizedValue& codes,
@@ -65,9 +69,6 @@ class QuantizedLayer : public Module {
   // The product of codes with weights whose groups have scales of their own, and the bias.
   Variable grouped_forward(const Variable& x, const QuantizedValue& codes,
                            const ProductOperands& operands, ForwardContext& context);
-  // Where weights carry gradients of the quantizer's parameters instead of passing the mask on.
-  Variable learned_weight(const ProductOperands& operands, WeightCodes& weight,
-                          const ForwardContext& context);
   Variable float_forward(const Variable& x, const ProductOperands& operands,
                          const Epilogue& epilogue, ForwardContext& context);
 

@@ -13,15 +13,15 @@ std::shared_ptr<const QuantizedValue> quantized(const Variable& x) {
 Tensor dequantized(const QuantizedValue& value) {
   Tensor x = Tensor::empty(value.codes.shape(), DType::kF32, value.codes.device());
   if (x.size() == 0) return x;
-  const std::int64_t sets = value.scale.size();
+  const std::int64_t sets = value.qparams.scale.size();
   visit_codes(value.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
-    run(x.device(),
-        kernels::Dequantize<float, Code>{.layout = {1, sets, x.size() / sets},
-                                         .codes = value.codes.data<Code>(),
-                                         .scale = value.scale.data<float>(),
-                                         .zero_point = value.zero_point.data<std::int32_t>(),
-                                         .y = x.data<float>()});
+    run(x.device(), kernels::Dequantize<float, Code>{
+                        .layout = {1, sets, x.size() / sets},
+                        .codes = value.codes.data<Code>(),
+                        .scale = value.qparams.scale.data<float>(),
+                        .zero_point = value.qparams.zero_point.data<std::int32_t>(),
+                        .y = x.data<float>()});
   });
   return x;
 }
@@ -29,14 +29,15 @@ Tensor dequantized(const QuantizedValue& value) {
 Tensor dequantized(const WeightCodes& weight) {
   Tensor values = Tensor::empty(weight.codes.shape(), DType::kF32, weight.codes.device());
   if (values.size() == 0) return values;
-  const kernels::ChannelLayout layout{1, weight.scales.size(),
-                                      values.size() / weight.scales.size()};
-  const std::int32_t* zero_points =
-      weight.zero_points.defined() ? weight.zero_points.data<std::int32_t>() : nullptr;
+  const kernels::ChannelLayout layout{1, weight.qparams.scale.size(),
+                                      values.size() / weight.qparams.scale.size()};
+  const std::int32_t* zero_points = weight.qparams.zero_point.defined()
+                                        ? weight.qparams.zero_point.data<std::int32_t>()
+                                        : nullptr;
   run(values.device(),
       kernels::Dequantize<float, std::int8_t>{.layout = layout,
                                               .codes = weight.codes.data<std::int8_t>(),
-                                              .scale = weight.scales.data<float>(),
+                                              .scale = weight.qparams.scale.data<float>(),
                                               .zero_point = zero_points,
                                               .y = values.data<float>()});
   return values;
@@ -47,6 +48,13 @@ Variable make_variable(QuantizedValue value) {
   const Shape shape = companion->value.codes.shape();
   return Variable::deferred(
       shape, DType::kF32, [companion] { return dequantized(companion->value); }, companion);
+}
+
+Variable make_weight(WeightCodes codes) {
+  auto companion = std::make_shared<const WeightCompanion>(std::move(codes));
+  return Variable::deferred(
+      companion->codes.codes.shape(), DType::kF32,
+      [companion] { return dequantized(companion->codes); }, companion);
 }
 
 }  // namespace steelyard::qat

@@ -3,30 +3,35 @@
 
 #include "steelyard/framework/autograd.h"
 #include "steelyard/kernels/affine.h"
+#include "steelyard/observers/qparam_tensors.h"
 
 namespace steelyard::qat {
 
+using observers::QParamTensors;
+
 // Codes with the parameters they were made with: value = (code - zero_point) * scale.
 struct QuantizedValue {
-  Tensor codes;       // i8 or u8, the shape of the value
-  Tensor scale;       // f32 [1], on the codes' device; nothing changes it
-  Tensor zero_point;  // i32 [1]
+  Tensor codes;           // i8 or u8, the shape of the value
+  QParamTensors qparams;  // [1], on the codes' device; nothing changes them
   kernels::CodeRange range;
   // There are several scales and zero points, each of equally many consecutive codes: what only a
   // layer reads that made them itself.
   bool dynamic = false;
 
   // Their numbers; waits for a GPU.
-  float host_scale() const { return static_cast<float>(scale.item()); }
-  std::int32_t host_zero_point() const { return static_cast<std::int32_t>(zero_point.item()); }
+  float host_scale() const { return static_cast<float>(qparams.scale.item()); }
+  std::int32_t host_zero_point() const {
+    return static_cast<std::int32_t>(qparams.zero_point.item());
+  }
 };
 
 // Codes of weights with what straight-through backward and the product's scale need.
 struct WeightCodes {
-  Tensor codes;   // i8, the shape of the weight
-  Tensor mask;    // packed, undefined where not recorded or applied elsewhere
-  Tensor scales;  // f32: one, or one per output channel or group of its weights; nothing changes it
-  Tensor zero_points;  // i32, as many; undefined where all are 0
+  Tensor codes;  // i8, the shape of the weight
+  Tensor mask;   // packed, undefined where not recorded or applied elsewhere
+  // One, or one per output channel or group of its weights; nothing changes them. The zero points
+  // are undefined where all are 0.
+  QParamTensors qparams;
   int bits = 8;
   // Of an integer product with these weights, [outputs] each, else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
@@ -38,6 +43,11 @@ struct QuantizedCompanion : Companion {
   explicit QuantizedCompanion(QuantizedValue v) : value(std::move(v)) {}
   QuantizedValue value;
 };
+// How the float weights of a product in float carry theirs.
+struct WeightCompanion : Companion {
+  explicit WeightCompanion(WeightCodes w) : codes(std::move(w)) {}
+  WeightCodes codes;
+};
 
 // The codes of `x`, or null when it has none.
 std::shared_ptr<const QuantizedValue> quantized(const Variable& x);
@@ -48,6 +58,7 @@ Tensor dequantized(const WeightCodes& weight);
 
 // A variable that carries the codes; its float value is computed only if someone reads it.
 Variable make_variable(QuantizedValue value);
+Variable make_weight(WeightCodes codes);
 
 // Calls f with a null pointer to the codes' C++ type (std::int8_t or std::uint8_t).
 template <typename F>

@@ -35,8 +35,7 @@ std::vector<DoubtfulRange> doubtful_ranges(std::span<const MeasuredTensor> tenso
     const auto fault = fault_of(*tensor.error, bits);
     if (!fault) continue;
     // Weights of few bits by min_max have a low SQNR by choice; a range that they outgrew is none.
-    const bool weights = quantizer.role() == QuantizerRole::kWeight;
-    if (weights && *fault != DoubtfulRange::Fault::kTooNarrow) continue;
+    if (quantizer.of_weights() && *fault != DoubtfulRange::Fault::kTooNarrow) continue;
     constexpr std::string_view kSuffix = "_quantizer";
     std::string name = tensor.name;
     if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());

@@ -43,7 +43,7 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
       schedule_.keep_ranges || (schedule_.freeze_observers && epoch >= *schedule_.freeze_observers);
   for (const NamedQuantizer& entry : quantizers_) {
     FakeQuantize& quantizer = *entry.quantizer;
-    const bool weights = quantizer.role() == QuantizerRole::kWeight;
+    const bool weights = quantizer.of_weights();
     const bool trained = schedule_.trained.contain(entry.name);
     quantizer.set_observing(epoch >= schedule_.observe_from && !frozen && trained);
     quantizer.set_quantizing(epoch >=

@@ -179,19 +179,18 @@ void float_linear_map(const Operands& op, const Windows& windows) {
 qat::QuantizedValue training_value(const Operands& op) {
   const Quantization& q = *op.input_value(0).quantization;
   return {.codes = op.input(0),
-          .scale = Tensor::from({q.scale}, {1}),
-          .zero_point = Tensor::from({q.zero_point}, {1}),
+          .qparams = {Tensor::from({q.scale}, {1}), Tensor::from({q.zero_point}, {1})},
           .range = q.range};
 }
 qat::WeightCodes training_codes(const Weights& weights) {
   const auto count = static_cast<std::int64_t>(weights.scales.size());
   qat::WeightCodes codes;
   codes.codes = weights.weight;
-  codes.scales = Tensor::from(weights.scales, {count});
+  codes.qparams.scale = Tensor::from(weights.scales, {count});
   if (weights.zero_points.empty()) return codes;
   const std::vector<std::int32_t> zero_points(weights.zero_points.begin(),
                                               weights.zero_points.end());
-  codes.zero_points = Tensor::from(zero_points, {count});
+  codes.qparams.zero_point = Tensor::from(zero_points, {count});
   return codes;
 }
 

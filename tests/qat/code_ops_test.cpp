@@ -27,14 +27,14 @@ QuantizerConfig activations(bool is_signed) {
 // A variable with codes over a leaf that collects its gradient.
 struct Quantized {
   Quantized(Shape shape, std::uint64_t seed, bool is_signed = false, float gain = 2)
-      : quantizer(activations(is_signed), QuantizerRole::kActivation),
+      : quantizer(activations(is_signed)),
         leaf(random_tensor(std::move(shape), seed, DType::kF32), true) {
     for (float& v : leaf.value().span<float>()) v = gain * v + 0.3F;
     ForwardContext training{.training = true};
     x = quantizer.forward(leaf, training);
     codes = quantized(x);
   }
-  FakeQuantize quantizer;
+  ActivationQuantizer quantizer;
   Variable leaf;
   Variable x;
   std::shared_ptr<const QuantizedValue> codes;
@@ -125,7 +125,7 @@ TEST(CodeOps, SumsFollowTheRequantizationFormula) {
   for (const int mix : {0, 1, 2, 3, 4, 5, 6, 7}) {
     const Quantized a({2, 3, 3, 4}, 6, (mix & 1) != 0), b({2, 3, 3, 4}, 7, (mix & 2) != 0, 5);
     for (const bool relu : {false, true}) {
-      FakeQuantize output(activations((mix & 4) != 0), QuantizerRole::kActivation);
+      ActivationQuantizer output(activations((mix & 4) != 0));
       ForwardContext training{.training = true};
       const Variable y =
           add_codes(a.x, b.x, relu ? kernels::Activation::kRelu : kernels::Activation::kNone,
@@ -161,8 +161,8 @@ TEST(CodeOps, SumsFollowTheRequantizationFormula) {
 TEST(CodeOps, AveragesFollowTheRequantizationFormula) {
   for (const bool is_signed : {false, true}) {
     const Quantized q({2, 4, 6, 3}, 8, is_signed);
-    FakeQuantize global(activations(is_signed), QuantizerRole::kActivation);
-    FakeQuantize windows(activations(is_signed), QuantizerRole::kActivation);
+    ActivationQuantizer global(activations(is_signed));
+    ActivationQuantizer windows(activations(is_signed));
     ForwardContext training{.training = true};
     const Variable whole = global_avg_pool_codes(q.x, global, training);
     EXPECT_EQ(whole.shape(), (Shape{2, 3}));

@@ -127,8 +127,8 @@ inline std::vector<Tensor> computed(Module& model, const Tensor& x, ForwardConte
   for (const TracedOperation& operation : tape.operations()) {
     if (const auto codes = quantized(operation.output)) {
       keep(codes->codes);
-      keep(codes->scale);
-      keep(codes->zero_point);
+      keep(codes->qparams.scale);
+      keep(codes->qparams.zero_point);
     } else {
       keep(operation.output.value());
     }

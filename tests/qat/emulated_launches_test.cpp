@@ -3,7 +3,8 @@
 
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/linear.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
+#include "steelyard/qat/weight_quantizer.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
@@ -28,28 +29,31 @@ std::size_t queued_by(F&& work) {
 
 class QuantizerLaunches : public ::testing::Test {
  protected:
-  // A quantizer on the GPU in its second step.
-  std::shared_ptr<FakeQuantize> quantizer(QuantizerConfig config, QuantizerRole role,
-                                          std::int64_t channels) {
-    auto made = std::make_shared<FakeQuantize>(config, role, channels);
+  // Quantizers on the GPU in their second step.
+  std::shared_ptr<WeightQuantizer> of_weights(const QuantizerConfig& config,
+                                              std::int64_t channels) {
+    auto made = std::make_shared<WeightQuantizer>(config, channels);
     move_to(*made, kCudaDevice);
     cuda_queue(kCudaDevice);
-    if (role == QuantizerRole::kWeight) {
-      made->quantize_weights(weight_, &behind_, true, training_);
-    } else {
-      made->parameters(made->observe(x_), training_);
-    }
+    made->quantize_weights(weight_, &behind_, true, training_);
     return made;
   }
-  std::size_t weight_launches(FakeQuantize& weights) {
+  std::shared_ptr<ActivationQuantizer> of_activations(const QuantizerConfig& config) {
+    auto made = std::make_shared<ActivationQuantizer>(config);
+    move_to(*made, kCudaDevice);
+    cuda_queue(kCudaDevice);
+    made->parameters(made->observe(x_), training_);
+    return made;
+  }
+  std::size_t weight_launches(WeightQuantizer& weights) {
     return queued_by([&] { weights.quantize_weights(weight_, &behind_, true, training_); });
   }
 
   const Tensor x_ = random_tensor({300, 8}, 1, DType::kF32).to(kCudaDevice);
   const Tensor weight_ = random_tensor({16, 8, 3, 3}, 2, DType::kF32).to(kCudaDevice);
   const Tensor bias_ = random_tensor({16}, 3, DType::kF32).to(kCudaDevice);
-  const WeightBias behind_{Tensor::full({1}, 0.02, DType::kF32, kCudaDevice),
-                           Tensor::zeros({1}, DType::kI32, kCudaDevice),
+  const WeightBias behind_{{Tensor::full({1}, 0.02, DType::kF32, kCudaDevice),
+                            Tensor::zeros({1}, DType::kI32, kCudaDevice)},
                            {0, 255},
                            bias_,
                            bias_};
@@ -60,7 +64,7 @@ TEST_F(QuantizerLaunches, WeightsOfChannelsAreOne) {
   for (const char* observer : {"min_max", "moving_average"}) {
     QuantizerConfig config = *default_w8a8().weights;
     config.observer.type = observer;
-    const auto weights = quantizer(config, QuantizerRole::kWeight, 16);
+    const auto weights = of_weights(config, 16);
     EXPECT_EQ(weight_launches(*weights), 1U) << observer;
     weights->set_observing(false);
     EXPECT_EQ(weight_launches(*weights), 1U) << observer << ", frozen";
@@ -72,7 +76,7 @@ TEST_F(QuantizerLaunches, WeightsWithLearnedScalesAreOne) {
   config.learning = Learning::kScale;
   config.observer.type = "mse";
   for (const std::int64_t scales : {16, 1}) {
-    const auto weights = quantizer(config, QuantizerRole::kWeight, scales);
+    const auto weights = of_weights(config, scales);
     ASSERT_TRUE(weights->learns(training_));
     EXPECT_EQ(weight_launches(*weights), 1U) << scales;
   }
@@ -82,7 +86,7 @@ TEST_F(QuantizerLaunches, RangesOfActivationsAreOne) {
   for (const char* observer : {"min_max", "moving_average"}) {
     QuantizerConfig config = *default_w8a8().activations;
     config.observer.type = observer;
-    const auto activations = quantizer(config, QuantizerRole::kActivation, 1);
+    const auto activations = of_activations(config);
     EXPECT_EQ(queued_by([&] { activations->parameters(activations->observe(x_), training_); }), 1U);
     activations->set_observing(false);
     EXPECT_EQ(queued_by([&] { activations->parameters({}, training_); }), 0U);

@@ -1,4 +1,5 @@
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
+#include "steelyard/qat/weight_quantizer.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ const QuantizerConfig kActivations = *default_w8a8().activations;
 const QuantizerConfig kWeights = *default_w8a8().weights;
 
 TEST(FakeQuantize, ValuesAndGradientsInClosedForm) {
-  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(kActivations);
   quantizer.set_qparams(0, 0.5F, 10);
   // u = rint(x / 0.5) + 10 must lie in [0, 255]: x in [-5.25, 122.75].
   const Variable x(Tensor::from({-6.0F, -5.25F, -5.0F, 0.25F, 0.75F, 122.5F, 122.7F, 123.0F}, {8}),
@@ -33,7 +34,7 @@ TEST(FakeQuantize, ValuesAndGradientsInClosedForm) {
 }
 
 TEST(FakeQuantize, ObservesInTrainingOnly) {
-  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(kActivations);
   ForwardContext training{.training = true}, evaluation;
   quantizer.forward(Variable(Tensor::from({0.0F, 2.55F}, {2})), training);
   EXPECT_EQ(quantizer.host_scale()[0], static_cast<float>(static_cast<double>(2.55F) / 255));
@@ -50,14 +51,14 @@ TEST(FakeQuantize, AnAverageThatWasNotCountedGoesOnWithItsConstant) {
   ForwardContext training{.training = true};
   QuantizerConfig config = kActivations;
   config.observer = {.type = "moving_average", .averaging_constant = 0.25};
-  FakeQuantize counted(config, QuantizerRole::kActivation);
+  ActivationQuantizer counted(config);
   counted.forward(Variable(Tensor::from({0.0F, 255.0F}, {2})), training);
   std::vector<NamedTensor> state = module_state(counted);
   const auto is_count = [](const NamedTensor& t) {
     return t.name == "observer_num_batches_tracked";
   };
   ASSERT_EQ(std::erase_if(state, is_count), 1U);
-  FakeQuantize loaded(config, QuantizerRole::kActivation);
+  ActivationQuantizer loaded(config);
   load_into(loaded, state, "of an older version");
   const Variable next(Tensor::from({0.0F, 3 * 255.0F}, {2}));
   counted.forward(next, training);
@@ -75,8 +76,8 @@ TEST(FakeQuantize, ChangesItsWidthAsIfMadeWithIt) {
     QuantizerConfig config = kActivations;
     config.observer.type = observer;
     config.scheme.bits = 3;
-    FakeQuantize narrow(config, QuantizerRole::kActivation);
-    FakeQuantize changed(config, QuantizerRole::kActivation);
+    ActivationQuantizer narrow(config);
+    ActivationQuantizer changed(config);
     changed.set_bits(8);
     EXPECT_EQ(changed.code_range().qmax, 255);
     changed.forward(Variable(first), training);
@@ -100,7 +101,7 @@ TEST(FakeQuantize, LearnsAnewAfterAChangeOfWidth) {
   ForwardContext training{.training = true};
   QuantizerConfig config = kActivations;
   config.learning = Learning::kScaleAndZeroPoint;
-  FakeQuantize quantizer(config, QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(config);
   quantizer.forward(Variable(Tensor::from({-1.0F, 2.0F}, {2})), training);
   quantizer.set_bits(4);
   EXPECT_TRUE(quantizer.observes(training));
@@ -110,7 +111,7 @@ TEST(FakeQuantize, LearnsAnewAfterAChangeOfWidth) {
 }
 
 TEST(FakeQuantize, SwitchedOffItHandsOutItsInput) {
-  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(kActivations);
   quantizer.set_quantizing(false);
   ForwardContext training{.training = true};
   const Variable x(Tensor::from({0.1F, 0.2F}, {2}));
@@ -119,7 +120,7 @@ TEST(FakeQuantize, SwitchedOffItHandsOutItsInput) {
 }
 
 TEST(FakeQuantize, RefusesToQuantizeBeforeItObserved) {
-  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(kActivations);
   ForwardContext evaluation;
   EXPECT_THROW(quantizer.forward(Variable(Tensor::zeros({2})), evaluation), std::logic_error);
 }
@@ -130,31 +131,31 @@ TEST(FakeQuantize, CountsEachNonFiniteValueOnce) {
   const Variable finite(Tensor::from({1.0F, 2.0F, 3.0F, 4.0F}, {2, 2}));
   const Variable bad(Tensor::from({1.0F, NAN, INFINITY, NAN}, {2, 2}));
   for (const char* observer : {"min_max", "moving_average", "histogram", "mse"}) {
-    for (const QuantizerRole role : {QuantizerRole::kActivation, QuantizerRole::kWeight}) {
-      const bool weights = role == QuantizerRole::kWeight;
-      QuantizerConfig config = weights ? kWeights : kActivations;
-      config.observer.type = observer;
-      FakeQuantize quantizer(config, role, weights ? 2 : 1);
+    QuantizerConfig of_activations = kActivations, of_weights = kWeights;
+    of_activations.observer.type = of_weights.observer.type = observer;
+    ActivationQuantizer activations(of_activations);
+    WeightQuantizer weights(of_weights, 2);
+    for (FakeQuantize* quantizer :
+         {static_cast<FakeQuantize*>(&activations), static_cast<FakeQuantize*>(&weights)}) {
       ForwardContext training{.training = true};
       const auto pass = [&](const Variable& x) {
-        quantizer.forward(x, training);
-        if (weights) quantizer.quantize_weights(x.value(), nullptr, true, training);
-        quantizer.quantize(x.value());
-        return quantizer.take_faults().non_finite;
+        quantizer->forward(x, training);
+        quantizer->quantize(x.value());
+        return quantizer->take_faults().non_finite;
       };
-      const int passes = weights ? 2 : 1;
-      SCOPED_TRACE(::testing::Message() << observer << (weights ? " of weights" : ""));
+      SCOPED_TRACE(::testing::Message()
+                   << observer << (quantizer->of_weights() ? " of weights" : ""));
       EXPECT_EQ(pass(finite), 0);
-      EXPECT_EQ(pass(bad), 3 * passes);
-      quantizer.set_observing(false);
-      EXPECT_EQ(pass(bad), 2 * passes);
-      EXPECT_EQ(quantizer.take_faults().non_finite, 0);
+      EXPECT_EQ(pass(bad), 3);
+      quantizer->set_observing(false);
+      EXPECT_EQ(pass(bad), 2);
+      EXPECT_EQ(quantizer->take_faults().non_finite, 0);
     }
   }
 }
 
 TEST(FakeQuantize, NamesTheTypeItTakes) {
-  FakeQuantize quantizer(kActivations, QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(kActivations);
   ForwardContext training{.training = true};
   EXPECT_EQ(testing::message_of<std::invalid_argument>(
                 [&] { quantizer.forward(Variable(Tensor::zeros({2}, DType::kF64)), training); }),
@@ -162,7 +163,7 @@ TEST(FakeQuantize, NamesTheTypeItTakes) {
 }
 
 TEST(FakeQuantize, TakesElementsThatDivideIntoItsChannels) {
-  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 2);
+  WeightQuantizer quantizer(kWeights, 2);
   ForwardContext training{.training = true};
   EXPECT_EQ(testing::message_of<std::invalid_argument>(
                 [&] { quantizer.forward(Variable(Tensor::zeros({3})), training); }),
@@ -173,13 +174,13 @@ TEST(FakeQuantize, TakesElementsThatDivideIntoItsChannels) {
   EXPECT_THROW(quantizer.quantize_weights(Tensor::zeros({3}), nullptr, false, training),
                std::invalid_argument);
   const Tensor one = Tensor::full({1}, 1.0), zero = Tensor::zeros({1}, DType::kI32);
-  const WeightBias behind{one, zero, {0, 255}, Tensor::zeros({3}), Tensor::zeros({3})};
+  const WeightBias behind{{one, zero}, {0, 255}, Tensor::zeros({3}), Tensor::zeros({3})};
   EXPECT_THROW(quantizer.quantize_weights(Tensor::zeros({3, 2}), &behind, false, training),
                std::invalid_argument);
 }
 
 TEST(FakeQuantize, TakesOnlyParametersThatItWillUse) {
-  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 2);
+  WeightQuantizer quantizer(kWeights, 2);
   for (const std::int64_t channel : {-1, 2, 1000000}) {
     EXPECT_EQ(testing::message_of<std::invalid_argument>(
                   [&] { quantizer.set_qparams(channel, 0.5F, 0); }),
@@ -200,7 +201,7 @@ TEST(FakeQuantize, TakesOnlyParametersThatItWillUse) {
 TEST(FakeQuantize, RefusesParametersOnceTheyAreLearned) {
   QuantizerConfig config = kActivations;
   config.learning = Learning::kScale;
-  FakeQuantize quantizer(config, QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(config);
   quantizer.set_qparams(0, 0.5F, 3);
   quantizer.set_observing(false);
   ForwardContext training{.training = true};
@@ -211,10 +212,10 @@ TEST(FakeQuantize, RefusesParametersOnceTheyAreLearned) {
 }
 
 TEST(FakeQuantize, FloatRangeIsThatOfItsCodes) {
-  FakeQuantize activations(kActivations, QuantizerRole::kActivation);
+  ActivationQuantizer activations(kActivations);
   activations.set_qparams(0, 0.5F, 10);
   EXPECT_EQ(activations.float_range(), (std::vector<observers::Range>{{-5, 122.5}}));
-  FakeQuantize weights(kWeights, QuantizerRole::kWeight, 2);
+  WeightQuantizer weights(kWeights, 2);
   weights.set_qparams(0, 0.25F, 0);
   weights.set_qparams(1, 2.0F, 0);
   EXPECT_EQ(weights.float_range(), (std::vector<observers::Range>{{-31.75, 31.75}, {-254, 254}}));
@@ -237,7 +238,7 @@ TEST(FakeQuantize, ACloneGoesOnAsTheOriginalDoes) {
       QuantizerConfig config = kActivations;
       config.observer.type = observer;
       config.learning = learning;
-      FakeQuantize original(config, QuantizerRole::kActivation);
+      ActivationQuantizer original(config);
       original.set_bits(5);
       next(original, 1);
       for (const auto& p : original.named_parameters()) {
@@ -256,7 +257,7 @@ TEST(FakeQuantize, ACloneGoesOnAsTheOriginalDoes) {
 }
 
 TEST(FakeQuantize, PerChannelScalesFollowEachChannel) {
-  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 2);
+  WeightQuantizer quantizer(kWeights, 2);
   ForwardContext training{.training = true};
   const Variable w(Tensor::from({1.27F, -0.5F, 0.0F, -25.4F}, {2, 2}), true);
   const Variable y = quantizer.forward(w, training);
@@ -269,7 +270,7 @@ TEST(FakeQuantize, PerChannelScalesFollowEachChannel) {
 
 // A running extreme of weights would never follow them when they shrink.
 TEST(FakeQuantize, WeightRangesFollowTheCurrentWeights) {
-  FakeQuantize quantizer(kWeights, QuantizerRole::kWeight, 1);
+  WeightQuantizer quantizer(kWeights, 1);
   ForwardContext training{.training = true};
   quantizer.forward(Variable(Tensor::from({12.7F}, {1, 1})), training);
   quantizer.forward(Variable(Tensor::from({1.27F}, {1, 1})), training);

@@ -166,7 +166,7 @@ class LearnedActivations : public ::testing::TestWithParam<std::tuple<int, Learn
 
 TEST_P(LearnedActivations, GradientsAreLsqs) {
   const auto [bits, learning, symmetric] = GetParam();
-  FakeQuantize quantizer(activations(bits, learning, symmetric), QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(activations(bits, learning, symmetric));
   ForwardContext context = training();
   const Tensor values = random_tensor({6, 3, 5}, 4, DType::kF32);
   const Tensor grad = random_tensor({6, 3, 5}, 5, DType::kF32);
@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(All, LearnedActivations,
 // the latent moves alpha by what a step on alpha would.
 TEST(LearnedClipping, GradientsArePacts) {
   for (const int bits : {2, 4, 8}) {
-    FakeQuantize quantizer(activations(bits, Learning::kClipping), QuantizerRole::kActivation);
+    ActivationQuantizer quantizer(activations(bits, Learning::kClipping));
     ForwardContext context = training();
     Tensor values = random_tensor({6, 3, 5}, 4, DType::kF32);
     for (float& v : values.span<float>()) v = std::max(v, 0.0F);
@@ -239,13 +239,13 @@ TEST(LearnedClipping, GradientsArePacts) {
 // computes itself from the real values.
 TEST(LearnedOutputs, GetTheGradientsOfTheRealValues) {
   ForwardContext context = training();
-  FakeQuantize in_a(activations(8, Learning::kNothing), QuantizerRole::kActivation);
-  FakeQuantize in_b(activations(8, Learning::kNothing), QuantizerRole::kActivation);
+  ActivationQuantizer in_a(activations(8, Learning::kNothing));
+  ActivationQuantizer in_b(activations(8, Learning::kNothing));
   const Tensor values_a = random_tensor({3, 4, 4, 2}, 6, DType::kF32);
   const Tensor values_b = random_tensor({3, 4, 4, 2}, 7, DType::kF32);
   const auto check = [&](const auto& produce, const auto& real_values) {
-    FakeQuantize out(activations(3, Learning::kScaleAndZeroPoint), QuantizerRole::kActivation);
-    FakeQuantize plain(activations(3, Learning::kScaleAndZeroPoint), QuantizerRole::kActivation);
+    ActivationQuantizer out(activations(3, Learning::kScaleAndZeroPoint));
+    ActivationQuantizer plain(activations(3, Learning::kScaleAndZeroPoint));
     const Variable a = in_a.forward(Variable(values_a, true), context);
     const Variable b = in_b.forward(Variable(values_b, true), context);
     const Tensor real = real_values(a.value(), b.value());
@@ -267,7 +267,7 @@ TEST(LearnedOutputs, GetTheGradientsOfTheRealValues) {
     }
   };
   check(
-      [&](const Variable& a, const Variable& b, FakeQuantize& out) {
+      [&](const Variable& a, const Variable& b, ActivationQuantizer& out) {
         return add_codes(a, b, kernels::Activation::kNone, out, context);
       },
       [](const Tensor& a, const Tensor& b) {
@@ -278,7 +278,7 @@ TEST(LearnedOutputs, GetTheGradientsOfTheRealValues) {
         return sum;
       });
   check([&](const Variable& a, const Variable&,
-            FakeQuantize& out) { return global_avg_pool_codes(a, out, context); },
+            ActivationQuantizer& out) { return global_avg_pool_codes(a, out, context); },
         [](const Tensor& a, const Tensor&) { return global_avg_pool(Variable(a)).value(); });
 }
 
@@ -289,7 +289,7 @@ TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
                   {.weights = weights(4, observers::Strategy::kChannel),
                    .activations = activations(3, Learning::kScale)},
                   kernels::Activation::kRelu);
-  FakeQuantize input(activations(8, Learning::kNothing), QuantizerRole::kActivation);
+  ActivationQuantizer input(activations(8, Learning::kNothing));
   ForwardContext context = training();
   const Tensor values = random_tensor({9, 6}, 4, DType::kF32);
   const auto run = [&] { return layer.forward(input.forward(Variable(values), context), context); };
@@ -328,7 +328,7 @@ TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
 }
 
 TEST(LearnedLife, BeginsWhereTheObserverStandsAndThenOnlyLearns) {
-  FakeQuantize quantizer(activations(4, Learning::kScaleAndZeroPoint), QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(activations(4, Learning::kScaleAndZeroPoint));
   ForwardContext context = training();
   quantizer.set_quantizing(false);
   quantizer.forward(Variable(Tensor::full({2, 2}, 3.0)), context);
@@ -359,7 +359,7 @@ struct Trained {
 // Its first batch has only the largest value, so that it begins with the zero point 0.
 template <typename Shape>
 Trained fitted(int bits, Learning learning, const Shape& shape) {
-  FakeQuantize quantizer(activations(bits, learning), QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(activations(bits, learning));
   ForwardContext context = training();
   quantizer.forward(Variable(Tensor::full({4, 64}, static_cast<double>(shape(1.0F)))), context);
   EXPECT_EQ(quantizer.host_zero_point()[0], 0);
@@ -406,7 +406,7 @@ TEST(LearnedOffset, LeavesAWrongStartAndBeatsAFixedZeroPoint) {
 }
 
 TEST(LearnedLife, FreezingEndsLearning) {
-  FakeQuantize quantizer(activations(4, Learning::kScale), QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(activations(4, Learning::kScale));
   ForwardContext context = training();
   const Variable x(random_tensor({4, 3}, 1, DType::kF32), true);
   quantizer.forward(x, context);
@@ -420,7 +420,7 @@ TEST(LearnedLife, FreezingEndsLearning) {
 }
 
 TEST(LearnedLife, ALatentThatIsNotFiniteIsCounted) {
-  FakeQuantize quantizer(activations(4, Learning::kScale), QuantizerRole::kActivation);
+  ActivationQuantizer quantizer(activations(4, Learning::kScale));
   ForwardContext context = training();
   quantizer.forward(Variable(random_tensor({4, 3}, 1, DType::kF32)), context);
   const float scale = quantizer.host_scale()[0];

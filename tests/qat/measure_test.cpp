@@ -22,19 +22,18 @@
 namespace steelyard::qat {
 namespace {
 
-std::shared_ptr<FakeQuantize> weights_of(int bits, std::vector<float> scales) {
+std::shared_ptr<WeightQuantizer> weights_of(int bits, std::vector<float> scales) {
   QuantizerConfig config{{.bits = bits, .strategy = observers::Strategy::kChannel}, {}};
-  auto quantizer = std::make_shared<FakeQuantize>(config, QuantizerRole::kWeight,
-                                                  static_cast<std::int64_t>(scales.size()));
+  auto quantizer =
+      std::make_shared<WeightQuantizer>(config, static_cast<std::int64_t>(scales.size()));
   for (std::size_t c = 0; c < scales.size(); ++c) {
     quantizer->set_qparams(static_cast<std::int64_t>(c), scales[c], 0);
   }
   return quantizer;
 }
 
-std::shared_ptr<FakeQuantize> activations(float scale, std::int32_t zero_point) {
-  auto quantizer =
-      std::make_shared<FakeQuantize>(*default_w8a8().activations, QuantizerRole::kActivation);
+std::shared_ptr<ActivationQuantizer> activations(float scale, std::int32_t zero_point) {
+  auto quantizer = std::make_shared<ActivationQuantizer>(*default_w8a8().activations);
   quantizer->set_qparams(0, scale, zero_point);
   return quantizer;
 }

@@ -7,7 +7,7 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/layers/sequential.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 
@@ -16,13 +16,11 @@ namespace {
 
 using testing::random_tensor;
 
-std::shared_ptr<FakeQuantize> learned_quantizer(bool is_signed) {
-  return std::make_shared<FakeQuantize>(
-      QuantizerConfig{
-          .scheme = {.bits = 4, .is_signed = is_signed, .symmetric = false, .narrow_range = false},
-          .observer = {.type = "min_max"},
-          .learning = Learning::kScaleAndZeroPoint},
-      QuantizerRole::kActivation);
+std::shared_ptr<ActivationQuantizer> learned_quantizer(bool is_signed) {
+  return std::make_shared<ActivationQuantizer>(QuantizerConfig{
+      .scheme = {.bits = 4, .is_signed = is_signed, .symmetric = false, .narrow_range = false},
+      .observer = {.type = "min_max"},
+      .learning = Learning::kScaleAndZeroPoint});
 }
 
 Variable latent(const Module& module, const std::string& name) {

@@ -31,7 +31,7 @@ struct Quantized {
   Quantized(Shape shape, std::uint64_t seed, bool is_signed, float gain)
       : leaf(random_tensor(std::move(shape), seed, DType::kF32), true) {
     for (float& v : leaf.value().span<float>()) v = gain * v + 0.3F;
-    FakeQuantize quantizer(activations(is_signed), QuantizerRole::kActivation);
+    ActivationQuantizer quantizer(activations(is_signed));
     ForwardContext training{.training = true};
     x = quantizer.forward(leaf, training);
     codes = quantized(x);
@@ -45,7 +45,7 @@ TEST(ConcatCodes, EachInputFollowsTheRequantizationRule) {
   constexpr std::int64_t kRows = 60, kWidths[] = {5, 3};
   for (const int mix : {0, 1, 2, 3, 4, 5, 6, 7}) {
     const Quantized a({2, 5, 6, 5}, 1, (mix & 1) != 0, 1), b({2, 5, 6, 3}, 2, (mix & 2) != 0, 3);
-    FakeQuantize output(activations((mix & 4) != 0), QuantizerRole::kActivation);
+    ActivationQuantizer output(activations((mix & 4) != 0));
     output.set_qparams(0, 0.0123F, (mix & 4) != 0 ? -9 : 101);
     ForwardContext evaluation;
     const Variable y = concat_codes({a.x, b.x}, output, evaluation);
@@ -80,7 +80,7 @@ TEST(ConcatCodes, EachInputFollowsTheRequantizationRule) {
 
 TEST(ConcatCodes, CopiesWhereTheGridIsTheOutputs) {
   const Quantized a({40, 7}, 4, false, 2);
-  FakeQuantize output(activations(false), QuantizerRole::kActivation);
+  ActivationQuantizer output(activations(false));
   output.set_qparams(0, a.codes->host_scale(), a.codes->host_zero_point());
   ForwardContext evaluation;
   const auto out = quantized(concat_codes({a.x, a.x}, output, evaluation));

@@ -41,8 +41,8 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;
-      FakeQuantize input(activations((mix & 1) != 0), QuantizerRole::kActivation);
-      FakeQuantize output(activations((mix & 2) != 0), QuantizerRole::kActivation);
+      ActivationQuantizer input(activations((mix & 1) != 0));
+      ActivationQuantizer output(activations((mix & 2) != 0));
       ForwardContext training{.training = true}, evaluation;
       const Variable x = input.forward(leaf, training);
       output.set_qparams(0, 0.0031F, (mix & 2) != 0 ? -100 : 20);

@@ -78,10 +78,10 @@ TEST(SoftmaxCodes, FollowTheIntegerRuleAndStayNearTheFloatOne) {
 }
 
 TEST(SoftmaxCodes, TheGradientIsThatOfTheSharesGiven) {
-  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*default_w8a8().activations);
   QuantizerConfig shares = *default_w8a8().activations;
   softmax_form().output(shares);
-  FakeQuantize output(shares, QuantizerRole::kActivation);
+  ActivationQuantizer output(shares);
   ForwardContext training{.training = true};
   const Variable leaf(random_tensor({5, 7}, 1, DType::kF32), true);
   const Variable y = softmax_codes(input.forward(leaf, training), output, training);

@@ -84,7 +84,7 @@ struct Fixture {
         rng(3),
         source(options, rng),
         layer(source, config, c.activation),
-        input_quantizer(*config.activations, QuantizerRole::kActivation),
+        input_quantizer(*config.activations),
         x(random_tensor({2, 6, 5, options.in_channels}, 5, DType::kF32), true) {
     for (float& v : x.value().span<float>()) v = 3 * v + 1;
     if (!c.affine_weights) return;
@@ -104,7 +104,7 @@ struct Fixture {
   Rng rng;
   Conv2d source;
   QatConv2d layer;
-  FakeQuantize input_quantizer;
+  ActivationQuantizer input_quantizer;
   Variable x;
 };
 
@@ -223,7 +223,7 @@ TEST_P(QuantizedConv, GradientsAreStraightThrough) {
 
   f.x.clear_grad();
   ForwardContext evaluation;
-  FakeQuantize& wq = *f.layer.weight_quantizer();
+  WeightQuantizer& wq = *f.layer.weight_quantizer();
   const Variable w(f.layer.weight().value().clone(), true);
   const Variable b =
       f.layer.bias().defined() ? Variable(f.layer.bias().value().clone(), true) : Variable();
@@ -267,7 +267,7 @@ TEST(QuantizedLinear, EqualsAConvolutionOfOnePixel) {
   QatLinear a(linear, config, Activation::kRelu);
   QatConv2d b(conv(20, 7, 1, 1, 0, 1, true), linear.weight().value().reshape({7, 20, 1, 1}),
               linear.bias().value(), config, Activation::kRelu);
-  FakeQuantize input(*config.activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*config.activations);
   ForwardContext training{.training = true};
   const Tensor values = random_tensor({9, 20}, 2, DType::kF32);
   const Variable x = input.forward(Variable(values, true), training);
@@ -289,7 +289,7 @@ QatLinear linear_layer(const Tensor& weight, const Tensor& bias, const QConfig& 
 TEST(QuantizedLinear, DeadChannelKeepsItsBias) {
   QatLinear layer = linear_layer(Tensor::from({0.0F, 0.0F, 1.0F, -1.0F}, {2, 2}),
                                  Tensor::from({0.0371F, 0.5F}, {2}), default_w8a8());
-  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*default_w8a8().activations);
   ForwardContext training{.training = true};
   layer.output_quantizer()->set_quantizing(false);
   const Variable x = input.forward(Variable(Tensor::from({0.0F, 25.5F}, {1, 2})), training);
@@ -300,7 +300,7 @@ TEST(QuantizedLinear, DeadChannelKeepsItsBias) {
 TEST(QuantizedLinear, ABiasFarAboveTheWeightsStillFits) {
   QatLinear layer = linear_layer(Tensor::from({1e-12F, -1e-12F}, {1, 2}),
                                  Tensor::from({1000.0F}, {1}), default_w8a8());
-  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*default_w8a8().activations);
   ForwardContext training{.training = true};
   layer.output_quantizer()->set_quantizing(false);
   const Variable y = layer.forward(

@@ -18,10 +18,9 @@ std::vector<float> bell() {
 }
 
 // What is said of a symmetric quantizer with codes up to `largest` for these values; nothing: "".
-std::string verdict(int bits, double largest, const std::vector<float>& values,
-                    QuantizerRole role = QuantizerRole::kActivation) {
-  QuantizerConfig config{{.bits = bits}, {}};
-  FakeQuantize quantizer(config, role);
+template <typename Quantizer = ActivationQuantizer>
+std::string verdict(int bits, double largest, const std::vector<float>& values) {
+  Quantizer quantizer(QuantizerConfig{{.bits = bits}, {}});
   quantizer.set_qparams(0, static_cast<float>(largest / quantizer.code_range().qmax), 0);
   MeasuredTensor tensor{.name = "fc.output_quantizer", .quantizer = &quantizer};
   tensor.error.emplace();
@@ -51,7 +50,7 @@ TEST(RangeCheck, SaysWhichRangesAreWrong) {
 // Their observers see them whole, so that only a frozen range can be too narrow.
 TEST(RangeCheck, SaysWhichWeightsOutgrewTheirRange) {
   const auto of_weights = [](int bits, double largest) {
-    return verdict(bits, largest, bell(), QuantizerRole::kWeight);
+    return verdict<WeightQuantizer>(bits, largest, bell());
   };
   EXPECT_NE(of_weights(8, 0.1).find("too narrow"), std::string::npos);
   EXPECT_EQ(of_weights(8, 3.5), "");

@@ -9,7 +9,7 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/layers/sequential.h"
-#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/activation_quantizer.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -22,11 +22,10 @@ std::shared_ptr<Sequential> quantizers() {
   Sequential::Children children;
   for (const char* observer : {"min_max", "moving_average", "mse", "histogram", "percentile"}) {
     const bool learns = std::string(observer) == "min_max";
-    children.push_back(std::make_shared<FakeQuantize>(
+    children.push_back(std::make_shared<ActivationQuantizer>(
         QuantizerConfig{.scheme = {.is_signed = false, .symmetric = false, .narrow_range = false},
                         .observer = {.type = observer},
-                        .learning = learns ? Learning::kScaleAndZeroPoint : Learning::kNothing},
-        QuantizerRole::kActivation));
+                        .learning = learns ? Learning::kScaleAndZeroPoint : Learning::kNothing}));
   }
   auto model = std::make_shared<Sequential>(children);
   ForwardContext context{.training = true};

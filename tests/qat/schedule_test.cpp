@@ -158,7 +158,7 @@ TEST(Schedule, ActivationsMayStartLater) {
   for (const std::int64_t epoch : {0, 1, 2}) {
     schedule.on_epoch_begin(epoch);
     for (const NamedQuantizer& entry : named_quantizers(*model)) {
-      const bool weights = entry.quantizer->role() == QuantizerRole::kWeight;
+      const bool weights = entry.quantizer->of_weights();
       EXPECT_EQ(entry.quantizer->quantizing(), weights || epoch >= 2) << entry.name;
       EXPECT_TRUE(entry.quantizer->observing());
     }
@@ -174,7 +174,7 @@ TEST(Schedule, WidthsNarrowInStages) {
   for (std::size_t epoch = 0; epoch < expected.size(); ++epoch) {
     schedule.on_epoch_begin(static_cast<std::int64_t>(epoch));
     for (const NamedQuantizer& entry : named_quantizers(*model)) {
-      const bool weights = entry.quantizer->role() == QuantizerRole::kWeight;
+      const bool weights = entry.quantizer->of_weights();
       EXPECT_EQ(entry.quantizer->scheme().bits,
                 weights ? expected[epoch].first : expected[epoch].second)
           << entry.name << " in epoch " << epoch;

@@ -142,7 +142,7 @@ TEST_P(GroupsOfCodes, AreSummedAsIntegersAndScaledInOrder) {
   Rng rng(3);
   const Conv2d source(options(), rng);
   QatConv2d layer(source, config());
-  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*default_w8a8().activations);
   ForwardContext context{.training = true};
   const Tensor images = random_tensor({2, 5, 4, 8}, 1, DType::kF32);
   layer.forward(input.forward(Variable(images), context), context);
@@ -186,7 +186,7 @@ TEST_P(GroupsOfCodes, PassGradientsStraightThrough) {
   const Conv2d source(options(), rng);
   QatConv2d layer(source, config());
   layer.output_quantizer()->set_quantizing(false);
-  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*default_w8a8().activations);
   ForwardContext training{.training = true}, evaluation;
   Variable x(random_tensor({2, 5, 4, 8}, 1, DType::kF32), true);
   const Variable y = layer.forward(input.forward(x, training), training);
@@ -228,7 +228,7 @@ TEST(WeightGroups, OfWholeRowsAreChannels) {
   channels.weights->scheme.strategy = observers::Strategy::kChannel;
   channels.weights->scheme.group_size = 0;
   QatLinear a(source, rows), b(source, channels);
-  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*default_w8a8().activations);
   ForwardContext context{.training = true};
   const Variable x = input.forward(Variable(random_tensor({7, 12}, 1, DType::kF32)), context);
   EXPECT_EQ(testing::values(quantized(a.forward(x, context))->codes),
@@ -240,7 +240,7 @@ TEST(WeightGroups, TakeCodesAsInput) {
   Rng rng(3);
   const Linear source(LinearOptions{8, 4}, rng);
   QatLinear layer(source, groups_of(4));
-  FakeQuantize input(*default_w8a8().activations, QuantizerRole::kActivation);
+  ActivationQuantizer input(*default_w8a8().activations);
   ForwardContext context{.training = true};
   const Variable x = input.forward(Variable(random_tensor({6, 8}, 1, DType::kF32)), context);
   ASSERT_NE(quantized(x), nullptr);

@@ -1,0 +1,84 @@
+#include "steelyard/qat/activation_quantizer.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace steelyard::qat {
+namespace {
+
+// Elements that share the scale, the batch not counted.
+std::int64_t per_scale(const Variable& output) {
+  const std::int64_t batch = output.dim(0);
+  return batch == 0 ? 1 : std::max<std::int64_t>(1, shape_size(output.shape()) / batch);
+}
+
+}  // namespace
+
+std::shared_ptr<FakeQuantize> ActivationQuantizer::clone() const {
+  auto copy = std::make_shared<ActivationQuantizer>(config());
+  copy_state_to(*copy);
+  return copy;
+}
+
+Variable ActivationQuantizer::forward(const Variable& x, ForwardContext& context) {
+  if (x.dtype() != DType::kF32) {
+    throw std::invalid_argument("[fake_quantize] expected f32, got " +
+                                std::string(dtype_name(x.dtype())));
+  }
+  const bool counted = observer_counts(context);
+  const QParamTensors observed = observes(context) ? observe(x.value()) : QParamTensors();
+  if (!quantizing()) return x;
+  const QParamTensors step = parameters(observed, context);
+  const bool recorded = should_record({x}) || records_latents(context);
+  Tensor mask;
+  Tensor codes = quantize(x.value(), step, recorded ? &mask : nullptr, counted);
+  QuantizedUse use{.output = make_variable(value_of(std::move(codes), step)),
+                   .input = x,
+                   .mask = std::move(mask),
+                   .values = [x] { return x.value(); },
+                   .step = step};
+  use.per_scale = per_scale(use.output);
+  return record_use(std::move(use), context);
+}
+
+QParamTensors ActivationQuantizer::parameters(const QParamTensors& observed,
+                                              const ForwardContext& context) {
+  require_observed();
+  begin_learning(context);
+  if (observed.scale.defined()) return observed;
+  if (follows_latents()) {
+    QParamTensors step = empty_step();
+    latents()->follow(code_range(), kept(), step, non_finite());
+    return step;
+  }
+  // In training they stay as they are until the step is over, unless more is observed in it.
+  if (context.training && !observes(context)) return kept();
+  return {kept().scale.clone(), kept().zero_point.clone()};
+}
+
+QuantizedValue ActivationQuantizer::empty_output(Shape shape, const QParamTensors& observed,
+                                                 const ForwardContext& context) {
+  QParamTensors step = parameters(observed, context);
+  return value_of(Tensor::empty(std::move(shape), config().scheme.code_dtype(), device()),
+                  std::move(step));
+}
+
+QuantizedValue ActivationQuantizer::value_of(Tensor codes, QParamTensors step) const {
+  return {.codes = std::move(codes), .qparams = std::move(step), .range = code_range()};
+}
+
+Variable ActivationQuantizer::learn_output(const Variable& y, std::function<Tensor()> values,
+                                           const ForwardContext& context) const {
+  if (!learns(context)) return y;
+  const auto codes = quantized(y);
+  return record_use({.output = make_variable(*codes),
+                     .input = y,
+                     .mask = {},
+                     .values = std::move(values),
+                     .step = codes->qparams,
+                     .per_scale = per_scale(y)},
+                    context);
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,50 @@
+// The quantizer of an activation: one scale, whose range follows what passes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "steelyard/qat/fake_quantize.h"
+
+namespace steelyard::qat {
+
+// A producer that quantizes in its own epilogue calls observe() or observe_range() where
+// observes() says so, then parameters() or empty_output(), and at last learn_output().
+class ActivationQuantizer : public FakeQuantize {
+ public:
+  explicit ActivationQuantizer(const QuantizerConfig& config) : FakeQuantize(config, 1) {}
+
+  // Observes x in training and calibration, and gives its straight-through fake-quantization with
+  // codes attached (x itself while quantizing is off). x is f32. Throws std::logic_error when asked
+  // to quantize before anything was observed.
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::shared_ptr<FakeQuantize> clone() const override;
+  bool of_weights() const override { return false; }
+
+  // Learns from f32 values and updates the scale and zero point.
+  using FakeQuantize::observe;
+  // The same from values that only the producer's kernel sees; nothing where the observer needs
+  // them. The kernel is to be queued next.
+  using FakeQuantize::observe_range;
+  // What a pass quantizes with whose observing gave `observed`, if it did; nothing changes it
+  // before the backward pass is over. Learning begins here. Throws std::logic_error when nothing
+  // was observed.
+  QParamTensors parameters(const QParamTensors& observed, const ForwardContext& context);
+  // Codes with parameters(), to be filled.
+  QuantizedValue empty_output(Shape shape, const QParamTensors& observed,
+                              const ForwardContext& context);
+  // The codes with the one scale and zero point that they were made with.
+  QuantizedValue value_of(Tensor codes, QParamTensors step) const;
+
+  // `y`, recorded codes of this quantizer whose straight-through gradient is done: where the
+  // quantizer learns, gradients reach its latents as well. `values` computes the real values before
+  // quantization again, in backward.
+  Variable learn_output(const Variable& y, std::function<Tensor()> values,
+                        const ForwardContext& context) const;
+
+ private:
+  bool range_restarts() const override { return false; }
+};
+
+}  // namespace steelyard::qat

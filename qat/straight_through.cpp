@@ -1,0 +1,38 @@
+#include "steelyard/qat/straight_through.h"
+
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/fake_quantize/fake_quantize.h"
+
+namespace steelyard::qat {
+namespace {
+
+class StraightThroughFunction : public Function {
+ public:
+  explicit StraightThroughFunction(Tensor mask) { save(std::move(mask)); }
+  std::string name() const override { return "fake_quantize"; }
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    return {masked_gradient(grad_output, saved()[0])};
+  }
+};
+
+}  // namespace
+
+Tensor empty_mask(std::int64_t elements, Device device) {
+  return Tensor::empty({kernels::mask_bytes(elements)}, DType::kU8, device);
+}
+
+Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask) {
+  Tensor grad = Tensor::empty(grad_output.shape(), DType::kF32, grad_output.device());
+  run(grad.device(), kernels::ApplyMask<float>{.n = grad.size(),
+                                               .mask = mask.data<std::uint8_t>(),
+                                               .grad_y = grad_output.data<float>(),
+                                               .grad_x = grad.data<float>()});
+  return grad;
+}
+
+Variable straight_through(Variable output, Tensor mask, const Variable& input) {
+  return record(std::move(output), std::make_shared<StraightThroughFunction>(std::move(mask)),
+                {input});
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,21 @@
+// The straight-through estimator: a quantizer's gradient passes where it did not clip. Source:
+// Bengio et al. 2013, arXiv:1308.3432.
+#pragma once
+
+#include <cstdint>
+
+#include "steelyard/framework/autograd.h"
+
+namespace steelyard::qat {
+
+// A packed mask of so many elements, to be filled.
+Tensor empty_mask(std::int64_t elements, Device device);
+
+// grad_output where the packed mask has a one, else 0.
+Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask);
+
+// Makes `output` the quantized form of `input`, whose gradient passes where the packed mask has a
+// one.
+Variable straight_through(Variable output, Tensor mask, const Variable& input);
+
+}  // namespace steelyard::qat

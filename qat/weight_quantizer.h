@@ -1,0 +1,61 @@
+// The quantizer of a layer's weights, with the rules of the bias behind them.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "steelyard/kernels/weight_codes/weight_codes.h"
+#include "steelyard/qat/fake_quantize.h"
+
+namespace steelyard::qat {
+
+// What a layer adds to the product of its weights and the codes of its input.
+struct WeightBias {
+  QParamTensors input;  // [1] each
+  kernels::CodeRange input_codes;
+  Tensor bias;      // f32 [outputs], undefined for none
+  Tensor deployed;  // the bias that scales are fitted to, likewise
+};
+
+// Weights are wholly visible in every step: an observer that never forgets starts anew each time,
+// since a running extreme would never follow weights that shrink.
+class WeightQuantizer : public FakeQuantize {
+ public:
+  // channels: number of scales (observers::scale_count()), each of as many consecutive weights.
+  explicit WeightQuantizer(const QuantizerConfig& config, std::int64_t channels = 1)
+      : FakeQuantize(config, channels) {}
+
+  // Weights that carry their codes, where no product needs their bias: those of
+  // quantize_weights(), with a straight-through gradient (the weights themselves while quantizing
+  // is off).
+  Variable forward(const Variable& weight, ForwardContext& context) override;
+  std::shared_ptr<FakeQuantize> clone() const override;
+  bool of_weights() const override { return true; }
+
+  // Codes of a layer's f32 weights [outputs, ...] in a pass, which observes, lets learning begin
+  // and, where a bias follows, makes the scales suit it by the rules of docs/numerics.md: a channel
+  // without weights takes its scale from the bias while it follows its weights; every scale is
+  // large enough that the bias fits int32 and that s_x * s_w is a normal float, in evaluation for
+  // the pass alone. A bias that int32 cannot hold beside its products is cut to what it can hold
+  // and is a fault. Throws std::logic_error when nothing was observed.
+  WeightCodes quantize_weights(const Tensor& weight, const WeightBias* behind, bool recorded,
+                               const ForwardContext& context);
+  // What a product of the codes hands its weights' gradient to: `weight`, or where the quantizer
+  // learns a variable through which gradients reach the latents too, and which takes the mask from
+  // the codes.
+  Variable learn_weight(const Variable& weight, WeightCodes& codes,
+                        const ForwardContext& context) const;
+
+ private:
+  bool range_restarts() const override { return !observer().forgets(); }
+  // `output`: of the weights in float, or with codes.
+  QuantizedUse use_of(Variable output, const Variable& weight, QParamTensors step,
+                      Tensor mask) const;
+  QParamTensors parameters(const WeightCodes& codes) const;
+  kernels::WeightQuantization operation_on(const Tensor& weight, const WeightBias* behind,
+                                           const ForwardContext& context) const;
+  WeightCodes empty_codes(const Tensor& weight, const WeightBias* behind, bool recorded) const;
+  kernels::WeightQuantizer state(std::int64_t outputs, bool with_bias);
+};
+
+}  // namespace steelyard::qat
