@@ -4,7 +4,6 @@
 #include <limits>
 #include <stdexcept>
 
-#include "steelyard/framework/half.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/convert/convert.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -40,15 +39,6 @@ void visit_dtype(DType dtype, const char* op, F&& f) {
 
 bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
-// f16 and bf16 have no C++ type: their bits go through double, which holds both exactly, so that a
-// conversion rounds once.
-double decode_half(DType dtype, std::uint16_t bits) {
-  return dtype == DType::kF16 ? Half::decode(bits) : BFloat16::decode(bits);
-}
-std::uint16_t encode_half(DType dtype, double value) {
-  return dtype == DType::kF16 ? Half::encode(value) : BFloat16::encode(value);
-}
-
 void require_floating(DType dtype) {
   if (!is_floating(dtype)) {
     throw std::invalid_argument("[to] f16 and bf16 convert to and from floating dtypes, not " +
@@ -56,31 +46,30 @@ void require_floating(DType dtype) {
   }
 }
 
-// Calls f with a null pointer to the C++ type of what a GPU converts; false for other dtypes.
+// Calls f with a null pointer to the C++ type of what kernels convert.
 template <typename F>
-bool visit_convertible(DType dtype, F&& f) {
+void visit_convertible(DType dtype, F&& f) {
   switch (dtype) {
     case DType::kF32:
-      return f(static_cast<float*>(nullptr)), true;
+      return f(static_cast<float*>(nullptr));
     case DType::kF64:
-      return f(static_cast<double*>(nullptr)), true;
+      return f(static_cast<double*>(nullptr));
     case DType::kF16:
-      return f(static_cast<kernels::Half*>(nullptr)), true;
+      return f(static_cast<kernels::Half*>(nullptr));
     case DType::kBF16:
-      return f(static_cast<kernels::BFloat16*>(nullptr)), true;
+      return f(static_cast<kernels::BFloat16*>(nullptr));
     case DType::kI32:
-      return f(static_cast<std::int32_t*>(nullptr)), true;
+      return f(static_cast<std::int32_t*>(nullptr));
     default:
-      return false;
+      break;
   }
 }
 
-// to(dtype) on a GPU: there, or for rare dtypes by way of the CPU.
-Tensor converted_on_gpu(const Tensor& x, DType dtype) {
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
+// y = x where the tensors are, rounded once; false where no kernel does it.
+bool convert(const Tensor& x, const Tensor& y) {
   bool done = false;
   visit_convertible(x.dtype(), [&](auto* from) {
-    visit_convertible(dtype, [&](auto* to) {
+    visit_convertible(y.dtype(), [&](auto* to) {
       using From = std::remove_pointer_t<decltype(from)>;
       using To = std::remove_pointer_t<decltype(to)>;
       if constexpr (!std::is_same_v<From, To> && (!std::is_integral_v<From> || sizeof(To) > 2) &&
@@ -92,26 +81,7 @@ Tensor converted_on_gpu(const Tensor& x, DType dtype) {
       }
     });
   });
-  return done ? y : x.to(Device{}).to(dtype).to(x.device());
-}
-
-Tensor from_half(const Tensor& half, DType dtype) {
-  require_floating(dtype);
-  Tensor t = Tensor::empty(half.shape(), DType::kF64, Device{});
-  const auto* in = static_cast<const std::uint16_t*>(half.raw());
-  double* out = t.data<double>();
-  for (std::int64_t i = 0; i < half.size(); ++i) out[i] = decode_half(half.dtype(), in[i]);
-  return dtype == DType::kF64 ? t : t.to(dtype);
-}
-
-Tensor to_half(const Tensor& tensor, DType dtype) {
-  require_floating(tensor.dtype());
-  const Tensor wide = tensor.dtype() == DType::kF64 ? tensor : tensor.to(DType::kF64);
-  Tensor t = Tensor::empty(tensor.shape(), dtype);
-  const double* in = wide.data<double>();
-  auto* out = static_cast<std::uint16_t*>(t.raw());
-  for (std::int64_t i = 0; i < t.size(); ++i) out[i] = encode_half(dtype, in[i]);
-  return t;
+  return done;
 }
 
 }  // namespace
@@ -227,10 +197,11 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return clone();
-  if (device().kind != Device::Kind::kCpu) return converted_on_gpu(*this, dtype);
-  if (is_half(dtype_)) return from_half(*this, dtype);
-  if (is_half(dtype)) return to_half(*this, dtype);
-  Tensor t = empty(shape_, dtype);
+  if (is_half(dtype_)) require_floating(dtype);
+  if (is_half(dtype)) require_floating(dtype_);
+  Tensor t = empty(shape_, dtype, device());
+  if (convert(*this, t)) return t;
+  if (device().kind != Device::Kind::kCpu) return to(Device{}).to(dtype).to(device());
   visit_dtype(dtype_, "to", [&](auto* from_tag) {
     using From = std::remove_pointer_t<decltype(from_tag)>;
     visit_dtype(dtype, "to", [&](auto* to_tag) {

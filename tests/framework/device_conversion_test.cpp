@@ -4,18 +4,25 @@
 #include <cstring>
 #include <limits>
 
-#include "steelyard/framework/half.h"
+#include "steelyard/kernels/value_type.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::testing {
 namespace {
 
+using kernels::BFloat16;
+using kernels::Half;
 using ConversionOnCuda = WithCudaDevice;
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
          std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+template <typename V>
+double decoded(std::uint32_t bits) {
+  return static_cast<double>(kernels::widen(V{static_cast<std::uint16_t>(bits)}));
 }
 
 // Values around every binary16 and bfloat16 rounding border of some sizes, both signs, and those
@@ -33,16 +40,16 @@ Tensor border_values() {
                           3.4e38,
                           std::numeric_limits<double>::infinity()};
   for (std::uint32_t bits = 1; bits < 0x7C00; bits += 37) {
-    const double a = Half::decode(static_cast<std::uint16_t>(bits));
-    const double b = Half::decode(static_cast<std::uint16_t>(bits + 1));
+    const double a = decoded<Half>(bits);
+    const double b = decoded<Half>(bits + 1);
     const double middle = (a + b) / 2;
     for (const double v : {a, middle, std::nextafter(middle, 0.0), std::nextafter(middle, b)}) {
       if (std::isfinite(v)) all.insert(all.end(), {v, -v});
     }
   }
   for (std::uint32_t bits = 1; bits < 0x7F80; bits += 41) {
-    const double a = BFloat16::decode(static_cast<std::uint16_t>(bits));
-    const double b = BFloat16::decode(static_cast<std::uint16_t>(bits + 1));
+    const double a = decoded<BFloat16>(bits);
+    const double b = decoded<BFloat16>(bits + 1);
     const double middle = (a + b) / 2;
     for (const double v : {a, middle, std::nextafter(middle, 0.0), std::nextafter(middle, b)}) {
       if (std::isfinite(v)) all.insert(all.end(), {v, -v});

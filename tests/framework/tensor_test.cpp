@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -84,6 +85,21 @@ TEST(Tensor, ConvertsByValue) {
   EXPECT_EQ(t.to(DType::kF32).span<float>()[0], -1.5f);
   EXPECT_THAT(t.to(DType::kI64).span<std::int64_t>(), ElementsAre(-1, 2));
   EXPECT_FALSE(t.to(DType::kF64).shares_storage_with(t));
+}
+
+TEST(Tensor, ConvertsToAndFromHalves) {
+  const Tensor values = Tensor::from<float>({0.0F, -1.5F, 0.1F, 3e38F}, {2, 2});
+  const Tensor half = values.to(DType::kF16);
+  EXPECT_EQ(half.dtype(), DType::kF16);
+  const Tensor back = half.to(DType::kF32);
+  EXPECT_EQ(back.shape(), values.shape());
+  EXPECT_EQ(back.span<float>()[1], -1.5F);
+  EXPECT_NEAR(back.span<float>()[2], 0.1F, 0.1 * 0x1p-11);
+  EXPECT_TRUE(std::isinf(back.span<float>()[3]));
+  const Tensor twice = half.to(DType::kBF16).to(DType::kF64);
+  EXPECT_NEAR(twice.span<double>()[2], 0.1, 0.1 * 0x1p-8);
+  EXPECT_THROW(half.to(DType::kI32), std::invalid_argument);
+  EXPECT_THROW(Tensor::zeros({2}, DType::kI8).to(DType::kBF16), std::invalid_argument);
 }
 
 TEST(Tensor, FillSetsEveryElement) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 
 #include "tests/kernels/quant_reference.h"
@@ -68,6 +69,51 @@ TEST(NarrowFloats, AnyFloat) {
     check_narrow<Half>(value, 0x7C00, reference::half_value);
     check_narrow<BFloat16>(value, 0x7F80, reference::bfloat16_value);
   }
+}
+
+template <typename V>
+class NarrowedDoubles : public ::testing::Test {};
+using NarrowTypes = ::testing::Types<Half, BFloat16>;
+TYPED_TEST_SUITE(NarrowedDoubles, NarrowTypes);
+
+template <typename V>
+constexpr std::uint16_t kInfinity = std::is_same_v<V, Half> ? 0x7C00 : 0x7F80;
+template <typename V>
+double value_of_bits(std::uint32_t bits) {
+  return static_cast<double>(widen(V{static_cast<std::uint16_t>(bits)}));
+}
+template <typename V>
+std::uint32_t bits_of(double value) {
+  return narrow_once<V>(value).bits;
+}
+
+// Between neighbours a and b: below the middle gives a, above gives b, the middle the even one.
+TYPED_TEST(NarrowedDoubles, RoundOnceToTheNearestEven) {
+  for (std::uint32_t bits = 0; bits + 1 < kInfinity<TypeParam>; ++bits) {
+    const double a = value_of_bits<TypeParam>(bits);
+    const double b = value_of_bits<TypeParam>(bits + 1);
+    const double middle = (a + b) / 2;
+    const std::uint32_t even = bits % 2 == 0 ? bits : bits + 1;
+    ASSERT_EQ(bits_of<TypeParam>(a), bits);
+    ASSERT_EQ(bits_of<TypeParam>(std::nextafter(middle, 0.0)), bits);
+    ASSERT_EQ(bits_of<TypeParam>(std::nextafter(middle, b)), bits + 1);
+    ASSERT_EQ(bits_of<TypeParam>(middle), even);
+    ASSERT_EQ(bits_of<TypeParam>(-middle), 0x8000 + even);
+  }
+}
+
+TYPED_TEST(NarrowedDoubles, OverflowToInfinityAndUnderflowToZero) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(bits_of<TypeParam>(infinity), kInfinity<TypeParam>);
+  EXPECT_EQ(bits_of<TypeParam>(-1e300), 0x8000 | kInfinity<TypeParam>);
+  EXPECT_EQ(bits_of<TypeParam>(std::numeric_limits<double>::denorm_min()), 0U);
+  EXPECT_EQ(bits_of<TypeParam>(-1e-300), 0x8000U);
+  EXPECT_TRUE(std::isnan(widen(narrow_once<TypeParam>(std::nan("")))));
+}
+
+TEST(NarrowFloats, LimitsOfHalf) {
+  EXPECT_EQ(bits_of<Half>(65519.99), 0x7BFFU);
+  EXPECT_EQ(bits_of<Half>(65520.0), 0x7C00U);
 }
 
 }  // namespace
