@@ -66,32 +66,86 @@ double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset) {
   return compute_loss(loss, zeros, dataset.targets).value().item();
 }
 
-Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
-                 const Loss& loss, std::int64_t batch_size) {
-  const NoGradGuard no_grad;
+namespace {
+
+// What is added over the batches: rows times their mean loss, and rows with the right class.
+struct Totals {
+  explicit Totals(Device device)
+      : loss(Tensor::zeros(Shape{}, DType::kF64, device)),
+        correct(Tensor::zeros(Shape{}, DType::kI64, device)) {}
+
+  void add(Module& model, const Loss& by, const Batch& batch) const {
+    ForwardContext context;
+    const Variable outputs = model.forward(Variable(batch.inputs), context);
+    add_weighted(compute_loss(by, outputs, batch.targets).value(),
+                 static_cast<double>(batch.inputs.dim(0)), loss);
+    if (by.type == Loss::Type::kCrossEntropy) add_correct(outputs.value(), batch.targets, correct);
+  }
+
+  Tensor loss;     // f64
+  Tensor correct;  // i64
+};
+
+Metrics metrics_of(double loss, double correct, const Dataset& dataset, const Loss& by) {
+  const auto size = static_cast<double>(dataset.size());
+  Metrics metrics{.loss = loss / size};
+  if (by.type == Loss::Type::kCrossEntropy) metrics.top1 = 100.0 * correct / size;
+  return metrics;
+}
+
+LoaderOptions evaluation_options(const Normalization& normalization, std::int64_t batch_size) {
   LoaderOptions options;
   options.batch_size = batch_size;
   options.normalization = normalization;
-  DataLoader loader(dataset, options);
-  Loss plain = loss;
-  plain.label_smoothing = 0;
-  ForwardContext context;
+  return options;
+}
+
+Loss without_smoothing(Loss loss) {
+  loss.label_smoothing = 0;
+  return loss;
+}
+
+}  // namespace
+
+Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
+                 const Loss& loss, std::int64_t batch_size) {
+  const NoGradGuard no_grad;
+  DataLoader loader(dataset, evaluation_options(normalization, batch_size));
   const Device device = device_of(model);
   DeviceBatches batches(loader, device);
   batches.start(0);
-  const Tensor loss_sum = Tensor::zeros(Shape{}, DType::kF64, device);
-  const Tensor correct = Tensor::zeros(Shape{}, DType::kI64, device);
-  while (const auto batch = batches.next()) {
-    const Tensor& targets = batch->targets;
-    const Variable outputs = model.forward(Variable(batch->inputs), context);
-    const auto rows = static_cast<double>(batch->inputs.dim(0));
-    add_weighted(compute_loss(plain, outputs, targets).value(), rows, loss_sum);
-    if (loss.type == Loss::Type::kCrossEntropy) add_correct(outputs.value(), targets, correct);
+  const Totals totals(device);
+  const Loss plain = without_smoothing(loss);
+  while (const auto batch = batches.next()) totals.add(model, plain, *batch);
+  return metrics_of(totals.loss.item(), totals.correct.item(), dataset, loss);
+}
+
+Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
+                 const Loss& loss, std::int64_t batch_size, comm::Communicator& ranks) {
+  if (ranks.size() == 1) return evaluate(model, dataset, normalization, loss, batch_size);
+  const NoGradGuard no_grad;
+  const LoaderOptions options = evaluation_options(normalization, batch_size);
+  validate_options(dataset, options);
+  const auto order = epoch_order(dataset, options, 0);
+  const Device device = device_of(model);
+  const Loss plain = without_smoothing(loss);
+  const std::int64_t batches = batches_per_epoch(dataset, options);
+  // Others' batches are 0 here: a sum in which one rank has a value is that value.
+  const Tensor losses = Tensor::zeros({batches}, DType::kF64);
+  std::vector<std::int64_t> correct{0};
+  for (std::int64_t b = ranks.rank(); b < batches; b += ranks.size()) {
+    Batch batch = make_batch(dataset, options, order, 0, b);
+    batch = {batch.inputs.to(device), batch.targets.to(device), b};
+    const Totals totals(device);
+    totals.add(model, plain, batch);
+    losses.data<double>()[b] = totals.loss.item();
+    correct[0] += static_cast<std::int64_t>(totals.correct.item());
   }
-  const auto size = static_cast<double>(dataset.size());
-  Metrics metrics{.loss = loss_sum.item() / size};
-  if (loss.type == Loss::Type::kCrossEntropy) metrics.top1 = 100.0 * correct.item() / size;
-  return metrics;
+  ranks.sum({losses});
+  ranks.sum(correct);
+  double sum = 0;
+  for (const double batch_loss : losses.span<double>()) sum += batch_loss;
+  return metrics_of(sum, static_cast<double>(correct[0]), dataset, loss);
 }
 
 bool is_better(const Metrics& a, const Metrics& b) {

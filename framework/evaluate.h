@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/module.h"
 
@@ -45,6 +46,9 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels);
 // A GPU is waited for once, at the end.
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size);
+// The same, to the bit, by ranks that have the same model and share the batches.
+Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
+                 const Loss& loss, std::int64_t batch_size, comm::Communicator& ranks);
 
 // True when `a` is the better model: higher top1, or lower loss where there is none.
 bool is_better(const Metrics& a, const Metrics& b);

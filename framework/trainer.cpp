@@ -10,6 +10,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/gradient_clipping.h"
+#include "steelyard/framework/replicas.h"
 
 namespace steelyard {
 namespace {
@@ -17,6 +18,9 @@ namespace {
 constexpr const char* kStateSeparator = "/";
 constexpr const char* kLast = "last.safetensors";
 constexpr const char* kBest = "best.safetensors";
+
+// How often ranks compare what must be the same on all of them.
+constexpr std::int64_t kStepsPerComparison = 50;
 
 // A GPU's loss is read this often where nobody asks for it.
 constexpr std::int64_t kStepsPerCheck = 64;
@@ -92,6 +96,7 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       device_(device_of(model)),
       batches_(loader_, device_),
       options_(options),
+      ranks_(options.ranks != nullptr ? *options.ranks : alone_),
       callbacks_(std::move(callbacks)),
       steps_(model, optimizer, options, step_work_of(callbacks_)) {
   if (options.average) average_.emplace(model, *options.average);
@@ -100,7 +105,7 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
   // One that the checkpoint knows nothing of: saved just before a kill, or forgotten in restore().
-  if (!options_.run_dir.empty() && !best_ && position_.epoch < options_.epochs) {
+  if (writes() && !best_ && position_.epoch < options_.epochs) {
     std::filesystem::remove(options_.run_dir / kBest);
   }
   while (position_.epoch < options_.epochs) {
@@ -133,7 +138,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_begin(position_.epoch);
   batches_.start(position_.epoch, position_.batch);
   steps_.begin_epoch();
-  while (!stop) {
+  while (!any_rank_stops(stop)) {
     const auto batch = batches_.next();
     if (!batch) {
       finish_epoch();
@@ -152,6 +157,25 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   return false;
 }
 
+bool Trainer::any_rank_stops(const std::atomic<bool>& stop) {
+  if (ranks_.size() == 1) return stop;
+  return (ranks_.max({}, stop ? comm::kStop : 0) & comm::kStop) != 0;
+}
+
+void Trainer::together(const std::function<void()>& work) {
+  if (ranks_.size() == 1) return work();
+  std::string own;
+  try {
+    work();
+  } catch (const TrainingDiverged& error) {
+    own = error.what();
+  }
+  if ((ranks_.max({}, own.empty() ? 0 : comm::kDiverged) & comm::kDiverged) == 0) return;
+  for (const std::string& message : ranks_.gather(own)) {
+    if (!message.empty()) throw TrainingDiverged(message);
+  }
+}
+
 void Trainer::train_step(const Batch& batch) {
   const double lr = learning_rate(options_.lr_schedule, position_.step);
   for (TrainerCallback* callback : callbacks_) {
@@ -167,8 +191,13 @@ void Trainer::train_step(const Batch& batch) {
                           .batch = batch.index,
                           .loss = [&] { return steps_.finite_loss(position_.step, loss, batch); },
                           .lr = lr};
-  for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
+  together([&] {
+    for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
+  });
   if (average_) average_->update();
+  if (position_.step % kStepsPerComparison == 0) {
+    require_equal_replicas(module_state(model_), "step " + std::to_string(position_.step), ranks_);
+  }
   if (position_.step % kStepsPerCheck == 0) steps_.finite_loss(position_.step, loss, batch);
 }
 
@@ -182,7 +211,7 @@ void Trainer::finish_epoch() {
     for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
     if (validation_.size() > 0) {
       report.validation = evaluate(model_, validation_, loader_options_.normalization,
-                                   options_.loss, loader_options_.batch_size);
+                                   options_.loss, loader_options_.batch_size, ranks_);
     }
   }
   bool improved = false;
@@ -239,9 +268,11 @@ Checkpoint Trainer::checkpoint() {
 }
 
 void Trainer::save(const std::string& file_name) {
-  require_finite_state();
-  for (TrainerCallback* callback : callbacks_) callback->on_checkpoint();
-  save_checkpoint(options_.run_dir / file_name, checkpoint());
+  together([&] {
+    require_finite_state();
+    for (TrainerCallback* callback : callbacks_) callback->on_checkpoint();
+  });
+  if (writes()) save_checkpoint(options_.run_dir / file_name, checkpoint());
 }
 
 void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {

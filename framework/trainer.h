@@ -7,11 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/device_batches.h"
 #include "steelyard/framework/divergence.h"
@@ -74,7 +76,8 @@ class Trainer {
   // epoch before final_form_from() is forgotten.
   void restore(const Checkpoint& checkpoint, const std::string& source_name);
 
-  // Trains to the end, or until `stop` becomes true: then saves last.safetensors and returns. A
+  // Trains to the end, or until `stop` becomes true, on any rank: then saves last.safetensors and
+  // returns. Of several ranks the first one writes the files, and what one throws all throw. A
   // run that came to its end leaves the averages in the model, where there are any, and is over.
   // Throws TrainingDiverged.
   TrainResult run(const std::atomic<bool>& stop);
@@ -108,6 +111,11 @@ class Trainer {
   std::int64_t final_form_from() const;
   TrainResult result(bool interrupted) const;
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
+  bool any_rank_stops(const std::atomic<bool>& stop);
+  // Runs `work`; the TrainingDiverged that it throws on one rank is thrown on all.
+  void together(const std::function<void()>& work);
+  // Whether this rank writes the run's files.
+  bool writes() const { return !options_.run_dir.empty() && ranks_.rank() == 0; }
   void train_step(const Batch& batch);
   void finish_epoch();
   // Of optimizer, averages and callbacks: everything but the model and the position.
@@ -125,6 +133,8 @@ class Trainer {
   Device device_;
   DeviceBatches batches_;
   TrainerOptions options_;
+  comm::Communicator alone_;
+  comm::Communicator& ranks_;
   std::vector<TrainerCallback*> callbacks_;
   std::optional<WeightAverage> average_;
   StepRunner steps_;

@@ -4,6 +4,7 @@
 // Kernels take the backend as an argument; both obey the same contract and pass the same tests.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,10 @@ std::vector<Backend> available_backends();
 // The backend operations use: STEELYARD_CPU_BACKEND when set (an unknown or absent name throws
 // std::invalid_argument), otherwise the fastest that was built. Read once per process.
 Backend default_backend();
+
+// The default backend and the instruction set that it chose on this processor, for people and to
+// compare two machines: "onednn, instructions 3ef".
+std::string backend_text();
 
 // What computes float32 products on the CPU, and how. Without TF32, which no CPU has.
 struct CpuProducts {

@@ -25,10 +25,14 @@ std::shared_ptr<FakeQuantize> WeightQuantizer::clone() const {
 
 Variable WeightQuantizer::forward(const Variable& weight, ForwardContext& context) {
   if (!quantizing()) {
+<<<<<<< HEAD
     if (observes(context) && !observed_in_step_) {
       observe(weight.value());
       observed_in_step_ = observes_once_;
     }
+=======
+    if (observes(context)) observe(weight.value());
+>>>>>>> types
     return weight;
   }
   WeightCodes codes = quantize_weights(weight.value(), nullptr, should_record({weight}), context);
@@ -72,9 +76,19 @@ WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const Weight
                                 shape_string(weight.shape()));
   }
   kernels::WeightQuantization op = operation_on(weight, behind, context);
+<<<<<<< HEAD
   if (observes(context) && !observed_in_step_) {
     observe_in_pass(weight, op);
     observed_in_step_ = observes_once_;
+=======
+  if (observes(context)) {
+    if (observer().running_range() && op.rows == op.scales && !has_listener()) {
+      op.source = kernels::ScaleSource::kExtremes;
+      mark_observed();
+    } else {
+      observe(weight);
+    }
+>>>>>>> types
   }
   require_observed();
   WeightCodes to = empty_codes(weight, behind, recorded);
@@ -96,6 +110,7 @@ WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const Weight
   return to;
 }
 
+<<<<<<< HEAD
 // By the kernel that quantizes them, where that knows what the observer does.
 void WeightQuantizer::observe_in_pass(const Tensor& weight, kernels::WeightQuantization& op) {
   if (observer().running_range() && op.rows == op.scales && !has_listener()) {
@@ -106,6 +121,8 @@ void WeightQuantizer::observe_in_pass(const Tensor& weight, kernels::WeightQuant
   }
 }
 
+=======
+>>>>>>> types
 // Scales that are there already or follow latents.
 kernels::WeightQuantization WeightQuantizer::operation_on(const Tensor& weight,
                                                           const WeightBias* behind,

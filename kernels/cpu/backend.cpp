@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -39,6 +40,16 @@ std::vector<Backend> available_backends() {
 Backend default_backend() {
   static const Backend backend = read_default_backend();
   return backend;
+}
+
+std::string backend_text() {
+  const Backend backend = default_backend();
+  std::ostringstream text;
+  text << backend_name(backend);
+  if (backend == Backend::kOneDnn) {
+    text << ", instructions " << std::hex << onednn::instruction_set();
+  }
+  return text.str();
 }
 
 MatmulPrecision& cpu_matmul_precision() {

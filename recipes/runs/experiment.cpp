@@ -441,11 +441,17 @@ void Experiment::calibrate(std::int64_t batches) {
 }
 
 Metrics Experiment::evaluate_test() {
+  comm::Communicator alone;
+  return evaluate_test(alone);
+}
+
+Metrics Experiment::evaluate_test(comm::Communicator& ranks) {
   const MatmulPrecisionGuard as_eval_does(device_, "float32");
   const Metrics metrics =
-      evaluate(*model_, test_, normalization(), loss(), recipe_.data.loader.batch_size);
-  if (const auto fault = qat::take_fault(qat::named_quantizers(*model_))) {
-    throw TrainingDiverged("evaluation: " + *fault);
+      evaluate(*model_, test_, normalization(), loss(), recipe_.data.loader.batch_size, ranks);
+  const auto own = qat::take_fault(qat::named_quantizers(*model_));
+  for (const std::string& fault : ranks.gather(own.value_or(""))) {
+    if (!fault.empty()) throw TrainingDiverged("evaluation: " + fault);
   }
   return metrics;
 }

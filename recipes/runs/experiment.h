@@ -105,8 +105,10 @@ class Experiment {
   std::function<Tensor(std::int64_t)> plain_batches() const;
   // Lets the observers see the first of plain_batches() (see qat/calibrate.h).
   void calibrate(std::int64_t batches);
-  // Loss and accuracy on the test set, by float32 products, whatever training used.
+  // Loss and accuracy on the test set, by float32 products, whatever training used; by ranks that
+  // share the batches.
   Metrics evaluate_test();
+  Metrics evaluate_test(comm::Communicator& ranks);
   // Another model of the recipe, with random weights, for trials that change its state.
   std::shared_ptr<Module> make_trial_model(const Registries& registries) const;
   // Where the recipe has the key, else where its table is.

@@ -8,6 +8,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/sha256.h"
+#include "steelyard/kernels/backend.h"
 #include "steelyard/qat/old_checkpoint.h"
 #include "steelyard/qat/saved_state.h"
 #include "steelyard/recipes/runs/deployment.h"
@@ -52,14 +53,15 @@ void write_summary(const RunOptions& options, const Json& json) {
   write_file_atomic(options.folder / run_files::kSummary, json.dump(2) + "\n");
 }
 
-// A best epoch without its weights would stay the best for ever. A file of a later epoch was saved
-// just before the run was killed, or the run was set back: it comes to that epoch again.
-void require_best(const RunOptions& options, Trainer& trainer) {
-  if (!trainer.best()) return;
+// Whether the best epoch so far is to be forgotten: without its weights it would stay the best for
+// ever. A file of a later epoch was saved just before the run was killed, or the run was set back:
+// it comes to that epoch again.
+bool loses_best(const RunOptions& options, const Trainer& trainer) {
+  if (!trainer.best()) return false;
   const std::filesystem::path path = options.folder / run_files::kBest;
   const std::int64_t expected = trainer.best()->epoch;
   const std::optional<std::int64_t> found = epoch_of_best(path);
-  if (found && *found >= expected) return;
+  if (found && *found >= expected) return false;
   const std::string epoch = std::to_string(expected + 1);
   const std::string lost =
       path.string() + (found ? ": is of epoch " + std::to_string(*found + 1) : ": is missing") +
@@ -68,30 +70,30 @@ void require_best(const RunOptions& options, Trainer& trainer) {
     std::filesystem::copy_file(options.folder / run_files::kLast, path,
                                std::filesystem::copy_options::overwrite_existing);
     options.note(lost + ": written again, " + run_files::kLast + " is of that epoch");
-    return;
+    return false;
   }
   if (!options.forget_best) {
     throw InputError(lost +
                      ": restore the file, or pass --forget-best to choose the best among the "
                      "epochs that are left");
   }
-  trainer.forget_best();
   options.note(lost + ": forgotten, the best is chosen among the epochs that are left");
+  return true;
 }
 
-Metrics tested(Experiment& experiment, const Trainer& trainer) {
-  const Metrics metrics = experiment.evaluate_test();
+Metrics tested(Experiment& experiment, const Trainer& trainer, comm::Communicator& ranks) {
+  const Metrics metrics = experiment.evaluate_test(ranks);
   trainer.require_loss("test loss", metrics.loss);
   return metrics;
 }
 
 // Runs `f`, and writes down a divergence that ends it.
 template <typename F>
-auto with_divergence_logged(MetricsLog& log, const F& f) {
+auto with_divergence_logged(MetricsLog& log, bool writes, const F& f) {
   try {
     return f();
   } catch (const TrainingDiverged& error) {
-    log.diverged(error.what());
+    if (writes) log.diverged(error.what());
     throw;
   }
 }
@@ -123,8 +125,9 @@ Run::Run(const std::string& recipe, RunOptions options, const Registries& regist
 Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
     : options_(in_folder(std::move(options), recipe)),
       registries_(registries),
+      ranks_(options_.ranks != nullptr ? *options_.ranks : alone_),
       device_(resolve_device(recipe.device)),  // before anything takes long
-      continues_(options_.resume && has_checkpoint(options_.folder)),
+      continues_(continues()),
       experiment_(std::move(recipe), registries_,
                   continues_ ? InitialWeights::kLater : InitialWeights::kRecipe) {
   experiment_.require_trainable_on(device_);
@@ -133,13 +136,29 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
   note_exportability(experiment_, registries_);
 }
 
+bool Run::continues() const {
+  const bool own = first_rank() && options_.resume && has_checkpoint(options_.folder);
+  return !ranks_.broadcast(own ? std::string("yes") : std::string()).empty();
+}
+
+// What the bits of a run depend on, and the program, whose kernels compute them.
+std::vector<Agreement> Run::agreements() const {
+  return {{"program (sha256)", sha256_of_file("/proc/self/exe")},
+          {"backend of products", kernels::backend_text()},
+          {"number of threads", std::to_string(kernels::num_threads())},
+          {"recipe (sha256)", sha256_of(resolved_yaml(experiment_.recipe()))},
+          {"training data (sha256)", experiment_.data_digest()}};
+}
+
 void Run::load_teacher() {
   if (!std::exchange(teacher_loaded_, true)) experiment_.load_teacher(registries_);
 }
 
 RunResult Run::train(const std::atomic<bool>& stop, const std::vector<TrainerCallback*>& watchers) {
   load_teacher();
-  const RunLock lock = open_run(options_, experiment_, registries_);
+  require_agreement(agreements(), ranks_);
+  std::optional<RunLock> lock;
+  if (first_rank()) lock.emplace(open_run(options_, experiment_, registries_));
   const std::optional<Metrics> final = train_in_folder(stop, watchers);
   if (!final) return {.interrupted = true};
   return finished(*final);
@@ -154,7 +173,8 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
                                             const std::vector<TrainerCallback*>& watchers) {
   const std::filesystem::path last = options_.folder / run_files::kLast;
   std::optional<Checkpoint> checkpoint;
-  if (has_checkpoint(options_.folder)) checkpoint = load_checkpoint(last);
+  if (first_rank() && has_checkpoint(options_.folder)) checkpoint = load_checkpoint(last);
+  broadcast(checkpoint, ranks_);
   if (checkpoint) {
     const auto normalization = normalization_in(checkpoint->metadata, last.string());
     if (normalization) experiment_.normalize_as(*normalization);
@@ -179,8 +199,10 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
   if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
   if (oscillations) callbacks.push_back(oscillations.get());
   if (reestimation) callbacks.push_back(reestimation.get());
-  callbacks.push_back(&log);
-  callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
+  if (first_rank()) {
+    callbacks.push_back(&log);
+    callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
+  }
   Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
                   experiment_.loader_options(), options, callbacks);
   const bool resumed = checkpoint.has_value();
@@ -189,27 +211,34 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     qat::require_quantizer_state(experiment_.model(), *checkpoint, last.string());
     trainer.restore(*checkpoint, last.string());
     checkpoint.reset();
-    require_best(options_, trainer);
+    const bool loses = first_rank() && loses_best(options_, trainer);
+    if (!ranks_.broadcast(loses ? std::string("yes") : std::string()).empty()) {
+      trainer.forget_best();
+    }
     if (trainer.best() && other_data) {
       trainer.forget_best();
       options_.note("the best epoch so far was chosen on other data: forgotten");
     }
   }
-  // Of a calibration, or of the epochs that an older checkpoint repeats.
-  if (trainer.epochs_done() < options.epochs) {
-    std::filesystem::remove(options_.folder / run_files::kSummary);
+  if (first_rank()) {
+    // Of a calibration, or of the epochs that an older checkpoint repeats.
+    if (trainer.epochs_done() < options.epochs) {
+      std::filesystem::remove(options_.folder / run_files::kSummary);
+    }
+    open_log(log, options_, experiment_, trainer.step(), trainer.epochs_done());
   }
-  open_log(log, options_, experiment_, trainer.step(), trainer.epochs_done());
-  return with_divergence_logged(log, [&]() -> std::optional<Metrics> {
+  return with_divergence_logged(log, first_rank(), [&]() -> std::optional<Metrics> {
     if (const auto& batches = experiment_.recipe().calibrate_batches; batches && !resumed) {
       experiment_.calibrate(*batches);
     }
     const TrainResult result = trainer.run(stop);
     if (result.interrupted) return std::nullopt;
 
-    const Metrics final = tested(experiment_, trainer);
-    log.final_test(result.step, final);
-    write_summary(options_, summary(options_, experiment_, result, final, log.seconds()));
+    const Metrics final = tested(experiment_, trainer, ranks_);
+    if (first_rank()) {
+      log.final_test(result.step, final);
+      write_summary(options_, summary(options_, experiment_, result, final, log.seconds()));
+    }
     experiment_.move_to_cpu();
     return final;
   });
@@ -232,7 +261,7 @@ Metrics Run::calibrate_in_folder() {
   MetricsLog log;
   open_log(log, options_, experiment_, 0, 0);
   experiment_.move_to(device_);
-  return with_divergence_logged(log, [&] {
+  return with_divergence_logged(log, first_rank(), [&] {
     experiment_.calibrate(calibration_batches());
     const auto optimizer = experiment_.make_optimizer();
     const auto oscillations = experiment_.make_oscillations();
@@ -245,7 +274,7 @@ Metrics Run::calibrate_in_folder() {
                     experiment_.loader_options(), options, callbacks);
     const std::atomic<bool> stop = true;  // before the first step: only saves
     const TrainResult result = trainer.run(stop);
-    const Metrics final = tested(experiment_, trainer);
+    const Metrics final = tested(experiment_, trainer, ranks_);
     log.final_test(0, final);
     Json json = summary(options_, experiment_, result, final, log.seconds());
     json["epochs"] = 0;
@@ -259,12 +288,14 @@ Metrics Run::calibrate_in_folder() {
 TrainerOptions Run::trainer_options() const {
   TrainerOptions options = experiment_.trainer_options();
   options.run_dir = options_.folder;
+  options.ranks = options_.ranks;
   return options;
 }
 
 RunResult Run::finished(const Metrics& final) {
-  options_.tested(final);
   RunResult result{.final = final};
+  if (!first_rank()) return result;
+  options_.tested(final);
   const std::vector<std::string>& formats = experiment_.recipe().exports.formats;
   if (formats.empty()) return result;
   deploy::Graph graph = deployed_graph(experiment_);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/comm/communicator.h"
+#include "steelyard/framework/replicas.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/run_folder.h"
 
@@ -64,8 +66,15 @@ class Run {
   TrainerOptions trainer_options() const;
   RunResult finished(const Metrics& final);
 
+  // Whether this rank opens the folder, writes the files and prints.
+  bool first_rank() const { return ranks_.rank() == 0; }
+  bool continues() const;
+  std::vector<Agreement> agreements() const;
+
   RunOptions options_;
   const Registries& registries_;
+  comm::Communicator alone_;
+  comm::Communicator& ranks_;
   Device device_;
   bool continues_;
   bool teacher_loaded_ = false;

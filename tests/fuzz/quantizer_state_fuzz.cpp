@@ -22,8 +22,8 @@ constexpr Learning kLearnings[] = {Learning::kNothing, Learning::kClipping,
                                    Learning::kScaleAndZeroPoint};
 
 unsigned kinds() {
-  constexpr unsigned kRoles = 2;
-  return static_cast<unsigned>(observers::observer_rows().size()) * kRoles *
+  constexpr unsigned kTensors = 2;  // activations, weights
+  return static_cast<unsigned>(observers::observer_rows().size()) * kTensors *
          static_cast<unsigned>(std::size(kLearnings));
 }
 
@@ -48,8 +48,7 @@ Tensor values(float scale) {
 std::shared_ptr<FakeQuantize> quantizer_of(unsigned kind) {
   const std::vector<observers::ObserverRow>& rows = observers::observer_rows();
   const std::size_t observer = kind % rows.size();
-  const std::size_t role = kind / rows.size() % 2;
-  const bool weights = role == 1;
+  const bool weights = kind / rows.size() % 2 == 1;
   QuantizerConfig config;
   config.scheme = {.bits = 4, .is_signed = weights, .symmetric = weights, .narrow_range = weights};
   config.observer.type = rows[observer].name;

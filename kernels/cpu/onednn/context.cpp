@@ -34,7 +34,7 @@ struct AlignedBuffer {
 
 // True where the processor has the instructions and DNNL_MAX_CPU_ISA lets oneDNN use them.
 bool may_use(dnnl::cpu_isa isa) {
-  const auto available = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const unsigned available = instruction_set();
   const auto wanted = static_cast<unsigned>(isa);
   return (available & wanted) == wanted;
 }
@@ -42,6 +42,7 @@ bool may_use(dnnl::cpu_isa isa) {
 }  // namespace
 
 bool built() { return true; }
+unsigned instruction_set() { return static_cast<unsigned>(dnnl::get_effective_cpu_isa()); }
 bool has_bf16() {
   static const bool has = may_use(dnnl::cpu_isa::avx512_core_bf16);
   return has;

@@ -9,6 +9,9 @@ namespace steelyard::kernels::onednn {
 
 bool built();
 
+// The bits of dnnl::cpu_isa that it uses.
+unsigned instruction_set();
+
 // True where oneDNN rounds operands to bf16 and multiplies them by one instruction.
 bool has_bf16();
 // True where oneDNN's int8 kernels accumulate exactly: with VNNI, and when DNNL_MAX_CPU_ISA lets

@@ -1,0 +1,81 @@
+#include "steelyard/framework/replicas.h"
+
+#include <stdexcept>
+
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/sha256.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::size_t kDigestBytes = 64;  // of SHA-256, as text
+
+std::string digest_of(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device{});
+  return sha256_of({static_cast<const char*>(host.raw()), static_cast<std::size_t>(host.bytes())});
+}
+
+std::string rank_text(std::size_t rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+void broadcast(std::optional<Checkpoint>& checkpoint, comm::Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  std::string header, bytes;
+  if (ranks.rank() == 0 && checkpoint) {
+    checkpoint->tensors = safetensors_order(std::move(checkpoint->tensors));
+    const std::vector<SafetensorsEntry> entries = safetensors_layout(checkpoint->tensors);
+    header = encode_safetensors_header(entries, checkpoint->metadata);
+    bytes = std::to_string(entries.empty() ? 0 : entries.back().end);
+  }
+  header = ranks.broadcast(std::move(header));
+  bytes = ranks.broadcast(std::move(bytes));
+  checkpoint = header.empty() ? std::nullopt : std::move(checkpoint);
+  if (header.empty()) return;
+  if (ranks.rank() != 0) {
+    SafetensorsHeader parsed = parse_safetensors_header(
+        "rank 0", std::string_view(header).substr(kSafetensorsPrefixBytes), std::stoull(bytes));
+    checkpoint.emplace().metadata = std::move(parsed.metadata);
+    for (const SafetensorsEntry& entry : parsed.entries) {
+      checkpoint->tensors.push_back({entry.name, Tensor::empty(entry.shape, entry.dtype)});
+    }
+  }
+  std::vector<Tensor> tensors;
+  tensors.reserve(checkpoint->tensors.size());
+  for (const NamedTensor& t : checkpoint->tensors) tensors.push_back(t.tensor);
+  ranks.broadcast(tensors);
+}
+
+void require_agreement(const std::vector<Agreement>& own, comm::Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  for (const auto& [name, value] : own) {
+    const std::vector<std::string> all = ranks.gather(value);
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+      if (all[rank] == all[0]) continue;
+      throw InputError(rank_text(rank) + " has another " + name + " than rank 0: " + all[rank] +
+                       ", expected " + all[0]);
+    }
+  }
+}
+
+void require_equal_replicas(const std::vector<NamedTensor>& tensors, const std::string& when,
+                            comm::Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  std::string own;
+  for (const NamedTensor& t : tensors) own += digest_of(t.tensor);
+  const std::vector<std::string> all = ranks.gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto digest = [&](const std::string& of) {
+        return of.substr(i * kDigestBytes, kDigestBytes);
+      };
+      if (digest(all[rank]) == digest(all[0])) continue;
+      throw std::runtime_error(when + ": " + rank_text(rank) + " has other values than rank 0 in " +
+                               tensors[i].name +
+                               ": the memory or the arithmetic of one of them is at fault");
+    }
+  }
+}
+
+}  // namespace steelyard
