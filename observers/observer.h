@@ -46,14 +46,10 @@ struct RunningRange {
 // checkpoints of averages that counted none, which load as 0.
 inline constexpr const char* kAveragedSteps = "num_batches_tracked";
 
-<<<<<<< HEAD
 // Between begin_step() and end_step() observe() gathers: range() and state() stay as they are, and
 // maxima() and counts() lie where the state does. Only where learns_over_shards() (registry.h): the
 // others throw std::logic_error.
 class Observer : public StepStatistics {
-=======
-class Observer {
->>>>>>> types
  public:
   virtual std::string name() const = 0;
   // Learns from one step's f32 values, which lie where the state does; layout.channels equals the

@@ -42,7 +42,6 @@ Variable ActivationQuantizer::forward(const Variable& x, ForwardContext& context
   return record_use(std::move(use), context);
 }
 
-<<<<<<< HEAD
 QParamTensors ActivationQuantizer::observe(const Tensor& values) {
   if (!gathers_ || has_listener() || follows_latents()) return FakeQuantize::observe(values);
   observer().observe(layout(values.size()), values, non_finite());
@@ -75,8 +74,6 @@ void ActivationQuantizer::abandon_step() {
   gathers_ = gathered_any_ = false;
 }
 
-=======
->>>>>>> types
 QParamTensors ActivationQuantizer::parameters(const QParamTensors& observed,
                                               const ForwardContext& context) {
   require_observed();

@@ -5,24 +5,17 @@
 #include <memory>
 #include <optional>
 
-<<<<<<< HEAD
 #include "steelyard/framework/step_statistics.h"
-=======
->>>>>>> types
 #include "steelyard/qat/fake_quantize.h"
 
 namespace steelyard::qat {
 
 // A producer that quantizes in its own epilogue calls observe() or observe_range() where
 // observes() says so, then parameters() or empty_output(), and at last learn_output().
-<<<<<<< HEAD
 //
 // In a step of shards (framework/step_statistics.h) each of them is quantized with the range that
 // the steps before have left, and the range moves at the end, once.
 class ActivationQuantizer : public FakeQuantize, public StepStatistics {
-=======
-class ActivationQuantizer : public FakeQuantize {
->>>>>>> types
  public:
   explicit ActivationQuantizer(const QuantizerConfig& config) : FakeQuantize(config, 1) {}
 
@@ -33,20 +26,12 @@ class ActivationQuantizer : public FakeQuantize {
   std::shared_ptr<FakeQuantize> clone() const override;
   bool of_weights() const override { return false; }
 
-<<<<<<< HEAD
   // Learns from f32 values and updates the scale and zero point; between begin_step() and
   // end_step() it gathers.
   QParamTensors observe(const Tensor& values);
   // The same from values that only the producer's kernel sees; nothing where the observer needs
   // them. The kernel is to be queued next.
   std::optional<RangeObservation> observe_range();
-=======
-  // Learns from f32 values and updates the scale and zero point.
-  using FakeQuantize::observe;
-  // The same from values that only the producer's kernel sees; nothing where the observer needs
-  // them. The kernel is to be queued next.
-  using FakeQuantize::observe_range;
->>>>>>> types
   // What a pass quantizes with whose observing gave `observed`, if it did; nothing changes it
   // before the backward pass is over. Learning begins here. Throws std::logic_error when nothing
   // was observed.
@@ -63,7 +48,6 @@ class ActivationQuantizer : public FakeQuantize {
   Variable learn_output(const Variable& y, std::function<Tensor()> values,
                         const ForwardContext& context) const;
 
-<<<<<<< HEAD
   bool needs_first_pass() const override { return observing() && quantizing() && !observed(); }
   void begin_first_pass() override { set_quantizing(false); }
   void end_first_pass() override { set_quantizing(true); }
@@ -82,10 +66,6 @@ class ActivationQuantizer : public FakeQuantize {
 
   bool gathers_ = false;
   bool gathered_any_ = false;
-=======
- private:
-  bool range_restarts() const override { return false; }
->>>>>>> types
 };
 
 }  // namespace steelyard::qat

@@ -197,7 +197,6 @@ QParamTensors FakeQuantize::observe(const Tensor& values) {
   if (range_restarts()) observer_->reset();
   observer_->set_bits(scheme().bits);
   observer_->observe(layout(values.size()), values, non_finite());
-<<<<<<< HEAD
   follow_observer();
   return {};
 }
@@ -207,13 +206,6 @@ void FakeQuantize::follow_observer() {
   mark_observed();
 }
 
-=======
-  observer_->write_qparams(scheme(), qparams_, zero_range());
-  mark_observed();
-  return {};
-}
-
->>>>>>> types
 std::optional<RangeObservation> FakeQuantize::observe_range() {
   const auto running = observer_->running_range();
   if (!running || listener_ || has_begun() || channels() != 1) return std::nullopt;

@@ -123,12 +123,9 @@ class FakeQuantize : public Module {
   // How a range that the observer keeps follows a step's extremes.
   kernels::RangeRule range_rule() const;
   const observers::Observer& observer() const { return *observer_; }
-<<<<<<< HEAD
   observers::Observer& observer() { return *observer_; }
   // Takes the observer's range as that of the codes.
   void follow_observer();
-=======
->>>>>>> types
   bool has_listener() const { return listener_ != nullptr; }
   // Whether the observer of a pass counts what is not finite.
   bool observer_counts(const ForwardContext& context) const {
@@ -142,11 +139,8 @@ class FakeQuantize : public Module {
   void begin_learning(const ForwardContext& context);
   // The latents; null where nothing learns.
   const LearnedScale* latents() const { return learned_ ? &*learned_ : nullptr; }
-<<<<<<< HEAD
   // Whether learning began; it may begin anew (set_bits()).
   bool has_begun() const { return is_on(kBegun); }
-=======
->>>>>>> types
   // Whether they have begun, so that scale and zero point follow them.
   bool follows_latents() const { return learned_ && has_begun(); }
   // Whether a pass in this context records gradients of the latents.
@@ -171,10 +165,6 @@ class FakeQuantize : public Module {
 
   bool is_on(Switch which) const { return switches_.data<std::uint8_t>()[which] != 0; }
   void set(Switch which, bool on) { switches_.data<std::uint8_t>()[which] = on; }
-<<<<<<< HEAD
-=======
-  bool has_begun() const { return is_on(kBegun); }
->>>>>>> types
   void follow_latents() const;
 
   QuantizerConfig config_;

@@ -25,14 +25,10 @@ std::shared_ptr<FakeQuantize> WeightQuantizer::clone() const {
 
 Variable WeightQuantizer::forward(const Variable& weight, ForwardContext& context) {
   if (!quantizing()) {
-<<<<<<< HEAD
     if (observes(context) && !observed_in_step_) {
       observe(weight.value());
       observed_in_step_ = observes_once_;
     }
-=======
-    if (observes(context)) observe(weight.value());
->>>>>>> types
     return weight;
   }
   WeightCodes codes = quantize_weights(weight.value(), nullptr, should_record({weight}), context);
@@ -76,19 +72,9 @@ WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const Weight
                                 shape_string(weight.shape()));
   }
   kernels::WeightQuantization op = operation_on(weight, behind, context);
-<<<<<<< HEAD
   if (observes(context) && !observed_in_step_) {
     observe_in_pass(weight, op);
     observed_in_step_ = observes_once_;
-=======
-  if (observes(context)) {
-    if (observer().running_range() && op.rows == op.scales && !has_listener()) {
-      op.source = kernels::ScaleSource::kExtremes;
-      mark_observed();
-    } else {
-      observe(weight);
-    }
->>>>>>> types
   }
   require_observed();
   WeightCodes to = empty_codes(weight, behind, recorded);
@@ -110,7 +96,6 @@ WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const Weight
   return to;
 }
 
-<<<<<<< HEAD
 // By the kernel that quantizes them, where that knows what the observer does.
 void WeightQuantizer::observe_in_pass(const Tensor& weight, kernels::WeightQuantization& op) {
   if (observer().running_range() && op.rows == op.scales && !has_listener()) {
@@ -121,8 +106,6 @@ void WeightQuantizer::observe_in_pass(const Tensor& weight, kernels::WeightQuant
   }
 }
 
-=======
->>>>>>> types
 // Scales that are there already or follow latents.
 kernels::WeightQuantization WeightQuantizer::operation_on(const Tensor& weight,
                                                           const WeightBias* behind,

@@ -4,10 +4,7 @@
 #include <memory>
 #include <optional>
 
-<<<<<<< HEAD
 #include "steelyard/framework/step_statistics.h"
-=======
->>>>>>> types
 #include "steelyard/kernels/weight_codes/weight_codes.h"
 #include "steelyard/qat/fake_quantize.h"
 
@@ -23,13 +20,9 @@ struct WeightBias {
 
 // Weights are wholly visible in every step: an observer that never forgets starts anew each time,
 // since a running extreme would never follow weights that shrink.
-<<<<<<< HEAD
 // The shards of a step (framework/step_statistics.h) see the same weights: the first one's pass
 // observes them.
 class WeightQuantizer : public FakeQuantize, public StepStatistics {
-=======
-class WeightQuantizer : public FakeQuantize {
->>>>>>> types
  public:
   // channels: number of scales (observers::scale_count()), each of as many consecutive weights.
   explicit WeightQuantizer(const QuantizerConfig& config, std::int64_t channels = 1)
@@ -56,7 +49,6 @@ class WeightQuantizer : public FakeQuantize {
   Variable learn_weight(const Variable& weight, WeightCodes& codes,
                         const ForwardContext& context) const;
 
-<<<<<<< HEAD
   void begin_step() override { observes_once_ = true; }
   void end_step() override { abandon_step(); }
   void abandon_step() override { observes_once_ = observed_in_step_ = false; }
@@ -64,10 +56,6 @@ class WeightQuantizer : public FakeQuantize {
  private:
   bool range_restarts() const override { return !observer().forgets(); }
   void observe_in_pass(const Tensor& weight, kernels::WeightQuantization& op);
-=======
- private:
-  bool range_restarts() const override { return !observer().forgets(); }
->>>>>>> types
   // `output`: of the weights in float, or with codes.
   QuantizedUse use_of(Variable output, const Variable& weight, QParamTensors step,
                       Tensor mask) const;
@@ -76,12 +64,9 @@ class WeightQuantizer : public FakeQuantize {
                                            const ForwardContext& context) const;
   WeightCodes empty_codes(const Tensor& weight, const WeightBias* behind, bool recorded) const;
   kernels::WeightQuantizer state(std::int64_t outputs, bool with_bias);
-<<<<<<< HEAD
 
   bool observes_once_ = false;  // between begin_step() and end_step()
   bool observed_in_step_ = false;
-=======
->>>>>>> types
 };
 
 }  // namespace steelyard::qat
