@@ -87,10 +87,15 @@ Communicator::Communicator(Connect connect, std::size_t piece_bytes) {
 }
 
 Communicator::~Communicator() {
-  if (!thread_.joinable()) return;
+  if (thread_.joinable()) stop_thread(false);
+}
+
+void Communicator::stop_thread(bool finished) {
   {
     const std::lock_guard lock(mutex_);
+    finished_ = finished;
     leaving_ = true;
+    if (!finished && transport_ != nullptr) transport_->interrupt();
   }
   changed_.notify_all();
   thread_.join();
@@ -98,12 +103,20 @@ Communicator::~Communicator() {
 
 // The communicator's thread.
 void Communicator::serve(const Connect& connect, std::size_t piece_bytes) {
+  std::unique_ptr<Transport> transport;
   try {
-    const std::unique_ptr<Transport> transport = connect();
+    transport = connect();
     Collectives collectives(*transport, piece_bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      transport_ = transport.get();
+    }
     if (run_jobs(collectives)) transport->finish();
+    const std::lock_guard lock(mutex_);
+    transport_ = nullptr;
   } catch (...) {
     const std::lock_guard lock(mutex_);
+    transport_ = nullptr;
     failure_ = std::current_exception();
     for (const auto& work : queue_) {
       work->error = failure_;
@@ -230,13 +243,7 @@ void Communicator::barrier() {
 void Communicator::finish() {
   barrier();
   if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    finished_ = true;
-    leaving_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  stop_thread(true);
   if (failure_) std::rethrow_exception(failure_);
 }
 

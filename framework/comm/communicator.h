@@ -106,6 +106,7 @@ class Communicator {
   void run_job(Job job) { wait(*start(std::move(job))); }
   void serve(const Connect& connect, std::size_t piece_bytes);
   bool run_jobs(Collectives& collectives);
+  void stop_thread(bool finished);
 
   int rank_ = 0, size_ = 1;
   bool finished_ = false;
@@ -113,6 +114,7 @@ class Communicator {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Work>> queue_;
   bool leaving_ = false;
+  Transport* transport_ = nullptr;  // while the thread has it
   std::exception_ptr failure_;
   CommStats stats_;
   std::thread thread_;

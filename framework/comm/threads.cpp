@@ -13,66 +13,72 @@
 namespace steelyard::comm {
 namespace {
 
-// What is under way between all ranks.
-class Mail {
+// What is under way to one rank.
+class Mailbox {
  public:
-  explicit Mail(int ranks)
-      : ranks_(ranks), messages_(static_cast<std::size_t>(ranks * ranks)), left_(ranks) {}
+  explicit Mailbox(int ranks) : senders_(static_cast<std::size_t>(ranks)) {}
 
-  int ranks() const { return ranks_; }
-
-  void send(int from, int to, std::span<const std::byte> bytes) {
+  void put(int from, std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
-    queue(from, to).emplace_back(bytes.begin(), bytes.end());
-    changed_.notify_all();
+    senders_[from].messages.emplace_back(bytes.begin(), bytes.end());
+    changed_.notify_one();
   }
-
-  void receive(int from, int to, std::span<std::byte> bytes) {
+  // Nothing more comes from this rank.
+  void close(int from) {
+    const std::lock_guard lock(mutex_);
+    senders_[from].left = true;
+    changed_.notify_one();
+  }
+  void interrupt() {
+    const std::lock_guard lock(mutex_);
+    interrupted_ = true;
+    changed_.notify_one();
+  }
+  std::vector<std::byte> take(int from) {
     std::unique_lock lock(mutex_);
-    auto& messages = queue(from, to);
-    changed_.wait(lock, [&] { return !messages.empty() || left_[from]; });
-    if (messages.empty()) throw RankLost("rank " + std::to_string(from) + " has left");
-    const auto message = std::move(messages.front());
-    messages.pop_front();
-    if (message.size() != bytes.size()) {
-      throw std::logic_error("rank " + std::to_string(to) + " expected " +
-                             std::to_string(bytes.size()) + " bytes from rank " +
-                             std::to_string(from) + ", got " + std::to_string(message.size()));
-    }
-    std::copy(message.begin(), message.end(), bytes.begin());
-  }
-
-  void leave(int rank) {
-    const std::lock_guard lock(mutex_);
-    left_[rank] = true;
-    changed_.notify_all();
+    Sender& sender = senders_[from];
+    changed_.wait(lock, [&] { return interrupted_ || sender.left || !sender.messages.empty(); });
+    if (interrupted_) throw RankLost("this rank leaves");
+    if (sender.messages.empty()) throw RankLost("rank " + std::to_string(from) + " has left");
+    std::vector<std::byte> message = std::move(sender.messages.front());
+    sender.messages.pop_front();
+    return message;
   }
 
  private:
-  std::deque<std::vector<std::byte>>& queue(int from, int to) {
-    return messages_[static_cast<std::size_t>(from * ranks_ + to)];
-  }
-
-  const int ranks_;
+  struct Sender {
+    std::deque<std::vector<std::byte>> messages;
+    bool left = false;
+  };
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::deque<std::vector<std::byte>>> messages_;
-  std::vector<char> left_;
+  std::vector<Sender> senders_;
+  bool interrupted_ = false;
 };
 
 class ThreadTransport : public Transport {
  public:
-  ThreadTransport(Mail& mail, int rank) : mail_(mail), rank_(rank) {}
-  ~ThreadTransport() override { mail_.leave(rank_); }
+  ThreadTransport(std::deque<Mailbox>& boxes, int rank) : boxes_(boxes), rank_(rank) {}
+  ~ThreadTransport() override {
+    for (Mailbox& box : boxes_) box.close(rank_);
+  }
   int rank() const override { return rank_; }
-  int size() const override { return mail_.ranks(); }
+  int size() const override { return static_cast<int>(boxes_.size()); }
+  void interrupt() override { boxes_[rank_].interrupt(); }
   void exchange(int peer, std::span<const std::byte> send, std::span<std::byte> receive) override {
-    if (!send.empty()) mail_.send(rank_, peer, send);
-    if (!receive.empty()) mail_.receive(peer, rank_, receive);
+    if (!send.empty()) boxes_[peer].put(rank_, send);
+    if (receive.empty()) return;
+    const std::vector<std::byte> message = boxes_[rank_].take(peer);
+    if (message.size() != receive.size()) {
+      throw std::logic_error("rank " + std::to_string(rank_) + " expected " +
+                             std::to_string(receive.size()) + " bytes from rank " +
+                             std::to_string(peer) + ", got " + std::to_string(message.size()));
+    }
+    std::copy(message.begin(), message.end(), receive.begin());
   }
 
  private:
-  Mail& mail_;
+  std::deque<Mailbox>& boxes_;
   const int rank_;
 };
 
@@ -80,7 +86,8 @@ class ThreadTransport : public Transport {
 
 void run_as_ranks(int ranks, const std::function<void(Communicator&)>& body,
                   std::size_t piece_bytes) {
-  Mail mail(ranks);
+  std::deque<Mailbox> boxes;
+  for (int rank = 0; rank < ranks; ++rank) boxes.emplace_back(ranks);
   std::mutex mutex;
   std::exception_ptr first;
   const auto remember = [&] {
@@ -89,7 +96,9 @@ void run_as_ranks(int ranks, const std::function<void(Communicator&)>& body,
   };
   const auto run_rank = [&](int rank) {
     try {
-      const auto connect = [&mail, rank] { return std::make_unique<ThreadTransport>(mail, rank); };
+      const auto connect = [&boxes, rank] {
+        return std::make_unique<ThreadTransport>(boxes, rank);
+      };
       Communicator communicator(connect, piece_bytes);
       try {
         body(communicator);

@@ -13,7 +13,7 @@ class RankLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The end of one rank. Made, used and destroyed by one thread.
+// The end of one rank. Made, used and destroyed by one thread, interrupted by any.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -24,6 +24,8 @@ class Transport {
   // RankLost.
   virtual void exchange(int peer, std::span<const std::byte> send,
                         std::span<std::byte> receive) = 0;
+  // Called by another thread: an exchange that is under way, and every later one, throws RankLost.
+  virtual void interrupt() = 0;
   // Called once, by every rank, when no message is under way or will follow. Destroyed without it,
   // a transport leaves and waits for nobody.
   virtual void finish() {}

@@ -99,6 +99,7 @@ class Counting : public comm::Transport {
     ++messages;
     largest = std::max(largest, send.size());
   }
+  void interrupt() override {}
   std::size_t messages = 0, largest = 0;
 };
 
