@@ -2,13 +2,21 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/framework/comm/ranks.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/folders.h"
+#include "steelyard/framework/replicas.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
@@ -79,8 +87,37 @@ ExitCode dry_run(Experiment& experiment, Device device) {
   return kDone;
 }
 
-ExitCode train(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
+// Tells what the loss of another rank is reported with.
+class RankProgress : public TrainerCallback {
+ public:
+  RankProgress(comm::RankState& state, std::filesystem::path last)
+      : state_(state), last_(std::move(last)) {}
+
+  void on_step_begin(std::int64_t step, std::int64_t) override {
+    if (std::exchange(saving_, false)) {
+      state_.set_checkpoint(shown(last_) + " (step " + std::to_string(step) + ")");
+    }
+    state_.set_step(step);
+  }
+  void on_checkpoint() override { saving_ = true; }
+
+ private:
+  comm::RankState& state_;
+  std::filesystem::path last_;
+  bool saving_ = false;
+};
+
+// What other ranks than the first one print goes to a file of their own.
+void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState& state) {
+  create_folders(folder);
+  const std::filesystem::path log = folder / ("rank-" + std::to_string(rank) + ".log");
+  if (std::freopen(log.c_str(), "w", stdout) == nullptr) {
+    throw std::system_error(errno, std::generic_category(), printable(log.string()));
+  }
+  state.set_log(log);
+}
+
+ExitCode train(const Options& options, comm::RankState& state, comm::Communicator& ranks) {
   std::vector<std::string> overrides = options.overrides;
   if (options.device) overrides.push_back("--device=" + *options.device);
   if (options.seed) overrides.push_back("--seed=" + *options.seed);
@@ -89,6 +126,7 @@ ExitCode train(const Options& options) {
                            .resume = options.resume,
                            .other_data = options.other_data,
                            .forget_best = options.forget_best,
+                           .ranks = &ranks,
                            .note = print_note,
                            .tested = [&](const Metrics& final) { print_result(run, final); }});
   run.load_teacher();
@@ -98,13 +136,15 @@ ExitCode train(const Options& options) {
     print_notes(run.experiment().notes());
     return dry_run(run.experiment(), run.device());
   }
+  if (ranks.rank() > 0) print_to_log(run.folder(), ranks.rank(), state);
   show(about);
   print_notes(run.experiment().notes());
 
   handle_signals();
+  RankProgress rank_progress(state, run.folder() / run_files::kLast);
   Progress progress(run.experiment().recipe().train.trainer.epochs,
                     run.experiment().loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
-  const RunResult result = run.train(stop_requested, {&progress});
+  const RunResult result = run.train(stop_requested, {&rank_progress, &progress});
   if (result.interrupted) {
     show(fmt::format("\ninterrupted: {} is saved; continue with --resume\n",
                      shown(run.folder() / run_files::kLast)));
@@ -112,6 +152,27 @@ ExitCode train(const Options& options) {
   }
   print_exports(result);
   return kDone;
+}
+
+// Alone, or as one of the ranks that mpirun or srun started.
+ExitCode train_as_rank(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  comm::RankState state;
+  comm::Ranks ranks(state);
+  try {
+    const ExitCode code = train(options, state, ranks.communicator());
+    ranks.finish();
+    return code;
+  } catch (const TrainingDiverged&) {  // these two are thrown by all ranks
+    ranks.finish();
+    throw;
+  } catch (const RanksDiffer&) {
+    ranks.finish();
+    throw;
+  } catch (const std::exception& error) {
+    ranks.set_reason(error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -137,7 +198,7 @@ Verb add_train(CLI::App& app) {
   add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
-  return [options] { return train(*options); };
+  return [options] { return train_as_rank(*options); };
 }
 
 }  // namespace steelyard::cli

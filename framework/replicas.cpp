@@ -1,8 +1,6 @@
 #include "steelyard/framework/replicas.h"
 
-#include <stdexcept>
-
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/divergence.h"
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/framework/sha256.h"
 
@@ -53,8 +51,8 @@ void require_agreement(const std::vector<Agreement>& own, comm::Communicator& ra
     const std::vector<std::string> all = ranks.gather(value);
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;
-      throw InputError(rank_text(rank) + " has another " + name + " than rank 0: " + all[rank] +
-                       ", expected " + all[0]);
+      throw RanksDiffer(rank_text(rank) + " has another " + name + " than rank 0: " + all[rank] +
+                        ", expected " + all[0]);
     }
   }
 }
@@ -71,9 +69,9 @@ void require_equal_replicas(const std::vector<NamedTensor>& tensors, const std::
         return of.substr(i * kDigestBytes, kDigestBytes);
       };
       if (digest(all[rank]) == digest(all[0])) continue;
-      throw std::runtime_error(when + ": " + rank_text(rank) + " has other values than rank 0 in " +
-                               tensors[i].name +
-                               ": the memory or the arithmetic of one of them is at fault");
+      throw TrainingDiverged(when + ": " + rank_text(rank) + " has other values than rank 0 in " +
+                             tensors[i].name +
+                             ": the memory or the arithmetic of one of them is at fault");
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/comm/communicator.h"
+#include "steelyard/framework/error.h"
 
 namespace steelyard {
 
@@ -18,11 +19,16 @@ void broadcast(std::optional<Checkpoint>& checkpoint, comm::Communicator& ranks)
 // Something that must be equal on all ranks: what it is, and its value in words or as a checksum.
 using Agreement = std::pair<std::string, std::string>;
 
-// Throws InputError on all ranks, naming what differs, where and how. Every rank gives the same
+class RanksDiffer : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// Throws RanksDiffer on all ranks, naming what differs, where and how. Every rank gives the same
 // names in the same order.
 void require_agreement(const std::vector<Agreement>& own, comm::Communicator& ranks);
 
-// Throws std::runtime_error on all ranks, naming the first tensor whose bytes are not those of the
+// Throws TrainingDiverged on all ranks, naming the first tensor whose bytes are not those of the
 // first rank. Every rank gives the same tensors; `when` begins the message: "step 50".
 void require_equal_replicas(const std::vector<NamedTensor>& tensors, const std::string& when,
                             comm::Communicator& ranks);

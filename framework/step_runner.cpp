@@ -33,8 +33,9 @@ StepRunner::StepRunner(Module& model, Optimizer& optimizer, const StepOptions& o
       device_step_(Tensor::zeros({}, DType::kI64, device_)),
       loss_sum_(Tensor::zeros({}, DType::kF64, device_)),
       first_loss_(Tensor::zeros({}, DType::kF64, device_)) {
-  if (options.shards > 1 || options.ranks != nullptr || options.delayed_ranges) {
-    sharded_.emplace(model, options.shards, options.ranks != nullptr ? *options.ranks : alone_);
+  comm::Communicator& ranks = options.ranks != nullptr ? *options.ranks : alone_;
+  if (options.shards > 1 || ranks.size() > 1 || options.delayed_ranges) {
+    sharded_.emplace(model, options.shards, ranks);
   }
 }
 

@@ -199,10 +199,8 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
   if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
   if (oscillations) callbacks.push_back(oscillations.get());
   if (reestimation) callbacks.push_back(reestimation.get());
-  if (first_rank()) {
-    callbacks.push_back(&log);
-    callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
-  }
+  if (first_rank()) callbacks.push_back(&log);
+  callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
   Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
                   experiment_.loader_options(), options, callbacks);
   const bool resumed = checkpoint.has_value();
