@@ -117,25 +117,10 @@ void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState
   state.set_log(log);
 }
 
-ExitCode train(const Options& options, comm::RankState& state, comm::Communicator& ranks) {
-  std::vector<std::string> overrides = options.overrides;
-  if (options.device) overrides.push_back("--device=" + *options.device);
-  if (options.seed) overrides.push_back("--seed=" + *options.seed);
-  Run run(options.recipe, {.folder = options.run_dir,
-                           .overrides = overrides,
-                           .resume = options.resume,
-                           .other_data = options.other_data,
-                           .forget_best = options.forget_best,
-                           .ranks = &ranks,
-                           .note = print_note,
-                           .tested = [&](const Metrics& final) { print_result(run, final); }});
-  run.load_teacher();
-  const std::string about = model_text(run.experiment(), run.device());
-  if (options.dry_run) {
-    fmt::print("{}", about);
-    print_notes(run.experiment().notes());
-    return dry_run(run.experiment(), run.device());
-  }
+// Trains alone or as one of several ranks.
+ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& state,
+                       comm::Communicator& ranks) {
+  run.join(ranks);
   if (ranks.rank() > 0) print_to_log(run.folder(), ranks.rank(), state);
   show(about);
   print_notes(run.experiment().notes());
@@ -154,21 +139,39 @@ ExitCode train(const Options& options, comm::RankState& state, comm::Communicato
   return kDone;
 }
 
-// Alone, or as one of the ranks that mpirun or srun started.
-ExitCode train_as_rank(const Options& options) {
+ExitCode train(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
+  std::vector<std::string> overrides = options.overrides;
+  if (options.device) overrides.push_back("--device=" + *options.device);
+  if (options.seed) overrides.push_back("--seed=" + *options.seed);
+  Run run(options.recipe, {.folder = options.run_dir,
+                           .overrides = overrides,
+                           .resume = options.resume,
+                           .other_data = options.other_data,
+                           .forget_best = options.forget_best,
+                           .note = print_note,
+                           .tested = [&](const Metrics& final) { print_result(run, final); }});
+  run.load_teacher();
+  const std::string about = model_text(run.experiment(), run.device());
+  if (options.dry_run) {
+    fmt::print("{}", about);
+    print_notes(run.experiment().notes());
+    return dry_run(run.experiment(), run.device());
+  }
   comm::RankState state;
   comm::Ranks ranks(state);
   try {
-    const ExitCode code = train(options, state, ranks.communicator());
+    const ExitCode code = train_as_rank(run, about, state, ranks.communicator());
     ranks.finish();
     return code;
-  } catch (const TrainingDiverged&) {  // these two are thrown by all ranks
+  } catch (const TrainingDiverged&) {  // by all ranks, as the next one
     ranks.finish();
     throw;
-  } catch (const RanksDiffer&) {
+  } catch (const SharedInputError& error) {
     ranks.finish();
-    throw;
+    if (ranks.communicator().rank() == 0) throw;
+    if (!state.log().empty()) fmt::print("error: {}\n", error.what());
+    return kUsage;
   } catch (const std::exception& error) {
     ranks.set_reason(error.what());
     throw;
@@ -198,7 +201,7 @@ Verb add_train(CLI::App& app) {
   add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
-  return [options] { return train_as_rank(*options); };
+  return [options] { return train(*options); };
 }
 
 }  // namespace steelyard::cli

@@ -18,6 +18,18 @@ std::string rank_text(std::size_t rank) { return "rank " + std::to_string(rank);
 
 }  // namespace
 
+void on_first_rank(comm::Communicator& ranks, const std::function<void()>& work) {
+  if (ranks.size() == 1) return work();
+  std::string error;
+  try {
+    if (ranks.rank() == 0) work();
+  } catch (const InputError& caught) {
+    error = caught.what();
+  }
+  error = ranks.broadcast(std::move(error));
+  if (!error.empty()) throw SharedInputError(error);
+}
+
 void broadcast(std::optional<Checkpoint>& checkpoint, comm::Communicator& ranks) {
   if (ranks.size() == 1) return;
   std::string header, bytes;
@@ -51,8 +63,8 @@ void require_agreement(const std::vector<Agreement>& own, comm::Communicator& ra
     const std::vector<std::string> all = ranks.gather(value);
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;
-      throw RanksDiffer(rank_text(rank) + " has another " + name + " than rank 0: " + all[rank] +
-                        ", expected " + all[0]);
+      throw SharedInputError(rank_text(rank) + " has another " + name +
+                             " than rank 0: " + all[rank] + ", expected " + all[0]);
     }
   }
 }

@@ -2,6 +2,7 @@
 // them is no longer equal to the others.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,19 +14,24 @@
 
 namespace steelyard {
 
+// An InputError that every rank throws, so that none waits for another.
+class SharedInputError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// Runs `work` on the first rank alone. Throws SharedInputError on all ranks where it throws
+// InputError; its other errors are the first rank's.
+void on_first_rank(comm::Communicator& ranks, const std::function<void()>& work);
+
 // What the first rank has read becomes every rank's.
 void broadcast(std::optional<Checkpoint>& checkpoint, comm::Communicator& ranks);
 
 // Something that must be equal on all ranks: what it is, and its value in words or as a checksum.
 using Agreement = std::pair<std::string, std::string>;
 
-class RanksDiffer : public InputError {
- public:
-  using InputError::InputError;
-};
-
-// Throws RanksDiffer on all ranks, naming what differs, where and how. Every rank gives the same
-// names in the same order.
+// Throws SharedInputError on all ranks, naming what differs, where and how. Every rank gives the
+// same names in the same order.
 void require_agreement(const std::vector<Agreement>& own, comm::Communicator& ranks);
 
 // Throws TrainingDiverged on all ranks, naming the first tensor whose bytes are not those of the

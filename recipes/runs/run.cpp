@@ -125,9 +125,8 @@ Run::Run(const std::string& recipe, RunOptions options, const Registries& regist
 Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
     : options_(in_folder(std::move(options), recipe)),
       registries_(registries),
-      ranks_(options_.ranks != nullptr ? *options_.ranks : alone_),
       device_(resolve_device(recipe.device)),  // before anything takes long
-      continues_(continues()),
+      continues_(options_.resume && has_checkpoint(options_.folder)),
       experiment_(std::move(recipe), registries_,
                   continues_ ? InitialWeights::kLater : InitialWeights::kRecipe) {
   experiment_.require_trainable_on(device_);
@@ -136,9 +135,15 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
   note_exportability(experiment_, registries_);
 }
 
-bool Run::continues() const {
-  const bool own = first_rank() && options_.resume && has_checkpoint(options_.folder);
-  return !ranks_.broadcast(own ? std::string("yes") : std::string()).empty();
+void Run::join(comm::Communicator& ranks) {
+  const std::int64_t shards = experiment_.recipe().train.trainer.shards;
+  try {
+    comm::shards_of_rank(ranks.rank(), ranks.size(), shards);
+  } catch (const InputError& error) {
+    throw SharedInputError(experiment_.place("train", "shards") +
+                           ": train.shards: " + error.what());
+  }
+  ranks_ = &ranks;
 }
 
 // What the bits of a run depend on, and the program, whose kernels compute them.
@@ -156,9 +161,9 @@ void Run::load_teacher() {
 
 RunResult Run::train(const std::atomic<bool>& stop, const std::vector<TrainerCallback*>& watchers) {
   load_teacher();
-  require_agreement(agreements(), ranks_);
+  require_agreement(agreements(), *ranks_);
   std::optional<RunLock> lock;
-  if (first_rank()) lock.emplace(open_run(options_, experiment_, registries_));
+  on_first_rank(*ranks_, [&] { lock.emplace(open_run(options_, experiment_, registries_)); });
   const std::optional<Metrics> final = train_in_folder(stop, watchers);
   if (!final) return {.interrupted = true};
   return finished(*final);
@@ -173,8 +178,10 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
                                             const std::vector<TrainerCallback*>& watchers) {
   const std::filesystem::path last = options_.folder / run_files::kLast;
   std::optional<Checkpoint> checkpoint;
-  if (first_rank() && has_checkpoint(options_.folder)) checkpoint = load_checkpoint(last);
-  broadcast(checkpoint, ranks_);
+  on_first_rank(*ranks_, [&] {
+    if (has_checkpoint(options_.folder)) checkpoint = load_checkpoint(last);
+  });
+  broadcast(checkpoint, *ranks_);
   if (checkpoint) {
     const auto normalization = normalization_in(checkpoint->metadata, last.string());
     if (normalization) experiment_.normalize_as(*normalization);
@@ -209,8 +216,9 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     qat::require_quantizer_state(experiment_.model(), *checkpoint, last.string());
     trainer.restore(*checkpoint, last.string());
     checkpoint.reset();
-    const bool loses = first_rank() && loses_best(options_, trainer);
-    if (!ranks_.broadcast(loses ? std::string("yes") : std::string()).empty()) {
+    bool loses = false;
+    on_first_rank(*ranks_, [&] { loses = loses_best(options_, trainer); });
+    if (!ranks_->broadcast(loses ? std::string("yes") : std::string()).empty()) {
       trainer.forget_best();
     }
     if (trainer.best() && other_data) {
@@ -218,13 +226,13 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
       options_.note("the best epoch so far was chosen on other data: forgotten");
     }
   }
-  if (first_rank()) {
+  on_first_rank(*ranks_, [&] {
     // Of a calibration, or of the epochs that an older checkpoint repeats.
     if (trainer.epochs_done() < options.epochs) {
       std::filesystem::remove(options_.folder / run_files::kSummary);
     }
     open_log(log, options_, experiment_, trainer.step(), trainer.epochs_done());
-  }
+  });
   return with_divergence_logged(log, first_rank(), [&]() -> std::optional<Metrics> {
     if (const auto& batches = experiment_.recipe().calibrate_batches; batches && !resumed) {
       experiment_.calibrate(*batches);
@@ -232,7 +240,7 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     const TrainResult result = trainer.run(stop);
     if (result.interrupted) return std::nullopt;
 
-    const Metrics final = tested(experiment_, trainer, ranks_);
+    const Metrics final = tested(experiment_, trainer, *ranks_);
     if (first_rank()) {
       log.final_test(result.step, final);
       write_summary(options_, summary(options_, experiment_, result, final, log.seconds()));
@@ -272,7 +280,7 @@ Metrics Run::calibrate_in_folder() {
                     experiment_.loader_options(), options, callbacks);
     const std::atomic<bool> stop = true;  // before the first step: only saves
     const TrainResult result = trainer.run(stop);
-    const Metrics final = tested(experiment_, trainer, ranks_);
+    const Metrics final = tested(experiment_, trainer, *ranks_);
     log.final_test(0, final);
     Json json = summary(options_, experiment_, result, final, log.seconds());
     json["epochs"] = 0;
@@ -286,7 +294,7 @@ Metrics Run::calibrate_in_folder() {
 TrainerOptions Run::trainer_options() const {
   TrainerOptions options = experiment_.trainer_options();
   options.run_dir = options_.folder;
-  options.ranks = options_.ranks;
+  options.ranks = ranks_;
   return options;
 }
 

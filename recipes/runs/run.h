@@ -38,10 +38,15 @@ class Run {
   explicit Run(Recipe recipe, RunOptions options = {},
                const Registries& registries = builtin_registries());
 
+  // Processes that do this run together, before train(): the first one opens the folder and writes
+  // its files. They outlive the run. Throws SharedInputError where train.shards cannot be divided
+  // among so many.
+  void join(comm::Communicator& ranks);
+
   // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
   // the folder's files, and at the end the exports that the recipe asks for. `watchers` see every
   // step. Throws InputError for a folder that holds another run or cannot go on,
-  // TrainingDiverged, and InputError for an export that trained weights do not allow.
+  // TrainingDiverged, RanksDiffer, and InputError for an export that trained weights do not allow.
   RunResult train(const std::atomic<bool>& stop,
                   const std::vector<TrainerCallback*>& watchers = {});
   RunResult train();
@@ -67,14 +72,13 @@ class Run {
   RunResult finished(const Metrics& final);
 
   // Whether this rank opens the folder, writes the files and prints.
-  bool first_rank() const { return ranks_.rank() == 0; }
-  bool continues() const;
+  bool first_rank() const { return ranks_->rank() == 0; }
   std::vector<Agreement> agreements() const;
 
   RunOptions options_;
   const Registries& registries_;
   comm::Communicator alone_;
-  comm::Communicator& ranks_;
+  comm::Communicator* ranks_ = &alone_;
   Device device_;
   bool continues_;
   bool teacher_loaded_ = false;

@@ -31,8 +31,6 @@ struct RunOptions {
   bool resume = false;
   bool other_data = false;   // resume although the training data is another
   bool forget_best = false;  // resume although best.safetensors is gone
-  // Other processes that do the same run: the first one opens the folder and writes its files.
-  comm::Communicator* ranks = nullptr;  // null: this process alone; outlives the run
   // Told, a line each, what a resumed run does that the user may not expect.
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // Told the result on the test set, before exports are written.

@@ -1,0 +1,154 @@
+"""One training by several processes: the same bytes for any number of them, stopped, resumed, diverged."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
+
+MPIRUN = shutil.which("mpirun")
+HANG = 300  # seconds after which something hangs, however loaded the machine is
+
+# What a step may hold; 90 samples in batches of 10 or 16, so that the last one has 10 rows for 4 shards.
+BAR = {
+    "cnn W8A8": "model: {type: cnn, channels: [4, 8], hidden: 8, classes: 4}\n" + SGD + QUANTIZE,
+    "resnet W4A4 LSQ, EMA, distillation": """
+model: {type: resnet, depth: 8, width: 4, classes: 4}
+train: {epochs: 6, optimizer: {type: sgd, lr: 0.02}, ema: {decay: 0.9}, distill: {checkpoint: teacher/last.safetensors, weight: 0.5, temperature: 2}}
+quantize:
+  groups: [{targets: [Linear, Conv2d], weights: {num_bits: 4, observer: mse}, activations: {num_bits: 4}}]
+  algorithm: {method: lsq}
+""",
+    "mobilenet, oscillations": """
+model: {type: mobilenet, classes: 4}
+train: {epochs: 6, optimizer: {type: adamw, lr: 0.002}, clip_grad_norm: 1.0}
+quantize:
+  groups: [{targets: [Linear, Conv2d], weights: {num_bits: 3}, activations: {num_bits: 8}}]
+  oscillations: {momentum: 0.1, freeze_threshold: {start: 0.1, end: 0.05}}
+""",
+    "dropout and augmentation": LAYERS + ADAMW,
+    "histogram": LAYERS + ADAMW + QUANTIZE.replace("moving_average", "histogram"),
+    "folded batch norm, corrected": LAYERS + SGD + QUANTIZE + "  bn_fold: batch_corrected\n",
+    "LSQ+ and entropy": LAYERS + ADAMW + QUANTIZE.replace("moving_average", "entropy") + "  algorithm: {method: lsq_plus}\n",
+    "groups of 4-bit weights": LAYERS + ADAMW + """
+quantize:
+  groups: [{targets: [Linear], weights: {num_bits: 4, strategy: group, group_size: 16}}]
+""",
+}
+
+
+def launcher(ranks):
+    """`mpirun` for that many processes, without the variables of one that started the tests."""
+    command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+    return command[:1] + ["--allow-run-as-root"] + command[1:] if os.geteuid() == 0 else command
+
+
+@unittest.skipUnless(MPIRUN and os.environ.get("STEELYARD_HAVE_MPI"), "built without MPI")
+class Ranks(Case):
+    def start(self, ranks, *arguments):
+        outside = {k: v for k, v in os.environ.items() if not re.match("OMPI_|PMIX?_|SLURM_|RANK$|WORLD_SIZE$", k)}
+        return subprocess.Popen([*launcher(ranks), PROGRAM, *arguments, "--threads", "1"], cwd=self.folder, text=True,
+                                env={**outside, "OMP_WAIT_POLICY": "passive"},
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def ranks(self, ranks, *arguments, code=0):
+        process = self.start(ranks, *arguments)
+        out, err = process.communicate(timeout=HANG)
+        self.assertEqual(process.returncode, code, out + err)
+        return out, err
+
+    def ranks_train(self, ranks, recipe, run, *more, code=0):
+        return self.ranks(ranks, "train", recipe, "--run-dir", self.path(run), *more, code=code)
+
+    def sharded(self, body, name="recipe.yaml", epochs=1):
+        return self.recipe(body.replace("epochs: 6", f"epochs: {epochs}, shards: 4"), name)
+
+
+class SameBits(Ranks):
+    def test_bar(self):
+        self.train(self.recipe("model: {type: resnet, depth: 8, width: 4, classes: 4}\n" + SGD.replace("epochs: 6", "epochs: 1")),
+                   "teacher")
+        for name, body in BAR.items():
+            with self.subTest(name):
+                for run in ("r1", "r2", "r4"):
+                    shutil.rmtree(self.path(run), ignore_errors=True)
+                recipe = self.sharded(body)
+                self.train(recipe, "r1", "--threads", "1", "--set", "data.batch_size=16")
+                for ranks in (2, 4):
+                    self.ranks_train(ranks, recipe, f"r{ranks}", "--set", "data.batch_size=16")
+                    for file in ("last.safetensors", "best.safetensors"):
+                        self.assertEqual(self.sha(f"r{ranks}", file), self.sha("r1", file), f"{file} of {ranks} ranks")
+                    self.assertEqual(self.metrics(f"r{ranks}"), self.metrics("r1"))
+
+    def test_stopped_with_four_ranks_continued_with_two_ended_by_one(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=3)
+        self.train(recipe, "whole", "--threads", "1")
+        self.ranks_train(4, recipe, "parts", "--set", "train.epochs=1")
+        self.ranks_train(2, recipe, "parts", "--resume", "--set", "train.epochs=2")
+        self.train(recipe, "parts", "--resume", "--threads", "1")
+        self.assertEqual(self.sha("parts", "last.safetensors"), self.sha("whole", "last.safetensors"))
+
+
+class Together(Ranks):
+    def test_a_signal_to_one_rank_stops_all_after_the_same_step(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=4000)
+        process = self.start(2, "train", recipe, "--run-dir", self.path("run"))
+        try:
+            self.wait_for(lambda: os.path.exists(self.path("run", "last.safetensors")))
+            children = subprocess.run(["ps", "--ppid", str(process.pid), "-o", "pid="], text=True, capture_output=True)
+            os.kill(int(children.stdout.split()[-1]), signal.SIGTERM)
+            out, err = process.communicate(timeout=HANG)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, 130, out + err)
+        self.assertIn("is saved; continue with --resume", out)
+        self.ranks_train(2, recipe, "run", "--resume", "--set", "train.epochs=1", code=2)  # more were done
+
+    def test_a_divergence_has_one_message_and_exit_code_1(self):
+        recipe = self.sharded(LAYERS + SGD.replace("lr: 0.02", "lr: 1.0e+5"), epochs=3)
+        out, err = self.ranks_train(4, recipe, "run", code=1)
+        messages = re.findall(r"^failed: .*", err, re.M)
+        self.assertEqual(len(messages), 4, err)
+        self.assertEqual(len(set(messages)), 1, err)
+
+    def test_ranks_that_differ_are_refused_before_training(self):
+        recipe = self.sharded(LAYERS + ADAMW)
+        command = [*launcher(1), PROGRAM, "train", recipe, "--run-dir", self.path("run"), "--threads", "1", ":",
+                   "-n", "1", PROGRAM, "train", recipe, "--run-dir", self.path("run"), "--threads", "1"]
+        for more, what in ((["--set", "train.optimizer.lr=0.5"], "recipe (sha256)"), (["--threads", "2"], "number of threads")):
+            done = subprocess.run(command[:-2] + (more if more[0] == "--threads" else command[-2:] + more), cwd=self.folder,
+                                  text=True, capture_output=True, timeout=HANG)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"rank 1 has another {what} than rank 0", done.stderr)
+            self.assertFalse(os.path.exists(self.path("run", "last.safetensors")))
+
+    def test_numbers_that_do_not_divide_are_refused(self):
+        recipe = self.sharded(LAYERS + ADAMW)
+        for ranks in (3, 8):
+            _, err = self.ranks_train(ranks, recipe, "run", code=2)
+            self.assertIn("power", err)
+            self.assertEqual(len(re.findall("^error: .*train.shards.*4 shards cannot be divided among 8 ranks", err, re.M)),
+                             1 if ranks == 8 else 0, err)
+
+
+class Shards(Case):
+    def test_refusals(self):
+        for body, message in (
+                (ADAMW.replace("epochs: 6", "epochs: 6, shards: 3"), "expected a power of two, got 3"),
+                (ADAMW.replace("epochs: 6", "epochs: 6, shards: 16"), "at most the data.batch_size of 10, got 16"),
+                (ADAMW.replace("epochs: 6", "epochs: 6, shards: 2") + QUANTIZE + "  ranges: current\n",
+                 "quantize.ranges: current needs one shard, train.shards is 2"),
+                (ADAMW.replace("epochs: 6", "epochs: 6, shards: 2") + QUANTIZE.replace("moving_average", "mse"),
+                 "the observer mse of activations learns from whole batches")):
+            self.fail_with(2, message, arguments=["validate", self.recipe(LAYERS + body)])
+
+    def test_delayed_ranges_of_one_shard(self):
+        recipe = self.recipe(LAYERS + ADAMW.replace("epochs: 6", "epochs: 2") + QUANTIZE + "  ranges: delayed\n")
+        self.train(recipe, "run")
+        self.assertLess(self.summary("run")["final"]["loss"], 1.5)
+
+
+if __name__ == "__main__":
+    unittest.main()
