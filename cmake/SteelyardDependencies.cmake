@@ -37,6 +37,20 @@ if(NOT STEELYARD_ONEDNN STREQUAL "OFF")
   endif()
 endif()
 
+# Only MPI's C functions are used: its compiler wrapper is asked for their header and library.
+set(STEELYARD_HAVE_MPI OFF)
+if(NOT STEELYARD_MPI STREQUAL "OFF")
+  enable_language(C)
+  find_package(MPI QUIET COMPONENTS C)
+  if(MPI_C_FOUND)
+    set(STEELYARD_HAVE_MPI ON)
+  elseif(STEELYARD_MPI STREQUAL "ON")
+    message(FATAL_ERROR "STEELYARD_MPI=ON, but no MPI was found (Debian: libopenmpi-dev)")
+  else()
+    message(STATUS "Steelyard: no MPI was found, so one process trains alone (Debian: libopenmpi-dev)")
+  endif()
+endif()
+
 # STEELYARD_HAVE_CUDA: every program has the CUDA kernels. STEELYARD_CUDA_TESTS: only those for tests.
 set(STEELYARD_HAVE_CUDA OFF)
 set(STEELYARD_CUDA_TESTS OFF)
@@ -80,4 +94,4 @@ if(NOT STEELYARD_ONNX STREQUAL "OFF")
   endif()
 endif()
 message(STATUS "Steelyard: oneDNN ${STEELYARD_HAVE_ONEDNN}, CUDA ${STEELYARD_HAVE_CUDA}, cuDNN ${STEELYARD_CUDNN}, "
-               "ONNX ${STEELYARD_HAVE_ONNX}")
+               "ONNX ${STEELYARD_HAVE_ONNX}, MPI ${STEELYARD_HAVE_MPI}")

@@ -1,0 +1,52 @@
+#include "steelyard/framework/comm/launch.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "steelyard/framework/error.h"
+
+namespace steelyard::comm {
+namespace {
+
+struct Launcher {
+  const char *rank, *size;
+  bool by_mpi;
+};
+
+constexpr std::array<Launcher, 4> kLaunchers = {{
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", true},
+    {"PMI_RANK", "PMI_SIZE", true},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", true},
+    {"RANK", "WORLD_SIZE", false},
+}};
+
+int number(const char* name, std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc{} && end == text.data() + text.size() && value >= 0) return value;
+  throw InputError("environment variable " + std::string(name) + ": expected a number, got '" +
+                   std::string(text) + "'");
+}
+
+}  // namespace
+
+Launch read_launch(const std::function<const char*(const char*)>& variable) {
+  for (const Launcher& launcher : kLaunchers) {
+    const char* rank = variable(launcher.rank);
+    const char* size = variable(launcher.size);
+    if (rank == nullptr || size == nullptr) continue;
+    Launch launch;
+    launch.rank = number(launcher.rank, rank);
+    launch.size = number(launcher.size, size);
+    launch.by_mpi = launcher.by_mpi;
+    launch.variables =
+        std::string(launcher.rank) + "=" + rank + " and " + launcher.size + "=" + size;
+    if (launch.rank < launch.size) return launch;
+    throw InputError("environment variables " + launch.variables +
+                     ": expected a rank below the number of ranks");
+  }
+  return {};
+}
+
+}  // namespace steelyard::comm

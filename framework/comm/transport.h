@@ -1,0 +1,34 @@
+// What a backend provides: messages between two ranks. Every collective is written above it once.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+
+namespace steelyard::comm {
+
+// Another rank has left; whatever was awaited from it will not come.
+class RankLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The end of one rank. Made, used and destroyed by one thread, interrupted by any.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Sends to another rank and receives from it, both at once, and returns when both are done. Both
+  // ranks know both sizes, each at most 2^30 bytes; in an empty direction nothing is sent. Throws
+  // RankLost.
+  virtual void exchange(int peer, std::span<const std::byte> send,
+                        std::span<std::byte> receive) = 0;
+  // Called by another thread: an exchange that is under way, and every later one, throws RankLost.
+  virtual void interrupt() = 0;
+  // Called once, by every rank, when no message is under way or will follow. Destroyed without it,
+  // a transport leaves and waits for nobody.
+  virtual void finish() {}
+};
+
+}  // namespace steelyard::comm

@@ -1,0 +1,299 @@
+#include "steelyard/framework/comm/watchdog.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+#include "steelyard/framework/comm/signals.h"
+
+namespace steelyard::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What goes over a connection. Ranks run one build: they share its layout.
+struct Notice {
+  enum Kind : std::int32_t { kAlive, kFarewell, kLoss };
+  Kind kind = kAlive;
+  std::int32_t rank = 0;  // the sender; of a loss, who was lost
+  std::int32_t process = 0;
+  std::int64_t step = 0;
+  std::array<char, 64> host{};
+  std::array<char, 416> reason{};
+};
+
+template <std::size_t N>
+void put(std::array<char, N>& to, const std::string& text) {
+  to.fill('\0');
+  std::copy_n(text.data(), std::min(text.size(), N - 1), to.data());
+}
+
+struct Connection {
+  explicit Connection(Neighbour n) : neighbour(std::move(n)) {}
+  Neighbour neighbour;
+  bool open = true;
+  std::int64_t step = 0;  // the last that was told
+  Clock::time_point heard = Clock::now();
+  Notice incoming{};
+  std::size_t received_bytes = 0;  // of `incoming`
+};
+
+void send_notice(const Connection& to, const Notice& notice) {
+  // 500 bytes a second never fill a buffer within the deadline.
+  [[maybe_unused]] const auto sent =
+      send(to.neighbour.socket, &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void write_all(int fd, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t written = write(fd, text.data() + at, text.size() - at);
+    if (written <= 0 && errno != EINTR) return;
+    if (written > 0) at += static_cast<std::size_t>(written);
+  }
+}
+
+}  // namespace
+
+void leave_after_loss(const std::string& message, const std::string& log) {
+  // A reader of standard error that is stuck itself must not keep this process.
+  std::signal(SIGALRM, SIG_DFL);
+  alarm(1);
+  if (!log.empty()) {
+    const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd >= 0) write_all(fd, message + "\n");
+  }
+  write_all(STDERR_FILENO, message + "\n");
+  // mpirun waits a second between SIGTERM and SIGKILL, but not when another rank ends meanwhile:
+  // those that have not heard of the loss yet would end without a word.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  _exit(kRankLostExitCode);
+}
+
+// The thread's work. Others only ask it to end.
+class Watchdog::Loop {
+ public:
+  Loop(int rank, std::vector<Neighbour> neighbours, const RankState& state, WatchdogOptions options)
+      : rank_(rank), state_(state), options_(std::move(options)) {
+    for (Neighbour& neighbour : neighbours) connections_.emplace_back(std::move(neighbour));
+    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  }
+  ~Loop() {
+    for (const Connection& connection : connections_) close(connection.neighbour.socket);
+    close(wake_);
+  }
+
+  void run() {
+    block_sigpipe();  // standard error may be a pipe whose reader has left
+    while (!ending_) {
+      const auto begin = Clock::now();
+      if (begin >= next_heartbeat_) send_heartbeat(begin);
+      wait(begin);
+      // A process that was stopped, or got no processor, has heard nobody.
+      if (Clock::now() - begin > 2 * options_.heartbeat) forgive();
+      for (Connection& connection : connections_) {
+        if (connection.open && !read(connection)) return;
+      }
+      for (Connection& connection : connections_) {
+        if (connection.open && Clock::now() - connection.heard > options_.deadline) {
+          return report(silent(connection));
+        }
+      }
+    }
+  }
+
+  void end() {
+    ending_ = true;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
+  }
+
+  // The last words, after run() has returned.
+  void bid_farewell() { say_last(own(Notice::kFarewell)); }
+  void say_why(const std::string& reason) {
+    Notice notice = own(Notice::kLoss);
+    put(notice.host, host_name());
+    put(notice.reason, "it left: " + reason);
+    say_last(notice);
+  }
+
+ private:
+  Notice own(Notice::Kind kind) const {
+    Notice notice;
+    notice.kind = kind;
+    notice.rank = rank_;
+    notice.process = getpid();
+    notice.step = state_.step();
+    return notice;
+  }
+
+  void tell_all(const Notice& notice) {
+    for (const Connection& connection : connections_) {
+      if (connection.open) send_notice(connection, notice);
+    }
+  }
+
+  // Waits until the others have closed their ends: a socket that is closed with something unread
+  // resets the connection, and what was sent last may get lost.
+  void say_last(const Notice& notice) {
+    tell_all(notice);
+    const auto deadline = Clock::now() + options_.deadline;
+    for (const Connection& connection : connections_) {
+      shutdown(connection.neighbour.socket, SHUT_WR);
+    }
+    for (const Connection& connection : connections_) {
+      while (connection.open && !has_ended(connection.neighbour.socket)) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+        pollfd one{connection.neighbour.socket, POLLIN, 0};
+        if (left.count() <= 0) return;
+        poll(&one, 1, static_cast<int>(left.count()));
+      }
+    }
+  }
+
+  // Reads whatever there is.
+  static bool has_ended(int socket) {
+    std::array<char, 4096> unread;
+    ssize_t got = 0;
+    do {
+      got = recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
+    } while (got > 0 || (got < 0 && errno == EINTR));
+    return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  }
+
+  void send_heartbeat(Clock::time_point now) {
+    next_heartbeat_ = now + options_.heartbeat;
+    tell_all(own(Notice::kAlive));
+  }
+
+  // Until something can be read, or it is time for something else.
+  void wait(Clock::time_point now) {
+    Clock::time_point until = next_heartbeat_;
+    std::vector<pollfd> events{{wake_, POLLIN, 0}};
+    for (const Connection& connection : connections_) {
+      if (!connection.open) continue;
+      events.push_back({connection.neighbour.socket, POLLIN, 0});
+      until = std::min(until, connection.heard + options_.deadline);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    poll(events.data(), events.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 60000)));
+  }
+
+  void forgive() {
+    for (Connection& connection : connections_) connection.heard = Clock::now();
+  }
+
+  // False when a rank was lost.
+  bool read(Connection& from) {
+    for (;;) {
+      auto* bytes = reinterpret_cast<char*>(&from.incoming);
+      const ssize_t got = recv(from.neighbour.socket, bytes + from.received_bytes,
+                               sizeof(Notice) - from.received_bytes, MSG_DONTWAIT);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+      if (got <= 0) {
+        report(ended(from));
+        return false;
+      }
+      from.received_bytes += static_cast<std::size_t>(got);
+      if (from.received_bytes < sizeof(Notice)) continue;
+      from.received_bytes = 0;
+      from.heard = Clock::now();
+      if (!take(from)) return false;
+      if (!from.open) return true;
+    }
+  }
+
+  bool take(Connection& from) {
+    switch (from.incoming.kind) {
+      case Notice::kAlive:
+        from.step = from.incoming.step;
+        return true;
+      case Notice::kFarewell:
+        from.open = false;
+        return true;
+      default:
+        report(from.incoming);
+        return false;
+    }
+  }
+
+  Notice lost(const Connection& connection, const std::string& reason) const {
+    Notice notice;
+    notice.kind = Notice::kLoss;
+    notice.rank = connection.neighbour.rank;
+    notice.process = connection.neighbour.process;
+    notice.step = connection.step;
+    put(notice.host, connection.neighbour.host);
+    put(notice.reason, reason);
+    return notice;
+  }
+  Notice ended(const Connection& connection) const {
+    return lost(connection, "its connection ended");
+  }
+  Notice silent(const Connection& connection) const {
+    return lost(connection, "nothing was heard from it for " +
+                                std::to_string(options_.deadline.count()) + " ms");
+  }
+
+  // Tells the others, and ends this process too.
+  void report(const Notice& loss) {
+    tell_all(loss);
+    const std::string checkpoint = state_.checkpoint();
+    const std::string message =
+        "lost: rank " + std::to_string(loss.rank) + " on " + loss.host.data() + " (process " +
+        std::to_string(loss.process) + ", last known at step " + std::to_string(loss.step) +
+        "): " + loss.reason.data() + "; rank " + std::to_string(rank_) + " on " + host_name() +
+        " stops at step " + std::to_string(state_.step()) + "; " +
+        (checkpoint.empty() ? "there is no checkpoint" : "--resume continues from " + checkpoint);
+    if (options_.on_loss) return options_.on_loss(message);
+    leave_after_loss(message, state_.log());
+  }
+
+  const int rank_;
+  const RankState& state_;
+  const WatchdogOptions options_;
+  std::vector<Connection> connections_;
+  std::atomic<bool> ending_ = false;
+  int wake_ = -1;
+  Clock::time_point next_heartbeat_ = Clock::now();
+};
+
+Watchdog::Watchdog(int rank, std::vector<Neighbour> neighbours, const RankState& state,
+                   WatchdogOptions options)
+    : loop_(std::make_unique<Loop>(rank, std::move(neighbours), state, std::move(options))),
+      thread_([this] { loop_->run(); }) {}
+
+Watchdog::~Watchdog() {
+  end([](Loop&) {});
+}
+
+void Watchdog::end(const std::function<void(Loop&)>& last_words) {
+  if (!thread_.joinable()) return;
+  loop_->end();
+  thread_.join();
+  last_words(*loop_);
+  loop_.reset();
+}
+
+void Watchdog::finish() {
+  end([](Loop& loop) { loop.bid_farewell(); });
+}
+
+void Watchdog::leave(const std::string& reason) {
+  end([&](Loop& loop) { loop.say_why(reason); });
+}
+
+}  // namespace steelyard::comm

@@ -1,0 +1,106 @@
+#include "steelyard/framework/comm/watchdog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+#include <mutex>
+
+#include "steelyard/framework/comm/threads.h"
+
+namespace steelyard {
+namespace {
+
+using comm::Communicator;
+using comm::connect_neighbours;
+using comm::RankState;
+using comm::run_as_ranks;
+using comm::Watchdog;
+using comm::WatchdogOptions;
+using ::testing::HasSubstr;
+
+// A watchdog that says what was lost in place of ending the process.
+class Watched {
+ public:
+  explicit Watched(Communicator& ranks, WatchdogOptions options = {}) {
+    options.on_loss = [this](const std::string& message) { loss_.set_value(message); };
+    state_.set_step(100 + ranks.rank());
+    state_.set_checkpoint("runs/a/last.safetensors (step 80)");
+    watchdog_.emplace(ranks.rank(), connect_neighbours(ranks), state_, options);
+  }
+  std::string loss() { return loss_.get_future().get(); }
+  Watchdog& watchdog() { return *watchdog_; }
+
+ private:
+  RankState state_;
+  std::promise<std::string> loss_;
+  std::optional<Watchdog> watchdog_;
+};
+
+// The loss of rank 3, as every other of four ranks tells it; rank 0 has no connection to it.
+std::vector<std::string> losses_of_rank_3(const std::function<void(Watched&)>& ending) {
+  std::mutex mutex;
+  std::vector<std::string> losses;
+  run_as_ranks(4, [&](Communicator& ranks) {
+    Watched watched(ranks);
+    ranks.barrier();
+    if (ranks.rank() == 3) return ending(watched);
+    const std::string loss = watched.loss();
+    EXPECT_THAT(loss, HasSubstr("lost: rank 3 on " + comm::host_name() + " (process " +
+                                std::to_string(getpid())));
+    EXPECT_THAT(loss,
+                HasSubstr("rank " + std::to_string(ranks.rank()) + " on " + comm::host_name() +
+                          " stops at step " + std::to_string(100 + ranks.rank())));
+    EXPECT_THAT(loss, HasSubstr("--resume continues from runs/a/last.safetensors (step 80)"));
+    const std::lock_guard lock(mutex);
+    losses.push_back(loss);
+  });
+  return losses;
+}
+
+TEST(Watchdog, AllRanksHearOfAConnectionThatEnds) {
+  EXPECT_THAT(
+      losses_of_rank_3([](Watched&) {}),
+      ::testing::AllOf(::testing::SizeIs(3), ::testing::Each(HasSubstr("connection ended"))));
+}
+
+TEST(Watchdog, ARankThatFailsSaysWhy) {
+  EXPECT_THAT(losses_of_rank_3([](Watched& w) { w.watchdog().leave("no space"); }),
+              ::testing::AllOf(::testing::SizeIs(3), ::testing::Each(HasSubstr("left: no space"))));
+}
+
+TEST(Watchdog, ARankThatIsSilentIsLost) {
+  std::promise<void> noticed;
+  run_as_ranks(2, [&](Communicator& ranks) {
+    if (ranks.rank() == 1) {  // connects, and says nothing
+      const auto neighbours = connect_neighbours(ranks);
+      noticed.get_future().wait();
+      for (const auto& neighbour : neighbours) close(neighbour.socket);
+      return;
+    }
+    Watched watched(ranks, {.heartbeat = std::chrono::milliseconds(100),
+                            .deadline = std::chrono::milliseconds(200)});
+    EXPECT_THAT(watched.loss(), HasSubstr("nothing was heard from it for 200 ms"));
+    noticed.set_value();
+  });
+}
+
+TEST(Watchdog, AFarewellIsNoLoss) {
+  run_as_ranks(8, [](Communicator& ranks) {
+    RankState state;
+    WatchdogOptions options;
+    options.on_loss = [](const std::string& message) { ADD_FAILURE() << message; };
+    Watchdog watchdog(ranks.rank(), connect_neighbours(ranks), state, options);
+    ranks.finish();
+    watchdog.finish();
+  });
+}
+
+TEST(Watchdog, EndsTheProcessWithItsOwnExitCode) {
+  EXPECT_EXIT(comm::leave_after_loss("lost: rank 3", ""),
+              ::testing::ExitedWithCode(comm::kRankLostExitCode), "lost: rank 3");
+}
+
+}  // namespace
+}  // namespace steelyard
