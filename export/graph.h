@@ -14,14 +14,12 @@
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/tensor.h"
-#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::deploy {
 
-// value = (code - zero_point) * scale; codes lie in `range` and are stored as s8 or u8.
-struct Quantization {
-  float scale = 1;
-  std::int32_t zero_point = 0;
+// Scale and zero point of a tensor's codes, which lie in `range` and are stored as s8 or u8.
+struct Quantization : kernels::QParams<float> {
   kernels::CodeRange range;
   DType dtype = DType::kU8;
   bool operator==(const Quantization&) const = default;

@@ -106,8 +106,7 @@ Value value_from(const Json& json) {
   if (json.contains("quantization")) {
     const Json& q = json.at("quantization");
     value.quantization = Quantization{
-        q.at("scale").get<float>(),
-        integer_of<std::int32_t>(q.at("zero_point")),
+        {q.at("scale").get<float>(), integer_of<std::int32_t>(q.at("zero_point"))},
         {integer_of<std::int32_t>(q.at("qmin")), integer_of<std::int32_t>(q.at("qmax"))},
         dtype_from(q.at("dtype"), {DType::kI8, DType::kU8})};
   }

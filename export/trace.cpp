@@ -93,8 +93,8 @@ void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tenso
 std::optional<Quantization> quantization_of(const Variable& variable) {
   const auto value = qat::quantized(variable);
   if (!value) return std::nullopt;
-  return Quantization{value->host_scale(), value->host_zero_point(), value->range,
-                      value->codes.dtype()};
+  return Quantization{
+      {value->host_scale(), value->host_zero_point()}, value->range, value->codes.dtype()};
 }
 
 class GraphBuilder {

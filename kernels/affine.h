@@ -198,13 +198,6 @@ STEELYARD_HOST_DEVICE inline float requantized_code(std::int32_t sum, float mult
   return round_half_even(dequantize_sum(sum, multiplier)) + zero_point;
 }
 
-// A tensor in a quantized sum: its codes are counted from the lowest of their type (s8: -128).
-struct AddGrid {
-  float scale;
-  float zero_point;
-  float lowest;
-};
-
 // The sum of two quantized tensors, as ONNX Runtime's QLinearAdd computes it on x86: with fused
 // multiply-adds and on u8 (it turns s8 into u8). Without them a few codes in a million differ.
 struct AddRequantizer {
@@ -216,13 +209,14 @@ struct AddRequantizer {
   float lowest;
 };
 
-STEELYARD_HOST_DEVICE inline AddRequantizer make_add_requantizer(const AddGrid& a, const AddGrid& b,
-                                                                 const AddGrid& y) {
+// The grids have every code of their type: codes are counted from the lowest (s8: -128).
+STEELYARD_HOST_DEVICE inline AddRequantizer make_add_requantizer(const Affine<float>& a,
+                                                                 const Affine<float>& b,
+                                                                 const Affine<float>& y) {
   const float ratio_a = a.scale / y.scale;
   const float ratio_b = b.scale / y.scale;
-  const float offset =
-      std::fma(ratio_a, a.zero_point - a.lowest, ratio_b * (b.zero_point - b.lowest));
-  return {ratio_a, ratio_b, (y.zero_point - y.lowest) - offset, a.lowest, b.lowest, y.lowest};
+  const float offset = std::fma(ratio_a, a.zero_point - a.qmin, ratio_b * (b.zero_point - b.qmin));
+  return {ratio_a, ratio_b, (y.zero_point - y.qmin) - offset, a.qmin, b.qmin, y.qmin};
 }
 
 // rint(fma(a, ratio_a, fma(b, ratio_b, base))), codes counted from the lowest; not clamped.

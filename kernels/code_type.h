@@ -30,7 +30,7 @@ constexpr STEELYARD_HOST_DEVICE bool code_is_signed(CodeType type) {
 }
 
 // All codes that the type can hold.
-constexpr CodeRange whole_range(CodeType type) {
+constexpr STEELYARD_HOST_DEVICE CodeRange whole_range(CodeType type) {
   const int bits = code_bits(type);
   if (code_is_signed(type)) return {-(1 << (bits - 1)), (1 << (bits - 1)) - 1};
   return {0, (1 << bits) - 1};

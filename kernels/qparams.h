@@ -1,4 +1,5 @@
-// From a range of values to a scale and a zero point, host and device. The one place that does it.
+// Scale and zero point, and how a range of values gives them, host and device: the one place that
+// does it.
 //
 // All in double, rounded at the end to the type of the scale; so is the moving average, since the
 // difference of two large floats may be no float.
@@ -13,10 +14,12 @@
 
 namespace steelyard::kernels {
 
+// A code q stands for (q - zero_point) * scale. T is float or double.
 template <typename T>
-struct ScaleAndZeroPoint {
+struct QParams {
   T scale = 1;
   std::int32_t zero_point = 0;
+  bool operator==(const QParams&) const = default;
 };
 
 // What holds the scales of values of a format: the smallest one, and the largest finite value,
@@ -82,10 +85,9 @@ STEELYARD_HOST_DEVICE inline double zero_point_of_lowest(double lowest, double s
 // gives scale 1 and the code nearest to 0. lo and hi are finite unless lo > hi; V is the format of
 // the values.
 template <typename V>
-STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<ComputeType<V>> qparams_of_range(double lo,
-                                                                                double hi,
-                                                                                CodeRange range,
-                                                                                bool symmetric) {
+STEELYARD_HOST_DEVICE inline QParams<ComputeType<V>> qparams_of_range(double lo, double hi,
+                                                                      CodeRange range,
+                                                                      bool symmetric) {
   using T = ComputeType<V>;
   if (is_zero_range(lo, hi)) {
     const double zero = clamp_keeping_nan<double>(0, range.qmin, range.qmax);

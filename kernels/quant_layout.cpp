@@ -202,22 +202,4 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return text + "]";
 }
 
-std::string granularity_text(Granularity granularity, const GranularityOptions& options) {
-  switch (granularity) {
-    case Granularity::kTensor:
-      break;
-    case Granularity::kChannel:
-      return "per channel (axis " + std::to_string(options.axis) + ")";
-    case Granularity::kToken:
-      return "per token";
-    case Granularity::kGroup:
-      return "groups of " + std::to_string(options.group_size) + " along axis " +
-             std::to_string(options.axis);
-    case Granularity::kBlock:
-      return "blocks of " + std::to_string(options.block_rows) + " x " +
-             std::to_string(options.block_columns);
-  }
-  return "per tensor";
-}
-
 }  // namespace steelyard::kernels

@@ -12,16 +12,14 @@
 #include <vector>
 
 #include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/granularity.h"
 #include "steelyard/kernels/layout.h"
 
 namespace steelyard::kernels {
 
 inline constexpr int kMaxRank = 8;
 
-// Who shares a scale. kToken: each row along the last axis. kGroup: `group_size` neighbours along
-// an axis, fewer in a last ragged group. kBlock: a rectangle of the last two axes, ragged as well.
-enum class Granularity { kTensor, kChannel, kToken, kGroup, kBlock };
-
+// The last group of an axis may have fewer elements, and so may the last blocks.
 struct GranularityOptions {
   int axis = -1;                // kChannel, kGroup; negative counts from the last
   std::int64_t group_size = 0;  // kGroup
@@ -126,7 +124,5 @@ SetMap make_set_map(const ChannelLayout& layout);
 
 // "[8, 4, 3, 3]".
 std::string shape_text(std::span<const std::int64_t> shape);
-// "per channel (axis 1)", "groups of 32 along axis 1"...
-std::string granularity_text(Granularity granularity, const GranularityOptions& options);
 
 }  // namespace steelyard::kernels

@@ -11,8 +11,7 @@ inline const char* name_of(QuantOperation operation) {
 }
 
 inline const char* name_of(Granularity granularity) {
-  constexpr const char* kNames[] = {"tensor", "channel", "token", "group", "block"};
-  return kNames[static_cast<int>(granularity)];
+  return kGranularityNames[static_cast<std::size_t>(granularity)].data();
 }
 
 inline const char* name_of(ValueType type) {

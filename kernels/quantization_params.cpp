@@ -36,13 +36,8 @@ double next_smaller_bf16(double scale) {
   return static_cast<double>(widen(value));
 }
 
-struct Chosen {
-  double scale;
-  std::int32_t zero_point;
-};
-
 // The scale of a range [lo, hi] in its type and the zero point of that scale.
-Chosen choose(double lo, double hi, const QuantizationParams& params) {
+QParams<double> choose(double lo, double hi, const QuantizationParams& params) {
   const CodeRange range = params.range;
   const auto wide = qparams_of_range<double>(lo, hi, range, params.symmetric);
   if (params.scale_type == ValueType::kF64) return {wide.scale, wide.zero_point};
@@ -152,7 +147,7 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
   params.hi.assign(largest.begin(), largest.end());
   for (std::size_t set = 0; set < sets; ++set) {
     check_extremes(smallest[set], largest[set], set);
-    const Chosen chosen = choose(smallest[set], largest[set], *this);
+    const QParams<double> chosen = choose(smallest[set], largest[set], *this);
     params.scale.push_back(chosen.scale);
     params.zero_point.push_back(chosen.zero_point);
   }

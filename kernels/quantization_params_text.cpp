@@ -134,7 +134,7 @@ QuantizationParams QuantizationParams::from_text(std::string_view text) {
   if (!params.symmetric && symmetric != "false") {
     reader.fail("expected true or false", symmetric);
   }
-  params.granularity = reader.one_of<Granularity>("granularity", 5);
+  params.granularity = reader.one_of<Granularity>("granularity", kGranularityNames.size());
   params.options.axis = reader.one<int>("axis");
   params.options.group_size = reader.one<std::int64_t>("group_size");
   std::tie(params.options.block_rows, params.options.block_columns) = pair("block", std::int64_t{});

@@ -14,7 +14,7 @@
 #include "steelyard/framework/tensor.h"
 #include "steelyard/kernels/layout.h"
 #include "steelyard/observers/qparam_tensors.h"
-#include "steelyard/observers/qparams.h"
+#include "steelyard/observers/qscheme.h"
 
 namespace steelyard::observers {
 

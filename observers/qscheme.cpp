@@ -1,8 +1,13 @@
 #include "steelyard/observers/qscheme.h"
 
+#include <cfloat>
+#include <cmath>
+#include <sstream>
 #include <stdexcept>
 
 namespace steelyard::observers {
+
+using kernels::Granularity;
 
 kernels::CodeRange QScheme::code_range() const {
   if (!is_signed) return {0, (1 << bits) - 1};
@@ -21,26 +26,31 @@ void validate(const QScheme& scheme) {
   if (scheme.narrow_range && !scheme.symmetric) {
     throw std::invalid_argument("[qscheme] a narrow range needs a symmetric scheme");
   }
-  if ((scheme.group_size > 0) != (scheme.strategy == Strategy::kGroup) || scheme.group_size < 0) {
+  if (scheme.granularity == Granularity::kBlock) {
+    throw std::invalid_argument("[qscheme] expected a scale per tensor, channel, token or group");
+  }
+  if ((scheme.group_size > 0) != (scheme.granularity == Granularity::kGroup) ||
+      scheme.group_size < 0) {
     throw std::invalid_argument("[qscheme] expected a group size above 0 with groups, 0 elsewhere");
   }
-  if (scheme.strategy == Strategy::kToken && !scheme.dynamic) {
+  if (scheme.granularity == Granularity::kToken && !scheme.dynamic) {
     throw std::invalid_argument("[qscheme] scales per token need dynamic: true");
   }
-  if (scheme.dynamic && scheme.strategy != Strategy::kToken &&
-      scheme.strategy != Strategy::kGroup) {
+  if (scheme.dynamic && scheme.granularity != Granularity::kToken &&
+      scheme.granularity != Granularity::kGroup) {
     throw std::invalid_argument("[qscheme] dynamic needs the strategy token or group");
   }
 }
 
 std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t row_size) {
-  switch (scheme.strategy) {
-    case Strategy::kTensor:
+  switch (scheme.granularity) {
+    case Granularity::kTensor:
       return 1;
-    case Strategy::kChannel:
-    case Strategy::kToken:
+    case Granularity::kChannel:
+    case Granularity::kToken:
       return rows;
-    case Strategy::kGroup:
+    case Granularity::kGroup:
+    case Granularity::kBlock:  // refused by validate()
       break;
   }
   if (row_size <= scheme.group_size) return rows;
@@ -54,14 +64,43 @@ std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t 
 
 std::string to_string(const QScheme& scheme) {
   std::string strategy = ", per tensor";
-  if (scheme.strategy == Strategy::kChannel) strategy = ", per channel";
-  if (scheme.strategy == Strategy::kGroup) {
+  if (scheme.granularity == Granularity::kChannel) strategy = ", per channel";
+  if (scheme.granularity == Granularity::kGroup) {
     strategy = ", groups of " + std::to_string(scheme.group_size);
   }
-  if (scheme.strategy == Strategy::kToken) strategy = ", per token";
+  if (scheme.granularity == Granularity::kToken) strategy = ", per token";
   if (scheme.dynamic) strategy += ", dynamic";
   return std::string(scheme.is_signed ? "int" : "uint") + std::to_string(scheme.bits) +
          (scheme.symmetric ? " symmetric" : " affine") + strategy;
+}
+
+QParams choose_qparams(const Range& range, const QScheme& scheme) {
+  const kernels::CodeRange codes = scheme.code_range();
+  if (!range.empty() && (!std::isfinite(range.lo) || !std::isfinite(range.hi))) {
+    throw std::invalid_argument("[qparams] expected a finite range, got [" +
+                                std::to_string(range.lo) + ", " + std::to_string(range.hi) + "]");
+  }
+  return kernels::qparams_of_range<float>(range.lo, range.hi, codes, scheme.symmetric);
+}
+
+void validate(const QParams& params, const QScheme& scheme, const std::string& quantizer) {
+  const kernels::CodeRange codes = scheme.code_range();
+  const bool fixed_zero = !scheme.symmetric || params.zero_point == 0;
+  if (params.zero_point < codes.qmin || params.zero_point > codes.qmax || !fixed_zero) {
+    throw std::invalid_argument("[" + quantizer + "] expected a zero point " +
+                                (scheme.symmetric ? std::string("of 0")
+                                                  : "in [" + std::to_string(codes.qmin) + ", " +
+                                                        std::to_string(codes.qmax) + "]") +
+                                ", got " + std::to_string(params.zero_point));
+  }
+  const double reach = kernels::largest_operand(codes, params.zero_point);
+  if (!(params.scale >= FLT_MIN) || !(static_cast<double>(params.scale) * reach <= FLT_MAX)) {
+    std::ostringstream message;
+    message << "[" << quantizer << "] expected a scale of " << FLT_MIN
+            << " (the smallest normal float) to " << FLT_MAX / reach
+            << " (no code beyond the largest), got " << params.scale;
+    throw std::invalid_argument(message.str());
+  }
 }
 
 }  // namespace steelyard::observers

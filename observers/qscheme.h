@@ -1,18 +1,18 @@
-// What a quantizer's grid looks like: plain data.
+// What a quantizer's grid looks like, as plain data, and the scale and zero point that it gives a
+// range of values.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "steelyard/framework/dtype.h"
-#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/granularity.h"
+#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::observers {
 
-// How many scales a tensor has: one, one per slice of the first axis, one per `group_size`
-// consecutive elements of such a slice, or one per row of the last axis (the words of
-// compressed-tensors).
-enum class Strategy { kTensor, kChannel, kGroup, kToken };
+using QParams = kernels::QParams<float>;
 
 struct QScheme {
   int bits = 8;
@@ -20,7 +20,9 @@ struct QScheme {
   bool symmetric = true;
   // Signed symmetric codes in [-qmax, qmax] instead of [-qmax - 1, qmax].
   bool narrow_range = true;
-  Strategy strategy = Strategy::kTensor;
+  // One scale, or one per slice of the first axis, per group of such a slice, or per row of the
+  // last axis; no blocks.
+  kernels::Granularity granularity = kernels::Granularity::kTensor;
   std::int64_t group_size = 0;  // with kGroup
   // Scales and zero points come from the values themselves, in every pass: kToken, or kGroup of
   // rows of activations.
@@ -34,8 +36,8 @@ struct QScheme {
 };
 
 // Throws std::invalid_argument unless 2 <= bits <= 8, symmetric implies signed, narrow_range
-// implies symmetric, group_size is above 0 with kGroup and 0 elsewhere, and dynamic goes with
-// kToken always and with kGroup at will.
+// implies symmetric, there are no blocks, group_size is above 0 with kGroup and 0 elsewhere, and
+// dynamic goes with kToken always and with kGroup at will.
 void validate(const QScheme& scheme);
 
 // Scales of a tensor whose first dimension is `rows`, of `row_size` elements each. A row of at most
@@ -44,5 +46,22 @@ std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t 
 
 // "int8 symmetric, per channel".
 std::string to_string(const QScheme& scheme);
+
+// Extremes of the values a quantizer must represent; lo > hi means that nothing was seen.
+struct Range {
+  double lo = std::numeric_limits<double>::infinity();
+  double hi = -std::numeric_limits<double>::infinity();
+  bool empty() const { return !(lo <= hi); }
+  bool operator==(const Range&) const = default;
+};
+
+// The scale and zero point of a range: kernels/qparams.h, qparams_of_range(). An empty range is a
+// zero range. Throws std::invalid_argument on a non-finite range.
+QParams choose_qparams(const Range& range, const QScheme& scheme);
+
+// Throws std::invalid_argument naming the quantizer unless the scale is a normal float > 0 with
+// which every code stands for a finite value, and the zero point lies in the code range (and is 0
+// for a symmetric scheme).
+void validate(const QParams& params, const QScheme& scheme, const std::string& quantizer);
 
 }  // namespace steelyard::observers

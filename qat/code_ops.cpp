@@ -64,10 +64,6 @@ QuantizedValue empty_output(ActivationQuantizer& output, Shape shape,
   return output.empty_output(std::move(shape), observed, context);
 }
 
-kernels::QuantizedOperand operand(const QuantizedValue& x) {
-  return {x.qparams.scale.data<float>(), x.qparams.zero_point.data<std::int32_t>()};
-}
-
 std::uint8_t* bits_of(const Tensor& mask) {
   return mask.defined() ? mask.data<std::uint8_t>() : nullptr;
 }
@@ -303,13 +299,16 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   const auto values = [qa, qb, device, activation, visit_operands] {
     Tensor sum = Tensor::empty(qa->codes.shape(), DType::kF32, device);
     visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
-      run(device, kernels::DequantizeAdd<A, B>{.n = sum.size(),
-                                               .activation = activation,
-                                               .a = codes_a,
-                                               .of_a = operand(*qa),
-                                               .b = codes_b,
-                                               .of_b = operand(*qb),
-                                               .out = sum.data<float>()});
+      run(device,
+          kernels::DequantizeAdd<A, B>{.n = sum.size(),
+                                       .activation = activation,
+                                       .a = codes_a,
+                                       .scale_a = qa->qparams.scale.data<float>(),
+                                       .zero_point_a = qa->qparams.zero_point.data<std::int32_t>(),
+                                       .b = codes_b,
+                                       .scale_b = qb->qparams.scale.data<float>(),
+                                       .zero_point_b = qb->qparams.zero_point.data<std::int32_t>(),
+                                       .out = sum.data<float>()});
     });
     return sum;
   };
@@ -323,9 +322,11 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
                       .n = n,
                       .activation = activation,
                       .a = codes_a,
-                      .of_a = operand(*qa),
+                      .scale_a = qa->qparams.scale.data<float>(),
+                      .zero_point_a = qa->qparams.zero_point.data<std::int32_t>(),
                       .b = codes_b,
-                      .of_b = operand(*qb),
+                      .scale_b = qb->qparams.scale.data<float>(),
+                      .zero_point_b = qb->qparams.zero_point.data<std::int32_t>(),
                       .scale = y.qparams.scale.data<float>(),
                       .zero_point = y.qparams.zero_point.data<std::int32_t>(),
                       .range = y.range,

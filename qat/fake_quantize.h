@@ -13,7 +13,7 @@
 #include "steelyard/kernels/layout.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/observers/observer.h"
-#include "steelyard/observers/qparams.h"
+#include "steelyard/observers/qscheme.h"
 #include "steelyard/qat/fault_counter.h"
 #include "steelyard/qat/learned_scale.h"
 #include "steelyard/qat/qconfig.h"

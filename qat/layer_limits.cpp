@@ -22,7 +22,7 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
   const std::int64_t outputs = weight.dim(0);
   if (outputs == 0) return;
   std::int64_t terms = weight.size() / outputs;
-  if (weights.strategy == observers::Strategy::kGroup) {
+  if (weights.granularity == kernels::Granularity::kGroup) {
     terms = std::min(terms, weights.group_size);
   }
   const std::int64_t most = kernels::most_terms(

@@ -218,7 +218,7 @@ class Preparer {
                          : in.kind == Flow::Kind::kModelInput ? input_
                                                               : config.activations;
     if (!config.weights || !inputs) return;
-    const bool groups = config.weights->scheme.strategy == observers::Strategy::kGroup;
+    const bool groups = config.weights->scheme.granularity == kernels::Granularity::kGroup;
     if (groups && !config.activations) return;  // multiplied in float
     qat::require_sums_fit(inputs->scheme, config.weights->scheme, weight,
                           targets_.place_of_target() + ": " + path);
@@ -237,7 +237,7 @@ class Preparer {
     const observers::QScheme& inputs = config.activations->scheme;
     const observers::QScheme& weights = config.weights->scheme;
     const std::int64_t features = layer.weight().value().dim(1);
-    if (inputs.strategy != observers::Strategy::kGroup || features <= inputs.group_size) return;
+    if (inputs.granularity != kernels::Granularity::kGroup || features <= inputs.group_size) return;
     if (features % inputs.group_size != 0) {
       throw InputError(place + "groups of " + std::to_string(inputs.group_size) +
                        " do not divide the " + std::to_string(features) + " features of its input");

@@ -6,8 +6,8 @@ namespace steelyard::qat {
 
 QConfig default_w8a8() {
   QConfig config;
-  config.weights =
-      QuantizerConfig{{.bits = 8, .strategy = observers::Strategy::kChannel}, {.type = "min_max"}};
+  config.weights = QuantizerConfig{{.bits = 8, .granularity = kernels::Granularity::kChannel},
+                                   {.type = "min_max"}};
   config.activations =
       QuantizerConfig{{.bits = 8, .is_signed = false, .symmetric = false, .narrow_range = false},
                       {.type = "min_max"}};
@@ -42,7 +42,7 @@ void validate(const QConfig& config) {
     if (dynamic && config.activations->learning != Learning::kNothing) {
       throw std::invalid_argument("[qconfig] dynamic activations learn nothing");
     }
-    if (!dynamic && config.activations->scheme.strategy != observers::Strategy::kTensor) {
+    if (!dynamic && config.activations->scheme.granularity != kernels::Granularity::kTensor) {
       throw std::invalid_argument(
           "[qconfig] activations need one scale per tensor: a sum over channels of different "
           "scales "

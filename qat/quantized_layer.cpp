@@ -127,7 +127,7 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
   if (!codes || weights == nullptr || !weights->quantizing()) {
     return float_forward(x, operands, epilogue, context);
   }
-  const bool in_groups = weights->config().scheme.strategy == observers::Strategy::kGroup;
+  const bool in_groups = weights->config().scheme.granularity == kernels::Granularity::kGroup;
   if (in_groups && !integer_groups_) return float_forward(x, operands, epilogue, context);
   if (!codes->dynamic && !has_groups()) {
     return integer_forward(x, *codes, operands, epilogue, context);

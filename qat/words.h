@@ -1,22 +1,26 @@
 // How recipes and messages spell the enumerations of quantization.
 #pragma once
 
+#include <array>
+
 #include "steelyard/framework/words.h"
+#include "steelyard/kernels/granularity.h"
 #include "steelyard/observers/qscheme.h"
 #include "steelyard/qat/qconfig.h"
 
-namespace steelyard::observers {
+namespace steelyard::kernels {
 
-inline constexpr Word<Strategy> kStrategyWords[] = {
-    {Strategy::kTensor, "tensor"},
-    {Strategy::kChannel, "channel"},
-    {Strategy::kGroup, "group"},
-    {Strategy::kToken, "token"},
-};
-static_assert(is_complete<Strategy>(kStrategyWords, Strategy::kToken));
-constexpr std::span<const Word<Strategy>> words_of(Strategy) { return kStrategyWords; }
+inline constexpr auto kGranularityWords = [] {
+  std::array<Word<Granularity>, kGranularityNames.size()> words{};
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] = {static_cast<Granularity>(i), kGranularityNames[i]};
+  }
+  return words;
+}();
+static_assert(is_complete<Granularity>(kGranularityWords, Granularity::kBlock));
+constexpr std::span<const Word<Granularity>> words_of(Granularity) { return kGranularityWords; }
 
-}  // namespace steelyard::observers
+}  // namespace steelyard::kernels
 
 namespace steelyard::qat {
 

@@ -29,9 +29,11 @@ void check(const Graph& graph, const Node& node) {
          node, "a quantized sum needs quantized operands");
 }
 
-kernels::AddGrid add_grid(const Value& value) {
+// With every code of the type.
+Affine<float> whole_grid(const Value& value) {
   const Quantization& q = *value.quantization;
-  return {q.scale, static_cast<float>(q.zero_point), q.dtype == DType::kI8 ? -128.0F : 0.0F};
+  const auto type = q.dtype == DType::kI8 ? kernels::CodeType::kS8 : kernels::CodeType::kU8;
+  return kernels::make_affine(kernels::whole_range(type), q.scale, q.zero_point);
 }
 
 void reference(const Operands& op) {
@@ -44,7 +46,7 @@ void reference(const Operands& op) {
   }
   const Affine<float> grid = output_grid(op);
   const auto rule = kernels::make_add_requantizer(
-      add_grid(op.input_value(0)), add_grid(op.input_value(1)), add_grid(op.output_value()));
+      whole_grid(op.input_value(0)), whole_grid(op.input_value(1)), whole_grid(op.output_value()));
   fill_codes(op.output(), [&](std::int64_t i) {
     const float a = static_cast<float>(code_at(op.input(0), i));
     const float b = static_cast<float>(code_at(op.input(1), i));
@@ -55,10 +57,8 @@ void reference(const Operands& op) {
 bool fast(const Operands& op) {
   if (!op.output_value().quantization) return false;
   const Quantization& q = *op.output_value().quantization;
-  const auto operand = [&](std::size_t i) {
-    const Quantization& in = *op.input_value(i).quantization;
-    return kernels::QuantizedOperand{&in.scale, &in.zero_point};
-  };
+  const Quantization& of_a = *op.input_value(0).quantization;
+  const Quantization& of_b = *op.input_value(1).quantization;
   qat::visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
     qat::visit_codes(op.input(1).dtype(), [&](auto* tag_b) {
       qat::visit_codes(q.dtype, [&](auto* tag) {
@@ -68,9 +68,11 @@ bool fast(const Operands& op) {
         kernels::run(kernels::RequantizeAdd<A, B, Y>{.n = op.output().size(),
                                                      .activation = op.node.activation,
                                                      .a = op.input(0).data<A>(),
-                                                     .of_a = operand(0),
+                                                     .scale_a = &of_a.scale,
+                                                     .zero_point_a = &of_a.zero_point,
                                                      .b = op.input(1).data<B>(),
-                                                     .of_b = operand(1),
+                                                     .scale_b = &of_b.scale,
+                                                     .zero_point_b = &of_b.zero_point,
                                                      .scale = &q.scale,
                                                      .zero_point = &q.zero_point,
                                                      .range = q.range,

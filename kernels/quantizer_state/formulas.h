@@ -201,11 +201,9 @@ STEELYARD_HOST_DEVICE inline void average_range(float& lo, float& hi, std::int64
 
 // One step's extremes enter a range, which gives the scale and zero point. `steps` is read only for
 // an average.
-STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<float> follow_extremes(const RangeRule& rule,
-                                                                      float& lo, float& hi,
-                                                                      std::int64_t* steps,
-                                                                      float step_lo,
-                                                                      float step_hi) {
+STEELYARD_HOST_DEVICE inline QParams<float> follow_extremes(const RangeRule& rule, float& lo,
+                                                            float& hi, std::int64_t* steps,
+                                                            float step_lo, float step_hi) {
   if (rule.restarts) {
     lo = step_lo;
     hi = step_hi;
@@ -227,8 +225,9 @@ STEELYARD_HOST_DEVICE inline void follow_extremes(const RangeRule& rule, const R
 }
 
 // The same range in codes of another width.
-STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<float> rescaled_qparams(
-    const ScaleAndZeroPoint<float>& qparams, CodeRange from, CodeRange to, bool symmetric) {
+STEELYARD_HOST_DEVICE inline QParams<float> rescaled_qparams(const QParams<float>& qparams,
+                                                             CodeRange from, CodeRange to,
+                                                             bool symmetric) {
   const double ratio = double(from.qmax - from.qmin) / (to.qmax - to.qmin);
   const double place = (qparams.zero_point - from.qmin) / ratio + to.qmin;
   return {bounded_scale<float>(qparams.scale * ratio, to.qmax - to.qmin),

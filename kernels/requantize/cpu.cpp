@@ -55,7 +55,7 @@ void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels of, Outp
 }
 
 struct Addition {
-  AddOperand of_a, of_b;
+  Affine<float> of_a, of_b;
   AddRequantizer requantizer;
   OutputCodes out;
 };
@@ -174,11 +174,11 @@ void compute(const RequantizeAverage<Code>& k) {
 
 template <typename CodeA, typename CodeB, typename CodeY>
 void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
-  const AddOperand left = add_operand(k.of_a);
-  const AddOperand right = add_operand(k.of_b);
-  const OutputCodes output = output_codes(k.activation, *k.scale, *k.zero_point, k.range);
-  const Addition add{left, right, add_requantizer<CodeA, CodeB, CodeY>(left, right, output.full),
-                     output};
+  const Affine<float> left = whole_grid<CodeA>(*k.scale_a, *k.zero_point_a);
+  const Affine<float> right = whole_grid<CodeB>(*k.scale_b, *k.zero_point_b);
+  const Affine<float> result = whole_grid<CodeY>(*k.scale, *k.zero_point);
+  const Addition add{left, right, make_add_requantizer(left, right, result),
+                     output_codes(k.activation, *k.scale, *k.zero_point, k.range)};
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
     add_run(end - begin, k.a + begin, k.b + begin, add, k.codes + begin, passes);

@@ -99,10 +99,11 @@ __global__ void __launch_bounds__(kThreads)
     requantize_add_kernel(std::int64_t n, RequantizeAdd<CodeA, CodeB, CodeY> k) {
   const Span span = span_of(blockIdx.x, n);
   if (span.count == 0) return;
-  const AddOperand left = add_operand(k.of_a);
-  const AddOperand right = add_operand(k.of_b);
+  const Affine<float> left = whole_grid<CodeA>(*k.scale_a, *k.zero_point_a);
+  const Affine<float> right = whole_grid<CodeB>(*k.scale_b, *k.zero_point_b);
   const OutputCodes out = output_codes(k.activation, *k.scale, *k.zero_point, k.range);
-  const AddRequantizer add = add_requantizer<CodeA, CodeB, CodeY>(left, right, out.full);
+  const AddRequantizer add =
+      make_add_requantizer(left, right, whole_grid<CodeY>(*k.scale, *k.zero_point));
   alignas(16) CodeA of_a[kEight];
   alignas(16) CodeB of_b[kEight];
   load_span(k.a + span.first, span.count, of_a);

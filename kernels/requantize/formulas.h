@@ -70,39 +70,17 @@ struct RealExtremes {
   }
 };
 
-// An operand's one scale and zero point.
-struct QuantizedOperand {
-  const float* scale;
-  const std::int32_t* zero_point;
-};
-
-// One operand of a quantized sum, as floats.
-struct AddOperand {
-  float scale;
-  float zero_point;
-};
-
-STEELYARD_HOST_DEVICE inline AddOperand add_operand(const QuantizedOperand& operand) {
-  return {*operand.scale, static_cast<float>(*operand.zero_point)};
+// A tensor's grid with every code of its type.
+template <typename Code>
+STEELYARD_HOST_DEVICE inline Affine<float> whole_grid(float scale, std::int32_t zero_point) {
+  constexpr CodeType kType = std::is_signed_v<Code> ? CodeType::kS8 : CodeType::kU8;
+  return make_affine(whole_range(kType), scale, zero_point);
 }
 
-STEELYARD_HOST_DEVICE inline float real_sum(float a, const AddOperand& of_a, float b,
-                                            const AddOperand& of_b) {
+STEELYARD_HOST_DEVICE inline float real_sum(float a, const Affine<float>& of_a, float b,
+                                            const Affine<float>& of_b) {
   return dequantize_code(a, of_a.zero_point, of_a.scale) +
          dequantize_code(b, of_b.zero_point, of_b.scale);
-}
-
-template <typename Code>
-STEELYARD_HOST_DEVICE constexpr float lowest_code() {
-  return std::is_signed_v<Code> ? -128.0F : 0.0F;
-}
-
-template <typename CodeA, typename CodeB, typename CodeY>
-STEELYARD_HOST_DEVICE AddRequantizer add_requantizer(const AddOperand& a, const AddOperand& b,
-                                                     const Affine<float>& y) {
-  return make_add_requantizer({a.scale, a.zero_point, lowest_code<CodeA>()},
-                              {b.scale, b.zero_point, lowest_code<CodeB>()},
-                              {y.scale, y.zero_point, lowest_code<CodeY>()});
 }
 
 // Whether a code of a tensor is one of an activation's linear part, `left` being the codes that the

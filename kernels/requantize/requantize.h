@@ -71,9 +71,11 @@ struct RequantizeAdd {
   std::int64_t n;
   Activation activation;
   const CodeA* a;
-  QuantizedOperand of_a;
+  const float* scale_a;
+  const std::int32_t* zero_point_a;
   const CodeB* b;
-  QuantizedOperand of_b;
+  const float* scale_b;
+  const std::int32_t* zero_point_b;
   const float* scale;
   const std::int32_t* zero_point;
   CodeRange range;
@@ -87,15 +89,18 @@ struct DequantizeAdd {
   std::int64_t n;
   Activation activation;
   const CodeA* a;
-  QuantizedOperand of_a;
+  const float* scale_a;
+  const std::int32_t* zero_point_a;
   const CodeB* b;
-  QuantizedOperand of_b;
+  const float* scale_b;
+  const std::int32_t* zero_point_b;
   float* out;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    out[i] = linear_part(activation)
-                 .clamp(real_sum(static_cast<float>(a[i]), add_operand(of_a),
-                                 static_cast<float>(b[i]), add_operand(of_b)));
+    const Affine<float> of_a = whole_grid<CodeA>(*scale_a, *zero_point_a);
+    const Affine<float> of_b = whole_grid<CodeB>(*scale_b, *zero_point_b);
+    const float sum = real_sum(static_cast<float>(a[i]), of_a, static_cast<float>(b[i]), of_b);
+    out[i] = linear_part(activation).clamp(sum);
   }
 };
 

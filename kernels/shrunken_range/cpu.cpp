@@ -12,8 +12,7 @@
 namespace steelyard::kernels {
 namespace {
 
-double chunk_error(const float* x, std::int64_t n, CodeRange range,
-                   const ScaleAndZeroPoint<float>& qparams) {
+double chunk_error(const float* x, std::int64_t n, CodeRange range, const QParams<float>& qparams) {
   float quantized[kSumChunk];
   const Affine<float> grid = make_affine(range, qparams.scale, qparams.zero_point);
   STEELYARD_VECTORIZE
@@ -40,7 +39,7 @@ class Channel {
   }
 
   // errors[i] is that of the i-th of at most kTogether grids.
-  void errors(CodeRange range, const std::vector<ScaleAndZeroPoint<float>>& grids, double* errors) {
+  void errors(CodeRange range, const std::vector<QParams<float>>& grids, double* errors) {
     constexpr std::int64_t kChunksPerThread = 32;
     parallel_for(chunks_, kChunksPerThread, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t c = begin; c < end; ++c) {
@@ -70,7 +69,7 @@ int best_candidate(Channel& channel, float lo, float hi, CodeRange range, bool s
   Least best;
   for (int first = 0; first < kShrinkFactors && best.value > 0;) {
     const int end = first == 0 ? 1 : std::min(kShrinkFactors, first + kTogether);
-    std::vector<ScaleAndZeroPoint<float>> grids;
+    std::vector<QParams<float>> grids;
     for (int k = first; k < end && is_candidate(lo, hi, k); ++k) {
       grids.push_back(qparams_of_candidate(lo, hi, k, range, symmetric));
     }

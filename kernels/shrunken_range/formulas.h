@@ -20,10 +20,8 @@ STEELYARD_HOST_DEVICE inline bool is_candidate(float lo, float hi, int candidate
   return candidate == 0 || shrunken_end(lo, candidate) != 0 || shrunken_end(hi, candidate) != 0;
 }
 
-STEELYARD_HOST_DEVICE inline ScaleAndZeroPoint<float> qparams_of_candidate(float lo, float hi,
-                                                                           int candidate,
-                                                                           CodeRange range,
-                                                                           bool symmetric) {
+STEELYARD_HOST_DEVICE inline QParams<float> qparams_of_candidate(float lo, float hi, int candidate,
+                                                                 CodeRange range, bool symmetric) {
   return qparams_of_range<float>(shrunken_end(lo, candidate), shrunken_end(hi, candidate), range,
                                  symmetric);
 }

@@ -70,9 +70,9 @@ __device__ float largest_bias(const WeightQuantization& op, const BiasBehind& be
 // The scale and zero point of a row in this step, and what the quantizer keeps. One thread of the
 // grid `keeps` for every scale. Others may read a scale that is given before or after it was
 // raised: they make the same of it.
-__device__ ScaleAndZeroPoint<float> scale_of_row(const QuantizeWeights& k, std::int64_t row,
-                                                 bool keeps, const FiniteExtremes& seen, float bias,
-                                                 std::int64_t largest_sum) {
+__device__ QParams<float> scale_of_row(const QuantizeWeights& k, std::int64_t row, bool keeps,
+                                       const FiniteExtremes& seen, float bias,
+                                       std::int64_t largest_sum) {
   const WeightQuantization& op = k.op;
   const WeightQuantizer& q = k.quantizer;
   const BiasBehind& behind = k.behind;

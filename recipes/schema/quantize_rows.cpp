@@ -10,11 +10,11 @@
 namespace steelyard {
 namespace {
 
+using kernels::Granularity;
 using observers::ObserverOption;
 using observers::ObserverOptions;
 using observers::ObserverRow;
 using observers::QScheme;
-using observers::Strategy;
 using qat::Learning;
 using qat::QuantizerConfig;
 
@@ -68,7 +68,7 @@ Row<QuantizerConfig> observer_row(const std::string& help) {
 }
 
 void set_group_size(const OptionReader& from, QScheme& scheme) {
-  const bool groups = scheme.strategy == Strategy::kGroup;
+  const bool groups = scheme.granularity == Granularity::kGroup;
   if (!from.has("group_size")) {
     scheme.group_size = groups ? kDefaultGroupSize : 0;
   } else if (!groups) {
@@ -78,10 +78,11 @@ void set_group_size(const OptionReader& from, QScheme& scheme) {
 
 // Dynamic scales observe nothing; they are the only ones of rows and groups.
 void check_dynamic(const OptionReader& from, const QScheme& scheme) {
-  const bool rows = scheme.strategy == Strategy::kToken || scheme.strategy == Strategy::kGroup;
+  const bool rows =
+      scheme.granularity == Granularity::kToken || scheme.granularity == Granularity::kGroup;
   if (rows && !scheme.dynamic) {
     fail_at(from.at("strategy").place,
-            "the strategy " + word_of(scheme.strategy) + " of activations needs dynamic: true");
+            "the strategy " + word_of(scheme.granularity) + " of activations needs dynamic: true");
   }
   if (scheme.dynamic && !rows) {
     fail_at(from.at("dynamic").place, "dynamic needs the strategy token or group");
@@ -102,8 +103,8 @@ Table<QuantizerConfig> weights_table() {
                      "a scale for each output channel, one for all, or one for each group of an "
                      "output channel's weights: with activations codes are multiplied as integers "
                      "and each group's sum is scaled, without them weights are multiplied in float",
-                     &QScheme::strategy)
-                  .only({Strategy::kChannel, Strategy::kTensor, Strategy::kGroup})
+                     &QScheme::granularity)
+                  .only({Granularity::kChannel, Granularity::kTensor, Granularity::kGroup})
                   .by_default("channel"),
               scheme("group_size",
                      "with strategy group: weights that share a scale, in the order of PyTorch's "
@@ -129,8 +130,8 @@ Table<QuantizerConfig> activations_table() {
               key("strategy",
                   "one scale; with `dynamic`, one for each row that a Linear reads (token), or for "
                   "each group of a row's features",
-                  &QuantizerConfig::scheme, &QScheme::strategy)
-                  .only({Strategy::kTensor, Strategy::kToken, Strategy::kGroup})
+                  &QuantizerConfig::scheme, &QScheme::granularity)
+                  .only({Granularity::kTensor, Granularity::kToken, Granularity::kGroup})
                   .by_default("tensor"),
               key("group_size",
                   "with strategy group: features that share a scale; must divide those of a row or "
@@ -267,7 +268,7 @@ void reduce_range(QuantizeSpec& quantize) {
   for (qat::QuantizeGroup& group : quantize.config.groups) {
     if (!group.config.weights) continue;
     QScheme& scheme = group.config.weights->scheme;
-    if (scheme.strategy != Strategy::kGroup) scheme.bits = std::min(scheme.bits, kMostBits);
+    if (scheme.granularity != Granularity::kGroup) scheme.bits = std::min(scheme.bits, kMostBits);
   }
 }
 

@@ -150,11 +150,12 @@ inline std::shared_ptr<Module> quantized_model(std::shared_ptr<Module> model,
 // Weights of `bits` alone, with a scale for every 9 of a convolution's, 16 of a linear layer's.
 inline qat::QuantizeConfig weight_groups(int bits) {
   const auto groups_of = [bits](std::int64_t size) {
-    return qat::QConfig{.weights = qat::QuantizerConfig{{.bits = bits,
-                                                         .strategy = observers::Strategy::kGroup,
-                                                         .group_size = size},
-                                                        {.type = "min_max"}},
-                        .activations = {}};
+    return qat::QConfig{
+        .weights =
+            qat::QuantizerConfig{
+                {.bits = bits, .granularity = kernels::Granularity::kGroup, .group_size = size},
+                {.type = "min_max"}},
+        .activations = {}};
   };
   qat::QuantizeConfig config;
   config.groups.push_back({{"Conv2d"}, groups_of(9)});

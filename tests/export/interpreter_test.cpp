@@ -68,7 +68,7 @@ TEST_P(Interpreting, GivesTrainingsCodesWithBothEngines) {
     }
     // Scaled sums of groups are floats, and what is between them and their quantizer.
     const auto& weights = GetParam().config.groups[0].config.weights->scheme;
-    const bool groups = weights.strategy == observers::Strategy::kGroup;
+    const bool groups = weights.granularity == kernels::Granularity::kGroup;
     if (GetParam().config.profile == qat::Profile::kOrt && !groups) {
       EXPECT_EQ(quantized + 1, std::ssize(graph.values)) << "all but the input carry codes";
     }

@@ -9,7 +9,7 @@ namespace {
 Graph linear(std::vector<std::int8_t> codes, int qmax, DType dtype) {
   Graph graph;
   const kernels::CodeRange range{dtype == DType::kI8 ? -128 : 0, qmax};
-  graph.values = {{"input", {4}, Quantization{1.0F, 0, range, dtype}}, {"fc", {2}, {}}};
+  graph.values = {{"input", {4}, Quantization{{1.0F, 0}, range, dtype}}, {"fc", {2}, {}}};
   Node node;
   node.op = Op::kLinear;
   node.name = "fc";

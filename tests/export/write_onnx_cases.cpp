@@ -75,8 +75,8 @@ class Writer {
 
 // Codes of rows [5, 8], joined with their rectified selves along the 8.
 Graph joined_rows() {
-  const Quantization narrow{0.02F, 90, {0, 255}, DType::kU8};
-  const Quantization wide{0.03F, 0, {0, 255}, DType::kU8};
+  const Quantization narrow{{0.02F, 90}, {0, 255}, DType::kU8};
+  const Quantization wide{{0.03F, 0}, {0, 255}, DType::kU8};
   Graph graph;
   graph.name = "rows";
   graph.values = {{"input", {5, 8}, {}},

@@ -24,8 +24,8 @@ __global__ void requantized_values(const std::int32_t* sums, const float* in_sca
   const float average = global_average_multiplier(in_scale[i], count, scale) +
                         window_average_multiplier(in_scale[i], count, scale);
   codes[3 * i + 1] = to_integer_code(requantized_code(sums[i], average, out.zero_point), out);
-  const AddRequantizer add =
-      make_add_requantizer({in_scale[i], 5, 0}, {in_scale[i + 1], 7, -128}, {scale, 3, 0});
+  const AddRequantizer add = make_add_requantizer(
+      {in_scale[i], 5, 0, 255}, {in_scale[i + 1], 7, -128, 127}, {scale, 3, 0, 255});
   const float sum =
       requantized_add_code(static_cast<float>(sums[i]), static_cast<float>(sums[i + 1]), add);
   codes[3 * i + 2] = to_integer_code(sum, out);

@@ -241,12 +241,11 @@ void check_add(std::int64_t n, Activation activation, std::vector<float> scales,
   Twin<std::uint8_t> mask(mask_bytes(n));
   Twin<float> real(n);
   on_both([&](auto at, auto&... queue) {
-    const QuantizedOperand of_a{at(scale), at(zero)};
-    const QuantizedOperand of_b{at(scale) + 1, at(zero) + 1};
-    run(queue...,
-        RequantizeAdd<CodeA, CodeB, CodeY>{n, activation, at(a), of_a, at(b), of_b, at(scale) + 2,
-                                           at(zero) + 2, range, at(codes), at(mask)});
-    run(queue..., DequantizeAdd<CodeA, CodeB>{n, activation, at(a), of_a, at(b), of_b, at(real)});
+    run(queue..., RequantizeAdd<CodeA, CodeB, CodeY>{
+                      n, activation, at(a), at(scale), at(zero), at(b), at(scale) + 1, at(zero) + 1,
+                      at(scale) + 2, at(zero) + 2, range, at(codes), at(mask)});
+    run(queue..., DequantizeAdd<CodeA, CodeB>{n, activation, at(a), at(scale), at(zero), at(b),
+                                              at(scale) + 1, at(zero) + 1, at(real)});
   });
   EXPECT_EQ(codes.differences(), 0);
   EXPECT_EQ(mask.differences(), 0);

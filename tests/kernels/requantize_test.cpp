@@ -148,15 +148,9 @@ TEST_P(RequantizeActivations, ProductsAgreeWithScalarLoops) {
   }
 }
 
-struct Grid {
-  float scale;
-  std::int32_t zero_point;
-  QuantizedOperand operand() const { return {&scale, &zero_point}; }
-};
-
 template <typename CodeA, typename CodeB, typename CodeY>
-void check_add(Activation activation, std::int64_t n, Grid pa, Grid pb, float scale, int zero_point,
-               CodeRange range) {
+void check_add(Activation activation, std::int64_t n, QParams<float> pa, QParams<float> pb,
+               float scale, int zero_point, CodeRange range) {
   std::mt19937 random(5);
   std::uniform_int_distribution<int> byte(0, 255);
   std::vector<CodeA> a(static_cast<std::size_t>(n));
@@ -171,11 +165,11 @@ void check_add(Activation activation, std::int64_t n, Grid pa, Grid pb, float sc
   std::vector<float> real(a.size());
   std::vector<std::uint8_t> mask((a.size() + 7) / 8, 0xFF);
   const std::int32_t zero = zero_point;
-  run(RequantizeAdd<CodeA, CodeB, CodeY>{n, activation, a.data(), pa.operand(), b.data(),
-                                         pb.operand(), &scale, &zero, range, codes.data(),
-                                         mask.data()});
-  run(DequantizeAdd<CodeA, CodeB>{n, activation, a.data(), pa.operand(), b.data(), pb.operand(),
-                                  real.data()});
+  run(RequantizeAdd<CodeA, CodeB, CodeY>{n, activation, a.data(), &pa.scale, &pa.zero_point,
+                                         b.data(), &pb.scale, &pb.zero_point, &scale, &zero, range,
+                                         codes.data(), mask.data()});
+  run(DequantizeAdd<CodeA, CodeB>{n, activation, a.data(), &pa.scale, &pa.zero_point, b.data(),
+                                  &pb.scale, &pb.zero_point, real.data()});
   const float ra = pa.scale / scale;
   const float rb = pb.scale / scale;
   const float za = static_cast<float>(pa.zero_point);
@@ -266,7 +260,7 @@ TEST(PixelSums, AgreeWithPlainLoopsAndGiveTheAverage) {
 // Eight codes that QLinearAdd of ONNX Runtime 1.30 gave on x86: each differs by one from the
 // formula without fused multiply-adds.
 struct RecordedSum {
-  Grid a, b;
+  QParams<float> a, b;
   float scale;
   std::int32_t zero_point;
   int code_a, code_b, sum;
@@ -282,9 +276,11 @@ void check_recorded(std::initializer_list<RecordedSum> sums) {
         1,
         Activation::kNone,
         &a,
-        s.a.operand(),
+        &s.a.scale,
+        &s.a.zero_point,
         &b,
-        s.b.operand(),
+        &s.b.scale,
+        &s.b.zero_point,
         &s.scale,
         &s.zero_point,
         {std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max()},

@@ -36,14 +36,15 @@ struct Scheme {
 
 inline void PrintTo(const Scheme& s, std::ostream* out) { *out << s.name; }
 
-inline QuantizerConfig weight_scheme(int bits, observers::Strategy strategy,
+inline QuantizerConfig weight_scheme(int bits, kernels::Granularity granularity,
                                      const std::string& observer = "min_max",
                                      Learning learning = Learning::kNothing) {
   const bool learns = learning != Learning::kNothing;
-  QuantizerConfig config{.scheme = {.bits = bits, .narrow_range = !learns, .strategy = strategy},
-                         .observer = {.type = observer},
-                         .learning = learning};
-  if (strategy == observers::Strategy::kGroup) config.scheme.group_size = 3;
+  QuantizerConfig config{
+      .scheme = {.bits = bits, .narrow_range = !learns, .granularity = granularity},
+      .observer = {.type = observer},
+      .learning = learning};
+  if (granularity == kernels::Granularity::kGroup) config.scheme.group_size = 3;
   return config;
 }
 

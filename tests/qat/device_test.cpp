@@ -14,41 +14,41 @@
 namespace steelyard::qat {
 namespace {
 
-using observers::Strategy;
+using kernels::Granularity;
 using testing::all_close;
 using testing::kCudaDevice;
 
 const ForwardContext kTraining{.training = true};
 
 std::vector<Scheme> schemes() {
-  const QuantizerConfig per_channel = weight_scheme(8, Strategy::kChannel);
+  const QuantizerConfig per_channel = weight_scheme(8, Granularity::kChannel);
   const QuantizerConfig average = activation_scheme(8, "moving_average");
   std::vector<Scheme> all{
       {"w8a8", both(per_channel, average)},
       {"w8a8_per_tensor",
-       both(weight_scheme(8, Strategy::kTensor), activation_scheme(8, "min_max"))},
-      {"w4a8_per_channel", both(weight_scheme(4, Strategy::kChannel), average)},
+       both(weight_scheme(8, Granularity::kTensor), activation_scheme(8, "min_max"))},
+      {"w4a8_per_channel", both(weight_scheme(4, Granularity::kChannel), average)},
       {"w8a8_symmetric",
        both(per_channel, activation_scheme(8, "min_max", Learning::kNothing, true))},
-      {"lsq", both(weight_scheme(4, Strategy::kChannel, "min_max", Learning::kScale),
+      {"lsq", both(weight_scheme(4, Granularity::kChannel, "min_max", Learning::kScale),
                    activation_scheme(4, "min_max", Learning::kScaleAndZeroPoint))},
       {"pact", both(per_channel, activation_scheme(4, "min_max", Learning::kClipping))},
       {"bn_none", both(per_channel, average, BatchNormFold::kNone), true},
       {"bn_corrected", both(per_channel, average, BatchNormFold::kBatchCorrected), true},
       {"bn_one_convolution", both(per_channel, average, BatchNormFold::kOneConvolution), true}};
-  QuantizerConfig affine = weight_scheme(4, Strategy::kChannel);
+  QuantizerConfig affine = weight_scheme(4, Granularity::kChannel);
   affine.scheme.symmetric = affine.scheme.narrow_range = false;
   all.push_back({"affine_weights", both(affine, average)});
   QuantizerConfig learned =
-      weight_scheme(8, Strategy::kTensor, "min_max", Learning::kScaleAndZeroPoint);
+      weight_scheme(8, Granularity::kTensor, "min_max", Learning::kScaleAndZeroPoint);
   learned.scheme.symmetric = false;
   all.push_back({"affine_learned_weights", both(learned, average)});
   for (const char* observer : {"histogram", "percentile", "moving_percentile", "mse", "entropy"}) {
-    all.push_back({observer, both(weight_scheme(8, Strategy::kChannel, observer),
+    all.push_back({observer, both(weight_scheme(8, Granularity::kChannel, observer),
                                   activation_scheme(8, observer))});
   }
-  QuantizeConfig groups = both(weight_scheme(4, Strategy::kGroup), average);
-  QuantizerConfig affine_groups = weight_scheme(4, Strategy::kGroup);
+  QuantizeConfig groups = both(weight_scheme(4, Granularity::kGroup), average);
+  QuantizerConfig affine_groups = weight_scheme(4, Granularity::kGroup);
   affine_groups.scheme.symmetric = affine_groups.scheme.narrow_range = false;
   all.push_back({"groups_of_codes", both(affine_groups, average)});
   groups.groups[0].config.activations.reset();
@@ -97,9 +97,10 @@ TEST(DynamicActivationsOnCuda, AreTheCpus) {
   for (const std::int64_t group : {0, 3}) {
     QuantizerConfig inputs = activation_scheme(8, "min_max");
     inputs.scheme.dynamic = true;
-    inputs.scheme.strategy = group > 0 ? Strategy::kGroup : Strategy::kToken;
+    inputs.scheme.granularity = group > 0 ? Granularity::kGroup : Granularity::kToken;
     inputs.scheme.group_size = group;
-    QuantizerConfig weights = weight_scheme(4, group > 0 ? Strategy::kGroup : Strategy::kChannel);
+    QuantizerConfig weights =
+        weight_scheme(4, group > 0 ? Granularity::kGroup : Granularity::kChannel);
     weights.scheme.symmetric = weights.scheme.narrow_range = false;
     QuantizeConfig config = both(weights, inputs);
     config.groups[0].targets = {"Linear"};
@@ -208,7 +209,7 @@ TEST_P(QatOnCuda, CheckpointsCrossDevices) {
 class QuantizersOnCuda : public testing::WithCudaDevice {
  protected:
   const QuantizeConfig config_ =
-      both(weight_scheme(8, Strategy::kChannel), activation_scheme(8, "moving_average"));
+      both(weight_scheme(8, Granularity::kChannel), activation_scheme(8, "moving_average"));
 };
 
 TEST_F(QuantizersOnCuda, FollowTheirSwitches) {
@@ -301,7 +302,7 @@ TEST_F(QuantizersOnCuda, TellABiasThatLacksRoomAsTheCpuDoes) {
 
 TEST_F(QuantizersOnCuda, DoTheSameInBranches) {
   const QuantizeConfig learning =
-      both(weight_scheme(4, Strategy::kChannel, "min_max", Learning::kScale),
+      both(weight_scheme(4, Granularity::kChannel, "min_max", Learning::kScale),
            activation_scheme(4, "min_max", Learning::kScaleAndZeroPoint));
   for (const QuantizeConfig& config : {config_, learning}) {
     const auto cpu = branches(config), gpu = branches(config);

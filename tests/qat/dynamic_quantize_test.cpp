@@ -20,8 +20,8 @@
 namespace steelyard::qat {
 namespace {
 
+using kernels::Granularity;
 using observers::QScheme;
-using observers::Strategy;
 using testing::message_of;
 using testing::random_tensor;
 
@@ -32,7 +32,7 @@ QScheme rows_scheme(std::int64_t group_size, bool symmetric, int bits = 8) {
           .is_signed = symmetric,
           .symmetric = symmetric,
           .narrow_range = false,
-          .strategy = group_size > 0 ? Strategy::kGroup : Strategy::kToken,
+          .granularity = group_size > 0 ? Granularity::kGroup : Granularity::kToken,
           .group_size = group_size,
           .dynamic = true};
 }
@@ -44,22 +44,23 @@ struct DynamicCase {
 };
 void PrintTo(const DynamicCase& c, std::ostream* out) { *out << c.name; }
 
-QScheme weights_scheme(Strategy strategy, std::int64_t group_size = 0, bool symmetric = true) {
+QScheme weights_scheme(Granularity granularity, std::int64_t group_size = 0,
+                       bool symmetric = true) {
   return {.bits = 4,
           .symmetric = symmetric,
           .narrow_range = symmetric,
-          .strategy = strategy,
+          .granularity = granularity,
           .group_size = group_size};
 }
 
 const DynamicCase kCases[] = {
-    {"token", rows_scheme(0, false), weights_scheme(Strategy::kChannel)},
-    {"token_signed", rows_scheme(0, true), weights_scheme(Strategy::kTensor)},
-    {"token_3_bits", rows_scheme(0, false, 3), weights_scheme(Strategy::kChannel, 0, false)},
-    {"token_and_groups", rows_scheme(0, false), weights_scheme(Strategy::kGroup, 4, false)},
-    {"groups", rows_scheme(4, false), weights_scheme(Strategy::kChannel)},
-    {"groups_of_both", rows_scheme(3, true), weights_scheme(Strategy::kGroup, 3)},
-    {"wide_groups", rows_scheme(64, false), weights_scheme(Strategy::kTensor, 0, false)},
+    {"token", rows_scheme(0, false), weights_scheme(Granularity::kChannel)},
+    {"token_signed", rows_scheme(0, true), weights_scheme(Granularity::kTensor)},
+    {"token_3_bits", rows_scheme(0, false, 3), weights_scheme(Granularity::kChannel, 0, false)},
+    {"token_and_groups", rows_scheme(0, false), weights_scheme(Granularity::kGroup, 4, false)},
+    {"groups", rows_scheme(4, false), weights_scheme(Granularity::kChannel)},
+    {"groups_of_both", rows_scheme(3, true), weights_scheme(Granularity::kGroup, 3)},
+    {"wide_groups", rows_scheme(64, false), weights_scheme(Granularity::kTensor, 0, false)},
 };
 
 // Rows of other sizes and signs, one of zeros.
@@ -215,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, DynamicActivations, ::testing::ValuesIn(kCases),
 
 QConfig token_config() {
   QConfig config;
-  config.weights = QuantizerConfig{weights_scheme(Strategy::kChannel), {.type = "min_max"}};
+  config.weights = QuantizerConfig{weights_scheme(Granularity::kChannel), {.type = "min_max"}};
   config.activations = QuantizerConfig{rows_scheme(0, false), {.type = "min_max"}};
   return config;
 }
@@ -267,7 +268,7 @@ TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
   EXPECT_EQ(message(linear(), groups),
             "quantize.groups.0.targets: a: groups of 5 do not divide the 12 features of its input");
   groups.activations->scheme = rows_scheme(6, false);
-  groups.weights->scheme = weights_scheme(Strategy::kGroup, 4);
+  groups.weights->scheme = weights_scheme(Granularity::kGroup, 4);
   EXPECT_EQ(message(linear(), groups),
             "quantize.groups.0.targets: a: expected one group_size of weights and activations, got "
             "4 and 6");

@@ -283,7 +283,7 @@ TEST(QConfig, RefusesWhatIntegersCannotDo) {
   config.weights->scheme.symmetric = false;
   EXPECT_THROW(validate(config), std::invalid_argument);
   config = default_w8a8();
-  config.activations->scheme.strategy = observers::Strategy::kChannel;
+  config.activations->scheme.granularity = kernels::Granularity::kChannel;
   EXPECT_THROW(validate(config), std::invalid_argument);
   config = default_w8a8();
   config.activations->observer.type = "nonsense";

@@ -149,7 +149,7 @@ TEST_P(FoldingModes, DegenerateChannelsStayFinite) {
           degenerate.make(conv, bn);
           QuantizeConfig config = config_for(GetParam().mode);
           if (!per_channel) {
-            config.groups[0].config.weights->scheme.strategy = observers::Strategy::kTensor;
+            config.groups[0].config.weights->scheme.granularity = kernels::Granularity::kTensor;
           }
           const auto model = prepare(float_chain, config).model;
           set_quantizing(*model, quantizing);

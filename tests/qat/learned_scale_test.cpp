@@ -52,15 +52,15 @@ QuantizerConfig activations(int bits, Learning learning, bool symmetric = false)
           .learning = learning};
 }
 
-QuantizerConfig weights(int bits, observers::Strategy strategy) {
-  return {.scheme = {.bits = bits, .narrow_range = false, .strategy = strategy},
+QuantizerConfig weights(int bits, kernels::Granularity granularity) {
+  return {.scheme = {.bits = bits, .narrow_range = false, .granularity = granularity},
           .observer = {.type = "min_max"},
           .learning = Learning::kScale};
 }
 
 // A scale for every two of the weights.
 QuantizerConfig pairs_of_weights(int bits) {
-  QuantizerConfig config = weights(bits, observers::Strategy::kGroup);
+  QuantizerConfig config = weights(bits, kernels::Granularity::kGroup);
   config.scheme.group_size = 2;
   return config;
 }
@@ -93,14 +93,14 @@ TEST(LearnedScale, IsPositiveForEveryLatentAndTheLatentAtFirst) {
 constexpr std::int64_t kIn = 6;
 constexpr std::int64_t kOut = 4;
 
-class LearnedWeights : public ::testing::TestWithParam<std::tuple<int, observers::Strategy>> {};
+class LearnedWeights : public ::testing::TestWithParam<std::tuple<int, kernels::Granularity>> {};
 
 TEST_P(LearnedWeights, GradientsAreLsqs) {
-  const auto [bits, strategy] = GetParam();
+  const auto [bits, granularity] = GetParam();
   Rng rng(3);
   const Linear source(LinearOptions{kIn, kOut}, rng);
-  const bool groups = strategy == observers::Strategy::kGroup;
-  QatLinear layer(source, {.weights = groups ? pairs_of_weights(bits) : weights(bits, strategy),
+  const bool groups = granularity == kernels::Granularity::kGroup;
+  QatLinear layer(source, {.weights = groups ? pairs_of_weights(bits) : weights(bits, granularity),
                            .activations = {}});
   ForwardContext context = training();
   const Variable x(random_tensor({7, kIn}, 1, DType::kF32));
@@ -126,7 +126,7 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
   const FakeQuantize& quantizer = *layer.weight_quantizer();
   const auto channels = static_cast<std::size_t>(latent.value().size());
   const std::size_t each = kIn * kOut / channels;
-  EXPECT_EQ(channels, groups ? 12U : strategy == observers::Strategy::kChannel ? 4U : 1U);
+  EXPECT_EQ(channels, groups ? 12U : granularity == kernels::Granularity::kChannel ? 4U : 1U);
   bool clipped = false;
   for (std::size_t c = 0; c < channels; ++c) {
     const float s = quantizer.host_scale()[c];
@@ -158,9 +158,9 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
 
 INSTANTIATE_TEST_SUITE_P(BitsAndStrategies, LearnedWeights,
                          ::testing::Combine(::testing::Values(2, 3, 4, 8),
-                                            ::testing::Values(observers::Strategy::kTensor,
-                                                              observers::Strategy::kChannel,
-                                                              observers::Strategy::kGroup)));
+                                            ::testing::Values(kernels::Granularity::kTensor,
+                                                              kernels::Granularity::kChannel,
+                                                              kernels::Granularity::kGroup)));
 
 class LearnedActivations : public ::testing::TestWithParam<std::tuple<int, Learning, bool>> {};
 
@@ -286,7 +286,7 @@ TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
   Rng rng(3);
   const Linear source(LinearOptions{6, 4}, rng);
   QatLinear layer(source,
-                  {.weights = weights(4, observers::Strategy::kChannel),
+                  {.weights = weights(4, kernels::Granularity::kChannel),
                    .activations = activations(3, Learning::kScale)},
                   kernels::Activation::kRelu);
   ActivationQuantizer input(activations(8, Learning::kNothing));

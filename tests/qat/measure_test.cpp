@@ -23,7 +23,7 @@ namespace steelyard::qat {
 namespace {
 
 std::shared_ptr<WeightQuantizer> weights_of(int bits, std::vector<float> scales) {
-  QuantizerConfig config{{.bits = bits, .strategy = observers::Strategy::kChannel}, {}};
+  QuantizerConfig config{{.bits = bits, .granularity = kernels::Granularity::kChannel}, {}};
   auto quantizer =
       std::make_shared<WeightQuantizer>(config, static_cast<std::int64_t>(scales.size()));
   for (std::size_t c = 0; c < scales.size(); ++c) {

@@ -66,8 +66,8 @@ const Case kCases[] = {
 QConfig config_of(const Case& c) {
   QConfig config = default_w8a8();
   config.weights->scheme.bits = c.bits;
-  config.weights->scheme.strategy =
-      c.per_channel ? observers::Strategy::kChannel : observers::Strategy::kTensor;
+  config.weights->scheme.granularity =
+      c.per_channel ? kernels::Granularity::kChannel : kernels::Granularity::kTensor;
   config.weights->scheme.symmetric = !c.affine_weights;
   config.weights->scheme.narrow_range = !c.affine_weights;
   config.activations->scheme.bits = c.bits;
@@ -349,7 +349,7 @@ TEST(QuantizedLinear, ABiasThatGrowsAfterObserversFrozeStillFits) {
       QConfig config = default_w8a8();
       config.activations.reset();
       config.weights->learning = learning;
-      if (!per_channel) config.weights->scheme.strategy = observers::Strategy::kTensor;
+      if (!per_channel) config.weights->scheme.granularity = kernels::Granularity::kTensor;
       QatLinear layer(linear, config);
       layer.add_input_quantizer(*default_w8a8().activations);
       const Variable x(Tensor::full({1, 2}, 1.0));

@@ -26,7 +26,7 @@ using testing::random_tensor;
 QConfig groups_of(std::int64_t size, int bits = 4) {
   return {.weights =
               QuantizerConfig{
-                  {.bits = bits, .strategy = observers::Strategy::kGroup, .group_size = size},
+                  {.bits = bits, .granularity = kernels::Granularity::kGroup, .group_size = size},
                   {.type = "min_max"}},
           .activations = {}};
 }
@@ -225,7 +225,7 @@ TEST(WeightGroups, OfWholeRowsAreChannels) {
   QConfig rows = groups_of(12);
   rows.activations = default_w8a8().activations;
   QConfig channels = rows;
-  channels.weights->scheme.strategy = observers::Strategy::kChannel;
+  channels.weights->scheme.granularity = kernels::Granularity::kChannel;
   channels.weights->scheme.group_size = 0;
   QatLinear a(source, rows), b(source, channels);
   ActivationQuantizer input(*default_w8a8().activations);

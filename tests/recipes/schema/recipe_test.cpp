@@ -72,7 +72,7 @@ TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
   ASSERT_TRUE(first.weights && first.activations);
   EXPECT_EQ(first.weights->scheme.bits, 8);
   EXPECT_TRUE(first.weights->scheme.symmetric && first.weights->scheme.is_signed);
-  EXPECT_EQ(first.weights->scheme.strategy, observers::Strategy::kChannel);
+  EXPECT_EQ(first.weights->scheme.granularity, kernels::Granularity::kChannel);
   EXPECT_EQ(first.weights->observer.type, "min_max");
   EXPECT_TRUE(first.weights->scheme.narrow_range);
   const auto learned = parsed(kQuantizedRecipe, {"quantize.algorithm.method=lsq"});
@@ -81,7 +81,7 @@ TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
   EXPECT_EQ(by_gradient.learning, qat::Learning::kScale);
   EXPECT_EQ(first.activations->scheme.bits, 4);
   EXPECT_FALSE(first.activations->scheme.symmetric || first.activations->scheme.is_signed);
-  EXPECT_EQ(first.activations->scheme.strategy, observers::Strategy::kTensor);
+  EXPECT_EQ(first.activations->scheme.granularity, kernels::Granularity::kTensor);
   EXPECT_EQ(first.activations->observer.type, "moving_average");
   EXPECT_EQ(first.activations->observer.averaging_constant, 0.01);
   const auto wide = parsed(kQuantizedRecipe, {"quantize.groups.0.activations.num_bits=8"});

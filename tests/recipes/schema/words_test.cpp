@@ -62,7 +62,7 @@ TEST(Words, EveryTableReadsWhatItWrites) {
   expect_round_trip<Loss::Type>();
   expect_round_trip<LrSchedule::Type>();
   expect_round_trip<kernels::MatmulPrecision>();
-  expect_round_trip<observers::Strategy>();
+  expect_round_trip<kernels::Granularity>();
   expect_round_trip<qat::BatchNormFold>();
   expect_round_trip<qat::Profile>();
   expect_round_trip<qat::Learning>();

@@ -186,7 +186,7 @@ TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
   const int chosen[] = {8, 2, 8};
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(groups[i].config.weights->scheme.bits, chosen[i]);
   for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(groups[i].config.weights->scheme.strategy, observers::Strategy::kTensor);
+    EXPECT_EQ(groups[i].config.weights->scheme.granularity, kernels::Granularity::kTensor);
     EXPECT_EQ(groups[i].config.weights->observer.type, "min_max");
     EXPECT_EQ(groups[i].config.activations->observer.percentile, 99);
     EXPECT_EQ(groups[i].config.activations->scheme.bits, 4);

@@ -1,4 +1,4 @@
-#include "steelyard/observers/qparams.h"
+#include "steelyard/observers/qscheme.h"
 
 #include <gtest/gtest.h>
 
@@ -27,6 +27,8 @@ TEST(QScheme, RejectsWhatHasNoMeaning) {
   EXPECT_THROW(validate(QScheme{.bits = 9}), std::invalid_argument);
   EXPECT_THROW(validate(QScheme{.is_signed = false}), std::invalid_argument);
   EXPECT_THROW(validate(QScheme{.symmetric = false}), std::invalid_argument);
+  EXPECT_THROW(validate(QScheme{.granularity = kernels::Granularity::kBlock}),
+               std::invalid_argument);
 }
 
 TEST(QParams, SymmetricUsesTheLargerSide) {
@@ -48,7 +50,7 @@ TEST(QParams, AffineHoldsZero) {
 TEST(QParams, ZeroAndEmptyRanges) {
   for (const Range& range : {Range{0, 0}, Range{}}) {
     for (const QScheme& scheme : {kWeight8, kAffine8}) {
-      EXPECT_EQ(choose_qparams(range, scheme), (QParams{1.0F, 0, true}));
+      EXPECT_EQ(choose_qparams(range, scheme), (QParams{1.0F, 0}));
     }
   }
 }
