@@ -21,14 +21,6 @@
 namespace steelyard::cli {
 namespace {
 
-ExitCode report(const char* kind, const std::string& message, ExitCode code) {
-  std::fflush(stdout);
-  constexpr std::size_t kMaxMessageBytes = 65536;
-  const std::string line = fmt::format("{}: {}\n", kind, printable(message, kMaxMessageBytes));
-  std::fwrite(line.data(), 1, line.size(), stderr);  // fmt would throw where nobody can be told
-  return code;
-}
-
 // A closed descriptor would be given to the next file that is opened, and what is printed would end
 // up in it. Standard output, open for reading only, fails as a closed one does.
 void open_standard_descriptors() {

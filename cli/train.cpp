@@ -12,6 +12,7 @@
 
 #include "cli/progress.h"
 #include "cli/run_output.h"
+#include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/comm/ranks.h"
 #include "steelyard/framework/files.h"
@@ -164,13 +165,14 @@ ExitCode train(const Options& options) {
     const ExitCode code = train_as_rank(run, about, state, ranks.communicator());
     ranks.finish();
     return code;
-  } catch (const TrainingDiverged&) {  // by all ranks, as the next one
+  } catch (const TrainingDiverged& error) {  // thrown by all ranks, as the next one
+    report("failed", error.what(), kFailed);
     ranks.finish();
-    throw;
+    return kFailed;
   } catch (const SharedInputError& error) {
+    // The first rank says it, before another one's exit lets mpirun end them all.
+    if (ranks.communicator().rank() == 0) report("error", error.what(), kUsage);
     ranks.finish();
-    if (ranks.communicator().rank() == 0) throw;
-    if (!state.log().empty()) fmt::print("error: {}\n", error.what());
     return kUsage;
   } catch (const std::exception& error) {
     ranks.set_reason(error.what());

@@ -1,9 +1,13 @@
 #include "cli/usage.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <string_view>
 #include <vector>
 
+#include "steelyard/framework/printable.h"
 #include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard::cli {
@@ -77,6 +81,14 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !words.empty();
   return (unknown ? unknown_word(verb, words) : std::string(error.what())) + " (see steelyard " +
          verb.get_name() + " --help)";
+}
+
+ExitCode report(const char* kind, const std::string& message, ExitCode code) {
+  std::fflush(stdout);
+  constexpr std::size_t kMaxMessageBytes = 65536;
+  const std::string line = fmt::format("{}: {}\n", kind, printable(message, kMaxMessageBytes));
+  std::fwrite(line.data(), 1, line.size(), stderr);  // fmt would throw where nobody can be told
+  return code;
 }
 
 }  // namespace steelyard::cli

@@ -1,8 +1,10 @@
-// What is wrong with the words of a command line.
+// What went wrong, in words.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
+
+#include "cli/verbs.h"
 
 namespace steelyard::cli {
 
@@ -12,5 +14,8 @@ void refuse_empty_paths(CLI::App& app);
 
 // The message for words that the parser refused: it names the verb or option that comes nearest.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
+
+// Prints "kind: message", on one line, to standard error behind what was printed; gives the code.
+ExitCode report(const char* kind, const std::string& message, ExitCode code);
 
 }  // namespace steelyard::cli
