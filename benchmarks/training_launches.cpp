@@ -154,7 +154,7 @@ nlohmann::json counts_of(const emulation::Work& work) {
   return {{"products", products}, {"copies", copies}, {"kernels", kernels}};
 }
 
-void run() {
+void print_launches() {
   nlohmann::json cases;
   for (const Model& model : kModels) {
     for (const Mode& mode : kModes) {
@@ -171,4 +171,4 @@ void run() {
 }  // namespace
 }  // namespace steelyard
 
-int main() { steelyard::run(); }
+int main() { steelyard::print_launches(); }

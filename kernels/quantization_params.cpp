@@ -6,8 +6,6 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "steelyard/kernels/qparams.h"
-
 namespace steelyard::kernels {
 namespace {
 
@@ -74,11 +72,9 @@ void check_plan(const QuantizationParams& params, std::span<const std::int64_t> 
 }
 
 std::size_t index_of_set(const QuantizationParams& params, std::int64_t set) {
-  const auto sets = static_cast<std::int64_t>(params.scale.size());
-  if (set < 0 || set >= sets || params.zero_point.size() != params.scale.size()) {
-    reject("expected a set of " + std::to_string(sets) + " scales and " +
-           std::to_string(params.zero_point.size()) + " zero points, got set " +
-           std::to_string(set));
+  const auto sets = static_cast<std::int64_t>(params.qparams.size());
+  if (set < 0 || set >= sets) {
+    reject("expected one of " + std::to_string(sets) + " sets, got set " + std::to_string(set));
   }
   return static_cast<std::size_t>(set);
 }
@@ -141,15 +137,12 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
            std::to_string(smallest.size()) + " and " + std::to_string(largest.size()));
   }
   QuantizationParams params = *this;
-  params.scale.clear();
-  params.zero_point.clear();
+  params.qparams.clear();
   params.lo.assign(smallest.begin(), smallest.end());
   params.hi.assign(largest.begin(), largest.end());
   for (std::size_t set = 0; set < sets; ++set) {
     check_extremes(smallest[set], largest[set], set);
-    const QParams<double> chosen = choose(smallest[set], largest[set], *this);
-    params.scale.push_back(chosen.scale);
-    params.zero_point.push_back(chosen.zero_point);
+    params.qparams.push_back(choose(smallest[set], largest[set], *this));
   }
   return params;
 }
@@ -157,9 +150,9 @@ QuantizationParams QuantizationParams::from_statistics(std::span<const std::int6
 void QuantizationParams::validate(std::span<const std::int64_t> shape) const {
   const auto sets = static_cast<std::size_t>(num_parameter_sets(shape));
   check_plan(*this, shape);
-  if (scale.size() != sets || zero_point.size() != sets) {
+  if (qparams.size() != sets) {
     reject("expected " + std::to_string(sets) + " scales and zero points for " + shape_text(shape) +
-           ", got " + std::to_string(scale.size()) + " and " + std::to_string(zero_point.size()));
+           ", got " + std::to_string(qparams.size()));
   }
   if (lo.size() != hi.size() || (!lo.empty() && lo.size() != sets)) {
     reject("expected no extremes or " + std::to_string(sets) + ", got " +
@@ -167,9 +160,10 @@ void QuantizationParams::validate(std::span<const std::int64_t> shape) const {
   }
   for (std::size_t set = 0; set < lo.size(); ++set) check_extremes(lo[set], hi[set], set);
   for (std::size_t set = 0; set < sets; ++set) {
-    if (!valid_qparams(rounded_scale(scale[set], scale_type), zero_point[set], range, symmetric)) {
+    const auto& [scale, zero_point] = qparams[set];
+    if (!valid_qparams(rounded_scale(scale, scale_type), zero_point, range, symmetric)) {
       std::ostringstream given;
-      given << scale[set] << " and " << zero_point[set];
+      given << scale << " and " << zero_point;
       reject("set " + std::to_string(set) +
              ": expected a finite scale > 0 in its type and a zero point " +
              (symmetric ? "of 0" : "within the range") + ", got " + given.str());
@@ -183,7 +177,7 @@ std::int64_t QuantizationParams::num_parameter_sets(std::span<const std::int64_t
 
 double QuantizationParams::quantization_error_bound(std::int64_t set) const {
   const std::size_t index = index_of_set(*this, set);
-  const double half_step = scale[index] / 2;
+  const double half_step = qparams[index].scale / 2;
   if (index >= lo.size() || index >= hi.size()) return half_step;
   const double below = smallest_value(set) - lo[index];
   const double above = hi[index] - largest_value(set);
@@ -191,13 +185,13 @@ double QuantizationParams::quantization_error_bound(std::int64_t set) const {
 }
 
 double QuantizationParams::smallest_value(std::int64_t set) const {
-  const std::size_t index = index_of_set(*this, set);
-  return dequantize_code<double>(range.qmin, zero_point[index], scale[index]);
+  const auto& [scale, zero_point] = qparams[index_of_set(*this, set)];
+  return dequantize_code<double>(range.qmin, zero_point, scale);
 }
 
 double QuantizationParams::largest_value(std::int64_t set) const {
-  const std::size_t index = index_of_set(*this, set);
-  return dequantize_code<double>(range.qmax, zero_point[index], scale[index]);
+  const auto& [scale, zero_point] = qparams[index_of_set(*this, set)];
+  return dequantize_code<double>(range.qmax, zero_point, scale);
 }
 
 double QuantizationParams::compression_ratio(std::span<const std::int64_t> shape,

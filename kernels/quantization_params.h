@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "steelyard/kernels/qparams.h"
 #include "steelyard/kernels/quant_plan.h"
 
 namespace steelyard::kernels {
@@ -22,8 +23,7 @@ struct QuantizationParams {
   GranularityOptions options;
   // What the scales are rounded to when they are chosen; f64 only together with f64 values.
   ValueType scale_type = ValueType::kF32;
-  std::vector<double> scale;             // one per parameter set, in the sets' order
-  std::vector<std::int32_t> zero_point;  // the same
+  std::vector<QParams<double>> qparams;  // one per parameter set, in the sets' order
   // The extremes that from_statistics() was given, one per set; empty for scales from elsewhere.
   std::vector<double> lo;
   std::vector<double> hi;
@@ -61,7 +61,7 @@ struct QuantizationParams {
                                      std::span<const double> largest) const;
 
   // Throws std::invalid_argument naming the first thing that is wrong: the range within the code
-  // type, the number of scales, each scale (finite, > 0, in its type too), each zero point (in the
+  // type, the number of sets, each scale (finite, > 0, in its type too), each zero point (in the
   // range, 0 where symmetric), the number and order of the extremes.
   void validate(std::span<const std::int64_t> shape) const;
 

@@ -112,8 +112,14 @@ std::string QuantizationParams::to_text() const {
   field("group_size", std::to_string(options.group_size));
   field("block", list_text<std::int64_t>({options.block_rows, options.block_columns}));
   field("scale_type", name_of(scale_type));
-  field("scale", list_text(scale));
-  field("zero_point", list_text(zero_point));
+  std::vector<double> scales;
+  std::vector<std::int32_t> zero_points;
+  for (const auto& [scale, zero_point] : qparams) {
+    scales.push_back(scale);
+    zero_points.push_back(zero_point);
+  }
+  field("scale", list_text(scales));
+  field("zero_point", list_text(zero_points));
   field("lo", list_text(lo));
   field("hi", list_text(hi));
   return text;
@@ -139,8 +145,15 @@ QuantizationParams QuantizationParams::from_text(std::string_view text) {
   params.options.group_size = reader.one<std::int64_t>("group_size");
   std::tie(params.options.block_rows, params.options.block_columns) = pair("block", std::int64_t{});
   params.scale_type = reader.one_of<ValueType>("scale_type", 4);
-  params.scale = reader.list<double>("scale");
-  params.zero_point = reader.list<std::int32_t>("zero_point");
+  const auto scales = reader.list<double>("scale");
+  const auto zero_points = reader.list<std::int32_t>("zero_point");
+  if (zero_points.size() != scales.size()) {
+    reader.fail("expected one for each scale, " + std::to_string(scales.size()),
+                std::to_string(zero_points.size()));
+  }
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    params.qparams.push_back({scales[i], zero_points[i]});
+  }
   params.lo = reader.list<double>("lo");
   params.hi = reader.list<double>("hi");
   reader.finish();

@@ -7,18 +7,6 @@
 #include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
-namespace {
-
-class DynamicQuantizeFunction : public Function {
- public:
-  explicit DynamicQuantizeFunction(Tensor mask) { save(std::move(mask)); }
-  std::string name() const override { return "dynamic_quantize"; }
-  std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    return {masked_gradient(grad_output, saved()[0])};
-  }
-};
-
-}  // namespace
 
 Variable quantize_dynamically(const Variable& x, const observers::QScheme& scheme,
                               const Tensor& non_finite) {
@@ -57,8 +45,7 @@ Variable quantize_dynamically(const Variable& x, const observers::QScheme& schem
                                        .mask = recorded ? mask.data<std::uint8_t>() : nullptr});
   });
   Variable y = make_variable(std::move(value));
-  if (!recorded) return y;
-  return record(std::move(y), std::make_shared<DynamicQuantizeFunction>(mask), {x});
+  return recorded ? straight_through(std::move(y), mask, x, "dynamic_quantize") : y;
 }
 
 }  // namespace steelyard::qat

@@ -8,11 +8,14 @@ namespace {
 
 class StraightThroughFunction : public Function {
  public:
-  explicit StraightThroughFunction(Tensor mask) { save(std::move(mask)); }
-  std::string name() const override { return "fake_quantize"; }
+  StraightThroughFunction(const char* name, Tensor mask) : name_(name) { save(std::move(mask)); }
+  std::string name() const override { return name_; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return {masked_gradient(grad_output, saved()[0])};
   }
+
+ private:
+  const char* name_;
 };
 
 }  // namespace
@@ -30,8 +33,8 @@ Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask) {
   return grad;
 }
 
-Variable straight_through(Variable output, Tensor mask, const Variable& input) {
-  return record(std::move(output), std::make_shared<StraightThroughFunction>(std::move(mask)),
+Variable straight_through(Variable output, Tensor mask, const Variable& input, const char* name) {
+  return record(std::move(output), std::make_shared<StraightThroughFunction>(name, std::move(mask)),
                 {input});
 }
 

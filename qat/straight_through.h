@@ -15,7 +15,8 @@ Tensor empty_mask(std::int64_t elements, Device device);
 Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask);
 
 // Makes `output` the quantized form of `input`, whose gradient passes where the packed mask has a
-// one.
-Variable straight_through(Variable output, Tensor mask, const Variable& input);
+// one. The operation is recorded as `name`.
+Variable straight_through(Variable output, Tensor mask, const Variable& input,
+                          const char* name = "fake_quantize");
 
 }  // namespace steelyard::qat

@@ -42,19 +42,19 @@ TEST(QuantizationParams, FromStatisticsFollowsTheDefinition) {
   const double hi[] = {2.0, 6.0, 0.0, -1.0, 2.0, 1e-60};
   const Params affine = Params::uint8_asymmetric().channel_wise(0).from_statistics(kShape, lo, hi);
   affine.validate(kShape);
-  EXPECT_EQ(affine.scale[0], static_cast<double>(static_cast<float>(3.0 / 255)));
-  EXPECT_EQ(affine.zero_point[0], 85);
-  EXPECT_EQ(affine.scale[1], static_cast<double>(static_cast<float>(6.0 / 255)));
-  EXPECT_EQ(affine.zero_point[1], 0);
-  EXPECT_EQ(affine.scale[2], 1);  // a zero range
-  EXPECT_EQ(affine.zero_point[3], 255);
-  EXPECT_EQ(affine.scale[4], static_cast<double>(static_cast<float>(2.0 / 255)));
+  EXPECT_EQ(affine.qparams[0].scale, static_cast<double>(static_cast<float>(3.0 / 255)));
+  EXPECT_EQ(affine.qparams[0].zero_point, 85);
+  EXPECT_EQ(affine.qparams[1].scale, static_cast<double>(static_cast<float>(6.0 / 255)));
+  EXPECT_EQ(affine.qparams[1].zero_point, 0);
+  EXPECT_EQ(affine.qparams[2].scale, 1);  // a zero range
+  EXPECT_EQ(affine.qparams[3].zero_point, 255);
+  EXPECT_EQ(affine.qparams[4].scale, static_cast<double>(static_cast<float>(2.0 / 255)));
   EXPECT_EQ(affine.lo, std::vector<double>(std::begin(lo), std::end(lo)));
   EXPECT_EQ(affine.hi, std::vector<double>(std::begin(hi), std::end(hi)));
-  EXPECT_EQ(affine.scale[5], static_cast<double>(std::numeric_limits<float>::min()));
+  EXPECT_EQ(affine.qparams[5].scale, static_cast<double>(std::numeric_limits<float>::min()));
   const Params symmetric = Params::int8_symmetric().channel_wise(0).from_statistics(kShape, lo, hi);
-  EXPECT_EQ(symmetric.scale[3], static_cast<double>(static_cast<float>(3.0 / 127)));
-  EXPECT_EQ(symmetric.zero_point[3], 0);
+  EXPECT_EQ(symmetric.qparams[3].scale, static_cast<double>(static_cast<float>(3.0 / 127)));
+  EXPECT_EQ(symmetric.qparams[3].zero_point, 0);
 }
 
 TEST(QuantizationParams, ScalesAreRoundedToTheirStoredType) {
@@ -64,17 +64,17 @@ TEST(QuantizationParams, ScalesAreRoundedToTheirStoredType) {
     const double hi[] = {amax};
     const double negative[] = {-amax};
     params.scale_type = ValueType::kF16;
-    const double half = params.from_statistics(kShape, negative, hi).scale[0];
+    const double half = params.from_statistics(kShape, negative, hi).qparams[0].scale;
     EXPECT_EQ(half, static_cast<double>(widen(narrow<Half>(static_cast<float>(half)))));
     EXPECT_GE(half, 0x1p-24);
     EXPECT_LE(half, 65504);
     params.scale_type = ValueType::kBF16;
-    const double brain = params.from_statistics(kShape, negative, hi).scale[0];
+    const double brain = params.from_statistics(kShape, negative, hi).qparams[0].scale;
     EXPECT_NEAR(brain, amax / 7, amax / 7 / 256);
   }
   params.scale_type = ValueType::kF64;
   const double hi[] = {0.1};
-  EXPECT_EQ(params.from_statistics(kShape, lo, hi).scale[0], 1.0 / 7);
+  EXPECT_EQ(params.from_statistics(kShape, lo, hi).qparams[0].scale, 1.0 / 7);
 }
 
 // z = clamp(rint(qmin - lo / s)) with the s that is stored: in f16 small scales become 2^-24, large
@@ -88,9 +88,10 @@ TEST(QuantizationParams, ZeroPointsAreThoseOfTheStoredScale) {
         const double lo[] = {-share * size};
         const double hi[] = {size - share * size};
         const Params chosen = params.from_statistics(kShape, lo, hi);
-        const double z = std::clamp(std::nearbyint(0 - lo[0] / chosen.scale[0]), 0.0, 255.0);
-        EXPECT_EQ(chosen.zero_point[0], z)
-            << "[" << lo[0] << ", " << hi[0] << "], scale " << chosen.scale[0];
+        const double z =
+            std::clamp(std::nearbyint(0 - lo[0] / chosen.qparams[0].scale), 0.0, 255.0);
+        EXPECT_EQ(chosen.qparams[0].zero_point, z)
+            << "[" << lo[0] << ", " << hi[0] << "], scale " << chosen.qparams[0].scale;
       }
     }
   }
@@ -134,8 +135,12 @@ TEST(QuantizationParams, ErrorBoundHoldsForEveryGranularity) {
       const QuantPlan plan = QuantPlan::select(
           params.descriptor(QuantOperation::kFakeQuantize, QuantDirection::kForward, kShape),
           DeviceType::kCpu);
-      std::vector<float> scale(params.scale.begin(), params.scale.end());
-      std::vector<std::int32_t> zero_point = params.zero_point;
+      std::vector<float> scale;
+      std::vector<std::int32_t> zero_point;
+      for (const QParams<double>& of_set : params.qparams) {
+        scale.push_back(static_cast<float>(of_set.scale));
+        zero_point.push_back(of_set.zero_point);
+      }
       std::vector<float> y(x.size());
       QuantArgs args;
       args.x = x.data();
@@ -146,7 +151,7 @@ TEST(QuantizationParams, ErrorBoundHoldsForEveryGranularity) {
       for (std::size_t i = 0; i < x.size(); ++i) {
         const std::int64_t set = map.set_of(static_cast<std::int64_t>(i));
         const double bound = params.quantization_error_bound(set);
-        EXPECT_LE(bound, params.scale[static_cast<std::size_t>(set)] * 0.50001);
+        EXPECT_LE(bound, params.qparams[static_cast<std::size_t>(set)].scale * 0.50001);
         EXPECT_LE(std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])), bound + 1e-6);
         EXPECT_GE(static_cast<double>(y[i]), params.smallest_value(set) - 1e-6);
         EXPECT_LE(static_cast<double>(y[i]), params.largest_value(set) + 1e-6);
@@ -167,15 +172,16 @@ TEST(QuantizationParams, ErrorBoundCountsWhatTheEndsLose) {
         const double hi[] = {0.7 * size};
         const Params chosen = params.from_statistics(kShape, lo, hi);
         const double bound = chosen.quantization_error_bound();
-        exceeds |= bound > chosen.scale[0] / 2;
-        const auto grid = make_affine(chosen.range, chosen.scale[0], chosen.zero_point[0]);
+        exceeds |= bound > chosen.qparams[0].scale / 2;
+        const auto grid =
+            make_affine(chosen.range, chosen.qparams[0].scale, chosen.qparams[0].zero_point);
         double largest = 0;
         for (int i = 0; i <= 1000; ++i) {
           const double x = lo[0] + (hi[0] - lo[0]) * i / 1000;
           largest = std::max(largest, std::fabs(x - fake_quantize_value(x, grid)));
         }
         EXPECT_LE(largest, bound * (1 + 1e-12)) << size;
-        EXPECT_GE(bound, chosen.scale[0] / 2);
+        EXPECT_GE(bound, chosen.qparams[0].scale / 2);
       }
     }
   }
@@ -184,16 +190,14 @@ TEST(QuantizationParams, ErrorBoundCountsWhatTheEndsLose) {
 
 TEST(QuantizationParams, ErrorBoundOfGivenScalesIsHalfAStep) {
   Params params = Params::uint8_asymmetric();
-  params.scale = {0.25};
-  params.zero_point = {3};
+  params.qparams = {{0.25, 3}};
   EXPECT_EQ(params.quantization_error_bound(), 0.125);
 }
 
 TEST(QuantizationParams, TextFormReadsBackToTheSameBits) {
   Params params = Params::uint8_asymmetric().block_wise(16, 0);
   params.scale_type = ValueType::kBF16;
-  params.scale = {0.1, 5e-324, 1e300};
-  params.zero_point = {0, 255, 7};
+  params.qparams = {{0.1, 0}, {5e-324, 255}, {1e300, 7}};
   params.lo = {-0.0, 1.0 / 3, -1e-300};
   params.hi = {0.5, 2.5, 3};
   const std::string text = params.to_text();
@@ -203,7 +207,7 @@ TEST(QuantizationParams, TextFormReadsBackToTheSameBits) {
             "lo=-0,0.3333333333333333,-1e-300 hi=0.5,2.5,3");
   const Params read = Params::from_text(text);
   EXPECT_EQ(read.to_text(), text);
-  EXPECT_EQ(read.scale, params.scale);
+  EXPECT_EQ(read.qparams, params.qparams);
   EXPECT_EQ(read.lo, params.lo);
   for (const Params& other :
        {Params::int8_symmetric(), Params::int4_symmetric().token_wise(),
@@ -228,6 +232,8 @@ TEST(QuantizationParams, TextFormNamesWhatIsWrong) {
       {replaced("-127,127", "-127,"), "'range': expected a number after the last comma"},
       {replaced("symmetric=true", "symmetric=yes"), "expected true or false, got 'yes'"},
       {replaced("group_size", "size"), "'group_size': expected it as the next key, got 'size=0'"},
+      {replaced("zero_point=", "zero_point=3"),
+       "'zero_point': expected one for each scale, 0, got '1'"},
       {good + " more=1", "'hi': expected nothing after it, got 'more=1'"},
   };
   for (const auto& [text, part] : cases) {
@@ -274,28 +280,25 @@ void expect_invalid(const Params& params, const char* part) {
 TEST(QuantizationParams, ValidateNamesWhatIsWrong) {
   Params params = Params::uint8_asymmetric();
   expect_invalid(params, "expected 1 scales");
-  params.scale = {0.1};
-  params.zero_point = {256};
+  params.qparams = {{0.1, 256}};
   expect_invalid(params, "set 0");
-  params.zero_point = {255};
+  params.qparams = {{0.1, 255}};
   params.validate(kShape);
-  params.scale = {std::nan("")};
-  expect_invalid(params, "finite scale");
-  params.scale = {0.0};
-  expect_invalid(params, "finite scale");
-  params.scale = {1e300};
+  for (const double scale : {std::nan(""), 0.0}) {
+    params.qparams[0].scale = scale;
+    expect_invalid(params, "finite scale");
+  }
+  params.qparams[0].scale = 1e300;
   expect_invalid(params, "in its type");
-  params.scale = {0.1};
+  params.qparams[0].scale = 0.1;
   params.range = {0, 300};
   expect_invalid(params, "within [0, 255]");
   params = Params::int8_symmetric();
-  params.scale = {0.1};
-  params.zero_point = {1};
+  params.qparams = {{0.1, 1}};
   expect_invalid(params, "of 0");
-  params.zero_point = {0};
-  params.scale = {1e-60};  // 0 in the type that it is stored in
+  params.qparams = {{1e-60, 0}};  // 0 in the type that it is stored in
   expect_invalid(params, "got 1e-60 and 0");
-  params.scale = {1e-9};
+  params.qparams = {{1e-9, 0}};
   params.validate(kShape);
   params.scale_type = ValueType::kF16;
   expect_invalid(params, "finite scale");

@@ -8,7 +8,9 @@
 
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
@@ -100,6 +102,35 @@ TEST(Conv2d, Errors) {
   EXPECT_THROW(Conv2d({.in_channels = 3}, rng), std::invalid_argument);
   EXPECT_THROW(Conv2d({.in_channels = 3, .out_channels = 1, .kernel_size = {0, 1}}, rng),
                std::invalid_argument);
+}
+
+TEST(Convolutions, DescribeWhatIsNotAtItsDefault) {
+  Rng rng(1);
+  EXPECT_EQ(Conv1d({.in_channels = 2, .out_channels = 4, .kernel_size = 3, .dilation = 2}, rng)
+                .description(),
+            "Conv1d(2, 4, kernel 3, stride 1, padding 0, dilation 2)");
+  EXPECT_EQ(ConvTranspose2d({.in_channels = 4,
+                             .out_channels = 2,
+                             .kernel_size = {3, 3},
+                             .stride = {2, 2},
+                             .output_padding = {1, 1},
+                             .groups = 2,
+                             .bias = false},
+                            rng)
+                .description(),
+            "ConvTranspose2d(4, 2, kernel 3x3, stride 2x2, padding 0x0, output padding 1x1, groups "
+            "2, no bias)");
+}
+
+TEST(Convolutions, RefuseSizesThatDoNotFit) {
+  Rng rng(1);
+  EXPECT_EQ(message_of<std::invalid_argument>(
+                [&] { ConvTranspose2d({.in_channels = 4, .out_channels = 3, .groups = 2}, rng); }),
+            "[ConvTranspose2d] expected groups that divide in_channels = 4 and out_channels = 3, "
+            "got 2");
+  EXPECT_EQ(message_of<std::invalid_argument>(
+                [&] { Conv1d({.in_channels = 4, .out_channels = 3, .kernel_size = 0}, rng); }),
+            "[Conv1d] expected channels and kernel of at least 1, got 4, 3, 0");
 }
 
 TEST(BatchNorm2d, HasPyTorchsNamesAndInit) {

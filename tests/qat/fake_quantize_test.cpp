@@ -256,6 +256,19 @@ TEST(FakeQuantize, ACloneGoesOnAsTheOriginalDoes) {
   }
 }
 
+TEST(FakeQuantize, ACloneOfWeightsFollowsTheCurrentWeightsToo) {
+  ForwardContext training{.training = true};
+  WeightQuantizer original(kWeights, 2);
+  original.forward(Variable(Tensor::from({1.27F, 25.4F}, {2, 1})), training);
+  const auto copy = original.clone();
+  EXPECT_TRUE(copy->of_weights());
+  EXPECT_EQ(copy->host_scale(), original.host_scale());
+  copy->forward(Variable(Tensor::from({12.7F, 2.54F}, {2, 1})), training);
+  EXPECT_FLOAT_EQ(copy->host_scale()[0], 0.1F);
+  EXPECT_FLOAT_EQ(copy->host_scale()[1], 0.02F);
+  EXPECT_FLOAT_EQ(original.host_scale()[1], 0.2F);
+}
+
 TEST(FakeQuantize, PerChannelScalesFollowEachChannel) {
   WeightQuantizer quantizer(kWeights, 2);
   ForwardContext training{.training = true};
