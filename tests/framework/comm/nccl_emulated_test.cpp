@@ -1,57 +1,40 @@
-// Sums between GPUs: ranks are threads that share the emulated one, over an emulated NCCL.
+// The NCCL backend on the emulated GPU, which the ranks, threads of one process, share.
+#include "steelyard/framework/comm/nccl.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/comm/nccl.h"
 #include "steelyard/framework/comm/threads.h"
 #include "tests/framework/comm/comm_cases.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
 
 namespace steelyard::testing {
+
+// For nccl_test.cpp.
+bool has_gpus(int ranks);
+Device gpu_of_rank(int rank);
+
+bool has_gpus(int) { return true; }
+Device gpu_of_rank(int) { return kCudaDevice; }
+
 namespace {
 
 using comm::Communicator;
 using comm::GpuSums;
 using comm::run_as_ranks;
 
-class Gpus : public ::testing::TestWithParam<int> {};
-
-TEST_P(Gpus, SumsAreTheTreeOfTheShards) {
-  for (bool deferred : {false, true}) {
-    emulation::Options options = emulation::options();
-    options.deferred = deferred;
-    const emulation::ScopedOptions scope(options);
-    run_as_ranks(GetParam(), [](Communicator& ranks) {
-      ranks.connect_gpus(kCudaDevice);
-      for (std::int64_t shards = ranks.size(); shards <= 8; shards *= 2) {
-        check_sums(ranks, shards, kCudaDevice);
-      }
-      check_sums(ranks, ranks.size());  // of the host's tensors, as before
-      ranks.finish();
-    });
-  }
-}
-
-TEST_P(Gpus, SumsAreTheSameThroughTheHost) {
-  run_as_ranks(GetParam(), [](Communicator& ranks) { check_sums(ranks, 8, kCudaDevice); });
-}
-
-TEST_P(Gpus, TheLibrarysOwnSumIsASum) {
-  run_as_ranks(GetParam(), [](Communicator& ranks) {
-    ranks.connect_gpus(kCudaDevice, GpuSums::kFast);
-    const Tensor f32 = Tensor::full({1000}, ranks.rank()).to(kCudaDevice);
-    const Tensor f64 = Tensor::full({7}, ranks.rank() + 0.5, DType::kF64).to(kCudaDevice);
-    ranks.sum({f32, f64, Tensor::zeros({0}).to(kCudaDevice)});
-    const int n = ranks.size();
-    EXPECT_EQ(f32.to(Device{}).span<float>()[999], static_cast<float>(n * (n - 1) / 2));
-    EXPECT_EQ(f64.to(Device{}).span<double>()[6], n * n / 2.0);
+// Work runs when something waits for it: sums and what follows them wait for what they need.
+TEST(Nccl, SumsWaitForTheGpusWorkAndItForThem) {
+  emulation::Options options = emulation::options();
+  options.deferred = true;
+  const emulation::ScopedOptions scope(options);
+  run_as_ranks(4, [](Communicator& ranks) {
+    ranks.connect_gpus(kCudaDevice);
+    check_sums(ranks, 8, kCudaDevice);
     ranks.finish();
   });
 }
-
-INSTANTIATE_TEST_SUITE_P(Comm, Gpus, ::testing::Values(1, 2, 4),
-                         ::testing::PrintToStringParamName());
 
 TEST(Nccl, ARankThatLeavesEndsWhatTheOthersQueue) {
   run_as_ranks(2, [](Communicator& ranks) {

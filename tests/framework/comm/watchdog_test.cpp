@@ -97,6 +97,11 @@ TEST(Watchdog, AFarewellIsNoLoss) {
   });
 }
 
+TEST(Neighbours, ThreadsAreRanksOfOneMachine) {
+  run_as_ranks(4,
+               [](Communicator& ranks) { EXPECT_EQ(comm::rank_on_machine(ranks), ranks.rank()); });
+}
+
 TEST(Watchdog, EndsTheProcessWithItsOwnExitCode) {
   EXPECT_EXIT(comm::leave_after_loss("lost: rank 3", ""),
               ::testing::ExitedWithCode(comm::kRankLostExitCode), "lost: rank 3");
