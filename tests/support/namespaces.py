@@ -60,7 +60,7 @@ class Hosts:
         ip("-n", self.prefix + "switch", "link", "set", "port%d" % (host + 1), state)
 
     def mpirun(self, ranks_per_host, *program):
-        """The command of `mpirun` on host1 with so many ranks on each host."""
+        """The command of `mpirun`, Open MPI 4's, on host1 with so many ranks on each host."""
         agent = os.path.join(self.folder, "agent")  # in place of ssh: HOST COMMAND...
         with open(agent, "w") as file:
             file.write('#!/bin/sh\nhost=${1##*.}\nshift\n'

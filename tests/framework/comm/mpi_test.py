@@ -161,7 +161,8 @@ class Mpi(unittest.TestCase):
 @unittest.skipUnless(os.environ.get("RANKS_HAVE_MPI") and MPIRUN, "MPI or mpirun is not installed (openmpi-bin)")
 class Hosts(unittest.TestCase):
     def setUp(self):
-        reason = namespaces.why_not()
+        version = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True).stdout
+        reason = namespaces.why_not() if "(Open MPI) 4." in version else "other options than those of Open MPI 4"
         if reason:
             self.skipTest(reason)
         self.hosts = namespaces.Hosts(2)

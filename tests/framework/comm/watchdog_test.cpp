@@ -6,6 +6,7 @@
 
 #include <future>
 #include <mutex>
+#include <optional>
 
 #include "steelyard/framework/comm/threads.h"
 
