@@ -51,6 +51,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cm
 install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
               ${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindRE2.cmake
         DESTINATION ${steelyard_package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -46,6 +46,7 @@ class Collectives {
  private:
   // Up to this size it pays to send everything in log2(N) messages in place of twice as many.
   static constexpr std::size_t kSmallBytes = 16384;
+  static constexpr int kReceived = 0, kPacked = 1;  // of the transport's scratch memory
 
   void exchange(int peer, std::span<const std::byte> send, std::span<std::byte> receive);
   template <typename T, class Combine>
@@ -53,24 +54,30 @@ class Collectives {
   template <typename T, class Combine>
   void halve_and_double(std::span<T> data, Combine combine);
   template <typename T>
-  std::span<T> scratch(std::vector<std::byte>& memory, std::size_t count);
+  std::span<T> scratch(int which, std::size_t count);
+  template <typename T>
+  void copy(T* to, const T* from, std::size_t count);
 
   Transport& transport_;
   std::size_t piece_bytes_;
   std::int64_t bytes_sent_ = 0;
-  std::vector<std::byte> received_, packed_;
 };
 
 template <typename T>
-std::span<T> Collectives::scratch(std::vector<std::byte>& memory, std::size_t count) {
-  if (memory.size() < count * sizeof(T)) memory.resize(count * sizeof(T));
-  return {reinterpret_cast<T*>(memory.data()), count};
+std::span<T> Collectives::scratch(int which, std::size_t count) {
+  return {reinterpret_cast<T*>(transport_.scratch(which, count * sizeof(T))), count};
+}
+
+template <typename T>
+void Collectives::copy(T* to, const T* from, std::size_t count) {
+  transport_.copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+                  count * sizeof(T));
 }
 
 // Recursive doubling: in each round everything is exchanged with the neighbour of that distance.
 template <typename T, class Combine>
 void Collectives::double_up(std::span<T> data, Combine combine) {
-  const std::span<T> theirs = scratch<T>(received_, data.size());
+  const std::span<T> theirs = scratch<T>(kReceived, data.size());
   for (int distance = 1; distance < size(); distance *= 2) {
     exchange(rank() ^ distance, std::as_bytes(data), std::as_writable_bytes(theirs));
     combine(data, std::span<const T>(theirs));
@@ -90,7 +97,7 @@ void Collectives::halve_and_double(std::span<T> data, Combine combine) {
     std::span<T> low = held.first(held.size() / 2);
     std::span<T> high = held.subspan(held.size() / 2);
     if ((rank() & distance) != 0) std::swap(low, high);
-    const std::span<T> received = scratch<T>(received_, low.size());
+    const std::span<T> received = scratch<T>(kReceived, low.size());
     exchange(rank() ^ distance, std::as_bytes(high), std::as_writable_bytes(received));
     combine(low, std::span<const T>(received));
     rounds.push_back({low, high});
@@ -123,13 +130,16 @@ void Collectives::all_reduce(const std::vector<std::span<T>>& arrays, Combine co
   std::vector<std::span<T>> together;
   std::size_t count = 0;
   const auto reduce_together = [&] {
-    const std::span<T> packed = scratch<T>(packed_, count);
-    auto* at = packed.data();
-    for (const auto part : together) at = std::copy(part.begin(), part.end(), at);
+    const std::span<T> packed = scratch<T>(kPacked, count);
+    T* at = packed.data();
+    for (const auto part : together) {
+      copy(at, part.data(), part.size());
+      at += part.size();
+    }
     all_reduce(packed, combine);
     const T* from = packed.data();
     for (const auto part : together) {
-      std::copy_n(from, part.size(), part.data());
+      copy(part.data(), from, part.size());
       from += part.size();
     }
     together.clear();

@@ -1,5 +1,6 @@
 #include "steelyard/framework/comm/communicator.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -8,10 +9,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "steelyard/framework/comm/nccl.h"
+
 namespace steelyard::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kGpuChecks{1};
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -45,6 +49,11 @@ void sum_arrays(Collectives& collectives, const std::vector<Tensor>& tensors) {
     if (tensor.dtype() == DTypeOf<T>::value) arrays.push_back(tensor.span<T>());
   }
   collectives.all_reduce(arrays, Add{});
+}
+
+bool are_on(Device device, const std::vector<Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const Tensor& tensor) { return tensor.device() == device; });
 }
 
 std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) {
@@ -127,11 +136,19 @@ void Communicator::serve(const Connect& connect, std::size_t piece_bytes) {
   }
 }
 
+// Kernels that wait for a message wait for ever, and the host with them, unless somebody looks.
+void Communicator::check_gpu() {
+  if (!gpu_) return;
+  const std::string problem = gpu_->check();
+  if (!problem.empty()) throw RankLost(problem);
+}
+
 // Returns whether all ranks have come to the end.
 bool Communicator::run_jobs(Collectives& collectives) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return leaving_ || !queue_.empty(); });
+    const auto has_work = [&] { return leaving_ || !queue_.empty(); };
+    while (!changed_.wait_for(lock, kGpuChecks, has_work)) check_gpu();
     if (leaving_) return finished_;
     const std::shared_ptr<Work> work = queue_.front();
     lock.unlock();
@@ -172,6 +189,11 @@ Pending Communicator::start_sum(std::vector<Tensor> tensors) {
   }
   Pending pending;
   if (size_ == 1) return pending;
+  if (gpu_ && are_on(gpu_->device(), tensors)) {
+    gpu_->start(tensors);
+    pending.wait_ = [gpu = gpu_] { gpu->wait(); };
+    return pending;
+  }
   std::vector<Tensor> host = on_host(tensors);
   const auto work = start([host](Collectives& collectives) {
     sum_arrays<float>(collectives, host);
@@ -182,6 +204,13 @@ Pending Communicator::start_sum(std::vector<Tensor> tensors) {
     copy_back(tensors, host);
   };
   return pending;
+}
+
+void Communicator::connect_gpus(Device device, GpuSums sums) {
+  if (size_ == 1) return;
+  auto gpu = std::make_shared<GpuReducer>(nccl_transport(*this, device), device, sums);
+  const std::lock_guard lock(mutex_);
+  gpu_ = std::move(gpu);
 }
 
 // Bits become values, of which the largest are the bits' disjunction.
@@ -243,6 +272,7 @@ void Communicator::barrier() {
 void Communicator::finish() {
   barrier();
   if (!thread_.joinable()) return;
+  if (gpu_) gpu_->finish();
   stop_thread(true);
   if (failure_) std::rethrow_exception(failure_);
 }

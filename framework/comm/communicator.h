@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "steelyard/framework/comm/collectives.h"
+#include "steelyard/framework/comm/gpu_sums.h"
 #include "steelyard/framework/comm/transport.h"
 #include "steelyard/framework/tensor.h"
 
@@ -76,6 +77,11 @@ class Communicator {
   // The same beside the caller's work, who leaves the tensors alone until wait() has returned.
   [[nodiscard]] Pending start_sum(std::vector<Tensor> tensors);
 
+  // From now on a GPU's tensors on `device` travel between the GPUs of the ranks, over NCCL; what
+  // the device's queue gets after wait() sees the sums, and the host waits for nothing. A step that
+  // sums is not captured. Called by all ranks; throws InputError in a build without NCCL.
+  void connect_gpus(Device device, GpuSums sums = GpuSums::kExact);
+
   // The largest of each value over the ranks, exact in any order: +0 is larger than -0, and NaN
   // larger than everything. Returns the bits of `control` that any rank has set.
   std::uint32_t max(std::span<float> values, std::uint32_t control = 0);
@@ -106,6 +112,7 @@ class Communicator {
   void run_job(Job job) { wait(*start(std::move(job))); }
   void serve(const Connect& connect, std::size_t piece_bytes);
   bool run_jobs(Collectives& collectives);
+  void check_gpu();
   void stop_thread(bool finished);
 
   int rank_ = 0, size_ = 1;
@@ -117,6 +124,7 @@ class Communicator {
   Transport* transport_ = nullptr;  // while the thread has it
   std::exception_ptr failure_;
   CommStats stats_;
+  std::shared_ptr<GpuReducer> gpu_;
   std::thread thread_;
 };
 

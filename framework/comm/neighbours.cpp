@@ -279,6 +279,12 @@ std::string host_name() {
   return name.data();
 }
 
+int rank_on_machine(Communicator& ranks) {
+  const std::vector<std::string> machines = ranks.gather(machine_name());
+  const auto own = machines.begin() + ranks.rank();
+  return static_cast<int>(std::count(machines.begin(), own, *own));
+}
+
 std::vector<Neighbour> connect_neighbours(Communicator& ranks) {
   const Socket listener = listen_anywhere();
   std::vector<Contact> contacts;

@@ -22,6 +22,10 @@ struct Neighbour {
 
 std::string host_name();
 
+// The number of this rank among those on its machine, from 0; in containers with networks of their
+// own, among those in its container. Called by all ranks.
+int rank_on_machine(Communicator& ranks);
+
 // Called by all ranks. When one of them cannot be reached, every rank throws std::runtime_error
 // with the ranks, hosts and addresses in question.
 std::vector<Neighbour> connect_neighbours(Communicator& ranks);

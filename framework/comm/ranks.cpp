@@ -43,6 +43,7 @@ Ranks::Ranks(const RankState& state, WatchdogOptions options)
     : communicator_(join(read_launch(std::getenv))) {
   if (communicator_->size() == 1) return;
   delay_sigterm();
+  rank_on_machine_ = comm::rank_on_machine(*communicator_);
   watchdog_ = std::make_unique<Watchdog>(communicator_->rank(), connect_neighbours(*communicator_),
                                          state, std::move(options));
 }

@@ -21,6 +21,8 @@ class Ranks {
   ~Ranks();
 
   Communicator& communicator() { return *communicator_; }
+  // The number of this rank among those on its machine: which of its GPUs is this rank's.
+  int rank_on_machine() const { return rank_on_machine_; }
 
   // The end of the run, for which all ranks wait; also of a run that all ranks know has failed.
   void finish();
@@ -30,6 +32,7 @@ class Ranks {
  private:
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Watchdog> watchdog_;
+  int rank_on_machine_ = 0;
   std::string reason_ = "it did not come to the end of the run";
 };
 

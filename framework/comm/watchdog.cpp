@@ -1,8 +1,10 @@
 #include "steelyard/framework/comm/watchdog.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +15,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <system_error>
 
 #include "steelyard/framework/comm/signals.h"
@@ -121,12 +122,12 @@ class Watchdog::Loop {
   }
 
   // The last words, after run() has returned.
-  void bid_farewell() { say_last(own(Notice::kFarewell)); }
+  void bid_farewell() { say_last(own(Notice::kFarewell), has_ended); }
   void say_why(const std::string& reason) {
     Notice notice = own(Notice::kLoss);
     put(notice.host, host_name());
     put(notice.reason, "it left: " + reason);
-    say_last(notice);
+    say_last(notice, has_arrived);  // the others stay for a while: what failed here is said first
   }
 
  private:
@@ -145,25 +146,29 @@ class Watchdog::Loop {
     }
   }
 
-  // Waits until the others have closed their ends: a socket that is closed with something unread
-  // resets the connection, and what was sent last may get lost.
-  void say_last(const Notice& notice) {
+  // A socket that is closed with something unread resets the connection, and what was sent last may
+  // get lost: waits until `is_done` with it.
+  void say_last(const Notice& notice, bool (*is_done)(int socket)) {
     tell_all(notice);
     const auto deadline = Clock::now() + options_.deadline;
     for (const Connection& connection : connections_) {
       shutdown(connection.neighbour.socket, SHUT_WR);
     }
     for (const Connection& connection : connections_) {
-      while (connection.open && !has_ended(connection.neighbour.socket)) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-        pollfd one{connection.neighbour.socket, POLLIN, 0};
-        if (left.count() <= 0) return;
-        poll(&one, 1, static_cast<int>(left.count()));
+      while (connection.open && !is_done(connection.neighbour.socket)) {
+        if (Clock::now() > deadline) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
   }
 
-  // Reads whatever there is.
+  // The other end's system has all that was sent.
+  static bool has_arrived(int socket) {
+    int left = 0;
+    return ioctl(socket, SIOCOUTQ, &left) != 0 || left == 0;
+  }
+
+  // The other end has closed it too. Reads whatever there is.
   static bool has_ended(int socket) {
     std::array<char, 4096> unread;
     ssize_t got = 0;

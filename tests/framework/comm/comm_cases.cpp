@@ -23,14 +23,15 @@ void require(bool holds, const comm::Communicator& ranks, const std::string& wha
 }
 
 template <typename T>
-std::vector<Tensor> sums_of_own_shards(const comm::Communicator& ranks, std::int64_t shards) {
+std::vector<Tensor> sums_of_own_shards(const comm::Communicator& ranks, std::int64_t shards,
+                                       Device device) {
   const auto own = comm::shards_of_rank(ranks.rank(), ranks.size(), shards);
   std::vector<Tensor> sums;
   for (std::int64_t size : kSizes) {
     comm::ShardSum sum;
     for (std::int64_t shard = own.begin; shard < own.end; ++shard) {
       const auto tensor = static_cast<std::int64_t>(sums.size());
-      sum.add(Tensor::from(shard_values<T>(shard, tensor, size), {size}));
+      sum.add(Tensor::from(shard_values<T>(shard, tensor, size), {size}).to(device));
     }
     sums.push_back(sum.take());
   }
@@ -43,8 +44,9 @@ void require_tree(const comm::Communicator& ranks, std::int64_t shards,
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const auto expected =
         tree_of_shards<T>(0, shards, static_cast<std::int64_t>(i), sums[i].size());
+    const Tensor sum = sums[i].to(Device::cpu());
     require(expected.empty() ||
-                std::memcmp(expected.data(), sums[i].data<T>(), expected.size() * sizeof(T)) == 0,
+                std::memcmp(expected.data(), sum.data<T>(), expected.size() * sizeof(T)) == 0,
             ranks,
             "another sum of " + std::to_string(shards) + " shards in tensor " + std::to_string(i));
   }
@@ -125,9 +127,9 @@ std::vector<T> tree_of_shards(std::int64_t begin, std::int64_t end, std::int64_t
 template std::vector<float> shard_values(std::int64_t, std::int64_t, std::int64_t);
 template std::vector<float> tree_of_shards(std::int64_t, std::int64_t, std::int64_t, std::int64_t);
 
-void check_sums(comm::Communicator& ranks, std::int64_t shards) {
-  std::vector<Tensor> floats = sums_of_own_shards<float>(ranks, shards);
-  std::vector<Tensor> doubles = sums_of_own_shards<double>(ranks, shards);
+void check_sums(comm::Communicator& ranks, std::int64_t shards, Device device) {
+  std::vector<Tensor> floats = sums_of_own_shards<float>(ranks, shards, device);
+  std::vector<Tensor> doubles = sums_of_own_shards<double>(ranks, shards, device);
   std::vector<Tensor> both = floats;
   both.insert(both.end(), doubles.begin(), doubles.end());
   ranks.sum(both);
@@ -135,7 +137,7 @@ void check_sums(comm::Communicator& ranks, std::int64_t shards) {
   require_tree<double>(ranks, shards, doubles);
 
   // Each tensor in a bucket of its own: other messages, equal bits.
-  floats = sums_of_own_shards<float>(ranks, shards);
+  floats = sums_of_own_shards<float>(ranks, shards, device);
   std::vector<comm::Pending> buckets;
   for (const Tensor& tensor : floats) buckets.push_back(ranks.start_sum({tensor}));
   for (std::size_t i = buckets.size(); i > 0; --i) buckets[i - 1].wait();

@@ -19,7 +19,7 @@ std::vector<T> tree_of_shards(std::int64_t begin, std::int64_t end, std::int64_t
 
 // Sums of f32 and f64 over `shards`, blocking and in buckets that are waited for in another order.
 // Throws std::runtime_error at the first wrong bit.
-void check_sums(comm::Communicator& ranks, std::int64_t shards);
+void check_sums(comm::Communicator& ranks, std::int64_t shards, Device device = {});
 // Everything else that a communicator does.
 void check_exact_collectives(comm::Communicator& ranks);
 

@@ -5,7 +5,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
+
+from support import namespaces
 
 PROGRAM = os.environ.get("RANKS_PROGRAM", "")
 WITHOUT_MPI = os.environ.get("RANKS_PROGRAM_WITHOUT_MPI", "")
@@ -46,11 +49,17 @@ class Alone(unittest.TestCase):
 class Job:
     """`mpirun -n N` of the program; its folder holds the ranks' logs."""
 
-    def __init__(self, ranks, what):
+    def __init__(self, ranks, what, hosts=None):
         self.folder = tempfile.mkdtemp()
+        if hosts:
+            self.start(ranks, hosts.mpirun(ranks // len(hosts.names), PROGRAM, what, self.folder))
+            return
         command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), PROGRAM, what, self.folder]
         if os.geteuid() == 0:
             command.insert(1, "--allow-run-as-root")
+        self.start(ranks, command)
+
+    def start(self, ranks, command):
         self.ranks = ranks
         self.process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True)
@@ -81,8 +90,11 @@ class Job:
         out, err = self.process.communicate(timeout=HANG)
         return self.process.returncode, out, err
 
+    def log_path(self, rank):
+        return os.path.join(self.folder, "rank-%d.log" % rank)
+
     def log(self, rank):
-        with open(os.path.join(self.folder, "rank-%d.log" % rank)) as file:
+        with open(self.log_path(rank)) as file:
             return file.read()
 
 
@@ -144,6 +156,35 @@ class Mpi(unittest.TestCase):
             self.assertNotEqual(code, 0)
             self.assertIn("failed: no space on device", err)
             self.require_loss(job, 0, "it left: no space on device", err)
+
+
+@unittest.skipUnless(os.environ.get("RANKS_HAVE_MPI") and MPIRUN, "MPI or mpirun is not installed (openmpi-bin)")
+class Hosts(unittest.TestCase):
+    def setUp(self):
+        version = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True).stdout
+        reason = namespaces.why_not() if "(Open MPI) 4." in version else "other options than those of Open MPI 4"
+        if reason:
+            self.skipTest(reason)
+        self.hosts = namespaces.Hosts(2)
+        self.addCleanup(self.hosts.close)
+
+    def test_a_link_that_is_down_ends_the_ranks_on_both_sides(self):
+        with Job(4, "steps", self.hosts) as job:
+            job.process_ids()
+            job.wait_for_line("rank 0 step 20")
+            self.hosts.set_link(1, "down")
+            deadline = time.monotonic() + HANG
+            logs = []
+            while len(logs) < 4 and time.monotonic() < deadline:  # mpirun itself may hang
+                time.sleep(0.1)
+                written = [rank for rank in range(4) if os.path.exists(job.log_path(rank))]
+                logs = [log for log in map(job.log, written) if log.endswith("\n")]
+            for rank, log in enumerate(logs):
+                here, there = (1, 2) if rank < 2 else (2, 1)
+                self.assertRegex(log, r"^lost: rank \d on host%d .*: nothing was heard from it for 2500 ms; rank %d on "
+                                      r"host%d stops at step \d+" % (there, rank, here))
+            self.assertEqual(len(logs), 4, logs)
+            self.hosts.close()  # ends mpirun
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 #include <future>
 #include <mutex>
+#include <optional>
 
 #include "steelyard/framework/comm/threads.h"
 
@@ -95,6 +96,11 @@ TEST(Watchdog, AFarewellIsNoLoss) {
     ranks.finish();
     watchdog.finish();
   });
+}
+
+TEST(Neighbours, ThreadsAreRanksOfOneMachine) {
+  run_as_ranks(4,
+               [](Communicator& ranks) { EXPECT_EQ(comm::rank_on_machine(ranks), ranks.rank()); });
 }
 
 TEST(Watchdog, EndsTheProcessWithItsOwnExitCode) {
