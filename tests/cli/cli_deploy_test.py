@@ -147,7 +147,7 @@ class Deploy(Case):
                               (("strategy=tensor",), "dynamic needs the strategy token, group or block"),
                               (("strategy=block",), "the strategy block needs block_structure"),
                               (("block_structure=8",), "block_structure needs the strategy block"),
-                              (("strategy=block", "block_structure=[4, 24]"), "blocks of 24 do not divide the 32 features of its input"),
+                              (("strategy=block", "block_structure=[4, 24]"), "blocks of 24 do not divide the 64 features of its input"),
                               (("num_bits=16",), "dynamic activations have at most 8 bits"),
                               (("observer=min_max",), "dynamic activations have no observer")):
             sets = [word for key in more for word in ("--set", "quantize.groups.0.activations." + key)]
