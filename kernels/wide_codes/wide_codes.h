@@ -39,7 +39,8 @@ struct QuantizeReals {
       const float code = unclamped_code(real, out.full);
       codes[first + i] = static_cast<Code>(out.code(code));
       const bool linear = (activation == Activation::kNone) | out.linear.contains(real);
-      bits |= (code_is_inside(code, out.full) & linear ? 1U : 0U) << i;
+      const bool passes = code_is_inside(code, out.full) & linear;
+      bits |= (passes ? 1U : 0U) << i;
     }
     if (mask != nullptr) mask[byte] = static_cast<std::uint8_t>(bits);
   }
