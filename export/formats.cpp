@@ -4,26 +4,40 @@
 
 #include "steelyard/export/c_header.h"
 #include "steelyard/export/graph_file.h"
+#include "steelyard/export/ops/real_sum.h"
+#include "steelyard/framework/error.h"
 
 namespace steelyard::deploy {
 namespace {
 
 bool always() { return true; }
+std::string nothing(const Graph&) { return ""; }
+
+std::string wide_codes_in_c(const Graph& graph) {
+  for (const Value& value : graph.values) {
+    if (!value.quantization || !value.quantization->wide()) continue;
+    return value.name + ": the C header has no codes of more than 8 bits";
+  }
+  return "";
+}
 
 }  // namespace
 
 const std::vector<ExportFormat>& export_formats() {
   static const std::vector<ExportFormat> formats{
-      {"safetensors", "safetensors", ".safetensors", true, always,
+      {"safetensors", "safetensors", ".safetensors", true, always, nothing,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
          save_graph(path, graph);
        }},
-      {"onnx", "ONNX", ".onnx", true, can_write_onnx,
+      {"onnx", "ONNX", ".onnx", true, can_write_onnx, onnx_refusal,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          write_onnx(path, graph, options.onnx);
        }},
-      {"c", "C", ".h", false, always,
+      {"c", "C", ".h", false, always, wide_codes_in_c,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
+         if (const std::string why = wide_codes_in_c(graph); !why.empty()) {
+           throw InputError("export: " + why);
+         }
          write_c_header(path, graph);
        }},
   };

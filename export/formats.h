@@ -22,6 +22,9 @@ struct ExportFormat {
   std::string_view suffix;  // of the file: ".onnx"
   bool by_default;          // written where nobody says which
   bool (*can_write)();      // in this build
+  // Why a graph of such operations and codes has no such form, whatever its parameters are; ""
+  // where it has: what is known before training.
+  std::string (*refusal)(const Graph&);
   // Replaces the file. Throws InputError for a graph that has no such form.
   void (*write)(const std::filesystem::path& path, const Graph& graph,
                 const ExportOptions& options);

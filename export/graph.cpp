@@ -59,9 +59,9 @@ void validate(const Preprocessing& preprocessing, const Shape& input) {
 }
 
 void validate(const Node& node, const Quantization& q) {
-  const kernels::CodeRange whole =
-      q.dtype == DType::kI8 ? kernels::CodeRange{-128, 127} : kernels::CodeRange{0, 255};
-  expect(q.dtype == DType::kI8 || q.dtype == DType::kU8, node, "codes must be i8 or u8");
+  const kernels::CodeRange whole = q.whole_range();
+  expect(q.dtype == DType::kI8 || q.dtype == DType::kU8 || q.dtype == DType::kI32, node,
+         "codes must be i8, u8 or i32");
   expect(std::isfinite(q.scale) && q.scale > 0, node,
          fmt::format("expected a finite scale above 0, got {}", q.scale));
   expect(whole.qmin <= q.range.qmin && q.range.qmin <= q.zero_point &&

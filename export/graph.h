@@ -18,12 +18,28 @@
 
 namespace steelyard::deploy {
 
-// Scale and zero point of a tensor's codes, which lie in `range` and are stored as s8 or u8.
+// Scale and zero point of a tensor's codes, which lie in `range` and are stored as s8 or u8, those
+// of 9 to 16 bits as s32.
 struct Quantization : kernels::QParams<float> {
   kernels::CodeRange range;
   DType dtype = DType::kU8;
   bool operator==(const Quantization&) const = default;
+
+  // Of more than 8 bits: what is rounded to them is a real value (docs/numerics.md).
+  bool wide() const { return dtype == DType::kI32; }
+  // All codes of as many bytes.
+  kernels::CodeRange whole_range() const {
+    if (dtype == DType::kI8) return {-128, 127};
+    if (dtype == DType::kU8) return {0, 255};
+    return range.qmin < 0 ? kernels::CodeRange{-32768, 32767} : kernels::CodeRange{0, 65535};
+  }
 };
+
+// Whether integers that are multiplied or added become a real value before they become codes: one
+// of the quantizations is wide.
+inline bool rounds_reals(const Quantization& input, const std::optional<Quantization>& output) {
+  return input.wide() || (output && output->wide());
+}
 
 // A tensor between nodes. Codes where it has a quantization, f32 elsewhere. Images are [H, W, C].
 struct Value {

@@ -20,9 +20,9 @@ using Json = nlohmann::json;
 constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
-// 2 where weights have zero points or integer sums of groups, which readers of 1 do not know.
-constexpr const char* kVersion = "1";
-constexpr const char* kNewerVersion = "2";
+// 2 where weights have zero points or integer sums of groups, which readers of 1 do not know; 3
+// where codes have more than 8 bits.
+constexpr const char* kVersions[] = {"1", "2", "3"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -71,12 +71,17 @@ Tensor per_scale(const Weights& weights, const std::vector<T>& values) {
   return Tensor::from(values, count == outputs ? Shape{count} : Shape{outputs, count / outputs});
 }
 
-bool needs_newer_version(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+const char* version_of(const Graph& graph) {
+  const auto is_wide = [](const Value& value) {
+    return value.quantization && value.quantization->wide();
+  };
+  const auto is_newer = [](const Node& node) {
     if (!node.weights) return false;
     const Weights& weights = *node.weights;
     return !weights.zero_points.empty() || (weights.integer() && weights.has_groups());
-  });
+  };
+  if (std::any_of(graph.values.begin(), graph.values.end(), is_wide)) return kVersions[2];
+  return kVersions[std::any_of(graph.nodes.begin(), graph.nodes.end(), is_newer) ? 1 : 0];
 }
 
 DType dtype_from(const Json& json, std::initializer_list<DType> known) {
@@ -108,7 +113,7 @@ Value value_from(const Json& json) {
     value.quantization = Quantization{
         {q.at("scale").get<float>(), integer_of<std::int32_t>(q.at("zero_point"))},
         {integer_of<std::int32_t>(q.at("qmin")), integer_of<std::int32_t>(q.at("qmax"))},
-        dtype_from(q.at("dtype"), {DType::kI8, DType::kU8})};
+        dtype_from(q.at("dtype"), {DType::kI8, DType::kU8, DType::kI32})};
   }
   return value;
 }
@@ -254,8 +259,7 @@ Checkpoint contents_of(const Graph& graph) {
       file.tensors.push_back({node.name + ".bias", node.weights->bias});
     }
   }
-  const char* version = needs_newer_version(graph) ? kNewerVersion : kVersion;
-  file.metadata = {{kKindKey, kKind}, {kVersionKey, version}, {kGraphKey, json.dump()}};
+  file.metadata = {{kKindKey, kKind}, {kVersionKey, version_of(graph)}, {kGraphKey, json.dump()}};
   return file;
 }
 
@@ -299,9 +303,10 @@ Graph load_graph(const std::filesystem::path& path) {
   if (entry(kKindKey) != kKind) {
     throw InputError(name + ": expected an exported integer model, got another checkpoint");
   }
-  if (entry(kVersionKey) != kVersion && entry(kVersionKey) != kNewerVersion) {
-    throw InputError(name + ": expected " + kVersionKey + " " + kVersion + " or " + kNewerVersion +
-                     ", got '" + printable(entry(kVersionKey)) + "'");
+  if (std::find(std::begin(kVersions), std::end(kVersions), entry(kVersionKey)) ==
+      std::end(kVersions)) {
+    throw InputError(name + ": expected " + kVersionKey + " 1, 2 or 3, got '" +
+                     printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;
   for (const NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, tensor.tensor);

@@ -26,6 +26,10 @@ int data_type(OnnxType type) {
       return onnx::TensorProto::INT32;
     case OnnxType::kInt64:
       return onnx::TensorProto::INT64;
+    case OnnxType::kInt16:
+      return onnx::TensorProto::INT16;
+    case OnnxType::kUint16:
+      return onnx::TensorProto::UINT16;
     case OnnxType::kInt8:
       return onnx::TensorProto::INT8;
     case OnnxType::kUint8:
@@ -94,14 +98,17 @@ void check(const Graph& graph) {
   }
 }
 
-// INT4 and scales of blocks came with opset 21.
+// INT4, scales of blocks and QuantizeLinear to 16 bits came with opset 21.
 bool needs_opset_21(const Graph& graph, const OnnxOptions& options) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    if (!node.weights || !node.weights->has_codes()) return false;
-    const Weights& weights = *node.weights;
-    const bool int4 = options.pack_int4 && weights.bits <= 4;
-    return int4 || static_cast<std::int64_t>(weights.scales.size()) != weights.weight.dim(0);
+  const bool wide = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) {
+    return value.quantization && value.quantization->wide();
   });
+  return wide || std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+           if (!node.weights || !node.weights->has_codes()) return false;
+           const Weights& weights = *node.weights;
+           const bool int4 = options.pack_int4 && weights.bits <= 4;
+           return int4 || static_cast<std::int64_t>(weights.scales.size()) != weights.weight.dim(0);
+         });
 }
 
 // An f32 tensor of any number of samples, images as [N, C, H, W].

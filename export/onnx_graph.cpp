@@ -49,6 +49,15 @@ std::string OnnxGraph::codes(const std::string& name, OnnxType type,
   return name;
 }
 
+std::string OnnxGraph::wide_codes(const std::string& name, OnnxType type,
+                                  std::span<const std::int32_t> values, const Shape& shape) {
+  // The low half of a code is the same, signed or not.
+  std::vector<std::uint16_t> halves;
+  for (const std::int32_t value : values) halves.push_back(static_cast<std::uint16_t>(value));
+  initializer(name, type, shape, bytes_of(std::span<const std::uint16_t>(halves)));
+  return name;
+}
+
 std::vector<std::int64_t> pads(const std::array<std::int64_t, 2>& padding) {
   return {padding[0], padding[1], padding[0], padding[1]};
 }

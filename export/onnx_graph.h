@@ -12,7 +12,7 @@
 
 namespace steelyard::deploy {
 
-enum class OnnxType { kFloat, kInt32, kInt64, kInt8, kUint8, kInt4 };
+enum class OnnxType { kFloat, kInt32, kInt64, kInt16, kUint16, kInt8, kUint8, kInt4 };
 
 struct OnnxAttribute {
   std::string name;
@@ -33,6 +33,9 @@ class OnnxGraph {
   // Codes of INT8, UINT8 or INT4, which is packed, the first of two in the low half.
   std::string codes(const std::string& name, OnnxType type, std::span<const std::int8_t> values,
                     const Shape& shape);
+  // Codes of INT16 or UINT16, which hold them.
+  std::string wide_codes(const std::string& name, OnnxType type,
+                         std::span<const std::int32_t> values, const Shape& shape);
 
   // A node that makes the tensor `output`; an empty input is an absent one.
   virtual void add(const std::string& operation, const std::vector<std::string>& inputs,

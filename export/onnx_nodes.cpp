@@ -10,10 +10,6 @@ namespace {
 
 using kernels::CodeRange;
 
-CodeRange range_of(DType dtype) {
-  return dtype == DType::kI8 ? CodeRange{-128, 127} : CodeRange{0, 255};
-}
-
 }  // namespace
 
 void refuse_onnx(const Node& node, const std::string& why) {
@@ -53,7 +49,7 @@ void OnnxNodes::quantize(const Node& node, const std::string& real) {
   const CodeRange left =
       kernels::activation_code_range(node.activation, q.range, q.scale, q.zero_point);
   const std::string output = tensor(node.output);
-  if (op_info(node.op).keeps_codes || left == range_of(q.dtype)) {
+  if (op_info(node.op).keeps_codes || left == q.whole_range()) {
     quantize_and_back(node, real, node.name, output);
     return;
   }
@@ -72,6 +68,7 @@ bool OnnxNodes::stored_as_s8(const Quantization& q) const {
 }
 
 OnnxType OnnxNodes::code_type(const Quantization& q) const {
+  if (q.wide()) return q.whole_range().qmin < 0 ? OnnxType::kInt16 : OnnxType::kUint16;
   return stored_as_s8(q) ? OnnxType::kInt8 : OnnxType::kUint8;
 }
 
@@ -81,13 +78,22 @@ std::int8_t OnnxNodes::stored_zero_point(const Quantization& q) const {
   return static_cast<std::int8_t>(q.zero_point + (shifted ? 128 : 0));
 }
 
+std::string OnnxNodes::zero_points(const std::string& name, const Quantization& q,
+                                   const Shape& shape) const {
+  const auto count = static_cast<std::size_t>(shape_size(shape));
+  if (q.wide()) {
+    const std::vector<std::int32_t> values(count, q.zero_point);
+    return onnx_.wide_codes(name, code_type(q), values, shape);
+  }
+  const std::vector<std::int8_t> values(count, stored_zero_point(q));
+  return onnx_.codes(name, code_type(q), values, shape);
+}
+
 void OnnxNodes::quantize_and_back(const Node& node, const std::string& real,
                                   const std::string& prefix, const std::string& output) {
   const Quantization& q = *graph_.values[node.output].quantization;
-  const std::int8_t zero_point = stored_zero_point(q);
   const std::string scale_name = onnx_.floats(prefix + "/scale", {&q.scale, 1}, {});
-  const std::string zero_name =
-      onnx_.codes(prefix + "/zero_point", code_type(q), {&zero_point, 1}, {});
+  const std::string zero_name = zero_points(prefix + "/zero_point", q, {});
   const std::string codes = prefix + "/codes";
   onnx_.add("QuantizeLinear", {real, scale_name, zero_name}, codes);
   onnx_.add("DequantizeLinear", {codes, scale_name, zero_name}, output);

@@ -33,9 +33,11 @@ class OnnxNodes {
   std::string tensor(std::size_t value) const;
   std::string input(const Node& node, std::size_t i = 0) const { return tensor(node.inputs[i]); }
 
-  // How codes of this quantization are stored, and their zero point's byte.
+  // How codes of this quantization are stored, and the zero point's byte of those of 8 bits.
   OnnxType code_type(const Quantization& q) const;
   std::int8_t stored_zero_point(const Quantization& q) const;
+  // An initializer of that zero point, repeated; returns its name.
+  std::string zero_points(const std::string& name, const Quantization& q, const Shape& shape) const;
 
   // The tensors "PREFIX/codes" and `output` of `real`, on the grid of the node's output.
   void quantize_and_back(const Node& node, const std::string& real, const std::string& prefix,

@@ -33,6 +33,8 @@ bool may_saturate(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
     if (!node.weights || !node.weights->one_scale_per_channel()) return false;
     const Quantization& input = *graph.values[node.inputs[0]].quantization;
+    // Weights are u8 there (export/ops/real_sum.h).
+    if (rounds_reals(input, graph.values[node.output].quantization)) return false;
     // ONNX Runtime turns s8 activations into u8 and adds 128.
     const int largest = input.range.qmax + (input.dtype == DType::kI8 ? 128 : 0);
     const Tensor& codes = node.weights->weight;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/kernels/activation/activation.h"
+#include "steelyard/kernels/block_scales/block_scales.h"
 #include "steelyard/kernels/broadcast/broadcast.h"
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/convert/convert.h"
@@ -29,15 +30,18 @@
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/kernels/weight_codes/weight_codes.h"
+#include "steelyard/kernels/wide_codes/wide_codes.h"
 
 namespace steelyard::kernels {
 
-using AllKernels = JoinedKernels<
-    ActivationKernels, BroadcastKernels, ConvKernels, ConvOfCodesKernels, ConvertKernels,
-    CounterKernels, DropoutKernels, ElementwiseKernels, EmbeddingKernels, FakeQuantizeKernels,
-    HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
-    LayerNormKernels, MatmulKernels, NormKernels, NormFoldKernels, OptimizerStepKernels,
-    OscillationKernels, PercentileKernels, PoolKernels, QuantizerStateKernels, ReduceKernels,
-    RequantizeKernels, ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels, WeightCodesKernels>;
+using AllKernels =
+    JoinedKernels<ActivationKernels, BlockScalesKernels, BroadcastKernels, ConvKernels,
+                  ConvOfCodesKernels, ConvertKernels, CounterKernels, DropoutKernels,
+                  ElementwiseKernels, EmbeddingKernels, FakeQuantizeKernels, HistogramKernels,
+                  HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
+                  LayerNormKernels, MatmulKernels, NormKernels, NormFoldKernels,
+                  OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,
+                  QuantizerStateKernels, ReduceKernels, RequantizeKernels, ShrunkenRangeKernels,
+                  SoftmaxKernels, TransposeKernels, WeightCodesKernels, WideCodesKernels>;
 
 }  // namespace steelyard::kernels

@@ -16,8 +16,10 @@ kernels::CodeRange QScheme::code_range() const {
 }
 
 void validate(const QScheme& scheme) {
-  if (scheme.bits < 2 || scheme.bits > 8) {
-    throw std::invalid_argument("[qscheme] expected 2 to 8 bits, got " +
+  const int most = scheme.dynamic ? 8 : 16;
+  if (scheme.bits < 2 || scheme.bits > most) {
+    throw std::invalid_argument("[qscheme] expected 2 to " + std::to_string(most) + " bits" +
+                                (scheme.dynamic ? " with dynamic scales" : "") + ", got " +
                                 std::to_string(scheme.bits));
   }
   if (scheme.symmetric && !scheme.is_signed) {
@@ -26,19 +28,22 @@ void validate(const QScheme& scheme) {
   if (scheme.narrow_range && !scheme.symmetric) {
     throw std::invalid_argument("[qscheme] a narrow range needs a symmetric scheme");
   }
-  if (scheme.granularity == Granularity::kBlock) {
-    throw std::invalid_argument("[qscheme] expected a scale per tensor, channel, token or group");
-  }
   if ((scheme.group_size > 0) != (scheme.granularity == Granularity::kGroup) ||
       scheme.group_size < 0) {
     throw std::invalid_argument("[qscheme] expected a group size above 0 with groups, 0 elsewhere");
   }
-  if (scheme.granularity == Granularity::kToken && !scheme.dynamic) {
-    throw std::invalid_argument("[qscheme] scales per token need dynamic: true");
+  const bool blocks = scheme.granularity == Granularity::kBlock;
+  const auto [block_rows, block_columns] = scheme.block;
+  if (blocks ? block_rows < 1 || block_columns < 1 : block_rows != 0 || block_columns != 0) {
+    throw std::invalid_argument(
+        "[qscheme] expected rows and columns above 0 with blocks, 0 elsewhere");
   }
-  if (scheme.dynamic && scheme.granularity != Granularity::kToken &&
+  if ((scheme.granularity == Granularity::kToken || blocks) && !scheme.dynamic) {
+    throw std::invalid_argument("[qscheme] scales per token or block need dynamic: true");
+  }
+  if (scheme.dynamic && !blocks && scheme.granularity != Granularity::kToken &&
       scheme.granularity != Granularity::kGroup) {
-    throw std::invalid_argument("[qscheme] dynamic needs the strategy token or group");
+    throw std::invalid_argument("[qscheme] dynamic needs the strategy token, group or block");
   }
 }
 
@@ -50,16 +55,19 @@ std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t 
     case Granularity::kToken:
       return rows;
     case Granularity::kGroup:
-    case Granularity::kBlock:  // refused by validate()
+    case Granularity::kBlock:
       break;
   }
-  if (row_size <= scheme.group_size) return rows;
-  if (row_size % scheme.group_size != 0) {
-    throw std::invalid_argument("groups of " + std::to_string(scheme.group_size) +
+  const bool blocks = scheme.granularity == Granularity::kBlock;
+  const std::int64_t sets = blocks ? (rows + scheme.block[0] - 1) / scheme.block[0] : rows;
+  const std::int64_t size = blocks ? scheme.block[1] : scheme.group_size;
+  if (row_size <= size) return sets;
+  if (row_size % size != 0) {
+    throw std::invalid_argument((blocks ? "blocks of " : "groups of ") + std::to_string(size) +
                                 " do not divide the " + std::to_string(row_size) +
-                                " weights of an output");
+                                (blocks ? " features of a row" : " weights of an output"));
   }
-  return rows * (row_size / scheme.group_size);
+  return sets * (row_size / size);
 }
 
 std::string to_string(const QScheme& scheme) {
@@ -69,6 +77,10 @@ std::string to_string(const QScheme& scheme) {
     strategy = ", groups of " + std::to_string(scheme.group_size);
   }
   if (scheme.granularity == Granularity::kToken) strategy = ", per token";
+  if (scheme.granularity == Granularity::kBlock) {
+    strategy = ", blocks of " + std::to_string(scheme.block[0]) + " rows and " +
+               std::to_string(scheme.block[1]) + " columns";
+  }
   if (scheme.dynamic) strategy += ", dynamic";
   return std::string(scheme.is_signed ? "int" : "uint") + std::to_string(scheme.bits) +
          (scheme.symmetric ? " symmetric" : " affine") + strategy;

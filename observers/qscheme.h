@@ -2,6 +2,7 @@
 // range of values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -20,28 +21,35 @@ struct QScheme {
   bool symmetric = true;
   // Signed symmetric codes in [-qmax, qmax] instead of [-qmax - 1, qmax].
   bool narrow_range = true;
-  // One scale, or one per slice of the first axis, per group of such a slice, or per row of the
-  // last axis; no blocks.
+  // One scale, or one per slice of the first axis, per group of such a slice, per row of the last
+  // axis, or per block of rows and columns.
   kernels::Granularity granularity = kernels::Granularity::kTensor;
   std::int64_t group_size = 0;  // with kGroup
   // Scales and zero points come from the values themselves, in every pass: kToken, or kGroup of
-  // rows of activations.
+  // rows of activations, or kBlock.
   bool dynamic = false;
+  std::array<std::int64_t, 2> block{0, 0};  // rows and columns, with kBlock
 
   // The smallest and largest code: unsigned [0, 2^bits - 1], signed [-2^(bits-1), 2^(bits-1) - 1].
   kernels::CodeRange code_range() const;
-  // i8 or u8.
-  DType code_dtype() const { return is_signed ? DType::kI8 : DType::kU8; }
+  // More codes than a byte has.
+  bool wide() const { return bits > 8; }
+  // i8 or u8, or i32 for wide ones.
+  DType code_dtype() const {
+    if (wide()) return DType::kI32;
+    return is_signed ? DType::kI8 : DType::kU8;
+  }
   bool operator==(const QScheme&) const = default;
 };
 
-// Throws std::invalid_argument unless 2 <= bits <= 8, symmetric implies signed, narrow_range
-// implies symmetric, there are no blocks, group_size is above 0 with kGroup and 0 elsewhere, and
-// dynamic goes with kToken always and with kGroup at will.
+// Throws std::invalid_argument unless 2 <= bits <= 16 (8 where dynamic), symmetric implies signed,
+// narrow_range implies symmetric, group_size and block are above 0 with kGroup and kBlock and 0
+// elsewhere, and dynamic goes with kToken and kBlock always and with kGroup at will.
 void validate(const QScheme& scheme);
 
 // Scales of a tensor whose first dimension is `rows`, of `row_size` elements each. A row of at most
-// group_size elements is one group. Throws std::invalid_argument where groups do not divide rows.
+// group_size elements (columns of a block) is one group; the last rows of blocks may be fewer.
+// Throws std::invalid_argument where groups do not divide rows.
 std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t row_size);
 
 // "int8 symmetric, per channel".

@@ -92,7 +92,7 @@ QParamTensors ActivationQuantizer::parameters(const QParamTensors& observed,
 QuantizedValue ActivationQuantizer::empty_output(Shape shape, const QParamTensors& observed,
                                                  const ForwardContext& context) {
   QParamTensors step = parameters(observed, context);
-  return value_of(Tensor::empty(std::move(shape), config().scheme.code_dtype(), device()),
+  return value_of(Tensor::empty(std::move(shape), scheme().code_dtype(), device()),
                   std::move(step));
 }
 

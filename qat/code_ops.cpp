@@ -4,13 +4,16 @@
 
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/qat/integer_product.h"
+#include "steelyard/qat/quantized_layer.h"
 #include "steelyard/qat/straight_through.h"
+#include "steelyard/qat/wide_codes.h"
 
 namespace steelyard::qat {
 namespace {
@@ -64,6 +67,15 @@ QuantizedValue empty_output(ActivationQuantizer& output, Shape shape,
   return output.empty_output(std::move(shape), observed, context);
 }
 
+// Sums of `count` codes of x fit int32.
+void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t count) {
+  const std::int64_t most = INT32_MAX / (x.range.qmax - x.range.qmin);
+  if (count <= most) return;
+  throw std::invalid_argument(std::string("[") + name + "] expected windows of at most " +
+                              std::to_string(most) + " codes, whose sum int32 holds, got " +
+                              std::to_string(count));
+}
+
 std::uint8_t* bits_of(const Tensor& mask) {
   return mask.defined() ? mask.data<std::uint8_t>() : nullptr;
 }
@@ -78,8 +90,9 @@ Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Sha
                        ForwardContext& context, const char* name, const Pool2dGeometry& geometry) {
   const auto codes = quantized(x);
   const Device device = codes->codes.device();
+  require_sums_fit(name, *codes, shape.kernel_h * shape.kernel_w);
   const Tensor sums = Tensor::empty(output_shape, DType::kI32, device);
-  visit_codes(codes->codes.dtype(), [&](auto* tag) {
+  visit_all_codes(codes->codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     run(device, kernels::IntegerWindowSums<Code>{
                     .shape = shape,
@@ -97,22 +110,29 @@ Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Sha
                                                   .out = real.data<float>()});
     return real;
   };
-  QuantizedValue y = empty_output(output, std::move(output_shape), values, context);
   const bool recorded = should_record({x});
-  const Tensor mask = recorded ? empty_mask(sums.size(), device) : Tensor();
-  visit_codes(y.codes.dtype(), [&](auto* tag) {
-    using Code = CodeOf<decltype(tag)>;
-    run(device,
-        kernels::RequantizeAverage<Code>{.n = sums.size(),
-                                         .average = average,
-                                         .sums = sums.data<std::int32_t>(),
-                                         .in_scale = codes->qparams.scale.data<float>(),
-                                         .scale = y.qparams.scale.data<float>(),
-                                         .zero_point = y.qparams.zero_point.data<std::int32_t>(),
-                                         .range = y.range,
-                                         .codes = y.codes.data<Code>(),
-                                         .mask = bits_of(mask)});
-  });
+  Tensor mask;
+  QuantizedValue y;
+  if (codes->wide() || output.scheme().wide()) {
+    y = round_reals(values(), kernels::Activation::kNone, values, output,
+                    recorded ? &mask : nullptr, context);
+  } else {
+    y = empty_output(output, std::move(output_shape), values, context);
+    if (recorded) mask = empty_mask(sums.size(), device);
+    visit_codes(y.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      run(device,
+          kernels::RequantizeAverage<Code>{.n = sums.size(),
+                                           .average = average,
+                                           .sums = sums.data<std::int32_t>(),
+                                           .in_scale = codes->qparams.scale.data<float>(),
+                                           .scale = y.qparams.scale.data<float>(),
+                                           .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                                           .range = y.range,
+                                           .codes = y.codes.data<Code>(),
+                                           .mask = bits_of(mask)});
+    });
+  }
   Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
@@ -133,6 +153,68 @@ Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Sha
   return output.learn_output(result, values, context);
 }
 
+// The sum of two quantized tensors of 8 bits as f32, as observers see it.
+struct CodeSum {
+  std::shared_ptr<const QuantizedValue> a, b;
+  kernels::Activation activation;
+
+  // f<A, B>(codes of a, codes of b).
+  template <typename F>
+  void visit(F&& f) const {
+    visit_codes(a->codes.dtype(), [&](auto* tag_a) {
+      visit_codes(b->codes.dtype(), [&](auto* tag_b) {
+        using A = CodeOf<decltype(tag_a)>;
+        using B = CodeOf<decltype(tag_b)>;
+        f.template operator()<A, B>(a->codes.template data<A>(), b->codes.template data<B>());
+      });
+    });
+  }
+  Tensor values() const {
+    Tensor sum = Tensor::empty(a->codes.shape(), DType::kF32, a->codes.device());
+    visit([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
+      run(sum.device(),
+          kernels::DequantizeAdd<A, B>{.n = sum.size(),
+                                       .activation = activation,
+                                       .a = codes_a,
+                                       .scale_a = a->qparams.scale.data<float>(),
+                                       .zero_point_a = a->qparams.zero_point.data<std::int32_t>(),
+                                       .b = codes_b,
+                                       .scale_b = b->qparams.scale.data<float>(),
+                                       .zero_point_b = b->qparams.zero_point.data<std::int32_t>(),
+                                       .out = sum.data<float>()});
+    });
+    return sum;
+  }
+  void write(const QuantizedValue& y, const Tensor& mask) const {
+    visit([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
+      visit_codes(y.codes.dtype(), [&](auto* tag) {
+        using Code = CodeOf<decltype(tag)>;
+        run(y.codes.device(), kernels::RequantizeAdd<A, B, Code>{
+                                  .n = y.codes.size(),
+                                  .activation = activation,
+                                  .a = codes_a,
+                                  .scale_a = a->qparams.scale.data<float>(),
+                                  .zero_point_a = a->qparams.zero_point.data<std::int32_t>(),
+                                  .b = codes_b,
+                                  .scale_b = b->qparams.scale.data<float>(),
+                                  .zero_point_b = b->qparams.zero_point.data<std::int32_t>(),
+                                  .scale = y.qparams.scale.data<float>(),
+                                  .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                                  .range = y.range,
+                                  .codes = y.codes.data<Code>(),
+                                  .mask = bits_of(mask)});
+      });
+    });
+  }
+};
+
+// The same where a tensor is wide: activation(the sum of the real values).
+Tensor real_sum(const QuantizedValue& a, const QuantizedValue& b, kernels::Activation activation) {
+  const NoGradGuard no_grad;
+  const Variable sum = add(Variable(dequantized(a)), Variable(dequantized(b)));
+  return apply_activation(sum, activation).value();
+}
+
 }  // namespace
 
 Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
@@ -144,7 +226,7 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
   if (recorded) winners = Tensor::empty({shape.output_size() * 2}, DType::kU8, device);
   Tensor pooled = Tensor::empty({shape.batch, shape.out_h(), shape.out_w(), shape.out_channels},
                                 codes->codes.dtype(), device);
-  visit_codes(pooled.dtype(), [&](auto* tag) {
+  visit_all_codes(pooled.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     run(device, kernels::MaxPool<Code>{.shape = shape,
                                        .x = codes->codes.data<Code>(),
@@ -184,7 +266,7 @@ Variable flatten_codes(const Variable& x) {
       batch == 0 || channels == 0 ? 0 : codes->codes.size() / batch / channels;
   Tensor flat =
       Tensor::empty({batch, pixels * channels}, codes->codes.dtype(), codes->codes.device());
-  visit_codes(flat.dtype(), [&](auto* tag) {
+  visit_all_codes(flat.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     run(flat.device(), kernels::Transpose<Code>{.batch = batch,
                                                 .rows = pixels,
@@ -218,7 +300,7 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
   const bool recorded = should_record({x});
   const Tensor mask = recorded ? empty_mask(n, device) : Tensor();
   Tensor rectified = Tensor::empty(x.shape(), codes->codes.dtype(), device);
-  visit_codes(rectified.dtype(), [&](auto* tag) {
+  visit_all_codes(rectified.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     run(device,
         kernels::ActivateCodes<Code>{.n = n,
@@ -250,7 +332,7 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
   const Device device = codes->codes.device();
   const Tensor mask = dropout_mask(codes->codes.size(), p, rng, device);
   Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype(), device);
-  visit_codes(kept.dtype(), [&](auto* tag) {
+  visit_all_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     run(device,
         kernels::DropCodes<Code>{.n = kept.size(),
@@ -283,57 +365,20 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
     throw std::invalid_argument("[quantized_add] expected equal shapes, got " +
                                 shape_string(a.shape()) + " and " + shape_string(b.shape()));
   }
-  const auto qa = quantized(a);
-  const auto qb = quantized(b);
-  const std::int64_t n = qa->codes.size();
-  const Device device = qa->codes.device();
-  const auto visit_operands = [qa, qb](auto&& f) {
-    visit_codes(qa->codes.dtype(), [&](auto* tag_a) {
-      visit_codes(qb->codes.dtype(), [&](auto* tag_b) {
-        using A = CodeOf<decltype(tag_a)>;
-        using B = CodeOf<decltype(tag_b)>;
-        f.template operator()<A, B>(qa->codes.template data<A>(), qb->codes.template data<B>());
-      });
-    });
-  };
-  const auto values = [qa, qb, device, activation, visit_operands] {
-    Tensor sum = Tensor::empty(qa->codes.shape(), DType::kF32, device);
-    visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
-      run(device,
-          kernels::DequantizeAdd<A, B>{.n = sum.size(),
-                                       .activation = activation,
-                                       .a = codes_a,
-                                       .scale_a = qa->qparams.scale.data<float>(),
-                                       .zero_point_a = qa->qparams.zero_point.data<std::int32_t>(),
-                                       .b = codes_b,
-                                       .scale_b = qb->qparams.scale.data<float>(),
-                                       .zero_point_b = qb->qparams.zero_point.data<std::int32_t>(),
-                                       .out = sum.data<float>()});
-    });
-    return sum;
-  };
-  QuantizedValue y = empty_output(output, a.shape(), values, context);
+  const CodeSum sum{quantized(a), quantized(b), activation};
   const bool recorded = should_record({a, b});
-  const Tensor mask = recorded ? empty_mask(n, device) : Tensor();
-  visit_operands([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
-    visit_codes(y.codes.dtype(), [&](auto* tag) {
-      using Code = CodeOf<decltype(tag)>;
-      run(device, kernels::RequantizeAdd<A, B, Code>{
-                      .n = n,
-                      .activation = activation,
-                      .a = codes_a,
-                      .scale_a = qa->qparams.scale.data<float>(),
-                      .zero_point_a = qa->qparams.zero_point.data<std::int32_t>(),
-                      .b = codes_b,
-                      .scale_b = qb->qparams.scale.data<float>(),
-                      .zero_point_b = qb->qparams.zero_point.data<std::int32_t>(),
-                      .scale = y.qparams.scale.data<float>(),
-                      .zero_point = y.qparams.zero_point.data<std::int32_t>(),
-                      .range = y.range,
-                      .codes = y.codes.data<Code>(),
-                      .mask = bits_of(mask)});
-    });
-  });
+  std::function<Tensor()> values = [sum] { return sum.values(); };
+  Tensor mask;
+  QuantizedValue y;
+  if (sum.a->wide() || sum.b->wide() || output.scheme().wide()) {
+    values = [sum] { return real_sum(*sum.a, *sum.b, sum.activation); };
+    y = round_reals(real_sum(*sum.a, *sum.b, kernels::Activation::kNone), activation, values,
+                    output, recorded ? &mask : nullptr, context);
+  } else {
+    y = empty_output(output, a.shape(), values, context);
+    if (recorded) mask = empty_mask(y.codes.size(), y.codes.device());
+    sum.write(y, mask);
+  }
   Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   const auto gradient = [](const Tensor& grad_output, const Shape&,

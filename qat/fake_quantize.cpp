@@ -5,7 +5,9 @@
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
+#include "steelyard/kernels/wide_codes/wide_codes.h"
 #include "steelyard/qat/straight_through.h"
+#include "steelyard/qat/wide_codes.h"
 
 namespace steelyard::qat {
 namespace {
@@ -73,7 +75,7 @@ std::optional<observers::QScheme> FakeQuantize::scheme_in(const Tensor& switches
   if (!fits) return std::nullopt;
   observers::QScheme scheme = config_.scheme;
   scheme.bits = switches.data<std::uint8_t>()[kBits];
-  if (scheme.bits < 2 || scheme.bits > 8) return std::nullopt;
+  if (scheme.bits < 2 || scheme.bits > most_bits()) return std::nullopt;
   return scheme;
 }
 
@@ -81,6 +83,10 @@ void FakeQuantize::set_bits(int bits) {
   observers::QScheme changed = config_.scheme;
   changed.bits = bits;
   observers::validate(changed);
+  if (bits > most_bits()) {
+    throw std::invalid_argument("[fake_quantize] expected at most " + std::to_string(most_bits()) +
+                                " bits, got " + std::to_string(bits));
+  }
   const kernels::CodeRange before = code_range();
   std::uint8_t* switches = switches_.data<std::uint8_t>();
   if (switches[kBits] == bits) return;
@@ -160,8 +166,16 @@ kernels::ChannelLayout FakeQuantize::layout(std::int64_t size) const {
 
 Tensor FakeQuantize::quantize(const Tensor& x, const QParamTensors& step, Tensor* mask,
                               bool counted) const {
+  if (scheme().wide()) {
+    if (!counted) {
+      run(x.device(),
+          kernels::CountNan{
+              .n = x.size(), .x = x.data<float>(), .count = non_finite().data<std::int64_t>()});
+    }
+    return quantize_reals(x, kernels::Activation::kNone, *this, step, mask);
+  }
   const kernels::ChannelLayout sets = layout(x.size());
-  Tensor codes = Tensor::empty(x.shape(), config_.scheme.code_dtype(), x.device());
+  Tensor codes = Tensor::empty(x.shape(), scheme().code_dtype(), x.device());
   if (mask != nullptr) *mask = empty_mask(x.size(), x.device());
   std::uint8_t* bits = mask != nullptr ? mask->data<std::uint8_t>() : nullptr;
   visit_codes(codes.dtype(), [&](auto* tag) {

@@ -1,6 +1,7 @@
 // FakeQuantize: a quantizer's grid, scale and zero point, switches and observer.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,8 +52,10 @@ class FakeQuantize : public Module {
   // The grid that saved switches (the buffer of that name) say; nothing where they are no switches.
   std::optional<observers::QScheme> scheme_in(const Tensor& switches) const;
   kernels::CodeRange code_range() const { return scheme().code_range(); }
-  // Changes the width of the codes, 2 to 8 bits, over the same range. What learns begins anew with
-  // the next values observed.
+  // The widest codes it may have: 8 bits, or as configured.
+  int most_bits() const { return std::max(8, config_.scheme.bits); }
+  // Changes the width of the codes, from 2 to most_bits(), over the same range. What learns begins
+  // anew with the next values observed.
   void set_bits(int bits);
   // f32 and i32 [channels], on the module's device; they change in place.
   const Tensor& scale() const;

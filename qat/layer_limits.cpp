@@ -1,7 +1,5 @@
 #include "steelyard/qat/layer_limits.h"
 
-#include <algorithm>
-
 #include "steelyard/framework/error.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 
@@ -22,11 +20,14 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
   const std::int64_t outputs = weight.dim(0);
   if (outputs == 0) return;
   std::int64_t terms = weight.size() / outputs;
-  if (weights.granularity == kernels::Granularity::kGroup) {
-    terms = std::min(terms, weights.group_size);
-  }
-  const std::int64_t most = kernels::most_terms(
-      kernels::largest_product(inputs.code_range(), weights.code_range(), weights.symmetric));
+  const bool groups =
+      weights.granularity == kernels::Granularity::kGroup && terms > weights.group_size;
+  if (groups) terms = weights.group_size;
+  // Wide codes are multiplied byte by byte, but for the sums of groups.
+  constexpr kernels::CodeRange kByte{0, 255};
+  const kernels::CodeRange codes = inputs.wide() && !groups ? kByte : inputs.code_range();
+  const std::int64_t most =
+      kernels::most_terms(kernels::largest_product(codes, weights.code_range(), weights.symmetric));
   if (terms <= most) return;
   throw InputError(place + ": expected at most " + std::to_string(most) +
                    " products per output, whose sum int32 holds (weights of " +

@@ -4,6 +4,7 @@
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quant_plan.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
+#include "steelyard/kernels/wide_codes/wide_codes.h"
 #include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
@@ -47,7 +48,49 @@ Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tenso
   return grad;
 }
 
+double gradient_factor(const LearnedUse& use) {
+  const kernels::CodeRange range = use.scheme.code_range();
+  return use.only_clipping
+             ? clipping_gradient_factor(range, use.scheme.symmetric)
+             : kernels::lsq_gradient_factor(use.per_scale, range, use.scheme.symmetric);
+}
+
+// Of codes that no plan has: more than 8 bits, one scale.
+Gradients wide_gradients(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
+  const Device device = values.device();
+  const kernels::CodeRange range = use.scheme.code_range();
+  const Tensor grad_y =
+      use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
+  Gradients gradients{Tensor::empty(values.shape(), DType::kF32, device),
+                      Tensor::empty({1}, DType::kF32, device), Tensor()};
+  run(device, kernels::PassInside{.n = values.size(),
+                                  .range = range,
+                                  .x = values.data<float>(),
+                                  .scale = use.step.scale.data<float>(),
+                                  .zero_point = use.step.zero_point.data<std::int32_t>(),
+                                  .grad_y = grad_y.data<float>(),
+                                  .grad_x = gradients.values.data<float>()});
+  const auto sum = [&](auto kernel, const Tensor& gradient) {
+    kernel.n = values.size();
+    kernel.range = range;
+    kernel.factor = gradient_factor(use);
+    kernel.x = values.data<float>();
+    kernel.scale = use.step.scale.data<float>();
+    kernel.zero_point = use.step.zero_point.data<std::int32_t>();
+    kernel.grad_y = grad_y.data<float>();
+    kernel.gradient = gradient.data<float>();
+    run(device, kernel);
+  };
+  sum(kernels::ScaleGradientSum{}, gradients.scale);
+  if (use.offset.defined()) {
+    gradients.zero_point = Tensor::empty({1}, DType::kF32, device);
+    sum(kernels::ZeroPointGradientSum{}, gradients.zero_point);
+  }
+  return gradients;
+}
+
 Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
+  if (use.scheme.wide()) return wide_gradients(use, values, grad_output);
   const bool with_zero_point = use.offset.defined();
   const Device device = values.device();
   const bool on_cpu = device.kind == Device::Kind::kCpu;
@@ -62,10 +105,7 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
   descriptor.shape = {channels, values.size() / channels};
   descriptor.symmetric = use.scheme.symmetric;
   descriptor.parameter_gradients = true;
-  descriptor.gradient_factor =
-      use.only_clipping
-          ? clipping_gradient_factor(descriptor.range, use.scheme.symmetric)
-          : kernels::lsq_gradient_factor(use.per_scale, descriptor.range, use.scheme.symmetric);
+  descriptor.gradient_factor = gradient_factor(use);
   const auto plan = kernels::QuantPlan::select(
       descriptor, on_cpu ? kernels::DeviceType::kCpu : kernels::DeviceType::kCuda);
   const Tensor workspace =

@@ -159,6 +159,7 @@ class Preparer {
       add_rows(rows.in_float(reason));
       return finish(chain, {Flow::Kind::kFloat, node.path, {}});
     }
+    require_widths(node, *target, in);
     std::string float_output = only_floats_read(chain.last);
     const auto layer = swap_layer(chain, *target, !float_output.empty());
     if (is_dynamic(*target)) {
@@ -224,6 +225,14 @@ class Preparer {
                           targets_.place_of_target() + ": " + path);
   }
 
+  // A layer of the user's own form that knows bytes alone is given nothing else.
+  void require_widths(const ModuleNode& node, const QConfig& target, const Flow& in) const {
+    std::string reason = too_wide(*node.form, in);
+    if (reason.empty() && target.activations) reason = too_wide(*node.form, *target.activations);
+    if (!reason.empty())
+      throw InputError(targets_.place_of_target() + ": " + node.path + ": " + reason);
+  }
+
   static bool is_dynamic(const QConfig& config) {
     return config.activations && config.activations->scheme.dynamic;
   }
@@ -231,21 +240,28 @@ class Preparer {
   // Dynamic scales are of rows, or of groups of a row, that integer sums can use.
   void require_rows(QuantizedLayer& layer, const QConfig& config, const ModuleNode& node) const {
     const std::string place = targets_.place_of_target() + ": " + node.path + ": ";
-    if (!layer.multiplies_rows()) {
-      throw InputError(place + "expected a Linear for dynamic activations, got " + node.form->type);
-    }
     const observers::QScheme& inputs = config.activations->scheme;
     const observers::QScheme& weights = config.weights->scheme;
-    const std::int64_t features = layer.weight().value().dim(1);
-    if (inputs.granularity != kernels::Granularity::kGroup || features <= inputs.group_size) return;
-    if (features % inputs.group_size != 0) {
-      throw InputError(place + "groups of " + std::to_string(inputs.group_size) +
-                       " do not divide the " + std::to_string(features) + " features of its input");
+    if (inputs.granularity == kernels::Granularity::kToken) return;
+    const bool blocks = inputs.granularity == kernels::Granularity::kBlock;
+    const std::string what = blocks ? "blocks" : "groups";
+    if (!layer.multiplies_rows()) {
+      throw InputError(place + "expected a Linear for dynamic activations in " + what + ", got " +
+                       node.form->type + ", which has the strategy token");
     }
-    if (layer.has_groups() && weights.group_size != inputs.group_size) {
-      throw InputError(place + "expected one group_size of weights and activations, got " +
-                       std::to_string(weights.group_size) + " and " +
-                       std::to_string(inputs.group_size));
+    const std::int64_t features = layer.weight().value().dim(1);
+    const std::int64_t size = blocks ? inputs.block[1] : inputs.group_size;
+    if (features <= size) return;
+    if (features % size != 0) {
+      throw InputError(place + what + " of " + std::to_string(size) + " do not divide the " +
+                       std::to_string(features) + " features of its input");
+    }
+    if (layer.has_groups() && weights.group_size != size) {
+      throw InputError(place +
+                       (blocks ? "expected as many columns of blocks as weights of a group, got "
+                               : "expected one group_size of weights and activations, got ") +
+                       std::to_string(blocks ? size : weights.group_size) + " and " +
+                       std::to_string(blocks ? weights.group_size : size));
     }
   }
 
@@ -300,9 +316,27 @@ class Preparer {
     }
   }
 
+  // Why a form that knows codes of so many bits only cannot read these; "" where it can.
+  std::string too_wide(const QuantizedForm& form, const Flow& in) const {
+    const std::optional<QuantizerConfig>& codes = in.kind != Flow::Kind::kModelInput ? in.config
+                                                  : input_                           ? input_
+                                                                                     : joins_;
+    if (!codes || codes->scheme.bits <= form.most_bits) return "";
+    return form.type + " has codes of at most " + std::to_string(form.most_bits) +
+           " bits, its input has " + std::to_string(codes->scheme.bits);
+  }
+  static std::string too_wide(const QuantizedForm& form, const QuantizerConfig& output) {
+    if (output.scheme.bits <= form.most_bits) return "";
+    return form.type + " has codes of at most " + std::to_string(form.most_bits) +
+           " bits, the group asks for " + std::to_string(output.scheme.bits);
+  }
+
   void place_passive(std::size_t i) {
     const ModuleNode& node = nodes_[i];
     const Flow in = input_flow(i);
+    if (const std::string reason = too_wide(*node.form, in); !reason.empty()) {
+      return keep_in_float({.head = i, .last = i}, reason);
+    }
     node.slot->replace(node.form->make(**node.slot, {}));
     const bool shared = in.kind == Flow::Kind::kQuantized || in.kind == Flow::Kind::kModelInput;
     plan_.rows.push_back(plan_row(node.path, "output", shared ? "as " + in.source : "float", "-",
@@ -318,7 +352,9 @@ class Preparer {
     if (targets_.ignored(node.scope, reason)) return keep_in_float(alone, reason);
     if (!joins_) return keep_in_float(alone, "no group has activations");
     if (in.kind == Flow::Kind::kFloat) return keep_in_float(alone, "its input is in float");
-    if (node.form->refusal) reason = node.form->refusal(**node.slot, *joins_);
+    reason = too_wide(*node.form, in);
+    if (reason.empty()) reason = too_wide(*node.form, *joins_);
+    if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, *joins_);
     if (!reason.empty()) return keep_in_float(alone, reason);
     read_model_input(in);
     swap_own_output(alone, kernels::Activation::kNone, node.form->note);
@@ -337,6 +373,11 @@ class Preparer {
     if (float_operand && profile_ != Profile::kTensorrt) {
       return keep_in_float(chain, "a branch is in float");
     }
+    reason = too_wide(*node.form, *joins_);
+    for (const Flow& flow : flows) {
+      if (reason.empty()) reason = too_wide(*node.form, flow);
+    }
+    if (!reason.empty()) return keep_in_float(chain, reason);
     for (const Flow& flow : flows) read_model_input(flow);
     reason = only_floats_read(chain.last);
     if (!reason.empty()) return keep_in_float(chain, reason);

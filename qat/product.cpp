@@ -24,38 +24,51 @@ void apply_weight_mask(const Tensor& mask, const Tensor& grad) {
                                                .grad_x = grad.data<float>()});
 }
 
-// Scales of so many rows: one, one for each row, or several.
-kernels::GroupedScales grouped_scales(const Tensor& scale, const Tensor& zero_point,
-                                      std::int64_t rows, std::int64_t first) {
-  const std::int64_t of_row = scale.size() == 1 ? 0 : scale.size() / rows;
+// The scales of x for rows of codes of which `rows_of_input` come from each row of x, and those of
+// weights.
+kernels::GroupedScales scales_of_inputs(const QuantizedValue& x, std::int64_t rows,
+                                        std::int64_t rows_of_input) {
+  const bool one = x.qparams.scale.size() == 1;
+  const std::int64_t shared = rows_of_input * std::max<std::int64_t>(1, x.block[0]);
+  const std::int64_t of_row = one ? 0 : x.qparams.scale.size() / ((rows + shared - 1) / shared);
+  return {x.qparams.scale.data<float>(), x.qparams.zero_point.data<std::int32_t>(), of_row,
+          of_row > 1 ? 1 : 0, one ? 1 : shared};
+}
+kernels::GroupedScales scales_of_weights(const WeightCodes& weight, std::int64_t first) {
+  const Tensor& scale = weight.qparams.scale;
+  const std::int64_t of_row = scale.size() == 1 ? 0 : scale.size() / weight.codes.dim(0);
   return {scale.data<float>() + first * of_row,
-          zero_point.defined() ? zero_point.data<std::int32_t>() + first * of_row : nullptr, of_row,
-          of_row > 1 ? 1 : 0};
+          weight.qparams.zero_point.defined()
+              ? weight.qparams.zero_point.data<std::int32_t>() + first * of_row
+              : nullptr,
+          of_row, of_row > 1 ? 1 : 0, 1};
 }
 
-// Channels `group` of a convolution's outputs, or all of a linear map's, from rows of codes.
+// Channels `group` of a convolution's outputs, or all of a linear map's, from rows of codes, of
+// which `rows_of_input` come from each row of x.
 template <typename Code>
-void multiply_groups(const Code* codes, const QuantizedValue& x, const WeightCodes& weight,
-                     const Tensor& bias, std::int64_t groups, std::int64_t group, const Tensor& y) {
+void multiply_groups(const Code* codes, const QuantizedValue& x, std::int64_t rows_of_input,
+                     const WeightCodes& weight, const Tensor& bias, std::int64_t groups,
+                     std::int64_t group, const Tensor& y) {
   if (y.size() == 0) return;
   const std::int64_t channels = weight.codes.dim(0), rows = y.size() / channels;
   const std::int64_t columns = channels / groups, first = group * columns;
   const std::int64_t terms = weight.codes.size() / channels;
-  const std::int64_t scales = std::max(
-      {std::int64_t{1}, x.qparams.scale.size() / rows, weight.qparams.scale.size() / channels});
+  const kernels::GroupedScales of_x = scales_of_inputs(x, rows, rows_of_input);
+  const kernels::GroupedScales of_w = scales_of_weights(weight, first);
+  const std::int64_t scales = std::max({std::int64_t{1}, of_x.row_step, of_w.row_step});
   run(y.device(),
-      kernels::GroupedProduct<Code>{
-          .n = rows * columns,
-          .columns = columns,
-          .terms = terms,
-          .group_size = terms / scales,
-          .stride = channels,
-          .x = codes,
-          .of_x = grouped_scales(x.qparams.scale, x.qparams.zero_point, rows, 0),
-          .w = weight.codes.data<std::int8_t>() + first * terms,
-          .of_w = grouped_scales(weight.qparams.scale, weight.qparams.zero_point, channels, first),
-          .bias = bias.defined() ? bias.data<float>() + first : nullptr,
-          .y = y.data<float>() + first});
+      kernels::GroupedProduct<Code>{.rows = rows,
+                                    .columns = columns,
+                                    .terms = terms,
+                                    .group_size = terms / scales,
+                                    .stride = channels,
+                                    .x = codes,
+                                    .of_x = of_x,
+                                    .w = weight.codes.data<std::int8_t>() + first * terms,
+                                    .of_w = of_w,
+                                    .bias = bias.defined() ? bias.data<float>() + first : nullptr,
+                                    .y = y.data<float>() + first});
 }
 
 class LinearProduct : public Product {
@@ -93,9 +106,9 @@ class LinearProduct : public Product {
 
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
                const Tensor& y) const override {
-    visit_codes(x.codes.dtype(), [&](auto* tag) {
+    visit_all_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      multiply_groups(x.codes.data<Code>(), x, weight, bias, 1, 0, y);
+      multiply_groups(x.codes.data<Code>(), x, 1, weight, bias, 1, 0, y);
     });
   }
 
@@ -142,6 +155,9 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   std::string name() const override { return "quantized_conv2d"; }
   Attributes attributes() const override { return conv2d_attributes(geometry_); }
   std::int64_t groups() const override { return geometry_.groups; }
+  std::int64_t row_size(const Shape& x) const override {
+    return x.empty() || x[0] == 0 ? 0 : shape_size(x) / x[0];
+  }
   Conv2dGeometry described() const override { return geometry_; }
 
   Shape output_shape(const Shape& x, const Shape& weight) const override {
@@ -171,7 +187,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     const std::int64_t terms = shape.in_channels_per_group() * shape.kernel_h * shape.kernel_w;
     const Tensor patches = Tensor::empty({shape.batch * shape.out_h() * shape.out_w(), terms},
                                          x.codes.dtype(), y.device());
-    visit_codes(x.codes.dtype(), [&](auto* tag) {
+    visit_all_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
       for (std::int64_t group = 0; group < shape.groups; ++group) {
         run(y.device(),
@@ -182,8 +198,10 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                        .group = group,
                                        .x = x.codes.data<Code>(),
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                                       .zero_points = x.qparams.zero_point.size(),
                                        .patches = patches.data<Code>()});
-        multiply_groups(patches.data<Code>(), x, weight, bias, shape.groups, group, y);
+        multiply_groups(patches.data<Code>(), x, shape.out_h() * shape.out_w(), weight, bias,
+                        shape.groups, group, y);
       }
     });
   }
@@ -232,6 +250,14 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                                      .channels = shape.out_channels,
                                                      .x = grad.data<float>(),
                                                      .sums = bias});
+    }
+    if (x.wide() || x.dynamic) {  // no kernel reads their codes
+      kernels::run(queue, kernels::Conv2dBackwardWeight<float>{.shape = shape,
+                                                               .x = dequantized(x).data<float>(),
+                                                               .grad_y = grad.data<float>(),
+                                                               .grad_w = grad_weight.data<float>(),
+                                                               .grad_bias = nullptr});
+      return apply_weight_mask(weight_mask, grad_weight);
     }
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;

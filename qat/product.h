@@ -17,10 +17,13 @@ class Product {
   virtual std::string name() const = 0;
   virtual Attributes attributes() const { return {}; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
+  // Elements of an input that dynamic scales take for a row: the features of a linear map, a whole
+  // sample of a convolution.
+  virtual std::int64_t row_size(const Shape& x) const { return x.empty() ? 0 : x.back(); }
   // Groups of channels that are multiplied each by itself.
   virtual std::int64_t groups() const { return 1; }
-  // acc i32 of output_shape = exact sums of (x - zero_point) * w, the weights' codes being within
-  // weight_range.
+  // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the
+  // weights' codes being within weight_range.
   virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,
                        kernels::CodeRange weight_range, const Tensor& acc) const = 0;
   // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which

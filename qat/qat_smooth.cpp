@@ -100,7 +100,9 @@ std::string QatSmoothActivation::type_name() const {
 }
 
 Variable QatSmoothActivation::forward(const Variable& x, ForwardContext& context) {
-  if (quantized(x) && output_->quantizing()) {
+  const auto codes = quantized(x);
+  const bool bytes = codes && !codes->wide() && !output_->scheme().wide();
+  if (bytes && output_->quantizing()) {
     return smooth_activation_codes(x, activation_, *output_, context);
   }
   return output_->forward(activation_ == SmoothActivation::kSigmoid ? sigmoid(x) : hardswish(x),

@@ -75,7 +75,9 @@ QatSoftmax::QatSoftmax(const QuantizerConfig& output)
 }
 
 Variable QatSoftmax::forward(const Variable& x, ForwardContext& context) {
-  if (quantized(x) && output_->quantizing()) return softmax_codes(x, *output_, context);
+  const auto codes = quantized(x);
+  const bool bytes = codes && !codes->wide() && !output_->scheme().wide();
+  if (bytes && output_->quantizing()) return softmax_codes(x, *output_, context);
   return output_->forward(softmax(x), context);
 }
 

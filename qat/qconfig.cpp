@@ -24,6 +24,10 @@ void validate(const QConfig& config) {
     if (!config.weights->scheme.is_signed) {
       throw std::invalid_argument("[qconfig] weights need signed codes");
     }
+    if (config.weights->scheme.wide()) {
+      throw std::invalid_argument("[qconfig] weights have 2 to 8 bits, got " +
+                                  std::to_string(config.weights->scheme.bits));
+    }
     if (config.weights->scheme.dynamic) {
       throw std::invalid_argument("[qconfig] dynamic scales are for activations");
     }
@@ -35,6 +39,11 @@ void validate(const QConfig& config) {
   if (config.activations) {
     observers::validate(config.activations->scheme);
     const bool dynamic = config.activations->scheme.dynamic;
+    if (config.activations->scheme.wide() && config.activations->observer.type == "entropy") {
+      throw std::invalid_argument(
+          "[qconfig] the observer entropy is for at most 8 bits: its histogram has fewer bins than "
+          "there are wider codes");
+    }
     if (dynamic && !config.weights) {
       throw std::invalid_argument(
           "[qconfig] dynamic activations are operands of integer products: expected weights too");
@@ -62,6 +71,10 @@ void validate(const QConfig& config, Profile profile) {
   };
   if (config.activations && config.activations->scheme.dynamic) {
     throw std::invalid_argument("[qconfig] the profile tensorrt has no dynamic activations");
+  }
+  if (config.activations && config.activations->scheme.wide()) {
+    throw std::invalid_argument("[qconfig] the profile tensorrt has activations of 8 bits, got " +
+                                std::to_string(config.activations->scheme.bits));
   }
   require_symmetric(config.activations, "activations");
   require_symmetric(config.weights, "weights");

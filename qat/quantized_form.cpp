@@ -20,15 +20,21 @@ const QuantizedForm* find_in(const QuantizedForms& forms, const Module& module) 
   return found == forms.end() ? nullptr : &*found;
 }
 
+// With codes of up to 16 bits.
+QuantizedForm wide(QuantizedForm form) {
+  form.most_bits = 16;
+  return form;
+}
+
 }  // namespace
 
 const QuantizedForms& builtin_forms() {
   static const QuantizedForms kForms{
-      linear_form(),  conv2d_form(),     max_pool2d_form(),
-      flatten_form(), dropout_form(),    relu_form(),
-      relu6_form(),   avg_pool2d_form(), global_avg_pool_form(),
-      sigmoid_form(), hardswish_form(),  softmax_form(),
-      add_form(),     cat_form(),
+      wide(linear_form()),     wide(conv2d_form()),  wide(max_pool2d_form()),
+      wide(flatten_form()),    wide(dropout_form()), wide(relu_form()),
+      wide(relu6_form()),      wide(add_form()),     wide(cat_form()),
+      wide(avg_pool2d_form()), sigmoid_form(),       wide(global_avg_pool_form()),
+      hardswish_form(),        softmax_form(),
   };
   return kForms;
 }

@@ -39,6 +39,9 @@ struct QuantizedForm {
   std::function<bool(const Module&)> matches;
   std::function<std::shared_ptr<Module>(const Module&, const FormRequest&)> make;
 
+  // The widest codes that it reads and writes: 16 where it knows those held as int32
+  // (qat/wide_codes.h).
+  int most_bits = 8;
   std::string note{};  // kComputes, kJoins: of the output in the plan
   // kComputes: why this module stays in float although its output would have such a quantizer; ""
   // where it does not.

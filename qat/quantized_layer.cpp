@@ -9,6 +9,7 @@
 #include "steelyard/qat/dynamic_quantize.h"
 #include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/straight_through.h"
+#include "steelyard/qat/wide_codes.h"
 
 namespace steelyard::qat {
 namespace {
@@ -104,7 +105,8 @@ Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
   const bool needs_codes = input_slot_ != nullptr && !quantized(x);
   Variable input = needs_codes ? (*input_slot_)(x, context) : x;
   if (dynamic_input_ && !quantized(x) && weight_quantizer()->quantizing()) {
-    input = quantize_dynamically(x, *dynamic_input_, weight_quantizer()->non_finite());
+    const std::int64_t row_size = product_->row_size(x.shape());
+    input = quantize_dynamically(x, *dynamic_input_, row_size, weight_quantizer()->non_finite());
   }
   const Epilogue epilogue{activation_, output_quantizer()};
   if (norm_ == nullptr) {
@@ -166,38 +168,56 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   const Variable& bias = operands.bias;
   WeightQuantizer& weight_quant = *weight_quantizer();
   const bool recorded = should_record({x, operands.weight, bias});
-  const WeightBias behind{codes.qparams, codes.range, bias.defined() ? bias.value() : Tensor(),
-                          operands.deployed_bias};
+  const WeightBias behind{codes.qparams, codes_beside_bias(codes),
+                          bias.defined() ? bias.value() : Tensor(), operands.deployed_bias};
   WeightCodes weight =
       weight_quant.quantize_weights(operands.weight.value(), &behind, recorded, context);
   const Variable weight_input = weight_quant.learn_weight(operands.weight, weight, context);
+
+  ActivationQuantizer* output = epilogue.output;
+  const bool quantizes_output = output != nullptr && output->quantizing();
+  const kernels::Activation fused =
+      quantizes_output ? epilogue.activation : kernels::Activation::kNone;
+  const auto finish = [&](Variable y, Tensor mask) {
+    if (!recorded) return y;
+    return record(std::move(y),
+                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias.defined(),
+                                                           fused, std::move(mask)),
+                  {x, weight_input, bias});
+  };
+  const auto in_float = [&](const Tensor& real) {
+    const Variable y = apply_activation(finish(Variable(real), Tensor()), epilogue.activation);
+    return output != nullptr ? output->forward(y, context) : y;
+  };
+  // Rounds real values to codes, where one side has wide ones.
+  const auto round = [&](const Tensor& real) {
+    const auto activated = [real, fused] {
+      const NoGradGuard no_grad;
+      return apply_activation(Variable(real), fused).value();
+    };
+    Tensor mask;
+    const Variable y = make_variable(
+        round_reals(real, fused, activated, *output, recorded ? &mask : nullptr, context));
+    return output->learn_output(finish(y, mask), activated, context);
+  };
+  if (codes.wide()) {
+    const Tensor real = multiply_wide(*product_, codes, weight, weight_quant.code_range());
+    return quantizes_output ? round(real) : in_float(real);
+  }
 
   const Device device = codes.codes.device();
   const Tensor acc =
       Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32, device);
   multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
-
-  ActivationQuantizer* output = epilogue.output;
-  const bool quantizes_output = output != nullptr && output->quantizing();
   AccumulatorScale scale;
   scale.op.channels = weight_.dim(0);
   scale.op.rows = scale.op.channels == 0 ? 0 : acc.size() / scale.op.channels;
-  scale.op.activation = quantizes_output ? epilogue.activation : kernels::Activation::kNone;
   scale.bias = weight.bias;
   scale.product_scale = weight.product_scale;
+  if (!quantizes_output) return in_float(dequantize(scale, acc));
+  if (output->scheme().wide()) return round(dequantize(scale, acc));
 
-  const auto finish = [&](Variable y, Tensor mask) {
-    if (!recorded) return y;
-    return record(std::move(y),
-                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias.defined(),
-                                                           scale.op.activation, std::move(mask)),
-                  {x, weight_input, bias});
-  };
-  if (!quantizes_output) {
-    const Variable activated =
-        apply_activation(finish(Variable(dequantize(scale, acc)), Tensor()), epilogue.activation);
-    return output != nullptr ? output->forward(activated, context) : activated;
-  }
+  scale.op.activation = fused;
   const QParamTensors observed =
       output->observes(context) ? observe_accumulators(*output, scale, acc) : QParamTensors();
   QuantizedValue y = output->empty_output(acc.shape(), observed, context);

@@ -41,6 +41,12 @@ class QuantizedLayer : public Module {
   // What the layer multiplies by in evaluation, before quantization: f32, a batch norm folded in.
   Tensor deployed_weight() const;
   kernels::Activation activation() const { return activation_; }
+  // How inputs that arrive without codes are quantized in every pass; null where they are not.
+  const observers::QScheme* dynamic_input() const {
+    return dynamic_input_ ? &*dynamic_input_ : nullptr;
+  }
+  // They stay in float from now on: what measures the weights alone asks for that.
+  void drop_dynamic_input() { dynamic_input_.reset(); }
   // Whether its inputs are rows of features: a linear map, no convolution.
   bool multiplies_rows() const { return product_->name() == "quantized_linear"; }
   // Whether the scales of quantized weights are of groups within an output.

@@ -1,7 +1,9 @@
 #include "steelyard/qat/quantized_value.h"
 
 #include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/block_scales/block_scales.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
+#include "steelyard/kernels/wide_codes/wide_codes.h"
 
 namespace steelyard::qat {
 
@@ -10,10 +12,42 @@ std::shared_ptr<const QuantizedValue> quantized(const Variable& x) {
   return companion ? std::shared_ptr<const QuantizedValue>(companion, &companion->value) : nullptr;
 }
 
+kernels::Blocks blocks_of(const std::array<std::int64_t, 2>& block, const Shape& shape) {
+  const std::int64_t columns = shape.back();
+  const std::int64_t width = std::min(block[1], columns);
+  return {.columns = columns,
+          .rows = columns == 0 ? 0 : shape_size(shape) / columns,
+          .block_rows = block[0],
+          .block_columns = width,
+          .blocks_of_row = width == 0 ? 0 : columns / width};
+}
+
 Tensor dequantized(const QuantizedValue& value) {
   Tensor x = Tensor::empty(value.codes.shape(), DType::kF32, value.codes.device());
   if (x.size() == 0) return x;
+  if (value.wide()) {
+    run(x.device(),
+        kernels::DequantizeWide{.n = x.size(),
+                                .codes = value.codes.data<std::int32_t>(),
+                                .scale = value.qparams.scale.data<float>(),
+                                .zero_point = value.qparams.zero_point.data<std::int32_t>(),
+                                .y = x.data<float>()});
+    return x;
+  }
   const std::int64_t sets = value.qparams.scale.size();
+  if (value.block[0] > 0) {
+    visit_codes(value.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      run(x.device(), kernels::DequantizeBlocks<Code>{
+                          .n = x.size(),
+                          .blocks = blocks_of(value.block, x.shape()),
+                          .codes = value.codes.data<Code>(),
+                          .scale = value.qparams.scale.data<float>(),
+                          .zero_point = value.qparams.zero_point.data<std::int32_t>(),
+                          .y = x.data<float>()});
+    });
+    return x;
+  }
   visit_codes(value.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     run(x.device(), kernels::Dequantize<float, Code>{

@@ -1,8 +1,11 @@
 // The integer form of a tensor, carried beside its float value through the network.
 #pragma once
 
+#include <array>
+
 #include "steelyard/framework/autograd.h"
 #include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/block_scales/blocks.h"
 #include "steelyard/observers/qparam_tensors.h"
 
 namespace steelyard::qat {
@@ -11,13 +14,17 @@ using observers::QParamTensors;
 
 // Codes with the parameters they were made with: value = (code - zero_point) * scale.
 struct QuantizedValue {
-  Tensor codes;           // i8 or u8, the shape of the value
+  Tensor codes;           // i8 or u8, i32 where they are wide; the shape of the value
   QParamTensors qparams;  // [1], on the codes' device; nothing changes them
   kernels::CodeRange range;
-  // There are several scales and zero points, each of equally many consecutive codes: what only a
-  // layer reads that made them itself.
+  // There are several scales and zero points, each of equally many consecutive codes or, where they
+  // are not 0, of a block of so many rows and columns: what only a layer reads that made them
+  // itself.
   bool dynamic = false;
+  std::array<std::int64_t, 2> block{0, 0};
 
+  // Of more than 8 bits (qat/wide_codes.h).
+  bool wide() const { return codes.dtype() == DType::kI32; }
   // Their numbers; waits for a GPU.
   float host_scale() const { return static_cast<float>(qparams.scale.item()); }
   std::int32_t host_zero_point() const {
@@ -52,6 +59,9 @@ struct WeightCompanion : Companion {
 // The codes of `x`, or null when it has none.
 std::shared_ptr<const QuantizedValue> quantized(const Variable& x);
 
+// How blocks lie in a tensor of rows of its last dimension.
+kernels::Blocks blocks_of(const std::array<std::int64_t, 2>& block, const Shape& shape);
+
 // f32 values of the codes.
 Tensor dequantized(const QuantizedValue& value);
 Tensor dequantized(const WeightCodes& weight);
@@ -60,11 +70,17 @@ Tensor dequantized(const WeightCodes& weight);
 Variable make_variable(QuantizedValue value);
 Variable make_weight(WeightCodes codes);
 
-// Calls f with a null pointer to the codes' C++ type (std::int8_t or std::uint8_t).
+// Calls f with a null pointer to the C++ type of codes of 8 bits (std::int8_t or std::uint8_t).
 template <typename F>
 decltype(auto) visit_codes(DType dtype, F&& f) {
   if (dtype == DType::kI8) return f(static_cast<std::int8_t*>(nullptr));
   return f(static_cast<std::uint8_t*>(nullptr));
+}
+// The same for all codes: std::int32_t for wide ones.
+template <typename F>
+decltype(auto) visit_all_codes(DType dtype, F&& f) {
+  if (dtype == DType::kI32) return f(static_cast<std::int32_t*>(nullptr));
+  return visit_codes(dtype, std::forward<F>(f));
 }
 template <typename Tag>
 using CodeOf = std::remove_pointer_t<std::remove_reference_t<Tag>>;

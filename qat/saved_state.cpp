@@ -65,7 +65,10 @@ void check_grid(const FakeQuantize& quantizer, const TensorsByName& state) {
     if (!state.contains(name)) return;
   }
   const auto scheme = quantizer.scheme_in(state.at("switches"));
-  if (!scheme) throw std::invalid_argument("expected a width of 2 to 8 bits");
+  if (!scheme) {
+    throw std::invalid_argument("expected a width of 2 to " +
+                                std::to_string(quantizer.most_bits()) + " bits");
+  }
   const auto scales = state.at("scale").span<float>();
   const auto zero_points = state.at("zero_point").span<std::int32_t>();
   for (std::size_t c = 0; c < scales.size(); ++c) {

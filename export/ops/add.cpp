@@ -29,6 +29,11 @@ void check(const Graph& graph, const Node& node) {
          node, "a quantized sum needs quantized operands");
 }
 
+bool has_wide(const Operands& op) {
+  return rounds_reals(*op.input_value(0).quantization, op.output_value().quantization) ||
+         op.input_value(1).quantization->wide();
+}
+
 // With every code of the type.
 Affine<float> whole_grid(const Value& value) {
   const Quantization& q = *value.quantization;
@@ -37,12 +42,15 @@ Affine<float> whole_grid(const Value& value) {
 }
 
 void reference(const Operands& op) {
-  if (!op.output_value().quantization) {
+  const bool codes = op.output_value().quantization.has_value();
+  if (!codes || has_wide(op)) {
     const Tensor a = dequantized(op.input_value(0), op.input(0));
     const Tensor b = dequantized(op.input_value(1), op.input(1));
-    fill_floats(op.output(),
-                [&](std::int64_t i) { return a.data<float>()[i] + b.data<float>()[i]; });
-    return;
+    const auto sum = [&](std::int64_t i) { return a.data<float>()[i] + b.data<float>()[i]; };
+    if (!codes) return fill_floats(op.output(), sum);
+    return fill_codes(op.output(), [&, grid = output_grid(op)](std::int64_t i) {
+      return kernels::quantize_value(sum(i), grid);
+    });
   }
   const Affine<float> grid = output_grid(op);
   const auto rule = kernels::make_add_requantizer(
@@ -55,7 +63,7 @@ void reference(const Operands& op) {
 }
 
 bool fast(const Operands& op) {
-  if (!op.output_value().quantization) return false;
+  if (!op.output_value().quantization || has_wide(op)) return false;
   const Quantization& q = *op.output_value().quantization;
   const Quantization& of_a = *op.input_value(0).quantization;
   const Quantization& of_b = *op.input_value(1).quantization;

@@ -3,6 +3,7 @@
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/pool_fields.h"
+#include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/windows.h"
 #include "steelyard/framework/describes.h"
@@ -19,8 +20,20 @@ void require_alike(const Graph& graph, const Node& node) {
          node, "input and output are both codes or floats");
 }
 
+void check_sum(const Graph& graph, const Node& node, std::int64_t pixels) {
+  const auto& in = graph.values[node.inputs[0]].quantization;
+  check_window(node, pixels);
+  expect(!in || pixels <= INT32_MAX / (in->range.qmax - in->range.qmin), node,
+         "its sums can overflow int32");
+}
+
 // The multiplier of a sum of `count` codes.
 using Multiplier = float (*)(float in_scale, std::int64_t count, float out_scale);
+
+// What a sum of codes is multiplied by for the real average.
+float real_factor(const Quantization& in, std::int64_t count) {
+  return kernels::global_average_multiplier(in.scale, count, 1.0F);
+}
 
 void reference(const Operands& op, const Windows& windows, Multiplier multiplier_of) {
   const Tensor& x = op.input(0);
@@ -45,6 +58,14 @@ void reference(const Operands& op, const Windows& windows, Multiplier multiplier
   }
   const Quantization& in = *op.input_value(0).quantization;
   const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
+  if (rounds_reals(in, op.output_value().quantization)) {
+    const float factor = real_factor(in, count);
+    return each([&](std::int64_t i) { return code_at(x, i) - in.zero_point; },
+                [&](std::int64_t i, std::int32_t sum) {
+                  const float real = kernels::dequantize_sum(sum, factor);
+                  set_code(op.output(), i, kernels::quantize_value(real, grid));
+                });
+  }
   const float multiplier = multiplier_of(in.scale, count, grid.scale);
   each([&](std::int64_t i) { return code_at(x, i) - in.zero_point; },
        [&](std::int64_t i, std::int32_t sum) {
@@ -57,6 +78,7 @@ bool fast(const Operands& op, const Pool2dGeometry& geometry, kernels::Average::
   if (!op.output_value().quantization) return false;
   const Quantization& in = *op.input_value(0).quantization;
   const Quantization& q = *op.output_value().quantization;
+  if (rounds_reals(in, q)) return false;
   const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", op.input(0).shape(), geometry);
   const Tensor sums = Tensor::empty(op.output().shape(), DType::kI32);
   qat::visit_codes(in.dtype, [&](auto* tag) {
@@ -94,7 +116,7 @@ void read_window(const Function& function, Node& node) {
 }
 
 void check_windows(const Graph& graph, const Node& node) {
-  check_window(node, node.pool.kernel[0] * node.pool.kernel[1]);
+  check_sum(graph, node, node.pool.kernel[0] * node.pool.kernel[1]);
   require_alike(graph, node);
 }
 
@@ -106,9 +128,38 @@ bool window_fast(const Operands& op) {
   return fast(op, op.node.pool, kernels::Average::Kind::kWindow);
 }
 
+// The real average of codes of which some are wide: exact sums, by weights of code 1.
+void real_average_onnx(OnnxNodes& nodes, const Node& node, const Pool2dGeometry& pool,
+                       const std::string& output) {
+  const Value& in = nodes.graph().values[node.inputs[0]];
+  const auto [height, width] = pool.kernel;
+  const std::int64_t channels = in.shape.back();
+  const std::vector<std::int8_t> ones(static_cast<std::size_t>(channels * height * width), 1);
+  std::vector<OnnxAttribute> attributes = window_attributes(pool);
+  attributes.push_back({"group", channels});
+  const float factor = real_factor(*in.quantization, height * width);
+  const std::int8_t zero = 0;
+  add_real_sum(nodes, node,
+               {.operation = "ConvInteger",
+                .weights = nodes.onnx().codes(node.name + "/weight_codes", OnnxType::kUint8, ones,
+                                              {channels, 1, height, width}),
+                .weight_zero_point = nodes.onnx().codes(node.name + "/weight_zero_point",
+                                                        OnnxType::kUint8, {&zero, 1}, {}),
+                .attributes = attributes,
+                .scales = {&factor, 1},
+                .channel_shape = {}},
+               output);
+}
+
+bool rounds_reals(const OnnxNodes& nodes, const Node& node) {
+  const auto& in = nodes.graph().values[node.inputs[0]].quantization;
+  return in && deploy::rounds_reals(*in, nodes.graph().values[node.output].quantization);
+}
+
 // Weights of code 1 and scale average_weight_scale(count) on every tap.
 void window_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   OnnxGraph& onnx = nodes.onnx();
+  if (rounds_reals(nodes, node)) return real_average_onnx(nodes, node, node.pool, output);
   std::vector<OnnxAttribute> attributes = window_attributes(node.pool);
   if (!nodes.graph().values[node.output].quantization) {
     attributes.push_back({"count_include_pad", std::int64_t{1}});
@@ -135,7 +186,7 @@ void window_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
 Shape global_shape(const Graph& graph, const Node& node) {
   const Shape& in = graph.values[node.inputs[0]].shape;
   expect(in.size() == 3 && in[0] * in[1] > 0, node, "expected an image, got " + shape_string(in));
-  check_window(node, in[0] * in[1]);
+  check_sum(graph, node, in[0] * in[1]);
   return {in[2]};
 }
 
@@ -162,8 +213,13 @@ void expect_computable(const OnnxNodes& nodes, const Node& node) {
 
 void global_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const bool codes = nodes.graph().values[node.output].quantization.has_value();
-  if (codes) expect_computable(nodes, node);
   const std::string image = node.name + "/image";  // [N, C, 1, 1]
+  if (rounds_reals(nodes, node)) {
+    const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+    real_average_onnx(nodes, node, {{in[0], in[1]}, {1, 1}, {0, 0}}, image);
+    return nodes.onnx().add("Flatten", {image}, output, {{"axis", std::int64_t{1}}});
+  }
+  if (codes) expect_computable(nodes, node);
   nodes.onnx().add("GlobalAveragePool", {nodes.input(node)}, image);
   std::string flat = image;
   if (codes) {

@@ -70,7 +70,10 @@ std::array<std::int8_t, 256> code_table(const Quantization& in, const Quantizati
 }
 
 bool fast(const Operands& op) {
-  if (!op.output_value().quantization) return false;
+  if (!op.output_value().quantization || op.output_value().quantization->wide()) return false;
+  for (std::size_t part = 0; part < op.node.inputs.size(); ++part) {
+    if (op.input_value(part).quantization->wide()) return false;
+  }
   const Quantization& q = *op.output_value().quantization;
   const std::int64_t width = op.output().dim(-1);
   auto* to = static_cast<std::int8_t*>(op.output().raw());

@@ -3,6 +3,7 @@
 
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/pool_fields.h"
+#include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/describes.h"
 #include "steelyard/qat/integer_product.h"
@@ -34,14 +35,20 @@ void reference(const Operands& op) {
 bool fast(const Operands& op) { return run_linear_map(op, *qat::conv2d_product(op.node.conv)); }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const std::vector<std::string> operands = linear_map_operands(nodes, node);
-  const Shape& kernel = node.weights->weight.shape();
-  nodes.onnx().add("Conv", operands, output,
-                   {{"kernel_shape", std::vector<std::int64_t>{kernel[2], kernel[3]}},
-                    {"strides", pair(node.conv.stride)},
-                    {"pads", pads(node.conv.padding)},
-                    {"dilations", pair(node.conv.dilation)},
-                    {"group", node.conv.groups}});
+  const Tensor& weight = node.weights->weight;
+  const Shape& kernel = weight.shape();
+  const std::vector<OnnxAttribute> attributes{
+      {"kernel_shape", std::vector<std::int64_t>{kernel[2], kernel[3]}},
+      {"strides", pair(node.conv.stride)},
+      {"pads", pads(node.conv.padding)},
+      {"dilations", pair(node.conv.dilation)},
+      {"group", node.conv.groups}};
+  if (has_real_sums(nodes, node)) {
+    const auto codes = weight.span<std::int8_t>();
+    return add_real_products(nodes, node, "ConvInteger", {codes.begin(), codes.end()}, kernel,
+                             attributes, output);
+  }
+  nodes.onnx().add("Conv", linear_map_operands(nodes, node), output, attributes);
 }
 
 std::string text(const Node& node) {

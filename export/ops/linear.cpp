@@ -1,5 +1,6 @@
 // Features [..., I] times a weight [O, I].
 #include "steelyard/export/ops/linear_map.h"
+#include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/describes.h"
 #include "steelyard/qat/integer_product.h"
@@ -31,10 +32,26 @@ void reference(const Operands& op) {
 
 bool fast(const Operands& op) { return run_linear_map(op, *qat::linear_product()); }
 
+// [O, I] as [I, O].
+std::vector<std::int8_t> turned(const Tensor& codes) {
+  std::vector<std::int8_t> values(static_cast<std::size_t>(codes.size()));
+  const std::int64_t outputs = codes.dim(0), inputs = codes.dim(1);
+  for (std::int64_t i = 0; i < codes.size(); ++i) {
+    values[static_cast<std::size_t>(i % inputs * outputs + i / inputs)] =
+        codes.data<std::int8_t>()[i];
+  }
+  return values;
+}
+
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const std::vector<std::string> operands = linear_map_operands(nodes, node);
   const Shape& in = nodes.graph().values[node.inputs[0]].shape;
   if (in.size() != 1) refuse_onnx(node, "expected a row of features, got " + shape_string(in));
+  const Tensor& codes = node.weights->weight;
+  if (has_real_sums(nodes, node)) {
+    return add_real_products(nodes, node, "MatMulInteger", turned(codes),
+                             {codes.dim(1), codes.dim(0)}, {}, output);
+  }
+  const std::vector<std::string> operands = linear_map_operands(nodes, node);
   nodes.onnx().add("Gemm", operands, output, {{"transB", std::int64_t{1}}});
 }
 

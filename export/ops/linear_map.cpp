@@ -3,14 +3,16 @@
 #include <vector>
 
 #include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/kernels/wide_codes/wide_codes.h"
 #include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/wide_codes.h"
 
 namespace steelyard::deploy {
 namespace {
 
 // A linear map as rows of patches times rows of weights. Element types: int16 holds q - z of both
-// exactly; double holds f32.
+// exactly, int32 that of wide codes; double holds f32.
 template <typename Element, typename Sum>
 struct LinearMap {
   std::int64_t groups = 1;
@@ -108,29 +110,28 @@ void for_each_sum(const Operands& op, const Windows& windows, const Read& x, con
 }
 
 // Exact sums of the groups, scaled and added in their order, then the bias.
+template <typename Element>
 void grouped_linear_map(const Operands& op, const Windows& windows) {
   const Weights& weights = *op.node.weights;
   const Quantization& x = *op.input_value(0).quantization;
-  const auto map = linear_map<std::int16_t, std::int32_t>(op.node);
+  const auto map = linear_map<Element, std::int32_t>(op.node);
   const std::vector<std::size_t> group_of = groups_of_terms(weights);
   const std::size_t groups = weights.scales.size() / static_cast<std::size_t>(map.outputs);
   const float* bias = weights.bias.defined() ? weights.bias.data<float>() : nullptr;
   const auto read = [&](std::int64_t i) {
-    return static_cast<std::int16_t>(code_at(op.input(0), i) - x.zero_point);
+    return static_cast<Element>(code_at(op.input(0), i) - x.zero_point);
   };
-  for_each_patch(op, map, windows, read,
-                 [&](std::int64_t i, std::int64_t o, const std::int16_t* patch) {
-                   const std::int16_t* w = map.weight.data() + o * map.terms;
-                   std::vector<std::int32_t> sums(groups, 0);
-                   for (std::size_t k = 0; k < group_of.size(); ++k)
-                     sums[group_of[k]] += patch[k] * w[k];
-                   float y = 0;
-                   for (std::size_t g = 0; g < groups; ++g) {
-                     const float scale = weights.scales[static_cast<std::size_t>(o) * groups + g];
-                     y += kernels::dequantize_sum(sums[g], x.scale * scale);
-                   }
-                   op.output().data<float>()[i] = bias != nullptr ? y + bias[o] : y;
-                 });
+  for_each_patch(op, map, windows, read, [&](std::int64_t i, std::int64_t o, const Element* patch) {
+    const Element* w = map.weight.data() + o * map.terms;
+    std::vector<std::int32_t> sums(groups, 0);
+    for (std::size_t k = 0; k < group_of.size(); ++k) sums[group_of[k]] += patch[k] * w[k];
+    float y = 0;
+    for (std::size_t g = 0; g < groups; ++g) {
+      const float scale = weights.scales[static_cast<std::size_t>(o) * groups + g];
+      y += kernels::dequantize_sum(sums[g], x.scale * scale);
+    }
+    op.output().data<float>()[i] = bias != nullptr ? y + bias[o] : y;
+  });
 }
 
 void integer_linear_map(const Operands& op, const Windows& windows) {
@@ -164,6 +165,27 @@ void integer_linear_map(const Operands& op, const Windows& windows) {
       });
 }
 
+// Where codes are wide: the sum, an exact integer, is a real value before it is a code.
+void real_linear_map(const Operands& op, const Windows& windows) {
+  const Weights& weights = *op.node.weights;
+  const Quantization& x = *op.input_value(0).quantization;
+  const Tensor& out = op.output();
+  const auto& q = op.output_value().quantization;
+  const kernels::Affine<float> grid = q ? output_grid(op) : kernels::Affine<float>{};
+  for_each_sum<std::int32_t, std::int64_t>(
+      op, windows, [&](std::int64_t i) { return code_at(op.input(0), i) - x.zero_point; },
+      [&](std::int64_t i, std::int64_t o, std::int64_t sum) {
+        const std::int64_t bias = weights.bias.defined() ? weights.bias.data<std::int32_t>()[o] : 0;
+        const float scale = x.scale * weights.scales[static_cast<std::size_t>(o)];
+        const float real = static_cast<float>(sum + bias) * scale;
+        if (q) {
+          set_code(out, i, kernels::quantize_value(real, grid));
+        } else {
+          out.data<float>()[i] = real;
+        }
+      });
+}
+
 void float_linear_map(const Operands& op, const Windows& windows) {
   const Tensor x = dequantized(op.input_value(0), op.input(0));
   const Tensor& bias = op.node.weights->bias;
@@ -194,16 +216,37 @@ qat::WeightCodes training_codes(const Weights& weights) {
   return codes;
 }
 
+// The output of its real values.
+void finish_reals(const Operands& op, const Tensor& real) {
+  const auto& q = op.output_value().quantization;
+  if (!q) return op.output().copy_from(real);
+  qat::visit_all_codes(q->dtype, [&](auto* tag) {
+    using Code = qat::CodeOf<decltype(tag)>;
+    kernels::run(kernels::QuantizeReals<Code>{.n = kernels::mask_bytes(real.size()),
+                                              .size = real.size(),
+                                              .activation = op.node.activation,
+                                              .range = q->range,
+                                              .x = real.data<float>(),
+                                              .scale = &q->scale,
+                                              .zero_point = &q->zero_point,
+                                              .codes = op.output().data<Code>(),
+                                              .mask = nullptr});
+  });
+}
+
 }  // namespace
 
 void run_linear_map(const Operands& op, const Windows& windows) {
   const Weights& weights = *op.node.weights;
-  if (weights.integer() && weights.has_groups()) {
-    grouped_linear_map(op, windows);
-  } else if (weights.integer()) {
-    integer_linear_map(op, windows);
+  if (!weights.integer()) return float_linear_map(op, windows);
+  const Quantization& x = *op.input_value(0).quantization;
+  if (weights.has_groups()) {
+    x.wide() ? grouped_linear_map<std::int32_t>(op, windows)
+             : grouped_linear_map<std::int16_t>(op, windows);
+  } else if (rounds_reals(x, op.output_value().quantization)) {
+    real_linear_map(op, windows);
   } else {
-    float_linear_map(op, windows);
+    integer_linear_map(op, windows);
   }
 }
 
@@ -215,37 +258,47 @@ bool run_linear_map(const Operands& op, const qat::Product& product) {
     product.grouped(x, training_codes(weights), weights.bias, op.output());
     return true;
   }
-  const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
-  qat::multiply_codes(product, x, training_codes(weights), {-128, 127}, acc);
-  std::vector<float> product_scales;
-  for (const float s : weights.scales) {
-    product_scales.push_back(op.input_value(0).quantization->scale * s);
+  qat::WeightCodes codes = training_codes(weights);
+  codes.bias = weights.bias;
+  codes.product_scale = Tensor::empty({weights.weight.dim(0)});
+  for (std::int64_t o = 0; o < codes.product_scale.size(); ++o) {
+    codes.product_scale.data<float>()[o] =
+        op.input_value(0).quantization->scale * weights.scales[static_cast<std::size_t>(o)];
   }
+  const auto& q = op.output_value().quantization;
+  if (x.wide()) {
+    finish_reals(op, qat::multiply_wide(product, x, codes, {-128, 127}));
+    return true;
+  }
+  const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
+  qat::multiply_codes(product, x, codes, {-128, 127}, acc);
   kernels::Requantize rule;
   rule.channels = weights.weight.dim(0);
   rule.rows = acc.size() / rule.channels;
   const std::int32_t* bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
-  const auto& q = op.output_value().quantization;
-  if (!q) {
+  if (!q || q->wide()) {
+    const Tensor real = Tensor::empty(acc.shape());
     kernels::run(kernels::DequantizeAccumulators{.op = rule,
                                                  .acc = acc.data<std::int32_t>(),
                                                  .bias = bias,
-                                                 .product_scale = product_scales.data(),
-                                                 .out = op.output().data<float>()});
+                                                 .product_scale = codes.product_scale.data<float>(),
+                                                 .out = real.data<float>()});
+    finish_reals(op, real);
     return true;
   }
   rule.activation = op.node.activation;
   qat::visit_codes(q->dtype, [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
-    kernels::run(kernels::RequantizeAccumulators<Code>{.op = rule,
-                                                       .acc = acc.data<std::int32_t>(),
-                                                       .bias = bias,
-                                                       .product_scale = product_scales.data(),
-                                                       .scale = &q->scale,
-                                                       .zero_point = &q->zero_point,
-                                                       .range = q->range,
-                                                       .codes = op.output().data<Code>(),
-                                                       .mask = nullptr});
+    kernels::run(
+        kernels::RequantizeAccumulators<Code>{.op = rule,
+                                              .acc = acc.data<std::int32_t>(),
+                                              .bias = bias,
+                                              .product_scale = codes.product_scale.data<float>(),
+                                              .scale = &q->scale,
+                                              .zero_point = &q->zero_point,
+                                              .range = q->range,
+                                              .codes = op.output().data<Code>(),
+                                              .mask = nullptr});
   });
   return true;
 }

@@ -42,7 +42,7 @@ void reference(const Operands& op) {
 
 bool fast(const Operands& op) {
   if (!op.input_value(0).quantization) return false;
-  qat::visit_codes(op.output().dtype(), [&](auto* tag) {
+  qat::visit_all_codes(op.output().dtype(), [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
     kernels::run(kernels::MaxPool<Code>{
         .shape = pool2d_shape("max_pool2d", op.input(0).shape(), op.node.pool),

@@ -25,6 +25,7 @@ void check(const Graph& graph, const Node& node) {
   expect(graph.values[node.inputs[0]].quantization.has_value() ==
              graph.values[node.output].quantization.has_value(),
          node, "input and output are both codes or floats");
+  require_bytes(graph, node);
 }
 
 // The real value that a byte stands for as a code.

@@ -21,6 +21,7 @@ void check(const Graph& graph, const Node& node) {
   const auto& out = graph.values[node.output].quantization;
   expect(in.has_value() == out.has_value(), node, "input and output are both codes or floats");
   if (!out) return;
+  require_bytes(graph, node);
   const bool fits = (out->scale == 0x1p-8F && out->zero_point == out->range.qmin) ||
                     (out->scale == 0x1p-7F && out->zero_point == 0);
   expect(fits && out->range.qmax - out->range.qmin >= 254, node,

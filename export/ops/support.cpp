@@ -8,6 +8,13 @@ void fail(const Node& node, const std::string& what) {
   throw std::invalid_argument("[graph] " + node.name + " (" + op_name(node.op) + "): " + what);
 }
 
+void require_bytes(const Graph& graph, const Node& node) {
+  for (const std::size_t value : {node.inputs[0], node.output}) {
+    const auto& q = graph.values[value].quantization;
+    expect(!q || !q->wide(), node, "has codes of at most 8 bits");
+  }
+}
+
 Shape batched(const Shape& sample) {
   Shape shape = sample;
   shape.insert(shape.begin(), 1);

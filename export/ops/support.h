@@ -15,17 +15,23 @@ inline void expect(bool holds, const Node& node, const std::string& what) {
   if (!holds) fail(node, what);
 }
 
+// Throws where the node's input or output has codes of more than 8 bits.
+void require_bytes(const Graph& graph, const Node& node);
+
 // One sample as a batch of one: what the engine's shape functions take.
 Shape batched(const Shape& sample);
 
 // Code i of a tensor of codes.
 inline std::int32_t code_at(const Tensor& codes, std::int64_t i) {
+  if (codes.dtype() == DType::kI32) return codes.data<std::int32_t>()[i];
   return codes.dtype() == DType::kI8 ? codes.data<std::int8_t>()[i] : codes.data<std::uint8_t>()[i];
 }
 
 inline void set_code(const Tensor& codes, std::int64_t i, std::int32_t code) {
   if (codes.dtype() == DType::kI8) {
     codes.data<std::int8_t>()[i] = static_cast<std::int8_t>(code);
+  } else if (codes.dtype() == DType::kI32) {
+    codes.data<std::int32_t>()[i] = code;
   } else {
     codes.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(code);
   }

@@ -42,14 +42,17 @@ void check_codes(const Node& node, const Weights& weights) {
   }
 }
 
-// |bias| + sum of |w - z_w| * max|q - z| of every scale: no order of summation leaves int32.
+// |bias| + sum of |w - z_w| * max|q - z| of every scale: no order of summation leaves int32. Of
+// wide codes each byte has such a sum, without the bias.
 void check_sums(const Node& node, const Quantization& input) {
   const Weights& weights = *node.weights;
+  const bool bytes = input.wide() && !weights.has_groups();
   const std::int64_t largest =
-      std::max(input.zero_point - input.range.qmin, input.range.qmax - input.zero_point);
+      bytes ? 255
+            : std::max(input.zero_point - input.range.qmin, input.range.qmax - input.zero_point);
   const auto scales = static_cast<std::int64_t>(weights.scales.size());
   const std::int64_t terms = weights.group_size();
-  const bool has_bias = weights.bias.defined() && weights.one_scale_per_channel();
+  const bool has_bias = weights.bias.defined() && weights.one_scale_per_channel() && !bytes;
   for (std::int64_t s = 0; s < scales; ++s) {
     std::int64_t sum = has_bias ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[s]}) : 0;
     const std::int8_t* row = weights.weight.data<std::int8_t>() + s * terms;
@@ -85,16 +88,13 @@ std::string operand(OnnxNodes& nodes, const Node& node) {
   }
   const auto channels = static_cast<std::size_t>(input.shape.back());
   const std::vector<float> scales(channels, input.quantization->scale);
-  const std::vector<std::int8_t> zero_points(channels,
-                                             nodes.stored_zero_point(*input.quantization));
   const std::string name = node.name + "/input";
   const Shape shape{input.shape.back()};
   OnnxGraph& onnx = nodes.onnx();
-  onnx.add(
-      "DequantizeLinear",
-      {input.name + "/codes", onnx.floats(name + "_scale", scales, shape),
-       onnx.codes(name + "_zero_point", nodes.code_type(*input.quantization), zero_points, shape)},
-      name, {{"axis", std::int64_t{1}}});
+  onnx.add("DequantizeLinear",
+           {input.name + "/codes", onnx.floats(name + "_scale", scales, shape),
+            nodes.zero_points(name + "_zero_point", *input.quantization, shape)},
+           name, {{"axis", std::int64_t{1}}});
   return name;
 }
 

@@ -8,25 +8,25 @@
 namespace steelyard::kernels {
 
 // The scales and zero points (null: 0) of [rows, terms]: those of group g of row r are at
-// r * row_step + g * group_step.
+// r / shared_rows * row_step + g * group_step.
 struct GroupedScales {
   const float* scale;
   const std::int32_t* zero_point;
   std::int64_t row_step, group_step;
+  std::int64_t shared_rows;  // consecutive rows that have the same ones
 
   STEELYARD_HOST_DEVICE std::int64_t at(std::int64_t row, std::int64_t group) const {
-    return row * row_step + group * group_step;
+    return divide(row, shared_rows) * row_step + group * group_step;
   }
 };
 
 // y[r, c] = the sum over groups of terms, in their order, of
 //   float(sum_k (x[r, k] - x_zero_point) * (w[c, k] - w_zero_point)) * float(x_scale * w_scale)
 // and then of bias[c]: sums of products are exact in int32, every float operation rounds by itself.
-// Code is int8_t or uint8_t; n = rows * columns.
+// Code is int8_t, uint8_t or int32_t.
 template <typename Code>
 struct GroupedProduct {
-  static constexpr std::int64_t kGrain = 64;
-  std::int64_t n, columns, terms, group_size;
+  std::int64_t rows, columns, terms, group_size;
   std::int64_t stride;   // of the rows of y
   const Code* x;         // [rows, terms]
   GroupedScales of_x;    // with zero points
@@ -35,19 +35,21 @@ struct GroupedProduct {
   const float* bias;  // [columns] or null
   float* y;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const std::int64_t row = divide(i, columns), column = i - row * columns;
+  STEELYARD_HOST_DEVICE std::int64_t groups() const { return divide(terms, group_size); }
+  STEELYARD_HOST_DEVICE std::int32_t w_zero(std::int64_t at) const {
+    return of_w.zero_point == nullptr ? 0 : of_w.zero_point[at];
+  }
+  // The definition, an output at a time.
+  STEELYARD_HOST_DEVICE void one(std::int64_t row, std::int64_t column) const {
     const Code* codes = x + row * terms;
     const std::int8_t* weights = w + column * terms;
-    const std::int64_t groups = divide(terms, group_size);
     float sum = 0;
-    for (std::int64_t g = 0; g < groups; ++g, codes += group_size, weights += group_size) {
+    for (std::int64_t g = 0; g < groups(); ++g, codes += group_size, weights += group_size) {
       const std::int64_t at_x = of_x.at(row, g), at_w = of_w.at(column, g);
-      const std::int32_t x_zero = of_x.zero_point[at_x];
-      const std::int32_t w_zero = of_w.zero_point == nullptr ? 0 : of_w.zero_point[at_w];
+      const std::int32_t x_zero = of_x.zero_point[at_x], zero = w_zero(at_w);
       std::int32_t products = 0;
       for (std::int64_t k = 0; k < group_size; ++k) {
-        products += (codes[k] - x_zero) * (weights[k] - w_zero);
+        products += (codes[k] - x_zero) * (weights[k] - zero);
       }
       sum += dequantize_sum(products, of_x.scale[at_x] * of_w.scale[at_w]);
     }
@@ -56,8 +58,8 @@ struct GroupedProduct {
 };
 
 // The windows of one group of channels of a convolution, as rows of codes: patches[N, OH, OW, k], k
-// in the order of the weights, (channel, row, column), and padding as the zero point. n = elements
-// of patches.
+// in the order of the weights, (channel, row, column), and padding as the zero point, of which
+// there is one, or one for each image. n = elements of patches.
 template <typename Code>
 struct CodePatches {
   static constexpr std::int64_t kGrain = 4096;
@@ -66,6 +68,7 @@ struct CodePatches {
   std::int64_t out_h, out_w, group;
   const Code* x;
   const std::int32_t* zero_point;
+  std::int64_t zero_points;
   Code* patches;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
@@ -83,11 +86,12 @@ struct CodePatches {
     const bool inside = h >= 0 && h < shape.in_h && w >= 0 && w < shape.in_w;
     patches[i] = inside ? x[((image * shape.in_h + h) * shape.in_w + w) * shape.in_channels +
                             group * channels + channel]
-                        : static_cast<Code>(*zero_point);
+                        : static_cast<Code>(zero_point[zero_points == 1 ? 0 : image]);
   }
 };
 
-using IntegerGroupsKernels = JoinedKernels<ForTypes<GroupedProduct, std::int8_t, std::uint8_t>,
-                                           ForTypes<CodePatches, std::int8_t, std::uint8_t>>;
+using IntegerGroupsKernels =
+    JoinedKernels<ForTypes<GroupedProduct, std::int8_t, std::uint8_t, std::int32_t>,
+                  ForTypes<CodePatches, std::int8_t, std::uint8_t, std::int32_t>>;
 
 }  // namespace steelyard::kernels

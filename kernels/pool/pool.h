@@ -9,7 +9,8 @@ namespace steelyard::kernels {
 
 // y = maximum over each window (padding never wins; NaN wins, as in PyTorch); argmax (may be null)
 // gets the winner's offset inside the window, kh * kernel_w + kw, the first of equals.
-// T is float, double, int8_t or uint8_t (quantized codes: max commutes with dequantization).
+// T is float, double or that of quantized codes, whose max commutes with dequantization: int8_t,
+// uint8_t or int32_t.
 template <typename T>
 struct MaxPool {
   Conv2dShape shape;
@@ -63,7 +64,7 @@ struct GlobalAveragePoolBackward {
 };
 
 // sums[N, OH, OW, C] = sum over each window of (x - zero_point); padding counts as real zero.
-// Code is int8_t or uint8_t.
+// Code is int8_t, uint8_t or int32_t; nobody checks that the sums fit.
 template <typename Code>
 struct IntegerWindowSums {
   Conv2dShape shape;
@@ -75,7 +76,7 @@ struct IntegerWindowSums {
 using PoolKernels =
     JoinedKernels<ForFloats<MaxPool, MaxPoolBackward, AveragePool, AveragePoolBackward,
                             GlobalAveragePool, GlobalAveragePoolBackward>,
-                  ForTypes<MaxPool, std::int8_t, std::uint8_t>,
-                  ForTypes<IntegerWindowSums, std::int8_t, std::uint8_t>>;
+                  ForTypes<MaxPool, std::int8_t, std::uint8_t, std::int32_t>,
+                  ForTypes<IntegerWindowSums, std::int8_t, std::uint8_t, std::int32_t>>;
 
 }  // namespace steelyard::kernels

@@ -1,7 +1,8 @@
 // What follows integer products and sums, those of windows too (kernels/pool): bias, requantization
 // and a fused activation.
 //
-// Scales and zero points are pointers to one value, where the codes are. Code is int8_t or uint8_t.
+// Scales and zero points are pointers to one value, where the codes are. Code is int8_t or uint8_t;
+// of ActivateCodes and DropCodes int32_t too (kernels/wide_codes).
 #pragma once
 
 #include "steelyard/kernels/quantizer_state/formulas.h"
@@ -162,6 +163,7 @@ using KernelsOfSum =
     KernelList<DequantizeAdd<CodeA, CodeB>, RequantizeAdd<CodeA, CodeB, std::int8_t>,
                RequantizeAdd<CodeA, CodeB, std::uint8_t>>;
 using RequantizeKernels = JoinedKernels<
+    KernelList<ActivateCodes<std::int32_t>, DropCodes<std::int32_t>>,
     KernelList<SubtractZeroPoints, DequantizeAccumulators, DequantizeAverage, ObserveAccumulators>,
     KernelsOfCode<std::int8_t>, KernelsOfCode<std::uint8_t>, KernelsOfSum<std::int8_t, std::int8_t>,
     KernelsOfSum<std::int8_t, std::uint8_t>, KernelsOfSum<std::uint8_t, std::int8_t>,

@@ -42,7 +42,7 @@ struct Permute {
 };
 
 using TransposeKernels =
-    JoinedKernels<ForTypes<Transpose, float, double, std::int8_t, std::uint8_t>,
+    JoinedKernels<ForTypes<Transpose, float, double, std::int8_t, std::uint8_t, std::int32_t>,
                   ForTypes<Permute, float, double, std::int8_t, std::uint8_t>>;
 
 }  // namespace steelyard::kernels

@@ -289,10 +289,25 @@ class Reporter {
         if (tensor.quantizer == entry.module) add_tensor(tensor, quantized);
       }
     }
+    if (quantized) list_dynamic_inputs(experiment.model());
     const auto input =
         std::find_if(report_.layers.begin(), report_.layers.end(),
                      [](const ReportedLayer& layer) { return layer.name == "(input)"; });
     if (input != report_.layers.end()) std::rotate(report_.layers.begin(), input, input + 1);
+  }
+
+  // What has no range that could be shown: another one in every pass.
+  void list_dynamic_inputs(Module& model) {
+    std::string layers, scheme;
+    for (const NamedModule& entry : model.named_modules()) {
+      const auto* layer = dynamic_cast<const qat::QuantizedLayer*>(entry.module);
+      if (layer == nullptr || layer->dynamic_input() == nullptr) continue;
+      layers += (layers.empty() ? "" : ", ") + entry.name;
+      scheme = observers::to_string(*layer->dynamic_input());
+    }
+    if (layers.empty()) return;
+    missing("ranges and errors of activations",
+            "inputs of " + layers + " are " + scheme + ": each pass has scales of its own values");
   }
 
   void require_quantizers_ready(Experiment& experiment) const {

@@ -17,12 +17,19 @@ namespace {
 constexpr std::string_view kPrefix = "export: ";  // of messages
 
 std::optional<std::string> why_not_exportable(const Experiment& experiment,
-                                              const Registries& registries) {
+                                              const Registries& registries,
+                                              const std::vector<std::string>& formats) {
   const Shape one = experiment.input().batch(1);
   const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
   qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
   try {
-    deploy::trace(*model, Tensor::zeros(one), experiment.recipe().name);
+    const deploy::Graph graph =
+        deploy::trace(*model, Tensor::zeros(one), experiment.recipe().name).graph;
+    for (const std::string& name : formats) {
+      const deploy::ExportFormat& format = deploy::export_format(name);
+      const std::string why = format.refusal(graph);
+      if (!why.empty()) return std::string(kPrefix) + std::string(format.title) + ": " + why;
+    }
   } catch (const InputError& error) {
     return error.what();
   } catch (const std::invalid_argument&) {
@@ -96,12 +103,15 @@ void require_exportable(const Experiment& experiment, const Registries& registri
     if (format.can_write()) continue;
     fail_at(place, "export.formats: this build writes no " + std::string(format.title) + " files");
   }
-  if (const auto reason = why_not_exportable(experiment, registries)) fail_at(place, *reason);
+  if (const auto reason = why_not_exportable(experiment, registries, formats)) {
+    fail_at(place, *reason);
+  }
 }
 
 void note_exportability(Experiment& experiment, const Registries& registries) {
   if (!experiment.plan() || !experiment.recipe().exports.formats.empty()) return;
-  if (const auto reason = why_not_exportable(experiment, registries)) {
+  const std::vector<std::string> formats = deploy::default_format_names();
+  if (const auto reason = why_not_exportable(experiment, registries, formats)) {
     experiment.add_plan_note("the model cannot be exported: " +
                              reason->substr(reason->starts_with(kPrefix) ? kPrefix.size() : 0));
   }

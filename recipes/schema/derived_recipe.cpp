@@ -19,8 +19,10 @@ YamlNode of_width(YamlNode quantizer, int bits) {
   return quantizer;
 }
 
-// Without what belongs to the observer that it had.
+// Without what belongs to the observer that it had; dynamic scales have none.
 YamlNode observed_by(YamlNode quantizer, const std::string& observer) {
+  const YamlNode* dynamic = quantizer.find("dynamic");
+  if (dynamic != nullptr && dynamic->text == "true") return quantizer;
   for (const observers::ObserverRow& row : observers::observer_rows()) {
     for (const observers::ObserverOption& own : row.options) remove_entry(quantizer, own.name);
   }

@@ -51,10 +51,10 @@ std::vector<TableCase<QuantizerConfig>> observer_cases() {
   return cases;
 }
 
-Row<QuantizerConfig> bits_row() {
-  return key("num_bits", "width of the codes", &QuantizerConfig::scheme, &QScheme::bits)
+Row<QuantizerConfig> bits_row(const std::string& help, int most) {
+  return key("num_bits", help, &QuantizerConfig::scheme, &QScheme::bits)
       .by_default("8")
-      .within(2, 8);
+      .within(2, most);
 }
 
 Row<QuantizerConfig> symmetric_row(const std::string& by_default) {
@@ -76,19 +76,31 @@ void set_group_size(const OptionReader& from, QScheme& scheme) {
   }
 }
 
-// Dynamic scales observe nothing; they are the only ones of rows and groups.
+// Blocks have a size that says nothing elsewhere.
+void check_block(const OptionReader& from, const QScheme& scheme) {
+  const bool blocks = scheme.granularity == Granularity::kBlock;
+  if (blocks == from.has("block_structure")) return;
+  if (blocks) fail_at(from.at("strategy").place, "the strategy block needs block_structure");
+  fail_at(from.at("block_structure").place, "block_structure needs the strategy block");
+}
+
+// Dynamic scales observe nothing; they are the only ones of rows, groups and blocks.
 void check_dynamic(const OptionReader& from, const QScheme& scheme) {
-  const bool rows =
-      scheme.granularity == Granularity::kToken || scheme.granularity == Granularity::kGroup;
+  const bool rows = scheme.granularity == Granularity::kToken ||
+                    scheme.granularity == Granularity::kGroup ||
+                    scheme.granularity == Granularity::kBlock;
   if (rows && !scheme.dynamic) {
     fail_at(from.at("strategy").place,
             "the strategy " + word_of(scheme.granularity) + " of activations needs dynamic: true");
   }
   if (scheme.dynamic && !rows) {
-    fail_at(from.at("dynamic").place, "dynamic needs the strategy token or group");
+    fail_at(from.at("dynamic").place, "dynamic needs the strategy token, group or block");
   }
   if (scheme.dynamic && from.has("observer")) {
     fail_at(from.at("observer").place, "dynamic activations have no observer");
+  }
+  if (scheme.dynamic && scheme.wide()) {
+    fail_at(from.at("num_bits").place, "dynamic activations have at most 8 bits");
   }
 }
 
@@ -98,7 +110,7 @@ Table<QuantizerConfig> weights_table() {
   };
   return Table<QuantizerConfig>(
              "Quantization of weights.",
-             {bits_row(), symmetric_row("true"),
+             {bits_row("width of the codes", 8), symmetric_row("true"),
               scheme("strategy",
                      "a scale for each output channel, one for all, or one for each group of an "
                      "output channel's weights: with activations codes are multiplied as integers "
@@ -126,22 +138,35 @@ Table<QuantizerConfig> weights_table() {
 Table<QuantizerConfig> activations_table() {
   return Table<QuantizerConfig>(
              "Quantization of activations.",
-             {bits_row(), symmetric_row("false"),
+             {bits_row(
+                  "width of the codes; more than 8 not with `dynamic`, the observer entropy or "
+                  "the profile tensorrt",
+                  16),
+              symmetric_row("false"),
               key("strategy",
-                  "one scale; with `dynamic`, one for each row that a Linear reads (token), or for "
-                  "each group of a row's features",
+                  "one scale; with `dynamic`, one for each row that a Linear reads or each sample "
+                  "that a Conv2d reads (token), or, of a Linear, for each group of a row's "
+                  "features "
+                  "or each block of rows and features",
                   &QuantizerConfig::scheme, &QScheme::granularity)
-                  .only({Granularity::kTensor, Granularity::kToken, Granularity::kGroup})
+                  .only({Granularity::kTensor, Granularity::kToken, Granularity::kGroup,
+                         Granularity::kBlock})
                   .by_default("tensor"),
               key("group_size",
                   "with strategy group: features that share a scale; must divide those of a row or "
                   "exceed them; absent: 32",
                   &QuantizerConfig::scheme, &QScheme::group_size)
                   .within(1, kMaxCount),
+              key("block_structure",
+                  "with strategy block: rows (samples, or positions of them) and features that "
+                  "share "
+                  "a scale; the features must divide those of a row or exceed them",
+                  &QuantizerConfig::scheme, &QScheme::block)
+                  .within(1, kMaxCount),
               key("dynamic",
                   "whether scales and zero points come from the values themselves, in every pass; "
-                  "goes with the strategies token and group, for Linear alone, without an "
-                  "observer; absent: no",
+                  "goes with the strategies token, group and block, without an observer; absent: "
+                  "no",
                   &QuantizerConfig::scheme, &QScheme::dynamic),
               observer_row("how the range is found; absent: min_max with 8 bits, moving_average "
                            "with fewer (docs/numerics.md says why)")})
@@ -150,8 +175,14 @@ Table<QuantizerConfig> activations_table() {
         activations.scheme.is_signed = activations.scheme.symmetric;
         activations.scheme.narrow_range = false;
         set_group_size(from, activations.scheme);
+        check_block(from, activations.scheme);
         check_dynamic(from, activations.scheme);
-        if (from.has("observer")) return;
+        if (from.has("observer")) {
+          if (activations.scheme.wide() && activations.observer.type == "entropy") {
+            fail_at(from.at("observer").place, "the observer entropy is for at most 8 bits");
+          }
+          return;
+        }
         activations.observer.type = default_observer(activations.scheme.bits);
       });
 }

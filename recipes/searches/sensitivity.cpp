@@ -111,12 +111,20 @@ class Network {
     for (const qat::NamedQuantizer& entry : qat::named_quantizers(model())) {
       entry.quantizer->set_quantizing(false);
     }
+    for (const NamedModule& entry : model().named_modules()) {
+      auto* layer = dynamic_cast<qat::QuantizedLayer*>(entry.module);
+      if (layer == nullptr || layer->dynamic_input() == nullptr) continue;
+      dynamic_inputs_ += (dynamic_inputs_.empty() ? "" : ", ") + entry.name;
+      layer->drop_dynamic_input();  // they would be quantized with the weights
+    }
     samples_seen_ = 0;
     parts_ = parts_of(qat::measure_tensors(model(), batches, inputs, 0));
   }
 
   Module& model() { return experiment_->model(); }
   const std::vector<Part>& parts() const { return parts_; }
+  // The layers that had dynamic inputs, which nothing measures; "" for none.
+  const std::string& dynamic_inputs() const { return dynamic_inputs_; }
   // That the parts were measured on.
   std::int64_t samples_seen() const { return samples_seen_; }
 
@@ -185,6 +193,7 @@ class Network {
   std::unique_ptr<Experiment> experiment_;
   const Dataset& samples_;
   std::vector<Part> parts_;
+  std::string dynamic_inputs_;
   std::int64_t samples_seen_ = 0;
 };
 
@@ -282,6 +291,10 @@ class Measurement {
 
   // The float network, and a row for every module that has something to quantize.
   void begin(Network& network) {
+    if (!network.dynamic_inputs().empty()) {
+      result_.notes.push_back("inputs of " + network.dynamic_inputs() +
+                              " are dynamic: they are not measured and stay in float here");
+    }
     baseline_ = network.outputs();
     result_.baseline = network.metrics(baseline_);
     if (!std::isfinite(result_.baseline.loss)) {

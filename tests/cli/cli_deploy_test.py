@@ -103,31 +103,89 @@ class Deploy(Case):
         data = os.path.join(self.data, "test.safetensors")
         self.assertEqual(self.succeed("predict", run, data), self.succeed("predict", run, data, "--with", "integer"))
 
-    def test_activations_per_token(self):
-        body = "model: {type: mlp, hidden: [32], classes: 4}\n" + SHORT + QUANTIZE.replace(", Conv2d", "").replace(
-            "symmetric: false, strategy: tensor, observer: moving_average", "symmetric: false, strategy: token, dynamic: true")
-        steps = ["train.checkpoint_every_steps=4", "train.keep_step_checkpoints=true"]
-        whole = self.trained("whole", *steps, body=body)
-        with open(self.path(whole, "plan.txt")) as file:
-            plan = file.read()
-        self.assertEqual(plan.count("uint8 affine, per token, dynamic"), 2)
-        self.assertIn("note: the model cannot be exported: fc1: the operation dynamic_quantize has no deployed form\n", plan)
-        os.makedirs(self.path("half"))
+    def resumed(self, name, *overrides, body):
+        """A run, which one that stopped inside of its first epoch must equal in the end; its folder."""
+        overrides += ("train.checkpoint_every_steps=4", "train.keep_step_checkpoints=true")
+        whole, half = self.trained(name, *overrides, body=body), name + "-half"
+        os.makedirs(self.path(half))
         for source, target in (("step-8", "last"), ("best", "best")):
-            shutil.copy(self.path(whole, source + ".safetensors"), self.path("half", target + ".safetensors"))
-        shutil.copy(self.path(whole, "recipe.yaml"), self.path("half", "recipe.yaml"))
-        sets = [word for step in steps for word in ("--set", step)]
-        self.succeed("train", self.recipe(body), "--run-dir", "half", "--resume", *sets)
-        self.assertEqual(self.sha("half", "last.safetensors"), self.sha(whole, "last.safetensors"))
-        for verb in ("export", "verify"):
-            self.fail_with(2, "fc1: the operation dynamic_quantize has no deployed form", arguments=[verb, whole])
+            shutil.copy(self.path(whole, source + ".safetensors"), self.path(half, target + ".safetensors"))
+        shutil.copy(self.path(whole, "recipe.yaml"), self.path(half, "recipe.yaml"))
+        sets = [word for override in overrides for word in ("--set", override)]
+        self.succeed("train", self.recipe(body), "--run-dir", half, "--resume", *sets)
+        self.assertEqual(self.sha(half, "last.safetensors"), self.sha(whole, "last.safetensors"))
+        return whole
+
+    def plan(self, run):
+        with open(self.path(run, "plan.txt")) as file:
+            return file.read()
+
+    def test_dynamic_activations(self):
+        tokens = QUANTIZE.replace("symmetric: false, strategy: tensor, observer: moving_average",
+                                  "symmetric: false, strategy: token, dynamic: true")
+        body = "model: {type: mlp, hidden: [32], classes: 4}\n" + SHORT + tokens.replace(", Conv2d", "")
+        block = "quantize.groups.0.activations.block_structure="
+        whole = self.resumed("whole", body=body)
+        self.assertEqual(self.plan(whole).count("uint8 affine, per token, dynamic"), 2)
+        self.assertIn("note: the model cannot be exported: fc1: the operation dynamic_quantize has no deployed form\n", self.plan(whole))
+        blocks = self.resumed("blocks", "quantize.groups.0.activations.strategy=block", block + "[4, 16]", body=body)
+        self.assertEqual(self.plan(blocks).count("uint8 affine, blocks of 4 rows and 16 columns, dynamic"), 2)
+        images = self.resumed("images", body=LAYERS + SHORT + tokens)
+        self.assertEqual(self.plan(images).count("uint8 affine, per token, dynamic"), 3)
+        self.assertIn("conv: the operation dynamic_quantize has no deployed form", self.plan(images))
+        said = "inputs of conv, block.a, fc are "
+        self.assertIn("missing: ranges and errors of activations: " + said + "uint8 affine, per token, dynamic: each pass has "
+                      "scales of its own values\n", self.succeed("report", images))
+        measured = self.run_program("sensitivity", images, "--bits", "4", "--batches", "1")
+        self.assertIn("note: " + said + "dynamic: they are not measured and stay in float here\n", measured.stderr)
+        self.assertNotIn("activations alone", measured.stdout)
+        for run, layer in ((whole, "fc1"), (blocks, "fc1"), (images, "conv")):
+            self.fail_with(2, layer + ": the operation dynamic_quantize has no deployed form", arguments=["verify", run])
         recipe = self.recipe(body + "export: {formats: [onnx]}\n", "formats.yaml")
         for more, message in (((), "the operation dynamic_quantize has no deployed form"),
-                              (("--set", "quantize.groups.0.activations.dynamic=false"), "the strategy token of activations needs dynamic: true"),
-                              (("--set", "quantize.groups.0.activations.strategy=tensor"), "dynamic needs the strategy token or group"),
-                              (("--set", "quantize.groups.0.activations.observer=min_max"), "dynamic activations have no observer"),
-                              (("--set", "schedule.fake_quant.activations_from=1"), "activations_from is without effect with dynamic activations")):
-            self.fail_with(2, message, arguments=["train", recipe, *more])
+                              (("dynamic=false",), "the strategy token of activations needs dynamic: true"),
+                              (("strategy=tensor",), "dynamic needs the strategy token, group or block"),
+                              (("strategy=block",), "the strategy block needs block_structure"),
+                              (("block_structure=8",), "block_structure needs the strategy block"),
+                              (("strategy=block", "block_structure=[4, 24]"), "blocks of 24 do not divide the 64 features of its input"),
+                              (("num_bits=16",), "dynamic activations have at most 8 bits"),
+                              (("observer=min_max",), "dynamic activations have no observer")):
+            sets = [word for key in more for word in ("--set", "quantize.groups.0.activations." + key)]
+            self.fail_with(2, message, arguments=["train", recipe, *sets])
+        self.fail_with(2, "activations_from is without effect with dynamic activations",
+                       arguments=["train", recipe, "--set", "schedule.fake_quant.activations_from=1"])
+
+    def test_activations_of_16_bits(self):
+        wide = "quantize.groups.0.activations.num_bits=16"
+        body = LAYERS + SHORT + QUANTIZE
+        run = self.resumed("run", wide, "export.formats=[safetensors,onnx]", body=body)
+        self.assertEqual(self.plan(run).count("uint16 affine, per tensor"), 5)
+        judged = self.succeed("verify", run)
+        self.assertRegex(judged, r"\n0 of \d+ codes differ, in 7 quantized tensors")
+        if "ONNX: skipped" not in judged:
+            self.assertIn("; 0 of 160 outputs differ, by at most 0\n", judged)
+        self.assertIn("codes 0..65535", self.succeed("inspect", "--graph", run))
+        data = os.path.join(self.data, "test.safetensors")
+        self.assertEqual(self.succeed("predict", run, data), self.succeed("predict", run, data, "--with", "integer"))
+        self.succeed("report", run)
+        mixed = self.resumed("mixed", "quantize.algorithm.method=lsq_plus", body=body.replace(
+            "    - targets: [Linear, Conv2d]", "    - targets: [fc]\n      weights: {num_bits: 8}\n"
+            "      activations: {num_bits: 8}\n    - targets: [Conv2d]").replace(
+                "activations: {num_bits: 8, symmetric: false, s", "activations: {num_bits: 12, symmetric: false, s"))
+        self.assertEqual(self.plan(mixed).count("uint12 affine"), 3)
+        self.assertRegex(self.succeed("verify", mixed), r"\n0 of \d+ codes differ")
+        recipe = self.recipe(body + "export: {formats: [onnx]}\n", "formats.yaml")
+        for more, message in ((("groups.0.weights.num_bits=16",), "groups.0.weights.num_bits"),
+                              (("groups.0.activations.observer=entropy",), "the observer entropy is for at most 8 bits"),
+                              (("groups.0.weights.symmetric=false",),
+                               "ONNX: conv: a convolution with zero points of weights has no form beside codes of more than 8 bits")):
+            sets = [word for key in more for word in ("--set", "quantize." + key)]
+            self.fail_with(2, message, arguments=["train", recipe, "--set", wide, *sets])
+        self.fail_with(2, "C: input_quantizer: the C header has no codes of more than 8 bits",
+                       arguments=["train", recipe, "--set", wide, "--set", "export.formats=[c]"])
+        self.fail_with(2, "the C header has no codes of more than 8 bits", arguments=["export", run, "--format", "c"])
+        self.fail_with(2, "the profile tensorrt has activations of 8 bits, got 16", arguments=[
+            "train", recipe, "--set", wide, "--set", "export.profile=tensorrt", "--set", "quantize.groups.0.activations.symmetric=true"])
 
     def test_reduced_range(self):
         run = self.trained("run", "export.reduce_range=true")

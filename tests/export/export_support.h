@@ -181,6 +181,20 @@ inline qat::QuantizeConfig w8a8(int weight_bits = 8, bool symmetric = false) {
   return config;
 }
 
+// Activations of 9 to 16 bits.
+inline qat::QuantizeConfig wide_activations(int bits, bool symmetric = false) {
+  qat::QuantizeConfig config = w8a8(8, symmetric);
+  config.groups[0].config.activations->scheme.bits = bits;
+  return config;
+}
+// 16 bits behind convolutions, 8 behind linear layers, or the other way round.
+inline qat::QuantizeConfig mixed_activations(bool wide_convolutions) {
+  qat::QuantizeConfig config;
+  config.groups = {{{"Conv2d"}, qat::default_w8a8()}, {{"Linear"}, qat::default_w8a8()}};
+  config.groups[wide_convolutions ? 0 : 1].config.activations->scheme.bits = 16;
+  return config;
+}
+
 // The same with zero points of weights.
 inline qat::QuantizeConfig affine_weights(int weight_bits) {
   qat::QuantizeConfig config = w8a8(weight_bits);

@@ -172,6 +172,19 @@ TEST(GraphFile, KeepsZeroPointsOfWeights) {
   EXPECT_EQ(version("symmetric"), "1");
 }
 
+TEST(GraphFile, KeepsWideCodes) {
+  const TemporaryFolder folder;
+  Rng rng(2);
+  const auto model = quantized_model(testing::every_layer(rng), testing::wide_activations(16));
+  Graph graph = trace(*model, images(1, 1), "net").graph;
+  save_graph(folder.path() / "m", graph);
+  EXPECT_EQ(to_string(load_graph(folder.path() / "m")), to_string(graph));
+  EXPECT_EQ(load_checkpoint(folder.path() / "m").metadata.at("graph_version"), "3");
+  graph.values[1].quantization->range.qmax = 65536;
+  EXPECT_NE(message_of<std::invalid_argument>([&] { validate(graph); }).find("do not fit i32"),
+            std::string::npos);
+}
+
 TEST(GraphFile, KeepsGroupsOfCodes) {
   const TemporaryFolder folder;
   Rng rng(2);

@@ -158,6 +158,29 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
                        close);
   writer.write_network("residual_groups_of_codes", testing::residual_net,
                        testing::groups_of_codes(8), close);
+  const std::string no_float_products = "Conv Gemm FusedConv FusedGemm AveragePool";
+  const Expected integers{true, "ConvInteger MatMulInteger", no_float_products};
+  for (const int bits : {9, 16}) {
+    const std::string name = "_a" + std::to_string(bits);
+    writer.write_network("layers" + name, testing::every_layer, testing::wide_activations(bits),
+                         integers);
+    writer.write_network("residual" + name, testing::residual_net, testing::wide_activations(bits),
+                         integers);
+  }
+  writer.write_network("layers_a16_signed", testing::every_layer,
+                       testing::wide_activations(16, true), integers);
+  writer.write_network("concat_a16", testing::concat_net, testing::wide_activations(16), integers);
+  writer.write_network("layers_mixed", testing::every_layer, testing::mixed_activations(false),
+                       {true, "QLinearConv MatMulInteger", no_float_products});
+  writer.write_network("residual_mixed", testing::residual_net, testing::mixed_activations(true),
+                       {true, "ConvInteger", no_float_products});
+  qat::QuantizeConfig affine_heads = testing::affine_weights(8);
+  affine_heads.groups.insert(affine_heads.groups.begin(), {{"Conv2d"}, qat::default_w8a8()});
+  for (auto& group : affine_heads.groups) group.config.activations->scheme.bits = 16;
+  writer.write_network("layers_a16_affine_linear", testing::every_layer, affine_heads, integers);
+  qat::QuantizeConfig wide_groups = testing::groups_of_codes(4);
+  for (auto& group : wide_groups.groups) group.config.activations->scheme.bits = 16;
+  writer.write_network("layers_groups_a16", testing::every_layer, wide_groups, close);
   qat::QuantizeConfig head = w8a8();
   head.groups = {{{"Conv2d"}, qat::default_w8a8()}, testing::weight_groups(4).groups[1]};
   writer.write_network("layers_with_a_head_in_groups", testing::every_layer, head,

@@ -45,7 +45,7 @@ set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_half_pattern
   COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
 
 steelyard_add_tests(integer_kernels_test
-  SOURCES integer_test.cpp
+  SOURCES integer_groups_test.cpp integer_test.cpp
   DEPENDS steelyard::kernels
   AGAIN avx2 eigen
   LABELS quick)  # without VNNI oneDNN's int8 products saturate and must not be used
@@ -56,6 +56,7 @@ find_program(STEELYARD_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(STEELYARD_NVCC)
   foreach(source
       tests/kernels/affine_ptx.cu
+      kernels/block_scales/cuda.cu
       kernels/fake_quantize/cuda.cu
       kernels/histogram_ranges/cuda.cu
       kernels/integer_groups/cuda.cu
@@ -66,7 +67,8 @@ if(STEELYARD_NVCC)
       kernels/cuda/quant_statistics.cu
       kernels/quantizer_state/cuda.cu
       kernels/shrunken_range/cuda.cu
-      kernels/weight_codes/cuda.cu)
+      kernels/weight_codes/cuda.cu
+      kernels/wide_codes/cuda.cu)
     cmake_path(GET source STEM stem)
     if(stem STREQUAL "cuda")  # of the family that its folder names
       cmake_path(GET source PARENT_PATH folder)
@@ -81,6 +83,8 @@ if(STEELYARD_NVCC)
       set(divisions f64)
     elseif(stem STREQUAL "integer_groups")
       set(divisions)
+    elseif(stem MATCHES "block_scales|wide_codes")
+      set(divisions f32)
     endif()
     add_test(NAME ptx.${stem}
       COMMAND ${CMAKE_COMMAND} -DNVCC=${STEELYARD_NVCC} -DHOST_COMPILER=${CMAKE_CXX_COMPILER}

@@ -47,6 +47,12 @@ std::vector<Scheme> schemes() {
     all.push_back({observer, both(weight_scheme(8, Granularity::kChannel, observer),
                                   activation_scheme(8, observer))});
   }
+  all.push_back({"a16", both(affine, activation_scheme(16, "moving_average"))});
+  all.push_back({"a12_symmetric",
+                 both(per_channel, activation_scheme(12, "histogram", Learning::kNothing, true))});
+  all.push_back(
+      {"a16_lsq", both(weight_scheme(4, Granularity::kChannel, "min_max", Learning::kScale),
+                       activation_scheme(16, "min_max", Learning::kScaleAndZeroPoint))});
   QuantizeConfig groups = both(weight_scheme(4, Granularity::kGroup), average);
   QuantizerConfig affine_groups = weight_scheme(4, Granularity::kGroup);
   affine_groups.scheme.symmetric = affine_groups.scheme.narrow_range = false;
@@ -91,29 +97,32 @@ TEST_P(QatOnCuda, EvaluationGivesTheSameCodes) {
   expect_same_state(*twins.gpu, *twins.cpu);
 }
 
-// Scales of rows and of groups, made and used by kernels alone.
+// Made and used by kernels alone: scales of rows, groups, blocks of rows and whole samples.
 TEST(DynamicActivationsOnCuda, AreTheCpus) {
   if (!testing::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  for (const std::int64_t group : {0, 3}) {
+  for (const Granularity strategy :
+       {Granularity::kToken, Granularity::kGroup, Granularity::kBlock, Granularity::kTensor}) {
+    const bool image = strategy == Granularity::kTensor;
     QuantizerConfig inputs = activation_scheme(8, "min_max");
     inputs.scheme.dynamic = true;
-    inputs.scheme.granularity = group > 0 ? Granularity::kGroup : Granularity::kToken;
-    inputs.scheme.group_size = group;
+    inputs.scheme.granularity = image ? Granularity::kToken : strategy;
+    if (strategy == Granularity::kGroup) inputs.scheme.group_size = 3;
+    if (strategy == Granularity::kBlock) inputs.scheme.block = {2, 3};
+    const bool groups = strategy == Granularity::kGroup || strategy == Granularity::kBlock;
     QuantizerConfig weights =
-        weight_scheme(4, group > 0 ? Granularity::kGroup : Granularity::kChannel);
+        weight_scheme(4, groups ? Granularity::kGroup : Granularity::kChannel);
     weights.scheme.symmetric = weights.scheme.narrow_range = false;
     QuantizeConfig config = both(weights, inputs);
-    config.groups[0].targets = {"Linear"};
+    config.groups[0].targets = {image ? "Conv2d" : "Linear"};
     const auto model = [&] {
       Rng rng(7);
-      return prepare(std::make_shared<Sequential>(
-                         Sequential::Children{std::make_shared<Linear>(LinearOptions{9, 7}, rng)}),
-                     config)
-          .model;
+      std::shared_ptr<Module> layer = std::make_shared<Linear>(LinearOptions{9, 7}, rng);
+      if (image) layer = conv3x3(3, 5, rng);
+      return prepare(std::make_shared<Sequential>(Sequential::Children{layer}), config).model;
     };
     const auto cpu = model(), gpu = model();
     move_to(*gpu, kCudaDevice);
-    const Tensor x = testing::random_tensor({5, 9}, 3, DType::kF32);
+    const Tensor x = image ? images(3) : testing::random_tensor({5, 9}, 3, DType::kF32);
     Variable of_cpu, of_gpu;
     expect_same_bits(computed(*gpu, x, kTraining, &of_gpu), computed(*cpu, x, kTraining, &of_cpu));
     const Tensor grad = testing::random_tensor(of_cpu.shape(), 9, DType::kF32);

@@ -13,6 +13,7 @@
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/sequential.h"
 #include "steelyard/qat/prepare.h"
+#include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_linear.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
@@ -35,6 +36,13 @@ QScheme rows_scheme(std::int64_t group_size, bool symmetric, int bits = 8) {
           .granularity = group_size > 0 ? Granularity::kGroup : Granularity::kToken,
           .group_size = group_size,
           .dynamic = true};
+}
+
+QScheme blocks_scheme(std::int64_t rows, std::int64_t columns, bool symmetric) {
+  QScheme scheme = rows_scheme(0, symmetric);
+  scheme.granularity = Granularity::kBlock;
+  scheme.block = {rows, columns};
+  return scheme;
 }
 
 struct DynamicCase {
@@ -61,6 +69,10 @@ const DynamicCase kCases[] = {
     {"groups", rows_scheme(4, false), weights_scheme(Granularity::kChannel)},
     {"groups_of_both", rows_scheme(3, true), weights_scheme(Granularity::kGroup, 3)},
     {"wide_groups", rows_scheme(64, false), weights_scheme(Granularity::kTensor, 0, false)},
+    {"blocks", blocks_scheme(2, 4, false), weights_scheme(Granularity::kChannel, 0, false)},
+    {"ragged_blocks", blocks_scheme(4, 12, false), weights_scheme(Granularity::kTensor)},
+    {"blocks_and_groups", blocks_scheme(4, 3, true), weights_scheme(Granularity::kGroup, 3)},
+    {"one_block", blocks_scheme(64, 64, true), weights_scheme(Granularity::kGroup, 4)},
 };
 
 // Rows of other sizes and signs, one of zeros.
@@ -81,8 +93,8 @@ struct Grid {
 };
 
 // The definition: the range of the values, extended to hold 0, over all codes; in double.
-Grid grid_of(const float* values, std::int64_t count, const QScheme& scheme) {
-  const auto [least, most] = std::minmax_element(values, values + count);
+Grid grid_of(const std::vector<float>& values, const QScheme& scheme) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
   const double lo = std::min(0.0F, *least), hi = std::max(0.0F, *most);
   const auto codes = scheme.code_range();
   if (lo == 0 && hi == 0) return {1, std::clamp(0, codes.qmin, codes.qmax)};
@@ -106,9 +118,25 @@ class DynamicActivations : public ::testing::TestWithParam<DynamicCase> {
     config.activations = QuantizerConfig{GetParam().inputs, {.type = "min_max"}};
     layer_ = std::make_unique<QatLinear>(source_, config);
   }
+  // Rows and features that share a scale.
+  static std::int64_t shared_rows() {
+    return std::max<std::int64_t>(1, GetParam().inputs.block[0]);
+  }
   static std::int64_t inputs_group() {
     const QScheme& scheme = GetParam().inputs;
-    return scheme.group_size > 0 ? std::min(scheme.group_size, kFeatures) : kFeatures;
+    const std::int64_t size = std::max(scheme.group_size, scheme.block[1]);
+    return size > 0 ? std::min(size, kFeatures) : kFeatures;
+  }
+  // That of a value's own row, group or block.
+  static Grid grid_at(const Tensor& x, std::int64_t row, std::int64_t feature) {
+    const std::int64_t rows = shared_rows(), columns = inputs_group();
+    const std::int64_t first = row / rows * rows;
+    std::vector<float> own;
+    for (std::int64_t r = first; r < std::min(kRows, first + rows); ++r) {
+      const float* values = x.data<float>() + r * kFeatures + feature / columns * columns;
+      own.insert(own.end(), values, values + columns);
+    }
+    return grid_of(own, GetParam().inputs);
   }
 
   Rng rng_;
@@ -131,8 +159,7 @@ TEST_P(DynamicActivations, AreMultipliedAsIntegersOfTheirOwnScales) {
     for (std::int64_t o = 0; o < kOutputs; ++o) {
       float expected = 0;
       for (std::int64_t begin = 0; begin < kFeatures; begin += step) {
-        const float* own = x.data<float>() + r * kFeatures + begin / group * group;
-        const Grid grid = grid_of(own, group, inputs);
+        const Grid grid = grid_at(x, r, begin);
         const auto of = static_cast<std::size_t>((o * kFeatures + begin) / share);
         std::int64_t sum = 0;
         for (std::int64_t k = begin; k < begin + step; ++k) {
@@ -156,6 +183,7 @@ TEST_P(DynamicActivations, AreMultipliedAsIntegersOfTheirOwnScales) {
 
 // A row is quantized alike whatever stands beside it, in training and in evaluation.
 TEST_P(DynamicActivations, DependOnTheirOwnRowAlone) {
+  if (shared_rows() > 1) return;  // of blocks that is no promise
   const Tensor x = rows_of_values();
   ForwardContext training{.training = true}, evaluation;
   const Tensor all = layer_->forward(Variable(x), training).value();
@@ -177,9 +205,9 @@ TEST_P(DynamicActivations, PassGradientsStraightThrough) {
   const Tensor grad = random_tensor(y.shape(), 11, DType::kF32);
   y.backward(grad);
   const Tensor w = layer_->weight_quantizer()->forward(layer_->weight(), evaluation).value();
-  const Tensor codes =
-      quantize_dynamically(Variable(x.value()), GetParam().inputs, Tensor::zeros({1}, DType::kI64))
-          .value();
+  const Tensor codes = quantize_dynamically(Variable(x.value()), GetParam().inputs, kFeatures,
+                                            Tensor::zeros({1}, DType::kI64))
+                           .value();
   std::int64_t clipped = 0;
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t k = 0; k < kFeatures; ++k) {
@@ -219,6 +247,72 @@ QConfig token_config() {
   config.weights = QuantizerConfig{weights_scheme(Granularity::kChannel), {.type = "min_max"}};
   config.activations = QuantizerConfig{rows_scheme(0, false), {.type = "min_max"}};
   return config;
+}
+
+// Each sample that a convolution reads has a scale of its own.
+TEST(DynamicQuantize, ConvolutionsHaveAScaleForEachSample) {
+  constexpr std::int64_t kSide = 5, kIn = 4, kOut = 6, kGroups = 2, kSamples = 3;
+  Rng rng(4);
+  Conv2dOptions options{.in_channels = kIn, .out_channels = kOut, .kernel_size = {3, 3}};
+  options.padding = {1, 1};
+  options.groups = kGroups;
+  const Conv2d source(options, rng);
+  QConfig config = token_config();
+  config.weights->scheme = weights_scheme(Granularity::kChannel, 0, false);
+  QatConv2d layer(options, source.weight().value().clone(), source.bias().value().clone(), config,
+                  kernels::Activation::kNone);
+  const Tensor values = random_tensor({kSamples, kSide, kSide, kIn}, 6, DType::kF32);
+  constexpr std::int64_t kSize = kSide * kSide * kIn;
+  for (std::int64_t i = 0; i < values.size(); ++i) {
+    values.data<float>()[i] = values.data<float>()[i] * static_cast<float>(1 + 9 * (i / kSize)) + 1;
+  }
+  Variable x(values, true);
+  ForwardContext training{.training = true};
+  const Variable y = layer.forward(x, training);
+  const auto scales = layer.weight_quantizer()->host_scale();
+  const auto zeros = layer.weight_quantizer()->host_zero_point();
+  const Tensor weight = layer.weight_quantizer()->forward(layer.weight(), training).value();
+  const QScheme& inputs = config.activations->scheme;
+  const Tensor real = Tensor::empty(values.shape());
+  for (std::int64_t i = 0; i < y.value().size(); ++i) {
+    const std::int64_t o = i % kOut, w = i / kOut % kSide, h = i / kOut / kSide % kSide;
+    const std::int64_t n = i / kOut / kSide / kSide, group = o / (kOut / kGroups);
+    const float* sample = values.data<float>() + n * kSize;
+    const Grid grid = grid_of({sample, sample + kSize}, inputs);
+    const auto of = static_cast<std::size_t>(o);
+    std::int64_t sum = 0;
+    for (std::int64_t c = 0; c < kIn / kGroups; ++c) {
+      for (std::int64_t t = 0; t < 9; ++t) {
+        const std::int64_t row = h + t / 3 - 1, column = w + t % 3 - 1;
+        if (row < 0 || row >= kSide || column < 0 || column >= kSide) continue;
+        const float value = sample[(row * kSide + column) * kIn + group * (kIn / kGroups) + c];
+        const float w_value = layer.weight().value().data<float>()[(o * 2 + c) * 9 + t];
+        sum += static_cast<std::int64_t>(
+            (code_of(value, grid, inputs) - grid.zero_point) *
+            (code_of(w_value, {scales[of], zeros[of]}, config.weights->scheme) - zeros[of]));
+      }
+    }
+    const float scaled = static_cast<float>(sum) * (grid.scale * scales[of]);
+    ASSERT_EQ(y.value().data<float>()[i], scaled + source.bias().value().data<float>()[o]) << i;
+  }
+  for (std::int64_t i = 0; i < values.size(); ++i) {
+    const float* sample = values.data<float>() + i / kSize * kSize;
+    const Grid grid = grid_of({sample, sample + kSize}, inputs);
+    real.data<float>()[i] = static_cast<float>(
+        (code_of(values.data<float>()[i], grid, inputs) - grid.zero_point) * double{grid.scale});
+  }
+  // The gradients of the float convolution of what the codes stand for.
+  Variable real_x(real, true), real_w(weight, true), bias(source.bias().value().clone(), true);
+  const Tensor grad = random_tensor(y.shape(), 9, DType::kF32);
+  conv2d(real_x, real_w, bias, {{1, 1}, {1, 1}, {1, 1}, kGroups}).backward(grad);
+  y.backward(grad);
+  EXPECT_TRUE(testing::all_close(layer.weight().grad(), real_w.grad(), 1e-3, 1e-4));
+  EXPECT_TRUE(testing::all_close(layer.bias().grad(), bias.grad(), 1e-5, 1e-5));
+  for (std::int64_t i = 0; i < values.size(); ++i) {
+    const float g = x.grad().data<float>()[i];
+    if (g == 0) continue;  // clipped
+    EXPECT_NEAR(g, real_x.grad().data<float>()[i], 1e-4) << i;
+  }
 }
 
 TEST(DynamicQuantize, CountsWhatIsNotFinite) {
@@ -261,10 +355,12 @@ TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
   const auto linear = [&] { return std::make_shared<Linear>(LinearOptions{12, 2}, rng); };
   Conv2dOptions options;
   options.in_channels = options.out_channels = 2;
-  EXPECT_EQ(message(std::make_shared<Conv2d>(options, rng), token_config()),
-            "quantize.groups.0.targets: a: expected a Linear for dynamic activations, got Conv2d");
   QConfig groups = token_config();
   groups.activations->scheme = rows_scheme(5, false);
+  EXPECT_EQ(
+      message(std::make_shared<Conv2d>(options, rng), groups),
+      "quantize.groups.0.targets: a: expected a Linear for dynamic activations in groups, got "
+      "Conv2d, which has the strategy token");
   EXPECT_EQ(message(linear(), groups),
             "quantize.groups.0.targets: a: groups of 5 do not divide the 12 features of its input");
   groups.activations->scheme = rows_scheme(6, false);
@@ -272,6 +368,19 @@ TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
   EXPECT_EQ(message(linear(), groups),
             "quantize.groups.0.targets: a: expected one group_size of weights and activations, got "
             "4 and 6");
+  groups.activations->scheme = blocks_scheme(2, 5, false);
+  EXPECT_EQ(message(linear(), groups),
+            "quantize.groups.0.targets: a: blocks of 5 do not divide the 12 features of its input");
+  groups.activations->scheme = blocks_scheme(2, 6, false);
+  EXPECT_EQ(message(linear(), groups),
+            "quantize.groups.0.targets: a: expected as many columns of blocks as weights of a "
+            "group, got 6 and 4");
+  groups.activations->scheme.dynamic = false;
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(groups); }),
+            "[qscheme] scales per token or block need dynamic: true");
+  groups.activations->scheme = blocks_scheme(2, 0, false);
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(groups); }),
+            "[qscheme] expected rows and columns above 0 with blocks, 0 elsewhere");
   QConfig alone = token_config();
   alone.weights.reset();
   EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(alone); }),
