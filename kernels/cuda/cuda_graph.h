@@ -38,7 +38,7 @@ class CudaGraph {
   static void abandon(const CudaQueue& queue) noexcept;
   void end(const CudaQueue& queue);
 
-  void* graph_ = nullptr;
+  [[maybe_unused]] void* graph_ = nullptr;
   std::size_t nodes_ = 0;
 };
 

@@ -46,6 +46,55 @@ TEST(FakeQuantize, ObservesInTrainingOnly) {
   EXPECT_EQ(quantizer.host_scale()[0], scale);
 }
 
+// What one shard sees must not change what another one computes.
+TEST(FakeQuantize, TheRangeOfActivationsMovesWhenAStepOfShardsEnds) {
+  ForwardContext training{.training = true};
+  QuantizerConfig config = kActivations;
+  config.observer = {.type = "min_max"};
+  ActivationQuantizer sharded(config), whole(config);
+  const Variable first(Tensor::from({0.0F, 2.0F}, {2}));
+  EXPECT_TRUE(sharded.needs_first_pass());
+  sharded.begin_step();
+  sharded.begin_first_pass();
+  EXPECT_FALSE(quantized(sharded.forward(first, training))) << "hands on what it is given";
+  sharded.end_step();
+  sharded.end_first_pass();
+  EXPECT_FALSE(sharded.needs_first_pass());
+  whole.forward(first, training);
+  const float before = whole.host_scale()[0];
+  EXPECT_EQ(sharded.host_scale()[0], before);
+
+  const Variable shards[] = {Variable(Tensor::from({-1.0F, 1.0F}, {2})),
+                             Variable(Tensor::from({0.0F, 5.0F}, {2}))};
+  sharded.begin_step();
+  for (const Variable& shard : shards) {
+    const auto codes = quantized(sharded.forward(shard, training));
+    EXPECT_EQ(testing::values(codes->qparams.scale), (std::vector<double>{before}));
+  }
+  EXPECT_EQ(sharded.host_scale()[0], before);
+  sharded.end_step();
+  whole.forward(Variable(Tensor::from({-1.0F, 1.0F, 0.0F, 5.0F}, {4})), training);
+  EXPECT_EQ(sharded.host_scale(), whole.host_scale());
+  EXPECT_EQ(sharded.host_zero_point(), whole.host_zero_point());
+}
+
+TEST(FakeQuantize, WeightsAreObservedOnceInAStepOfShards) {
+  ForwardContext training{.training = true};
+  QuantizerConfig config = kWeights;
+  config.observer = {.type = "moving_average", .averaging_constant = 0.25};
+  WeightQuantizer once(config), in_shards(config);
+  for (const float largest : {1.0F, 2.0F, 8.0F}) {
+    const Tensor weight = Tensor::from({0.5F, largest}, {1, 2});
+    once.quantize_weights(weight, nullptr, false, training);
+    in_shards.begin_step();
+    for (int shard = 0; shard < 4; ++shard) {
+      in_shards.quantize_weights(weight, nullptr, false, training);
+    }
+    in_shards.end_step();
+    EXPECT_EQ(in_shards.host_scale(), once.host_scale());
+  }
+}
+
 // Checkpoints of averages that began at their first step have no count of steps.
 TEST(FakeQuantize, AnAverageThatWasNotCountedGoesOnWithItsConstant) {
   ForwardContext training{.training = true};
