@@ -4,7 +4,6 @@
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "steelyard/framework/comm/prompt_thread.h"
 #include "steelyard/framework/comm/signals.h"
 
 namespace steelyard::comm {
@@ -63,7 +63,7 @@ class MpiTransport : public Transport {
     // Open MPI writes to connections of ranks that were lost: the signal would end the process
     // before the watchdog has said which. The threads that MPI starts inherit this.
     block_sigpipe();
-    prctl(PR_SET_TIMERSLACK, 1000UL);  // this thread sleeps as long as it says, and not 50 us more
+    run_promptly();
     // Of Open MPI: to yield inside MPI_Init and MPI_Finalize, which wait for all ranks.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     int provided = MPI_THREAD_SINGLE;

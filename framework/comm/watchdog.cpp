@@ -17,6 +17,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "steelyard/framework/comm/prompt_thread.h"
 #include "steelyard/framework/comm/signals.h"
 
 namespace steelyard::comm {
@@ -97,6 +98,7 @@ class Watchdog::Loop {
   }
 
   void run() {
+    run_promptly();
     block_sigpipe();  // standard error may be a pipe whose reader has left
     while (!ending_) {
       const auto begin = Clock::now();
