@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "steelyard/framework/comm/threads.h"
+#include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 #include "tests/framework/comm/comm_cases.h"
 
 namespace steelyard::testing {
@@ -54,6 +58,26 @@ TEST_P(Gpus, TheLibrarysOwnSumIsASum) {
     EXPECT_EQ(f64.to(Device{}).span<double>()[6], n * n / 2.0);
     ranks.finish();
   });
+}
+
+// What one GPU can tell of the library.
+TEST(Nccl, ARankExchangesWithItself) {
+  if (!has_gpus(1)) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = gpu_of_rank(0);
+  Communicator alone;
+  const auto transport = comm::nccl_transport(alone, gpu);
+  const Tensor sent = Tensor::full({1000}, 3).to(gpu);
+  const Tensor received = Tensor::zeros({1000}).to(gpu);
+  const auto bytes = [](const Tensor& tensor) {
+    return std::as_writable_bytes(std::span(tensor.data<float>(), 1000));
+  };
+  kernels::cuda_wait_for(transport->queue(), cuda_queue(gpu));
+  transport->exchange(0, bytes(sent), bytes(received));
+  transport->sum_in_any_order(received.raw(), 1000, DType::kF32);
+  kernels::cuda_wait_for(cuda_queue(gpu), transport->queue());
+  EXPECT_EQ(received.to(Device{}).span<float>()[999], 3);
+  EXPECT_EQ(transport->problem(), "");
+  transport->finish();
 }
 
 INSTANTIATE_TEST_SUITE_P(Comm, Gpus, ::testing::Values(1, 2, 4),
