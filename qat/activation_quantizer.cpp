@@ -96,6 +96,12 @@ QuantizedValue ActivationQuantizer::empty_output(Shape shape, const QParamTensor
                   std::move(step));
 }
 
+QuantizedValue ActivationQuantizer::empty_output(Shape shape, const std::function<Tensor()>& values,
+                                                 const ForwardContext& context) {
+  return empty_output(std::move(shape), observes(context) ? observe(values()) : QParamTensors(),
+                      context);
+}
+
 QuantizedValue ActivationQuantizer::value_of(Tensor codes, QParamTensors step) const {
   return {.codes = std::move(codes), .qparams = std::move(step), .range = code_range()};
 }

@@ -10,8 +10,8 @@
 
 namespace steelyard::qat {
 
-// A producer that quantizes in its own epilogue calls observe() or observe_range() where
-// observes() says so, then parameters() or empty_output(), and at last learn_output().
+// A producer whose own kernel quantizes asks for an empty_output(), fills its codes, and ends with
+// learn_output().
 //
 // In a step of shards (framework/step_statistics.h) each of them is quantized with the range that
 // the steps before have left, and the range moves at the end, once.
@@ -38,6 +38,9 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   QParamTensors parameters(const QParamTensors& observed, const ForwardContext& context);
   // Codes with parameters(), to be filled.
   QuantizedValue empty_output(Shape shape, const QParamTensors& observed,
+                              const ForwardContext& context);
+  // The same, having observed the real f32 `values()` where that is due.
+  QuantizedValue empty_output(Shape shape, const std::function<Tensor()>& values,
                               const ForwardContext& context);
   // The codes with the one scale and zero point that they were made with.
   QuantizedValue value_of(Tensor codes, QParamTensors step) const;

@@ -59,14 +59,6 @@ class DescribedCodeFunction : public CodeFunction, public Describes<T> {
   T what_;
 };
 
-// Output codes of the quantizer's type, to be filled. It observes values() where it is due.
-QuantizedValue empty_output(ActivationQuantizer& output, Shape shape,
-                            const std::function<Tensor()>& values, const ForwardContext& context) {
-  const QParamTensors observed =
-      output.observes(context) ? output.observe(values()) : QParamTensors();
-  return output.empty_output(std::move(shape), observed, context);
-}
-
 // Sums of `count` codes of x fit int32.
 void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t count) {
   const std::int64_t most = INT32_MAX / (x.range.qmax - x.range.qmin);
@@ -117,7 +109,7 @@ Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Sha
     y = round_reals(values(), kernels::Activation::kNone, values, output,
                     recorded ? &mask : nullptr, context);
   } else {
-    y = empty_output(output, std::move(output_shape), values, context);
+    y = output.empty_output(std::move(output_shape), values, context);
     if (recorded) mask = empty_mask(sums.size(), device);
     visit_codes(y.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
@@ -375,7 +367,7 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
     y = round_reals(real_sum(*sum.a, *sum.b, kernels::Activation::kNone), activation, values,
                     output, recorded ? &mask : nullptr, context);
   } else {
-    y = empty_output(output, a.shape(), values, context);
+    y = output.empty_output(a.shape(), values, context);
     if (recorded) mask = empty_mask(y.codes.size(), y.codes.device());
     sum.write(y, mask);
   }

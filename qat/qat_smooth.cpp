@@ -65,12 +65,11 @@ Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
                                  .codes = nullptr,
                                  .slopes = nullptr};
   const auto real_values = [in, values] { return mapped(in->codes, values); };
-  QParamTensors observed;
-  if (output.observes(context)) {
+  const auto first_values = [&] {
     run(device, table);
-    observed = output.observe(real_values());
-  }
-  QuantizedValue y = output.empty_output(x.shape(), observed, context);
+    return real_values();
+  };
+  QuantizedValue y = output.empty_output(x.shape(), first_values, context);
   const Tensor codes = Tensor::empty({kBytes}, DType::kU8, device);
   const Tensor slopes = Tensor::empty({kBytes}, DType::kF32, device);
   table.scale = y.qparams.scale.data<float>();

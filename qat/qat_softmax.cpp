@@ -36,11 +36,8 @@ class SoftmaxCodesFunction : public Function {
 Variable softmax_codes(const Variable& x, ActivationQuantizer& output, ForwardContext& context) {
   const auto in = quantized(x);
   const Device device = in->codes.device();
-  QParamTensors observed;
-  if (output.observes(context)) {
-    observed = output.observe(softmax(Variable(dequantized(*in))).value());
-  }
-  QuantizedValue y = output.empty_output(x.shape(), observed, context);
+  const auto real_values = [&] { return softmax(Variable(dequantized(*in))).value(); };
+  QuantizedValue y = output.empty_output(x.shape(), real_values, context);
   if (y.codes.size() > 0) {
     const Tensor table = Tensor::empty({256}, DType::kI32, device);
     auto* exponentials = static_cast<std::uint32_t*>(table.raw());
