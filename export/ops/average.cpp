@@ -1,6 +1,8 @@
 // The mean of windows (padding counts as zero and in the divisor) and of whole images.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
@@ -23,7 +25,7 @@ void require_alike(const Graph& graph, const Node& node) {
 void check_sum(const Graph& graph, const Node& node, std::int64_t pixels) {
   const auto& in = graph.values[node.inputs[0]].quantization;
   check_window(node, pixels);
-  expect(!in || pixels <= INT32_MAX / (in->range.qmax - in->range.qmin), node,
+  expect(!in || pixels <= INT32_MAX / std::max(1, in->range.qmax - in->range.qmin), node,
          "its sums can overflow int32");
 }
 

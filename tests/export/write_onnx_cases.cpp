@@ -5,6 +5,7 @@
 // Runtime.
 #include <filesystem>
 
+#include "steelyard/export/graph_file.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/framework/safetensors.h"
 #include "tests/export/export_support.h"
@@ -37,6 +38,7 @@ struct Expected {
   bool exact = true;              // every code
   std::string operators = {};     // that the optimised graph holds, separated by spaces
   std::string no_operators = {};  // that it does not hold
+  bool in_numpy = false;          // check_integer_models.py runs it too
 };
 
 class Writer {
@@ -46,6 +48,7 @@ class Writer {
   void write(const std::string& name, const Graph& graph, const Tensor& inputs,
              const Expected& expected, const OnnxOptions& options = {}) const {
     write_onnx(folder_ / (name + ".onnx"), graph, options);
+    if (expected.in_numpy) save_graph(folder_ / (name + ".model.safetensors"), graph);
     TensorFile file;
     const std::vector<Tensor> values = Interpreter(graph).run_all(inputs);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -106,16 +109,20 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   const Expected concat{true, "QLinearConv QGemm QLinearConcat", no_floats + " Concat"};
   const Expected floats{false, "QLinearConv QGemm Conv", ""};
   const Expected close{false, "", ""};
+  const auto in_numpy = [](Expected expected) {
+    expected.in_numpy = true;
+    return expected;
+  };
   OnnxOptions int8;
   int8.pack_int4 = false;
   OnnxOptions tensorrt;
   tensorrt.profile = qat::Profile::kTensorrt;
-  writer.write_network("layers", testing::every_layer, w8a8(), layers);
+  writer.write_network("layers", testing::every_layer, w8a8(), in_numpy(layers));
   writer.write_network("layers_signed", testing::every_layer, w8a8(8, true), layers);
   writer.write_network("layers_w4", testing::every_layer, w8a8(4), close);
   writer.write_network("layers_w4_as_int8", testing::every_layer, w8a8(4), layers, int8);
   writer.write_network("layers_affine_w8", testing::every_layer, testing::affine_weights(8),
-                       layers);
+                       in_numpy(layers));
   writer.write_network("layers_affine_w4", testing::every_layer, testing::affine_weights(4), close);
   writer.write_network("residual_affine_w7", testing::residual_net, testing::affine_weights(7),
                        residual);
@@ -123,7 +130,7 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   qat::QuantizeConfig seven = w8a8(7);  // all codes, -64 too: the most that never saturates
   seven.groups[0].config.weights->scheme.narrow_range = false;
   writer.write_network("layers_w7", testing::every_layer, seven, layers);
-  writer.write_network("residual", testing::residual_net, w8a8(), residual);
+  writer.write_network("residual", testing::residual_net, w8a8(), in_numpy(residual));
   writer.write_network("residual_signed", testing::residual_net, w8a8(8, true), residual);
   writer.write_network("residual_w4", testing::residual_net, w8a8(4), close);
   writer.write_network("residual_tensorrt", testing::residual_net, testing::tensorrt(8), close,
@@ -168,16 +175,18 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
                          integers);
   }
   writer.write_network("layers_a16_signed", testing::every_layer,
-                       testing::wide_activations(16, true), integers);
-  writer.write_network("concat_a16", testing::concat_net, testing::wide_activations(16), integers);
+                       testing::wide_activations(16, true), in_numpy(integers));
+  writer.write_network("concat_a16", testing::concat_net, testing::wide_activations(16),
+                       in_numpy(integers));
   writer.write_network("layers_mixed", testing::every_layer, testing::mixed_activations(false),
                        {true, "QLinearConv MatMulInteger", no_float_products});
   writer.write_network("residual_mixed", testing::residual_net, testing::mixed_activations(true),
-                       {true, "ConvInteger", no_float_products});
+                       in_numpy({true, "ConvInteger", no_float_products}));
   qat::QuantizeConfig affine_heads = testing::affine_weights(8);
   affine_heads.groups.insert(affine_heads.groups.begin(), {{"Conv2d"}, qat::default_w8a8()});
   for (auto& group : affine_heads.groups) group.config.activations->scheme.bits = 16;
-  writer.write_network("layers_a16_affine_linear", testing::every_layer, affine_heads, integers);
+  writer.write_network("layers_a16_affine_linear", testing::every_layer, affine_heads,
+                       in_numpy(integers));
   qat::QuantizeConfig wide_groups = testing::groups_of_codes(4);
   for (auto& group : wide_groups.groups) group.config.activations->scheme.bits = 16;
   writer.write_network("layers_groups_a16", testing::every_layer, wide_groups, close);
