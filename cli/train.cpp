@@ -174,6 +174,8 @@ ExitCode train(const Options& options) {
     if (ranks.communicator().rank() == 0) report("error", error.what(), kUsage);
     ranks.finish();
     return kUsage;
+  } catch (const comm::RankLost& error) {
+    return report("lost", error.what(), kRankLost);
   } catch (const std::exception& error) {
     ranks.set_reason(error.what());
     throw;

@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "steelyard/framework/comm/watchdog.h"
+
 namespace steelyard::cli {
 
 // The contract with scripts.
@@ -14,6 +16,7 @@ enum ExitCode {
   kUsage = 2,     // wrong arguments, recipe, file or dataset
   kMismatch = 3,  // verify: the deployed model computes something else
   kDeviceNotAvailable = 4,
+  kRankLost = comm::kRankLostExitCode,
   kInterrupted = 130
 };
 

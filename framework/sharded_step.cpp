@@ -190,8 +190,8 @@ bool ShardedStep::has_rows(const Batch& batch) const {
   return rows_of_shard(batch, own_.begin).first < rows_of_shard(batch, own_.end).first;
 }
 
-// What modules do in every step whatever the values are, quantizers of weights for example, this
-// rank does too when a small batch has no rows for it. What it gathers is dropped.
+// What modules do in every step whatever the values are this rank does too when a small batch has
+// no rows for it. What it gathers is dropped.
 void ShardedStep::idle_pass(const Batch& batch, const ShardLoss& loss) {
   const NoGradGuard no_grad;
   loss(rows_of(batch, 0, 1), own_.begin);
