@@ -32,9 +32,8 @@ void observe(Observer& observer, const Tensor& values) {
 }
 
 Tensor part_of(const Tensor& x, std::int64_t begin, std::int64_t end) {
-  return Tensor::from(x.span<float>().subspan(static_cast<std::size_t>(begin),
-                                              static_cast<std::size_t>(end - begin)),
-                      {end - begin});
+  const std::vector<float> part(x.data<float>() + begin, x.data<float>() + end);
+  return Tensor::from(part, {end - begin});
 }
 
 // One step in four parts on two ranks, whose tensors are merged as the engine does.
@@ -49,8 +48,8 @@ void observe_in_parts(std::vector<std::unique_ptr<Observer>>& ranks, const Tenso
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
       for (std::int64_t k = 0; k < a[i].size(); ++k) {
-        T &x = a[i].template data<T>()[k], &y = b[i].template data<T>()[k];
-        x = y = combine(x, y);
+        T &p = a[i].template data<T>()[k], &q = b[i].template data<T>()[k];
+        p = q = combine(p, q);
       }
     }
   };
