@@ -24,7 +24,11 @@ TEST(QScheme, CodeRanges) {
 
 TEST(QScheme, RejectsWhatHasNoMeaning) {
   EXPECT_THROW(validate(QScheme{.bits = 1}), std::invalid_argument);
-  EXPECT_THROW(validate(QScheme{.bits = 9}), std::invalid_argument);
+  EXPECT_NO_THROW(validate(QScheme{.bits = 16}));
+  EXPECT_THROW(validate(QScheme{.bits = 17}), std::invalid_argument);
+  EXPECT_THROW(
+      validate(QScheme{.bits = 9, .granularity = kernels::Granularity::kToken, .dynamic = true}),
+      std::invalid_argument);
   EXPECT_THROW(validate(QScheme{.is_signed = false}), std::invalid_argument);
   EXPECT_THROW(validate(QScheme{.symmetric = false}), std::invalid_argument);
   EXPECT_THROW(validate(QScheme{.granularity = kernels::Granularity::kBlock}),
