@@ -16,6 +16,8 @@ class PercentileObserver : public CountingObserver {
   std::string name() const override { return "percentile"; }
   void reset() override;
   std::vector<NamedBuffer> state() const override;
+  // Throws: the first step is exact, which needs its values at once.
+  void begin_step() override { Observer::begin_step(); }
 
  protected:
   void count(const kernels::ChannelLayout& layout, const Tensor& values,
