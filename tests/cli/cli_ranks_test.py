@@ -92,16 +92,30 @@ class SameBits(Ranks):
 
 
 class Together(Ranks):
-    def test_a_signal_to_one_rank_stops_all_after_the_same_step(self):
-        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=4000)
+    def after_signal(self, recipe, number):
+        """Sends it to the second of two ranks once there is a checkpoint; the process that mpirun was, out, err."""
         process = self.start(2, "train", recipe, "--run-dir", self.path("run"))
         try:
             self.wait_for(lambda: os.path.exists(self.path("run", "last.safetensors")))
             children = subprocess.run(["ps", "--ppid", str(process.pid), "-o", "pid="], text=True, capture_output=True)
-            os.kill(int(children.stdout.split()[-1]), signal.SIGTERM)
-            out, err = process.communicate(timeout=HANG)
+            os.kill(int(children.stdout.split()[-1]), number)
+            return process, *process.communicate(timeout=HANG)
         finally:
             process.kill()
+
+    def test_a_killed_rank_ends_the_run_which_continues_to_the_same_bits(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=60)
+        process, out, err = self.after_signal(recipe, signal.SIGKILL)
+        self.assertNotEqual(process.returncode, 0, out + err)
+        self.assertRegex(err, r"lost: rank \d on \S+ \(process \d+, last known at step \d+\): .*; rank \d on \S+ stops at step \d+; "
+                              r"--resume continues from \S+/run/last.safetensors \(step \d+\)")
+        for run, more in (("run", ["--resume"]), ("whole", [])):
+            self.train(recipe, run, "--threads", "1", *more)
+        self.assertEqual(self.sha("run", "last.safetensors"), self.sha("whole", "last.safetensors"))
+
+    def test_a_signal_to_one_rank_stops_all_after_the_same_step(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=4000)
+        process, out, err = self.after_signal(recipe, signal.SIGTERM)
         self.assertEqual(process.returncode, 130, out + err)
         self.assertIn("is saved; continue with --resume", out)
         self.ranks_train(2, recipe, "run", "--resume", "--set", "train.epochs=1", code=2)  # more were done
