@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <vector>
 
@@ -127,17 +128,23 @@ MemoryEstimate estimate_memory(Experiment& experiment, Device device) {
 
   const std::int64_t samples = experiment.train().size();
   const std::int64_t batch = std::min(experiment.loader_options().batch_size, samples);
+  const std::int64_t shards = options.shards;
+  const std::int64_t rows = (batch + shards - 1) / shards;  // of a step's passes
   const Growth step = through(small.step, larger.step);
   const Growth forward = through(small.forward, larger.forward);
-  estimate.saved_activations_bytes = through(small.saved, larger.saved).at(batch);
+  estimate.saved_activations_bytes = through(small.saved, larger.saved).at(rows);
   const std::int64_t rests =
       experiment.validation().size() % batch + experiment.test().size() % batch;
-  const double blocks = static_cast<double>(step.at(batch)) +
-                        step.per_sample * static_cast<double>(samples % batch) +
-                        forward.per_sample * static_cast<double>(rests);
+  double blocks = static_cast<double>(step.at(rows)) +
+                  step.per_sample * static_cast<double>(samples % batch / shards) +
+                  forward.per_sample * static_cast<double>(rests);
+  // Evaluation takes whole batches, which are of another size than shards.
+  if (shards > 1) blocks += static_cast<double>(forward.at(batch));
   estimate.temporaries_bytes =
       std::max<std::int64_t>(0, static_cast<std::int64_t>(blocks) - estimate.gradients_bytes -
                                     estimate.saved_activations_bytes);
+  // The shard's own, and those of the sums of 1, 2, 4 ... shards (comm::ShardSum).
+  estimate.gradients_bytes *= std::bit_width(static_cast<std::uint64_t>(shards));
   LoaderOptions one_sample = experiment.loader_options();
   one_sample.batch_size = 1;
   const Batch one = make_batch(experiment.train(), one_sample, /*epoch=*/0, /*index=*/0);
