@@ -52,7 +52,9 @@ extern "C" void request_stop(int signal) {
 void handle_signals() {
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
-  if (std::signal(SIGHUP, request_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);  // asked first: one that comes meanwhile must not count
+  if (hangup.sa_handler != SIG_IGN) std::signal(SIGHUP, request_stop);
   std::signal(SIGPIPE, SIG_IGN);
 }
 
