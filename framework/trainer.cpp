@@ -159,7 +159,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
 
 bool Trainer::any_rank_stops(const std::atomic<bool>& stop) {
   if (ranks_.size() == 1) return stop;
-  return (ranks_.max({}, stop ? comm::kStop : 0U) & comm::kStop) != 0;
+  return (ranks_.max({}, stop ? comm::kStop : comm::kGoOn) & comm::kStop) != 0;
 }
 
 void Trainer::together(const std::function<void()>& work) {
@@ -170,7 +170,7 @@ void Trainer::together(const std::function<void()>& work) {
   } catch (const TrainingDiverged& error) {
     own = error.what();
   }
-  if ((ranks_.max({}, own.empty() ? 0U : comm::kDiverged) & comm::kDiverged) == 0) return;
+  if ((ranks_.max({}, own.empty() ? comm::kGoOn : comm::kDiverged) & comm::kDiverged) == 0) return;
   for (const std::string& message : ranks_.gather(own)) {
     if (!message.empty()) throw TrainingDiverged(message);
   }
