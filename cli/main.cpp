@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,7 +7,6 @@
 #include <exception>
 #include <iostream>
 #include <new>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,7 +14,6 @@
 #include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
 
 namespace steelyard::cli {
 namespace {

@@ -2,7 +2,6 @@
 #include <omp.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>

@@ -5,7 +5,6 @@
 
 #include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cuda/quant_cuda.h"
-#include "steelyard/kernels/qparams.h"
 #include "steelyard/kernels/quant_names.h"
 #include "steelyard/kernels/quant_sums.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/divergence.h"
 #include "steelyard/qat/faults.h"
 
 namespace steelyard::qat {

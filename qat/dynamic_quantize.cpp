@@ -53,7 +53,7 @@ void write_codes(const Tensor& values, const kernels::ChannelLayout& layout,
 
 Variable quantize_dynamically(const Variable& x, const observers::QScheme& scheme,
                               std::int64_t row_size, const Tensor& non_finite) {
-  const Tensor values = x.value();
+  const Tensor& values = x.value();
   const Device device = values.device();
   const std::int64_t rows = row_size == 0 ? 0 : values.size() / row_size;
   const std::int64_t sets = observers::scale_count(scheme, rows, row_size);

@@ -5,7 +5,6 @@
 
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/relu.h"
-#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/qat/dynamic_quantize.h"
 #include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/straight_through.h"

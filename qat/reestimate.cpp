@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "steelyard/qat/prepare.h"
 #include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {

@@ -48,7 +48,7 @@ Variable WeightQuantizer::learn_weight(const Variable& weight, WeightCodes& code
 
 QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QParamTensors step,
                                      Tensor mask) const {
-  const Tensor values = weight.value();
+  const Tensor& values = weight.value();
   const std::int64_t per_scale = channels() == 0 ? 1 : values.size() / channels();
   return {.output = std::move(output),
           .input = weight,

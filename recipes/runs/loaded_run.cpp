@@ -1,7 +1,5 @@
 #include "steelyard/recipes/runs/loaded_run.h"
 
-#include <algorithm>
-
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/printable.h"

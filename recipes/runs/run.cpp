@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"

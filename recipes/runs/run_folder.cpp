@@ -4,20 +4,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/qat/old_checkpoint.h"
-#include "steelyard/qat/saved_state.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/metrics_history.h"
-#include "steelyard/recipes/runs/metrics_log.h"
 
 namespace steelyard {
 namespace {
