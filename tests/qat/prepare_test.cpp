@@ -198,7 +198,7 @@ TEST(Prepare, EntriesThatCouldNotHaveAnEffectAreErrors) {
       << "a target that is ignored beside one that is not";
 }
 
-// 255 * 127 products of 8 bits fit int32 66,311 times, of 4-bit weights 1,203,069 times.
+// 255 * 127 products of 8 bits fit int32 66,311 times, of 4-bit weights 1,203,072 times.
 TEST(Prepare, RowsWhoseSumsInt32CannotHoldAreErrors) {
   const auto net = [](std::int64_t features) {
     Rng rng(1);
