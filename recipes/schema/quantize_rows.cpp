@@ -112,15 +112,17 @@ Table<QuantizerConfig> weights_table() {
              "Quantization of weights.",
              {bits_row("width of the codes", 8), symmetric_row("true"),
               scheme("strategy",
-                     "a scale for each output channel, one for all, or one for each group of an "
-                     "output channel's weights: with activations codes are multiplied as integers "
-                     "and each group's sum is scaled, without them weights are multiplied in float",
+                     "`channel`: a scale for each output channel; `tensor`: one for all; `group`: "
+                     "one for each group of an output channel's weights (with `activations`, codes "
+                     "are multiplied as integers and each group's sum is scaled; without, weights "
+                     "are multiplied in float)",
                      &QScheme::granularity)
                   .only({Granularity::kChannel, Granularity::kTensor, Granularity::kGroup})
                   .by_default("channel"),
               scheme("group_size",
-                     "with strategy group: weights that share a scale, in the order of PyTorch's "
-                     "layout; must divide those of an output channel or exceed them; absent: 32",
+                     "with strategy group: number of weights that share a scale, in the order of "
+                     "PyTorch's layout; must divide the number of weights of an output channel or "
+                     "exceed it; absent: 32",
                      &QScheme::group_size)
                   .within(1, kMaxCount),
               scheme(
@@ -144,32 +146,32 @@ Table<QuantizerConfig> activations_table() {
                   16),
               symmetric_row("false"),
               key("strategy",
-                  "one scale; with `dynamic`, one for each row that a Linear reads or each sample "
-                  "that a Conv2d reads (token), or, of a Linear, for each group of a row's "
-                  "features "
-                  "or each block of rows and features",
+                  "`tensor`: one scale; the others need `dynamic`. `token`: one for each row that "
+                  "a Linear reads or each sample that a Conv2d reads; `group`, `block` (Linear "
+                  "only): one for each group of a row's features, or each block of rows and "
+                  "features",
                   &QuantizerConfig::scheme, &QScheme::granularity)
                   .only({Granularity::kTensor, Granularity::kToken, Granularity::kGroup,
                          Granularity::kBlock})
                   .by_default("tensor"),
               key("group_size",
-                  "with strategy group: features that share a scale; must divide those of a row or "
-                  "exceed them; absent: 32",
+                  "with strategy group: number of features that share a scale; must divide the "
+                  "number of features of a row or exceed it; absent: 32",
                   &QuantizerConfig::scheme, &QScheme::group_size)
                   .within(1, kMaxCount),
               key("block_structure",
-                  "with strategy block: rows (samples, or positions of them) and features that "
-                  "share "
-                  "a scale; the features must divide those of a row or exceed them",
+                  "with strategy block: numbers of rows (samples, or their positions) and of "
+                  "features that share a scale; the number of features must divide that of a row "
+                  "or exceed it",
                   &QuantizerConfig::scheme, &QScheme::block)
                   .within(1, kMaxCount),
               key("dynamic",
-                  "whether scales and zero points come from the values themselves, in every pass; "
-                  "goes with the strategies token, group and block, without an observer; absent: "
+                  "whether scales and zero points are computed from the values themselves, in "
+                  "every pass; needs the strategy token, group or block, and no observer; absent: "
                   "no",
                   &QuantizerConfig::scheme, &QScheme::dynamic),
-              observer_row("how the range is found; absent: min_max with 8 bits, moving_average "
-                           "with fewer (docs/numerics.md says why)")})
+              observer_row("how the range is found; absent: min_max with 8 bits and more, "
+                           "moving_average with fewer (docs/numerics.md says why)")})
       .cases("observer", observer_cases())
       .check([](const OptionReader& from, QuantizerConfig& activations) {
         activations.scheme.is_signed = activations.scheme.symmetric;
@@ -334,9 +336,9 @@ Table<QuantizeSpec> quantize_table() {
               words_key<QuantizeSpec>(
                   "ranges",
                   "which range a step's activations are quantized with: the one that they "
-                  "themselves move (`current`), or the one that the steps before have left "
+                  "themselves have moved (`current`), or the one that the steps before have left "
                   "(`delayed`), as several `train.shards` need it; absent: `current` with one "
-                  "shard",
+                  "shard, `delayed` with several",
                   {{"current", false}, {"delayed", true}}, &QuantizeSpec::delayed_ranges),
               nested<QuantizeSpec>("algorithm", algorithm_table()).by_default("{}"),
               nested<QuantizeSpec>("oscillations", oscillations_table(),
@@ -374,8 +376,8 @@ Table<Recipe> export_table() {
                   .also(&Recipe::quantize, &QuantizeSpec::config, &qat::QuantizeConfig::profile)
                   .by_default(word_of(qat::Profile::kOrt)),
               key("reduce_range",
-                  "whether weights of 8 bits are trained with 7, from -63 to 63 or, without "
-                  "`narrow_range`, from -64: then no sum saturates in ONNX Runtime's default "
+                  "whether weights of 8 bits get 7 bits (codes from -63 to 63, without "
+                  "`narrow_range` from -64), so that no sum saturates in ONNX Runtime's default "
                   "session on x86 without VNNI",
                   &Recipe::exports, &ExportSpec::reduce_range)
                   .by_default("false")})

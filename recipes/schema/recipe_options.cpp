@@ -114,7 +114,9 @@ std::string recipe_markdown(const ModelRegistry& registry) {
          "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"
          "allowed. `--set key.path=value` replaces one value (`null` removes the key, a number in\n"
          "the path is a list index). The resolved recipe, with every default, is saved with the\n"
-         "run. This page is generated from the rows of `recipes/schema/recipe_tables.h`.\n\n" +
+         "run. This page is generated from the rows that declare the keys: "
+         "`recipes/schema/*_rows.cpp`,\n"
+         "`recipes/models/layer_types.cpp`. [glossary.md](glossary.md) explains the terms.\n\n" +
          markdown(recipe_options(registry));
 }
 
