@@ -30,7 +30,7 @@ ExitCode export_run(const Options& options) {
   if (!options.profile.empty() && options.profile != word_of(trained_for)) {
     throw InputError(options.run + ": was trained for the profile " + word_of(trained_for) +
                      ", not " + options.profile +
-                     ": its quantizers are placed as export.profile says");
+                     ": export.profile places the quantizers before training");
   }
   const deploy::Graph graph = deployed_graph(run);
   const std::filesystem::path folder = options.out.empty()

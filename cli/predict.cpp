@@ -88,8 +88,8 @@ void require_own_export(const std::string& run, const std::filesystem::path& pat
 Predictor make_predictor(const Options& options) {
   if (!is_folder(options.model)) {
     if (options.with != "integer" && !options.with.empty()) {
-      throw InputError(printable(options.model) + ": is no run's folder: --with " + options.with +
-                       " needs one");
+      throw InputError(printable(options.model) + ": is not a run's folder, which --with " +
+                       options.with + " needs");
     }
     return integer_predictor(deploy::load_graph(options.model));
   }
@@ -202,7 +202,8 @@ Verb add_predict(CLI::App& app) {
                    "IDX images, plain or gzip, or a safetensors file with `inputs`")
       ->required();
   verb->add_option("--with", options->with,
-                   "For a run: its checkpoint, or what was exported (default: checkpoint)")
+                   "For a run, what computes: its checkpoint, the exported integer model or the "
+                   "ONNX file (default: checkpoint)")
       ->check(CLI::IsMember({"checkpoint", "integer", "onnx"}));
   add_threads(*verb, options->threads);
   return [options] { return predict(*options); };

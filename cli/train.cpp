@@ -67,8 +67,10 @@ ExitCode dry_run(Experiment& experiment, Device device) {
   const auto line_if_any = [&](const char* kind, std::int64_t bytes) {
     if (bytes > 0) line(kind, bytes);
   };
-  fmt::print("memory to train with batches of {} samples, MiB, scaled from small batches:\n",
-             experiment.loader_options().batch_size);
+  fmt::print(
+      "estimated memory of training with batches of {} samples, in MiB (extrapolated from small "
+      "batches):\n",
+      experiment.loader_options().batch_size);
   line("program", memory.program_bytes);
   line("dataset", memory.dataset_bytes);
   line("batches made ahead", memory.batches_bytes);

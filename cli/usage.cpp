@@ -52,10 +52,10 @@ std::string unknown_word(const CLI::App& verb, const std::vector<std::string>& w
 
 std::string message_without_verb(const CLI::App& app, const std::vector<std::string>& words) {
   const std::vector<std::string> verbs = verb_names(app);
-  if (words.empty()) return "a verb is missing, one of: " + join(verbs);
+  if (words.empty()) return "a command is missing, one of: " + join(verbs);
   if (words.front().starts_with("-")) return unknown_option(app, words.front());
-  return "unknown verb " + quote_for_message(words.front()) + did_you_mean(words.front(), verbs) +
-         "; verbs: " + join(verbs);
+  return "unknown command " + quote_for_message(words.front()) +
+         did_you_mean(words.front(), verbs) + "; commands: " + join(verbs);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ Tensor real_weight(const Weights& weights) {
 
 void validate(const Graph& graph) {
   if (graph.input >= graph.values.size() || graph.output >= graph.values.size()) {
-    throw std::invalid_argument("[graph] its input or output is none of its values");
+    throw std::invalid_argument("[graph] its input or output is not one of its values");
   }
   if (graph.values[graph.input].quantization) {
     throw std::invalid_argument("[graph] its input must be f32");

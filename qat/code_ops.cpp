@@ -64,7 +64,7 @@ void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t co
   const std::int64_t most = INT32_MAX / (x.range.qmax - x.range.qmin);
   if (count <= most) return;
   throw std::invalid_argument(std::string("[") + name + "] expected windows of at most " +
-                              std::to_string(most) + " codes, whose sum int32 holds, got " +
+                              std::to_string(most) + " codes, so that their sum fits int32, got " +
                               std::to_string(count));
 }
 

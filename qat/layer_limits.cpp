@@ -30,7 +30,7 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
       kernels::most_terms(kernels::largest_product(codes, weights.code_range(), weights.symmetric));
   if (terms <= most) return;
   throw InputError(place + ": expected at most " + std::to_string(most) +
-                   " products per output, whose sum int32 holds (weights of " +
+                   " products per output, so that their sum fits int32 (weights of " +
                    std::to_string(weights.bits) + " bits, inputs of " +
                    std::to_string(inputs.bits) + "), got " + std::to_string(terms));
 }

@@ -164,7 +164,7 @@ class Preparer {
     const auto layer = swap_layer(chain, *target, !float_output.empty());
     if (is_dynamic(*target)) {
       require_rows(*layer, *target, node);
-      float_output = "layers quantize what they read";
+      float_output = "dynamic: the next layer quantizes it";
     }
     wire_input(*layer, *target, node.path, in);
     require_sums_fit(*target, in, layer->weight().value(), node.path);
@@ -247,7 +247,7 @@ class Preparer {
     const std::string what = blocks ? "blocks" : "groups";
     if (!layer.multiplies_rows()) {
       throw InputError(place + "expected a Linear for dynamic activations in " + what + ", got " +
-                       node.form->type + ", which has the strategy token");
+                       node.form->type + ", which takes the strategy token");
     }
     const std::int64_t features = layer.weight().value().dim(1);
     const std::int64_t size = blocks ? inputs.block[1] : inputs.group_size;
@@ -258,8 +258,8 @@ class Preparer {
     }
     if (layer.has_groups() && weights.group_size != size) {
       throw InputError(place +
-                       (blocks ? "expected as many columns of blocks as weights of a group, got "
-                               : "expected one group_size of weights and activations, got ") +
+                       (blocks ? "expected blocks of as many columns as a group has weights, got "
+                               : "expected the same group_size for weights and activations, got ") +
                        std::to_string(blocks ? size : weights.group_size) + " and " +
                        std::to_string(blocks ? weights.group_size : size));
     }
@@ -297,7 +297,7 @@ class Preparer {
       plan_.rows.push_back(
           plan_row(path, "input",
                    arrives ? "as " + in.source : observers::to_string(config.activations->scheme),
-                   "-", arrives ? "" : "where the input arrives in float"));
+                   "-", arrives ? "" : "if the input arrives in float"));
       return;
     }
     switch (in.kind) {
@@ -312,7 +312,7 @@ class Preparer {
         plan_.rows.push_back(plan_row(path, "input", *config.activations,
                                       in.kind == Flow::Kind::kFloat
                                           ? "its producer is in float"
-                                          : "where the input arrives in float"));
+                                          : "if the input arrives in float"));
     }
   }
 
@@ -421,7 +421,8 @@ class Preparer {
       flows_[i] = {Flow::Kind::kFloat, node.path, {}};
     } else {
       plan_.rows.push_back(
-          plan_row(node.path, "-", "-", "-", module.type_name() + ": children swapped one by one"));
+          plan_row(node.path, "-", "-", "-",
+                   module.type_name() + ": its children are quantized one by one"));
       flows_[i] = {Flow::Kind::kUnknown, node.path, {}};
     }
   }

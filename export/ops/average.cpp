@@ -208,8 +208,10 @@ void expect_computable(const OnnxNodes& nodes, const Node& node) {
       kernels::global_average_multiplier(in.quantization->scale, in.shape[0] * in.shape[1],
                                          nodes.graph().values[node.output].quantization->scale);
   if (multiplier < 0x1p-32F || multiplier >= 256) {
-    refuse_onnx(node, fmt::format("ONNX Runtime takes multipliers from 2^-32 to 256, its is {}",
-                                  multiplier));
+    refuse_onnx(
+        node,
+        fmt::format("expected a multiplier from 2^-32 to 256, as ONNX Runtime needs it, got {}",
+                    multiplier));
   }
 }
 

@@ -146,7 +146,7 @@ std::string bias(OnnxNodes& nodes, const Node& node) {
   std::vector<float> scales;
   for (const float scale : weights.scales) scales.push_back(in_scale * scale);
   if (!std::all_of(scales.begin(), scales.end(), [](float s) { return std::isnormal(s); })) {
-    refuse_onnx(node, "a scale of its bias is no normal float");
+    refuse_onnx(node, "a scale of its bias is not a normal float");
   }
   const std::vector<std::int32_t> zeros(scales.size(), 0);
   onnx.add("DequantizeLinear",

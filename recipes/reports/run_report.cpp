@@ -90,8 +90,7 @@ Summary summary_in(const std::filesystem::path& path) {
     if (!best.is_null()) summary.best_epoch = integer_of<std::int64_t>(best.at("epoch"));
     return summary;
   } catch (const std::exception& error) {
-    throw InputError(printable(path.string()) +
-                     ": is not what a run writes: " + printable(error.what()));
+    throw InputError(printable(path.string()) + ": is not valid: " + printable(error.what()));
   }
 }
 

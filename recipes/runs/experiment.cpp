@@ -213,7 +213,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   model_ = prepared(model_, plan_);
   if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
     fail_at(place("train", "only"),
-            "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
+            "train.only: no module is left to train (quantize.bn_fold: frozen drops batch norms)");
   }
   if (recipe_.reestimate_bn) {
     require_norm_left("reestimate_bn");

@@ -44,7 +44,7 @@ void require_same_data(const RunOptions& options, const Experiment& experiment,
                             record.data_digest + ", now " + experiment.data_digest() + ")";
   if (!options.other_data) {
     throw InputError(last + ": " + found +
-                     ": restore it, or pass --other-data to go on with what is there");
+                     ": restore the data, or pass --other-data to continue with the present data");
   }
   options.note(found + "; inputs are normalized as before");
 }
@@ -137,7 +137,7 @@ RunLock open_run(const RunOptions& options, const Experiment& experiment,
     if (!options.resume) {
       throw InputError(
           options.folder.string() +
-          ": holds a run already: train continues it with --resume, or pass another --run-dir");
+          ": already holds a run: continue it with --resume, or pass another --run-dir");
     }
     require_same_run(options, experiment, registries);
     return lock;

@@ -93,7 +93,7 @@ DataRecord parsed_data(const std::string& text) {
 // What `parse` gives. Throws InputError that names the file and the key where it throws.
 template <typename Parse>
 auto parsed_metadata(const char* key, const std::string& source, const Parse& parse) {
-  const std::string begin = source + ": metadata '" + key + "' is not what a run writes: ";
+  const std::string begin = source + ": metadata '" + key + "' is not valid: ";
   try {
     return parse();
   } catch (const nlohmann::json::exception& error) {

@@ -19,11 +19,13 @@ void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   const std::string& place = from.table("train").at("only").place;
   if (recipe.quantize && !recipe.calibrate_batches) {
     fail_at(place,
-            "train.only with 'quantize' needs 'calibrate': ranges of what is not trained come from "
-            "there");
+            "train.only with 'quantize' needs 'calibrate', which finds the ranges of modules that "
+            "are not trained");
   }
   if (recipe.reestimate_bn) {
-    fail_at(place, "train.only keeps batch norms that schedule.reestimate_bn would change");
+    fail_at(place,
+            "train.only keeps batch norms, schedule.reestimate_bn changes them: expected one of "
+            "the two");
   }
 }
 

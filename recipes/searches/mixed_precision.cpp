@@ -145,7 +145,7 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
   if (budget.unit == Unit::kBitOperations && !activation_bits) {
     throw InputError(sensitivity.checkpoint.string() +
                      ": its activations have several widths; bit operations are counted for one: "
-                     "say --activation-bits");
+                     "pass --activation-bits");
   }
   const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
   std::vector<std::vector<qat::WidthChoice>> choices;

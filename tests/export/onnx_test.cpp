@@ -109,7 +109,7 @@ TEST_F(Onnx, RefusesWhatHasNoForm) {
   Graph graph = network(8);
   graph.nodes[1].weights->scales[0] = 1e-38F;  // times the input's scale: a denormal bias scale
   EXPECT_EQ(refusal(graph),
-            "export: conv1 (conv2d) has no ONNX form: a scale of its bias is no normal float");
+            "export: conv1 (conv2d) has no ONNX form: a scale of its bias is not a normal float");
   graph = network(8);
   graph.output = graph.input;
   EXPECT_EQ(refusal(graph), "export: the graph has no operation");
