@@ -57,7 +57,7 @@ def save_safetensors(path, tensors):
 
 steelyard, folder, images, labels = sys.argv[1:]
 x = np.frombuffer(gzip.open(images).read(), np.uint8, offset=16).reshape(-1, 784) / 255
-x = torch.tensor((x - x.mean()) / x.std(), dtype=torch.float32)  # as Steelyard normalises
+x = torch.tensor((x - x.mean()) / x.std(), dtype=torch.float32)  # as Steelyard normalizes
 y = torch.tensor(np.frombuffer(gzip.open(labels).read(), np.uint8, offset=8).astype(np.int64))
 torch.manual_seed(1)
 model = Mlp()

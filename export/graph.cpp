@@ -54,7 +54,8 @@ void validate(const Preprocessing& preprocessing, const Shape& input) {
   const auto valid = [](float v) { return std::isfinite(v); };
   if (!std::all_of(mean.begin(), mean.end(), valid) ||
       !std::all_of(stddev.begin(), stddev.end(), [&](float v) { return valid(v) && v > 0; })) {
-    throw std::invalid_argument("[graph] the normalisation is not finite with deviations above 0");
+    throw std::invalid_argument(
+        "[graph] expected a finite normalization with standard deviations above 0");
   }
 }
 

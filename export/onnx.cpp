@@ -175,7 +175,7 @@ void write_onnx(const std::filesystem::path& path, const Graph& graph, const Onn
   expect_size(model.ByteSizeLong(), options);
   std::string bytes;
   if (!model.SerializeToString(&bytes)) {
-    throw std::runtime_error("export: the ONNX model could not be serialised");
+    throw std::runtime_error("export: the ONNX model could not be serialized");
   }
   write_file_atomic(path, bytes);
 }
