@@ -35,7 +35,7 @@ struct Options {
   int threads = 0;
 };
 
-// What gives outputs for a batch of inputs as the file holds them.
+// Computes outputs from a batch of inputs, which are as in the file.
 struct Predictor {
   DType dtype = DType::kU8;
   Shape sample;
@@ -54,7 +54,7 @@ Predictor integer_predictor(deploy::Graph exported) {
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
 
-// With a run's preprocessing: `run` gets normalised inputs.
+// With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
   const InputFormat& input = experiment->input();
@@ -77,7 +77,7 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
   });
 }
 
-// The run may have been trained on since it was exported; files of older versions do not tell.
+// The run may have been trained further since it was exported. Files of older versions do not tell.
 void require_own_export(const std::string& run, const std::filesystem::path& path,
                         const std::string& model_sha256) {
   if (model_sha256.empty() || checkpoint_of_digest(run, model_sha256)) return;
@@ -143,7 +143,7 @@ void require_inputs_fit(const std::string& file, const Tensor& inputs, const Pre
                                shape_string(inputs.shape())));
 }
 
-// Inputs that are finite may be far beyond what a model in float can compute on.
+// Finite inputs may still be too large for a model in float.
 void require_finite_outputs(const std::string& file, std::int64_t first, const Tensor& outputs) {
   const auto values = outputs.span<float>();
   const auto bad =

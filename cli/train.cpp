@@ -39,7 +39,7 @@ struct Options {
   bool dry_run = false;
 };
 
-// What the signal handlers may touch: lock-free, so it is safe there.
+// Set by the signal handlers; safe there because it is lock-free.
 std::atomic<bool> stop_requested = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -92,7 +92,7 @@ ExitCode dry_run(Experiment& experiment, Device device) {
   return kDone;
 }
 
-// Tells what the loss of another rank is reported with.
+// Keeps the step and checkpoint for the message about a lost rank.
 class RankProgress : public TrainerCallback {
  public:
   RankProgress(comm::RankState& state, std::filesystem::path last)
@@ -112,7 +112,7 @@ class RankProgress : public TrainerCallback {
   bool saving_ = false;
 };
 
-// What other ranks than the first one print goes to a file of their own.
+// Every rank but the first prints to a file of its own.
 void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState& state) {
   create_folders(folder);
   const std::filesystem::path log = folder / ("rank-" + std::to_string(rank) + ".log");
@@ -169,12 +169,12 @@ ExitCode train(const Options& options) {
     const ExitCode code = train_as_rank(run, about, state, ranks.communicator());
     ranks.finish();
     return code;
-  } catch (const TrainingDiverged& error) {  // thrown by all ranks, as the next one
+  } catch (const TrainingDiverged& error) {  // thrown by all ranks, like the next one
     report("failed", error.what(), kFailed);
     ranks.finish();
     return kFailed;
   } catch (const SharedInputError& error) {
-    // The first rank says it, before another one's exit lets mpirun end them all.
+    // The first rank prints it before another rank's exit makes mpirun end them all.
     if (ranks.communicator().rank() == 0) report("error", error.what(), kUsage);
     ranks.finish();
     return kUsage;

@@ -13,7 +13,7 @@
 namespace steelyard::deploy {
 namespace {
 
-// A graph may come from a file: what it asks for is bounded before anything is computed with it.
+// A graph may come from a file, so its sizes are checked before anything is computed.
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 28;  // of one sample's tensor
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 20;    // of a window, in pixels
 

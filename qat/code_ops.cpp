@@ -33,7 +33,7 @@ class CodeFunction : public Function {
   Attributes attributes() const override { return attributes_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    // Every input of these operations has the same gradient: there is one, or the two of a sum.
+    // Every input of these operations has the same gradient: one input, or the two of a sum.
     const Tensor grad = gradient_(grad_output, inputs()[0]->shape, saved());
     return std::vector<Tensor>(inputs().size(), grad);
   }
@@ -44,7 +44,7 @@ class CodeFunction : public Function {
   Gradient gradient_;
 };
 
-// One that says what it was asked to do.
+// One with a description of its operation, for exports.
 template <typename T>
 class DescribedCodeFunction : public CodeFunction, public Describes<T> {
  public:

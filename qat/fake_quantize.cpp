@@ -271,7 +271,7 @@ QParamTensors FakeQuantize::empty_step() const {
           Tensor::empty(qparams_.scale.shape(), DType::kI32, device())};
 }
 
-// Moved first: what is no buffer does not move with the module.
+// Moved first, because it is not a buffer and does not move with the module.
 const Tensor& FakeQuantize::zero_range() const {
   zero_range_.move_to(device());
   return zero_range_;

@@ -23,7 +23,7 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
   const bool groups =
       weights.granularity == kernels::Granularity::kGroup && terms > weights.group_size;
   if (groups) terms = weights.group_size;
-  // Wide codes are multiplied byte by byte, but for the sums of groups.
+  // Wide codes are multiplied byte by byte, except in sums of groups.
   constexpr kernels::CodeRange kByte{0, 255};
   const kernels::CodeRange codes = inputs.wide() && !groups ? kByte : inputs.code_range();
   const std::int64_t most =

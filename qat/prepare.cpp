@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kInputName = "(input)";
 
-// How a tensor is represented, and by whose quantizer.
+// How a tensor is represented, and by which quantizer.
 struct Flow {
   enum class Kind { kModelInput, kQuantized, kFloat, kUnknown };
   Kind kind = Kind::kModelInput;
@@ -87,7 +87,7 @@ class Preparer {
   }
 
  private:
-  // A node with those behind it that it takes along.
+  // A node with the following nodes that are fused into it.
   struct Chain {
     std::size_t head = 0;
     const ModuleNode* norm = nullptr;
@@ -204,7 +204,7 @@ class Preparer {
     if (drops_norm) {
       chain.norm->slot->replace(std::make_shared<Identity>());
     } else if (norm != nullptr) {
-      // The norm stays in its slot, and the layer before it does its work.
+      // The norm stays in its slot; the layer before it computes it.
       const auto folded = std::make_shared<FoldedNorm>(norm, bn_fold_);
       chain.norm->slot->replace(folded);
       layer->take_norm(folded);
@@ -225,7 +225,7 @@ class Preparer {
                           targets_.place_of_target() + ": " + path);
   }
 
-  // A layer of the user's own form that knows bytes alone is given nothing else.
+  // A layer of a user's own form that supports only 8-bit codes gets no wider ones.
   void require_widths(const ModuleNode& node, const QConfig& target, const Flow& in) const {
     std::string reason = too_wide(*node.form, in);
     if (reason.empty() && target.activations) reason = too_wide(*node.form, *target.activations);
@@ -237,7 +237,7 @@ class Preparer {
     return config.activations && config.activations->scheme.dynamic;
   }
 
-  // Dynamic scales are of rows, or of groups of a row, that integer sums can use.
+  // Checks that the rows, groups or blocks of dynamic scales suit integer sums.
   void require_rows(QuantizedLayer& layer, const QConfig& config, const ModuleNode& node) const {
     const std::string place = targets_.place_of_target() + ": " + node.path + ": ";
     const observers::QScheme& inputs = config.activations->scheme;
@@ -316,7 +316,7 @@ class Preparer {
     }
   }
 
-  // Why a form that knows codes of so many bits only cannot read these; "" where it can.
+  // Why a form cannot read codes of this many bits; "" if it can.
   std::string too_wide(const QuantizedForm& form, const Flow& in) const {
     const std::optional<QuantizerConfig>& codes = in.kind != Flow::Kind::kModelInput ? in.config
                                                   : input_                           ? input_
@@ -402,14 +402,14 @@ class Preparer {
     finish(chain, {Flow::Kind::kQuantized, node.path, request.output});
   }
 
-  // A sum, a join or what has one input: with what it would have taken along.
+  // Keeps a node in float, with the nodes that would have been fused into it.
   void keep_in_float(const Chain& chain, const std::string& reason) {
     const ModuleNode& node = nodes_[chain.head];
     plan_.rows.push_back(plan_row(node.path, "output", "float", "-", reason));
     finish(chain, {Flow::Kind::kFloat, node.path, {}});
   }
 
-  // What has no quantized form.
+  // A module without a quantized form.
   void place_other(std::size_t i) {
     const ModuleNode& node = nodes_[i];
     Module& module = **node.slot;
@@ -445,7 +445,7 @@ class Preparer {
   std::optional<QuantizerConfig> input_;
   std::vector<ModuleNode> nodes_;
   std::vector<Flow> flows_;   // of the nodes' outputs
-  std::vector<bool> placed_;  // taken along by a node before
+  std::vector<bool> placed_;  // fused into an earlier node
   Plan plan_;
 };
 

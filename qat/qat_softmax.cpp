@@ -9,7 +9,7 @@
 namespace steelyard::qat {
 namespace {
 
-// Straight through the rounding: the gradient of softmax at the shares that were given.
+// Straight through the rounding: the gradient of softmax at the probabilities of the output codes.
 class SoftmaxCodesFunction : public Function {
  public:
   explicit SoftmaxCodesFunction(const QuantizedValue& y) : y_(y) { save(y.codes); }

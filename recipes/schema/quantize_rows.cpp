@@ -20,7 +20,8 @@ using qat::QuantizerConfig;
 
 constexpr std::int64_t kDefaultGroupSize = 32;
 
-// Of activations: 8 bits have codes to spare for the outermost values, fewer bits do not.
+// The default for activations: 8 bits have enough codes for the outermost values, fewer bits have
+// not.
 std::string default_observer(int bits) { return bits >= 8 ? "min_max" : "moving_average"; }
 
 // PACT learns the clipping of activations alone.
@@ -76,7 +77,7 @@ void set_group_size(const OptionReader& from, QScheme& scheme) {
   }
 }
 
-// Blocks have a size that says nothing elsewhere.
+// block_structure belongs to the strategy block alone.
 void check_block(const OptionReader& from, const QScheme& scheme) {
   const bool blocks = scheme.granularity == Granularity::kBlock;
   if (blocks == from.has("block_structure")) return;
@@ -224,7 +225,7 @@ Table<QuantizeSpec> algorithm_table() {
               when(Learning::kScaleAndZeroPoint, learned), when(Learning::kClipping, learned)});
 }
 
-// Both ends of a cosine.
+// The two ends of a cosine schedule.
 Table<qat::CosineSchedule> cosine_table(const std::string& help, const std::string& what,
                                         const std::string& start, const std::string& end,
                                         double max) {
@@ -260,7 +261,7 @@ Table<qat::OscillationOptions> oscillations_table() {
            &OscillationOptions::freeze_threshold)}};
 }
 
-// What the groups get from the algorithm.
+// Sets in the groups what the algorithm decides.
 void set_learning(const OptionReader& from, QuantizeSpec& quantize) {
   const std::vector<YamlNode>& nodes = from.at("groups").items;
   for (std::size_t i = 0; i < nodes.size(); ++i) {

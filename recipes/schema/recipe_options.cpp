@@ -13,7 +13,7 @@ Table<Recipe> init_table() {
                .required()}};
 }
 
-// What is not trained keeps its ranges and its statistics.
+// Modules that are not trained keep their ranges and their statistics.
 void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   if (recipe.train.only.empty()) return;
   const std::string& place = from.table("train").at("only").place;
@@ -37,7 +37,7 @@ void require_rows_for_shards(const OptionReader& from, const Recipe& recipe) {
               std::to_string(recipe.data.loader.batch_size) + ", got " + std::to_string(shards));
 }
 
-// What is learned from a batch must be what is learned from its shards.
+// The range of a batch must follow from the ranges of its shards.
 void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
   if (!recipe.quantize) return;
   const std::int64_t shards = recipe.train.trainer.shards;

@@ -90,7 +90,7 @@ void require_epochs(const OptionReader& from, const Recipe& recipe) {
   require_epoch(from, "freeze_bn", "epoch", 0, epochs);
 }
 
-// Dynamic activations have no quantizer that a schedule could change by itself.
+// Dynamic activations have no quantizer of their own that a schedule could change.
 void require_static_activations(const OptionReader& from, const Recipe& recipe) {
   const auto& groups = recipe.quantize->config.groups;
   const bool any = std::any_of(groups.begin(), groups.end(), [](const QuantizeGroup& group) {
