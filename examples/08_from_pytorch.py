@@ -1,4 +1,4 @@
-"""From PyTorch to integers: trains an MLP in PyTorch, hands its weights to Steelyard, fine-tunes them to 8 bits.
+"""From PyTorch to integers: trains an MLP in PyTorch, then fine-tunes its weights to 8 bits in Steelyard, exports and verifies.
 
 usage: 08_from_pytorch.py STEELYARD FOLDER IMAGES.idx.gz LABELS.idx.gz; exit code 77 when torch is not installed.
 """
