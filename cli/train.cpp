@@ -195,10 +195,10 @@ Verb add_train(CLI::App& app) {
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<name>)");
-  CLI::Option* resume = verb->add_flag(
-      "--resume", options->resume,
-      "Continue the run in the folder from its last checkpoint, if it has one; with more "
-      "train.epochs also a finished one");
+  CLI::Option* resume =
+      verb->add_flag("--resume", options->resume,
+                     "Continue the run in the folder from its last checkpoint, or start it if "
+                     "there is none; a finished run continues if train.epochs is larger");
   verb->add_flag("--other-data", options->other_data,
                  "With --resume: accept training data that has changed")
       ->needs(resume);
