@@ -1,5 +1,5 @@
 # One static library per folder. Flags that define the arithmetic are part of every target: no
-# contraction of a*b+c (NUMERICS: no FMA in the quantization formulas) and no fast-math.
+# contraction of a*b+c (docs/numerics.md) and no fast-math.
 add_library(steelyard_flags INTERFACE)
 target_compile_features(steelyard_flags INTERFACE cxx_std_20)
 target_compile_options(steelyard_flags INTERFACE

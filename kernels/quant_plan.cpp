@@ -20,7 +20,7 @@ std::string range_text(CodeRange range) {
   return shape_text(ends);
 }
 
-// A range that from_statistics() and learned scales would divide by 0 for.
+// A range for which from_statistics() and learned scales would divide by 0.
 std::string single_code_reason(CodeRange range) {
   if (range.qmin != range.qmax) return "";
   return ": one code tells no two values apart, and its scale (hi - lo) / (qmax - qmin) is "
@@ -111,7 +111,7 @@ std::string identity_of(const QuantDescriptor& d, DeviceType device) {
   return name;
 }
 
-// Collects what is wrong with the arrays of a call; the first finding counts.
+// Checks the arrays of a call and keeps the first error.
 class ArgumentCheck {
  public:
   explicit ArgumentCheck(const std::string& identity) : identity_(identity) {}
@@ -188,7 +188,7 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
                          p.direction == QuantDirection::kBackward &&
                          p.operation == QuantOperation::kFakeQuantize;
   if (!from_mask) check.present(args.scale, "scale", real);
-  // A backward from the mask, or of dequantize, needs no code of 0.
+  // A backward pass from the mask, or of dequantize, does not need the code of 0.
   const bool quantizes_again = p.direction == QuantDirection::kForward || args.x != nullptr;
   const bool chosen = p.statistics != Statistics::kGiven;
   if (chosen) {
@@ -288,7 +288,7 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
                                 "] expected a workspace aligned to 16 bytes, got an address " +
                                 std::to_string(past) + " past one");
   }
-  if (problem_.map.sets == 0) return;  // without elements, and without the arrays of any set
+  if (problem_.map.sets == 0) return;  // no elements: arrays may be null
   const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
     cuda ? quant_forward_cuda(problem_, workspace, args, stream)

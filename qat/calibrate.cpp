@@ -10,7 +10,7 @@
 namespace steelyard::qat {
 namespace {
 
-// The switches of every quantizer, set back when it goes.
+// The switches of every quantizer; the destructor restores them.
 class Calibrating {
  public:
   explicit Calibrating(Module& model) : quantizers_(named_quantizers(model)) {

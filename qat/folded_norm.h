@@ -1,4 +1,4 @@
-// A batch norm that the quantized layer before it takes along, in each of the folding modes.
+// A batch norm that the quantized layer before it computes, in each of the folding modes.
 #pragma once
 
 #include <functional>

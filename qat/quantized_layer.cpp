@@ -13,8 +13,8 @@
 namespace steelyard::qat {
 namespace {
 
-// What turns accumulators into values or codes: int32 bias codes (undefined for none) and the
-// scale of each output, float(s_x * s_w).
+// Turns accumulators into values or codes: int32 bias codes (undefined for none) and the scale of
+// each output, float(s_x * s_w).
 struct AccumulatorScale {
   kernels::Requantize op;
   Tensor bias;
@@ -36,7 +36,7 @@ Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
   return real;
 }
 
-// Lets the quantizer learn from the real values that the accumulators stand for.
+// Lets the quantizer observe the real values of the accumulators.
 QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const AccumulatorScale& scale,
                                    const Tensor& acc) {
   if (acc.size() == 0) return {};
@@ -188,7 +188,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     const Variable y = apply_activation(finish(Variable(real), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(y, context) : y;
   };
-  // Rounds real values to codes, where one side has wide ones.
+  // Rounds real values to codes, if the input or the output has wide codes.
   const auto round = [&](const Tensor& real) {
     const auto activated = [real, fused] {
       const NoGradGuard no_grad;

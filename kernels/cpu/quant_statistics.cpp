@@ -89,8 +89,8 @@ class StatisticsPass {
     slots.add(begin, end - begin, load_values(problem_.strides, x(), begin, end - begin, buffer));
   }
 
-  // Calls body(slots, begin, end) on every block; what the slots of all threads gathered enters
-  // seen_ where `observing`.
+  // Calls body(slots, begin, end) on every block. If `observing`, the slots of all threads are
+  // merged into seen_.
   template <typename Body>
   void each_block(bool observing, Body&& body) {
     constexpr std::int64_t kGrain = 8;

@@ -1,5 +1,6 @@
-// Quantization with a scale that the call itself, or a moving average of calls, decides. Switches,
-// averages and scales stay on the device: every call launches the same kernels.
+// Quantization with a scale that follows from the values of the call itself, or from a moving
+// average over calls. Switches, averages and scales stay on the device: every call launches the
+// same kernels.
 #include "steelyard/kernels/cuda/quant_statistics.h"
 
 #include <type_traits>

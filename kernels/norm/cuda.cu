@@ -6,7 +6,7 @@ namespace steelyard::kernels {
 namespace cuda {
 namespace {
 
-// Lane 0's moments become those of its column's lanes, merged in halves; needs 3 * kThreads doubles
+// Merges the moments of a column's lanes in halves into those of lane 0; needs 3 * kThreads doubles
 // of shared memory. All threads of the block call it.
 __device__ inline Moments merge_lanes(int width, Moments moments) {
   Moments* shared = shared_memory<Moments>();
@@ -92,7 +92,7 @@ struct GradientTerm {
   }
 };
 
-// shifts and factors are what backward_training_kernel takes off.
+// shifts and factors are what backward_training_kernel subtracts.
 template <typename T>
 struct StoreParameterGradients {
   BatchNormBackward<T> k;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A grid whose threads go over their rows.
+// A grid in which each thread loops over its rows.
 LaunchShape over_rows(const RowChunks& r) { return {r.blocks(), kThreads}; }
 
 }  // namespace

@@ -92,7 +92,7 @@ std::vector<Damage> damages() {
              conv1(g).conv.stride = {0, 1};
            },
            "stride"},
-          {"output", [](Graph& g) { g.output = 1000; }, "none of its values"}};
+          {"output", [](Graph& g) { g.output = 1000; }, "not one of its values"}};
 }
 
 class Validate : public ::testing::TestWithParam<Damage> {};

@@ -58,7 +58,7 @@ std::vector<Range> ranges_of(const QuantDescriptor& d, std::int64_t sets,
   return ranges;
 }
 
-// Scale and zero point by the words of the numerics document, in long double.
+// Scale and zero point as docs/numerics.md says, in long double.
 struct Chosen {
   float scale;
   std::int32_t zero_point;
