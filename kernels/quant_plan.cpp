@@ -210,7 +210,7 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
   if (p.statistics == Statistics::kCurrent || p.statistics == Statistics::kDelayed) {
     check.present(args.range_lo, "range_lo", real);
     check.present(args.range_hi, "range_hi", real);
-    check.present(args.initialised, "initialised", 1);
+    check.present(args.initialized, "initialized", 1);
   }
   if (args.non_finite_count != nullptr) {
     check.aligned(args.non_finite_count, "non_finite_count", 8);
@@ -220,7 +220,7 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
 std::int64_t first_invalid(const QuantProblem& p, const QuantArgs& args, DeviceType device) {
   if (p.statistics == Statistics::kDynamic) return -1;  // the call writes them
   if (device == DeviceType::kCuda) return first_invalid_set_cuda(p, args);
-  if (p.statistics != Statistics::kGiven && *args.initialised == 0) return -1;
+  if (p.statistics != Statistics::kGiven && *args.initialized == 0) return -1;
   return p.value_type == ValueType::kF64
              ? first_invalid_set(p, static_cast<const double*>(args.scale), args.zero_point)
              : first_invalid_set(p, static_cast<const float*>(args.scale), args.zero_point);

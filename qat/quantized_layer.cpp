@@ -113,11 +113,11 @@ Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
     return multiply(input, {weight_, bias_, bias}, epilogue, context);
   }
   const ProductOperands operands = norm_->operands(weight_, bias_, context);
-  if (!norm_->normalises(context)) return multiply(input, operands, epilogue, context);
+  if (!norm_->normalizes(context)) return multiply(input, operands, epilogue, context);
   const Variable product = multiply(input, operands, Epilogue{}, context);
   const auto raw_product = [&] { return product_->float_forward(input, weight_, Variable()); };
   const Variable y =
-      apply_activation(norm_->normalise(product, bias_, raw_product, context), epilogue.activation);
+      apply_activation(norm_->normalize(product, bias_, raw_product, context), epilogue.activation);
   return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;
 }
 

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) normalise_kernel(RowChunks r, BatchNorm<T> k) {
+__global__ void __launch_bounds__(kThreads) normalize_kernel(RowChunks r, BatchNorm<T> k) {
   const RowsOfThread mine = rows_of_thread(r);
   if (!mine.has_column) return;
   const T centre = k.mean[mine.column];
@@ -156,7 +156,7 @@ void compute(const CudaQueue& queue, const BatchMoments<T>& k) {
 template <typename T>
 void compute(const CudaQueue& queue, const BatchNorm<T>& k) {
   const cuda::RowChunks r = cuda::make_row_chunks(1, k.rows, k.channels);
-  cuda::launch(cuda::normalise_kernel<T>, cuda::over_rows(r), cuda::stream_of(queue), r, k);
+  cuda::launch(cuda::normalize_kernel<T>, cuda::over_rows(r), cuda::stream_of(queue), r, k);
 }
 
 template <typename T>

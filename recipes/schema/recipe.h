@@ -22,7 +22,7 @@
 
 namespace steelyard {
 
-// How inputs are normalised.
+// How inputs are normalized.
 enum class Normalize { kDataset, kNone, kGiven };
 
 inline constexpr Word<Normalize> kNormalizeWords[] = {

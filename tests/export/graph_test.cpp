@@ -63,7 +63,7 @@ std::vector<Damage> damages() {
              conv1(g).weights->weight = Tensor::zeros({6, 0, 3, 3}, DType::kI8);
            },
            "its weight [6, 0, 3, 3] has no elements"},
-          {"normalisation",
+          {"normalization",
            [](Graph& g) {
              g.preprocessing.normalization = {{0.5F}, {1.0F}};
            },
