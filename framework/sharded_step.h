@@ -6,6 +6,7 @@
 // and not on how many processes share the work. Every rank ends with the same.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/comm/shard_sum.h"
 #include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/gradient_buckets.h"
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/step_statistics.h"
 
@@ -25,8 +27,10 @@ class ShardedStep {
   using ShardLoss = std::function<Variable(const Batch& rows, std::int64_t shard)>;
 
   // The model and the ranks outlive it. Throws InputError unless `shards` and the number of ranks
-  // are powers of two and every rank has a shard.
-  ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks);
+  // are powers of two and every rank has a shard. Sums of gradients over the ranks begin during
+  // backward of a rank's last shard, so many bytes together.
+  ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks,
+              std::size_t bucket_bytes = GradientBuckets::kBytes);
 
   // The mean loss of the batch, f64 of rank 0; its gradients become those of the parameters, and
   // modules learn from the step (framework/step_statistics.h).
@@ -41,6 +45,10 @@ class ShardedStep {
   // Those that know nothing yet learn from a pass over the batch that leaves no gradients.
   void first_pass(const Batch& batch, const ShardLoss& loss);
   void run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums);
+  // Backward of one shard; of this rank's last one gradients go to the other ranks meanwhile.
+  void run_backward(const Variable& loss, const Tensor& grad_output, bool last, Sums& sums) const;
+  // What a shard gave a parameter, by its index.
+  void take_gradient(std::size_t i, bool last, Sums& sums) const;
   void learn_statistics(const std::vector<StepStatistics*>& who);
 
   std::vector<NamedParameter> parameters_;
@@ -48,6 +56,7 @@ class ShardedStep {
   std::int64_t shards_;
   comm::Communicator& ranks_;
   comm::ShardRange own_;
+  std::size_t bucket_bytes_;
   Device device_;
 };
 
