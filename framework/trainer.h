@@ -21,6 +21,7 @@
 #include "steelyard/framework/lr_schedule.h"
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/step_clock.h"
 #include "steelyard/framework/step_runner.h"
 #include "steelyard/framework/trainer_callback.h"
 #include "steelyard/framework/weight_average.h"
@@ -138,6 +139,7 @@ class Trainer {
   std::vector<TrainerCallback*> callbacks_;
   std::optional<WeightAverage> average_;
   StepRunner steps_;
+  StepClock clock_;
   Position position_;
   double zeros_loss_ = 0;  // of outputs that are all zero
   std::optional<BestEpoch> best_;
