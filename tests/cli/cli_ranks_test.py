@@ -1,4 +1,5 @@
 """One training by several processes: the same bytes for any number of them, stopped, resumed, diverged."""
+import json
 import os
 import re
 import shutil
@@ -6,9 +7,9 @@ import signal
 import subprocess
 import unittest
 
+from support import mpirun, namespaces
 from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
 
-MPIRUN = shutil.which("mpirun")
 HANG = 300  # seconds after which something hangs, however loaded the machine is
 
 # What a step may hold; 90 samples in batches of 10 or 16, so that the last one has 10 rows for 4 shards.
@@ -39,22 +40,17 @@ quantize:
 }
 
 
-def launcher(ranks):
-    """`mpirun` for that many processes."""
-    command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-    return command[:1] + ["--allow-run-as-root"] + command[1:] if os.geteuid() == 0 else command
+def environment(**more):
+    return mpirun.environment(OMP_WAIT_POLICY="passive", **more)
 
 
-def outside_a_launcher(**more):
-    started = re.compile("OMPI_|PMIX?_|SLURM_|RANK$|WORLD_SIZE$")
-    return {**{k: v for k, v in os.environ.items() if not started.match(k)}, "OMP_WAIT_POLICY": "passive", **more}
-
-
-@unittest.skipUnless(MPIRUN and os.environ.get("STEELYARD_HAVE_MPI"), "built without MPI")
+@unittest.skipUnless(mpirun.MPIRUN and os.environ.get("STEELYARD_HAVE_MPI"), "built without MPI")
 class Ranks(Case):
     def start(self, ranks, *arguments):
-        return subprocess.Popen([*launcher(ranks), PROGRAM, *arguments, "--threads", "1"], cwd=self.folder, text=True,
-                                env=outside_a_launcher(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return self.start_command(mpirun.command(ranks, PROGRAM, *arguments, "--threads", "1"))
+
+    def start_command(self, command):
+        return subprocess.Popen(command, cwd=self.folder, text=True, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def ranks(self, ranks, *arguments, code=0):
         process = self.start(ranks, *arguments)
@@ -84,6 +80,22 @@ class SameBits(Ranks):
                     for file in ("last.safetensors", "best.safetensors"):
                         self.assertEqual(self.sha(f"r{ranks}", file), self.sha("r1", file), f"{file} of {ranks} ranks")
                     self.assertEqual(self.metrics(f"r{ranks}"), self.metrics("r1"))
+                    self.require_rank_seconds(ranks, f"r{ranks}")
+                self.require_rank_seconds(1, "r1")
+        self.succeed("report", "r4")
+        with open(self.path("r4", "report.html")) as file:
+            self.assertRegex(file.read(), "(?s)Seconds in the steps of 1 epoch with 4 ranks.*<td class=\"name\">3</td>")
+
+    def require_rank_seconds(self, ranks, run):
+        with open(self.path(run, "metrics.jsonl")) as file:
+            epochs = [line for line in map(json.loads, file) if line["type"] == "epoch"]
+        for epoch in epochs:
+            seconds = epoch["rank_seconds"]
+            self.assertEqual({name: len(values) for name, values in seconds.items()}, {"compute": ranks, "reduce": ranks, "wait": ranks})
+            for compute, reduce, wait in zip(*seconds.values()):
+                self.assertLess(0, compute)
+                self.assertLessEqual(compute + wait, epoch["seconds"])
+                self.assertEqual((reduce > 0, wait > 0), (ranks > 1, ranks > 1))
 
     def test_stopped_with_four_ranks_continued_with_two_ended_by_one(self):
         recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=3)
@@ -95,30 +107,59 @@ class SameBits(Ranks):
 
 
 class Together(Ranks):
-    def after_signal(self, recipe, number):
-        """Sends it to the second of two ranks once there is a checkpoint; the process that mpirun was, out, err."""
-        process = self.start(2, "train", recipe, "--run-dir", self.path("run"))
-        try:
-            self.wait_for(lambda: os.path.exists(self.path("run", "last.safetensors")))
-            children = subprocess.run(["ps", "--ppid", str(process.pid), "-o", "pid="], text=True, capture_output=True)
-            os.kill(int(children.stdout.split()[-1]), number)
-            return process, *process.communicate(timeout=HANG)
-        finally:
-            process.kill()
+    def until_a_checkpoint(self, process):
+        """The processes of the ranks, by rank."""
+        self.wait_for(lambda: process.poll() is not None or os.path.exists(self.path("run", "last.safetensors")))
+        return mpirun.rank_processes(self.path("run"))
 
-    def test_a_killed_rank_ends_the_run_which_continues_to_the_same_bits(self):
-        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=60)
-        process, out, err = self.after_signal(recipe, signal.SIGKILL)
+    def lose(self, kind, recipe, hosts=None):
+        """Rank 1 of two, or the link to it; what standard error and its log have then."""
+        arguments = [PROGRAM, "train", recipe, "--run-dir", self.path("run"), "--threads", "1"]
+        process = self.start_command(hosts.mpirun(1, *arguments) if hosts else mpirun.command(2, *arguments))
+        try:
+            processes = self.until_a_checkpoint(process)
+            if hosts:
+                hosts.set_link(1, "down")
+            else:
+                os.kill(processes.pop(1), kind)
+            seconds = mpirun.seconds_until_gone(processes.values(), HANG)
+            self.assertIsNotNone(seconds, "a rank was left")
+            self.assertLess(seconds, 2 if kind == signal.SIGKILL else 7)
+            if not hosts:
+                process.wait(HANG)
+        finally:
+            process.kill()  # mpirun may not notice that a link is down
+            if hosts:
+                hosts.close()
+        out, err = process.communicate()
         self.assertNotEqual(process.returncode, 0, out + err)
-        self.assertRegex(err, r"lost: rank \d on \S+ \(process \d+, last known at step \d+\): .*; rank \d on \S+ stops at step \d+; "
-                              r"--resume continues from \S+/run/last.safetensors \(step \d+\)")
-        for run, more in (("run", ["--resume"]), ("whole", [])):
-            self.train(recipe, run, "--threads", "1", *more)
-        self.assertEqual(self.sha("run", "last.safetensors"), self.sha("whole", "last.safetensors"))
+        with open(self.path("run", "rank-1.log")) as file:
+            return err + file.read()
+
+    # scripts/campaign ranks does so a hundred times, at random moments.
+    def test_a_lost_rank_ends_the_run_which_continues_to_the_same_bits(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=60)
+        self.train(recipe, "whole", "--threads", "1")
+        faults = [(signal.SIGKILL, "its connection ended", {}), (signal.SIGSTOP, "nothing was heard from it for 5000 ms", {})]
+        if not (mpirun.why_not_open_mpi_4() or namespaces.why_not()):
+            faults.append(("link", "nothing was heard from it for 5000 ms", {"hosts": namespaces.Hosts(2)}))
+        for kind, reason, hosts in faults:
+            with self.subTest(kind):
+                self.assertRegex(self.lose(kind, recipe, **hosts),
+                                 r"lost: rank \d on \S+ \(process \d+, last known at step \d+\): " + reason +
+                                 r"; rank \d on \S+ stops at step \d+; --resume continues from \S+/run/last.safetensors \(step \d+\)")
+                self.train(recipe, "run", "--threads", "1", "--resume")
+                self.assertEqual(self.sha("run", "last.safetensors"), self.sha("whole", "last.safetensors"))
+                shutil.rmtree(self.path("run"))
 
     def test_a_signal_to_one_rank_stops_all_after_the_same_step(self):
         recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=4000)
-        process, out, err = self.after_signal(recipe, signal.SIGTERM)
+        process = self.start(2, "train", recipe, "--run-dir", self.path("run"))
+        try:
+            os.kill(self.until_a_checkpoint(process)[1], signal.SIGTERM)
+            out, err = process.communicate(timeout=HANG)
+        finally:
+            process.kill()
         self.assertEqual(process.returncode, 130, out + err)
         self.assertIn("is saved; continue with --resume", out)
         self.ranks_train(2, recipe, "run", "--resume", "--set", "train.epochs=1", code=2)  # more were done
@@ -135,8 +176,8 @@ class Together(Ranks):
         for more, what in (("--set train.optimizer.lr=0.5", "recipe (sha256)"), ("--threads 2", "number of threads")):
             command = f"{PROGRAM} train {recipe} --run-dir run"
             script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {command} {more}; else exec {command}; fi'
-            done = subprocess.run([*launcher(2), "sh", "-c", script], cwd=self.folder, text=True, capture_output=True,
-                                  env=outside_a_launcher(OMP_NUM_THREADS="1"), timeout=HANG)
+            done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
+                                  env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(f"rank 1 has another {what} than rank 0", done.stdout + done.stderr)
             self.assertFalse(os.path.exists(self.path("run", "last.safetensors")))
