@@ -191,6 +191,60 @@ class Together(Ranks):
                              1 if ranks == 8 else 0, out + err)
 
 
+class Examples(Ranks):
+    """What examples/ranks/ shows, as far as one machine can run it."""
+    FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "examples", "ranks")
+
+    def example(self, name, *arguments, code=0, **variables):
+        done = subprocess.run([os.path.join(self.FOLDER, name), *arguments], cwd=self.folder, text=True, capture_output=True,
+                              env=environment(**variables), timeout=HANG)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+
+    def program(self, name, *lines):
+        with open(self.path("bin", name), "w") as file:
+            file.write("\n".join(["#!/bin/sh", *lines]) + "\n")
+        os.chmod(self.path("bin", name), 0o755)
+
+    def test_over_ssh(self):
+        recipe = self.sharded(LAYERS + ADAMW)
+        with open(self.path("hosts"), "w") as file:
+            file.write("localhost slots=2\n")
+        self.train(recipe, "one", "--threads", "1")
+        self.example("over_ssh.sh", "hosts", recipe, "--run-dir", "two", STEELYARD=PROGRAM, OMPI_MCA_rmaps_base_oversubscribe="1")
+        self.assertEqual(self.sha("two", "last.safetensors"), self.sha("one", "last.safetensors"))
+        self.assertTrue(os.path.exists(self.path("two", "rank-1.log")))
+        self.example("over_ssh.sh", code=2)
+
+    def test_slurm(self):
+        recipe = self.sharded(LAYERS + ADAMW)
+        os.makedirs(self.path("bin"))
+        self.program("srun", 'echo "$@" > srun.txt', 'while [ "${1#-}" != "$1" ]; do shift; done', 'exec "$@"')
+        self.program("scontrol", 'echo "$@" > scontrol.txt')
+        os.symlink(PROGRAM, self.path("bin", "steelyard"))
+        slurm = {"PATH": self.path("bin") + ":" + os.environ["PATH"], "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "7"}
+        self.example("slurm.sbatch", recipe, "--run-dir", "run", **slurm)
+        self.assertTrue(os.path.exists(self.path("run", "summary.json")))
+        self.assertFalse(os.path.exists(self.path("scontrol.txt")))
+        self.program("srun", "exit 5")
+        self.example("slurm.sbatch", recipe, code=5, **slurm, SLURM_RESTART_COUNT="5")
+        self.assertFalse(os.path.exists(self.path("scontrol.txt")))
+        self.example("slurm.sbatch", recipe, code=5, **slurm, SLURM_RESTART_COUNT="4")
+        with open(self.path("scontrol.txt")) as file:
+            self.assertEqual(file.read(), "requeue 7\n")
+
+    def test_mpijob(self):
+        manifest = os.path.join(self.FOLDER, "mpijob.yaml")
+        self.fail_with(2, "unknown key 'apiVersion'", arguments=["validate", manifest])  # YAML, and no recipe
+        with open(manifest) as file:
+            text = file.read()
+        arguments = json.loads("[" + re.search(r"args: \[(.*?)\]", text, re.DOTALL)[1] + "]")
+        workers = int(re.search(r"Worker:\n *replicas: (\d+)", text)[1]) * int(re.search(r"slotsPerWorker: (\d+)", text)[1])
+        self.assertEqual(int(arguments[arguments.index("-n") + 1]), workers)
+        train = arguments[arguments.index("steelyard") + 1:]
+        recipe = self.recipe(LAYERS + ADAMW)
+        self.succeed(*[{"/training/recipe.yaml": recipe, "/training/run": self.path("run")}.get(word, word) for word in train], "--dry-run")
+
+
 class Shards(Case):
     def test_refusals(self):
         for body, message in (
