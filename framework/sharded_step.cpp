@@ -116,7 +116,11 @@ Tensor ShardedStep::run(const Batch& batch, const ShardLoss& loss) {
   for (comm::ShardSum& sum : sums.statistics) totals.push_back(sum.take());
   totals.push_back(sums.loss.take());
   ranks_.sum(totals);
-  ranks_.max(sums.has_gradient);
+  auto total = totals.begin();
+  for (StepStatistics* statistics : statistics_) {
+    for (const Tensor& sum : statistics->sums()) sum.copy_from(*total++);
+  }
+  learn_statistics(statistics_, sums.has_gradient);
   std::vector<Tensor> gradients = sums.buckets.wait();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sums.has_gradient[i] != 0) {
@@ -125,11 +129,6 @@ Tensor ShardedStep::run(const Batch& batch, const ShardLoss& loss) {
       parameters_[i].variable.clear_grad();
     }
   }
-  auto total = totals.begin();
-  for (StepStatistics* statistics : statistics_) {
-    for (const Tensor& sum : statistics->sums()) sum.copy_from(*total++);
-  }
-  learn_statistics(statistics_);
   const Tensor mean = Tensor::zeros(Shape{}, DType::kF64, device_);
   add_weighted(*total, 1.0 / static_cast<double>(batch.inputs.dim(0)), mean);
   return mean;
@@ -235,19 +234,30 @@ void ShardedStep::idle_pass(const Batch& batch, const ShardLoss& loss) {
 }
 
 // Maxima before counts: a histogram's bins follow from the range that all shards saw.
-void ShardedStep::learn_statistics(const std::vector<StepStatistics*>& who) {
-  const auto reduced = [&]<typename T>(T, auto list, auto reduce) {
+void ShardedStep::learn_statistics(const std::vector<StepStatistics*>& who,
+                                   std::span<float> flags) {
+  const auto listed = [&](auto list) {
     std::vector<Tensor> tensors;
     for (StepStatistics* statistics : who) {
       for (Tensor& tensor : (statistics->*list)()) tensors.push_back(tensor);
     }
-    if (tensors.empty() || ranks_.size() == 1) return;
-    std::vector<T> values = packed<T>(tensors);
-    reduce(std::span<T>(values));
-    unpack<T>(values, tensors);
+    return tensors;
   };
-  reduced(float{}, &StepStatistics::maxima, [&](auto values) { ranks_.max(values); });
-  reduced(std::int64_t{}, &StepStatistics::counts, [&](auto values) { ranks_.sum(values); });
+  const std::vector<Tensor> maxima = listed(&StepStatistics::maxima);
+  if (ranks_.size() > 1) {
+    std::vector<float> largest = packed<float>(maxima);
+    const auto own_flags = static_cast<std::ptrdiff_t>(largest.size());
+    largest.insert(largest.end(), flags.begin(), flags.end());
+    if (!largest.empty()) ranks_.max(largest);
+    std::copy(largest.begin() + own_flags, largest.end(), flags.begin());
+    unpack<float>(largest, maxima);
+  }
+  const std::vector<Tensor> counts = listed(&StepStatistics::counts);
+  if (ranks_.size() > 1 && !counts.empty()) {
+    std::vector<std::int64_t> sums = packed<std::int64_t>(counts);
+    ranks_.sum(sums);
+    unpack<std::int64_t>(sums, counts);
+  }
   for (StepStatistics* statistics : who) statistics->end_step();
 }
 

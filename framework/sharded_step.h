@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -49,7 +50,8 @@ class ShardedStep {
   void run_backward(const Variable& loss, const Tensor& grad_output, bool last, Sums& sums) const;
   // What a shard gave a parameter, by its index.
   void take_gradient(std::size_t i, bool last, Sums& sums) const;
-  void learn_statistics(const std::vector<StepStatistics*>& who);
+  // `flags`: of several ranks the larger ones count, in the same message.
+  void learn_statistics(const std::vector<StepStatistics*>& who, std::span<float> flags = {});
 
   std::vector<NamedParameter> parameters_;
   std::vector<StepStatistics*> statistics_;

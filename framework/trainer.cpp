@@ -140,13 +140,13 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   batches_.start(position_.epoch, position_.batch);
   steps_.begin_epoch();
   clock_.start();
-  while (!any_rank_stops(stop)) {
+  for (bool stops = any_rank_stops(stop); !stops;) {
     const auto batch = batches_.next();
     if (!batch) {
       finish_epoch();
       return true;
     }
-    train_step(*batch);
+    stops = train_step(*batch, stop);
     const std::int64_t every = options_.checkpoint_every_steps;
     if (!options_.run_dir.empty() && every > 0 && position_.step % every == 0) {
       save(kLast);
@@ -160,25 +160,31 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
 }
 
 bool Trainer::any_rank_stops(const std::atomic<bool>& stop) {
-  if (ranks_.size() == 1) return stop;
   return (ranks_.max({}, stop ? comm::kStop : comm::kGoOn) & comm::kStop) != 0;
 }
 
-void Trainer::together(const std::function<void()>& work) {
-  if (ranks_.size() == 1) return work();
+bool Trainer::together(const std::function<void()>& work, const std::atomic<bool>& stop) {
+  if (ranks_.size() == 1) {
+    work();
+    return stop;
+  }
   std::string own;
   try {
     work();
   } catch (const TrainingDiverged& error) {
     own = error.what();
   }
-  if ((ranks_.max({}, own.empty() ? comm::kGoOn : comm::kDiverged) & comm::kDiverged) == 0) return;
+  const std::uint32_t control = ranks_.max(
+      {}, (own.empty() ? comm::kGoOn : comm::kDiverged) | (stop ? comm::kStop : comm::kGoOn));
+  const bool stops = (control & comm::kStop) != 0;
+  if ((control & comm::kDiverged) == 0) return stops;
   for (const std::string& message : ranks_.gather(own)) {
     if (!message.empty()) throw TrainingDiverged(message);
   }
+  return stops;
 }
 
-void Trainer::train_step(const Batch& batch) {
+bool Trainer::train_step(const Batch& batch, const std::atomic<bool>& stop) {
   const double lr = learning_rate(options_.lr_schedule, position_.step);
   for (TrainerCallback* callback : callbacks_) {
     callback->on_step_begin(position_.step, total_steps());
@@ -193,14 +199,17 @@ void Trainer::train_step(const Batch& batch) {
                           .batch = batch.index,
                           .loss = [&] { return steps_.finite_loss(position_.step, loss, batch); },
                           .lr = lr};
-  together([&] {
-    for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
-  });
+  const bool stops = together(
+      [&] {
+        for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
+      },
+      stop);
   if (average_) average_->update();
   if (position_.step % kStepsPerComparison == 0) {
     require_equal_replicas(module_state(model_), "step " + std::to_string(position_.step), ranks_);
   }
   if (position_.step % kStepsPerCheck == 0) steps_.finite_loss(position_.step, loss, batch);
+  return stops;
 }
 
 void Trainer::finish_epoch() {

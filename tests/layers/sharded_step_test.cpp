@@ -133,10 +133,11 @@ TEST(ShardedStep, SumsOfGradientsBeginDuringBackward) {
       bool seen = !expected;
       ShardedStep step(*model, 4, all, bucket_bytes);
       const Batch batch{Tensor::full({8, 2}, 0.5), Tensor::zeros({8, 1})};
-      step.run(batch, [&](const Batch& part, std::int64_t) {
+      step.run(batch, [&](const Batch& part, std::int64_t shard) {
         const Variable bias = variable(1);
-        const auto watches =
-            std::make_shared<WatchesBytes>(all, std::chrono::milliseconds(patience), seen);
+        const bool last = shard % 2 == 1;
+        const auto watches = std::make_shared<WatchesBytes>(
+            all, std::chrono::milliseconds(last ? patience : 0), seen);
         const Variable watched = record(bias.value().clone(), watches, {bias});
         Variable y = linear(Variable(part.inputs), variable(0), watched);
         y = linear(linear(y, variable(2), variable(3)), variable(4), variable(5));
