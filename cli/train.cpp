@@ -10,14 +10,13 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/as_ranks.h"
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/usage.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/comm/ranks.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
-#include "steelyard/framework/replicas.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
@@ -122,9 +121,10 @@ void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState
 
 // Trains alone or as one of several ranks.
 ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& state,
-                       comm::Communicator& ranks) {
-  run.join(ranks);
-  if (ranks.rank() > 0) print_to_log(run.folder(), ranks.rank(), state);
+                       comm::Ranks& ranks) {
+  const int rank = ranks.communicator().rank();
+  run.join(ranks.communicator());
+  if (rank > 0) print_to_log(run.folder(), rank, state);
   show(about);
   print_notes(run.experiment().notes());
 
@@ -162,26 +162,8 @@ ExitCode train(const Options& options) {
     return dry_run(run.experiment(), run.device());
   }
   comm::RankState state;
-  comm::Ranks ranks(state);
-  try {
-    const ExitCode code = train_as_rank(run, about, state, ranks.communicator());
-    ranks.finish();
-    return code;
-  } catch (const TrainingDiverged& error) {  // thrown by all ranks, as the next one
-    report("failed", error.what(), kFailed);
-    ranks.finish();
-    return kFailed;
-  } catch (const SharedInputError& error) {
-    // The first rank says it, before another one's exit lets mpirun end them all.
-    if (ranks.communicator().rank() == 0) report("error", error.what(), kUsage);
-    ranks.finish();
-    return kUsage;
-  } catch (const comm::RankLost& error) {
-    return report("lost", error.what(), kRankLost);
-  } catch (const std::exception& error) {
-    ranks.set_reason(error.what());
-    throw;
-  }
+  return as_ranks(state,
+                  [&](comm::Ranks& ranks) { return train_as_rank(run, about, state, ranks); });
 }
 
 }  // namespace

@@ -46,20 +46,21 @@ def environment(**more):
 
 @unittest.skipUnless(mpirun.MPIRUN and os.environ.get("STEELYARD_HAVE_MPI"), "built without MPI")
 class Ranks(Case):
-    def start(self, ranks, *arguments):
-        return self.start_command(mpirun.command(ranks, PROGRAM, *arguments, "--threads", "1"))
+    def start(self, ranks, *arguments, **variables):
+        return self.start_command(mpirun.command(ranks, PROGRAM, *arguments, "--threads", "1"), **variables)
 
-    def start_command(self, command):
-        return subprocess.Popen(command, cwd=self.folder, text=True, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def start_command(self, command, **variables):
+        return subprocess.Popen(command, cwd=self.folder, text=True, env=environment(**variables), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
 
-    def ranks(self, ranks, *arguments, code=0):
-        process = self.start(ranks, *arguments)
+    def ranks(self, ranks, *arguments, code=0, **variables):
+        process = self.start(ranks, *arguments, **variables)
         out, err = process.communicate(timeout=HANG)
         self.assertEqual(process.returncode, code, out + err)
         return out, err
 
-    def ranks_train(self, ranks, recipe, run, *more, code=0):
-        return self.ranks(ranks, "train", recipe, "--run-dir", self.path(run), *more, code=code)
+    def ranks_train(self, ranks, recipe, run, *more, code=0, **variables):
+        return self.ranks(ranks, "train", recipe, "--run-dir", self.path(run), *more, code=code, **variables)
 
     def sharded(self, body, name="recipe.yaml", epochs=1):
         return self.recipe(body.replace("epochs: 6", f"epochs: {epochs}, shards: 4"), name)
@@ -104,6 +105,15 @@ class SameBits(Ranks):
         self.ranks_train(2, recipe, "parts", "--resume", "--set", "train.epochs=2")
         self.train(recipe, "parts", "--resume", "--threads", "1")
         self.assertEqual(self.sha("parts", "last.safetensors"), self.sha("whole", "last.safetensors"))
+
+
+    def test_sensitivity(self):
+        self.train(self.recipe(LAYERS + ADAMW.replace("epochs: 6", "epochs: 1")), "run")
+        arguments = ["sensitivity", "run", "--json", "--bits", "8,3,2"]
+        expected = self.succeed(*arguments, "--threads", "1")
+        for ranks in (2, 4):
+            self.assertEqual(self.ranks(ranks, *arguments)[0], expected)
+        self.assertIn("there is no folder", "".join(self.ranks(2, *arguments, "--budget-bits", "4", "--out", "none/m.yaml", code=2)))
 
 
 class Together(Ranks):
