@@ -123,7 +123,7 @@ void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState
 ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& state,
                        comm::Ranks& ranks) {
   const int rank = ranks.communicator().rank();
-  run.join(ranks.communicator());
+  run.join(ranks.communicator(), ranks.rank_on_machine());
   if (rank > 0) print_to_log(run.folder(), rank, state);
   show(about);
   print_notes(run.experiment().notes());

@@ -201,6 +201,22 @@ class Together(Ranks):
                              1 if ranks == 8 else 0, out + err)
 
 
+class Gpus(Ranks):
+    """On the emulated GPU, of which each process has as many as it is told."""
+
+    def test_each_rank_has_its_own(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE)
+        self.train(recipe, "one", "--threads", "1")
+        out, err = self.ranks_train(2, recipe, "two", STEELYARD_EMULATED_GPUS="2")
+        self.assertIn("through the memory of the hosts: built without NCCL", out + err)
+        self.assertEqual(self.sha("two", "last.safetensors"), self.sha("one", "last.safetensors"))
+        for device, why in (("cuda", "device 'cuda:1' is not available: this machine has 1 CUDA device"),
+                            ("cuda:0", "device 'cuda:0' is one for all, 'cuda' is one for each")):
+            out, err = self.ranks_train(2, recipe, "refused", "--device", device, code=2)
+            self.assertIn(f"error: rank 1: each rank of a machine needs a GPU of its own: {why}", out + err)
+        self.assertFalse(os.path.exists(self.path("refused", "last.safetensors")))
+
+
 class Examples(Ranks):
     """What examples/ranks/ shows, as far as one machine can run it."""
     FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "examples", "ranks")
