@@ -87,8 +87,8 @@ class Job:
         time.sleep(generator.uniform(0, longest))
         return self.process.poll() is None
 
-    def strike(self, kind, generator):
-        """The fault; (what went wrong or nothing, seconds until all other ranks had ended)."""
+    def strike(self, kind, moment, generator):
+        """The fault, often of the rank that writes checkpoints while it does; (what went wrong or nothing, seconds until all other ranks had ended)."""
         processes = mpirun.rank_processes(self.run)
         if len(processes) < self.ranks:  # the run ends at this moment
             return None, None
@@ -96,7 +96,8 @@ class Job:
         if kind == "link":
             self.hosts.set_link(1, "down")
         else:
-            victim = others.pop(generator.randrange(self.ranks))
+            writer = moment == "checkpoint" and generator.random() < 0.5
+            victim = others.pop(0 if writer else generator.randrange(self.ranks))
             os.kill(victim, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
         seconds = mpirun.seconds_until_gone(others.values(), HANG)
         if seconds is None:
@@ -137,7 +138,7 @@ class Faults:
         kind, moment, ranks = kinds[number % len(kinds)], generator.choice(MOMENTS), generator.choice((2, 4))
         where = {"kind": kind, "moment": moment, "ranks": ranks}
         job = Job(self.program, ranks, self.hosts if kind == "link" else None)
-        problem, seconds = job.strike(kind, generator) if job.wait_for(moment, generator) else (None, None)
+        problem, seconds = job.strike(kind, moment, generator) if job.wait_for(moment, generator) else (None, None)
         errors = job.close()
         if problem is None:
             if job.process.returncode != 0:
