@@ -280,6 +280,7 @@ Verb add_sensitivity(CLI::App& app) {
       "sensitivity",
       "Measure what quantizing each layer alone costs, at each width; with a budget, write a "
       "recipe with a width for each layer");
+  verb->footer("Several processes, started by mpirun or srun, share the measurements.");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--checkpoint", options->measure.checkpoint,
                    "last, best or a file (default: last)");

@@ -171,6 +171,9 @@ ExitCode train(const Options& options) {
 Verb add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("train", "Train, fine-tune or continue a run");
+  verb->footer(
+      "Several processes: mpirun -n N, or srun, with a recipe of train.shards >= N "
+      "(docs/scale.md)");
   verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
@@ -185,7 +188,8 @@ Verb add_train(CLI::App& app) {
   verb->add_flag("--forget-best", options->forget_best,
                  "With --resume: drop the record of the best epoch if best.safetensors is gone")
       ->needs(resume);
-  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
+  verb->add_option("--device", options->device,
+                   "The device: auto, cpu, cuda (each rank its own) or cuda:N");
   add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");

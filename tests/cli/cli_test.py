@@ -146,6 +146,8 @@ class Usage(Case):
     def test_help_and_version(self):
         self.assertIn("train", self.succeed("--help"))
         self.assertIn("--resume", self.succeed("train", "--help"))
+        for verb in ("train", "sensitivity"):
+            self.assertRegex(self.succeed(verb, "--help"), "Several processes.*mpirun")
         self.assertRegex(self.succeed("--version"), r"^\d+\.\d+\.\d+")
 
     def test_recipes_and_schema(self):
