@@ -8,10 +8,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/as_ranks.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/replicas.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/observers/registry.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -186,8 +188,7 @@ Json choose(const Options& options, const Sensitivity& measured, const Registrie
   return to_json(plan, options.out);
 }
 
-ExitCode sensitivity(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
+void require_budget(const Options& options) {
   if (options.unit && options.out.empty()) {
     throw InputError("a budget needs --out, the recipe to write");
   }
@@ -198,10 +199,16 @@ ExitCode sensitivity(const Options& options) {
         "--out, --set and --activation-bits need a budget: --budget-bits, --budget-bytes or "
         "--budget-bitops");
   }
+}
+
+// Ranks share the measurements; the first one prints and writes.
+ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
   const Registries registries;
-  if (options.unit) require_writable(options, registries);
-  const Sensitivity measured =
-      measure_sensitivity(options.run, registries, options.measure, show_progress);
+  if (options.unit) on_first_rank(ranks, [&] { require_writable(options, registries); });
+  SensitivityOptions measure = options.measure;
+  measure.ranks = &ranks;
+  const Sensitivity measured = measure_sensitivity(options.run, registries, measure, show_progress);
+  if (ranks.rank() > 0) return kDone;
   print_notes(measured.notes);
   Json json = to_json(measured);
   const auto print_json = [&] {
@@ -218,6 +225,14 @@ ExitCode sensitivity(const Options& options) {
   }
   if (options.json) print_json();
   return kDone;
+}
+
+ExitCode sensitivity(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  require_budget(options);
+  const comm::RankState state;
+  return as_ranks(
+      state, [&](comm::Ranks& ranks) { return measure_as_rank(options, ranks.communicator()); });
 }
 
 // CLI::PositiveNumber shows its bound, the largest double, with all its digits.
@@ -265,6 +280,7 @@ Verb add_sensitivity(CLI::App& app) {
       "sensitivity",
       "Measure what quantizing each layer alone costs, at each width; with a budget, write a "
       "recipe with a width for each layer");
+  verb->footer("Several processes, started by mpirun or srun, share the measurements.");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--checkpoint", options->measure.checkpoint,
                    "last, best or a file (default: last)");

@@ -10,14 +10,13 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/as_ranks.h"
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/usage.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/comm/ranks.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/printable.h"
-#include "steelyard/framework/replicas.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
 #include "steelyard/recipes/runs/run.h"
@@ -123,9 +122,10 @@ void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState
 
 // Trains alone or as one of several ranks.
 ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& state,
-                       comm::Communicator& ranks) {
-  run.join(ranks);
-  if (ranks.rank() > 0) print_to_log(run.folder(), ranks.rank(), state);
+                       comm::Ranks& ranks) {
+  const int rank = ranks.communicator().rank();
+  run.join(ranks.communicator(), ranks.rank_on_machine());
+  if (rank > 0) print_to_log(run.folder(), rank, state);
   show(about);
   print_notes(run.experiment().notes());
 
@@ -163,26 +163,8 @@ ExitCode train(const Options& options) {
     return dry_run(run.experiment(), run.device());
   }
   comm::RankState state;
-  comm::Ranks ranks(state);
-  try {
-    const ExitCode code = train_as_rank(run, about, state, ranks.communicator());
-    ranks.finish();
-    return code;
-  } catch (const TrainingDiverged& error) {  // thrown by all ranks, like the next one
-    report("failed", error.what(), kFailed);
-    ranks.finish();
-    return kFailed;
-  } catch (const SharedInputError& error) {
-    // The first rank prints it before another rank's exit makes mpirun end them all.
-    if (ranks.communicator().rank() == 0) report("error", error.what(), kUsage);
-    ranks.finish();
-    return kUsage;
-  } catch (const comm::RankLost& error) {
-    return report("lost", error.what(), kRankLost);
-  } catch (const std::exception& error) {
-    ranks.set_reason(error.what());
-    throw;
-  }
+  return as_ranks(state,
+                  [&](comm::Ranks& ranks) { return train_as_rank(run, about, state, ranks); });
 }
 
 }  // namespace
@@ -190,6 +172,9 @@ ExitCode train(const Options& options) {
 Verb add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("train", "Train, fine-tune or continue a run");
+  verb->footer(
+      "Several processes: mpirun -n N, or srun, with a recipe of train.shards >= N "
+      "(docs/scale.md)");
   verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
@@ -204,7 +189,8 @@ Verb add_train(CLI::App& app) {
   verb->add_flag("--forget-best", options->forget_best,
                  "With --resume: drop the record of the best epoch if best.safetensors is gone")
       ->needs(resume);
-  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
+  verb->add_option("--device", options->device,
+                   "The device: auto, cpu, cuda (each rank its own) or cuda:N");
   add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "steelyard/framework/backward.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/tape_trace.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -32,6 +33,31 @@ void require_gradient_fits(const Function& function, const GradNode& input, cons
                            shape_string(input.shape) + " " + std::string(dtype_name(input.dtype)));
   }
 }
+
+// Says when the last operation that a leaf enters has given it its gradient.
+class LeafUses {
+ public:
+  LeafUses(const std::vector<std::shared_ptr<Function>>& tape, const LeafReady& ready)
+      : ready_(ready) {
+    if (!ready_) return;
+    for (const auto& function : tape) {
+      for (const auto& input : function->inputs()) {
+        if (!input->producer && input->requires_grad) ++left_[input.get()];
+      }
+    }
+  }
+  void done(const Function& function) {
+    if (!ready_) return;
+    for (const auto& input : function.inputs()) {
+      const auto found = left_.find(input.get());
+      if (found != left_.end() && --found->second == 0) ready_(*input);
+    }
+  }
+
+ private:
+  const LeafReady& ready_;
+  std::unordered_map<const GradNode*, std::int64_t> left_;
+};
 
 }  // namespace
 
@@ -96,12 +122,17 @@ void Variable::backward() const {
 }
 
 void Variable::backward(const Tensor& grad_output) const {
-  if (!requires_grad()) {
+  steelyard::backward(*this, grad_output, {});
+}
+
+void backward(const Variable& output, const Tensor& grad_output, const LeafReady& ready) {
+  if (!output.requires_grad()) {
     throw std::invalid_argument("[backward] nothing on this tape requires a gradient");
   }
-  if (grad_output.shape() != shape() || grad_output.dtype() != dtype()) {
-    throw std::invalid_argument("[backward] expected a gradient of shape " + shape_string(shape()) +
-                                ", got " + shape_string(grad_output.shape()));
+  if (grad_output.shape() != output.shape() || grad_output.dtype() != output.dtype()) {
+    throw std::invalid_argument("[backward] expected a gradient of shape " +
+                                shape_string(output.shape()) + ", got " +
+                                shape_string(grad_output.shape()));
   }
   // Gradients of intermediate values live here, each until its producer has consumed it. `owned`
   // says that a sum was made here; a first gradient may alias what a function returned.
@@ -115,25 +146,33 @@ void Variable::backward(const Tensor& grad_output) const {
       sum = node.producer || grad.is_sole_handle() ? grad : grad.clone();
     }
   };
-  accumulate(*impl_->node, impl_->node->producer ? grad_output : grad_output.clone());
-  if (!impl_->node->producer) return;
+  GradNode& last = *output.node();
+  accumulate(last, last.producer ? grad_output : grad_output.clone());
+  if (!last.producer) {
+    if (ready) ready(last);
+    return;
+  }
 
-  const auto tape = tape_of(*this);
+  const auto tape = tape_of(output);
+  LeafUses uses(tape, ready);
   std::unordered_map<const Function*, const GradNode*> output_of;
   for (const auto& function : tape) {
     for (const auto& input : function->inputs()) {
       if (input->producer) output_of[input->producer.get()] = input.get();
     }
   }
-  output_of[impl_->node->producer.get()] = impl_->node.get();
+  output_of[last.producer.get()] = &last;
 
   for (auto it = tape.rbegin(); it != tape.rend(); ++it) {
     const Function& function = **it;
     auto found = pending.find(output_of.at(&function));
-    if (found == pending.end()) continue;
+    if (found == pending.end()) {
+      uses.done(function);
+      continue;
+    }
     const Tensor grad = std::move(found->second);
     pending.erase(found);
-    const std::vector<Tensor> grads = function.backward(grad);
+    std::vector<Tensor> grads = function.backward(grad);
     if (grads.size() != function.inputs().size()) {
       throw std::logic_error("[" + function.name() + "] backward gave " +
                              std::to_string(grads.size()) + " gradients for " +
@@ -145,6 +184,8 @@ void Variable::backward(const Tensor& grad_output) const {
       require_gradient_fits(function, input, grads[i]);
       accumulate(input, grads[i]);
     }
+    grads.clear();  // a leaf's gradient may now be its only handle
+    uses.done(function);
   }
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
+#include "steelyard/framework/backward.h"
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/storage.h"
 
@@ -82,46 +84,51 @@ void unpack(std::span<const T> values, const std::vector<Tensor>& tensors) {
 
 struct ShardedStep::Sums {
   std::vector<comm::ShardSum> gradients;   // of parameters_
+  GradientBuckets buckets;                 // sums of `gradients`
+  std::vector<bool> taken;                 // of parameters_: the shard's gradient was
   std::vector<float> has_gradient;         // of parameters_: 1 where a shard gave one
   std::vector<comm::ShardSum> statistics;  // of every sums() in statistics_
   comm::ShardSum loss;                     // times rows
 };
 
-ShardedStep::ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks)
+ShardedStep::ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks,
+                         std::size_t bucket_bytes)
     : parameters_(model.named_parameters()),
       statistics_(step_statistics(model)),
       shards_(shards),
       ranks_(ranks),
       own_(comm::shards_of_rank(ranks.rank(), ranks.size(), shards)),
+      bucket_bytes_(bucket_bytes),
       device_(device_of(model)) {}
 
 Tensor ShardedStep::run(const Batch& batch, const ShardLoss& loss) {
   first_pass(batch, loss);
   const Gathering gathering(statistics_);
   Sums sums{std::vector<comm::ShardSum>(parameters_.size()),
+            GradientBuckets(ranks_, parameters_, bucket_bytes_),
+            std::vector<bool>(parameters_.size()),
             std::vector<float>(parameters_.size()),
             {},
             {}};
   run_shards(batch, loss, sums);
 
   std::vector<Tensor> totals;
-  for (comm::ShardSum& sum : sums.gradients) totals.push_back(sum.take());
   for (comm::ShardSum& sum : sums.statistics) totals.push_back(sum.take());
   totals.push_back(sums.loss.take());
   ranks_.sum(totals);
-  ranks_.max(sums.has_gradient);
   auto total = totals.begin();
-  for (std::size_t i = 0; i < parameters_.size(); ++i, ++total) {
+  for (StepStatistics* statistics : statistics_) {
+    for (const Tensor& sum : statistics->sums()) sum.copy_from(*total++);
+  }
+  learn_statistics(statistics_, sums.has_gradient);
+  std::vector<Tensor> gradients = sums.buckets.wait();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sums.has_gradient[i] != 0) {
-      parameters_[i].variable.set_grad(*total);
+      parameters_[i].variable.set_grad(std::move(gradients[i]));
     } else {
       parameters_[i].variable.clear_grad();
     }
   }
-  for (StepStatistics* statistics : statistics_) {
-    for (const Tensor& sum : statistics->sums()) sum.copy_from(*total++);
-  }
-  learn_statistics(statistics_);
   const Tensor mean = Tensor::zeros(Shape{}, DType::kF64, device_);
   add_weighted(*total, 1.0 / static_cast<double>(batch.inputs.dim(0)), mean);
   return mean;
@@ -138,30 +145,58 @@ void ShardedStep::run_shards(const Batch& batch, const ShardLoss& loss, Sums& su
   for (std::int64_t shard = own_.begin; shard < own_.end; ++shard) {
     const auto [begin, end] = rows_of_shard(batch, shard);
     const Tensor loss_sum = Tensor::zeros(Shape{}, DType::kF64, device_);
+    const bool last = shard + 1 == own_.end;
     for (NamedParameter& p : parameters_) p.variable.clear_grad();
+    std::fill(sums.taken.begin(), sums.taken.end(), false);
     if (begin < end) {
       const Variable mean = loss(rows_of(batch, begin, end), shard);
       const auto own = static_cast<double>(end - begin);
       add_weighted(mean.value(), own, loss_sum);
-      mean.backward(Tensor::full(Shape{}, own / static_cast<double>(rows), mean.dtype(), device_));
+      const double part = own / static_cast<double>(rows);
+      run_backward(mean, Tensor::full(Shape{}, part, mean.dtype(), device_), last, sums);
     }
     sums.loss.add(loss_sum);
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      Variable& parameter = parameters_[i].variable;
-      Tensor gradient = parameter.grad();
-      parameter.clear_grad();
-      if (gradient.defined()) {
-        sums.has_gradient[i] = 1;
-      } else {
-        gradient = Tensor::zeros(parameter.shape(), parameter.dtype(), device_);
-      }
-      sums.gradients[i].add(std::move(gradient));
-    }
+    for (std::size_t i = parameters_.size(); i-- > 0;) take_gradient(i, last, sums);
     for (std::size_t i = 0; i < statistics.size(); ++i) {
       sums.statistics[i].add(statistics[i].clone());
       statistics[i].fill(0);
     }
   }
+}
+
+void ShardedStep::run_backward(const Variable& loss, const Tensor& grad_output, bool last,
+                               Sums& sums) const {
+  if (!last || ranks_.size() == 1) return loss.backward(grad_output);
+  std::unordered_map<const GradNode*, std::size_t> index;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    index[parameters_[i].variable.node().get()] = i;
+  // Buckets are in order: what backward does not come to must not keep the others waiting.
+  auto elsewhere = index;
+  for (const auto& function : tape_of(loss)) {
+    for (const auto& input : function->inputs()) {
+      if (input->requires_grad) elsewhere.erase(input.get());
+    }
+  }
+  for (const auto& [node, i] : elsewhere) take_gradient(i, last, sums);
+  backward(loss, grad_output, [&](GradNode& leaf) {
+    const auto found = index.find(&leaf);
+    if (found != index.end()) take_gradient(found->second, last, sums);
+  });
+}
+
+void ShardedStep::take_gradient(std::size_t i, bool last, Sums& sums) const {
+  if (sums.taken[i]) return;
+  sums.taken[i] = true;
+  Variable parameter = parameters_[i].variable;
+  Tensor gradient = parameter.grad();
+  parameter.clear_grad();
+  if (gradient.defined()) {
+    sums.has_gradient[i] = 1;
+  } else {
+    gradient = Tensor::zeros(parameter.shape(), parameter.dtype(), device_);
+  }
+  sums.gradients[i].add(std::move(gradient));
+  if (last) sums.buckets.add(i, sums.gradients[i].take());
 }
 
 void ShardedStep::first_pass(const Batch& batch, const ShardLoss& loss) {
@@ -199,19 +234,30 @@ void ShardedStep::idle_pass(const Batch& batch, const ShardLoss& loss) {
 }
 
 // Maxima before counts: a histogram's bins follow from the range that all shards saw.
-void ShardedStep::learn_statistics(const std::vector<StepStatistics*>& who) {
-  const auto reduced = [&]<typename T>(T, auto list, auto reduce) {
+void ShardedStep::learn_statistics(const std::vector<StepStatistics*>& who,
+                                   std::span<float> flags) {
+  const auto listed = [&](auto list) {
     std::vector<Tensor> tensors;
     for (StepStatistics* statistics : who) {
       for (Tensor& tensor : (statistics->*list)()) tensors.push_back(tensor);
     }
-    if (tensors.empty() || ranks_.size() == 1) return;
-    std::vector<T> values = packed<T>(tensors);
-    reduce(std::span<T>(values));
-    unpack<T>(values, tensors);
+    return tensors;
   };
-  reduced(float{}, &StepStatistics::maxima, [&](auto values) { ranks_.max(values); });
-  reduced(std::int64_t{}, &StepStatistics::counts, [&](auto values) { ranks_.sum(values); });
+  const std::vector<Tensor> maxima = listed(&StepStatistics::maxima);
+  if (ranks_.size() > 1) {
+    std::vector<float> largest = packed<float>(maxima);
+    const auto own_flags = static_cast<std::ptrdiff_t>(largest.size());
+    largest.insert(largest.end(), flags.begin(), flags.end());
+    if (!largest.empty()) ranks_.max(largest);
+    std::copy(largest.begin() + own_flags, largest.end(), flags.begin());
+    unpack<float>(largest, maxima);
+  }
+  const std::vector<Tensor> counts = listed(&StepStatistics::counts);
+  if (ranks_.size() > 1 && !counts.empty()) {
+    std::vector<std::int64_t> sums = packed<std::int64_t>(counts);
+    ranks_.sum(sums);
+    unpack<std::int64_t>(sums, counts);
+  }
   for (StepStatistics* statistics : who) statistics->end_step();
 }
 

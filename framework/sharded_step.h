@@ -6,14 +6,17 @@
 // and not on how many processes share the work. Every rank ends with the same.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/comm/shard_sum.h"
 #include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/gradient_buckets.h"
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/step_statistics.h"
 
@@ -25,8 +28,10 @@ class ShardedStep {
   using ShardLoss = std::function<Variable(const Batch& rows, std::int64_t shard)>;
 
   // The model and the ranks outlive it. Throws InputError unless `shards` and the number of ranks
-  // are powers of two and every rank has a shard.
-  ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks);
+  // are powers of two and every rank has a shard. Sums of gradients over the ranks begin during
+  // backward of a rank's last shard, so many bytes together.
+  ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks,
+              std::size_t bucket_bytes = GradientBuckets::kBytes);
 
   // The mean loss of the batch, f64 of rank 0; its gradients become those of the parameters, and
   // modules learn from the step (framework/step_statistics.h).
@@ -41,13 +46,19 @@ class ShardedStep {
   // Those that know nothing yet learn from a pass over the batch that leaves no gradients.
   void first_pass(const Batch& batch, const ShardLoss& loss);
   void run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums);
-  void learn_statistics(const std::vector<StepStatistics*>& who);
+  // Backward of one shard; of this rank's last one gradients go to the other ranks meanwhile.
+  void run_backward(const Variable& loss, const Tensor& grad_output, bool last, Sums& sums) const;
+  // What a shard gave a parameter, by its index.
+  void take_gradient(std::size_t i, bool last, Sums& sums) const;
+  // `flags`: of several ranks the larger ones count, in the same message.
+  void learn_statistics(const std::vector<StepStatistics*>& who, std::span<float> flags = {});
 
   std::vector<NamedParameter> parameters_;
   std::vector<StepStatistics*> statistics_;
   std::int64_t shards_;
   comm::Communicator& ranks_;
   comm::ShardRange own_;
+  std::size_t bucket_bytes_;
   Device device_;
 };
 

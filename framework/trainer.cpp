@@ -98,7 +98,8 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       options_(options),
       ranks_(options.ranks != nullptr ? *options.ranks : alone_),
       callbacks_(std::move(callbacks)),
-      steps_(model, optimizer, options, step_work_of(callbacks_)) {
+      steps_(model, optimizer, options, step_work_of(callbacks_)),
+      clock_(ranks_) {
   if (options.average) average_.emplace(model, *options.average);
   zeros_loss_ = training_loss_of_zero_outputs(options.loss, options.distillation, train);
 }
@@ -138,13 +139,14 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_begin(position_.epoch);
   batches_.start(position_.epoch, position_.batch);
   steps_.begin_epoch();
-  while (!any_rank_stops(stop)) {
+  clock_.start();
+  for (bool stops = any_rank_stops(stop); !stops;) {
     const auto batch = batches_.next();
     if (!batch) {
       finish_epoch();
       return true;
     }
-    train_step(*batch);
+    stops = train_step(*batch, stop);
     const std::int64_t every = options_.checkpoint_every_steps;
     if (!options_.run_dir.empty() && every > 0 && position_.step % every == 0) {
       save(kLast);
@@ -158,25 +160,31 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
 }
 
 bool Trainer::any_rank_stops(const std::atomic<bool>& stop) {
-  if (ranks_.size() == 1) return stop;
   return (ranks_.max({}, stop ? comm::kStop : comm::kGoOn) & comm::kStop) != 0;
 }
 
-void Trainer::together(const std::function<void()>& work) {
-  if (ranks_.size() == 1) return work();
+bool Trainer::together(const std::function<void()>& work, const std::atomic<bool>& stop) {
+  if (ranks_.size() == 1) {
+    work();
+    return stop;
+  }
   std::string own;
   try {
     work();
   } catch (const TrainingDiverged& error) {
     own = error.what();
   }
-  if ((ranks_.max({}, own.empty() ? comm::kGoOn : comm::kDiverged) & comm::kDiverged) == 0) return;
+  const std::uint32_t control = ranks_.max(
+      {}, (own.empty() ? comm::kGoOn : comm::kDiverged) | (stop ? comm::kStop : comm::kGoOn));
+  const bool stops = (control & comm::kStop) != 0;
+  if ((control & comm::kDiverged) == 0) return stops;
   for (const std::string& message : ranks_.gather(own)) {
     if (!message.empty()) throw TrainingDiverged(message);
   }
+  return stops;
 }
 
-void Trainer::train_step(const Batch& batch) {
+bool Trainer::train_step(const Batch& batch, const std::atomic<bool>& stop) {
   const double lr = learning_rate(options_.lr_schedule, position_.step);
   for (TrainerCallback* callback : callbacks_) {
     callback->on_step_begin(position_.step, total_steps());
@@ -191,20 +199,24 @@ void Trainer::train_step(const Batch& batch) {
                           .batch = batch.index,
                           .loss = [&] { return steps_.finite_loss(position_.step, loss, batch); },
                           .lr = lr};
-  together([&] {
-    for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
-  });
+  const bool stops = together(
+      [&] {
+        for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
+      },
+      stop);
   if (average_) average_->update();
   if (position_.step % kStepsPerComparison == 0) {
     require_equal_replicas(module_state(model_), "step " + std::to_string(position_.step), ranks_);
   }
   if (position_.step % kStepsPerCheck == 0) steps_.finite_loss(position_.step, loss, batch);
+  return stops;
 }
 
 void Trainer::finish_epoch() {
   steps_.end_epoch();  // what the next epoch begins with may be other work
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
   report.train_loss = steps_.loss_sum().item() / static_cast<double>(position_.samples);
+  if (options_.shards > 1) report.ranks = clock_.of_all_ranks();
   require_loss("the epoch's loss", report.train_loss);
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);

@@ -21,6 +21,7 @@
 #include "steelyard/framework/lr_schedule.h"
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/step_clock.h"
 #include "steelyard/framework/step_runner.h"
 #include "steelyard/framework/trainer_callback.h"
 #include "steelyard/framework/weight_average.h"
@@ -112,11 +113,13 @@ class Trainer {
   TrainResult result(bool interrupted) const;
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
   bool any_rank_stops(const std::atomic<bool>& stop);
-  // Runs `work`; the TrainingDiverged that it throws on one rank is thrown on all.
-  void together(const std::function<void()>& work);
+  // Runs `work`; the TrainingDiverged that it throws on one rank is thrown on all. Returns whether
+  // `stop` is then true on any rank.
+  bool together(const std::function<void()>& work, const std::atomic<bool>& stop = false);
   // Whether this rank writes the run's files.
   bool writes() const { return !options_.run_dir.empty() && ranks_.rank() == 0; }
-  void train_step(const Batch& batch);
+  // Returns whether the run is to stop, on any rank.
+  bool train_step(const Batch& batch, const std::atomic<bool>& stop);
   void finish_epoch();
   // Of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
@@ -138,6 +141,7 @@ class Trainer {
   std::vector<TrainerCallback*> callbacks_;
   std::optional<WeightAverage> average_;
   StepRunner steps_;
+  StepClock clock_;
   Position position_;
   double zeros_loss_ = 0;  // of outputs that are all zero
   std::optional<BestEpoch> best_;

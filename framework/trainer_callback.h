@@ -9,6 +9,7 @@
 
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/module.h"
+#include "steelyard/framework/step_clock.h"
 
 namespace steelyard {
 
@@ -34,6 +35,8 @@ struct EpochReport {
   double train_loss = 0;                // mean over the epoch's samples, as trained
   std::optional<Metrics> validation{};  // when there is a validation split
   std::vector<Metric> metrics{};        // of all callbacks
+  // Of the steps since the epoch began or was resumed, by rank; empty in a run of one shard.
+  std::vector<StepSeconds> ranks{};
 };
 
 // Work on gradients and weights inside each step. On a GPU a step is captured and replayed as a

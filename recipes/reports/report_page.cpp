@@ -167,6 +167,39 @@ std::string figure(const std::string& svg, const std::string& caption) {
   return "<figure>" + svg + "<figcaption>" + html_escaped(caption) + "</figcaption></figure>\n";
 }
 
+// What the steps took each rank, over the epochs that were run by as many ranks as the last one.
+std::string rank_table(const MetricsHistory& history) {
+  if (history.epochs.empty() || history.epochs.back().ranks.size() < 2) return "";
+  std::vector<StepSeconds> total(history.epochs.back().ranks.size());
+  std::int64_t epochs = 0;
+  for (const EpochMetrics& epoch : history.epochs) {
+    if (epoch.ranks.size() != total.size()) continue;
+    ++epochs;
+    for (std::size_t i = 0; i < total.size(); ++i) {
+      total[i].compute += epoch.ranks[i].compute;
+      total[i].reduce += epoch.ranks[i].reduce;
+      total[i].wait += epoch.ranks[i].wait;
+    }
+  }
+  std::string html =
+      "<div class=\"wide\"><table><caption>" +
+      html_escaped(fmt::format(
+          "Seconds in the steps of {} epoch{} with {} ranks. Compute and wait are the whole time; "
+          "reduce is that of the sums over the ranks, of which only wait was not hidden behind "
+          "compute",
+          epochs, epochs == 1 ? "" : "s", total.size())) +
+      "</caption><thead><tr><th class=\"name\">rank</th><th>compute</th><th>reduce</th>"
+      "<th>wait</th><th>wait, %</th></tr></thead><tbody>\n";
+  for (std::size_t i = 0; i < total.size(); ++i) {
+    const double all = total[i].compute + total[i].wait;
+    html +=
+        "<tr>" + cell(std::to_string(i), "name") + cell(fmt::format("{:.1f}", total[i].compute)) +
+        cell(fmt::format("{:.1f}", total[i].reduce)) + cell(fmt::format("{:.1f}", total[i].wait)) +
+        cell(all > 0 ? fmt::format("{:.1f}", 100 * total[i].wait / all) : "–") + "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
 std::string curves(const RunReport& report) {
   std::string html = heading("Training");
   if (!report.history) return html + explain(report, "No metrics.", {"curves"});
@@ -206,7 +239,7 @@ std::string curves(const RunReport& report) {
             ? fmt::format("Test, after the last epoch: {:.2f} %.", *history.test->top1)
             : "");
   chart("Learning rate", {means_over_steps(history.steps, &StepMetrics::lr, "lr", 1)}, "");
-  return html + "</div>\n";
+  return html + "</div>\n" + rank_table(history);
 }
 
 std::string accuracies(const RunReport& report) {

@@ -21,6 +21,20 @@ Metrics metrics_in(const Json& json) {
   return metrics;
 }
 
+std::vector<StepSeconds> rank_seconds_in(const Json& json) {
+  const auto compute = json.at("compute").get<std::vector<double>>();
+  const auto reduce = json.at("reduce").get<std::vector<double>>();
+  const auto wait = json.at("wait").get<std::vector<double>>();
+  if (reduce.size() != compute.size() || wait.size() != compute.size()) {
+    throw std::invalid_argument("lists of different lengths");
+  }
+  std::vector<StepSeconds> ranks;
+  for (std::size_t i = 0; i < compute.size(); ++i) {
+    ranks.push_back({compute[i], reduce[i], wait[i]});
+  }
+  return ranks;
+}
+
 void add_line(MetricsHistory& history, const Json& line) {
   const auto type = line.at("type").get<std::string>();
   const auto step = integer_of<std::int64_t>(line.at("step"));
@@ -30,6 +44,7 @@ void add_line(MetricsHistory& history, const Json& line) {
     EpochMetrics epoch{integer_of<std::int64_t>(line.at("epoch")), step,
                        line.at("train_loss").get<double>()};
     if (line.contains("validation")) epoch.validation = metrics_in(line.at("validation"));
+    if (line.contains("rank_seconds")) epoch.ranks = rank_seconds_in(line.at("rank_seconds"));
     history.epochs.push_back(epoch);
   } else if (type == "test") {
     history.test = metrics_in(line);

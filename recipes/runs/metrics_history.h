@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/step_clock.h"
 
 namespace steelyard {
 
@@ -22,6 +23,7 @@ struct EpochMetrics {
   std::int64_t step = 0;   // steps done at its end
   double train_loss = 0;
   std::optional<Metrics> validation = {};
+  std::vector<StepSeconds> ranks = {};  // in a run of several shards
 };
 
 struct Divergence {

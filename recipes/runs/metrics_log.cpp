@@ -23,6 +23,17 @@ double now() {
   return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
+// By rank: {"compute": [...], "reduce": [...], "wait": [...]}.
+Json to_json(const std::vector<StepSeconds>& ranks) {
+  Json json;
+  for (const StepSeconds& seconds : ranks) {
+    json["compute"].push_back(seconds.compute);
+    json["reduce"].push_back(seconds.reduce);
+    json["wait"].push_back(seconds.wait);
+  }
+  return json;
+}
+
 [[noreturn]] void throw_cannot_write(const std::filesystem::path& path) {
   const std::string reason = std::generic_category().message(errno);  // what the stream met last
   throw std::runtime_error(printable(path.string()) + ": cannot write: " + reason);
@@ -146,6 +157,7 @@ void MetricsLog::on_epoch_end(const EpochReport& report) {
             {"train_loss", report.train_loss}};
   if (report.validation) json["validation"] = to_json(*report.validation);
   for (const Metric& metric : report.metrics) json[metric.name] = metric.value;
+  if (!report.ranks.empty()) json["rank_seconds"] = to_json(report.ranks);
   json["seconds"] = seconds();
   line(json);
 }

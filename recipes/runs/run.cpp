@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "steelyard/framework/comm/nccl.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/sha256.h"
@@ -97,6 +98,14 @@ auto with_divergence_logged(MetricsLog& log, bool writes, const F& f) {
   }
 }
 
+Device gpu_of_rank(const std::string& device, int rank_on_machine) {
+  const bool named = device.starts_with("cuda:");
+  if (named && rank_on_machine > 0) {
+    throw DeviceError("device '" + device + "' is one for all, 'cuda' is one for each");
+  }
+  return resolve_device(named ? device : "cuda:" + std::to_string(rank_on_machine));
+}
+
 RunOptions in_folder(RunOptions options, const Recipe& recipe) {
   if (options.folder.empty()) options.folder = std::filesystem::path("runs") / recipe.name;
   return options;
@@ -134,7 +143,7 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
   note_exportability(experiment_, registries_);
 }
 
-void Run::join(comm::Communicator& ranks) {
+void Run::join(comm::Communicator& ranks, int rank_on_machine) {
   const std::int64_t shards = experiment_.recipe().train.trainer.shards;
   try {
     comm::shards_of_rank(ranks.rank(), ranks.size(), shards);
@@ -143,6 +152,30 @@ void Run::join(comm::Communicator& ranks) {
                            ": train.shards: " + error.what());
   }
   ranks_ = &ranks;
+  if (ranks.size() > 1) take_own_gpu(rank_on_machine);
+}
+
+void Run::take_own_gpu(int rank_on_machine) {
+  const bool on_gpu = device_.kind == Device::Kind::kCuda;
+  require_agreement({{"kind of device", on_gpu ? "cuda" : "cpu"}}, *ranks_);
+  if (!on_gpu) return;
+  std::string problem;
+  try {
+    device_ = gpu_of_rank(experiment_.recipe().device, rank_on_machine);
+  } catch (const DeviceError& error) {
+    problem = error.what();
+  }
+  const std::vector<std::string> problems = ranks_->gather(problem);
+  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+    if (problems[rank].empty()) continue;
+    throw SharedInputError("rank " + std::to_string(rank) +
+                           ": each rank of a machine needs a GPU of its own: " + problems[rank]);
+  }
+  if (comm::nccl_name().empty()) {
+    options_.note("sums of gradients go through the memory of the hosts: built without NCCL");
+  } else {
+    ranks_->connect_gpus(device_);
+  }
 }
 
 // Everything that the bits of a run depend on, and the program that computes them.

@@ -39,9 +39,11 @@ class Run {
                const Registries& registries = builtin_registries());
 
   // Processes that do this run together, before train(): the first one opens the folder and writes
-  // its files. They outlive the run. Throws SharedInputError where train.shards cannot be divided
-  // among so many.
-  void join(comm::Communicator& ranks);
+  // its files. They outlive the run. On GPUs each rank of a machine has the one of its number
+  // there, and sums go from GPU to GPU where the program was built with NCCL. Throws
+  // SharedInputError where train.shards cannot be divided among so many, and where a rank has no
+  // GPU of its own.
+  void join(comm::Communicator& ranks, int rank_on_machine = 0);
 
   // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
   // the folder's files, and at the end the exports that the recipe asks for. `watchers` see every
@@ -74,6 +76,7 @@ class Run {
   // Whether this rank opens the folder, writes the files and prints.
   bool first_rank() const { return ranks_->rank() == 0; }
   std::vector<Agreement> agreements() const;
+  void take_own_gpu(int rank_on_machine);
 
   RunOptions options_;
   const Registries& registries_;

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <set>
 
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/replicas.h"
+#include "steelyard/framework/sha256.h"
 #include "steelyard/framework/tape_trace.h"
+#include "steelyard/kernels/backend.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/measure.h"
 #include "steelyard/qat/old_checkpoint.h"
@@ -223,12 +228,36 @@ double divergence(const Tensor& from, const Tensor& to, bool classes) {
   return std::max(0.0, sum / static_cast<double>(from.dim(0)));
 }
 
+// What ranks tell one another of an effect; NaN where there is nothing.
+struct EffectNumbers {
+  double sqnr_db, clipped, loss_increase, top1_drop, divergence;
+};
+
+EffectNumbers numbers_of(const QuantizationEffect& effect) {
+  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+  return {effect.sqnr_db.value_or(kNothing), effect.clipped, effect.loss_increase,
+          effect.top1_drop.value_or(kNothing), effect.divergence};
+}
+
+QuantizationEffect effect_of(int bits, const EffectNumbers& numbers) {
+  const auto if_any = [](double value) {
+    return std::isnan(value) ? std::nullopt : std::optional(value);
+  };
+  return {.bits = bits,
+          .sqnr_db = if_any(numbers.sqnr_db),
+          .clipped = numbers.clipped,
+          .loss_increase = numbers.loss_increase,
+          .top1_drop = if_any(numbers.top1_drop),
+          .divergence = numbers.divergence};
+}
+
 class Measurement {
  public:
   Measurement(const std::filesystem::path& folder, const Registries& registries,
               const SensitivityOptions& options)
       : registries_(registries),
         options_(options),
+        ranks_(options.ranks != nullptr ? *options.ranks : alone_),
         run_(load_run(folder, options.checkpoint, registries)),
         targets_(quantizable_types(run_.experiment->model())) {
     require_widths(options.bits);
@@ -251,6 +280,7 @@ class Measurement {
   }
 
   Sensitivity run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
+    require_agreement(agreements(), ranks_);
     std::int64_t done = 0;
     for (const int bits : options_.bits) {
       Network network(experiment_of_width(bits), samples_, result_.batches);
@@ -262,10 +292,56 @@ class Measurement {
         progress(++done, parts * static_cast<std::int64_t>(options_.bits.size()));
       }
     }
+    share();
     return std::move(result_);
   }
 
  private:
+  // A measurement's place in the result.
+  struct Place {
+    std::size_t layer;
+    std::vector<QuantizationEffect> LayerSensitivity::*effects;
+    std::size_t index;
+  };
+
+  std::vector<Agreement> agreements() const {
+    std::string widths;
+    for (const int bits : options_.bits) widths += std::to_string(bits) + " ";
+    return {
+        {"program (sha256)", sha256_of_file("/proc/self/exe")},
+        {"backend of products", kernels::backend_text()},
+        {"number of threads", std::to_string(kernels::num_threads())},
+        {"checkpoint (sha256)", sha256_of_file(run_.checkpoint)},
+        {"list of widths", widths},
+        {"number of samples", std::to_string(result_.samples)},
+        {"number of batches", std::to_string(result_.batches)},
+        {"pair of observers", options_.observers.weights + " " + options_.observers.activations}};
+  }
+
+  QuantizationEffect& at(const Place& place) {
+    return (result_.layers[place.layer].*place.effects)[place.index];
+  }
+
+  // Ranks take turns at the measurements; each becomes every rank's.
+  bool is_own(std::size_t measurement) const {
+    return static_cast<int>(measurement % static_cast<std::size_t>(ranks_.size())) == ranks_.rank();
+  }
+  void share() {
+    std::string own;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (!is_own(i)) continue;
+      const EffectNumbers numbers = numbers_of(at(places_[i]));
+      own.append(reinterpret_cast<const char*>(&numbers), sizeof numbers);
+    }
+    const std::vector<std::string> all = ranks_.gather(own);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      EffectNumbers numbers;
+      std::memcpy(&numbers, all[i % all.size()].data() + i / all.size() * sizeof numbers,
+                  sizeof numbers);
+      at(places_[i]) = effect_of(at(places_[i]).bits, numbers);
+    }
+  }
+
   std::unique_ptr<Experiment> experiment_of_width(int bits) {
     const Recipe& recipe = run_.experiment->recipe();
     const bool quantized = recipe.quantize.has_value();
@@ -302,7 +378,7 @@ class Measurement {
     }
     const auto macs = network.macs();
     for (const Part& part : network.parts()) {
-      LayerSensitivity& layer = row(part.layer);
+      LayerSensitivity& layer = result_.layers[row(part.layer)];
       if (part.weights_of == nullptr) {
         layer.activations = part.tensors[0].error->elements / network.samples_seen();
         continue;
@@ -321,15 +397,26 @@ class Measurement {
     }
   }
 
-  LayerSensitivity& row(const std::string& name) {
-    for (LayerSensitivity& layer : result_.layers) {
-      if (layer.name == name) return layer;
+  // The layer's index.
+  std::size_t row(const std::string& name) {
+    for (std::size_t i = 0; i < result_.layers.size(); ++i) {
+      if (result_.layers[i].name == name) return i;
     }
     result_.layers.push_back({.name = name});
-    return result_.layers.back();
+    return result_.layers.size() - 1;
   }
 
   void add(Network& network, const Part& part, int bits) {
+    const auto effects = part.weights_of != nullptr ? &LayerSensitivity::weight_effects
+                                                    : &LayerSensitivity::activation_effects;
+    const std::size_t layer = row(part.layer);
+    const bool own = is_own(places_.size());
+    places_.push_back({layer, effects, (result_.layers[layer].*effects).size()});
+    (result_.layers[layer].*effects)
+        .push_back(own ? measured(network, part, bits) : QuantizationEffect{.bits = bits});
+  }
+
+  QuantizationEffect measured(Network& network, const Part& part, int bits) const {
     const Tensor outputs = network.outputs_with(part);
     const Metrics metrics = network.metrics(outputs);
     const qat::QuantizationError& error = *part.tensors[0].error;
@@ -340,18 +427,19 @@ class Measurement {
         .loss_increase = metrics.loss - result_.baseline.loss,
         .divergence = divergence(baseline_, outputs, metrics.top1.has_value())};
     if (metrics.top1) effect.top1_drop = *result_.baseline.top1 - *metrics.top1;
-    LayerSensitivity& layer = row(part.layer);
-    (part.weights_of != nullptr ? layer.weight_effects : layer.activation_effects)
-        .push_back(effect);
+    return effect;
   }
 
   const Registries& registries_;
   SensitivityOptions options_;
+  comm::Communicator alone_;
+  comm::Communicator& ranks_;
   LoadedRun run_;
   std::vector<std::string> targets_;
   Dataset samples_;
   Tensor baseline_;
   Sensitivity result_;
+  std::vector<Place> places_;  // of the measurements, in their order
 };
 
 }  // namespace

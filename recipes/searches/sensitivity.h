@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/comm/communicator.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
 
@@ -19,6 +20,8 @@ struct SensitivityOptions {
   std::int64_t samples = 1000;  // at most; of the validation split, else of the test set
   std::int64_t batches = 8;     // of training data, at most, for ranges
   ObserverNames observers;
+  // Share the measurements, and end with the same; null: this process alone.
+  comm::Communicator* ranks = nullptr;
 };
 
 // The network when one thing is quantized to `bits`, after calibration, beside the float network.
@@ -67,7 +70,7 @@ struct Sensitivity {
 // weight tensor alone and each activation alone, with a plain observer and no training. Batch norms
 // are folded as in the run (frozen, for a float run). `progress(done, all)` after each measurement.
 // Throws InputError for what load_run() refuses, for widths outside 2..8 or given twice and for a
-// model with nothing to quantize.
+// model with nothing to quantize; SharedInputError where ranks do not measure the same.
 Sensitivity measure_sensitivity(const std::filesystem::path& run, const Registries& registries,
                                 const SensitivityOptions& options,
                                 const std::function<void(std::int64_t, std::int64_t)>& progress);

@@ -1,4 +1,5 @@
 """One training by several processes: the same bytes for any number of them, stopped, resumed, diverged."""
+import json
 import os
 import re
 import shutil
@@ -6,9 +7,9 @@ import signal
 import subprocess
 import unittest
 
+from support import mpirun, namespaces
 from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
 
-MPIRUN = shutil.which("mpirun")
 HANG = 300  # seconds after which something hangs, however loaded the machine is
 
 # What a step may hold; 90 samples in batches of 10 or 16, so that the last one has 10 rows for 4 shards.
@@ -39,31 +40,27 @@ quantize:
 }
 
 
-def launcher(ranks):
-    """`mpirun` for that many processes."""
-    command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-    return command[:1] + ["--allow-run-as-root"] + command[1:] if os.geteuid() == 0 else command
+def environment(**more):
+    return mpirun.environment(OMP_WAIT_POLICY="passive", **more)
 
 
-def outside_a_launcher(**more):
-    started = re.compile("OMPI_|PMIX?_|SLURM_|RANK$|WORLD_SIZE$")
-    return {**{k: v for k, v in os.environ.items() if not started.match(k)}, "OMP_WAIT_POLICY": "passive", **more}
-
-
-@unittest.skipUnless(MPIRUN and os.environ.get("STEELYARD_HAVE_MPI"), "built without MPI")
+@unittest.skipUnless(mpirun.MPIRUN and os.environ.get("STEELYARD_HAVE_MPI"), "built without MPI")
 class Ranks(Case):
-    def start(self, ranks, *arguments):
-        return subprocess.Popen([*launcher(ranks), PROGRAM, *arguments, "--threads", "1"], cwd=self.folder, text=True,
-                                env=outside_a_launcher(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def start(self, ranks, *arguments, **variables):
+        return self.start_command(mpirun.command(ranks, PROGRAM, *arguments, "--threads", "1"), **variables)
 
-    def ranks(self, ranks, *arguments, code=0):
-        process = self.start(ranks, *arguments)
+    def start_command(self, command, **variables):
+        return subprocess.Popen(command, cwd=self.folder, text=True, env=environment(**variables), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def ranks(self, ranks, *arguments, code=0, **variables):
+        process = self.start(ranks, *arguments, **variables)
         out, err = process.communicate(timeout=HANG)
         self.assertEqual(process.returncode, code, out + err)
         return out, err
 
-    def ranks_train(self, ranks, recipe, run, *more, code=0):
-        return self.ranks(ranks, "train", recipe, "--run-dir", self.path(run), *more, code=code)
+    def ranks_train(self, ranks, recipe, run, *more, code=0, **variables):
+        return self.ranks(ranks, "train", recipe, "--run-dir", self.path(run), *more, code=code, **variables)
 
     def sharded(self, body, name="recipe.yaml", epochs=1):
         return self.recipe(body.replace("epochs: 6", f"epochs: {epochs}, shards: 4"), name)
@@ -84,6 +81,22 @@ class SameBits(Ranks):
                     for file in ("last.safetensors", "best.safetensors"):
                         self.assertEqual(self.sha(f"r{ranks}", file), self.sha("r1", file), f"{file} of {ranks} ranks")
                     self.assertEqual(self.metrics(f"r{ranks}"), self.metrics("r1"))
+                    self.require_rank_seconds(ranks, f"r{ranks}")
+                self.require_rank_seconds(1, "r1")
+        self.succeed("report", "r4")
+        with open(self.path("r4", "report.html")) as file:
+            self.assertRegex(file.read(), "(?s)Seconds in the steps of 1 epoch with 4 ranks.*<td class=\"name\">3</td>")
+
+    def require_rank_seconds(self, ranks, run):
+        with open(self.path(run, "metrics.jsonl")) as file:
+            epochs = [line for line in map(json.loads, file) if line["type"] == "epoch"]
+        for epoch in epochs:
+            seconds = epoch["rank_seconds"]
+            self.assertEqual({name: len(values) for name, values in seconds.items()}, {"compute": ranks, "reduce": ranks, "wait": ranks})
+            for compute, reduce, wait in zip(*seconds.values()):
+                self.assertLess(0, compute)
+                self.assertLessEqual(compute + wait, epoch["seconds"])
+                self.assertEqual((reduce > 0, wait > 0), (ranks > 1, ranks > 1))
 
     def test_stopped_with_four_ranks_continued_with_two_ended_by_one(self):
         recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=3)
@@ -94,31 +107,69 @@ class SameBits(Ranks):
         self.assertEqual(self.sha("parts", "last.safetensors"), self.sha("whole", "last.safetensors"))
 
 
-class Together(Ranks):
-    def after_signal(self, recipe, number):
-        """Sends it to the second of two ranks once there is a checkpoint; the process that mpirun was, out, err."""
-        process = self.start(2, "train", recipe, "--run-dir", self.path("run"))
-        try:
-            self.wait_for(lambda: os.path.exists(self.path("run", "last.safetensors")))
-            children = subprocess.run(["ps", "--ppid", str(process.pid), "-o", "pid="], text=True, capture_output=True)
-            os.kill(int(children.stdout.split()[-1]), number)
-            return process, *process.communicate(timeout=HANG)
-        finally:
-            process.kill()
+    def test_sensitivity(self):
+        self.train(self.recipe(LAYERS + ADAMW.replace("epochs: 6", "epochs: 1")), "run")
+        arguments = ["sensitivity", "run", "--json", "--bits", "8,3,2"]
+        expected = self.succeed(*arguments, "--threads", "1")
+        for ranks in (2, 4):
+            self.assertEqual(self.ranks(ranks, *arguments)[0], expected)
+        self.assertIn("there is no folder", "".join(self.ranks(2, *arguments, "--budget-bits", "4", "--out", "none/m.yaml", code=2)))
 
-    def test_a_killed_rank_ends_the_run_which_continues_to_the_same_bits(self):
-        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=60)
-        process, out, err = self.after_signal(recipe, signal.SIGKILL)
+
+class Together(Ranks):
+    def until_a_checkpoint(self, process):
+        """The processes of the ranks, by rank."""
+        self.wait_for(lambda: process.poll() is not None or os.path.exists(self.path("run", "last.safetensors")))
+        return mpirun.rank_processes(self.path("run"))
+
+    def lose(self, kind, recipe, hosts=None):
+        """Rank 1 of two, or the link to it; what standard error and its log have then."""
+        arguments = [PROGRAM, "train", recipe, "--run-dir", self.path("run"), "--threads", "1"]
+        process = self.start_command(hosts.mpirun(1, *arguments) if hosts else mpirun.command(2, *arguments))
+        try:
+            processes = self.until_a_checkpoint(process)
+            if hosts:
+                hosts.set_link(1, "down")
+            else:
+                os.kill(processes.pop(1), kind)
+            seconds = mpirun.seconds_until_gone(processes.values(), HANG)
+            self.assertIsNotNone(seconds, "a rank was left")
+            self.assertLess(seconds, 2 if kind == signal.SIGKILL else 7)
+            if not hosts:
+                process.wait(HANG)
+        finally:
+            process.kill()  # mpirun may not notice that a link is down
+            if hosts:
+                hosts.close()
+        out, err = process.communicate()
         self.assertNotEqual(process.returncode, 0, out + err)
-        self.assertRegex(err, r"lost: rank \d on \S+ \(process \d+, last known at step \d+\): .*; rank \d on \S+ stops at step \d+; "
-                              r"--resume continues from \S+/run/last.safetensors \(step \d+\)")
-        for run, more in (("run", ["--resume"]), ("whole", [])):
-            self.train(recipe, run, "--threads", "1", *more)
-        self.assertEqual(self.sha("run", "last.safetensors"), self.sha("whole", "last.safetensors"))
+        with open(self.path("run", "rank-1.log")) as file:
+            return err + file.read()
+
+    # scripts/campaign ranks does so a hundred times, at random moments.
+    def test_a_lost_rank_ends_the_run_which_continues_to_the_same_bits(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=60)
+        self.train(recipe, "whole", "--threads", "1")
+        faults = [(signal.SIGKILL, "its connection ended", {}), (signal.SIGSTOP, "nothing was heard from it for 5000 ms", {})]
+        if not (mpirun.why_not_open_mpi_4() or namespaces.why_not()):
+            faults.append(("link", "nothing was heard from it for 5000 ms", {"hosts": namespaces.Hosts(2)}))
+        for kind, reason, hosts in faults:
+            with self.subTest(kind):
+                self.assertRegex(self.lose(kind, recipe, **hosts),
+                                 r"lost: rank \d on \S+ \(process \d+, last known at step \d+\): " + reason +
+                                 r"; rank \d on \S+ stops at step \d+; --resume continues from \S+/run/last.safetensors \(step \d+\)")
+                self.train(recipe, "run", "--threads", "1", "--resume")
+                self.assertEqual(self.sha("run", "last.safetensors"), self.sha("whole", "last.safetensors"))
+                shutil.rmtree(self.path("run"))
 
     def test_a_signal_to_one_rank_stops_all_after_the_same_step(self):
         recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=4000)
-        process, out, err = self.after_signal(recipe, signal.SIGTERM)
+        process = self.start(2, "train", recipe, "--run-dir", self.path("run"))
+        try:
+            os.kill(self.until_a_checkpoint(process)[1], signal.SIGTERM)
+            out, err = process.communicate(timeout=HANG)
+        finally:
+            process.kill()
         self.assertEqual(process.returncode, 130, out + err)
         self.assertIn("is saved; continue with --resume", out)
         self.ranks_train(2, recipe, "run", "--resume", "--set", "train.epochs=1", code=2)  # more were done
@@ -135,8 +186,8 @@ class Together(Ranks):
         for more, what in (("--set train.optimizer.lr=0.5", "recipe (sha256)"), ("--threads 2", "number of threads")):
             command = f"{PROGRAM} train {recipe} --run-dir run"
             script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {command} {more}; else exec {command}; fi'
-            done = subprocess.run([*launcher(2), "sh", "-c", script], cwd=self.folder, text=True, capture_output=True,
-                                  env=outside_a_launcher(OMP_NUM_THREADS="1"), timeout=HANG)
+            done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
+                                  env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(f"rank 1 has another {what} than rank 0", done.stdout + done.stderr)
             self.assertFalse(os.path.exists(self.path("run", "last.safetensors")))
@@ -148,6 +199,76 @@ class Together(Ranks):
             self.assertIn("power", out + err)
             self.assertEqual(len(re.findall("error: .*train.shards.*4 shards cannot be divided among 8 ranks", out + err)),
                              1 if ranks == 8 else 0, out + err)
+
+
+class Gpus(Ranks):
+    """On the emulated GPU, of which each process has as many as it is told."""
+
+    def test_each_rank_has_its_own(self):
+        recipe = self.sharded(LAYERS + ADAMW + QUANTIZE)
+        self.train(recipe, "one", "--threads", "1")
+        out, err = self.ranks_train(2, recipe, "two", STEELYARD_EMULATED_GPUS="2")
+        self.assertIn("through the memory of the hosts: built without NCCL", out + err)
+        self.assertEqual(self.sha("two", "last.safetensors"), self.sha("one", "last.safetensors"))
+        for device, why in (("cuda", "device 'cuda:1' is not available: this machine has 1 CUDA device"),
+                            ("cuda:0", "device 'cuda:0' is one for all, 'cuda' is one for each")):
+            out, err = self.ranks_train(2, recipe, "refused", "--device", device, code=2)
+            self.assertIn(f"error: rank 1: each rank of a machine needs a GPU of its own: {why}", out + err)
+        self.assertFalse(os.path.exists(self.path("refused", "last.safetensors")))
+
+
+class Examples(Ranks):
+    """What examples/ranks/ shows, as far as one machine can run it."""
+    FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "examples", "ranks")
+
+    def example(self, name, *arguments, code=0, **variables):
+        done = subprocess.run([os.path.join(self.FOLDER, name), *arguments], cwd=self.folder, text=True, capture_output=True,
+                              env=environment(**variables), timeout=HANG)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+
+    def program(self, name, *lines):
+        with open(self.path("bin", name), "w") as file:
+            file.write("\n".join(["#!/bin/sh", *lines]) + "\n")
+        os.chmod(self.path("bin", name), 0o755)
+
+    def test_over_ssh(self):
+        recipe = self.sharded(LAYERS + ADAMW)
+        with open(self.path("hosts"), "w") as file:
+            file.write("localhost slots=2\n")
+        self.train(recipe, "one", "--threads", "1")
+        self.example("over_ssh.sh", "hosts", recipe, "--run-dir", "two", STEELYARD=PROGRAM, OMPI_MCA_rmaps_base_oversubscribe="1")
+        self.assertEqual(self.sha("two", "last.safetensors"), self.sha("one", "last.safetensors"))
+        self.assertTrue(os.path.exists(self.path("two", "rank-1.log")))
+        self.example("over_ssh.sh", code=2)
+
+    def test_slurm(self):
+        recipe = self.sharded(LAYERS + ADAMW)
+        os.makedirs(self.path("bin"))
+        self.program("srun", 'echo "$@" > srun.txt', 'while [ "${1#-}" != "$1" ]; do shift; done', 'exec "$@"')
+        self.program("scontrol", 'echo "$@" > scontrol.txt')
+        os.symlink(PROGRAM, self.path("bin", "steelyard"))
+        slurm = {"PATH": self.path("bin") + ":" + os.environ["PATH"], "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "7"}
+        self.example("slurm.sbatch", recipe, "--run-dir", "run", **slurm)
+        self.assertTrue(os.path.exists(self.path("run", "summary.json")))
+        self.assertFalse(os.path.exists(self.path("scontrol.txt")))
+        self.program("srun", "exit 5")
+        self.example("slurm.sbatch", recipe, code=5, **slurm, SLURM_RESTART_COUNT="5")
+        self.assertFalse(os.path.exists(self.path("scontrol.txt")))
+        self.example("slurm.sbatch", recipe, code=5, **slurm, SLURM_RESTART_COUNT="4")
+        with open(self.path("scontrol.txt")) as file:
+            self.assertEqual(file.read(), "requeue 7\n")
+
+    def test_mpijob(self):
+        manifest = os.path.join(self.FOLDER, "mpijob.yaml")
+        self.fail_with(2, "unknown key 'apiVersion'", arguments=["validate", manifest])  # YAML, and no recipe
+        with open(manifest) as file:
+            text = file.read()
+        arguments = json.loads("[" + re.search(r"args: \[(.*?)\]", text, re.DOTALL)[1] + "]")
+        workers = int(re.search(r"Worker:\n *replicas: (\d+)", text)[1]) * int(re.search(r"slotsPerWorker: (\d+)", text)[1])
+        self.assertEqual(int(arguments[arguments.index("-n") + 1]), workers)
+        train = arguments[arguments.index("steelyard") + 1:]
+        recipe = self.recipe(LAYERS + ADAMW)
+        self.succeed(*[{"/training/recipe.yaml": recipe, "/training/run": self.path("run")}.get(word, word) for word in train], "--dry-run")
 
 
 class Shards(Case):

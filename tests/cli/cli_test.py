@@ -132,6 +132,7 @@ class Case(unittest.TestCase):
             lines = [json.loads(line) for line in file]
         for line in lines:
             line.pop("seconds", None)
+            line.pop("rank_seconds", None)
         return lines
 
 
@@ -145,6 +146,8 @@ class Usage(Case):
     def test_help_and_version(self):
         self.assertIn("train", self.succeed("--help"))
         self.assertIn("--resume", self.succeed("train", "--help"))
+        for verb in ("train", "sensitivity"):
+            self.assertRegex(self.succeed(verb, "--help"), "Several processes.*mpirun")
         self.assertRegex(self.succeed("--version"), r"^\d+\.\d+\.\d+")
 
     def test_recipes_and_schema(self):

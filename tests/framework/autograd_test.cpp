@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "steelyard/framework/backward.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/flatten.h"
@@ -38,6 +40,41 @@ TEST(Autograd, ADiamondSumsBothBranchesBeforeGoingOn) {
   y.backward();
   EXPECT_THAT(values(x.grad()), ElementsAre(6));
   EXPECT_EQ(tape_of(y).size(), 4u);
+}
+
+// An operation that hands no gradient on.
+class Stops : public Function {
+ public:
+  std::string name() const override { return "stops"; }
+  std::vector<Tensor> backward(const Tensor&) const override { return {Tensor()}; }
+};
+
+TEST(Autograd, TellsOnceThatALeafsGradientIsFinal) {
+  const Variable late = random_leaf({2}, 1), twice = random_leaf({2}, 2),
+                 first = random_leaf({2}, 3);
+  const Variable none = random_leaf({2}, 4), constant(random_tensor({2}, 5));
+  const Variable doubled = add(none, none);
+  const Variable stopped = record(doubled.value().clone(), std::make_shared<Stops>(), {doubled});
+  const Variable inner = add(relu(add(late, twice)), add(twice, twice));
+  const Variable y = add(add(inner, constant), add(first, stopped));
+  std::vector<const GradNode*> told;
+  std::vector<std::vector<double>> gradients;
+  backward(y, random_tensor({2}, 6), [&](GradNode& leaf) {
+    told.push_back(&leaf);
+    gradients.push_back(leaf.grad.defined() ? values(leaf.grad) : std::vector<double>{});
+  });
+  ASSERT_EQ(told.size(), 4u);
+  EXPECT_EQ(std::count(told.begin(), told.end(), none.node().get()), 1);
+  EXPECT_FALSE(none.grad().defined());
+  const auto place = [&](const Variable& v) {
+    return std::find(told.begin(), told.end(), v.node().get()) - told.begin();
+  };
+  EXPECT_LT(place(first), place(late));
+  for (const Variable& v : {late, twice, first}) {
+    EXPECT_EQ(gradients[static_cast<std::size_t>(place(v))], values(v.grad()));
+  }
+  backward(first, random_tensor({2}, 6), [&](GradNode& leaf) { told.push_back(&leaf); });
+  EXPECT_EQ(told.back(), first.node().get());
 }
 
 TEST(Autograd, BackwardTwiceGivesTheSameAndMutatesNothing) {

@@ -4,9 +4,12 @@
 
 #include <cmath>
 #include <limits>
+#include <mutex>
 
+#include "steelyard/framework/comm/threads.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/ops/linear.h"
+#include "steelyard/layers/builders.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {
@@ -248,6 +251,47 @@ TEST(Trainer, ALossFarBeyondItsBeginningAndThatOfZerosIsADivergence) {
   }
   EXPECT_NE(divergence(1, 1, 30, 100).find(": more than 100 times 1 (divergence_limit)"),
             std::string::npos);
+}
+
+// As a bit that the memory of one machine lost.
+class ChangesAWeight : public TrainerCallback {
+ public:
+  explicit ChangesAWeight(Tensor weight) : weight_(std::move(weight)) {}
+  void on_step_end(const StepReport& report) override {
+    float& value = weight_.span<float>()[1];
+    if (report.step == 3) value = std::nextafter(value, 10.0F);
+  }
+
+ private:
+  Tensor weight_;
+};
+
+TEST(Trainer, AWeightThatDiffersOnOneRankStopsAllWithinFiftySteps) {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  comm::run_as_ranks(2, [&](comm::Communicator& ranks) {
+    Rng rng(7);
+    const auto model = sequential({{"first", linear(3, 4, rng)}, {"second", linear(4, 2, rng)}});
+    Sgd optimizer(model->named_parameters(), {.momentum = 0.9});
+    TrainerOptions options;
+    options.epochs = 40;  // of two steps each
+    options.lr_schedule.base_lr = 0.01;
+    options.shards = 2;
+    options.ranks = &ranks;
+    ChangesAWeight callback(model->named_parameters()[2].variable.value());
+    std::vector<TrainerCallback*> callbacks;
+    if (ranks.rank() == 1) callbacks.push_back(&callback);
+    Trainer trainer(*model, optimizer, four_samples(), four_samples(),
+                    {.batch_size = 2, .normalization = {}, .augment = {}}, options, callbacks);
+    const std::string message = message_of<TrainingDiverged>([&] { trainer.run(false); });
+    EXPECT_EQ(trainer.step(), 50);
+    const std::lock_guard lock(mutex);
+    messages.push_back(message);
+  });
+  const std::string expected =
+      "step 50: rank 1 has other values than rank 0 in second.weight: the memory or the arithmetic "
+      "of one of them is at fault";
+  EXPECT_EQ(messages, std::vector<std::string>(2, expected));
 }
 
 TEST(Trainer, CheckpointsHoldTheCallersMetadata) {

@@ -133,7 +133,8 @@ def events():
 LINES = [{"type": "step", "step": 10, "epoch": 1, "loss": 2.5, "lr": 0.02},
          {"type": "step", "step": 20, "epoch": 2, "loss": 1.5, "lr": 1e-05},
          {"type": "epoch", "step": 20, "epoch": 2, "train_loss": 1.25, "validation": {"loss": 1.0, "top1": 50.0},
-          "oscillating_weights_percent": 0.5, "frozen_weights_percent": 0.0, "seconds": 3.5},
+          "oscillating_weights_percent": 0.5, "frozen_weights_percent": 0.0,
+          "rank_seconds": {"compute": [2.5, 2.25], "reduce": [0.5, 0.75], "wait": [0.25, 0.5]}, "seconds": 3.5},
          {"type": "test", "step": 20, "loss": 0.75, "top1": 62.5, "seconds": 4.0}]
 DIVERGED = {"type": "diverged", "step": 5, "what": "step 5: loss is nan", "seconds": 1.0}
 SUMMARY = {"name": "run", "device": "cpu", "seed": 0, "epochs": 6, "steps": 20, "seconds": 4.0,

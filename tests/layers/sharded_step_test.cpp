@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <tuple>
 
 #include "steelyard/framework/comm/threads.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/layers/builders.h"
 #include "steelyard/layers/identity.h"
@@ -53,9 +57,10 @@ std::string bytes_of(const Tensor& tensor) {
 }
 
 // The bytes of the loss, of every gradient and of every buffer after `steps` steps.
-std::string after_steps(Communicator& ranks, std::int64_t shards, std::int64_t rows) {
+std::string after_steps(Communicator& ranks, std::int64_t shards, std::int64_t rows,
+                        std::size_t bucket_bytes = GradientBuckets::kBytes) {
   const auto model = model_with_norm_and_dropout();
-  ShardedStep step(*model, shards, ranks);
+  ShardedStep step(*model, shards, ranks, bucket_bytes);
   std::string bytes;
   for (int i = 0; i < 2; ++i) {
     bytes += bytes_of(step.run(batch_of(rows), [&](const Batch& part, std::int64_t shard) {
@@ -67,21 +72,82 @@ std::string after_steps(Communicator& ranks, std::int64_t shards, std::int64_t r
   return bytes;
 }
 
-// 21 rows are no multiple of the shards; of 3 rows and 8 shards most ranks have none.
+// 21 rows are no multiple of the shards; of 3 rows and 8 shards most ranks have none. Sums begin
+// with every gradient, with some together, and after backward.
 TEST(ShardedStep, GivesTheSameBitsForAnyNumberOfRanks) {
   for (const std::int64_t rows : {32, 21, 3}) {
     Communicator alone;
     const std::string expected = after_steps(alone, 8, rows);
     for (const int ranks : {2, 4, 8}) {
-      std::mutex mutex;
-      int same = 0;
-      run_as_ranks(ranks, [&](Communicator& all) {
-        const std::string bytes = after_steps(all, 8, rows);
-        const std::lock_guard lock(mutex);
-        same += bytes == expected ? 1 : 0;
-      });
-      EXPECT_EQ(same, ranks) << rows << " rows, " << ranks << " ranks";
+      for (const std::size_t bucket_bytes : {1, 300, 1 << 20}) {
+        std::mutex mutex;
+        int same = 0;
+        run_as_ranks(ranks, [&](Communicator& all) {
+          const std::string bytes = after_steps(all, 8, rows, bucket_bytes);
+          const std::lock_guard lock(mutex);
+          same += bytes == expected ? 1 : 0;
+        });
+        EXPECT_EQ(same, ranks) << rows << " rows, " << ranks << " ranks, " << bucket_bytes;
+      }
     }
+  }
+}
+
+// In backward: whether bytes go between the ranks, for which it waits at most so long.
+class WatchesBytes : public Function {
+ public:
+  WatchesBytes(Communicator& ranks, std::chrono::milliseconds patience, bool& seen)
+      : ranks_(ranks), before_(ranks.stats().bytes_sent), patience_(patience), seen_(seen) {}
+  std::string name() const override { return "watches_bytes"; }
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const auto end = std::chrono::steady_clock::now() + patience_;
+    const auto sent = [&] { return ranks_.stats().bytes_sent > before_; };
+    while (!sent() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    seen_ = sent();
+    return {grad_output};
+  }
+
+ private:
+  Communicator& ranks_;
+  std::int64_t before_;
+  std::chrono::milliseconds patience_;
+  bool& seen_;
+};
+
+// Gradients of the last layer travel while backward is at the first one; a parameter without a
+// gradient and a frozen one behind it keep nobody waiting.
+TEST(ShardedStep, SumsOfGradientsBeginDuringBackward) {
+  for (const auto& [bucket_bytes, patience, expected] :
+       {std::tuple<std::size_t, int, bool>{1, 20'000, true}, {1 << 20, 0, false}}) {
+    run_as_ranks(2, [&](Communicator& all) {
+      Rng rng(7);
+      const auto model = sequential({{"first", linear(2, 3, rng)},
+                                     {"last", linear(3, 1, rng)},
+                                     {"frozen", linear(1, 1, rng)},
+                                     {"unused", linear(1, 1, rng)}});
+      const std::vector<NamedParameter> parameters = model->named_parameters();
+      const auto variable = [&](std::size_t i) { return parameters[i].variable; };
+      variable(4).set_requires_grad(false);
+      bool seen = !expected;
+      ShardedStep step(*model, 4, all, bucket_bytes);
+      const Batch batch{Tensor::full({8, 2}, 0.5), Tensor::zeros({8, 1})};
+      step.run(batch, [&](const Batch& part, std::int64_t shard) {
+        const Variable bias = variable(1);
+        const bool last = shard % 2 == 1;
+        const auto watches = std::make_shared<WatchesBytes>(
+            all, std::chrono::milliseconds(last ? patience : 0), seen);
+        const Variable watched = record(bias.value().clone(), watches, {bias});
+        Variable y = linear(Variable(part.inputs), variable(0), watched);
+        y = linear(linear(y, variable(2), variable(3)), variable(4), variable(5));
+        return mse_loss(y, part.targets);
+      });
+      EXPECT_EQ(seen, expected);
+      EXPECT_TRUE(variable(1).grad().defined());
+      EXPECT_FALSE(variable(4).grad().defined());
+      EXPECT_FALSE(variable(6).grad().defined());
+    });
   }
 }
 

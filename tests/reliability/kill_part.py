@@ -43,6 +43,7 @@ def results_of(run):
         lines = [json.loads(line) for line in file]
     for line in lines:
         line.pop("seconds", None)
+        line.pop("rank_seconds", None)
     found["metrics.jsonl"] = lines
     for events in glob.glob(os.path.join(run, "events.*")):
         found["events"] = scalar_steps(events)

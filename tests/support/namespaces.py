@@ -59,19 +59,21 @@ class Hosts:
         """state: "up" or "down"."""
         ip("-n", self.prefix + "switch", "link", "set", "port%d" % (host + 1), state)
 
-    def mpirun(self, ranks_per_host, *program):
-        """The command of `mpirun`, Open MPI 4's, on host1 with so many ranks on each host."""
+    def mpirun(self, ranks_per_host, *program, on=None):
+        """The command of `mpirun`, Open MPI 4's, with so many ranks on each host, of which the first one runs it; `on`: only
+        on these hosts, from 0."""
+        on = list(range(len(self.names))) if on is None else on
         agent = os.path.join(self.folder, "agent")  # in place of ssh: HOST COMMAND...
         with open(agent, "w") as file:
             file.write('#!/bin/sh\nhost=${1##*.}\nshift\n'
                        'exec ip netns exec %s$host unshare -u sh -c "hostname host$host; $*"\n' % self.prefix)
         os.chmod(agent, 0o755)
-        hosts = ",".join("%s:%d" % (self.address(i), ranks_per_host) for i in range(len(self.names)))
+        hosts = ",".join("%s:%d" % (self.address(i), ranks_per_host) for i in on)
         network = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.97.0.0/24",
                    "--mca", "oob_tcp_if_include", "10.97.0.0/24", "--mca", "plm_rsh_agent", agent]
-        return ["ip", "netns", "exec", self.names[0], "unshare", "-u", "sh", "-c", 'hostname host1; exec "$@"', "sh",
+        return ["ip", "netns", "exec", self.names[on[0]], "unshare", "-u", "sh", "-c", 'hostname host%d; exec "$@"' % (on[0] + 1), "sh",
                 "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *network, "-H", hosts,
-                "-n", str(ranks_per_host * len(self.names)), *program]
+                "-n", str(ranks_per_host * len(on)), *program]
 
     def close(self):
         for name in [*self.names, self.prefix + "switch"]:

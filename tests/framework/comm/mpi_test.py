@@ -8,23 +8,16 @@ import tempfile
 import time
 import unittest
 
-from support import namespaces
+from support import mpirun, namespaces
 
 PROGRAM = os.environ.get("RANKS_PROGRAM", "")
 WITHOUT_MPI = os.environ.get("RANKS_PROGRAM_WITHOUT_MPI", "")
-MPIRUN = shutil.which("mpirun")
 HANG = 120  # seconds after which something hangs, however loaded the machine is
-
-
-def environment(**more):
-    """Without the variables of a launcher that started the tests."""
-    launchers = re.compile("OMPI_|PMIX?_|SLURM_|RANK$|WORLD_SIZE$")
-    return {**{k: v for k, v in os.environ.items() if not launchers.match(k)}, **more}
 
 
 class Alone(unittest.TestCase):
     def refused(self, program, *fragments, **variables):
-        done = subprocess.run([program], env=environment(**variables), capture_output=True, text=True, timeout=HANG)
+        done = subprocess.run([program], env=mpirun.environment(**variables), capture_output=True, text=True, timeout=HANG)
         self.assertEqual(done.returncode, 2, done.stderr)
         for fragment in fragments:
             self.assertIn(fragment, done.stderr)
@@ -32,7 +25,7 @@ class Alone(unittest.TestCase):
     def test_without_a_launcher_there_is_one_rank(self):
         for program in (PROGRAM, WITHOUT_MPI):
             for more in ({}, {"RANK": "0", "WORLD_SIZE": "1"}):
-                done = subprocess.run([program], env=environment(**more), capture_output=True, text=True, timeout=HANG)
+                done = subprocess.run([program], env=mpirun.environment(**more), capture_output=True, text=True, timeout=HANG)
                 self.assertEqual((done.returncode, done.stdout), (0, "rank 0 of 1: equal\n"), done.stderr)
 
     def test_what_cannot_join_the_others_is_refused(self):
@@ -54,14 +47,11 @@ class Job:
         if hosts:
             self.start(ranks, hosts.mpirun(ranks // len(hosts.names), PROGRAM, what, self.folder))
             return
-        command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), PROGRAM, what, self.folder]
-        if os.geteuid() == 0:
-            command.insert(1, "--allow-run-as-root")
-        self.start(ranks, command)
+        self.start(ranks, mpirun.command(ranks, PROGRAM, what, self.folder))
 
     def start(self, ranks, command):
         self.ranks = ranks
-        self.process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        self.process = subprocess.Popen(command, env=mpirun.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True)
 
     def __enter__(self):
@@ -98,7 +88,7 @@ class Job:
             return file.read()
 
 
-@unittest.skipUnless(os.environ.get("RANKS_HAVE_MPI") and MPIRUN, "MPI or mpirun is not installed (openmpi-bin)")
+@unittest.skipUnless(os.environ.get("RANKS_HAVE_MPI") and mpirun.MPIRUN, "MPI or mpirun is not installed (openmpi-bin)")
 class Mpi(unittest.TestCase):
     def require_loss(self, job, lost, reason, err):
         host = os.uname().nodename
@@ -158,11 +148,10 @@ class Mpi(unittest.TestCase):
             self.require_loss(job, 0, "it left: no space on device", err)
 
 
-@unittest.skipUnless(os.environ.get("RANKS_HAVE_MPI") and MPIRUN, "MPI or mpirun is not installed (openmpi-bin)")
+@unittest.skipUnless(os.environ.get("RANKS_HAVE_MPI") and mpirun.MPIRUN, "MPI or mpirun is not installed (openmpi-bin)")
 class Hosts(unittest.TestCase):
     def setUp(self):
-        version = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True).stdout
-        reason = namespaces.why_not() if "(Open MPI) 4." in version else "other options than those of Open MPI 4"
+        reason = mpirun.why_not_open_mpi_4() or namespaces.why_not()
         if reason:
             self.skipTest(reason)
         self.hosts = namespaces.Hosts(2)

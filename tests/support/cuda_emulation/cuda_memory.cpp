@@ -36,7 +36,11 @@ bool is_pinned(const void* memory) {
 }  // namespace
 
 bool cuda_is_available() { return true; }
-int cuda_device_count() { return 1; }
+// The variable STEELYARD_EMULATED_GPUS, so that each process of a run has one of its own.
+int cuda_device_count() {
+  const char* count = std::getenv("STEELYARD_EMULATED_GPUS");
+  return count != nullptr ? std::atoi(count) : 1;
+}
 std::string cuda_absence() { return ""; }
 // The variable STEELYARD_EMULATED_PROBLEM, so that a whole program finds a device it cannot use.
 std::string cuda_device_problem(int) {

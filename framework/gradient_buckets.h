@@ -1,0 +1,42 @@
+// Gradients that are added over the ranks while backward still computes others.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "steelyard/framework/comm/communicator.h"
+#include "steelyard/framework/module.h"
+
+namespace steelyard {
+
+// The sums of one step. Parameters are cut into buckets from the last one to the first, about the
+// order in which backward finishes them. A bucket starts when its gradients and those of all
+// buckets before it are there: every rank starts the same sums in the same order, whatever the
+// order of its own backward is. Sums are element by element, so buckets change no bit.
+class GradientBuckets {
+ public:
+  // Large enough that a message's latency does not count, small enough to begin early.
+  static constexpr std::size_t kBytes = std::size_t{1} << 20;
+
+  GradientBuckets(comm::Communicator& ranks, const std::vector<NamedParameter>& parameters,
+                  std::size_t bucket_bytes);
+
+  // This rank's gradient of a parameter, by its index: final, in the memory of the sum.
+  void add(std::size_t parameter, Tensor gradient);
+  // The sums, by the parameters' indices; all gradients were added.
+  std::vector<Tensor> wait();
+
+ private:
+  struct Bucket {
+    std::vector<std::size_t> parameters;
+    std::size_t missing = 0;
+  };
+
+  comm::Communicator& ranks_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;  // of every parameter
+  std::vector<Tensor> gradients_;
+  std::vector<comm::Pending> started_;  // of the first buckets
+};
+
+}  // namespace steelyard

@@ -1,0 +1,30 @@
+#include "steelyard/framework/step_clock.h"
+
+#include <cstring>
+#include <string>
+
+namespace steelyard {
+
+void StepClock::start() {
+  begin_ = std::chrono::steady_clock::now();
+  before_ = ranks_.stats();
+}
+
+std::vector<StepSeconds> StepClock::of_all_ranks() const {
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
+  const comm::CommStats now = ranks_.stats();
+  StepSeconds own;
+  own.reduce = now.busy_seconds - before_.busy_seconds;
+  own.wait = now.waited_seconds - before_.waited_seconds;
+  own.compute = passed.count() - own.wait;
+  std::string bytes(sizeof own, '\0');
+  std::memcpy(bytes.data(), &own, sizeof own);
+  std::vector<StepSeconds> all;
+  for (const std::string& of_rank : ranks_.gather(bytes)) {
+    std::memcpy(&own, of_rank.data(), sizeof own);
+    all.push_back(own);
+  }
+  return all;
+}
+
+}  // namespace steelyard

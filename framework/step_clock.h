@@ -1,0 +1,32 @@
+// What steps take a rank: its own work, sums over the ranks, and waiting for them.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "steelyard/framework/comm/communicator.h"
+
+namespace steelyard {
+
+// Seconds of one rank. compute + wait is the time that passed; what of `reduce` is not in `wait`
+// proceeded beside the rank's own work.
+struct StepSeconds {
+  double compute = 0;  // data, forward, backward, update; on the first rank checkpoints too
+  double reduce = 0;   // the communicator's thread at work, waiting for other ranks included
+  double wait = 0;     // for the communicator's thread
+};
+
+class StepClock {
+ public:
+  explicit StepClock(comm::Communicator& ranks) : ranks_(ranks) { start(); }
+  void start();
+  // What passed since start(), of every rank; called by all of them.
+  std::vector<StepSeconds> of_all_ranks() const;
+
+ private:
+  comm::Communicator& ranks_;
+  std::chrono::steady_clock::time_point begin_;
+  comm::CommStats before_;
+};
+
+}  // namespace steelyard
