@@ -50,13 +50,12 @@ Row<DataSpec> normalize_row() {
   return row.only({Normalize::kDataset, Normalize::kNone}).by_default("dataset");
 }
 
-// Keys without defaults: recipes of other data stay as they are.
 Table<ImageTransforms> transforms_table() {
   constexpr double kLargestSide = 16384;
   return Table<ImageTransforms>(
              "How images become samples of one size, in this order; evaluation and `predict` do "
-             "the "
-             "same. In training, `augment: [random_resized_crop]` takes the place of all of it.",
+             "the same. In training, `augment: [random_resized_crop]` takes the place of all of "
+             "it.",
              {key("resize", "to this height and width, antialiased", &ImageTransforms::resize)
                   .within(1, kLargestSide),
               key("resize_shorter", "the shorter side to this many pixels, the other in proportion",
@@ -65,20 +64,21 @@ Table<ImageTransforms> transforms_table() {
               key("centre_crop", "the part of this height and width in the centre",
                   &ImageTransforms::centre_crop)
                   .within(1, kLargestSide),
-              key("interpolation", "of resizing; bilinear when absent",
-                  &ImageTransforms::interpolation),
-              key("grey", "whether images are read with one channel, not three; false when absent",
-                  &ImageTransforms::grey),
+              key("interpolation", "of resizing", &ImageTransforms::interpolation)
+                  .by_default("bilinear"),
+              key("grey", "whether images are read with one channel, not three",
+                  &ImageTransforms::grey)
+                  .by_default("false"),
               key("random_area",
-                  "least and largest share of an image that random_resized_crop takes; [0.08, 1] "
-                  "when absent",
+                  "least and largest share of an image that random_resized_crop takes",
                   &ImageTransforms::random_area)
+                  .by_default("[0.08, 1]")
                   .above(0)
                   .at_most(1)
                   .items(2, 2),
-              key("random_ratio",
-                  "least and largest width / height of that part; [0.75, 1.3333] when absent",
+              key("random_ratio", "least and largest width / height of that part",
                   &ImageTransforms::random_ratio)
+                  .by_default("[0.75, 1.3333333333333333]")
                   .within(0.01, 100)
                   .items(2, 2)})
       .check([](const OptionReader& from, ImageTransforms& transforms) {
@@ -110,17 +110,22 @@ Table<TableOptions> table_table() {
       {key("target", "the column to learn; of a regression, one or several", &TableOptions::target)
            .required()
            .items(1, kMostColumns),
-       key("regression", "whether targets are numbers; classes when absent",
-           &TableOptions::regression),
+       key("regression", "whether the targets are numbers, not classes", &TableOptions::regression)
+           .by_default("false"),
        key("categories",
            "columns of words: each category of the training set becomes a feature, 0 or 1",
            &TableOptions::categories)
+           .by_default("[]")
            .items(0, kMostColumns),
-       key("ignore", "columns that are not used", &TableOptions::ignore).items(0, kMostColumns),
+       key("ignore", "columns that are not used", &TableOptions::ignore)
+           .by_default("[]")
+           .items(0, kMostColumns),
        key("missing",
-           "words that stand for a missing value, \"\" for an empty field: a number becomes its "
-           "column's mean, a category one of its own; without this key they are errors",
-           &TableOptions::missing),
+           "words that stand for a missing value, \"\" for an empty field: a number becomes "
+           "its column's mean, a category one of its own. A missing value that is not named "
+           "is an error",
+           &TableOptions::missing)
+           .by_default("[]"),
        key("delimiter", "absent: a tab in .tsv files, else a comma", &TableOptions::delimiter)}};
 }
 

@@ -1,6 +1,12 @@
 // Datasets in tables and in NumPy's files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
 
 #include "steelyard/framework/data/arrays/npy.h"
 #include "steelyard/framework/data/data_loader.h"
@@ -9,6 +15,7 @@
 #include "steelyard/framework/data/tables/csv.h"
 #include "steelyard/framework/data/tables/table_dataset.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/kernels/backend.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {
@@ -239,6 +246,39 @@ TEST_F(Arrays, ArchivesThatAreRefused) {
   write("train.npz",
         "PK\x03\x04" + std::string(100, '\0') + "PK\x05\x06" + std::string(18, '\xFF'));
   EXPECT_THAT(error(), HasSubstr("Zip64"));
+}
+
+// Four times as much data as the program may still take.
+void train_on_more_than_memory(const std::filesystem::path& folder) {
+  constexpr rlim_t kMemory = rlim_t{48} << 20;
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t limit = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kMemory;
+  const rlimit most{limit, limit};
+  if (::setrlimit(RLIMIT_AS, &most) != 0) std::_Exit(2);
+  kernels::set_num_threads(2);
+  const Dataset train = builtin_datasets().load("arrays", folder).train;
+  LoaderOptions options{.batch_size = 256, .shuffle = true, .normalization = {}, .augment = {}};
+  options.normalization = compute_normalization(train);
+  const auto [rest, validation] = split_validation(train, 100, 1);
+  std::int64_t samples = digest_of(std::array{rest, validation}).size() == 64 ? 0 : -1;
+  DataLoader loader(rest, options);
+  loader.start(0);
+  while (const auto batch = loader.next()) samples += batch->inputs.dim(0);
+  std::_Exit(samples == train.size() - 100 ? 0 : 3);
+}
+
+TEST_F(Arrays, LargerThanMemory) {
+  const std::int64_t count = std::int64_t{192} << 8;  // of 4 KiB
+  write_all(npy("|u1", "(1, 64, 64)", std::string(4096, '\0')),
+            npy("|u1", "(1,)", std::string(1, '\0')));
+  const std::string shape = "(" + std::to_string(count) + ", 64, 64)";
+  write("train_inputs.npy", npy("|u1", shape, ""));
+  const auto inputs = folder_ / "train_inputs.npy";
+  std::filesystem::resize_file(inputs, std::filesystem::file_size(inputs) + count * 4096);
+  write("train_targets.npy", npy("|u1", "(" + std::to_string(count) + ",)",
+                                 std::string(static_cast<std::size_t>(count), '\0')));
+  EXPECT_EXIT(train_on_more_than_memory(folder_.path()), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -263,7 +263,8 @@ class TableSamples : public SampleSource {
     std::vector<float> features(static_cast<std::size_t>(shape_[0]));
     while (next_row(reader_, header_, row)) {
       encoder_.encode(reader_, row, places_, features.data());
-      rows_.push_back({row.begin, row.end - row.begin, row.line});
+      rows_.push_back({row.begin, static_cast<std::uint32_t>(row.end - row.begin),
+                       static_cast<std::uint32_t>(row.line)});
       visit(row);
     }
     if (rows_.empty()) reader_.fail(1, kNoRows);
@@ -292,8 +293,8 @@ class TableSamples : public SampleSource {
  private:
   struct Row {
     std::uint64_t begin = 0;
-    std::uint64_t bytes = 0;
-    std::int64_t line = 0;
+    std::uint32_t bytes = 0;
+    std::uint32_t line = 0;  // for messages
   };
   const Row& row_at(std::int64_t sample) const {
     return rows_.at(static_cast<std::size_t>(sample));
