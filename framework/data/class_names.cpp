@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <unordered_map>
 
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard {
 namespace {
@@ -40,6 +42,22 @@ std::vector<std::string> sorted_classes(std::vector<std::string> names, const st
 std::int64_t label_of(const std::vector<std::string>& sorted, const std::string& name) {
   const auto found = std::find(sorted.begin(), sorted.end(), name);
   return found == sorted.end() ? -1 : found - sorted.begin();
+}
+
+Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& sorted,
+                    const std::string& source) {
+  std::unordered_map<std::string, std::int64_t> labels;
+  for (const std::string& name : sorted) labels.emplace(name, std::ssize(labels));
+  Tensor targets = Tensor::empty({std::ssize(samples)}, DType::kI64);
+  std::int64_t* target = targets.data<std::int64_t>();
+  for (const std::string& name : samples) {
+    const auto label = labels.find(name);
+    if (label == labels.end()) {
+      throw InputError(source + ": the training set has no class '" + printable(name) + "'");
+    }
+    *target++ = label->second;
+  }
+  return targets;
 }
 
 std::int64_t count_classes(const Tensor& targets, const std::string& source) {

@@ -9,6 +9,7 @@
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/data/images/image_folder.h"
 #include "steelyard/framework/data/safetensors_dataset.h"
+#include "steelyard/framework/data/shards/shard_dataset.h"
 #include "steelyard/framework/data/tables/table_dataset.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
@@ -104,6 +105,7 @@ DatasetRegistry builtin_datasets() {
   registry.add("safetensors", "",
                [](const DatasetRequest& r) { return load_safetensors_dataset(r.path, r.parts); });
   registry.add("images", "", load_images);
+  registry.add("shards", "", load_shards);
   registry.add("table", "", load_table);
   registry.add("arrays", "", load_arrays);
   return registry;

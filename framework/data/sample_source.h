@@ -1,8 +1,10 @@
 // Samples that are read one at a time: from a tensor, or from files larger than memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,8 @@ class SampleSource {
   virtual bool draws() const { return false; }
   // Whether read() is so much work that several threads should share it.
   virtual bool decodes() const { return false; }
+  // Height and width of the image that a sample is made of; nothing where it is made of none.
+  virtual std::optional<std::array<std::int64_t, 2>> image_size(std::int64_t) const { return {}; }
   // A digest of what the sample is read from, in hexadecimal; empty: of what read() gives.
   virtual std::string content_digest(std::int64_t) const { return {}; }
 };
@@ -73,6 +77,9 @@ class SelectedSamples : public SampleSource {
   std::string name(std::int64_t sample) const override { return source_->name(at(sample)); }
   bool draws() const override { return source_->draws(); }
   bool decodes() const override { return source_->decodes(); }
+  std::optional<std::array<std::int64_t, 2>> image_size(std::int64_t sample) const override {
+    return source_->image_size(at(sample));
+  }
   std::string content_digest(std::int64_t sample) const override {
     return source_->content_digest(at(sample));
   }

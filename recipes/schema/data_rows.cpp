@@ -138,8 +138,8 @@ Table<DataSpec> data_table() {
   return Table<DataSpec>(
              "What to train and test on.",
              {key("dataset",
-                  "fashion_mnist, cifar10, images (folders), table (CSV), arrays (NumPy), "
-                  "safetensors or a registered one",
+                  "fashion_mnist, cifar10, images (folders), shards (tar), table (CSV), arrays "
+                  "(NumPy), safetensors or a registered one",
                   &DataSpec::dataset)
                   .required(),
               key("path",

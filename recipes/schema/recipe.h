@@ -46,7 +46,7 @@ struct DataSpec {
   std::optional<std::string> path = {};
   LoaderOptions loader = {};  // the run adds the normalization
   NormalizeSpec normalize = {};
-  std::int64_t validation = 0;  // samples of the training set kept aside; 0: none
+  std::int64_t validation = 0;            // samples of the training set kept aside; 0: none
   std::optional<std::int64_t> test = {};  // the same as the test set
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};

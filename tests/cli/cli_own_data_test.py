@@ -170,6 +170,18 @@ class OwnImages(OwnData):
                 ("path: pictures", "path: pictures/train", "data.test says how many samples are the test set"),
                 ("dataset: images", "dataset: arrays", "expected train.npz")):
             self.fail_with(2, message, arguments=["validate", self.own_recipe(IMAGES.replace(old, new), CNN, SGD)])
+        copy = self.path("pictures", "test", "blue", "copy.png")
+        shutil.copy(self.path("pictures", "train", "green", "1.png"), copy)
+        recipe = self.own_recipe(IMAGES, CNN, SGD)
+        text = self.succeed("data", recipe, "--sheet", "sheet.png")
+        self.assertIn("train: 33 samples u8 [8, 9, 3], 6 of them for validation\ntest:  13 samples", text)
+        self.assertRegex(text, r"\nimages before transforms: \d+ to \d\d pixels high, \d+ to \d\d wide\nmean: 0\.\d+, ")
+        self.assertRegex(text, r"\nblue +11 +5\ngreen +11 +4\nred, dark +11 +4\n1 test samples are training samples too\n"
+                               rf"  \S+test/blue/copy\.png is \S+train/green/1\.png\n")
+        with open(self.path("sheet.png"), "rb") as file:
+            raw = file.read()
+        self.assertEqual(struct.unpack(">8s8x2I", raw[:24]), (b"\x89PNG\r\n\x1a\n", 8 * 67 + 4, 6 * 60 + 4))
+        os.remove(copy)
         self.write("", "pictures", "train", "green", "notes.txt")
         self.fail_with(2, "own.yaml:7:9: ", "notes.txt: expected images only",
                        arguments=["validate", self.own_recipe(IMAGES, CNN, SGD)])

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
 
 #include "steelyard/framework/data/data_loader.h"
@@ -382,6 +384,71 @@ TEST_F(ImageFolder, ImagesOfOneSizeNeedNoTransforms) {
   random.augment.resized_crop = true;
   EXPECT_THAT(message_of<InputError>([&] { validate_options(train, random); }),
               HasSubstr("random_resized_crop needs images and data.transforms"));
+}
+
+std::string tar_entry(const std::string& name, const std::string& data, char type = '0') {
+  std::string header(512, '\0');
+  const auto put = [&](std::size_t at, const std::string& text) {
+    header.replace(at, text.size(), text);
+  };
+  put(0, name);
+  std::array<char, 32> octal = {};
+  std::snprintf(octal.data(), octal.size(), "%011zo", data.size());
+  put(124, octal.data());
+  put(148, std::string(8, ' '));
+  put(156, std::string(1, type));
+  put(257, std::string("ustar\00000", 8));
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  std::snprintf(octal.data(), octal.size(), "%06o", sum);
+  put(148, std::string(octal.data()) + '\0');
+  return header + data + std::string((512 - data.size() % 512) % 512, '\0');
+}
+
+TEST_F(ImageFolder, ShardsHoldTheSame) {
+  const std::string end(1024, '\0');
+  std::string train = tar_entry("./", "", '5'), test;
+  const auto bytes = [&](const std::string& path) { return testing::read_bytes(root_ / path); };
+  for (const std::string name : {"10/0", "10/1", "cat/0", "dog/5"}) {
+    const std::string label = name.substr(0, name.find('/'));
+    const std::string image = bytes("train/" + name + ".PNG");
+    train += tar_entry(name + ".png", image) + tar_entry(name + ".cls", label + "\n");
+    test = tar_entry("x.cls", label) + tar_entry("x.png", image);  // in either order
+  }
+  DatasetRequest shards = request();
+  shards.name = "shards";
+  testing::write_bytes(root_ / "train-1.tar", train + end);
+  testing::write_bytes(root_ / "train-2.tar", train + end);
+  testing::write_bytes(root_ / "test.tar", test + end);
+  const DatasetSplits splits = builtin_datasets().load(shards);
+  EXPECT_THAT(splits.train.names.classes, ElementsAre("10", "cat", "dog"));
+  ASSERT_EQ(splits.train.size(), 8);
+  EXPECT_THAT(splits.train.source->name(6), HasSubstr("train-2.tar: cat/0.png"));
+  EXPECT_EQ(splits.test.targets.data<std::int64_t>()[0], 2);
+  Bytes a(20), b(20);
+  splits.train.source->read(6, nullptr, a.data());
+  load().train.source->read(2, nullptr, b.data());
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(splits.train.source->content_digest(6), load().train.source->content_digest(2));
+
+  const std::string image = bytes("train/cat/0.PNG");
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {train, "its end is missing"},
+      {train.substr(0, train.size() - 600) + std::string(80, 'x'), "a file that the archive cuts"},
+      {std::string(512, 'x'), "train-1.tar: byte 0: not the header of a file"},
+      {tar_entry("a.png", image) + end, "a: expected two files, an image and a.cls"},
+      {tar_entry("a.png", image) + tar_entry("b.cls", "x") + end, "a: expected two files"},
+      {tar_entry("a.png", image) + tar_entry("a.jpg", image) + end, "a: expected two files"},
+      {tar_entry("a.png", image) + tar_entry("a.cls", " \n") + end, "a.cls: expected the name"},
+      {tar_entry("a.png", "", '2') + end, "a.png is of type '2'"},
+      {tar_entry("p", "9 path=\n\n", 'x') + end, "a damaged extended header"}};
+  for (const auto& [file, expected] : cases) {
+    testing::write_bytes(root_ / "train-1.tar", file);
+    EXPECT_THAT(error(shards), HasSubstr(expected));
+    EXPECT_THAT(error(shards), HasSubstr("train-1.tar: "));
+  }
+  testing::write_bytes(root_ / "train-1.tar", end);
+  EXPECT_EQ(builtin_datasets().load(shards).train.size(), 4);
 }
 
 // Images in memory are transformed too.

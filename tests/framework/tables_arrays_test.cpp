@@ -250,7 +250,7 @@ TEST_F(Arrays, ArchivesThatAreRefused) {
 
 // Four times as much data as the program may still take.
 void train_on_more_than_memory(const std::filesystem::path& folder) {
-  constexpr rlim_t kMemory = rlim_t{48} << 20;
+  constexpr rlim_t kMemory = rlim_t{32} << 20;
   rlim_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   const rlim_t limit = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kMemory;
@@ -269,7 +269,7 @@ void train_on_more_than_memory(const std::filesystem::path& folder) {
 }
 
 TEST_F(Arrays, LargerThanMemory) {
-  const std::int64_t count = std::int64_t{192} << 8;  // of 4 KiB
+  const std::int64_t count = std::int64_t{128} << 8;  // of 4 KiB
   write_all(npy("|u1", "(1, 64, 64)", std::string(4096, '\0')),
             npy("|u1", "(1,)", std::string(1, '\0')));
   const std::string shape = "(" + std::to_string(count) + ", 64, 64)";

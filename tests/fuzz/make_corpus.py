@@ -9,6 +9,7 @@ import io
 import json
 import os
 import struct
+import tarfile
 import zipfile
 import zlib
 
@@ -154,6 +155,17 @@ def arrays():
                 with archive.open(info, "w", force_zip64=True) as file:
                     file.write(data)
         write("npy", name, raw.getvalue())
+
+
+def archives():
+    for name, form in (("ustar", tarfile.USTAR_FORMAT), ("gnu", tarfile.GNU_FORMAT), ("pax", tarfile.PAX_FORMAT)):
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w", format=form) as archive:
+            for member, data in (("a.png", b"x"), ("a.cls", b"cat"), ("f/" + "n" * 90 + ".cls" * (5 if name != "ustar" else 1), b"")):
+                info = tarfile.TarInfo(member)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+        write("tar", name, raw.getvalue().rstrip(b"\0") + bytes(1024))
 
 
 def crc32c(data):
@@ -322,5 +334,5 @@ def texts():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, events, metrics, records, quantizer_states, graphs, texts):
+    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, archives, events, metrics, records, quantizer_states, graphs, texts):
         make()

@@ -1,5 +1,5 @@
-// Images, tables and arrays against Pillow, Python's csv and NumPy: usage: FOLDER of
-// write_data_files.py.
+// Images, tables, arrays and archives against Pillow, NumPy, Python's csv and tarfile: usage:
+// FOLDER of write_data_files.py.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +7,7 @@
 #include "steelyard/framework/data/arrays/npy.h"
 #include "steelyard/framework/data/images/image.h"
 #include "steelyard/framework/data/images/resize.h"
+#include "steelyard/framework/data/shards/tar.h"
 #include "steelyard/framework/data/tables/csv.h"
 #include "tests/support/temporary_folder.h"
 
@@ -110,6 +111,25 @@ TEST(DataReference, Arrays) {
                                static_cast<std::size_t>(targets.bytes())),
               expected.substr(static_cast<std::size_t>(samples->size()) * bytes))
         << c;
+  }
+}
+
+TEST(DataReference, Archives) {
+  for (const auto& c : files().manifest["archives"]) {
+    const InputFile archive(path_of(c));
+    std::vector<std::string> names;
+    std::vector<std::uint64_t> sizes;
+    std::string data;
+    for (const TarMember& member : tar_members(archive)) {
+      names.push_back(member.name);
+      sizes.push_back(member.size);
+      std::string bytes(member.size, '\0');
+      archive.read(member.begin, bytes.data(), bytes.size());
+      data += bytes;
+    }
+    EXPECT_EQ(names, c["names"].get<std::vector<std::string>>()) << c["file"];
+    EXPECT_EQ(sizes, c["sizes"].get<std::vector<std::uint64_t>>()) << c["file"];
+    EXPECT_EQ(data, files().expected_of(c)) << c["file"];
   }
 }
 

@@ -1,4 +1,4 @@
-"""Writes files of images, tables and arrays, and what Pillow, Python's csv and NumPy read from them.
+"""Writes files of images, tables and arrays, and what Pillow, NumPy, Python's csv and tarfile know of them.
 
 usage: write_data_files.py FOLDER; exit code 77 when Pillow or NumPy is not installed.
 manifest.json lists the cases; what is expected of images and arrays lies in expected.bin, one behind the other.
@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sys
+import tarfile
 
 try:
     import numpy as np
@@ -17,7 +18,7 @@ except ImportError as error:
     print(f"{error}: skipped")
     sys.exit(77)
 
-IMAGES, TABLES, ARRAYS, SIZES = 1000, 100, 60, 120
+IMAGES, TABLES, ARRAYS, ARCHIVES, SIZES = 1000, 100, 60, 30, 120
 
 
 def picture(rng, height, width, channels):
@@ -144,9 +145,28 @@ def arrays(folder, rng, add):
             shape=shape, dtype=dtype)
 
 
+def archives(folder, generator, add):
+    for i in range(ARCHIVES):
+        members = []
+        with tarfile.open(os.path.join(folder, f"archive-{i}.tar"), "w",
+                          format=(tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)[i % 3]) as archive:
+            folder_of = tarfile.TarInfo("a")
+            folder_of.type = tarfile.DIRTYPE
+            archive.addfile(folder_of)
+            for k in range(generator.randrange(1, 12)):
+                name = f"{k}/" + "/".join("x" * generator.randrange(1, 60) for _ in range(generator.randrange(1, 3 if i % 3 == 0 else 9)))
+                member = tarfile.TarInfo(name + ("" if i % 3 == 0 else "\u00e9"))
+                data = generator.randbytes(generator.choice((0, 1, 511, 512, 513, 2000)))
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+                members.append((member.name, data))
+        add("archives", b"".join(data for _, data in members), file=f"archive-{i}.tar", names=[name for name, _ in members],
+            sizes=[len(data) for _, data in members])
+
+
 def main(folder):
     os.makedirs(folder, exist_ok=True)
-    manifest = {"images": [], "resizing": [], "tables": [], "arrays": []}
+    manifest = {"images": [], "resizing": [], "tables": [], "arrays": [], "archives": []}
     with open(os.path.join(folder, "expected.bin"), "wb") as expected:
         def add(section, data, **case):
             manifest[section].append({**case, "offset": expected.tell(), "bytes": len(data)})
@@ -156,6 +176,7 @@ def main(folder):
         resizing(folder, np.random.default_rng(2), add)
         tables(folder, random.Random(3), add)
         arrays(folder, np.random.default_rng(4), add)
+        archives(folder, random.Random(5), add)
     with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
         json.dump(manifest, file)
 

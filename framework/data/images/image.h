@@ -38,6 +38,9 @@ Image decode_image(std::string_view bytes, std::int64_t channels, const std::str
 // Of a regular file.
 Image read_image(const std::string& path, std::int64_t channels);
 
+// The image as a PNG file. Throws InputError in a build without libpng.
+std::string encode_png(const Image& image);
+
 // `orientation` is EXIF's, 1 to 8: how the stored image is turned and mirrored to be looked at.
 Image oriented(Image image, int orientation);
 

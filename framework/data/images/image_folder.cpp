@@ -114,15 +114,7 @@ Dataset dataset_of(LabelledFiles files, const std::vector<std::string>& known,
   Dataset dataset;
   dataset.names.classes = known.empty() ? sorted_classes(files.classes, files.source) : known;
   dataset.classes = std::ssize(dataset.names.classes);
-  dataset.targets = Tensor::empty({std::ssize(files.paths)}, DType::kI64);
-  std::int64_t* target = dataset.targets.data<std::int64_t>();
-  for (std::size_t i = 0; i < files.classes.size(); ++i) {
-    *target = label_of(dataset.names.classes, files.classes[i]);
-    if (*target++ < 0) {
-      throw InputError(files.source + ": the training set has no class '" +
-                       printable(files.classes[i]) + "'");
-    }
-  }
+  dataset.targets = class_labels(files.classes, dataset.names.classes, files.source);
   dataset.source = image_samples(std::make_shared<ImageFiles>(std::move(files.paths)), transforms);
   return dataset;
 }

@@ -16,6 +16,7 @@ namespace {
 DecodedImage decode_jpeg(std::string_view) { absent("JPEG"); }
 DecodedImage decode_png(std::string_view) { absent("PNG"); }
 DecodedImage decode_webp(std::string_view) { absent("WebP"); }
+std::string encode_png(const Image&) { absent("PNG"); }
 bool have_image_libraries() { return false; }
 
 }  // namespace steelyard
