@@ -1,13 +1,14 @@
 #include "steelyard/framework/data/images/resize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <span>
 
 namespace steelyard {
 namespace {
 
-constexpr int kWeightBits = 22;  // a byte times the sum of absolute weights fits 32 bits
+// A byte times the sum of absolute weights, at most 1.3 for the bicubic filter, fits 31 bits.
+constexpr int kWeightBits = 22;
 
 double bilinear(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
 
@@ -53,31 +54,36 @@ std::vector<Taps> taps_of(std::int64_t from, std::int64_t to, Interpolation inte
   return all;
 }
 
-std::uint8_t byte_of(std::int64_t sum) {
-  constexpr std::int64_t kHalf = std::int64_t{1} << (kWeightBits - 1);
-  return static_cast<std::uint8_t>(std::clamp<std::int64_t>((sum + kHalf) >> kWeightBits, 0, 255));
+std::uint8_t byte_of(std::int32_t sum) {
+  constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
+  return static_cast<std::uint8_t>(std::clamp((sum + kHalf) >> kWeightBits, 0, 255));
 }
 
 // Each row by itself.
+template <std::size_t kChannels>
+void resize_rows(const Image& image, const std::vector<Taps>& all, std::uint8_t* to) {
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    const std::uint8_t* row = image.pixels.data() + y * image.width * image.channels;
+    for (const Taps& taps : all) {
+      const std::uint8_t* from = row + taps.first * image.channels;
+      std::array<std::int32_t, kChannels> sums = {};
+      for (const std::int32_t weight : taps.weights) {
+        for (std::size_t c = 0; c < kChannels; ++c) sums[c] += weight * from[c];
+        from += kChannels;
+      }
+      for (const std::int32_t sum : sums) *to++ = byte_of(sum);
+    }
+  }
+}
+
 Image resized_width(const Image& image, std::int64_t width, Interpolation interpolation) {
   const std::vector<Taps> all = taps_of(image.width, width, interpolation);
-  const std::int64_t channels = image.channels;
-  Image out{image.height, width, channels, {}};
-  out.pixels.resize(static_cast<std::size_t>(out.height * width * channels));
-  std::uint8_t* to = out.pixels.data();
-  for (std::int64_t y = 0; y < image.height; ++y) {
-    const std::uint8_t* row = image.pixels.data() + y * image.width * channels;
-    for (const Taps& taps : all) {
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const std::uint8_t* from = row + taps.first * channels + c;
-        std::int64_t sum = 0;
-        for (const std::int32_t weight : taps.weights) {
-          sum += std::int64_t{weight} * *from;
-          from += channels;
-        }
-        *to++ = byte_of(sum);
-      }
-    }
+  Image out{image.height, width, image.channels, {}};
+  out.pixels.resize(static_cast<std::size_t>(out.height * width * image.channels));
+  if (image.channels == 1) {
+    resize_rows<1>(image, all, out.pixels.data());
+  } else {
+    resize_rows<3>(image, all, out.pixels.data());
   }
   return out;
 }
@@ -87,13 +93,13 @@ Image resized_height(const Image& image, std::int64_t height, Interpolation inte
   const auto row = static_cast<std::size_t>(image.width * image.channels);
   Image out{height, image.width, image.channels, {}};
   out.pixels.resize(static_cast<std::size_t>(height) * row);
-  std::vector<std::int64_t> sums(row);
+  std::vector<std::int32_t> sums(row);
   std::uint8_t* to = out.pixels.data();
   for (const Taps& taps : taps_of(image.height, height, interpolation)) {
     std::fill(sums.begin(), sums.end(), 0);
     const std::uint8_t* from = image.pixels.data() + static_cast<std::size_t>(taps.first) * row;
     for (const std::int32_t weight : taps.weights) {
-      for (std::size_t i = 0; i < row; ++i) sums[i] += std::int64_t{weight} * from[i];
+      for (std::size_t i = 0; i < row; ++i) sums[i] += weight * from[i];
       from += row;
     }
     to = std::transform(sums.begin(), sums.end(), to, byte_of);
