@@ -17,6 +17,7 @@
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/import/unsupported.h"
 
 namespace steelyard::cli {
 namespace {
@@ -45,8 +46,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", STEELYARD_VERSION);
   std::vector<std::pair<CLI::App*, Verb>> verbs;
   for (Verb (*add)(CLI::App&) :
-       {add_train, add_calibrate, add_eval, add_export, add_predict, add_verify, add_report,
-        add_sensitivity, add_validate, add_inspect, add_recipes, add_schema}) {
+       {add_train, add_import, add_calibrate, add_eval, add_export, add_predict, add_verify,
+        add_report, add_sensitivity, add_validate, add_inspect, add_recipes, add_schema}) {
     Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.emplace_back(known.back(), std::move(verb));
@@ -65,6 +66,13 @@ int run(int argc, char** argv) {
       use_default_threads();
       return finish(verb());
     }
+  } catch (const imports::UnsupportedGraph& error) {
+    const auto& nodes = error.nodes();
+    for (const imports::UnsupportedNode& node : nodes) report("node", to_string(node), kUsage);
+    return report("error",
+                  fmt::format("{}: {} of its nodes cannot be imported (docs/import.md)",
+                              error.source(), nodes.size()),
+                  kUsage);
   } catch (const InputError& error) {
     return report("error", error.what(), kUsage);
   } catch (const DeviceError& error) {

@@ -42,6 +42,7 @@ struct Predictor {
   bool classifies = true;
   std::int64_t batch = kBatch;
   std::function<Tensor(const Tensor&)> run;
+  bool shares = false;  // the outputs are probabilities, else logits
 };
 
 Predictor integer_predictor(deploy::Graph exported) {
@@ -49,9 +50,12 @@ Predictor integer_predictor(deploy::Graph exported) {
       std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kFast);
   const deploy::Graph& graph = interpreter->graph();
   const Shape& output = graph.values[graph.output].shape;
-  return {graph.preprocessing.dtype, graph.values[graph.input].shape,
-          graph.classifies && output.size() == 1 && output[0] > 1, kBatch,
-          [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
+  return {graph.preprocessing.dtype,
+          graph.values[graph.input].shape,
+          graph.classifies && output.size() == 1 && output[0] > 1,
+          kBatch,
+          [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); },
+          !graph.nodes.empty() && graph.nodes.back().op == deploy::Op::kSoftmax};
 }
 
 // With a run's preprocessing: `run` gets normalised inputs.
@@ -72,9 +76,14 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
         "no Python with onnxruntime: scripts/python_env makes one, and "
         "$STEELYARD_PYTHON may name another");
   }
-  return run_predictor(experiment, kWholeFile, [runtime, path](const Tensor& inputs) {
-    return deploy::run_onnx(*runtime, path, inputs);
-  });
+  const auto& network = experiment->network();
+  const bool channels_last = network && network->input.channels_last;
+  Predictor predictor =
+      run_predictor(experiment, kWholeFile, [runtime, path, channels_last](const Tensor& inputs) {
+        return deploy::run_onnx(*runtime, path, inputs, deploy::Session::kExact, channels_last);
+      });
+  predictor.shares = experiment->leaves_head();
+  return predictor;
 }
 
 // The run may have been trained on since it was exported; files of older versions do not tell.
@@ -156,8 +165,8 @@ void require_finite_outputs(const std::string& file, std::int64_t first, const T
 }
 
 // "3  class 9  0.981", or the values of a regression.
-void print_row(std::int64_t index, bool classifies, std::span<const float> outputs) {
-  if (!classifies) {
+void print_row(std::int64_t index, const Predictor& predictor, std::span<const float> outputs) {
+  if (!predictor.classifies) {
     fmt::print("{}", index);
     for (const float value : outputs) fmt::print("  {}", value);
     fmt::print("\n");
@@ -166,7 +175,8 @@ void print_row(std::int64_t index, bool classifies, std::span<const float> outpu
   const auto best = std::max_element(outputs.begin(), outputs.end());
   double sum = 0;
   for (const float value : outputs) sum += std::exp(static_cast<double>(value) - *best);
-  fmt::print("{}  class {}  {:.3f}\n", index, best - outputs.begin(), 1.0 / sum);
+  fmt::print("{}  class {}  {:.3f}\n", index, best - outputs.begin(),
+             predictor.shares ? static_cast<double>(*best) : 1.0 / sum);
 }
 
 ExitCode predict(const Options& options) {
@@ -185,7 +195,7 @@ ExitCode predict(const Options& options) {
     require_finite_outputs(options.file, begin, outputs);
     const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      print_row(samples[i], predictor.classifies, outputs.span<float>().subspan(i * width, width));
+      print_row(samples[i], predictor, outputs.span<float>().subspan(i * width, width));
     }
   }
   return kDone;
