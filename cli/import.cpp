@@ -31,7 +31,7 @@ struct Options {
 
 // What training needs and nobody said: an import trains nothing.
 constexpr const char* kDefaultRecipe = R"(version: 1
-data: {}
+data: {validation: 0}
 train: {epochs: 1, optimizer: {type: sgd, lr: 0.001}}
 )";
 

@@ -170,8 +170,11 @@ struct SumOfAll {
 template <typename T>
 using CombineKernels = KernelList<Combine<T, Difference>, Combine<T, Product>, Combine<T, Quotient>,
                                   Combine<T, Total>>;
+using CodeProductKernels =
+    KernelList<MultiplyCodes<std::int8_t, std::int8_t>, MultiplyCodes<std::int8_t, std::uint8_t>,
+               MultiplyCodes<std::uint8_t, std::int8_t>, MultiplyCodes<std::uint8_t, std::uint8_t>>;
 using BroadcastKernels =
-    JoinedKernels<CombineKernels<float>, CombineKernels<double>,
+    JoinedKernels<CodeProductKernels, CombineKernels<float>, CombineKernels<double>,
                   ForFloats<CopyStrided, IsGreater, Choose, SumOverAxes, SumOfAll>>;
 
 }  // namespace steelyard::kernels
