@@ -12,7 +12,7 @@
 namespace steelyard::imports {
 namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 26;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 28;
 
 using Inputs = std::vector<const Constant*>;
 using Indices = std::vector<std::int64_t>;

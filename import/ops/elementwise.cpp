@@ -152,6 +152,20 @@ void arithmetic(Translator& t, const char* type) {
   of_two(t, type);
 }
 
+// Of any number of values.
+void sum(Translator& t) {
+  ExtentShape shape = t.input(0).shape;
+  const std::size_t count = t.node().inputs.size();
+  bool last = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (t.input(i).known || t.input(i).shape != shape) refuse("of constants or different shapes");
+    last = last || (shape.size() > 2 && t.input(i).channels_last);
+  }
+  std::string node = t.held(0, last);
+  for (std::size_t i = 1; i < count; ++i) node = t.add("Add", {node, t.held(i, last)});
+  t.give(node, shape, last);
+}
+
 void add(Translator& t) { arithmetic(t, "Add"); }
 void sub(Translator& t) { arithmetic(t, "Sub"); }
 void mul(Translator& t) { arithmetic(t, "Mul"); }
@@ -172,6 +186,7 @@ std::vector<OperationRow> elementwise_operations() {
       {"Gelu", gelu, "approximate: tanh"},
       {"GELU", gelu, "", kOwnDomain},
       {"Softmax", softmax, "dimensions other than the channels and the last"},
+      {"Sum", sum, "constants, different shapes"},
       {"Add", add},
       {"Sub", sub},
       {"Mul", mul},

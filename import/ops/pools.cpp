@@ -1,6 +1,7 @@
 // Pooling, and images of other sizes.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "steelyard/import/ops/windows.h"
 
@@ -15,11 +16,10 @@ Options pool_options(const Window& window) {
   return {{"kernel", window.kernel}, {"stride", window.stride}, {"padding", window.before}};
 }
 
-Window pool_window(const Translator& t, const ExtentShape& in) {
+Window pool_window(const Translator& t, const ExtentShape& in, OverEdge over_edge) {
   require_image(in);
-  Window window = window_of(t, in, {});
+  Window window = window_of(t, in, {}, over_edge);
   if (window.dilation != std::vector<std::int64_t>{1, 1}) refuse("dilations are not supported");
-  if (!window.symmetric()) refuse("padding that differs at both ends is not supported");
   for (std::size_t i = 0; i < 2; ++i) {
     if (2 * window.before[i] > window.kernel[i]) refuse("padding of more than half the window");
   }
@@ -28,14 +28,17 @@ Window pool_window(const Translator& t, const ExtentShape& in) {
 
 void max_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
-  const Window window = pool_window(t, in);
-  t.give(t.add("MaxPool2d", {t.image(0)}, pool_options(window)),
-         window_output(in, fixed(in[1]), window), true);
+  Window window = pool_window(t, in, OverEdge::kPads);
+  if (t.node().outputs.size() > 1) refuse("its second output, the indices");
+  const ExtentShape out = window_output(in, fixed(in[1]), window);
+  const std::string image = padded_image(t, window, std::numeric_limits<float>::lowest());
+  t.give(t.add("MaxPool2d", {image}, pool_options(window)), out, true);
 }
 
 void average_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
-  const Window window = pool_window(t, in);
+  const Window window = pool_window(t, in, OverEdge::kRefuses);
+  if (!window.symmetric()) refuse("padding that differs at both ends is not supported");
   Options options = pool_options(window);
   const bool padded = window.before != std::vector<std::int64_t>{0, 0};
   options["count_include_pad"] = !padded || t.node().integer("count_include_pad", 0) != 0;
@@ -76,8 +79,8 @@ struct ResizeRule {
     const auto x = static_cast<double>(at);
     if (transform == "asymmetric") return x / scale;
     if (transform == "align_corners") {
-      return outputs == 1 ? 0
-                          : x * static_cast<double>(inputs - 1) / static_cast<double>(outputs - 1);
+      const double corners = scale * static_cast<double>(inputs) - 1;
+      return outputs == 1 ? 0 : x * static_cast<double>(inputs - 1) / corners;
     }
     if (transform == "pytorch_half_pixel" && outputs == 1) return 0;
     return (x + 0.5) / scale - 0.5;
@@ -210,9 +213,9 @@ void upsample(Translator& t) {
 
 std::vector<OperationRow> window_operations() {
   return {
-      {"MaxPool", max_pool,
+      {"MaxPool", max_pool, "dilations, indices"},
+      {"AveragePool", average_pool,
        "dilations, padding that differs at both ends, ceil_mode over the edge"},
-      {"AveragePool", average_pool, "as MaxPool"},
       {"GlobalAveragePool", global_average_pool, "other than two spatial dimensions"},
       {"GlobalMaxPool", global_max_pool, "other than two spatial dimensions"},
       {"Resize", resize, "mode: cubic, antialias, regions, axes"},

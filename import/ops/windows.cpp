@@ -23,7 +23,8 @@ std::vector<std::int64_t> attribute(const OnnxNode& node, const char* name, std:
 
 }  // namespace
 
-Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel) {
+Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel,
+                 OverEdge over_edge) {
   if (input.size() < 3) refuse("expected images, got " + to_string(input));
   const std::size_t count = input.size() - 2;
   Window w;
@@ -49,9 +50,17 @@ Window window_of(const Translator& t, const ExtentShape& input, std::vector<std:
       before = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
       after = total - before;
     }
-    const std::int64_t room = size + before + after - span;
+    std::int64_t room = size + before + after - span;
     if (room < 0) refuse("its window is larger than the input " + to_string(input));
-    if (ceil && room % w.stride[i] != 0) refuse("ceil_mode with a window over the edge");
+    if (const std::int64_t rest = room % w.stride[i]; ceil && rest != 0) {
+      if (over_edge == OverEdge::kRefuses) refuse("ceil_mode with a window over the edge");
+      const std::int64_t more = w.stride[i] - rest;
+      // The window must begin inside of the input or of the padding before it.
+      if (room + more < size + before) {
+        after += more;
+        room += more;
+      }
+    }
     w.before.push_back(before);
     w.after.push_back(after);
     w.outputs.push_back(room / w.stride[i] + 1);

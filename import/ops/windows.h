@@ -17,9 +17,13 @@ struct Window {
   bool symmetric() const { return before == after; }
 };
 
+// What ceil_mode does where a last window reaches over the edge.
+enum class OverEdge { kRefuses, kPads };
+
 // Reads kernel_shape (or that of the weight), strides, dilations, pads and auto_pad for an input of
 // [N, C, ...]. Throws Unsupported for sizes that do not fit.
-Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel);
+Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel,
+                 OverEdge over_edge = OverEdge::kRefuses);
 
 // The input as images, with a border of its own where the window's is not the same on both sides;
 // the window's padding is 0 then.
