@@ -177,7 +177,7 @@ std::shared_ptr<Module> build_head(const GraphSpec& graph) {
 
 std::string to_string(const GraphSpec& graph) {
   std::string text;
-  std::size_t width = 0;
+  std::size_t width = graph.head.empty() ? 0 : std::string_view(kHeadNode).size();
   for (const NodeSpec& node : graph.nodes) width = std::max(width, node.name.size());
   const auto line = [&](const NodeSpec& node) {
     text += node.name + std::string(width + 2 - std::min(width, node.name.size()), ' ');
