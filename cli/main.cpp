@@ -14,6 +14,7 @@
 #include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/import/unsupported.h"
 
 namespace steelyard::cli {
 namespace {
@@ -41,9 +42,9 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", STEELYARD_VERSION);
   std::vector<std::pair<CLI::App*, Verb>> verbs;
-  for (Verb (*add)(CLI::App&) :
-       {add_train, add_calibrate, add_eval, add_export, add_predict, add_verify, add_report,
-        add_sensitivity, add_validate, add_data, add_inspect, add_recipes, add_schema}) {
+  for (Verb (*add)(CLI::App&) : {add_train, add_import, add_calibrate, add_eval, add_export,
+                                 add_predict, add_verify, add_report, add_sensitivity, add_validate,
+                                 add_data, add_inspect, add_recipes, add_schema}) {
     Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.emplace_back(known.back(), std::move(verb));
@@ -62,6 +63,13 @@ int run(int argc, char** argv) {
       use_default_threads();
       return finish(verb());
     }
+  } catch (const imports::UnsupportedGraph& error) {
+    const auto& nodes = error.nodes();
+    for (const imports::UnsupportedNode& node : nodes) report("node", to_string(node), kUsage);
+    return report("error",
+                  fmt::format("{}: {} of its nodes cannot be imported (docs/import.md)",
+                              error.source(), nodes.size()),
+                  kUsage);
   } catch (const InputError& error) {
     return report("error", error.what(), kUsage);
   } catch (const DeviceError& error) {

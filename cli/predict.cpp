@@ -40,7 +40,7 @@ struct Options {
 // Computes outputs from a batch of inputs, which are as in the file.
 struct Predictor {
   SampleForm form;
-  bool classifies = true;
+  OutputKind outputs = OutputKind::kLogits;
   std::int64_t batch = kBatch;
   std::function<Tensor(const Tensor&)> run;
 };
@@ -56,8 +56,14 @@ Predictor integer_predictor(deploy::Graph exported) {
       std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kFast);
   const deploy::Graph& graph = interpreter->graph();
   const Shape& output = graph.values[graph.output].shape;
+  OutputKind outputs = OutputKind::kValues;
+  if (graph.classifies && output.size() == 1 && output[0] > 1) {
+    const bool ends_in_softmax =
+        !graph.nodes.empty() && graph.nodes.back().op == deploy::Op::kSoftmax;
+    outputs = ends_in_softmax ? OutputKind::kProbabilities : OutputKind::kLogits;
+  }
   return {{graph.preprocessing.dtype, graph.values[graph.input].shape},
-          graph.classifies && output.size() == 1 && output[0] > 1,
+          outputs,
           kBatch,
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
@@ -65,8 +71,9 @@ Predictor integer_predictor(deploy::Graph exported) {
 // With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
-  return {form_of(*experiment), experiment->input().classes > 0, batch,
-          [experiment, run](const Tensor& inputs) {
+  const OutputKind outputs =
+      experiment->input().classes > 0 ? OutputKind::kLogits : OutputKind::kValues;
+  return {form_of(*experiment), outputs, batch, [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
           }};
 }
@@ -79,9 +86,14 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
         "no Python with onnxruntime: scripts/python_env makes one, and "
         "$STEELYARD_PYTHON may name another");
   }
-  return run_predictor(experiment, kWholeFile, [runtime, path](const Tensor& inputs) {
-    return deploy::run_onnx(*runtime, path, inputs);
-  });
+  const auto& network = experiment->network();
+  const bool channels_last = network && network->input.channels_last;
+  Predictor predictor =
+      run_predictor(experiment, kWholeFile, [runtime, path, channels_last](const Tensor& inputs) {
+        return deploy::run_onnx(*runtime, path, inputs, deploy::Session::kExact, channels_last);
+      });
+  if (experiment->leaves_head()) predictor.outputs = OutputKind::kProbabilities;
+  return predictor;
 }
 
 // The run may have been trained further since it was exported. Files of older versions do not tell.
@@ -150,7 +162,7 @@ ExitCode predict(const Options& options) {
   const Predictor predictor = make_predictor(options);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
-  PredictionPrinter printer(options.format, predictor.classifies, predictor.form.names.classes);
+  PredictionPrinter printer(options.format, predictor.outputs, predictor.form.names.classes);
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
   for (std::int64_t begin = 0; begin < count; begin += batch) {
     std::vector<std::int64_t> samples;

@@ -45,11 +45,12 @@ std::string PredictionPrinter::class_name(std::size_t index) const {
 }
 
 void PredictionPrinter::print(const std::string& sample, std::span<const float> outputs) {
-  const std::vector<float> chances = classifies_ ? softmax(outputs) : std::vector<float>();
-  const std::span<const float> values = classifies_ ? std::span<const float>(chances) : outputs;
+  std::vector<float> chances;
+  if (outputs_ == OutputKind::kLogits) chances = softmax(outputs);
+  const std::span<const float> values = chances.empty() ? outputs : std::span<const float>(chances);
   if (format_ == PredictionFormat::kText) {
     // The largest output, also where the chances of several round to 1.
-    if (classifies_) {
+    if (classifies()) {
       const std::size_t best = best_of(outputs);
       const std::string name =
           classes_.empty() ? "class " + std::to_string(best) : printable(class_name(best));
@@ -73,14 +74,14 @@ void PredictionPrinter::print_text(const std::string& sample, std::span<const fl
 
 void PredictionPrinter::print_csv(const std::string& sample, std::span<const float> values) {
   if (rows_ == 0) {
-    fmt::print("sample{}", classifies_ ? ",class,probability" : "");
+    fmt::print("sample{}", classifies() ? ",class,probability" : "");
     for (std::size_t i = 0; i < values.size(); ++i) {
-      fmt::print(",{}", csv_field(classifies_ ? class_name(i) : "output_" + std::to_string(i)));
+      fmt::print(",{}", csv_field(classifies() ? class_name(i) : "output_" + std::to_string(i)));
     }
     fmt::print("\n");
   }
   fmt::print("{}", csv_field(sample));
-  if (classifies_) {
+  if (classifies()) {
     const std::size_t best = best_of(values);
     fmt::print(",{},{}", csv_field(class_name(best)), values[best]);
   }
@@ -90,7 +91,7 @@ void PredictionPrinter::print_csv(const std::string& sample, std::span<const flo
 
 void PredictionPrinter::print_json(const std::string& sample, std::span<const float> values) {
   fmt::print("{}{{\"sample\": {}", rows_ == 0 ? "[\n" : ",\n", json_text(sample));
-  if (classifies_) {
+  if (classifies()) {
     const std::size_t best = best_of(values);
     fmt::print(", \"class\": {}, \"probability\": {}, \"probabilities\": {{",
                json_text(class_name(best)), values[best]);

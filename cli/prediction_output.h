@@ -10,12 +10,15 @@ namespace steelyard::cli {
 
 enum class PredictionFormat { kText, kCsv, kJson };
 
+// What the outputs of a model are: values of a regression, logits or probabilities of classes.
+enum class OutputKind { kValues, kLogits, kProbabilities };
+
 // Prints rows as they come: text, a line of CSV (RFC 4180), or an entry of a JSON array.
 class PredictionPrinter {
  public:
   // `classes` are the names of the outputs of a model that classifies; empty: their numbers.
-  PredictionPrinter(PredictionFormat format, bool classifies, std::vector<std::string> classes)
-      : format_(format), classifies_(classifies), classes_(std::move(classes)) {}
+  PredictionPrinter(PredictionFormat format, OutputKind outputs, std::vector<std::string> classes)
+      : format_(format), outputs_(outputs), classes_(std::move(classes)) {}
 
   // The sample by its name, or its number as a text.
   void print(const std::string& sample, std::span<const float> outputs);
@@ -27,9 +30,10 @@ class PredictionPrinter {
   void print_json(const std::string& sample, std::span<const float> values);
   void print_text(const std::string& sample, std::span<const float> values) const;
   std::string class_name(std::size_t index) const;
+  bool classifies() const { return outputs_ != OutputKind::kValues; }
 
   PredictionFormat format_;
-  bool classifies_;
+  OutputKind outputs_;
   std::vector<std::string> classes_;
   std::int64_t rows_ = 0;
 };

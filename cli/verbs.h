@@ -36,6 +36,7 @@ void add_threads(CLI::App& verb, int& threads);
 
 Verb add_train(CLI::App& app);
 Verb add_calibrate(CLI::App& app);
+Verb add_import(CLI::App& app);
 Verb add_eval(CLI::App& app);
 Verb add_export(CLI::App& app);
 Verb add_predict(CLI::App& app);

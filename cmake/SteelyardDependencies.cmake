@@ -113,7 +113,7 @@ if(STEELYARD_CUDNN)
   find_package(CUDNN REQUIRED)
 endif()
 
-# The ONNX writer: the format's own description, compiled by protoc.
+# ONNX files: the format's own description, compiled by protoc.
 set(STEELYARD_HAVE_ONNX OFF)
 if(NOT STEELYARD_ONNX STREQUAL "OFF")
   find_package(Protobuf QUIET)

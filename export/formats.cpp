@@ -13,7 +13,11 @@ namespace {
 bool always() { return true; }
 std::string nothing(const Graph&) { return ""; }
 
-std::string wide_codes_in_c(const Graph& graph) {
+// What the C header has no form for.
+std::string c_refusal(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (node.op == Op::kHardSigmoid) return node.name + ": the C header has no hard sigmoid";
+  }
   for (const Value& value : graph.values) {
     if (!value.quantization || !value.quantization->wide()) continue;
     return value.name + ": the C header has no codes of more than 8 bits";
@@ -33,9 +37,9 @@ const std::vector<ExportFormat>& export_formats() {
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          write_onnx(path, graph, options.onnx);
        }},
-      {"c", "C", ".h", false, always, wide_codes_in_c,
+      {"c", "C", ".h", false, always, c_refusal,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
-         if (const std::string why = wide_codes_in_c(graph); !why.empty()) {
+         if (const std::string why = c_refusal(graph); !why.empty()) {
            throw InputError("export: " + why);
          }
          write_c_header(path, graph);

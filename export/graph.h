@@ -14,6 +14,7 @@
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/tensor.h"
+#include "steelyard/kernels/activation/activation.h"
 #include "steelyard/kernels/qparams.h"
 
 namespace steelyard::deploy {
@@ -62,7 +63,9 @@ enum class Op {
   kFlatten,        // [H, W, C] to [C*H*W], in that order
   kSigmoid,
   kHardswish,
-  kSoftmax  // along the last dimension
+  kSoftmax,  // along the last dimension
+  kMul,      // of two values whose shapes broadcast
+  kHardSigmoid
 };
 
 enum class Product { kInteger, kFloat };
@@ -106,7 +109,15 @@ struct Node {
   kernels::Activation activation = kernels::Activation::kNone;  // fused: linear, conv, add
   Conv2dGeometry conv;
   Pool2dGeometry pool;
+  kernels::Ramp ramp = {};  // of a hard sigmoid
   std::optional<Weights> weights;
+};
+
+// How an ONNX file calls the input or output, and lays it out.
+struct Port {
+  std::string name;
+  std::string batch = "N";
+  bool channels_last = false;  // images as [N, H, W, C]; else [N, C, H, W]
 };
 
 // How the model's f32 input was made from what the data holds.
@@ -123,6 +134,8 @@ struct Graph {
   std::size_t output = 0;
   Preprocessing preprocessing;
   bool classifies = true;  // the output scores classes; else it is a vector of values
+  Port input_port{"input"};
+  Port output_port{"output"};
   // What it was made from, as files say it: digest of a checkpoint's model; may be empty.
   std::string model_sha256;
 };

@@ -21,8 +21,9 @@ constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
 // 2 if weights have zero points or integer sums of groups, which readers of version 1 do not know;
-// 3 if codes have more than 8 bits.
-constexpr const char* kVersions[] = {"1", "2", "3"};
+// 3 if codes have more than 8 bits; 4 if there are the operations mul or hard_sigmoid, or a softmax
+// of codes that gives floats.
+constexpr const char* kVersions[] = {"1", "2", "3", "4"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -80,6 +81,13 @@ const char* version_of(const Graph& graph) {
     const Weights& weights = *node.weights;
     return !weights.zero_points.empty() || (weights.integer() && weights.has_groups());
   };
+  const auto has_new_operation = [&](const Node& node) {
+    const bool codes = graph.values[node.inputs[0]].quantization.has_value();
+    const bool gives_codes = graph.values[node.output].quantization.has_value();
+    return node.op == Op::kMul || node.op == Op::kHardSigmoid ||
+           (node.op == Op::kSoftmax && codes && !gives_codes);
+  };
+  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), has_new_operation)) return kVersions[3];
   if (std::any_of(graph.values.begin(), graph.values.end(), is_wide)) return kVersions[2];
   return kVersions[std::any_of(graph.nodes.begin(), graph.nodes.end(), is_newer) ? 1 : 0];
 }
@@ -127,6 +135,8 @@ Json to_json(const Node& node) {
   for (const NodeField& field : op_info(node.op).fields) {
     if (field.pair != nullptr) {
       json[field.name] = field.pair_of(node);
+    } else if (field.real != nullptr) {
+      json[field.name] = field.real_of(node);
     } else {
       json[field.name] = field.number_of(node);
     }
@@ -205,6 +215,8 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
   for (const NodeField& field : op_info(node.op).fields) {
     if (field.pair != nullptr) {
       *field.pair(node) = pair_from(json.at(field.name));
+    } else if (field.real != nullptr) {
+      *field.real(node) = json.at(field.name).get<double>();
     } else {
       *field.number(node) = integer_of<std::int64_t>(json.at(field.name));
     }
@@ -305,7 +317,7 @@ Graph load_graph(const std::filesystem::path& path) {
   }
   if (std::find(std::begin(kVersions), std::end(kVersions), entry(kVersionKey)) ==
       std::end(kVersions)) {
-    throw InputError(name + ": expected " + kVersionKey + " 1, 2 or 3, got '" +
+    throw InputError(name + ": expected " + kVersionKey + " 1, 2, 3 or 4, got '" +
                      printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;

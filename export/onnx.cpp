@@ -10,6 +10,7 @@
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -42,13 +43,14 @@ int data_type(OnnxType type) {
 
 class ProtoGraph : public OnnxGraph {
  public:
-  explicit ProtoGraph(onnx::GraphProto& proto) : proto_(proto) {}
+  ProtoGraph(onnx::GraphProto& proto, const std::string& input) : proto_(proto), names_{input} {}
 
   void add(const std::string& operation, const std::vector<std::string>& inputs,
            const std::string& output, const std::vector<OnnxAttribute>& attributes) override {
     onnx::NodeProto& node = *proto_.add_node();
     node.set_op_type(operation);
     node.set_name(output + ":" + operation);
+    require_new(output);
     for (const std::string& input : inputs) node.add_input(input);
     node.add_output(output);
     for (const OnnxAttribute& attribute : attributes) set(*node.add_attribute(), attribute);
@@ -57,11 +59,18 @@ class ProtoGraph : public OnnxGraph {
  private:
   void initializer(const std::string& name, OnnxType type, const Shape& shape,
                    std::string_view bytes) override {
+    require_new(name);
     onnx::TensorProto& tensor = *proto_.add_initializer();
     tensor.set_name(name);
     tensor.set_data_type(data_type(type));
     for (const std::int64_t dim : shape) tensor.add_dims(dim);
     tensor.set_raw_data(bytes.data(), bytes.size());
+  }
+
+  // The names of the input and output are somebody else's.
+  void require_new(const std::string& name) {
+    if (names_.insert(name).second) return;
+    throw InputError("export: two ONNX tensors are called '" + printable(name) + "'");
   }
 
   static void set(onnx::AttributeProto& proto, const OnnxAttribute& attribute) {
@@ -81,6 +90,7 @@ class ProtoGraph : public OnnxGraph {
   }
 
   onnx::GraphProto& proto_;
+  std::set<std::string> names_;
 };
 
 void check(const Graph& graph) {
@@ -111,13 +121,13 @@ bool needs_opset_21(const Graph& graph, const OnnxOptions& options) {
          });
 }
 
-// An f32 tensor of any number of samples, images as [N, C, H, W].
-void describe(onnx::ValueInfoProto& info, const std::string& name, Shape shape) {
-  if (shape.size() == 3) shape = {shape[2], shape[0], shape[1]};
-  info.set_name(name);
+// An f32 tensor of any number of samples.
+void describe(onnx::ValueInfoProto& info, const Port& port, Shape shape) {
+  if (shape.size() == 3 && !port.channels_last) shape = {shape[2], shape[0], shape[1]};
+  info.set_name(port.name);
   onnx::TypeProto::Tensor& type = *info.mutable_type()->mutable_tensor_type();
   type.set_elem_type(onnx::TensorProto::FLOAT);
-  type.mutable_shape()->add_dim()->set_dim_param("N");
+  type.mutable_shape()->add_dim()->set_dim_param(port.batch);
   for (const std::int64_t dim : shape) type.mutable_shape()->add_dim()->set_dim_value(dim);
 }
 
@@ -150,10 +160,21 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
 
   onnx::GraphProto& proto = *model.mutable_graph();
   proto.set_name(graph.name.empty() ? "model" : graph.name);
-  describe(*proto.add_input(), "input", graph.values[graph.input].shape);
-  describe(*proto.add_output(), "output", graph.values[graph.output].shape);
-  ProtoGraph onnx(proto);
+  const Shape& input = graph.values[graph.input].shape;
+  const Shape& output = graph.values[graph.output].shape;
+  describe(*proto.add_input(), graph.input_port, input);
+  describe(*proto.add_output(), graph.output_port, output);
+  ProtoGraph onnx(proto, graph.input_port.name);
+  const std::string first = inner_name(graph.input_port, input);
+  const std::string last = inner_name(graph.output_port, output);
+  using Order = std::vector<std::int64_t>;
+  if (first != graph.input_port.name) {
+    onnx.add("Transpose", {graph.input_port.name}, first, {{"perm", Order{0, 3, 1, 2}}});
+  }
   OnnxNodes(graph, options, onnx).add_all();
+  if (last != graph.output_port.name) {
+    onnx.add("Transpose", {last}, graph.output_port.name, {{"perm", Order{0, 2, 3, 1}}});
+  }
   return model;
 }
 

@@ -22,9 +22,13 @@ std::vector<OnnxAttribute> window_attributes(const Pool2dGeometry& pool) {
           {"pads", pads(pool.padding)}};
 }
 
+std::string inner_name(const Port& port, const Shape& shape) {
+  return port.channels_last && shape.size() == 3 ? port.name + "/channels_first" : port.name;
+}
+
 std::string OnnxNodes::tensor(std::size_t value) const {
-  if (value == graph_.input) return "input";
-  if (value == graph_.output) return "output";
+  if (value == graph_.input) return inner_name(graph_.input_port, graph_.values[value].shape);
+  if (value == graph_.output) return inner_name(graph_.output_port, graph_.values[value].shape);
   return graph_.values[value].name + "/values";
 }
 

@@ -17,6 +17,9 @@ namespace steelyard::deploy {
 // Kernel, strides and padding.
 std::vector<OnnxAttribute> window_attributes(const Pool2dGeometry& pool);
 
+// What the nodes call an input or output: its name, and another one where it is transposed.
+std::string inner_name(const Port& port, const Shape& shape);
+
 // What the rows of the operations write with.
 class OnnxNodes {
  public:

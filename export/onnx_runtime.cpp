@@ -210,9 +210,9 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 }
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs, Session session) {
+                const Tensor& inputs, Session session, bool channels_last) {
   const InputFile regular(model);  // Python would wait for the writer of a named pipe
-  const Tensor x = channels_first(inputs);
+  const Tensor x = channels_last ? inputs : channels_first(inputs);
   std::string shape;
   for (const std::int64_t size : x.shape()) {
     if (!shape.empty()) shape += ',';

@@ -25,10 +25,11 @@ enum class Session {
   kDefault  // pairs of products saturate at 16 bits
 };
 
-// The output in f32 for preprocessed inputs f32 [N, H, W, C] or [N, features]. The Python process
-// ends with this one, however it ends. Throws std::runtime_error with what Python said when it
-// fails.
+// The output in f32 for preprocessed inputs f32 [N, H, W, C] or [N, features]; the model takes
+// images as [N, C, H, W] unless it has `channels_last` (Port). The Python process ends with this
+// one, however it ends. Throws std::runtime_error with what Python said when it fails.
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs, Session session = Session::kExact);
+                const Tensor& inputs, Session session = Session::kExact,
+                bool channels_last = false);
 
 }  // namespace steelyard::deploy

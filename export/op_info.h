@@ -29,16 +29,19 @@ struct Operands {
   const Value& output_value() const { return graph.values[node.output]; }
 };
 
-// A property of a node as files name it: [height, width] or a number, the other one is null.
+// A property of a node as files name it: [height, width], a whole or a real number; the other two
+// are null.
 struct NodeField {
   const char* name;
   std::array<std::int64_t, 2>* (*pair)(Node&);
   std::int64_t* (*number)(Node&) = nullptr;
+  double* (*real)(Node&) = nullptr;
 
   const std::array<std::int64_t, 2>& pair_of(const Node& node) const {
     return *pair(const_cast<Node&>(node));
   }
   std::int64_t number_of(const Node& node) const { return *number(const_cast<Node&>(node)); }
+  double real_of(const Node& node) const { return *real(const_cast<Node&>(node)); }
 };
 
 struct OpInfo {

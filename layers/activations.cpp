@@ -14,5 +14,9 @@ Variable Softmax::forward(const Variable& x, ForwardContext&) { return softmax(x
 Variable GELU::forward(const Variable& x, ForwardContext&) { return gelu(x); }
 Variable SiLU::forward(const Variable& x, ForwardContext&) { return silu(x); }
 Variable Hardswish::forward(const Variable& x, ForwardContext&) { return hardswish(x); }
+Variable HardSigmoid::forward(const Variable& x, ForwardContext&) {
+  return hard_sigmoid(x, slope_, offset_);
+}
+Variable Clamp::forward(const Variable& x, ForwardContext&) { return clamp(x, lo_, hi_); }
 
 }  // namespace steelyard

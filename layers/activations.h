@@ -66,4 +66,30 @@ class Hardswish : public Module {
   std::string type_name() const override { return "Hardswish"; }
 };
 
+// min(max(slope * x + offset, 0), 1).
+class HardSigmoid : public Module {
+ public:
+  // PyTorch's are 1/6 and 0.5.
+  explicit HardSigmoid(double slope = 1.0 / 6.0, double offset = 0.5)
+      : slope_(slope), offset_(offset) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "HardSigmoid"; }
+  double slope() const { return slope_; }
+  double offset() const { return offset_; }
+
+ private:
+  double slope_, offset_;
+};
+
+// x within [lo, hi].
+class Clamp : public Module {
+ public:
+  Clamp(double lo, double hi) : lo_(lo), hi_(hi) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "Clamp"; }
+
+ private:
+  double lo_, hi_;
+};
+
 }  // namespace steelyard

@@ -1,5 +1,6 @@
 #include "steelyard/qat/qat_smooth.h"
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/layers/activations.h"
@@ -28,28 +29,46 @@ Tensor mapped(const Tensor& codes, const Tensor& table, const Tensor& factor = {
   return y;
 }
 
-class SmoothCodesFunction : public Function {
+// "sigmoid", and the name of its quantized layer.
+struct Names {
+  const char* operation;
+  const char* layer;
+};
+Names names_of(SmoothActivation activation) {
+  switch (activation) {
+    case SmoothActivation::kSigmoid:
+      return {"quantized_sigmoid", "QatSigmoid"};
+    case SmoothActivation::kHardSigmoid:
+      return {"quantized_hard_sigmoid", "QatHardSigmoid"};
+    default:
+      return {"quantized_hardswish", "QatHardswish"};
+  }
+}
+
+class SmoothCodesFunction : public Function, public Describes<kernels::Ramp> {
  public:
-  SmoothCodesFunction(SmoothActivation activation, Tensor codes, Tensor slopes)
-      : activation_(activation) {
+  SmoothCodesFunction(SmoothActivation activation, const kernels::Ramp& ramp, Tensor codes,
+                      Tensor slopes)
+      : activation_(activation), ramp_(ramp) {
     save(std::move(codes));
     save(std::move(slopes));
   }
-  std::string name() const override {
-    return activation_ == SmoothActivation::kSigmoid ? "quantized_sigmoid" : "quantized_hardswish";
-  }
+  std::string name() const override { return names_of(activation_).operation; }
+  kernels::Ramp described() const override { return ramp_; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return {mapped(saved()[0], saved()[1], grad_output)};
   }
 
  private:
   SmoothActivation activation_;
+  kernels::Ramp ramp_;
 };
 
 }  // namespace
 
 Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
-                                 ActivationQuantizer& output, ForwardContext& context) {
+                                 ActivationQuantizer& output, ForwardContext& context,
+                                 const kernels::Ramp& ramp) {
   const auto in = quantized(x);
   const Device device = in->codes.device();
   const Tensor values = Tensor::empty({kBytes}, DType::kF32, device);
@@ -63,7 +82,8 @@ Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
                                  .zero_point = nullptr,
                                  .range = {},
                                  .codes = nullptr,
-                                 .slopes = nullptr};
+                                 .slopes = nullptr,
+                                 .ramp = ramp};
   const auto real_values = [in, values] { return mapped(in->codes, values); };
   const auto first_values = [&] {
     run(device, table);
@@ -85,27 +105,30 @@ Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
   const Variable result = make_variable(std::move(y));
   if (!should_record({x})) return result;
   return output.learn_output(
-      record(result, std::make_shared<SmoothCodesFunction>(activation, in->codes, slopes), {x}),
+      record(result, std::make_shared<SmoothCodesFunction>(activation, ramp, in->codes, slopes),
+             {x}),
       real_values, context);
 }
 
-QatSmoothActivation::QatSmoothActivation(SmoothActivation activation, const QuantizerConfig& output)
-    : activation_(activation), output_(std::make_shared<ActivationQuantizer>(output)) {
+QatSmoothActivation::QatSmoothActivation(SmoothActivation activation, const QuantizerConfig& output,
+                                         const kernels::Ramp& ramp)
+    : activation_(activation), ramp_(ramp), output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 
-std::string QatSmoothActivation::type_name() const {
-  return activation_ == SmoothActivation::kSigmoid ? "QatSigmoid" : "QatHardswish";
-}
+std::string QatSmoothActivation::type_name() const { return names_of(activation_).layer; }
 
 Variable QatSmoothActivation::forward(const Variable& x, ForwardContext& context) {
   const auto codes = quantized(x);
   const bool bytes = codes && !codes->wide() && !output_->scheme().wide();
   if (bytes && output_->quantizing()) {
-    return smooth_activation_codes(x, activation_, *output_, context);
+    return smooth_activation_codes(x, activation_, *output_, context, ramp_);
   }
-  return output_->forward(activation_ == SmoothActivation::kSigmoid ? sigmoid(x) : hardswish(x),
-                          context);
+  const Variable y = activation_ == SmoothActivation::kSigmoid ? sigmoid(x)
+                     : activation_ == SmoothActivation::kHardswish
+                         ? hardswish(x)
+                         : hard_sigmoid(x, ramp_.slope, ramp_.offset);
+  return output_->forward(y, context);
 }
 
 QuantizedForm sigmoid_form() {
@@ -123,6 +146,17 @@ QuantizedForm hardswish_form() {
       "Hardswish", FormKind::kComputes,
       [](const Hardswish&, const FormRequest& request) -> std::shared_ptr<Module> {
         return std::make_shared<QatSmoothActivation>(SmoothActivation::kHardswish, request.output);
+      });
+  form.note = "by a table of codes";
+  return form;
+}
+
+QuantizedForm hard_sigmoid_form() {
+  QuantizedForm form = form_of<HardSigmoid>(
+      "HardSigmoid", FormKind::kComputes,
+      [](const HardSigmoid& layer, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatSmoothActivation>(SmoothActivation::kHardSigmoid, request.output,
+                                                     kernels::Ramp{layer.slope(), layer.offset()});
       });
   form.note = "by a table of codes";
   return form;

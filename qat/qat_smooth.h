@@ -1,4 +1,5 @@
-// Sigmoid and Hardswish on codes, through a table of the 256 codes that an input can have.
+// Sigmoid, Hardswish and HardSigmoid on codes, through a table of the 256 codes that an input can
+// have.
 #pragma once
 
 #include <memory>
@@ -9,24 +10,28 @@
 
 namespace steelyard::qat {
 
-// activation(x) quantized by `output`: sigmoid or hardswish of a value with codes of 8 bits or
-// fewer (docs/numerics.md: activations by table).
+// activation(x) quantized by `output`: sigmoid, hardswish or a hard sigmoid, that of `ramp`, of a
+// value with codes of 8 bits or fewer (docs/numerics.md: activations by table).
 Variable smooth_activation_codes(const Variable& x, kernels::SmoothActivation activation,
-                                 ActivationQuantizer& output, ForwardContext& context);
+                                 ActivationQuantizer& output, ForwardContext& context,
+                                 const kernels::Ramp& ramp = {});
 
 // A float input is activated in float and then quantized.
 class QatSmoothActivation : public Module {
  public:
-  QatSmoothActivation(kernels::SmoothActivation activation, const QuantizerConfig& output);
+  QatSmoothActivation(kernels::SmoothActivation activation, const QuantizerConfig& output,
+                      const kernels::Ramp& ramp = {});
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override;
 
  private:
   kernels::SmoothActivation activation_;
+  kernels::Ramp ramp_;
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
 QuantizedForm sigmoid_form();
 QuantizedForm hardswish_form();
+QuantizedForm hard_sigmoid_form();
 
 }  // namespace steelyard::qat

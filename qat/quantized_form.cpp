@@ -7,6 +7,7 @@
 #include "steelyard/qat/qat_concat.h"
 #include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_linear.h"
+#include "steelyard/qat/qat_mul.h"
 #include "steelyard/qat/qat_pool.h"
 #include "steelyard/qat/qat_smooth.h"
 #include "steelyard/qat/qat_softmax.h"
@@ -30,11 +31,14 @@ QuantizedForm wide(QuantizedForm form) {
 
 const QuantizedForms& builtin_forms() {
   static const QuantizedForms kForms{
-      wide(linear_form()),     wide(conv2d_form()),  wide(max_pool2d_form()),
-      wide(flatten_form()),    wide(dropout_form()), wide(relu_form()),
-      wide(relu6_form()),      wide(add_form()),     wide(cat_form()),
-      wide(avg_pool2d_form()), sigmoid_form(),       wide(global_avg_pool_form()),
+      wide(linear_form()),     wide(conv2d_form()),
+      wide(max_pool2d_form()), wide(flatten_form()),
+      wide(dropout_form()),    wide(relu_form()),
+      wide(relu6_form()),      wide(add_form()),
+      wide(cat_form()),        wide(avg_pool2d_form()),
+      sigmoid_form(),          wide(global_avg_pool_form()),
       hardswish_form(),        softmax_form(),
+      hard_sigmoid_form(),     mul_form(),
   };
   return kForms;
 }

@@ -19,5 +19,7 @@ OpInfo flatten_op();
 OpInfo sigmoid_op();
 OpInfo hardswish_op();
 OpInfo softmax_op();
+OpInfo mul_op();
+OpInfo hard_sigmoid_op();
 
 }  // namespace steelyard::deploy

@@ -1,22 +1,30 @@
-// Sigmoid and hardswish. Of codes: a table with an entry for each of the 256 input codes.
+// Sigmoid, hardswish and hard sigmoid. Of codes: a table with an entry for each of the 256 input
+// codes.
 #include <array>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
+#include "steelyard/framework/describes.h"
 
 namespace steelyard::deploy {
 namespace {
 
-using Formula = double (*)(double);
+using Formula = std::function<double(double)>;
+using IsExact = std::function<bool(float)>;
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double hardswish(double x) {
   if (x <= -3) return 0;
   return x >= 3 ? x : x * (x + 3) / 6;
+}
+
+Formula hard_sigmoid_of(const Node& node) {
+  return [ramp = node.ramp](double x) { return kernels::hard_sigmoid(x, ramp); };
 }
 
 Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inputs[0]].shape; }
@@ -38,7 +46,7 @@ float real_of(const Quantization& q, int byte) {
 using Table = std::array<float, 256>;
 
 // The function's value for every byte, rounded once from double.
-Table table_of(const Quantization& in, Formula formula) {
+Table table_of(const Quantization& in, const Formula& formula) {
   Table table{};
   for (int byte = 0; byte < 256; ++byte) {
     table[static_cast<std::size_t>(byte)] =
@@ -47,7 +55,7 @@ Table table_of(const Quantization& in, Formula formula) {
   return table;
 }
 
-void activate(const Operands& op, Formula formula) {
+void activate(const Operands& op, const Formula& formula) {
   const Tensor& x = op.input(0);
   if (!op.output_value().quantization) {
     fill_floats(op.output(), [&](std::int64_t i) {
@@ -65,7 +73,7 @@ void activate(const Operands& op, Formula formula) {
 // Whether a float runtime gives the same code for every input despite rounding: no value lies close
 // to the border between two codes, unless the floats there are exact.
 bool is_safe_in_float(const Quantization& in, const Quantization& out, const Table& table,
-                      bool (*is_exact)(float)) {
+                      const IsExact& is_exact) {
   constexpr double kMargin = 1e-4;  // of a code
   for (int byte = 0; byte < 256; ++byte) {
     if (is_exact(real_of(in, byte))) continue;
@@ -99,8 +107,8 @@ void add_lookup(OnnxNodes& nodes, const Node& node, const Table& table, const st
 
 // Writes ONNX's float operation if it gives the same codes, else the table.
 template <typename Write>
-void write(OnnxNodes& nodes, const Node& node, const std::string& output, Formula formula,
-           bool (*is_exact)(float), const Write& in_float) {
+void write(OnnxNodes& nodes, const Node& node, const std::string& output, const Formula& formula,
+           const IsExact& is_exact, const Write& in_float) {
   const auto& out = nodes.graph().values[node.output].quantization;
   if (out) {
     const Quantization& in = *nodes.graph().values[node.inputs[0]].quantization;
@@ -131,7 +139,44 @@ void hardswish_onnx(OnnxNodes& nodes, const Node& node, const std::string& outpu
       });
 }
 
+void read_ramp(const Function& function, Node& node) {
+  node.ramp = described<kernels::Ramp>(function);
+}
+
+void check_ramp(const Graph& graph, const Node& node) {
+  check(graph, node);
+  expect(std::isfinite(node.ramp.slope) && std::isfinite(node.ramp.offset), node,
+         "expected a finite slope and offset");
+}
+
+void hard_sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const auto flat = [ramp = node.ramp](float x) {
+    constexpr double kMargin = 1e-4;
+    const double line = ramp.slope * static_cast<double>(x) + ramp.offset;
+    return line <= -kMargin || line >= 1 + kMargin;
+  };
+  write(nodes, node, output, hard_sigmoid_of(node), flat, [&] {
+    nodes.onnx().add("HardSigmoid", {nodes.input(node)}, output,
+                     {{"alpha", static_cast<float>(node.ramp.slope)},
+                      {"beta", static_cast<float>(node.ramp.offset)}});
+  });
+}
+
 }  // namespace
+
+OpInfo hard_sigmoid_op() {
+  return {.op = Op::kHardSigmoid,
+          .name = "hard_sigmoid",
+          .recorded = {"quantized_hard_sigmoid", "hard_sigmoid"},
+          .rounds_floats = true,
+          .fields = {{"slope", nullptr, nullptr, [](Node& node) { return &node.ramp.slope; }},
+                     {"offset", nullptr, nullptr, [](Node& node) { return &node.ramp.offset; }}},
+          .read = read_ramp,
+          .shape = shape,
+          .check = check_ramp,
+          .reference = [](const Operands& op) { activate(op, hard_sigmoid_of(op.node)); },
+          .onnx = hard_sigmoid_onnx};
+}
 
 OpInfo sigmoid_op() {
   return {.op = Op::kSigmoid,

@@ -4,76 +4,23 @@
 #include <numeric>
 
 #include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/ops/strided.h"
 #include "steelyard/kernels/broadcast/broadcast.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
 
-using kernels::StridedIndex;
-
-Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
-  const std::size_t rank = std::max(a.size(), b.size());
-  Shape shape(rank);
-  for (std::size_t i = 0; i < rank; ++i) {  // from the last axis on
-    const std::int64_t of_a = i < a.size() ? a[a.size() - 1 - i] : 1;
-    const std::int64_t of_b = i < b.size() ? b[b.size() - 1 - i] : 1;
-    if (of_a != of_b && of_a != 1 && of_b != 1) {
-      ops::fail(op, "shapes that broadcast", shape_string(a) + " and " + shape_string(b));
-    }
-    shape[rank - 1 - i] = of_a == 1 ? of_b : of_a;
-  }
-  return shape;
-}
-
-// The row-major strides of `own` as part of the larger `shape`: 0 where it repeats.
-std::vector<std::int64_t> strides_in(const Shape& own, const Shape& shape) {
-  std::vector<std::int64_t> strides(shape.size(), 0);
-  std::int64_t stride = 1;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const std::int64_t size = own[own.size() - 1 - i];
-    if (size != 1) strides[shape.size() - 1 - i] = stride;
-    stride *= size;
-  }
-  return strides;
-}
-
-// Neighbouring axes that can be walked as one become one.
-StridedIndex strided_index(const char* op, const Shape& shape,
-                           const std::vector<std::int64_t>& strides) {
-  StridedIndex index;
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis] == 1) continue;
-    const int last = index.axes - 1;
-    if (index.axes > 0 && index.strides[last] == strides[axis] * shape[axis]) {
-      index.sizes[last] *= shape[axis];
-      index.strides[last] = strides[axis];
-      continue;
-    }
-    if (index.axes == kernels::kMaxBroadcastAxes) {
-      ops::fail(op, "at most " + std::to_string(kernels::kMaxBroadcastAxes) + " axes",
-                shape_string(shape));
-    }
-    index.sizes[index.axes] = shape[axis];
-    index.strides[index.axes++] = strides[axis];
-  }
-  return index;
-}
-
-StridedIndex index_in(const char* op, const Shape& own, const Shape& shape) {
-  return strided_index(op, shape, strides_in(own, shape));
-}
-
 template <class F>
 Tensor combine(const char* op, const Tensor& a, const Tensor& b) {
-  Tensor y = Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), a.dtype(), a.device());
+  Tensor y = Tensor::empty(ops::broadcast_shape(op, a.shape(), b.shape()), a.dtype(), a.device());
   visit_floating(a.dtype(), op, [&](auto zero) {
     using T = decltype(zero);
     run(y.device(), kernels::Combine<T, F>{.n = y.size(),
                                            .a = a.data<T>(),
-                                           .at_a = index_in(op, a.shape(), y.shape()),
+                                           .at_a = ops::broadcast_index(op, a.shape(), y.shape()),
                                            .b = b.data<T>(),
-                                           .at_b = index_in(op, b.shape(), y.shape()),
+                                           .at_b = ops::broadcast_index(op, b.shape(), y.shape()),
                                            .y = y.data<T>()});
   });
   return y;
@@ -105,9 +52,9 @@ Tensor sum_over(const char* op, const Tensor& x, const std::vector<bool>& summed
     using T = decltype(zero);
     run(x.device(), kernels::SumOverAxes<T>{.n = y.size(),
                                             .x = x.data<T>(),
-                                            .kept = strided_index(op, kept, strides),
+                                            .kept = ops::strided_index(op, kept, strides),
                                             .count = shape_size(apart),
-                                            .summed = strided_index(op, apart, strides),
+                                            .summed = ops::strided_index(op, apart, strides),
                                             .y = y.data<T>()});
   });
   return y;
@@ -202,19 +149,19 @@ class DivideFunction : public PairFunction {
 };
 
 Tensor chosen(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  const Shape shape =
-      broadcast_shape("where", broadcast_shape("where", a.shape(), b.shape()), condition.shape());
+  const Shape shape = ops::broadcast_shape(
+      "where", ops::broadcast_shape("where", a.shape(), b.shape()), condition.shape());
   Tensor y = Tensor::empty(shape, a.dtype(), a.device());
   visit_floating(a.dtype(), "where", [&](auto zero) {
     using T = decltype(zero);
     run(y.device(),
         kernels::Choose<T>{.n = y.size(),
                            .condition = static_cast<const std::uint8_t*>(condition.raw()),
-                           .at_condition = index_in("where", condition.shape(), shape),
+                           .at_condition = ops::broadcast_index("where", condition.shape(), shape),
                            .a = a.data<T>(),
-                           .at_a = index_in("where", a.shape(), shape),
+                           .at_a = ops::broadcast_index("where", a.shape(), shape),
                            .b = b.data<T>(),
-                           .at_b = index_in("where", b.shape(), shape),
+                           .at_b = ops::broadcast_index("where", b.shape(), shape),
                            .y = y.data<T>()});
   });
   return y;
@@ -260,17 +207,18 @@ void require_pair(const char* op, const Variable& a, const Variable& b) {
 
 Tensor compared(const char* op, const Variable& a, const Variable& b, bool or_equal) {
   require_pair(op, a, b);
-  Tensor holds =
-      Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), DType::kBool, a.value().device());
+  Tensor holds = Tensor::empty(ops::broadcast_shape(op, a.shape(), b.shape()), DType::kBool,
+                               a.value().device());
   visit_floating(a.dtype(), op, [&](auto zero) {
     using T = decltype(zero);
-    run(holds.device(), kernels::IsGreater<T>{.n = holds.size(),
-                                              .a = a.value().data<T>(),
-                                              .at_a = index_in(op, a.shape(), holds.shape()),
-                                              .b = b.value().data<T>(),
-                                              .at_b = index_in(op, b.shape(), holds.shape()),
-                                              .or_equal = or_equal,
-                                              .holds = static_cast<std::uint8_t*>(holds.raw())});
+    run(holds.device(),
+        kernels::IsGreater<T>{.n = holds.size(),
+                              .a = a.value().data<T>(),
+                              .at_a = ops::broadcast_index(op, a.shape(), holds.shape()),
+                              .b = b.value().data<T>(),
+                              .at_b = ops::broadcast_index(op, b.shape(), holds.shape()),
+                              .or_equal = or_equal,
+                              .holds = static_cast<std::uint8_t*>(holds.raw())});
   });
   return holds;
 }

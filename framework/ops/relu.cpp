@@ -77,6 +77,34 @@ class LeakyReluFunction : public Function {
   double slope_;
 };
 
+class ClampFunction : public Function {
+ public:
+  ClampFunction(double lo, double hi, Tensor x) : lo_(lo), hi_(hi) { save(std::move(x)); }
+
+  std::string name() const override { return "clamp"; }
+  Attributes attributes() const override {
+    return {{"lo", ops::number_text(lo_)}, {"hi", ops::number_text(hi_)}};
+  }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor& x = saved()[0];
+    Tensor grad_x = Tensor::empty(x.shape(), x.dtype(), x.device());
+    visit_floating(x.dtype(), "clamp", [&](auto zero) {
+      using T = decltype(zero);
+      run(x.device(), kernels::ClampBackward<T>{.n = x.size(),
+                                                .x = x.data<T>(),
+                                                .grad_y = grad_output.data<T>(),
+                                                .lo = static_cast<T>(lo_),
+                                                .hi = static_cast<T>(hi_),
+                                                .grad_x = grad_x.data<T>()});
+    });
+    return {grad_x};
+  }
+
+ private:
+  double lo_, hi_;
+};
+
 }  // namespace
 
 Variable relu(const Variable& x) { return clamped_relu(x, kNoCeiling); }
@@ -94,6 +122,24 @@ Variable leaky_relu(const Variable& x, double slope) {
   });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<LeakyReluFunction>(slope, x.value()), {x});
+}
+
+Variable clamp(const Variable& x, double lo, double hi) {
+  ops::require_defined("clamp", "a tensor", x);
+  if (!(lo <= hi)) {
+    ops::fail("clamp", "lo <= hi", ops::number_text(lo) + " and " + ops::number_text(hi));
+  }
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.value().device());
+  visit_floating(x.dtype(), "clamp", [&](auto zero) {
+    using T = decltype(zero);
+    run(y.device(), kernels::Clamp<T>{.n = y.size(),
+                                      .x = x.value().data<T>(),
+                                      .lo = static_cast<T>(lo),
+                                      .hi = static_cast<T>(hi),
+                                      .y = y.data<T>()});
+  });
+  if (!should_record({x})) return Variable(y);
+  return record(y, std::make_shared<ClampFunction>(lo, hi, x.value()), {x});
 }
 
 }  // namespace steelyard

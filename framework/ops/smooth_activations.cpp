@@ -1,5 +1,6 @@
 #include "steelyard/framework/ops/smooth_activations.h"
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/activation/activation.h"
 
@@ -18,17 +19,25 @@ const char* op_name(SmoothActivation activation) {
       return "silu";
     case SmoothActivation::kHardswish:
       return "hardswish";
+    case SmoothActivation::kHardSigmoid:
+      return "hard_sigmoid";
   }
   return "unknown";
 }
 
-class SmoothActivationFunction : public Function {
+class SmoothActivationFunction : public Function, public Describes<kernels::Ramp> {
  public:
-  SmoothActivationFunction(SmoothActivation activation, Tensor x) : activation_(activation) {
+  SmoothActivationFunction(SmoothActivation activation, const kernels::Ramp& ramp, Tensor x)
+      : activation_(activation), ramp_(ramp) {
     save(std::move(x));
   }
+  kernels::Ramp described() const override { return ramp_; }
 
   std::string name() const override { return op_name(activation_); }
+  Attributes attributes() const override {
+    if (activation_ != SmoothActivation::kHardSigmoid) return {};
+    return {{"slope", ops::number_text(ramp_.slope)}, {"offset", ops::number_text(ramp_.offset)}};
+  }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor& x = saved()[0];
@@ -39,27 +48,31 @@ class SmoothActivationFunction : public Function {
                                                    .activation = activation_,
                                                    .x = x.data<T>(),
                                                    .grad_y = grad_output.data<T>(),
-                                                   .grad_x = grad_x.data<T>()});
+                                                   .grad_x = grad_x.data<T>(),
+                                                   .ramp = ramp_});
     });
     return {grad_x};
   }
 
  private:
   SmoothActivation activation_;
+  kernels::Ramp ramp_;
 };
 
-Variable apply(SmoothActivation activation, const Variable& x) {
+Variable apply(SmoothActivation activation, const Variable& x, const kernels::Ramp& ramp = {}) {
   ops::require_defined(op_name(activation), "a tensor", x);
   const Tensor& value = x.value();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
   visit_floating(x.dtype(), op_name(activation), [&](auto zero) {
     using T = decltype(zero);
-    run(y.device(),
-        kernels::Activate<T>{
-            .n = y.size(), .activation = activation, .x = value.data<T>(), .y = y.data<T>()});
+    run(y.device(), kernels::Activate<T>{.n = y.size(),
+                                         .activation = activation,
+                                         .x = value.data<T>(),
+                                         .y = y.data<T>(),
+                                         .ramp = ramp});
   });
   if (!should_record({x})) return Variable(y);
-  return record(y, std::make_shared<SmoothActivationFunction>(activation, value), {x});
+  return record(y, std::make_shared<SmoothActivationFunction>(activation, ramp, value), {x});
 }
 
 }  // namespace
@@ -68,5 +81,8 @@ Variable sigmoid(const Variable& x) { return apply(SmoothActivation::kSigmoid, x
 Variable gelu(const Variable& x) { return apply(SmoothActivation::kGelu, x); }
 Variable silu(const Variable& x) { return apply(SmoothActivation::kSilu, x); }
 Variable hardswish(const Variable& x) { return apply(SmoothActivation::kHardswish, x); }
+Variable hard_sigmoid(const Variable& x, double slope, double offset) {
+  return apply(SmoothActivation::kHardSigmoid, x, {slope, offset});
+}
 
 }  // namespace steelyard

@@ -17,4 +17,7 @@ Variable silu(const Variable& x);
 // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244).
 Variable hardswish(const Variable& x);
 
+// min(max(slope * x + offset, 0), 1).
+Variable hard_sigmoid(const Variable& x, double slope, double offset);
+
 }  // namespace steelyard

@@ -11,11 +11,31 @@
 namespace steelyard::kernels {
 
 enum class SmoothActivation {
-  kSigmoid,   // 1 / (1 + exp(-x))
-  kGelu,      // x * Phi(x), Phi by erf (Hendrycks and Gimpel, arXiv:1606.08415)
-  kSilu,      // x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)
-  kHardswish  // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
+  kSigmoid,     // 1 / (1 + exp(-x))
+  kGelu,        // x * Phi(x), Phi by erf (Hendrycks and Gimpel, arXiv:1606.08415)
+  kSilu,        // x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)
+  kHardswish,   // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
+  kHardSigmoid  // min(max(slope * x + offset, 0), 1)
 };
+
+// The line of a hard sigmoid.
+struct Ramp {
+  double slope = 0;
+  double offset = 0;
+  bool operator==(const Ramp&) const = default;
+};
+
+template <typename T>
+STEELYARD_HOST_DEVICE inline T hard_sigmoid(T x, const Ramp& ramp) {
+  const T line = T(ramp.slope) * x + T(ramp.offset);
+  if (line <= T(0)) return T(0);
+  return line >= T(1) ? T(1) : line;
+}
+template <typename T>
+STEELYARD_HOST_DEVICE inline T hard_sigmoid_slope(T x, const Ramp& ramp) {
+  const T line = T(ramp.slope) * x + T(ramp.offset);
+  return line <= T(0) || line >= T(1) ? T(0) : T(ramp.slope);
+}
 
 template <typename T>
 STEELYARD_HOST_DEVICE inline T normal_cdf(T x) {
@@ -28,7 +48,8 @@ STEELYARD_HOST_DEVICE inline T sigmoid(T x) {
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x) {
+STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x,
+                                                const Ramp& ramp = {}) {
   switch (activation) {
     case SmoothActivation::kSigmoid:
       return sigmoid(x);
@@ -36,6 +57,8 @@ STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x
       return x * normal_cdf(x);
     case SmoothActivation::kSilu:
       return x * sigmoid(x);
+    case SmoothActivation::kHardSigmoid:
+      return hard_sigmoid(x, ramp);
     case SmoothActivation::kHardswish:
       break;
   }
@@ -44,7 +67,8 @@ STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x) {
+STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x,
+                                                const Ramp& ramp = {}) {
   switch (activation) {
     case SmoothActivation::kSigmoid: {
       const T s = sigmoid(x);
@@ -59,6 +83,8 @@ STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x
       const T s = sigmoid(x);
       return s * (T(1) + x * (T(1) - s));
     }
+    case SmoothActivation::kHardSigmoid:
+      return hard_sigmoid_slope(x, ramp);
     case SmoothActivation::kHardswish:
       break;
   }
@@ -73,12 +99,13 @@ struct Activate {
   SmoothActivation activation;
   const T* x;
   T* y;
+  Ramp ramp = {};  // of kHardSigmoid
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    y[i] = activation_value(activation, x[i]);
+    y[i] = activation_value(activation, x[i], ramp);
   }
 };
-// grad_x = grad_y * f'(x); hardswish has f' = 0 at -3 and 1 at 3.
+// grad_x = grad_y * f'(x); hardswish has f' = 0 at -3 and 1 at 3, the hard sigmoid 0 at both ends.
 template <typename T>
 struct ActivateBackward {
   static constexpr std::int64_t kGrain = 2048;
@@ -86,9 +113,10 @@ struct ActivateBackward {
   SmoothActivation activation;
   const T *x, *grad_y;
   T* grad_x;
+  Ramp ramp = {};
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    grad_x[i] = grad_y[i] * activation_slope(activation, x[i]);
+    grad_x[i] = grad_y[i] * activation_slope(activation, x[i], ramp);
   }
 };
 
@@ -118,30 +146,62 @@ struct LeakyReluBackward {
   }
 };
 
-// Sigmoid and hardswish with the same bits on host and device: computed in double from exp_of_
-// negative(), rounded once.
+// y = x within [lo, hi]; NaN stays NaN.
+template <typename T>
+struct Clamp {
+  std::int64_t n;
+  const T* x;
+  T lo, hi;
+  T* y;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T v = x[i];
+    y[i] = v < lo ? lo : v > hi ? hi : v;
+  }
+};
+// grad_x = grad_y where x lies between lo and hi or is NaN, else 0.
+template <typename T>
+struct ClampBackward {
+  std::int64_t n;
+  const T *x, *grad_y;
+  T lo, hi;
+  T* grad_x;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const bool flat = (x[i] <= lo) | (x[i] >= hi);
+    grad_x[i] = flat ? T(0) : grad_y[i];
+  }
+};
+
+// Sigmoid, hardswish and the hard sigmoid with the same bits on host and device: computed in double
+// from exp_of_negative(), rounded once.
 STEELYARD_HOST_DEVICE inline double exact_sigmoid(double x) {
   const double e = exp_of_negative(x < 0 ? x : -x);
   return x < 0 ? e / (1 + e) : 1 / (1 + e);
 }
-STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation, float x) {
+STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation, float x,
+                                                    const Ramp& ramp = {}) {
   const auto v = static_cast<double>(x);
+  if (activation == SmoothActivation::kHardSigmoid) {
+    return static_cast<float>(hard_sigmoid(v, ramp));
+  }
   const double y = activation == SmoothActivation::kSigmoid ? exact_sigmoid(v)
                    : v <= -3                                ? 0
                    : v >= 3                                 ? v
                                                             : v * (v + 3) / 6;
   return static_cast<float>(y);
 }
-STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, float x) {
+STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, float x,
+                                               const Ramp& ramp = {}) {
   const auto v = static_cast<double>(x);
   if (activation == SmoothActivation::kSigmoid) {
     const double s = exact_sigmoid(v);
     return static_cast<float>(s * (1 - s));
   }
-  return activation_slope(activation, x);
+  return activation_slope(activation, x, ramp);
 }
 
-// What sigmoid or hardswish make of each of the 256 bytes that may be a code of the input: the
+// What one of the three makes of each of the 256 bytes that may be a code of the input: the
 // value, and where they are not null the output's code (its byte) and the slope, 0 where the code
 // is clipped. n = 256.
 struct ActivationTable {
@@ -157,16 +217,17 @@ struct ActivationTable {
   CodeRange range;
   std::uint8_t* codes;
   float* slopes;
+  Ramp ramp = {};
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
     const float code = static_cast<float>(is_signed && i >= 128 ? i - 256 : i);
     const float x = dequantize_code(code, static_cast<float>(*in_zero_point), *in_scale);
-    const float y = exact_activation(activation, x);
+    const float y = exact_activation(activation, x, ramp);
     values[i] = y;
     if (codes == nullptr) return;
     const Affine<float> grid = make_affine(range, *scale, *zero_point);
     codes[i] = static_cast<std::uint8_t>(quantize_value(y, grid));
-    slopes[i] = is_inside(y, grid) ? exact_slope(activation, x) : 0.0F;
+    slopes[i] = is_inside(y, grid) ? exact_slope(activation, x, ramp) : 0.0F;
   }
 };
 
@@ -190,8 +251,8 @@ struct MapToFloats {
   }
 };
 
-using ActivationKernels =
-    JoinedKernels<ForFloats<Activate, ActivateBackward, LeakyRelu, LeakyReluBackward>,
-                  KernelList<ActivationTable, MapBytes, MapToFloats>>;
+using ActivationKernels = JoinedKernels<
+    ForFloats<Activate, ActivateBackward, LeakyRelu, LeakyReluBackward, Clamp, ClampBackward>,
+    KernelList<ActivationTable, MapBytes, MapToFloats>>;
 
 }  // namespace steelyard::kernels

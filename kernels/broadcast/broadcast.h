@@ -1,5 +1,5 @@
-// Arithmetic on operands of different shapes, comparisons, choices and sums over axes. T is float
-// or double.
+// Arithmetic on operands of different shapes, comparisons, choices, sums over axes and copies of
+// parts. T is float or double.
 #pragma once
 
 #include "steelyard/kernels/divide.h"
@@ -26,6 +26,18 @@ struct StridedIndex {
     }
     return at;
   }
+};
+
+// y[to(i)] = x[from(i)]: parts of arrays, backwards too where a stride is negative.
+template <typename T>
+struct CopyStrided {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  const T* x;
+  StridedIndex from;
+  T* y;
+  StridedIndex to;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[to(i)] = x[from(i)]; }
 };
 
 // y[i] = F(a[i], b[i]).
@@ -64,6 +76,31 @@ struct Total {
   template <typename T>
   STEELYARD_HOST_DEVICE static T of(T a, T b) {
     return a + b;
+  }
+};
+
+// Products of codes: y[i] = float((a[i] - z_a) * (b[i] - z_b)) * (s_a * s_b / scale), in units of
+// the output's scale, or real values where `scale` is null. Codes are int8_t or uint8_t, their
+// products exact; scales and zero points are one number each, where the codes are.
+template <typename A, typename B>
+struct MultiplyCodes {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  const A* a;
+  StridedIndex at_a;
+  const float* scale_a;
+  const std::int32_t* zero_point_a;
+  const B* b;
+  StridedIndex at_b;
+  const float* scale_b;
+  const std::int32_t* zero_point_b;
+  const float* scale;
+  float* y;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int32_t product = (static_cast<std::int32_t>(a[at_a(i)]) - *zero_point_a) *
+                                 (static_cast<std::int32_t>(b[at_b(i)]) - *zero_point_b);
+    const float real = *scale_a * *scale_b;
+    y[i] = static_cast<float>(product) * (scale == nullptr ? real : real / *scale);
   }
 };
 
@@ -133,7 +170,11 @@ struct SumOfAll {
 template <typename T>
 using CombineKernels = KernelList<Combine<T, Difference>, Combine<T, Product>, Combine<T, Quotient>,
                                   Combine<T, Total>>;
-using BroadcastKernels = JoinedKernels<CombineKernels<float>, CombineKernels<double>,
-                                       ForFloats<IsGreater, Choose, SumOverAxes, SumOfAll>>;
+using CodeProductKernels =
+    KernelList<MultiplyCodes<std::int8_t, std::int8_t>, MultiplyCodes<std::int8_t, std::uint8_t>,
+               MultiplyCodes<std::uint8_t, std::int8_t>, MultiplyCodes<std::uint8_t, std::uint8_t>>;
+using BroadcastKernels =
+    JoinedKernels<CodeProductKernels, CombineKernels<float>, CombineKernels<double>,
+                  ForFloats<CopyStrided, IsGreater, Choose, SumOverAxes, SumOfAll>>;
 
 }  // namespace steelyard::kernels

@@ -107,8 +107,15 @@ Table<ModelSpec> ModelRegistry::model_table() const {
   return Table<ModelSpec>(
              "The network: a ready architecture, or a list of layers. Its weights must fit in "
              "memory.",
-             {key("type", "a ready architecture; exactly one of `type` and `layers` is given",
+             {key("type",
+                  "a ready architecture; exactly one of `type`, `layers` and `onnx` is given",
                   &ModelSpec::type),
+              key("onnx",
+                  "a float ONNX file whose network and weights are taken, or a checkpoint of a run "
+                  "that began with one; relative to the current folder. Checkpoints hold the "
+                  "network: the file is read once",
+                  &ModelSpec::onnx)
+                  .role(OptionRole::kNotEssential),
               key("classes", "outputs; must agree with the dataset, which gives it when absent",
                   &ModelSpec::classes)
                   .within(1, static_cast<double>(kMaxClasses)),
@@ -116,8 +123,9 @@ Table<ModelSpec> ModelRegistry::model_table() const {
       .cases("type", not_owned(models_->cases))
       .check([](const OptionReader& from, ModelSpec& model) {
         model.options = from.node();
-        if (from.has("type") != from.has("layers")) return;
-        fail_at(from.place(), "expected exactly one of 'type' and 'layers' in the model");
+        const int given = int{from.has("type")} + int{from.has("layers")} + int{from.has("onnx")};
+        if (given == 1) return;
+        fail_at(from.place(), "expected exactly one of 'type', 'layers' and 'onnx' in the model");
       });
 }
 

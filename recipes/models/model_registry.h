@@ -17,7 +17,8 @@ class ModelRegistry;
 
 // What a recipe says about its model.
 struct ModelSpec {
-  std::string type = {};  // empty: the options hold `layers`
+  std::string type = {};                 // empty: the options hold `layers` or `onnx`
+  std::optional<std::string> onnx = {};  // recipes/models/imported_model.h
   std::optional<std::int64_t> classes = {};
   YamlNode options =
       {};  // the resolved `model` table, for build_model() in recipes/models/models.h

@@ -203,7 +203,9 @@ class Reporter {
     if (summary_ && summary_->best_epoch) fact("best epoch", std::to_string(*summary_->best_epoch));
     fact("seed", std::to_string(recipe_.seed));
     fact("data", recipe_.data.dataset);
-    fact("model", recipe_.model.type.empty() ? "layers" : recipe_.model.type);
+    fact("model", recipe_.model.onnx           ? *recipe_.model.onnx
+                  : recipe_.model.type.empty() ? "layers"
+                                               : recipe_.model.type);
     fact("optimizer", fmt::format("{}, learning rate {}", word_of(recipe_.train.optimizer.type),
                                   format_number(recipe_.train.trainer.lr_schedule.base_lr)));
     if (recipe_.init_checkpoint) fact("starts from", *recipe_.init_checkpoint);

@@ -23,7 +23,8 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
   qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
   try {
     const deploy::Graph graph =
-        deploy::trace(*model, Tensor::zeros(one), experiment.recipe().name).graph;
+        deploy::trace(*experiment.with_head(model), Tensor::zeros(one), experiment.recipe().name)
+            .graph;
     for (const std::string& name : formats) {
       const deploy::ExportFormat& format = deploy::export_format(name);
       const std::string why = format.refusal(graph);
@@ -80,10 +81,18 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     entry.quantizer->take_faults();
   }
   const Tensor one = Tensor::zeros(experiment.input().batch(1));
-  deploy::Graph graph = deploy::trace(experiment.model(), one, experiment.recipe().name).graph;
+  deploy::Graph graph =
+      deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
   if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
   graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
   graph.classifies = experiment.input().classes > 0;
+  if (const auto& network = experiment.network()) {
+    const auto port = [](const imports::PortSpec& spec) {
+      return deploy::Port{spec.name, spec.batch, spec.channels_last};
+    };
+    graph.input_port = port(network->input);
+    graph.output_port = port(network->output);
+  }
   return graph;
 }
 

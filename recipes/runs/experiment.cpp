@@ -4,11 +4,13 @@
 #include <array>
 #include <cmath>
 
+#include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/framework/trained_weights.h"
 #include "steelyard/framework/training_words.h"
+#include "steelyard/import/unsupported.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"
 #include "steelyard/qat/learned_scale.h"
@@ -16,6 +18,7 @@
 #include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/reestimate.h"
+#include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 
 namespace steelyard {
@@ -98,7 +101,16 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
     : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
   load_data(registries);
   release_cached_memory();  // the training set before it was split
+  load_network("");
   build(registries, weights);
+}
+
+Experiment::Experiment(Recipe recipe, const Registries& registries, const std::string& network)
+    : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
+  load_data(registries);
+  release_cached_memory();
+  load_network(network);
+  build(registries, InitialWeights::kLater);
 }
 
 std::string Experiment::place(std::string_view table, std::string_view key) const {
@@ -123,11 +135,54 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
     if (data == RunData::kTest) load_test(registries, record);
   }
   normalize_as(record.normalization);
+  load_network(record.network);
   build(registries, InitialWeights::kLater);
 }
 
+void Experiment::load_network(const std::string& text) {
+  const auto& onnx = recipe_.model.onnx;
+  if (!onnx) return;
+  const std::string place = this->place("model", "onnx");
+  if (!text.empty()) {
+    network_ = imports::graph_from(text, place + ": model.onnx: the checkpoint");
+    return;
+  }
+  ImportedModel imported = [&] {
+    try {
+      return read_imported_model(*onnx, input_.sample);
+    } catch (const imports::UnsupportedGraph&) {
+      throw;  // has a list of its own
+    } catch (const InputError& error) {
+      fail_at(place, std::string("model.onnx: ") + error.what());
+    }
+  }();
+  network_ = std::move(imported.graph);
+  imported_weights_ = std::move(imported.weights);
+  if (!imported.sha256.empty()) sources_["model.onnx"] = imported.sha256;
+}
+
+// What the file holds, unless other weights are asked for.
+void Experiment::load_imported_weights() {
+  const std::string& onnx = *recipe_.model.onnx;
+  if (imported_weights_.empty()) {
+    load_source("model.onnx", onnx, place("model", "onnx"), *model_);
+  } else {
+    at_place(place("model", "onnx"), [&] { load_into(*model_, imported_weights_, onnx); });
+  }
+}
+
+std::shared_ptr<Module> Experiment::with_head(std::shared_ptr<Module> model) const {
+  return leaves_head() ? with_output_activation(*network_, std::move(model)) : model;
+}
+
+bool Experiment::leaves_head() const {
+  return network_ && !network_->head.empty() && loss().type == Loss::Type::kCrossEntropy;
+}
+
 RunRecord Experiment::record() const {
-  return {input_, normalization(), data_digest(), essential_recipe(recipe_), sources_};
+  return {input_,        normalization(),
+          data_digest(), essential_recipe(recipe_),
+          sources_,      network_ ? imports::text_of(*network_) : std::string()};
 }
 
 const std::string& Experiment::data_digest() const {
@@ -199,7 +254,10 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   model_ = make_float_model(registries);
   if (loads && recipe_.init_checkpoint) {
     load_source("init.checkpoint", *recipe_.init_checkpoint, place("init", "checkpoint"), *model_);
+  } else if (loads && network_) {
+    load_imported_weights();
   }
+  imported_weights_.clear();
   model_ = prepared(model_, plan_);
   if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
     fail_at(place("train", "only"),
@@ -249,6 +307,10 @@ void Experiment::move_to_cpu() {
 }
 
 std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
+  if (network_) {
+    return build_imported_model(*network_, recipe_.model, input_.sample, input_.classes,
+                                !leaves_head());
+  }
   Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
   return build_model(recipe_.model, input_.sample, input_.classes, rng, registries.models);
 }

@@ -10,6 +10,7 @@
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/trainer.h"
+#include "steelyard/import/graph_spec.h"
 #include "steelyard/qat/plan.h"
 #include "steelyard/qat/qconfig.h"
 #include "steelyard/qat/schedule.h"
@@ -46,6 +47,8 @@ enum class RunData {
 class Experiment {
  public:
   Experiment(Recipe recipe, const Registries& registries, InitialWeights weights);
+  // Of a run that continues from a checkpoint with that RunRecord::network.
+  Experiment(Recipe recipe, const Registries& registries, const std::string& network);
   // Of a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
@@ -62,6 +65,14 @@ class Experiment {
   Module& model() { return *model_; }
   // What is quantized; nothing for a float run.
   const std::optional<qat::Plan>& plan() const { return plan_; }
+  // Of an imported model, else nothing.
+  const std::optional<imports::GraphSpec>& network() const { return network_; }
+  // Whether the network's last activation is left to the loss (imports::GraphSpec::head).
+  bool leaves_head() const;
+  // The model, or another one of this recipe, as it is deployed: with the activation that the loss
+  // contains.
+  std::shared_ptr<Module> deployed_model() const { return with_head(model_); }
+  std::shared_ptr<Module> with_head(std::shared_ptr<Module> model) const;
   // A line beneath the plan's table, where there is one.
   void add_plan_note(std::string note);
   const Dataset& train() const { return train_; }
@@ -123,6 +134,9 @@ class Experiment {
   // A line where a file's model was trained with another normalization.
   void note_other_normalization(std::string_view key, const std::string& checkpoint);
   void build(const Registries& registries, InitialWeights weights);
+  // Of `model.onnx`: from a checkpoint's text, else from the file.
+  void load_network(const std::string& text);
+  void load_imported_weights();
   void require_outputs_for_targets() const;
   void require_norm_left(std::string_view key) const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
@@ -150,6 +164,8 @@ class Experiment {
   std::optional<MatmulPrecisionGuard> precision_;  // while the model is on its device
   qat::TrainedParts trained_;
   std::map<std::string, std::string> sources_;  // see RunRecord
+  std::optional<imports::GraphSpec> network_;
+  std::vector<NamedTensor> imported_weights_;  // until the model has them
 };
 
 }  // namespace steelyard

@@ -106,6 +106,13 @@ Device gpu_of_rank(const std::string& device, int rank_on_machine) {
   return resolve_device(named ? device : "cuda:" + std::to_string(rank_on_machine));
 }
 
+// A run that has a checkpoint, with the network that this holds.
+Experiment continued(Recipe recipe, const Registries& registries,
+                     const std::filesystem::path& folder) {
+  const TensorFileMetadata metadata = load_checkpoint_metadata(folder / run_files::kLast);
+  return {std::move(recipe), registries, network_in(metadata)};
+}
+
 RunOptions in_folder(RunOptions options, const Recipe& recipe) {
   if (options.folder.empty()) options.folder = std::filesystem::path("runs") / recipe.name;
   return options;
@@ -116,8 +123,9 @@ RunOptions in_folder(RunOptions options, const Recipe& recipe) {
 void require_calibratable(const Recipe& recipe) {
   const std::string& place = recipe.resolved.place;
   if (!recipe.quantize) throw InputError(place + ": calibrate needs 'quantize'");
-  if (!recipe.init_checkpoint) {
-    throw InputError(place + ": calibrate needs the trained weights of 'init.checkpoint'");
+  if (!recipe.init_checkpoint && !recipe.model.onnx) {
+    throw InputError(place +
+                     ": calibrate needs the trained weights of 'init.checkpoint' or 'model.onnx'");
   }
 }
 
@@ -135,8 +143,9 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
       registries_(registries),
       device_(resolve_device(recipe.device)),  // before anything takes long
       continues_(options_.resume && has_checkpoint(options_.folder)),
-      experiment_(std::move(recipe), registries_,
-                  continues_ ? InitialWeights::kLater : InitialWeights::kRecipe) {
+      experiment_(continues_
+                      ? continued(std::move(recipe), registries_, options_.folder)
+                      : Experiment(std::move(recipe), registries_, InitialWeights::kRecipe)) {
   experiment_.require_trainable_on(device_);
   if (!continues_) experiment_.require_norm_to_freeze();
   require_exportable(experiment_, registries_);
@@ -285,7 +294,12 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
 RunResult Run::calibrate() {
   require_calibratable(experiment_.recipe());
   const RunLock lock = open_run(options_, experiment_, registries_);
-  return finished(calibrate_in_folder());
+  return finished(save_before_training(calibration_batches()));
+}
+
+RunResult Run::save_untrained() {
+  const RunLock lock = open_run(options_, experiment_, registries_);
+  return finished(save_before_training(0));
 }
 
 std::int64_t Run::calibration_batches() const {
@@ -295,12 +309,12 @@ std::int64_t Run::calibration_batches() const {
   return experiment_.recipe().calibrate_batches.value_or(std::min(kDefault, available));
 }
 
-Metrics Run::calibrate_in_folder() {
+Metrics Run::save_before_training(std::int64_t batches_of_ranges) {
   MetricsLog log;
   open_log(log, options_, experiment_, 0, 0);
   experiment_.move_to(device_);
   return with_divergence_logged(log, first_rank(), [&] {
-    experiment_.calibrate(calibration_batches());
+    if (batches_of_ranges > 0) experiment_.calibrate(batches_of_ranges);
     const auto optimizer = experiment_.make_optimizer();
     const auto oscillations = experiment_.make_oscillations();
     TrainerOptions options = trainer_options();
@@ -316,7 +330,7 @@ Metrics Run::calibrate_in_folder() {
     log.final_test(0, final);
     Json json = summary(options_, experiment_, result, final, log.seconds());
     json["epochs"] = 0;
-    json["calibration_batches"] = calibration_batches();
+    if (batches_of_ranges > 0) json["calibration_batches"] = batches_of_ranges;
     write_summary(options_, json);
     experiment_.move_to_cpu();
     return final;

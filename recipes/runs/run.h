@@ -58,6 +58,9 @@ class Run {
   // train() and require_calibratable().
   RunResult calibrate();
   std::int64_t calibration_batches() const;
+  // Leaves the checkpoint of a run before its first step with the weights as they are: what a float
+  // run of an imported model is. Throws as train().
+  RunResult save_untrained();
 
   // Loads the teacher of a recipe that distills, once; train() does it too. Throws InputError.
   void load_teacher();
@@ -69,7 +72,9 @@ class Run {
  private:
   std::optional<Metrics> train_in_folder(const std::atomic<bool>& stop,
                                          const std::vector<TrainerCallback*>& watchers);
-  Metrics calibrate_in_folder();
+  // The checkpoint of a run before its first step; with the ranges of so many batches, where there
+  // are any.
+  Metrics save_before_training(std::int64_t batches_of_ranges);
   TrainerOptions trainer_options() const;
   RunResult finished(const Metrics& final);
 

@@ -10,6 +10,7 @@
 #include "steelyard/framework/sha256.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"
+#include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/schema/recipe_options.h"
 
 namespace steelyard {
@@ -157,6 +158,10 @@ YamlNode recipe_in(const std::string& text, const std::string& source,
   YamlNode document = parse_yaml(text, source);
   YamlNode any = yaml_scalar("any");
   set_entry(document, "name", any);
+  if (YamlNode* model = document.find("model")) {
+    const bool own = model->find("type") != nullptr || model->find("layers") != nullptr;
+    if (!own) set_entry(*model, "onnx", any);
+  }
   if (YamlNode* train = document.find("train")) {
     if (YamlNode* distill = train->find("distill")) set_entry(*distill, "checkpoint", any);
   }
@@ -257,6 +262,7 @@ void add_record(const RunRecord& record, TensorFileMetadata& metadata) {
   metadata[kDataKey] = data.dump();
   metadata[kRecipeKey] = to_yaml(record.recipe);
   if (!record.sources.empty()) metadata[kSourcesKey] = Json(record.sources).dump();
+  if (!record.network.empty()) metadata[kNetworkKey] = record.network;
 }
 
 std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std::string& source,
@@ -264,9 +270,12 @@ std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std
   const std::optional<DataRecord> data = data_in(metadata, source);
   const auto recipe = metadata.find(kRecipeKey);
   if (!data || recipe == metadata.end()) return std::nullopt;
-  return RunRecord{data->input, data->normalization, data->digest,
+  return RunRecord{data->input,
+                   data->normalization,
+                   data->digest,
                    recipe_in(recipe->second, source + ": metadata 'recipe'", registry),
-                   sources_in(metadata, source)};
+                   sources_in(metadata, source),
+                   network_in(metadata)};
 }
 
 std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
@@ -276,6 +285,11 @@ std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata
   return parsed_metadata(kSourcesKey, source, [&] {
     return Json::parse(found->second).get<std::map<std::string, std::string>>();
   });
+}
+
+std::string network_in(const TensorFileMetadata& metadata) {
+  const auto found = metadata.find(kNetworkKey);
+  return found == metadata.end() ? std::string() : found->second;
 }
 
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,

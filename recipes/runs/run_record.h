@@ -38,6 +38,7 @@ struct RunRecord {
   YamlNode recipe;              // essential_recipe()
   // model_digest() of the checkpoints that the run began with or learns from, by the recipe's keys.
   std::map<std::string, std::string> sources = {};
+  std::string network = {};  // of an imported model, as imports::text_of() writes it; else empty
 };
 
 // What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
@@ -65,6 +66,8 @@ std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata
 // Only RunRecord::data_digest.
 std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,
                                           const std::string& source);
+// Only RunRecord::network.
+std::string network_in(const TensorFileMetadata& metadata);
 // Only how inputs were normalized.
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
                                               const std::string& source);

@@ -59,7 +59,7 @@ class RandomGraph {
   }
 
   void add_image_operation() {
-    switch (pick(0, 8)) {
+    switch (pick(0, 10)) {
       case 0:
         return pool(deploy::Op::kMaxPool2d);
       case 1:
@@ -76,6 +76,8 @@ class RandomGraph {
       case 6:
         last_ = finish(make_node(deploy::Op::kHardswish, {last_}), shape());
         return;
+      case 7:
+        return gate();
       default:
         return conv(pick(1, 3), pick(1, 2), pick_activation());
     }
@@ -115,6 +117,21 @@ class RandomGraph {
     std::vector<std::size_t> parts{last_, read};
     if (shape()[0] != in[0] || shape()[1] != in[1]) return;
     last_ = finish(make_node(deploy::Op::kConcat, parts), {in[0], in[1], in[2] + shape()[2]});
+  }
+
+  // A value times a hard sigmoid of itself, or of its average over all pixels.
+  void gate() {
+    const std::size_t gated = last_;
+    const Shape in = shape();
+    if (pick(0, 1) == 0) {
+      deploy::Node whole = make_node(deploy::Op::kAvgPool2d, {last_});
+      whole.pool = {{in[0], in[1]}, {1, 1}, {0, 0}};
+      last_ = finish(whole, {1, 1, in[2]});
+    }
+    deploy::Node node = make_node(deploy::Op::kHardSigmoid, {last_});
+    node.ramp = {.slope = 0.2F, .offset = 0.5F};
+    last_ = finish(node, shape());
+    last_ = finish(make_node(deploy::Op::kMul, {gated, last_}), in);
   }
 
   void pool(deploy::Op op) {
@@ -195,7 +212,7 @@ class RandomGraph {
   // The values of the last node before they are quantized; an average lies in its input's range.
   std::pair<float, float> range_of_last() const {
     const deploy::Node& node = graph_.nodes.back();
-    if (node.op == deploy::Op::kSigmoid) return {0.0F, 1.0F};
+    if (node.op == deploy::Op::kSigmoid || node.op == deploy::Op::kHardSigmoid) return {0.0F, 1.0F};
     if (node.op == deploy::Op::kAvgPool2d || node.op == deploy::Op::kGlobalAvgPool ||
         node.op == deploy::Op::kHardswish) {
       const deploy::Quantization& q = *graph_.values[node.inputs[0]].quantization;

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -332,8 +333,40 @@ def texts():
     write("overrides", "options", "train.optimizer={type: adamw, lr: 1e-3}\ntrain.clip_grad_norm=1\ninit.checkpoint=a b\n")
 
 
+def networks():
+    sys.path.insert(0, os.path.join(os.path.dirname(FOLDER), ".."))
+    from support import onnx_files as onnx
+
+    whole = onnx.squeeze_excite()
+    write("onnx", "squeeze-excite", b"\x01" + whole)
+    write("onnx", "truncated", b"\x01" + whole[:900])
+    rows = [onnx.port("x", ["N", 2])], [onnx.port("y", ["N", 2])]
+    write("onnx", "shapes", b"\x00" + onnx.model(
+        [onnx.node("Shape", ["x"], "s"), onnx.node("Slice", ["s", "zero", "one"], "n"),
+         onnx.node("Concat", ["n", "two"], "to", axis=0), onnx.node("Reshape", ["x", "to"], "r"),
+         onnx.node("Mul", ["r", "w"], "y")],
+        [onnx.tensor("zero", [1], [0]), onnx.tensor("one", [1], [1]), onnx.tensor("two", [1], [2]),
+         onnx.tensor("w", [2], [0.5, -2.0])], *rows))
+    write("onnx", "cycle", b"\x00" + onnx.model([onnx.node("Relu", ["z"], "y"), onnx.node("Relu", ["y"], "z")], [], *rows))
+    write("onnx", "huge", b"\x00" + onnx.model(
+        [onnx.node("ConstantOfShape", ["s"], "c"), onnx.node("Add", ["x", "c"], "y")],
+        [onnx.tensor("s", [2], [1 << 40, 1 << 40])], *rows))
+    write("onnx", "images", b"\x02" + onnx.model(
+        [onnx.node("Transpose", ["x"], "t", perm=[0, 2, 3, 1]), onnx.node("ReduceMean", ["t"], "m", axes=[1], keepdims=0),
+         onnx.node("Pad", ["m", "pads"], "p"), onnx.node("Softmax", ["p"], "y", axis=-1)],
+        [onnx.tensor("pads", [6], [0, 1, 0, 0, 0, 2])], [onnx.port("x", ["N", 3, "h", "w"])], [onnx.port("y", ["N", 5, 5])]))
+    port = {"name": "x", "batch": "N", "channels_last": False}
+    node = {"name": "a", "type": "Clamp", "inputs": ["input"], "options": {"lo": -1.0, "hi": 2.5}}
+    network = {"format": 1, "input": port, "output": port, "sample": [3], "output_sample": [3], "head": "Softmax", "nodes": [node]}
+    write("network", "clamp", json.dumps(network))
+    axis = {"height_repeats": 2, "height_in": 2, "height_out": 4, "width_repeats": 0, "width_in": 1, "width_out": 2,
+            "width_weights": {"reals": [1, 1]}}
+    network.update(sample=[2, 1, 1], output_sample=[4, 2, 1], head="", nodes=[{**node, "type": "Resize", "options": axis}])
+    write("network", "resize", json.dumps(network))
+
+
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, archives, events, metrics, records, quantizer_states, graphs, texts):
+    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
         make()

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv1d.h"
@@ -18,6 +19,7 @@
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/pooling.h"
+#include "steelyard/layers/reorder.h"
 #include "steelyard/layers/residual.h"
 #include "steelyard/layers/sequential.h"
 #include "tests/support/gradcheck.h"
@@ -56,6 +58,18 @@ std::shared_ptr<Module> block(std::int64_t in, std::int64_t out, bool frozen, Rn
   const auto shortcut = std::make_shared<Sequential>(Sequential::Children{
       conv({in, out, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1, false}, rng), norm(out, frozen)});
   return std::make_shared<Residual>(main, shortcut, std::make_shared<ReLU>());
+}
+
+// Away from 0.
+Tensor random_tensor_above(Shape shape, double least) {
+  Tensor x = random_tensor(std::move(shape), 1);
+  for (double& v : x.span<double>()) v += least;
+  return x;
+}
+std::shared_ptr<Module> constant_layer(Arithmetic operation, bool constant_first, bool trainable) {
+  return std::make_shared<ConstantArithmetic>(
+      ConstantArithmeticOptions{operation, constant_first, trainable},
+      random_tensor_above({1, 1, 1, 4}, 2).to(DType::kF32));
 }
 
 const std::vector<LayerCase>& layer_cases() {
@@ -122,6 +136,53 @@ const std::vector<LayerCase>& layer_cases() {
       {"Hardswish", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Hardswish>(); }},
       {"LayerNorm", image,
        [](Rng&) { return std::make_shared<LayerNorm>(LayerNormOptions{.features = 4}); }},
+      {"HardSigmoid", spread_tensor({10, 15}),
+       [](Rng&) { return std::make_shared<HardSigmoid>(); }},
+      {"Clamp", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Clamp>(-2.0, 3.0); }},
+      {"PReLU", spread_tensor({4, 4}), [](Rng&) { return std::make_shared<PReLU>(4); }},
+      {"MulConstant", image,
+       [](Rng&) { return constant_layer(Arithmetic::kMultiply, false, true); }},
+      {"DivConstant", image, [](Rng&) { return constant_layer(Arithmetic::kDivide, false, true); }},
+      {"ConstantDiv", random_tensor_above({2, 4, 4, 4}, 2),
+       [](Rng&) { return constant_layer(Arithmetic::kDivide, true, true); }},
+      {"ConstantSub", image,
+       [](Rng&) { return constant_layer(Arithmetic::kSubtract, true, true); }},
+      {"Permute", image,
+       [](Rng&) {
+         return std::make_shared<Permute>(std::vector<std::int64_t>{0, 3, 1, 2});
+       }},
+      {"Reshape", image,
+       [](Rng&) {
+         return std::make_shared<Reshape>(Shape{-1, 8, 2});
+       }},
+      {"Slice", image,
+       [](Rng&) {
+         return std::make_shared<Slice>(2, TakenAxis{3, 2, -2});
+       }},
+      {"Pad", image,
+       [](Rng&) {
+         using Sizes = std::vector<std::int64_t>;
+         return std::make_shared<Pad>(Sizes{0, 1, -1, 0}, Sizes{0, 0, 2, 3}, 0.5);
+       }},
+      {"ReduceMean", image,
+       [](Rng&) {
+         return std::make_shared<Reduce>(Reduction::kMean, std::vector<std::int64_t>{1, 3}, true);
+       }},
+      {"ReduceSum", image,
+       [](Rng&) {
+         return std::make_shared<Reduce>(Reduction::kSum, std::vector<std::int64_t>{2}, false);
+       }},
+      {"ResizeRepeats", image,
+       [](Rng&) {
+         return std::make_shared<Resize>(ResizedAxis{.repeats = 2, .inputs = 4, .outputs = 8},
+                                         ResizedAxis{.repeats = 1, .inputs = 4, .outputs = 4});
+       }},
+      {"ResizeWeights", image,
+       [](Rng&) {
+         const ResizedAxis axis{
+             .inputs = 4, .outputs = 3, .weights = {1, 0, 0, 0, 0, 0.25, 0.75, 0, 0, 0, 0.5, 0.5}};
+         return std::make_shared<Resize>(axis, axis);
+       }},
       {"MaxPool2d", spread_tensor({1, 5, 5, 2}),
        [](Rng&) {
          return std::make_shared<MaxPool2d>(Pool2dGeometry{{3, 3}, {2, 2}, {1, 1}});
@@ -202,6 +263,29 @@ TEST_P(EveryLayer, F32AgreesWithF64) {
     return layer->forward(Variable(GetParam().x.to(dtype)), context).value();
   };
   EXPECT_TRUE(testing::all_close(run(DType::kF32), run(DType::kF64), 1e-4, 1e-4));
+}
+
+// Layers of two inputs, whose shapes broadcast.
+TEST(JoinGradients, MatchFiniteDifferences) {
+  const Variable image = leaf(random_tensor_above({2, 3, 3, 4}, 2));
+  const Variable gate = leaf(random_tensor_above({2, 1, 1, 4}, 2));
+  ForwardContext context;
+  for (const Arithmetic operation :
+       {Arithmetic::kAdd, Arithmetic::kSubtract, Arithmetic::kMultiply, Arithmetic::kDivide}) {
+    PairArithmetic layer(operation);
+    EXPECT_TRUE(gradcheck(
+        [&] {
+          return layer.join({image, gate}, context);
+        },
+        {image, gate}))
+        << layer.type_name();
+  }
+  CatAxis cat(1);
+  const Variable row = leaf(random_tensor({2, 1, 3, 4}, 5));
+  EXPECT_TRUE(gradcheck([&] { return cat.join({image, row}, context); }, {image, row}));
+  MatMul product;
+  const Variable a = leaf(random_tensor({2, 3, 4}, 6)), b = leaf(random_tensor({2, 4, 2}, 7));
+  EXPECT_TRUE(gradcheck([&] { return product.join({a, b}, context); }, {a, b}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, EveryLayer, ::testing::ValuesIn(layer_cases()),

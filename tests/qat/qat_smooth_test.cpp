@@ -1,4 +1,4 @@
-// Sigmoid and Hardswish on codes: the rule, gradients, and where prepare() puts them.
+// Sigmoid, Hardswish and HardSigmoid on codes: the rule, gradients, and where prepare() puts them.
 #include "steelyard/qat/qat_smooth.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,10 @@ QuantizerConfig activations(bool is_signed) {
   return config;
 }
 
+constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // of hard sigmoids
+
 double value_of(SmoothActivation activation, double x) {
+  if (activation == SmoothActivation::kHardSigmoid) return std::clamp(0.25 * x + 0.5, 0.0, 1.0);
   if (activation == SmoothActivation::kSigmoid) return 1 / (1 + std::exp(-x));
   return x * std::clamp(x + 3, 0.0, 6.0) / 6;
 }
@@ -37,7 +40,8 @@ double slope_of(SmoothActivation activation, double x) {
 }
 
 TEST(SmoothCodes, EachCodeFollowsTheRule) {
-  for (const auto activation : {SmoothActivation::kSigmoid, SmoothActivation::kHardswish}) {
+  for (const auto activation :
+       {SmoothActivation::kSigmoid, SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid}) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;
@@ -46,7 +50,7 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
       ForwardContext training{.training = true}, evaluation;
       const Variable x = input.forward(leaf, training);
       output.set_qparams(0, 0.0031F, (mix & 2) != 0 ? -100 : 20);
-      const Variable y = smooth_activation_codes(x, activation, output, evaluation);
+      const Variable y = smooth_activation_codes(x, activation, output, evaluation, kRamp);
       const Tensor grad = random_tensor(y.shape(), 3, DType::kF32);
       y.backward(grad);
       const std::vector<double> real = values(x.value()), got = values(quantized(y)->codes);
@@ -57,7 +61,8 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
         const double code = std::nearbyint(f / 0.0031F) + out->host_zero_point();
         EXPECT_EQ(got[i], std::clamp<double>(code, out->range.qmin, out->range.qmax)) << real[i];
         const bool inside = code >= out->range.qmin && code <= out->range.qmax;
-        const double kink = std::abs(std::abs(real[i]) - 3);
+        const double at = activation == SmoothActivation::kHardSigmoid ? 2 : 3;
+        const double kink = std::abs(std::abs(real[i]) - at);
         if (kink < 1e-4) continue;
         EXPECT_NEAR(reached[i], inside ? slope_of(activation, real[i]) * given[i] : 0, 1e-5);
       }

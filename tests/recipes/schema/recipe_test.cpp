@@ -215,9 +215,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"KeyOfAnotherCase", "lr: 0.001", "lr: 0.001, momentum: 0.9",
                   "r.yaml:7:39: key 'momentum' applies only to type sgd"},
         BadRecipe{"ModelWithoutTypeAndLayers", "{type: cnn}", "{classes: 10}",
-                  "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
+                  "r.yaml:4:8: expected exactly one of 'type', 'layers' and 'onnx' in the model"},
         BadRecipe{"ModelWithTypeAndLayers", "{type: cnn}", "{type: cnn, layers: [{type: Flatten}]}",
-                  "r.yaml:4:8: expected exactly one of 'type' and 'layers' in the model"},
+                  "r.yaml:4:8: expected exactly one of 'type', 'layers' and 'onnx' in the model"},
         BadRecipe{
             "UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
             "r.yaml:4:25: expected one of Linear, Conv2d, Conv1d, ConvTranspose2d, BatchNorm2d, "

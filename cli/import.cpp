@@ -1,0 +1,131 @@
+#include <fmt/core.h>
+
+#include <cctype>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/progress.h"
+#include "cli/run_output.h"
+#include "cli/verbs.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/translate.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/language/yaml_edit.h"
+#include "steelyard/recipes/runs/run.h"
+#include "steelyard/recipes/schema/recipe.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::string run_dir;
+  std::vector<std::int64_t> sample;
+  int threads = 0;
+  bool dry_run = false;
+};
+
+// What training needs and nobody said: an import trains nothing.
+constexpr const char* kDefaultRecipe = R"(version: 1
+data: {validation: 0}
+train: {epochs: 1, optimizer: {type: sgd, lr: 0.001}}
+)";
+
+std::string ports_text(const imports::OnnxPort& port) {
+  return fmt::format("{} {} {}", shown(port.name), port.type, to_string(port.dims));
+}
+
+// The network as it would be imported, or why it is not.
+ExitCode show_network(const Options& options) {
+  const imports::OnnxModel model = imports::read_onnx(options.file);
+  fmt::print("{}: operation set {}, by {}\n", shown(options.file), model.opset,
+             model.producer.empty() ? "nobody" : shown(model.producer));
+  for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
+  for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
+  const Shape sample = options.sample.empty() ? imports::sample_of(model) : Shape(options.sample);
+  const imports::Imported imported = imports::translate(model, sample);
+  std::int64_t parameters = 0;
+  for (const NamedTensor& tensor : imported.weights) parameters += tensor.tensor.size();
+  fmt::print("samples {} -> {}, {} modules of {} nodes, {} weights\n{}", shape_string(sample),
+             shape_string(imported.graph.output_sample), imported.graph.nodes.size(),
+             model.nodes.size(), parameters, to_string(imported.graph));
+  return kDone;
+}
+
+// The file's name as a run's.
+std::string run_name(const std::string& file) {
+  std::string name = std::filesystem::path(file).stem().string();
+  for (char& c : name) {
+    const bool legal = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.';
+    if (!legal) c = '_';
+  }
+  return name.empty() || name[0] == '-' || name[0] == '.' ? "_" + name : name;
+}
+
+// A recipe with the file as its model.
+Recipe recipe_of(const Options& options) {
+  const bool given = !options.recipe.empty();
+  YamlNode document;
+  if (given) {
+    document = load_recipe(options.recipe, {}, builtin_registries().models).resolved;
+    for (const char* section : {"quantize", "calibrate", "schedule", "export", "init"}) {
+      remove_entry(document, section);
+    }
+  } else {
+    document = parse_yaml(kDefaultRecipe, "import");
+  }
+  set_entry(document, "name", yaml_scalar(run_name(options.file)));
+  YamlNode path = yaml_scalar(options.file);
+  path.quoted = true;
+  set_entry(document, "model", yaml_table({{"onnx", std::move(path)}}));
+  return parse_recipe(to_yaml(document), given ? options.recipe : "import", options.overrides,
+                      builtin_registries().models);
+}
+
+ExitCode import_model(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  if (options.dry_run) return show_network(options);
+  if (!options.sample.empty()) {
+    throw InputError("import: --sample needs --dry-run: otherwise the data says the shape");
+  }
+  Recipe recipe = recipe_of(options);
+  const std::string folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir;
+  Run run(std::move(recipe),
+          {.folder = folder, .tested = [&](const Metrics& final) { print_result(run, final); }});
+  show(model_text(run.experiment(), run.device()));
+  print_notes(run.experiment().notes());
+  run.save_untrained();
+  return kDone;
+}
+
+}  // namespace
+
+Verb add_import(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "import", "Make a float run of an ONNX model, to evaluate, calibrate, fine-tune and export");
+  verb->add_option("file", options->file, "The ONNX file, of one float input and one output")
+      ->required();
+  verb->add_option("--recipe", options->recipe,
+                   "A recipe or preset whose data and training the run has in its recipe");
+  verb->add_option("--set", options->overrides,
+                   "Say or override one value: --set data.dataset=safetensors")
+      ->allow_extra_args(false);
+  verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<file>)");
+  verb->add_flag("--dry-run", options->dry_run,
+                 "Only print the network, or each node that cannot be imported and why");
+  verb->add_option("--sample", options->sample,
+                   "With --dry-run: the shape of a sample, such as 48,192,3, where the file leaves "
+                   "it free")
+      ->delimiter(',')
+      ->expected(1, 8)
+      ->check(CLI::PositiveNumber);
+  add_threads(*verb, options->threads);
+  return [options] { return import_model(*options); };
+}
+
+}  // namespace steelyard::cli

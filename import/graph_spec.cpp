@@ -1,0 +1,193 @@
+#include "steelyard/import/graph_spec.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/json_integer.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/shapes_only.h"
+#include "steelyard/import/module_types.h"
+#include "steelyard/layers/graph.h"
+
+namespace steelyard::imports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kFormat = 1;
+constexpr std::size_t kMostNodes = 1 << 20;
+constexpr const char* kHeadNode = "output_activation";
+
+Json to_json(const OptionValue& value) {
+  return std::visit([](const auto& v) { return Json(v); }, value);
+}
+
+OptionValue option_from(const Json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return integer_of<std::int64_t>(json);
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  // A list of reals is an object, so that whole numbers among them stay reals.
+  if (json.is_object()) return json.at("reals").get<std::vector<double>>();
+  return integers_of<std::int64_t>(json);
+}
+
+Json to_json(const NodeSpec& node) {
+  Json options = Json::object();
+  for (const auto& [name, value] : node.options) {
+    const auto* reals = std::get_if<std::vector<double>>(&value);
+    options[name] = reals != nullptr ? Json{{"reals", *reals}} : to_json(value);
+  }
+  return {{"name", node.name}, {"type", node.type}, {"inputs", node.inputs}, {"options", options}};
+}
+
+NodeSpec node_from(const Json& json) {
+  NodeSpec node{json.at("name").get<std::string>(), json.at("type").get<std::string>(),
+                json.at("inputs").get<std::vector<std::string>>()};
+  for (const auto& [name, value] : json.at("options").items()) {
+    node.options.emplace(name, option_from(value));
+  }
+  return node;
+}
+
+Json to_json(const PortSpec& port) {
+  return {{"name", port.name}, {"batch", port.batch}, {"channels_last", port.channels_last}};
+}
+
+PortSpec port_from(const Json& json) {
+  return {json.at("name").get<std::string>(), json.at("batch").get<std::string>(),
+          json.at("channels_last").get<bool>()};
+}
+
+Shape sample_from(const Json& json) {
+  const Shape shape = integers_of<std::int64_t>(json);
+  for (const std::int64_t dim : shape) {
+    if (dim < 1 || dim > (std::int64_t{1} << 31)) throw std::invalid_argument("sizes of a sample");
+  }
+  return shape;
+}
+
+const ModuleType& type_of(const NodeSpec& node) {
+  const auto& types = module_types();
+  const auto found = std::find_if(types.begin(), types.end(),
+                                  [&](const ModuleType& t) { return t.name == node.type; });
+  if (found == types.end()) {
+    throw std::invalid_argument("unknown module '" + printable(node.type) + "'");
+  }
+  return *found;
+}
+
+std::shared_ptr<Module> made(const NodeSpec& node) {
+  Rng rng(0);
+  try {
+    return type_of(node).make(OptionsReader(node.options), rng);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument("node '" + printable(node.name) + "': " + error.what());
+  }
+}
+
+std::string output_name(const GraphSpec& graph) {
+  return graph.nodes.empty() ? "input" : graph.nodes.back().name;
+}
+
+std::shared_ptr<Graph> assembled(const GraphSpec& graph, bool with_head) {
+  std::vector<Graph::NamedNode> nodes;
+  for (const NodeSpec& node : graph.nodes) nodes.push_back({node.name, made(node), node.inputs});
+  if (with_head && !graph.head.empty()) {
+    const NodeSpec head{kHeadNode, graph.head, {output_name(graph)}};
+    nodes.push_back({head.name, made(head), head.inputs});
+  }
+  return std::make_shared<Graph>(nodes);
+}
+
+Shape batch_of(const Shape& sample, std::int64_t count) {
+  Shape shape = sample;
+  shape.insert(shape.begin(), count);
+  return shape;
+}
+
+// What comes out for two samples, from a pass that computes nothing that is large.
+void require_output(const GraphSpec& graph, Module& module) {
+  const NoGradGuard no_grad;
+  const ShapesOnlyGuard shapes_only;
+  ForwardContext context;
+  const Variable y = module.forward(Variable(Tensor::zeros(batch_of(graph.sample, 2))), context);
+  const Shape expected = batch_of(graph.output_sample, 2);
+  if (y.shape() == expected) return;
+  throw std::invalid_argument("expected an output of " + shape_string(expected) + ", got " +
+                              shape_string(y.shape()));
+}
+
+}  // namespace
+
+std::string text_of(const GraphSpec& graph) {
+  Json json{{"format", kFormat},
+            {"input", to_json(graph.input)},
+            {"output", to_json(graph.output)},
+            {"sample", graph.sample},
+            {"output_sample", graph.output_sample},
+            {"head", graph.head},
+            {"nodes", Json::array()}};
+  for (const NodeSpec& node : graph.nodes) json["nodes"].push_back(to_json(node));
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string GraphSpec::digest() const { return sha256_of(text_of(*this)); }
+
+GraphSpec graph_from(std::string_view text, const std::string& source) {
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("format") != kFormat) {
+      throw std::invalid_argument("expected format " + std::to_string(kFormat) + ", got " +
+                                  described(json.at("format")));
+    }
+    GraphSpec graph;
+    graph.input = port_from(json.at("input"));
+    graph.output = port_from(json.at("output"));
+    graph.sample = sample_from(json.at("sample"));
+    graph.output_sample = sample_from(json.at("output_sample"));
+    json.at("head").get_to(graph.head);
+    if (graph.head != "" && graph.head != "Softmax") throw std::invalid_argument("unknown head");
+    if (json.at("nodes").size() > kMostNodes) throw std::invalid_argument("too many nodes");
+    for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_from(node));
+    return graph;
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(source + ": graph: " + printable(error.what()));
+  } catch (const std::invalid_argument& error) {
+    throw InputError(source + ": graph: " + printable(error.what()));
+  }
+}
+
+std::shared_ptr<Module> build(const GraphSpec& graph, bool with_head, const std::string& source) {
+  try {
+    const std::shared_ptr<Graph> module = assembled(graph, with_head);
+    require_output(graph, *module);
+    return module;
+  } catch (const std::invalid_argument& error) {
+    throw InputError(source + ": graph: " + printable(error.what(), 4096));
+  }
+}
+
+std::shared_ptr<Module> build_head(const GraphSpec& graph) {
+  return made({kHeadNode, graph.head, {}});
+}
+
+std::string to_string(const GraphSpec& graph) {
+  std::string text;
+  std::size_t width = graph.head.empty() ? 0 : std::string_view(kHeadNode).size();
+  for (const NodeSpec& node : graph.nodes) width = std::max(width, node.name.size());
+  const auto line = [&](const NodeSpec& node) {
+    text += node.name + std::string(width + 2 - std::min(width, node.name.size()), ' ');
+    text += made(node)->description() + " <-";
+    for (const std::string& input : node.inputs) text += " " + input;
+    text += "\n";
+  };
+  for (const NodeSpec& node : graph.nodes) line(node);
+  if (!graph.head.empty()) line({kHeadNode, graph.head, {output_name(graph)}});
+  return text;
+}
+
+}  // namespace steelyard::imports

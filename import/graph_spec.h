@@ -1,0 +1,67 @@
+// A network as data: the modules that compute it, their options and who reads whom. It is what an
+// imported file becomes, and what travels in checkpoints: weights are elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "steelyard/framework/module.h"
+
+namespace steelyard::imports {
+
+using OptionValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
+                                 std::vector<double>>;
+using Options = std::map<std::string, OptionValue>;
+
+// A module. The names of inputs are those of nodes before it, or "input".
+struct NodeSpec {
+  std::string name;
+  std::string type;  // of module_types()
+  std::vector<std::string> inputs;
+  Options options = {};
+};
+
+// How the file calls its input or output, and how it lays it out.
+struct PortSpec {
+  std::string name;
+  std::string batch = "N";     // what its free first dimension is called
+  bool channels_last = false;  // an image is [N, H, W, C] there too; else [N, C, H, W]
+  bool operator==(const PortSpec&) const = default;
+};
+
+struct GraphSpec {
+  PortSpec input;
+  PortSpec output;
+  Shape sample;         // of the input, without the batch, images as [H, W, C]
+  Shape output_sample;  // of the output, likewise
+  std::vector<NodeSpec> nodes;
+  // An activation behind the last node that losses of logits contain: "Softmax". It is left out of
+  // what such a loss trains, and part of what is exported.
+  std::string head = {};
+
+  // What tells graphs apart: the sha256 of text_of().
+  std::string digest() const;
+};
+
+// JSON on one line; equal graphs have equal texts.
+std::string text_of(const GraphSpec& graph);
+// Back. Throws InputError that begins with `source`.
+GraphSpec graph_from(std::string_view text, const std::string& source);
+
+// The modules with weights that are not set yet. Throws InputError that begins with `source` where
+// the graph does not fit together.
+std::shared_ptr<Module> build(const GraphSpec& graph, bool with_head, const std::string& source);
+
+// The activation that `head` names.
+std::shared_ptr<Module> build_head(const GraphSpec& graph);
+
+// A line for each node: name, module, whom it reads.
+std::string to_string(const GraphSpec& graph);
+
+}  // namespace steelyard::imports

@@ -1,0 +1,87 @@
+// An ONNX model as plain data: what the reader has checked, without the types of protobuf.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "steelyard/framework/tensor.h"
+
+namespace steelyard::imports {
+
+// A whole number of a shape: a count, or a multiple of the batch's size, which stays free.
+struct Extent {
+  std::int64_t value = 0;
+  bool of_batch = false;  // value * N
+  bool operator==(const Extent&) const = default;
+};
+using ExtentShape = std::vector<Extent>;
+
+// "[N, 3, 48, 192]".
+std::string to_string(const ExtentShape& shape);
+
+// A tensor that is known: floats (every floating type is converted to f32), or integers and
+// booleans.
+struct Constant {
+  Shape shape;
+  bool floating = false;
+  std::vector<float> reals = {};      // of a floating one
+  std::vector<Extent> integers = {};  // of any other
+
+  std::int64_t size() const { return shape_size(shape); }
+};
+
+using OnnxAttributeValue = std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>,
+                                        std::vector<float>, std::vector<std::string>, Constant>;
+
+struct OnnxNode {
+  std::string name;                  // may be empty
+  std::string op;                    // "Conv"
+  std::string domain = {};           // "" for ONNX's own operations
+  std::vector<std::string> inputs;   // "" where an optional one is absent
+  std::vector<std::string> outputs;  // the same
+  std::map<std::string, OnnxAttributeValue> attributes = {};
+
+  // The attribute where it is there with that type, else the default.
+  std::int64_t integer(const std::string& key, std::int64_t otherwise) const;
+  float real(const std::string& key, float otherwise) const;
+  std::string text(const std::string& key, const std::string& otherwise) const;
+  std::vector<std::int64_t> integers(const std::string& key,
+                                     const std::vector<std::int64_t>& otherwise = {}) const;
+  bool has(const std::string& key) const { return attributes.contains(key); }
+  // The input's name; "" where it is absent.
+  std::string input(std::size_t i) const { return i < inputs.size() ? inputs[i] : std::string(); }
+  // What messages call it: its name, else its first output.
+  std::string label() const;
+};
+
+// A dimension of an input or output: a size, or free under a name that may be empty.
+struct OnnxDim {
+  std::optional<std::int64_t> size;
+  std::string name = {};
+};
+
+struct OnnxPort {
+  std::string name;
+  std::string type;  // "float", "int32", ...
+  std::vector<OnnxDim> dims = {};
+};
+// "[N, 3, ?, ?]".
+std::string to_string(const std::vector<OnnxDim>& dims);
+
+// Nodes are in an order in which each reads what is there already; every value has one maker.
+struct OnnxModel {
+  std::string source;  // the file, for messages
+  std::string producer;
+  std::int64_t opset = 0;  // of ONNX's own operations
+  std::string sha256;      // of the file
+  std::vector<OnnxPort> inputs;
+  std::vector<OnnxPort> outputs;
+  std::vector<OnnxNode> nodes;
+  std::map<std::string, Constant> initializers;
+};
+
+}  // namespace steelyard::imports

@@ -1,0 +1,226 @@
+// Pooling, and images of other sizes.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "steelyard/import/ops/windows.h"
+
+namespace steelyard::imports {
+namespace {
+
+void require_image(const ExtentShape& shape) {
+  if (shape.size() != 4) refuse("expected [N, C, H, W], got " + to_string(shape));
+}
+
+Options pool_options(const Window& window) {
+  return {{"kernel", window.kernel}, {"stride", window.stride}, {"padding", window.before}};
+}
+
+Window pool_window(const Translator& t, const ExtentShape& in, OverEdge over_edge) {
+  require_image(in);
+  Window window = window_of(t, in, {}, over_edge);
+  if (window.dilation != std::vector<std::int64_t>{1, 1}) refuse("dilations are not supported");
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (2 * window.before[i] > window.kernel[i]) refuse("padding of more than half the window");
+  }
+  return window;
+}
+
+void max_pool(Translator& t) {
+  const ExtentShape in = t.input(0).shape;
+  Window window = pool_window(t, in, OverEdge::kPads);
+  if (t.node().outputs.size() > 1) refuse("its second output, the indices");
+  const ExtentShape out = window_output(in, fixed(in[1]), window);
+  const std::string image = padded_image(t, window, std::numeric_limits<float>::lowest());
+  t.give(t.add("MaxPool2d", {image}, pool_options(window)), out, true);
+}
+
+void average_pool(Translator& t) {
+  const ExtentShape in = t.input(0).shape;
+  const Window window = pool_window(t, in, OverEdge::kRefuses);
+  if (!window.symmetric()) refuse("padding that differs at both ends is not supported");
+  Options options = pool_options(window);
+  const bool padded = window.before != std::vector<std::int64_t>{0, 0};
+  options["count_include_pad"] = !padded || t.node().integer("count_include_pad", 0) != 0;
+  t.give(t.add("AvgPool2d", {t.image(0)}, options), window_output(in, fixed(in[1]), window), true);
+}
+
+void global_average_pool(Translator& t) {
+  const ExtentShape in = t.input(0).shape;
+  require_image(in);
+  fixed(in[2]);
+  fixed(in[3]);
+  t.give({.shape = {in[0], in[1], {1}, {1}},
+          .channels_last = true,
+          .averaged = t.node().input(0),
+          .label = t.node().label()});
+}
+
+void global_max_pool(Translator& t) {
+  const ExtentShape in = t.input(0).shape;
+  require_image(in);
+  const std::vector<std::int64_t> whole{fixed(in[2]), fixed(in[3])};
+  t.give(t.add("MaxPool2d", {t.image(0)},
+               {{"kernel", whole},
+                {"stride", std::vector<std::int64_t>{1, 1}},
+                {"padding", std::vector<std::int64_t>{0, 0}}}),
+         {in[0], in[1], {1}, {1}}, true);
+}
+
+// --- resizing
+
+// How output positions lie among the inputs.
+struct ResizeRule {
+  std::string mode;       // nearest, linear
+  std::string transform;  // ONNX's coordinate_transformation_mode
+  std::string rounding;   // ONNX's nearest_mode
+
+  double source(std::int64_t at, double scale, std::int64_t inputs, std::int64_t outputs) const {
+    const auto x = static_cast<double>(at);
+    if (transform == "asymmetric") return x / scale;
+    if (transform == "align_corners") {
+      const double corners = scale * static_cast<double>(inputs) - 1;
+      return outputs == 1 ? 0 : x * static_cast<double>(inputs - 1) / corners;
+    }
+    if (transform == "pytorch_half_pixel" && outputs == 1) return 0;
+    return (x + 0.5) / scale - 0.5;
+  }
+
+  std::int64_t nearest(double x) const {
+    double at = std::floor(x);
+    if (rounding == "ceil") at = std::ceil(x);
+    if (rounding == "round_prefer_floor") at = std::ceil(x - 0.5);
+    if (rounding == "round_prefer_ceil") at = std::floor(x + 0.5);
+    return static_cast<std::int64_t>(at);
+  }
+};
+
+// Options "height_..." or "width_..." of a Resize module.
+void set_axis(Options& options, const std::string& prefix, const ResizeRule& rule,
+              std::int64_t inputs, std::int64_t outputs, double scale) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;
+  if (outputs < 1 || outputs > kMost || inputs > kMost / outputs) {
+    refuse("from " + std::to_string(inputs) + " to " + std::to_string(outputs) + " pixels");
+  }
+  std::vector<double> weights(static_cast<std::size_t>(inputs * outputs), 0);
+  const auto weight = [&](std::int64_t to, std::int64_t from) -> double& {
+    const std::int64_t at = std::clamp<std::int64_t>(from, 0, inputs - 1);
+    return weights[static_cast<std::size_t>(to * inputs + at)];
+  };
+  bool repeats = outputs % inputs == 0;
+  for (std::int64_t to = 0; to < outputs; ++to) {
+    const double x = rule.source(to, scale, inputs, outputs);
+    if (rule.mode == "nearest") {
+      const std::int64_t from = rule.nearest(x);
+      weight(to, from) = 1;
+      repeats = repeats && std::clamp<std::int64_t>(from, 0, inputs - 1) == to / (outputs / inputs);
+      continue;
+    }
+    const double low = std::floor(x);
+    weight(to, static_cast<std::int64_t>(low)) += 1 - (x - low);
+    weight(to, static_cast<std::int64_t>(low) + 1) += x - low;
+    repeats = repeats && outputs == inputs && weight(to, to) == 1;
+  }
+  options[prefix + "_in"] = inputs;
+  options[prefix + "_out"] = outputs;
+  options[prefix + "_repeats"] = repeats ? outputs / inputs : std::int64_t{0};
+  if (!repeats) options[prefix + "_weights"] = weights;
+}
+
+std::vector<double> reals_of(const Constant& constant, const char* what) {
+  if (!constant.floating) refuse(std::string(what) + ": expected floats");
+  return {constant.reals.begin(), constant.reals.end()};
+}
+
+void resized(Translator& t, const ResizeRule& rule, std::vector<double> scales,
+             std::vector<std::int64_t> sizes) {
+  const ExtentShape in = t.input(0).shape;
+  require_image(in);
+  if (sizes.size() != 4 && scales.size() != 4) refuse("expected four scales or sizes");
+  for (const std::size_t axis : {0U, 1U}) {
+    const bool same =
+        sizes.size() == 4 ? Extent{sizes[axis]} == in[axis] || axis == 0 : scales[axis] == 1;
+    if (!same) refuse("of the batch or of channels");
+  }
+  ExtentShape out = in;
+  Options options;
+  for (const std::size_t axis : {2U, 3U}) {
+    const std::int64_t inputs = fixed(in[axis]);
+    std::int64_t outputs = 0;
+    double scale = 0;
+    if (sizes.size() == 4) {
+      outputs = sizes[axis];
+      scale = static_cast<double>(outputs) / static_cast<double>(inputs);
+    } else {
+      scale = scales[axis];
+      const double size = std::floor(static_cast<double>(inputs) * scale);
+      if (!(size >= 1 && size < 1e9)) refuse("a scale of " + std::to_string(scale));
+      outputs = static_cast<std::int64_t>(size);
+    }
+    set_axis(options, axis == 2 ? "height" : "width", rule, inputs, outputs, scale);
+    out[axis] = {outputs};
+  }
+  t.give(t.add("Resize", {t.image(0)}, std::move(options)), out, true);
+}
+
+void require_known(const std::string& word, std::initializer_list<const char*> known,
+                   const char* what) {
+  if (std::find(known.begin(), known.end(), word) == known.end()) {
+    refuse(std::string(what) + ": " + word + " is not supported");
+  }
+}
+
+void resize(Translator& t) {
+  const OnnxNode& node = t.node();
+  ResizeRule rule{node.text("mode", "nearest"),
+                  node.text("coordinate_transformation_mode", "half_pixel"),
+                  node.text("nearest_mode", "round_prefer_floor")};
+  if (t.opset() < 11) {  // (input, scales)
+    rule.transform = "asymmetric";
+    rule.rounding = "floor";
+  }
+  require_known(rule.mode, {"nearest", "linear"}, "mode");
+  require_known(rule.transform, {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"},
+                "coordinate_transformation_mode");
+  require_known(rule.rounding, {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"},
+                "nearest_mode");
+  if (node.integer("antialias", 0) != 0) refuse("antialias is not supported");
+  if (node.has("axes")) refuse("axes are not supported");
+  if (node.text("keep_aspect_ratio_policy", "stretch") != "stretch") {
+    refuse("keep_aspect_ratio_policy is not supported");
+  }
+  const std::size_t at = t.opset() < 11 ? 1 : 2;
+  std::vector<double> scales;
+  std::vector<std::int64_t> sizes;
+  if (const Constant* given = t.optional_constant(at, "scales"))
+    scales = reals_of(*given, "scales");
+  if (at == 2 && t.has_input(3)) {
+    for (const Extent& e : t.constant(3, "sizes").integers) sizes.push_back(e.value);
+  }
+  resized(t, rule, scales, sizes);
+}
+
+// Resize's name before operation set 10.
+void upsample(Translator& t) {
+  const ResizeRule rule{t.node().text("mode", "nearest"), "asymmetric", "floor"};
+  require_known(rule.mode, {"nearest", "linear"}, "mode");
+  std::vector<double> scales;
+  if (const Constant* given = t.optional_constant(1, "scales")) scales = reals_of(*given, "scales");
+  resized(t, rule, scales, {});
+}
+
+}  // namespace
+
+std::vector<OperationRow> window_operations() {
+  return {
+      {"MaxPool", max_pool, "dilations, indices"},
+      {"AveragePool", average_pool,
+       "dilations, padding that differs at both ends, ceil_mode over the edge"},
+      {"GlobalAveragePool", global_average_pool, "other than two spatial dimensions"},
+      {"GlobalMaxPool", global_max_pool, "other than two spatial dimensions"},
+      {"Resize", resize, "mode: cubic, antialias, regions, axes"},
+      {"Upsample", upsample},
+  };
+}
+
+}  // namespace steelyard::imports

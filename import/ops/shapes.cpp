@@ -1,0 +1,326 @@
+// Operations that move values: other shapes and orders, parts, borders, joins; reductions.
+#include <algorithm>
+#include <numeric>
+
+#include "steelyard/import/translator.h"
+
+namespace steelyard::imports {
+namespace {
+
+using Axes = std::vector<std::size_t>;
+
+// Input 0 under another shape of as many elements.
+void reshaped(Translator& t, const ExtentShape& to) {
+  const Value& in = t.input(0);
+  const ExtentShape from = in.shape;
+  if (elements(from) != elements(to)) {
+    refuse("cannot reshape " + to_string(from) + " to " + to_string(to));
+  }
+  if (from == to) return t.give(in);
+  if (to.size() == 2 && from.size() > 2 && to[0] == from[0] && in.channels_last) {
+    const std::string row = t.averaged_row(0);
+    return t.give(row.empty() ? t.add("Flatten", {t.image(0)}) : row, to, false);
+  }
+  t.give(t.add("Reshape", {t.plain(0)}, {{"shape", open_sizes(to)}}), to, false);
+}
+
+void reshape(Translator& t) {
+  const ExtentShape from = t.input(0).shape;
+  const Constant& shape = t.constant(1, "shape");
+  if (shape.floating) refuse("its shape holds floats");
+  ExtentShape to = shape.integers;
+  const bool keeps_zero = t.node().integer("allowzero", 0) != 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (to[i] == Extent{0} && !keeps_zero) {
+      if (i >= from.size()) refuse("shape: 0 behind the input's dimensions");
+      to[i] = from[i];
+    }
+  }
+  // A file with a fixed batch says it in its shapes.
+  if (t.fixed_batch() && !from.empty() && from[0] == Extent{1, true} && !to.empty() &&
+      to[0] == Extent{*t.fixed_batch()}) {
+    to[0] = from[0];
+  }
+  const auto open = std::find(to.begin(), to.end(), Extent{-1});
+  if (open != to.end()) {
+    *open = {1};
+    const Extent all = elements(from), known = elements(to);
+    const bool fits =
+        known.value > 0 && all.value % known.value == 0 && (all.of_batch || !known.of_batch);
+    if (!fits) refuse("cannot reshape " + to_string(from) + " to " + to_string(shape.integers));
+    *open = {all.value / known.value, all.of_batch && !known.of_batch};
+  }
+  reshaped(t, to);
+}
+
+void flatten(Translator& t) {
+  const ExtentShape from = t.input(0).shape;
+  const std::int64_t axis = t.node().integer("axis", 1);
+  const std::size_t at = axis == std::ssize(from) ? from.size() : axis_of(axis, from.size());
+  const auto middle = from.begin() + static_cast<std::ptrdiff_t>(at);
+  reshaped(t, {elements({from.begin(), middle}), elements({middle, from.end()})});
+}
+
+// Where every axis keeps its place beside the others, a held value keeps its order.
+void with_ones(Translator& t, const ExtentShape& to, bool keeps_channels) {
+  const Value& in = t.input(0);
+  const bool stays = in.channels_last && keeps_channels && to.size() > 2;
+  if (!stays) return reshaped(t, to);
+  ExtentShape held;
+  for (const std::size_t axis : held_order(to.size(), true)) held.push_back(to[axis]);
+  t.give(t.add("Reshape", {t.image(0)}, {{"shape", open_sizes(held)}}), to, true);
+}
+
+void squeeze(Translator& t) {
+  const ExtentShape from = t.input(0).shape;
+  const std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
+  std::vector<bool> removed(from.size(), false);
+  for (const std::int64_t axis : axes) removed[axis_of(axis, from.size())] = true;
+  ExtentShape to;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (axes.empty() && from[i] == Extent{1}) removed[i] = true;
+    if (!removed[i]) to.push_back(from[i]);
+    if (removed[i] && from[i] != Extent{1}) refuse("cannot squeeze " + to_string(from));
+  }
+  with_ones(t, to, removed.size() > 1 && !removed[0] && !removed[1]);
+}
+
+void unsqueeze(Translator& t) {
+  const ExtentShape from = t.input(0).shape;
+  const std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
+  const std::size_t rank = from.size() + axes.size();
+  std::vector<bool> added(rank, false);
+  for (const std::int64_t axis : axes) added[axis_of(axis, rank)] = true;
+  if (static_cast<std::size_t>(std::count(added.begin(), added.end(), true)) != axes.size()) {
+    refuse("axes " + shape_string(axes));
+  }
+  ExtentShape to;
+  auto next = from.begin();
+  for (const bool one : added) to.push_back(one ? Extent{1} : *next++);
+  with_ones(t, to, rank > 2 && !added[0] && !added[1]);
+}
+
+void transpose(Translator& t) {
+  const Value& in = t.input(0);
+  const ExtentShape from = in.shape;
+  const bool last = in.channels_last;
+  std::vector<std::int64_t> perm = t.node().integers("perm");
+  if (perm.empty()) {
+    perm.resize(from.size());
+    std::iota(perm.rbegin(), perm.rend(), 0);
+  }
+  std::vector<std::int64_t> sorted = perm, all(from.size());
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(all.begin(), all.end(), 0);
+  if (sorted != all) refuse("perm " + shape_string(perm) + " is no order of " + to_string(from));
+  ExtentShape to;
+  for (const std::int64_t axis : perm) to.push_back(from[static_cast<std::size_t>(axis)]);
+  // The order that the output's held form has among the input's held dimensions.
+  const auto order_for = [&](bool output_last) {
+    std::vector<std::int64_t> order;
+    for (const std::size_t axis : held_order(to.size(), output_last)) {
+      order.push_back(static_cast<std::int64_t>(
+          held_axis(static_cast<std::size_t>(perm[axis]), from.size(), last)));
+    }
+    return order;
+  };
+  const std::string node = t.held(0, last);
+  for (const bool output_last : {false, true}) {
+    if (output_last && to.size() < 3) break;
+    if (order_for(output_last) == all) return t.give(node, to, output_last);
+  }
+  t.give(t.add("Permute", {node}, {{"order", order_for(false)}}), to, false);
+}
+
+void concat(Translator& t) {
+  const std::size_t count = t.node().inputs.size();
+  ExtentShape shape = t.input(0).shape;
+  const std::size_t axis = axis_of(t.node().integer("axis", 1), shape.size());
+  shape[axis] = {0};
+  bool last = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Value& in = t.input(i);
+    if (in.known) refuse("one of its inputs is a constant");
+    ExtentShape other = in.shape;
+    if (other.size() == shape.size()) {
+      shape[axis].value += fixed(other[axis]);
+      other[axis] = shape[axis];
+    }
+    if (other != shape) refuse("its inputs differ in more than the dimension");
+    last = last || in.channels_last;
+  }
+  std::vector<std::string> inputs;
+  for (std::size_t i = 0; i < count; ++i) inputs.push_back(t.held(i, last));
+  const std::size_t at = held_axis(axis, shape.size(), last);
+  if (count == 1) return t.give(inputs[0], shape, last);
+  if (at + 1 == shape.size()) return t.give(t.add("Cat", inputs), shape, last);
+  t.give(t.add("CatAxis", inputs, {{"axis", static_cast<std::int64_t>(at)}}), shape, last);
+}
+
+std::string sliced_node(Translator& t, std::string node, std::size_t at, const SlicedAxis& taken) {
+  return t.add("Slice", {std::move(node)},
+               {{"axis", static_cast<std::int64_t>(at)},
+                {"first", taken.first},
+                {"count", taken.count},
+                {"step", taken.step}});
+}
+
+void slice(Translator& t) {
+  const auto starts = t.attribute_or_input("starts", 1), ends = t.attribute_or_input("ends", 2);
+  auto axes = t.attribute_or_input("axes", 3);
+  const Constant* given = t.optional_constant(4, "steps");
+  auto steps = given == nullptr ? std::vector<std::int64_t>{} : integers_of(*given, "steps");
+  if (axes.empty()) {
+    axes.resize(starts.size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  steps.resize(starts.size(), 1);
+  if (ends.size() != starts.size() || axes.size() != starts.size())
+    refuse("starts and ends differ");
+  ExtentShape shape = t.input(0).shape;
+  const bool last = t.input(0).channels_last;
+  std::string node = t.held(0, last);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::size_t axis = axis_of(axes[i], shape.size());
+    const std::int64_t extent = fixed(shape[axis]);
+    const SlicedAxis taken = sliced(starts[i], ends[i], steps[i], extent);
+    if (taken.count < 1) refuse("its result is empty");
+    if (taken.first == 0 && taken.count == extent && taken.step == 1) continue;
+    node = sliced_node(t, node, held_axis(axis, shape.size(), last), taken);
+    shape[axis] = {taken.count};
+  }
+  t.give(node, shape, last);
+}
+
+void split(Translator& t) {
+  const ExtentShape shape = t.input(0).shape;
+  const std::size_t axis = axis_of(t.node().integer("axis", 0), shape.size());
+  const std::int64_t extent = fixed(shape[axis]);
+  std::vector<std::int64_t> sizes = t.attribute_or_input("split", 1);
+  const auto count = static_cast<std::int64_t>(t.node().outputs.size());
+  if (sizes.empty()) {
+    const std::int64_t each = (extent + count - 1) / count;
+    sizes.assign(static_cast<std::size_t>(count), each);
+    sizes.back() = extent - each * (count - 1);
+  }
+  const bool fits = std::ssize(sizes) == count &&
+                    std::all_of(sizes.begin(), sizes.end(), [](auto s) { return s > 0; }) &&
+                    std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == extent;
+  if (!fits) refuse("parts " + shape_string(sizes) + " of " + std::to_string(extent));
+  const bool last = t.input(0).channels_last;
+  const std::string node = t.held(0, last);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    ExtentShape part = shape;
+    part[axis] = {sizes[i]};
+    const std::size_t at = held_axis(axis, shape.size(), last);
+    t.give({.shape = part,
+            .node = sliced_node(t, node, at, {first, sizes[i], 1}),
+            .channels_last = last},
+           i);
+    first += sizes[i];
+  }
+}
+
+void pad(Translator& t) {
+  const std::string mode = t.node().text("mode", "constant");
+  if (mode != "constant") refuse("mode: " + mode + " is not supported");
+  if (t.has_input(3)) refuse("axes are not supported");
+  const auto pads = t.attribute_or_input("pads", 1);
+  double value = t.node().real("value", 0);
+  if (const Constant* given = t.optional_constant(2, "value")) {
+    const auto number = scalar_of(*given);
+    if (!number) refuse("value: expected one number");
+    value = *number;
+  }
+  ExtentShape shape = t.input(0).shape;
+  if (pads.size() != 2 * shape.size()) refuse("pads " + shape_string(pads));
+  const bool last = t.input(0).channels_last;
+  std::vector<std::int64_t> before, after;
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;
+  for (const std::size_t axis : held_order(shape.size(), last)) {
+    before.push_back(pads[axis]);
+    after.push_back(pads[axis + shape.size()]);
+    if (std::max(std::abs(before.back()), std::abs(after.back())) > kMost) refuse("too large");
+    if (before.back() == 0 && after.back() == 0) continue;
+    shape[axis] = {fixed(shape[axis]) + before.back() + after.back()};
+    if (shape[axis].value < 1) refuse("its result is empty");
+  }
+  t.give(t.add("Pad", {t.held(0, last)}, {{"before", before}, {"after", after}, {"value", value}}),
+         shape, last);
+}
+
+// Whether a held value's dimensions without those dropped are in that order.
+bool leaves_order(const ExtentShape& from, const std::vector<bool>& dropped, bool last,
+                  bool output_last) {
+  std::vector<std::size_t> index(from.size(), 0);  // of what is left, in ONNX's order
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < from.size(); ++i) index[i] = dropped[i] ? 0 : left++;
+  if (output_last && left < 3) return false;
+  Axes order;
+  for (const std::size_t axis : held_order(from.size(), last)) {
+    if (!dropped[axis]) order.push_back(index[axis]);
+  }
+  return order == held_order(left, output_last);
+}
+
+void reduce(Translator& t, const char* type) {
+  const Value& in = t.input(0);
+  const ExtentShape from = in.shape;
+  std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
+  if (axes.empty()) {
+    if (t.node().integer("noop_with_empty_axes", 0) != 0) return t.give(in);
+    refuse("over all dimensions, the batch too");
+  }
+  std::vector<bool> reduced(from.size(), false);
+  for (const std::int64_t axis : axes) reduced[axis_of(axis, from.size())] = true;
+  const bool keep = t.node().integer("keepdims", 1) != 0;
+  ExtentShape to;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (reduced[i]) fixed(from[i]);
+    if (!reduced[i]) to.push_back(from[i]);
+    if (reduced[i] && keep) to.push_back({1});
+  }
+  const bool image = from.size() == 4 && reduced == std::vector<bool>{false, false, true, true};
+  if (image && type == std::string("ReduceMean")) {
+    if (keep)
+      return t.give({.shape = to,
+                     .channels_last = true,
+                     .averaged = t.node().input(0),
+                     .label = t.node().label()});
+    return t.give(t.add("GlobalAvgPool", {t.image(0)}), to, false);
+  }
+  bool last = in.channels_last, output_last = last;
+  if (!keep) {
+    output_last = leaves_order(from, reduced, last, true);
+    if (!output_last && !leaves_order(from, reduced, last, false)) last = false;
+  }
+  std::vector<std::int64_t> held;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (reduced[i]) held.push_back(static_cast<std::int64_t>(held_axis(i, from.size(), last)));
+  }
+  t.give(t.add(type, {t.held(0, last)}, {{"axes", held}, {"keep", keep}}), to, output_last);
+}
+
+void reduce_mean(Translator& t) { reduce(t, "ReduceMean"); }
+void reduce_sum(Translator& t) { reduce(t, "ReduceSum"); }
+
+}  // namespace
+
+std::vector<OperationRow> shape_operations() {
+  return {
+      {"Reshape", reshape, "shapes that are computed from values"},
+      {"Flatten", flatten},
+      {"Squeeze", squeeze},
+      {"Unsqueeze", unsqueeze},
+      {"Transpose", transpose},
+      {"Concat", concat, "constants among the inputs"},
+      {"Slice", slice, "starts and ends that are computed from values"},
+      {"Split", split},
+      {"Pad", pad, "modes other than constant"},
+      {"ReduceMean", reduce_mean, "over the batch"},
+      {"ReduceSum", reduce_sum, "over the batch"},
+  };
+}
+
+}  // namespace steelyard::imports

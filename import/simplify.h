@@ -1,0 +1,31 @@
+// What exporters spell out in many nodes, as one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "steelyard/import/onnx_model.h"
+
+namespace steelyard::imports {
+
+// Operations that simplify() makes, beside ONNX's own, in this domain: "Linear" (x, weight
+// [out, in], optional bias [out]), "SiLU" (x), "GELU" (x).
+inline constexpr const char* kOwnDomain = "steelyard";
+
+struct SimplifiedModel {
+  OnnxModel model;
+  std::vector<std::string> outputs;  // the values that model.outputs are, by their names inside
+};
+
+// Computes what depends on constants alone, leaves out what does nothing (Identity, Dropout, a
+// factor of 1) or what nobody reads, and recognises:
+//   x * clip(x + 3, 0, 6) / 6, x * HardSigmoid(x)     HardSwish
+//   clip(x + 3, 0, 6) / 6                             HardSigmoid
+//   x * Sigmoid(x)                                    SiLU
+//   x * (1 + Erf(x / sqrt(2))) / 2                    GELU
+//   (x - mean) / Sqrt(variance + eps) * gamma + beta  LayerNormalization
+//   MatMul or Gemm with a constant, then Add          Linear
+//   Conv or ConvTranspose, then Add of a channel      its bias
+SimplifiedModel simplify(OnnxModel model);
+
+}  // namespace steelyard::imports

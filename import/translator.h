@@ -1,0 +1,128 @@
+// What the translations of operations (import/ops/) work with.
+//
+// A value of rank 3 and more is held as ONNX has it or with its channels, dimension 1, moved to the
+// end: convolutions want that. Each operation asks for its inputs as it needs them; a Permute is
+// added only there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "steelyard/import/fold.h"
+#include "steelyard/import/simplify.h"
+#include "steelyard/import/translate.h"
+
+namespace steelyard::imports {
+
+struct Value {
+  ExtentShape shape;                // ONNX's
+  std::optional<Constant> known{};  // a constant; the rest belongs to any other
+  std::string node = {};            // who makes it
+  bool channels_last = false;       // how that gives it
+  bool unknown = false;             // made by what is not supported
+  // Of a global average, whose node is made when it is asked for: the image, and its own name.
+  std::string averaged = {};
+  std::string label = {};
+
+  std::size_t rank() const { return shape.size(); }
+};
+
+class Translator {
+ public:
+  Translator(SimplifiedModel model, const Shape& sample);
+  Imported run();
+
+  // --- for operations; each throws Unsupported
+
+  const OnnxNode& node() const { return *node_; }
+  std::int64_t opset() const { return model_.model.opset; }
+  bool has_input(std::size_t i) const { return !node_->input(i).empty(); }
+  const Value& input(std::size_t i);
+  // The input's value; refuses one that is computed. `what` names it: "weight".
+  const Constant& constant(std::size_t i, const char* what);
+  const Constant* optional_constant(std::size_t i, const char* what);
+  // An attribute that newer operation sets have as input `i`.
+  std::vector<std::int64_t> attribute_or_input(const std::string& name, std::size_t i);
+
+  // The node that gives input i as ONNX has it, or with channels last.
+  std::string held(std::size_t i, bool channels_last);
+  std::string plain(std::size_t i) { return held(i, false); }
+  std::string image(std::size_t i) { return held(i, true); }
+  // The mean over the pixels of an image that is a global average, as [N, C]; "" for other inputs.
+  std::string averaged_row(std::size_t i);
+
+  // Adds a module; returns its name.
+  std::string add(const std::string& type, std::vector<std::string> inputs, Options options = {});
+  // The same for one with weights, which is called as its weight is where that tells more.
+  std::string add_named(const std::string& after, const std::string& type,
+                        std::vector<std::string> inputs, Options options);
+  void set_weight(const std::string& module, const std::string& parameter, const Constant& value);
+  void set_weight(const std::string& module, const std::string& parameter, const Constant& value,
+                  Shape shape);
+
+  // The batch's size where the file fixes it: constants may contain it.
+  const std::optional<std::int64_t>& fixed_batch() const { return fixed_batch_; }
+
+  // What the node's output is.
+  void give(Value value, std::size_t output = 0);
+  void give(const std::string& module, ExtentShape shape, bool channels_last) {
+    give({.shape = std::move(shape), .node = module, .channels_last = channels_last});
+  }
+
+ private:
+  Value input_value(const Shape& sample);
+  void translate_node();
+  std::string add_called(const std::string& name, const std::string& type,
+                         std::vector<std::string> inputs, Options options);
+  bool know(const OnnxNode& node);
+  const std::string& converted(const std::string& name, bool channels_last);
+  std::string unique(const std::string& wanted);
+  void finish_output();
+  void split_head();
+  void prune();
+
+  SimplifiedModel model_;
+  GraphSpec graph_;
+  std::map<std::string, std::vector<NamedTensor>> weights_;
+  std::map<std::string, Value> values_;
+  std::map<std::pair<std::string, bool>, std::string> converted_;
+  std::set<std::string> names_;
+  std::vector<UnsupportedNode> unsupported_;
+  const OnnxNode* node_ = nullptr;
+  std::optional<std::int64_t> fixed_batch_;
+};
+
+// --- shapes
+
+// The sizes without the batch's. Throws Unsupported where one depends on it.
+std::int64_t fixed(const Extent& extent);
+// The sizes for a Reshape module: -1 for what depends on the batch.
+Shape open_sizes(const ExtentShape& shape);
+// The elements, a multiple of the batch's size where one dimension is.
+Extent elements(const ExtentShape& shape);
+// Dimension `axis` of ONNX in a held value of that rank.
+std::size_t held_axis(std::size_t axis, std::size_t rank, bool channels_last);
+// ONNX's dimension at each held position.
+std::vector<std::size_t> held_order(std::size_t rank, bool channels_last);
+ExtentShape broadcast(const ExtentShape& a, const ExtentShape& b);
+[[noreturn]] inline void refuse(const std::string& why) { throw Unsupported(why); }
+
+// --- operations, in import/ops/
+
+struct OperationRow {
+  std::string op;
+  void (*translate)(Translator&);
+  std::string note = {};  // what is not supported of it
+  std::string domain = {};
+};
+std::vector<OperationRow> layer_operations();
+std::vector<OperationRow> elementwise_operations();
+std::vector<OperationRow> shape_operations();
+std::vector<OperationRow> window_operations();
+
+}  // namespace steelyard::imports

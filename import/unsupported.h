@@ -1,0 +1,38 @@
+// Why a graph cannot be imported: all of its nodes that stand in the way, not only the first.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/error.h"
+
+namespace steelyard::imports {
+
+// What one node's translation throws: the reason alone.
+class Unsupported : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct UnsupportedNode {
+  std::string node;
+  std::string op;
+  std::string reason;
+};
+// "conv_7 (Conv): its weight is computed".
+std::string to_string(const UnsupportedNode& node);
+
+// The nodes of a file that have no form here.
+class UnsupportedGraph : public InputError {
+ public:
+  UnsupportedGraph(const std::string& source, std::vector<UnsupportedNode> nodes);
+  const std::vector<UnsupportedNode>& nodes() const { return nodes_; }
+  const std::string& source() const { return source_; }  // the file
+
+ private:
+  std::string source_;
+  std::vector<UnsupportedNode> nodes_;
+};
+
+}  // namespace steelyard::imports

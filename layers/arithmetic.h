@@ -1,0 +1,67 @@
+// Sums, differences, products and quotients as layers: of two values, or of one and a constant.
+// Shapes broadcast.
+#pragma once
+
+#include "steelyard/layers/graph.h"
+
+namespace steelyard {
+
+enum class Arithmetic { kAdd, kSubtract, kMultiply, kDivide };
+
+// "Add", "Sub", "Mul", "Div".
+const char* arithmetic_name(Arithmetic operation);
+
+// Of two values. (Add, in layers/graph.h, is the sum of two of one shape.)
+class PairArithmetic : public JoinModule {
+ public:
+  explicit PairArithmetic(Arithmetic operation) : operation_(operation) {}
+  Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
+  // "BroadcastAdd", "Sub", "Mul", "Div".
+  std::string type_name() const override;
+  Arithmetic operation() const { return operation_; }
+
+ private:
+  Arithmetic operation_;
+};
+
+struct ConstantArithmeticOptions {
+  Arithmetic operation = Arithmetic::kAdd;
+  bool constant_first = false;  // value - x, value / x
+  bool trainable = false;
+};
+
+// Of x and a constant: the parameter "value" where it is trainable, else the buffer "value".
+class ConstantArithmetic : public Module {
+ public:
+  ConstantArithmetic(const ConstantArithmeticOptions& options, Tensor value);
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  // "AddConstant", ...
+  std::string type_name() const override;
+  std::string description() const override;
+
+ private:
+  ConstantArithmeticOptions options_;
+  Variable parameter_;  // undefined where it is a buffer
+  Tensor buffer_;
+};
+
+// a b of matrices, with equal leading dimensions or one matrix b for all of a.
+class MatMul : public JoinModule {
+ public:
+  Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
+  std::string type_name() const override { return "MatMul"; }
+};
+
+// x where x > 0, else slope * x with a trainable slope: one, or one for each channel (the last
+// dimension). Parameter: weight [1] or [C]. Source: He et al., arXiv:1502.01852.
+class PReLU : public Module {
+ public:
+  explicit PReLU(std::int64_t slopes);
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "PReLU"; }
+
+ private:
+  Variable weight_;
+};
+
+}  // namespace steelyard

@@ -1,0 +1,38 @@
+// Networks that somebody else made: `model: {onnx: file}`.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/safetensors.h"
+#include "steelyard/import/graph_spec.h"
+#include "steelyard/recipes/models/model_registry.h"
+
+namespace steelyard {
+
+// The key of checkpoints' metadata under which the network is.
+inline constexpr const char* kNetworkKey = "network";
+
+struct ImportedModel {
+  imports::GraphSpec graph;
+  std::vector<NamedTensor> weights = {};  // of an ONNX file; empty for a checkpoint
+  std::string sha256 = {};                // of the ONNX file
+};
+
+// Reads an ONNX file for samples of that shape, or the network of a checkpoint of a run that began
+// with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
+ImportedModel read_imported_model(const std::filesystem::path& path, const Shape& sample);
+
+// The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
+// Throws InputError where the samples or the outputs do not fit.
+std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, const ModelSpec& spec,
+                                             const Shape& sample, std::int64_t classes,
+                                             bool with_head);
+
+// The model and the activation behind it (imports::GraphSpec::head), which it was built without.
+std::shared_ptr<Module> with_output_activation(const imports::GraphSpec& graph,
+                                               std::shared_ptr<Module> model);
+
+}  // namespace steelyard

@@ -1,0 +1,42 @@
+// A byte for the shape of samples, then an ONNX file: what can be imported is written as text, read
+// back, built and run.
+#include <array>
+
+#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/translate.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace steelyard::imports {
+namespace {
+
+constexpr std::int64_t kMostWeights = 100'000;
+
+// Sizes of weights and of what modules give are bounded by what a run may take.
+bool is_small(const Imported& imported) {
+  std::int64_t weights = 0;
+  for (const NamedTensor& tensor : imported.weights) weights += tensor.tensor.size();
+  return weights <= kMostWeights && imported.graph.nodes.size() <= 64 &&
+         shape_size(imported.graph.output_sample) <= kMostWeights;
+}
+
+void check(const Imported& imported) {
+  const std::string text = text_of(imported.graph);
+  const GraphSpec again = graph_from(text, "text");
+  fuzz::require(text_of(again) == text, "a network that was written reads otherwise");
+  if (is_small(imported)) build(again, true, "text");
+}
+
+}  // namespace
+}  // namespace steelyard::imports
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace steelyard;
+  if (size < 1 || !imports::can_read_onnx()) return 0;
+  static const std::array<Shape, 4> samples{Shape{2}, {4, 4, 2}, {6, 5, 3}, {3, 8}};
+  static fuzz::MemoryFile input;
+  fuzz::accepted([&] {
+    imports::OnnxModel model = imports::read_onnx(input.holding(fuzz::view(data + 1, size - 1)));
+    imports::check(imports::translate(model, samples[data[0] % samples.size()]));
+  });
+  return 0;
+}

@@ -1,0 +1,101 @@
+// Networks as text: what checkpoints hold.
+#include "steelyard/import/graph_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "steelyard/framework/error.h"
+#include "steelyard/import/module_types.h"
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::message_of;
+
+GraphSpec network() {
+  GraphSpec graph;
+  graph.input = {"images", "N", true};
+  graph.output = {"scores", "batch", false};
+  graph.sample = {4, 4, 2};
+  graph.output_sample = {3};
+  const std::vector<std::int64_t> one{1, 1}, none{0, 0};
+  graph.nodes = {{"conv",
+                  "Conv2d",
+                  {"input"},
+                  {{"in_channels", std::int64_t{2}},
+                   {"out_channels", std::int64_t{3}},
+                   {"kernel", one},
+                   {"stride", one},
+                   {"padding", none},
+                   {"dilation", one},
+                   {"groups", std::int64_t{1}},
+                   {"bias", true}}},
+                 {"gate", "HardSigmoid", {"conv"}, {{"slope", 0.2}, {"offset", 1.0}}},
+                 {"mul", "Mul", {"conv", "gate"}},
+                 {"pool", "GlobalAvgPool", {"mul"}}};
+  graph.head = "Softmax";
+  return graph;
+}
+
+TEST(GraphSpec, TextGivesTheSameGraph) {
+  const GraphSpec graph = network();
+  const std::string text = text_of(graph);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const GraphSpec again = graph_from(text, "file");
+  EXPECT_EQ(text_of(again), text);
+  EXPECT_EQ(again.digest(), graph.digest());
+  EXPECT_EQ(again.input, graph.input);
+  // A whole number of a real option stays real.
+  EXPECT_EQ(again.nodes[1].options.at("offset"), OptionValue(1.0));
+}
+
+TEST(GraphSpec, BuildsWithAndWithoutTheLastActivation) {
+  const Variable x(Tensor::zeros({2, 4, 4, 2}));
+  ForwardContext context;
+  const auto sum = [&](bool with_head) {
+    const auto module = build(network(), with_head, "file");
+    const Tensor y = module->forward(x, context).value();
+    EXPECT_EQ(y.shape(), (Shape{2, 3}));
+    return y.data<float>()[0] + y.data<float>()[1] + y.data<float>()[2];
+  };
+  EXPECT_NEAR(sum(true), 1, 1e-6);
+  EXPECT_GT(std::abs(sum(false) - 1), 1e-3);
+}
+
+TEST(GraphSpec, RefusesWhatDoesNotFitTogether) {
+  const auto refusal = [](const std::function<void(GraphSpec&)>& change) {
+    GraphSpec graph = network();
+    change(graph);
+    return message_of<InputError>([&] { build(graph, true, "run"); });
+  };
+  EXPECT_EQ(refusal([](GraphSpec& g) { g.nodes[2].type = "Mull"; }),
+            "run: graph: node 'mul': unknown module 'Mull'");
+  EXPECT_EQ(refusal([](GraphSpec& g) { g.nodes[0].options.erase("bias"); }),
+            "run: graph: node 'conv': the option 'bias' is missing");
+  EXPECT_EQ(refusal([](GraphSpec& g) { g.nodes[0].options["bias"] = 1.0; }),
+            "run: graph: node 'conv': the option 'bias' is of another kind");
+  EXPECT_THAT(refusal([](GraphSpec& g) { g.nodes[2].inputs[1] = "gates"; }),
+              HasSubstr("reads 'gates', which is no node"));
+  EXPECT_THAT(refusal([](GraphSpec& g) { g.nodes[1].inputs[0] = "mul"; }), HasSubstr("a cycle"));
+  EXPECT_THAT(refusal([](GraphSpec& g) { g.output_sample = {4}; }),
+              HasSubstr("expected an output of [2, 4], got [2, 3]"));
+  EXPECT_THAT(
+      refusal([](GraphSpec& g) { g.nodes[0].options["out_channels"] = std::int64_t{1} << 40; }),
+      HasSubstr("at most 268435456 weights"));
+}
+
+TEST(GraphSpec, RefusesDamagedText) {
+  const std::string text = text_of(network());
+  for (const std::string& damaged :
+       {std::string("{"), std::string("[]"), text.substr(0, text.size() - 3),
+        std::string(R"({"format":2})"), std::string(R"({"format":1})")}) {
+    EXPECT_THAT(message_of<InputError>([&] { graph_from(damaged, "last.safetensors"); }),
+                ::testing::StartsWith("last.safetensors: graph: "));
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::imports

@@ -1,0 +1,94 @@
+// ONNX's own cases of single operations: every one whose operations are supported gives its
+// outputs. What the others lack is printed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "steelyard/import/onnx_file.h"
+#include "tests/import/onnx_support.h"
+
+namespace steelyard::imports {
+namespace {
+
+const std::filesystem::path kNodes = STEELYARD_ONNX_TESTDATA "/node";
+
+Tensor tensor_of(const Constant& constant) { return Tensor::from(constant.reals, constant.shape); }
+
+// A case with its operands but the first as constants. Nothing where its first input is no batch of
+// floats.
+struct NodeCase {
+  explicit NodeCase(const std::filesystem::path& folder) : model(read_onnx(folder / "model.onnx")) {
+    const auto data = folder / "test_data_set_0";
+    for (std::size_t i = 1; i < model.inputs.size(); ++i) {
+      model.initializers[model.inputs[i].name] =
+          read_onnx_tensor(data / ("input_" + std::to_string(i) + ".pb"));
+    }
+    if (model.inputs.empty()) return;
+    model.inputs.resize(1);
+    input = read_onnx_tensor(data / "input_0.pb");
+    for (std::size_t i = 0; i < model.outputs.size(); ++i) {
+      outputs.push_back(read_onnx_tensor(data / ("output_" + std::to_string(i) + ".pb")));
+    }
+  }
+
+  OnnxModel model;
+  Constant input;
+  std::vector<Constant> outputs;
+};
+
+// [N, C, H, W] with channels last, and back.
+Tensor moved(const Tensor& x, bool to_last) {
+  if (x.rank() != 4) return x;
+  const std::vector<std::int64_t> order =
+      to_last ? std::vector<std::int64_t>{0, 2, 3, 1} : std::vector<std::int64_t>{0, 3, 1, 2};
+  return permute(Variable(x), order).value();
+}
+
+void expect_output(const NodeCase& one) {
+  Shape sample(one.input.shape.begin() + 1, one.input.shape.end());
+  if (sample.size() == 3) std::rotate(sample.begin(), sample.begin() + 1, sample.end());
+  const Imported imported = translate(one.model, sample);
+  const bool image = !imported.graph.output.channels_last;
+  const Tensor y = output_of(imported, moved(tensor_of(one.input), true));
+  EXPECT_TRUE(
+      testing::all_close(image ? moved(y, false) : y, tensor_of(one.outputs[0]), 1e-4, 1e-5));
+}
+
+TEST(OnnxTestdata, SupportedCasesGiveTheirOutputs) {
+  if (!std::filesystem::exists(kNodes)) GTEST_SKIP() << "no " << kNodes;
+  int passed = 0, other = 0;
+  std::map<std::string, int> reasons;
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(kNodes)) folders.push_back(entry);
+  std::sort(folders.begin(), folders.end());
+  for (const auto& folder : folders) {
+    SCOPED_TRACE(folder.filename().string());
+    try {
+      const NodeCase one(folder);
+      if (one.outputs.empty() || !one.input.floating || one.input.shape.empty() ||
+          !one.outputs[0].floating) {
+        ++other;
+        continue;
+      }
+      expect_output(one);
+      ++passed;
+    } catch (const UnsupportedGraph& error) {
+      for (const UnsupportedNode& node : error.nodes()) ++reasons[node.op + ": " + node.reason];
+    } catch (const InputError&) {
+      ++other;  // sequences, strings, several outputs, other operation sets
+    }
+  }
+  int unsupported = 0;
+  for (const auto& [reason, count] : reasons) unsupported += count;
+  std::printf(
+      "%d cases pass, %d operations are not supported, %d cases are no networks of floats\n",
+      passed, unsupported, other);
+  for (const auto& [reason, count] : reasons) std::printf("  %4d  %s\n", count, reason.c_str());
+  EXPECT_GE(passed, 100);
+}
+
+}  // namespace
+}  // namespace steelyard::imports

@@ -1,0 +1,339 @@
+// What ONNX graphs become: recognised patterns, layouts, names, shapes, refusals.
+#include "steelyard/import/translate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "steelyard/framework/ops/smooth_activations.h"
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using testing::all_close;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::message_of;
+using testing::random_tensor;
+
+using Ints = std::vector<std::int64_t>;
+
+std::string conv(ModelMaker& m, const std::string& x, const std::string& name, std::int64_t in,
+                 std::int64_t out, std::int64_t kernel = 1) {
+  const std::int64_t pad = kernel / 2;
+  return m.node("Conv", {x, m.weight(name + ".weight", {out, in, kernel, kernel})},
+                {{"kernel_shape", Ints{kernel, kernel}}, {"pads", Ints{pad, pad, pad, pad}}});
+}
+
+std::string norm(ModelMaker& m, const std::string& x, const std::string& name, std::int64_t c) {
+  return m.node("BatchNormalization",
+                {x, m.weight(name + ".weight", {c}), m.weight(name + ".bias", {c}),
+                 m.weight(name + ".mean", {c}),
+                 m.reals(name + ".var", {c}, std::vector<float>(static_cast<std::size_t>(c), 2))});
+}
+
+// A squeeze-and-excite block as exporters write it.
+OnnxModel squeeze_excite() {
+  ModelMaker m(images(3));
+  std::string x = norm(m, conv(m, "x", "stem", 3, 4, 3), "stem_bn", 4);
+  const std::string clip =
+      m.node("Clip", {m.node("Add", {x, m.number(3)}), m.number(0), m.number(6)});
+  x = m.node("Div", {m.node("Mul", {x, clip}), m.number(6)});
+  std::string gate = m.node("GlobalAveragePool", {x});
+  gate = m.node("Add", {conv(m, gate, "squeeze", 4, 2), m.weight("offset", {1, 2, 1, 1})});
+  gate = conv(m, m.node("Relu", {gate}), "excite", 2, 4);
+  gate = m.node("HardSigmoid", {gate}, {{"alpha", 0.2F}, {"beta", 0.5F}});
+  x = m.node("Mul", {x, gate});
+  x = m.node("GlobalAveragePool", {x});
+  const std::string batch =
+      m.node("Slice", {m.node("Shape", {x}), m.integers({0}), m.integers({1}), m.integers({0})});
+  x = m.node("Reshape",
+             {x, m.node("Concat", {batch, m.integers({4})}, {{"axis", std::int64_t{0}}})});
+  x = m.node("Add", {m.node("MatMul", {x, m.weight("fc.w_0", {4, 2})}), m.weight("b", {2})});
+  return m.ending_in(m.node("Identity", {m.node("Softmax", {x})}));
+}
+
+TEST(Translate, ASqueezeExciteNetworkNeedsNoPermutation) {
+  const Imported imported = translate(squeeze_excite(), {6, 5, 3});
+  EXPECT_THAT(types_of(imported),
+              ElementsAre("Conv2d", "BatchNorm2d", "Hardswish", "AvgPool2d", "Conv2d", "ReLU",
+                          "Conv2d", "HardSigmoid", "Mul", "GlobalAvgPool", "Linear"));
+  EXPECT_EQ(imported.graph.head, "Softmax");
+  EXPECT_EQ(imported.graph.output_sample, Shape{2});
+  EXPECT_EQ(imported.graph.input, (PortSpec{"x", "batch", false}));
+  EXPECT_EQ(imported.graph.nodes[0].name, "stem");
+  EXPECT_EQ(imported.graph.nodes.back().name, "fc");
+}
+
+TEST(Translate, TheBatchStaysFree) {
+  const Imported imported = translate(squeeze_excite(), {6, 5, 3});
+  const Tensor x = random_tensor({5, 6, 5, 3}, 3, DType::kF32);
+  const Tensor all = output_of(imported, x);
+  ASSERT_EQ(all.shape(), (Shape{5, 2}));
+  for (std::int64_t i = 0; i < 5; ++i) {
+    const Tensor one = Tensor::from(
+        std::vector<float>(x.data<float>() + i * 90, x.data<float>() + (i + 1) * 90), {1, 6, 5, 3});
+    const Tensor expected = output_of(imported, one);
+    EXPECT_NEAR(all.data<float>()[2 * i], expected.data<float>()[0], 1e-6);
+    EXPECT_NEAR(all.data<float>()[2 * i] + all.data<float>()[2 * i + 1], 1, 1e-6);
+  }
+}
+
+// x -> the pattern -> y, as the types of modules and as values.
+struct Pattern {
+  std::string type;
+  std::function<std::string(ModelMaker&)> make;
+  std::function<Variable(const Variable&)> expected;
+};
+
+std::string erf_gate(ModelMaker& m, bool divides) {
+  const std::string scaled = divides ? m.node("Div", {"x", m.number(std::sqrt(2.0F))})
+                                     : m.node("Mul", {m.number(std::sqrt(0.5F)), "x"});
+  return m.node("Add", {m.node("Erf", {scaled}), m.number(1)});
+}
+
+TEST(Translate, RecognisesHowExportersSpellActivations) {
+  const auto clip = [](ModelMaker& m) {
+    return m.node("Clip", {m.node("Add", {m.number(3), "x"}), m.number(0), m.number(6)});
+  };
+  const Pattern patterns[] = {
+      {"Hardswish",
+       [&](ModelMaker& m) {
+         return m.node("Mul", {"x", m.node("Div", {clip(m), m.number(6)})});
+       },
+       hardswish},
+      {"Hardswish",
+       [&](ModelMaker& m) {
+         return m.node("Mul", {m.node("Mul", {clip(m), "x"}), m.number(1 / 6.0F)});
+       },
+       hardswish},
+      {"Hardswish",
+       [](ModelMaker& m) {
+         return m.node("Mul", {m.node("HardSigmoid", {"x"}, {{"alpha", 1 / 6.0F}}), "x"});
+       },
+       hardswish},
+      {"HardSigmoid",
+       [&](ModelMaker& m) {
+         return m.node("Div", {clip(m), m.number(6)});
+       },
+       [](const Variable& x) { return hard_sigmoid(x, 1 / 6.0, 0.5); }},
+      {"SiLU",
+       [](ModelMaker& m) {
+         const std::string scaled = m.node("Mul", {"x", m.number(1)});
+         return m.node("Mul", {"x", m.node("Sigmoid", {scaled})});
+       },
+       silu},
+      {"GELU",
+       [](ModelMaker& m) {
+         return m.node("Mul", {m.node("Mul", {"x", erf_gate(m, true)}), m.number(0.5F)});
+       },
+       gelu},
+      {"GELU",
+       [](ModelMaker& m) {
+         return m.node("Mul", {m.node("Mul", {m.number(0.5F), "x"}), erf_gate(m, false)});
+       },
+       gelu},
+  };
+  const Tensor x = testing::spread_tensor({2, 60}).to(DType::kF32);
+  for (const Pattern& pattern : patterns) {
+    ModelMaker m({{std::nullopt}, {60}});
+    const Imported imported = translate(m.ending_in(pattern.make(m)), {60});
+    EXPECT_THAT(types_of(imported), ElementsAre(pattern.type));
+    EXPECT_TRUE(
+        all_close(output_of(imported, x), pattern.expected(Variable(x)).value(), 1e-5, 1e-6))
+        << pattern.type;
+  }
+}
+
+TEST(Translate, WhatOnlyLooksLikeAPatternStays) {
+  ModelMaker m({{std::nullopt}, {4}});
+  const std::string gate = m.node("Sigmoid", {"x"});
+  const std::string product = m.node("Mul", {"x", gate});
+  // The gate has another reader.
+  const Imported imported = translate(m.ending_in(m.node("Add", {product, gate})), {4});
+  EXPECT_THAT(types_of(imported), ElementsAre("Sigmoid", "Mul", "Add"));
+}
+
+TEST(Translate, RecognisesLayerNorm) {
+  ModelMaker m({{std::nullopt}, {3}, {8}});
+  const OnnxAttributeValue last = Ints{-1};
+  const std::string centred = m.node("Sub", {"x", m.node("ReduceMean", {"x"}, {{"axes", last}})});
+  const std::string variance =
+      m.node("ReduceMean", {m.node("Pow", {centred, m.number(2)})}, {{"axes", last}});
+  const std::string root = m.node("Sqrt", {m.node("Add", {variance, m.number(1e-3F)})});
+  const std::string scaled =
+      m.node("Mul", {m.node("Div", {centred, root}), m.weight("ln.weight", {8})});
+  const Imported imported =
+      translate(m.ending_in(m.node("Add", {scaled, m.weight("ln.bias", {8})})), {3, 8});
+  EXPECT_THAT(types_of(imported), ElementsAre("LayerNorm"));
+  EXPECT_THAT(names_of(imported), ElementsAre("ln"));
+  EXPECT_NEAR(std::get<double>(imported.graph.nodes[0].options.at("eps")), 1e-3, 1e-9);
+}
+
+TEST(Translate, BiasesJoinTheirLayers) {
+  ModelMaker m(images(2));
+  const std::string x = m.node("Add", {conv(m, "x", "c", 2, 3), m.weight("b", {1, 3, 1, 1})});
+  const Imported imported = translate(m.ending_in(x), {4, 4, 2});
+  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d"));
+  EXPECT_EQ(imported.weights.size(), 2U);
+}
+
+TEST(Translate, ANetworkOfTfsLayoutNeedsNoPermutation) {
+  ModelMaker m({{std::nullopt}, {6}, {5}, {3}});  // [N, H, W, C]
+  std::string x = m.node("Transpose", {"x"}, {{"perm", Ints{0, 3, 1, 2}}});
+  x = m.node("Relu", {conv(m, x, "c", 3, 4, 3)});
+  x = m.node("Transpose", {x}, {{"perm", Ints{0, 2, 3, 1}}});
+  const Imported imported = translate(m.ending_in(x), {6, 5, 3});
+  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d", "ReLU"));
+  EXPECT_TRUE(imported.graph.input.channels_last);
+  EXPECT_TRUE(imported.graph.output.channels_last);
+}
+
+TEST(Translate, AnotherOrderIsAskedForWhereAnOperationNeedsIt) {
+  ModelMaker m(images(3));
+  std::string x = conv(m, "x", "c", 3, 4);
+  x = m.node("Reshape", {x, m.integers({0, 2, 2, 5, 6})});  // channel shuffle
+  x = m.node("Transpose", {x}, {{"perm", Ints{0, 2, 1, 3, 4}}});
+  x = m.node("Reshape", {x, m.integers({-1, 4, 5, 6})});
+  const Imported imported = translate(m.ending_in(conv(m, x, "d", 4, 1)), {5, 6, 3});
+  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d", "Permute", "Reshape", "Permute", "Reshape",
+                                              "Permute", "Conv2d"));
+  EXPECT_EQ(output_of(imported, Tensor::zeros({2, 5, 6, 3})).shape(), (Shape{2, 5, 6, 1}));
+}
+
+TEST(Translate, FlattensInOnnxsOrder) {
+  ModelMaker m(images(2));
+  const Imported imported = translate(m.ending_in(m.node("Flatten", {"x"})), {2, 3, 2});
+  EXPECT_THAT(types_of(imported), ElementsAre("Flatten"));
+  const Tensor x = random_tensor({1, 2, 3, 2}, 1, DType::kF32);
+  const Tensor y = output_of(imported, x);
+  for (std::int64_t c = 0; c < 2; ++c) {
+    for (std::int64_t pixel = 0; pixel < 6; ++pixel) {
+      EXPECT_EQ(y.data<float>()[c * 6 + pixel], x.data<float>()[pixel * 2 + c]);
+    }
+  }
+}
+
+TEST(Translate, ConstantsFollowTheLayout) {
+  ModelMaker m(images(2));
+  const std::string x = conv(m, "x", "c", 2, 2);
+  const std::string scaled = m.node("Mul", {x, m.reals("scale", {2, 1, 1}, {2, 3})});
+  const Imported imported =
+      translate(m.ending_in(m.node("Sub", {m.number(1), m.node("Relu", {scaled})})), {1, 2, 2});
+  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d", "MulConstant", "ReLU", "ConstantSub"));
+  EXPECT_EQ(imported.graph.nodes[1].options.at("shape"), OptionValue(Ints{1, 1, 1, 2}));
+  EXPECT_EQ(imported.graph.nodes[1].options.at("trainable"), OptionValue(true));
+  EXPECT_EQ(imported.graph.nodes[3].options.at("trainable"), OptionValue(false));
+}
+
+TEST(Translate, AFixedBatchIsFreed) {
+  ModelMaker m({{1}, {2}, {2}, {3}});
+  const std::string x = m.node("Reshape", {m.node("Relu", {"x"}), m.integers({1, -1})});
+  const Imported imported = translate(m.ending_in(x), {2, 3, 2});
+  EXPECT_EQ(output_of(imported, Tensor::zeros({7, 2, 3, 2})).shape(), (Shape{7, 12}));
+}
+
+TEST(Translate, UnevenPaddingIsALayerOfItsOwn) {
+  ModelMaker m(images(2));
+  const std::string x = m.node("Conv", {"x", m.weight("w", {2, 2, 3, 3})},
+                               {{"strides", Ints{2, 2}}, {"auto_pad", std::string("SAME_UPPER")}});
+  const Imported imported = translate(m.ending_in(x), {4, 4, 2});
+  EXPECT_THAT(types_of(imported), ElementsAre("Pad", "Conv2d"));
+  EXPECT_EQ(imported.graph.output_sample, (Shape{2, 2, 2}));
+}
+
+TEST(Translate, NamesAreLegalAndUnique) {
+  ModelMaker m({{std::nullopt}, {2}});
+  m.model().nodes = {{.name = "/a/b.c", .op = "Relu", .inputs = {"x"}, .outputs = {"1"}},
+                     {.name = "a_b_c", .op = "Sigmoid", .inputs = {"1"}, .outputs = {"2"}},
+                     {.name = "", .op = "Relu", .inputs = {"2"}, .outputs = {"input"}},
+                     {.name = "::", .op = "Relu", .inputs = {"input"}, .outputs = {"!"}}};
+  EXPECT_THAT(names_of(translate(m.ending_in("!"), {2})),
+              ElementsAre("a_b_c", "a_b_c_2", "input_2", "ReLU"));
+}
+
+// --- refusals
+
+TEST(Translate, ListsEveryNodeThatStandsInTheWay) {
+  ModelMaker m(images(2));
+  std::string x = m.node("LRN", {"x"}, {{"size", std::int64_t{3}}});
+  x = conv(m, m.node("Relu", {x}), "c", 2, 2);
+  x = m.node("Einsum", {x});
+  x = m.node("Pad", {m.node("Add", {x, "x"}), m.integers({0, 0, 0, 0, 0, 0, 1, 1})},
+             {{"mode", std::string("reflect")}});
+  const std::string y =
+      m.node("MaxPool", {"x"}, {{"kernel_shape", Ints{2, 2}}, {"dilations", Ints{2, 2}}});
+  m.model().nodes.back().name = "pool\n";
+  const OnnxModel model = m.ending_in(m.node("Add", {x, y}));
+  try {
+    translate(model, {8, 8, 2});
+    FAIL() << "imported";
+  } catch (const UnsupportedGraph& error) {
+    std::vector<std::string> lines;
+    for (const UnsupportedNode& node : error.nodes()) lines.push_back(to_string(node));
+    EXPECT_THAT(lines, ElementsAre("LRN_0 (LRN): the operation is not supported",
+                                   "Einsum_3 (Einsum): the operation is not supported",
+                                   "pool\\x0a (MaxPool): dilations are not supported"));
+    EXPECT_THAT(error.what(), HasSubstr("test.onnx: 3 nodes cannot be imported: LRN_0"));
+  }
+}
+
+TEST(Translate, SaysWhatDoesNotFit) {
+  const auto refusal = [](const std::function<void(ModelMaker&)>& change, const Shape& sample) {
+    ModelMaker m(images(3));
+    m.ending_in(m.node("Relu", {"x"}));
+    change(m);
+    return message_of<InputError>([&] { translate(m.model(), sample); });
+  };
+  const auto nothing = [](ModelMaker&) {};
+  EXPECT_EQ(refusal(nothing, {28, 28, 1}),
+            "test.onnx: the input 'x' is [batch, 3, h, w], the data has samples of [28, 28, 1] "
+            "(image [height, width, channels])");
+  EXPECT_THAT(refusal(nothing, {28}), HasSubstr("the data has samples of [28]"));
+  EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "int32"; }, {4, 4, 3}),
+            "test.onnx: the input 'x': expected float, got int32");
+  EXPECT_EQ(refusal(
+                [](ModelMaker& m) {
+                  m.model().inputs.push_back({"mask", "float"});
+                },
+                {4, 4, 3}),
+            "test.onnx: expected one input, got 2: x, mask");
+  EXPECT_EQ(refusal(
+                [](ModelMaker& m) {
+                  m.model().outputs.push_back({"x", "float"});
+                },
+                {4, 4, 3}),
+            "test.onnx: expected one output, got 2: Relu_0:0, x");
+  EXPECT_EQ(refusal([](ModelMaker& m) { m.ending_in("x"); }, {4, 4, 3}),
+            "test.onnx: the output 'x' is the input: the graph has no operation");
+}
+
+TEST(Translate, ASampleOfAFileIsItsFixedSizes) {
+  EXPECT_EQ(sample_of(ModelMaker({{1}, {3}, {10}, {20}}).model()), (Shape{10, 20, 3}));
+  EXPECT_EQ(sample_of(ModelMaker({{1}, {10}, {20}, {3}}).model()), (Shape{10, 20, 3}));
+  EXPECT_EQ(sample_of(ModelMaker({{std::nullopt}, {7}}).model()), (Shape{7}));
+  const OnnxModel free = ModelMaker(images(3)).model();
+  EXPECT_EQ(message_of<InputError>([&] { sample_of(free); }),
+            "test.onnx: the input 'x' [batch, 3, h, w] has free sizes: say the shape of a sample");
+}
+
+// The page for users lists what the table of operations has.
+TEST(Translate, ThePageListsEveryOperation) {
+  std::ifstream file(STEELYARD_IMPORT_PAGE);
+  std::stringstream page;
+  page << file.rdbuf();
+  std::string expected;
+  for (const SupportedOperation& row : supported_operations()) {
+    expected += "| " + row.op + " | " + row.note + " |\n";
+  }
+  EXPECT_THAT(page.str(), HasSubstr(expected));
+}
+
+}  // namespace
+}  // namespace steelyard::imports
