@@ -46,7 +46,7 @@ enum class RunData {
 class Experiment {
  public:
   Experiment(Recipe recipe, const Registries& registries, InitialWeights weights);
-  // Of a run with a checkpoint, whose weights the caller restores: inputs are normalised as the
+  // Of a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
   Experiment(Recipe recipe, const Registries& registries, const RunRecord& record, RunData data);
