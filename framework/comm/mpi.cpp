@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/comm/prompt_thread.h"
 #include "steelyard/framework/comm/signals.h"
 
@@ -57,6 +58,16 @@ class Wait {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
+// Of Open MPI over TCP: a message goes at once, up to half a piece of a sum and its header. Larger
+// ones ask first, and where two ranks send to one another, the answer that one waits for stands
+// behind the bytes of the other: one direction at a time.
+void send_at_once() {
+  const std::string bytes = std::to_string(Communicator::kPieceBytes / 2 + 4096);
+  for (const char* limit : {"eager_limit", "rndv_eager_limit", "max_send_size"}) {
+    setenv((std::string("OMPI_MCA_btl_tcp_") + limit).c_str(), bytes.c_str(), 0);
+  }
+}
+
 class MpiTransport : public Transport {
  public:
   MpiTransport() {
@@ -66,6 +77,7 @@ class MpiTransport : public Transport {
     run_promptly();
     // Of Open MPI: to yield inside MPI_Init and MPI_Finalize, which wait for all ranks.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    send_at_once();
     int provided = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED) {

@@ -50,7 +50,7 @@ class Hosts:
             ip("-n", name, "link", "set", "lo", "up")
             if rate:
                 subprocess.run(["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf",
-                                "rate", rate, "burst", "256kb", "latency", "50ms"], check=True)
+                                "rate", rate, "burst", "64kb", "latency", "1s"], check=True)
 
     def address(self, host):
         return "10.97.0.%d" % (host + 1)
