@@ -43,7 +43,7 @@ int run(int argc, char** argv) {
   std::vector<std::pair<CLI::App*, Verb>> verbs;
   for (Verb (*add)(CLI::App&) :
        {add_train, add_calibrate, add_eval, add_export, add_predict, add_verify, add_report,
-        add_sensitivity, add_validate, add_inspect, add_recipes, add_schema}) {
+        add_sensitivity, add_validate, add_data, add_inspect, add_recipes, add_schema}) {
     Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.emplace_back(known.back(), std::move(verb));

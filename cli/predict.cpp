@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 
+#include "cli/prediction_inputs.h"
+#include "cli/prediction_output.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/export/graph_file.h"
@@ -13,14 +16,12 @@
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_runtime.h"
 #include "steelyard/framework/data/data_loader.h"
-#include "steelyard/framework/data/idx.h"
-#include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/run_folder.h"
 
 namespace steelyard::cli {
 namespace {
@@ -32,33 +33,39 @@ struct Options {
   std::string model;
   std::string file;
   std::string with;
+  PredictionFormat format = PredictionFormat::kText;
   int threads = 0;
 };
 
 // Computes outputs from a batch of inputs, which are as in the file.
 struct Predictor {
-  DType dtype = DType::kU8;
-  Shape sample;
+  SampleForm form;
   bool classifies = true;
   std::int64_t batch = kBatch;
   std::function<Tensor(const Tensor&)> run;
 };
+
+SampleForm form_of(const Experiment& experiment) {
+  const InputFormat& input = experiment.input();
+  const DataSpec& data = experiment.recipe().data;
+  return {input.dtype, input.sample, input.names, data.transforms, data.table};
+}
 
 Predictor integer_predictor(deploy::Graph exported) {
   auto interpreter =
       std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kFast);
   const deploy::Graph& graph = interpreter->graph();
   const Shape& output = graph.values[graph.output].shape;
-  return {graph.preprocessing.dtype, graph.values[graph.input].shape,
-          graph.classifies && output.size() == 1 && output[0] > 1, kBatch,
+  return {{graph.preprocessing.dtype, graph.values[graph.input].shape},
+          graph.classifies && output.size() == 1 && output[0] > 1,
+          kBatch,
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
 
 // With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
-  const InputFormat& input = experiment->input();
-  return {input.dtype, input.sample, input.classes > 0, batch,
+  return {form_of(*experiment), experiment->input().classes > 0, batch,
           [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
           }};
@@ -98,7 +105,14 @@ Predictor make_predictor(const Options& options) {
     const std::filesystem::path path = export_path(exported, "safetensors");
     deploy::Graph graph = deploy::load_graph(path);
     require_own_export(options.model, path, graph.model_sha256);
-    return integer_predictor(std::move(graph));
+    Predictor predictor = integer_predictor(std::move(graph));
+    // The export does not say how images and tables became its inputs; its run does, where it is
+    // still there.
+    if (path_exists(std::filesystem::path(options.model) / run_files::kLast)) {
+      const LoadedRun run = load_run(options.model, "last", Registries(), RunData::kNone);
+      predictor.form = form_of(*run.experiment);
+    }
+    return predictor;
   }
   const Registries registries;
   LoadedRun loaded = load_run(options.model, "last", registries, RunData::kNone);
@@ -119,30 +133,6 @@ Predictor make_predictor(const Options& options) {
   });
 }
 
-Tensor read_inputs(const std::string& file) {
-  const std::string kind = kind_of(InputFile(file));
-  if (kind != kSafetensorsKind && !file.ends_with(".safetensors")) return read_idx_images(file);
-  return load_safetensors_inputs(file);
-}
-
-void require_inputs_fit(const std::string& file, const Tensor& inputs, const Predictor& predictor) {
-  Shape expected = predictor.sample;
-  expected.insert(expected.begin(), inputs.rank() > 0 ? inputs.dim(0) : 0);
-  if (inputs.shape() == expected && inputs.dtype() == predictor.dtype) {
-    if (inputs.dim(0) > 0) return;
-    throw InputError(printable(file) + ": expected 1 sample or more, got inputs " +
-                     shape_string(inputs.shape()));
-  }
-  std::string shape = shape_string(expected);
-  if (inputs.rank() != std::ssize(expected)) {  // which of its sizes is the number of samples?
-    shape = "[samples" + std::string(expected.size() > 1 ? ", " : "") +
-            shape_string(predictor.sample).substr(1);
-  }
-  throw InputError(fmt::format("{}: expected inputs {} {}, got {} {}", printable(file),
-                               dtype_name(predictor.dtype), shape, dtype_name(inputs.dtype()),
-                               shape_string(inputs.shape())));
-}
-
 // Finite inputs may still be too large for a model in float.
 void require_finite_outputs(const std::string& file, std::int64_t first, const Tensor& outputs) {
   const auto values = outputs.span<float>();
@@ -155,39 +145,28 @@ void require_finite_outputs(const std::string& file, std::int64_t first, const T
                                        *bad));
 }
 
-// "3  class 9  0.981", or the values of a regression.
-void print_row(std::int64_t index, bool classifies, std::span<const float> outputs) {
-  if (!classifies) {
-    fmt::print("{}", index);
-    for (const float value : outputs) fmt::print("  {}", value);
-    fmt::print("\n");
-    return;
-  }
-  const auto best = std::max_element(outputs.begin(), outputs.end());
-  double sum = 0;
-  for (const float value : outputs) sum += std::exp(static_cast<double>(value) - *best);
-  fmt::print("{}  class {}  {:.3f}\n", index, best - outputs.begin(), 1.0 / sum);
-}
-
 ExitCode predict(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Predictor predictor = make_predictor(options);
-  const Tensor inputs = read_inputs(options.file);
-  require_inputs_fit(options.file, inputs, predictor);
-  require_finite(inputs, printable(options.file) + ": inputs");
-  const std::int64_t count = inputs.dim(0);
-  Dataset data{inputs, Tensor::zeros({count}, DType::kI64), 1};
+  const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
+  const std::int64_t count = inputs.samples.size();
+  PredictionPrinter printer(options.format, predictor.classifies, predictor.form.names.classes);
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
   for (std::int64_t begin = 0; begin < count; begin += batch) {
     std::vector<std::int64_t> samples;
     for (std::int64_t i = begin; i < std::min(begin + batch, count); ++i) samples.push_back(i);
-    const Tensor outputs = predictor.run(select_samples(data, samples).inputs);
+    const Tensor raw = load_samples(select_samples(inputs.samples, samples)).inputs;
+    require_finite(raw, printable(options.file) + ": inputs from sample " + std::to_string(begin));
+    const Tensor outputs = predictor.run(raw);
     require_finite_outputs(options.file, begin, outputs);
     const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      print_row(samples[i], predictor.classifies, outputs.span<float>().subspan(i * width, width));
+      const std::string name =
+          inputs.named ? inputs.samples.source->name(samples[i]) : std::to_string(samples[i]);
+      printer.print(name, outputs.span<float>().subspan(i * width, width));
     }
   }
+  printer.finish();
   return kDone;
 }
 
@@ -195,16 +174,25 @@ ExitCode predict(const Options& options) {
 
 Verb add_predict(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("predict", "Class and probability of every sample in a file");
+  CLI::App* verb = app.add_subcommand(
+      "predict", "Class and probability of every image, row or sample in a file or folder");
   verb->add_option("run", options->model, "The run's folder, or an exported model.safetensors")
       ->required();
-  verb->add_option("file", options->file,
-                   "IDX images, plain or gzip, or a safetensors file with `inputs`")
+  verb->add_option(
+          "file", options->file,
+          "An image, a folder of images, a table (.csv, .tsv), an array (.npy, .npz), IDX images, "
+          "plain or gzip, or a safetensors file with `inputs`")
       ->required();
   verb->add_option("--with", options->with,
                    "For a run, what computes: its checkpoint, the exported integer model or the "
                    "ONNX file (default: checkpoint)")
       ->check(CLI::IsMember({"checkpoint", "integer", "onnx"}));
+  verb->add_option("--format", options->format,
+                   "text, or csv or json with the probabilities of all classes (default: text)")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, PredictionFormat>{{"text", PredictionFormat::kText},
+                                                  {"csv", PredictionFormat::kCsv},
+                                                  {"json", PredictionFormat::kJson}}));
   add_threads(*verb, options->threads);
   return [options] { return predict(*options); };
 }

@@ -155,7 +155,7 @@ ExitCode verify_run(const Options& options) {
   const deploy::Interpreter interpreter(*graph);
   const deploy::Preprocessing& prepared = interpreter.graph().preprocessing;
   const Normalization trained_on = experiment.normalization();
-  const bool same_inputs = prepared.dtype == experiment.test().inputs.dtype() &&
+  const bool same_inputs = prepared.dtype == experiment.test().dtype() &&
                            prepared.normalization.mean == trained_on.mean &&
                            prepared.normalization.stddev == trained_on.stddev;
   if (!same_inputs) fmt::print("the preprocessing differs from the run's\n");

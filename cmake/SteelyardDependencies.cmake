@@ -1,4 +1,4 @@
-# Third-party packages, each found once. oneDNN and CUDA are used where found, never required.
+# Third-party packages, each found once. oneDNN, CUDA and the image libraries are used where found, never required.
 # Versions: Debian 12 has the oldest that are tested, Debian 13 the newest.
 include(SteelyardVersions)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -34,6 +34,23 @@ if(NOT STEELYARD_ONEDNN STREQUAL "OFF")
     set(STEELYARD_HAVE_ONEDNN ON)
   elseif(STEELYARD_ONEDNN STREQUAL "ON")
     message(FATAL_ERROR "STEELYARD_ONEDNN=ON, but oneDNN (dnnl) was not found")
+  endif()
+endif()
+
+# Images in files: all three libraries or none.
+set(STEELYARD_HAVE_IMAGES OFF)
+if(NOT STEELYARD_IMAGES STREQUAL "OFF")
+  find_package(JPEG QUIET)
+  find_package(PNG QUIET)
+  find_package(WebP QUIET)
+  if(JPEG_FOUND AND PNG_FOUND AND WebP_FOUND)
+    steelyard_check_version(libpng "${PNG_VERSION_STRING}" 1.6 1.6)
+    set(STEELYARD_HAVE_IMAGES ON)
+  elseif(STEELYARD_IMAGES STREQUAL "ON")
+    message(FATAL_ERROR "STEELYARD_IMAGES=ON, but libjpeg-turbo, libpng or libwebp was not found (Debian: "
+                        "libjpeg62-turbo-dev libpng-dev libwebp-dev)")
+  else()
+    message(STATUS "Steelyard: JPEG, PNG and WebP images are not read (Debian: libjpeg62-turbo-dev libpng-dev libwebp-dev)")
   endif()
 endif()
 
@@ -110,4 +127,4 @@ if(NOT STEELYARD_ONNX STREQUAL "OFF")
   endif()
 endif()
 message(STATUS "Steelyard: oneDNN ${STEELYARD_HAVE_ONEDNN}, CUDA ${STEELYARD_HAVE_CUDA}, cuDNN ${STEELYARD_CUDNN}, "
-               "ONNX ${STEELYARD_HAVE_ONNX}, MPI ${STEELYARD_HAVE_MPI}, NCCL ${STEELYARD_HAVE_NCCL}")
+               "ONNX ${STEELYARD_HAVE_ONNX}, images ${STEELYARD_HAVE_IMAGES}, MPI ${STEELYARD_HAVE_MPI}, NCCL ${STEELYARD_HAVE_NCCL}")

@@ -53,6 +53,7 @@ install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindRE2.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake
         DESTINATION ${steelyard_package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -224,13 +224,13 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   }
   result.samples = std::min(samples, dataset.size());
   const Shape& sample = graph.values[graph.input].shape;
-  const Shape& given = dataset.inputs.shape();
-  if (!std::equal(given.begin() + 1, given.end(), sample.begin(), sample.end())) {
+  const Shape given = dataset.sample_shape();
+  if (given != sample) {
     throw InputError("verify: the deployed model takes inputs " + shape_string(sample) +
-                     ", the dataset has " + shape_string({given.begin() + 1, given.end()}));
+                     ", the dataset has " + shape_string(given));
   }
   const LoaderOptions options = plain_batches(interpreter, std::min(batch_size, result.samples));
-  const Dataset chosen = first_samples(dataset, samples);
+  const Dataset chosen = load_samples(first_samples(dataset, samples));
   result.inputs = normalized(chosen.inputs, options.normalization);
   Shape output_shape = graph.values[graph.output].shape;
   output_shape.insert(output_shape.begin(), result.samples);

@@ -11,6 +11,7 @@
 #include "steelyard/framework/data/streams.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/rng.h"
+#include "steelyard/kernels/backend.h"
 
 namespace steelyard {
 namespace {
@@ -130,49 +131,95 @@ void place_image(const Normalizer& normalizer, const Placement& placement,
   }
 }
 
-void require_finite(const float* values, std::int64_t count, std::int64_t sample) {
-  if (!std::all_of(values, values + count, [](float v) { return std::isfinite(v); })) {
-    throw InputError("dataset: inputs of sample " + std::to_string(sample) + " are not finite");
+void require_finite(std::span<const float> values, const SampleSource& source,
+                    std::int64_t sample) {
+  if (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) {
+    throw InputError("dataset: inputs of " + source.name(sample) + " are not finite");
   }
 }
 
+// The random part of a sample's transforms; more words than they draw.
+Rng transform_numbers(const LoaderOptions& options, std::int64_t epoch, std::int64_t sample) {
+  return Rng({options.seed, kTransformStream + static_cast<std::uint64_t>(epoch),
+              static_cast<std::uint64_t>(sample) * 64});
+}
+
 template <typename Normalizer>
-void fill_inputs(const Dataset& dataset, const LoaderOptions& options,
-                 std::span<const std::int64_t> samples, std::int64_t epoch, Tensor& inputs) {
+void fill_inputs(const SampleSource& source, const LoaderOptions& options,
+                 std::span<const std::int64_t> samples, std::int64_t epoch, float* out) {
   using Value = typename Normalizer::Value;
-  const std::int64_t channels = inputs.dim(-1);
-  const std::int64_t per_sample = inputs.size() / inputs.dim(0);
+  const Shape& shape = source.shape();
+  const std::int64_t channels = shape.back();
+  const auto per_sample = static_cast<std::size_t>(sample_values(source));
   const Normalizer normalizer(options.normalization, channels);
   const bool augment = options.augment.random_crop || options.augment.flip;
-  const Value* in = dataset.inputs.data<Value>();
-  float* out = inputs.data<float>();
+  std::vector<Value> read;
   for (const std::int64_t sample : samples) {
-    const Value* image = in + sample * per_sample;
-    if constexpr (std::is_same_v<Value, float>) require_finite(image, per_sample, sample);
+    const auto* image = static_cast<const Value*>(source.in_memory(sample));
+    if (image == nullptr) {
+      read.resize(per_sample);
+      Rng numbers = transform_numbers(options, epoch, sample);
+      source.read(sample, options.augment.resized_crop ? &numbers : nullptr, read.data());
+      image = read.data();
+    }
+    if constexpr (std::is_same_v<Value, float>) {
+      require_finite({image, per_sample}, source, sample);
+    }
     if (augment) {
-      place_image(normalizer, draw_placement(options, epoch, sample), image, out, inputs.dim(1),
-                  inputs.dim(2), channels);
+      place_image(normalizer, draw_placement(options, epoch, sample), image, out, shape[0],
+                  shape[1], channels);
     } else {
-      normalize(normalizer, image, out, per_sample / channels, channels);
+      normalize(normalizer, image, out, static_cast<std::int64_t>(per_sample) / channels, channels);
     }
     out += per_sample;
   }
 }
 
-void fill_targets(const Tensor& all, std::span<const std::int64_t> samples, Tensor& targets) {
-  const auto bytes = static_cast<std::size_t>(targets.bytes() / targets.dim(0));
-  const auto* in = static_cast<const char*>(all.raw());
-  auto* out = static_cast<char*>(targets.raw());
+void fill_targets(const Tensor& all, std::span<const std::int64_t> samples, std::byte* out) {
+  const auto bytes = static_cast<std::size_t>(all.bytes() / all.dim(0));
+  const auto* in = static_cast<const std::byte*>(all.raw());
   for (const std::int64_t sample : samples) {
     std::memcpy(out, in + static_cast<std::size_t>(sample) * bytes, bytes);
     out += bytes;
   }
 }
 
-Tensor empty_batch(const Tensor& all, std::int64_t size, DType dtype) {
-  Shape shape = all.shape();
-  shape[0] = size;
-  return Tensor::empty(std::move(shape), dtype);
+// The batch's samples, in their order.
+std::span<const std::int64_t> samples_of_batch(const Dataset& dataset, const LoaderOptions& options,
+                                               const std::vector<std::int64_t>& order,
+                                               std::int64_t index) {
+  if (index < 0 || index >= batches_per_epoch(dataset, options)) {
+    throw std::out_of_range("[data_loader] batch " + std::to_string(index) + " of " +
+                            std::to_string(batches_per_epoch(dataset, options)));
+  }
+  const std::int64_t begin = index * options.batch_size;
+  const std::int64_t size = std::min(options.batch_size, dataset.size() - begin);
+  return std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
+}
+
+Batch empty_batch(const Dataset& dataset, std::int64_t rows, std::int64_t index) {
+  Shape inputs = dataset.sample_shape();
+  inputs.insert(inputs.begin(), rows);
+  Shape targets = dataset.targets.shape();
+  targets[0] = rows;
+  return {Tensor::empty(std::move(inputs), DType::kF32),
+          Tensor::empty(std::move(targets), dataset.targets.dtype()), index};
+}
+
+// Rows of the batch from `first` on.
+void fill_rows(const Dataset& dataset, const LoaderOptions& options,
+               std::span<const std::int64_t> samples, std::int64_t epoch, Batch& batch,
+               std::int64_t first) {
+  const std::shared_ptr<const SampleSource> source = samples_of(dataset);
+  float* inputs = batch.inputs.data<float>() + first * sample_values(*source);
+  if (source->dtype() == DType::kU8) {
+    fill_inputs<ByteNormalizer>(*source, options, samples, epoch, inputs);
+  } else {
+    fill_inputs<FloatNormalizer>(*source, options, samples, epoch, inputs);
+  }
+  const std::int64_t target_bytes = batch.targets.bytes() / batch.targets.dim(0);
+  fill_targets(dataset.targets, samples,
+               static_cast<std::byte*>(batch.targets.raw()) + first * target_bytes);
 }
 
 }  // namespace
@@ -225,7 +272,8 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
   require(options.batch_size > 0,
           "expected batch_size above 0, got " + std::to_string(options.batch_size));
   require(dataset.size() > 0, "expected a dataset with samples");
-  const auto channels = static_cast<std::size_t>(dataset.inputs.dim(-1));
+  const Shape shape = dataset.sample_shape();
+  const auto channels = static_cast<std::size_t>(shape.back());
   const Normalization& n = options.normalization;
   require(n.mean.size() == n.stddev.size() && (n.mean.empty() || n.mean.size() == channels),
           "expected mean and stddev for " + std::to_string(channels) + " channels, got " +
@@ -233,14 +281,14 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
   require(std::all_of(n.stddev.begin(), n.stddev.end(), [](float s) { return s > 0; }),
           "expected stddev above 0");
   const Augmentation& a = options.augment;
-  const bool images = dataset.inputs.rank() == 4;
+  const bool images = shape.size() == 3;
   require(images || !(a.random_crop || a.flip),
-          "expected images [N, H, W, C] to augment, got " + shape_string(dataset.inputs.shape()));
-  require(
-      !a.random_crop || (a.crop_padding >= 0 &&
-                         a.crop_padding < std::min(dataset.inputs.dim(1), dataset.inputs.dim(2))),
-      "expected crop_padding from 0 to below the image's size, got " +
-          std::to_string(a.crop_padding));
+          "expected images [H, W, C] to augment, got " + shape_string(shape));
+  require(!a.resized_crop || (dataset.source && dataset.source->draws()),
+          "random_resized_crop needs images and data.transforms, which say the size");
+  require(!a.random_crop || (a.crop_padding >= 0 && a.crop_padding < std::min(shape[0], shape[1])),
+          "expected crop_padding from 0 to below the image's size, got " +
+              std::to_string(a.crop_padding));
 }
 
 Batch make_batch(const Dataset& dataset, const LoaderOptions& options, std::int64_t epoch,
@@ -251,22 +299,25 @@ Batch make_batch(const Dataset& dataset, const LoaderOptions& options, std::int6
 
 Batch make_batch(const Dataset& dataset, const LoaderOptions& options,
                  const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t index) {
-  if (index < 0 || index >= batches_per_epoch(dataset, options)) {
-    throw std::out_of_range("[data_loader] batch " + std::to_string(index) + " of " +
-                            std::to_string(batches_per_epoch(dataset, options)));
+  const auto samples = samples_of_batch(dataset, options, order, index);
+  Batch batch = empty_batch(dataset, std::ssize(samples), index);
+  fill_rows(dataset, options, samples, epoch, batch, 0);
+  return batch;
+}
+
+Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
+                      const std::vector<std::int64_t>& order, std::int64_t epoch,
+                      std::int64_t index, std::int64_t first, std::int64_t rows) {
+  const auto samples = samples_of_batch(dataset, options, order, index);
+  if (first < 0 || rows < 0 || rows > std::ssize(samples) - first) {
+    throw std::out_of_range("[data_loader] rows " + std::to_string(first) + " to " +
+                            std::to_string(first + rows) + " of " + std::to_string(samples.size()));
   }
-  const std::int64_t begin = index * options.batch_size;
-  const std::int64_t size = std::min(options.batch_size, dataset.size() - begin);
-  const auto samples = std::span<const std::int64_t>(order).subspan(static_cast<std::size_t>(begin),
-                                                                    static_cast<std::size_t>(size));
-  Batch batch{empty_batch(dataset.inputs, size, DType::kF32),
-              empty_batch(dataset.targets, size, dataset.targets.dtype()), index};
-  if (dataset.inputs.dtype() == DType::kU8) {
-    fill_inputs<ByteNormalizer>(dataset, options, samples, epoch, batch.inputs);
-  } else {
-    fill_inputs<FloatNormalizer>(dataset, options, samples, epoch, batch.inputs);
-  }
-  fill_targets(dataset.targets, samples, batch.targets);
+  Batch batch = empty_batch(dataset, rows, index);
+  if (rows == 0) return batch;
+  fill_rows(dataset, options,
+            samples.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)), epoch,
+            batch, 0);
   return batch;
 }
 
@@ -289,9 +340,16 @@ void DataLoader::start(std::int64_t epoch, std::int64_t first_batch) {
   }
   stop();
   epoch_ = epoch;
-  next_ = first_batch;
+  next_ = claimed_batch_ = first_batch;
+  claimed_row_ = 0;
   order_ = epoch_order(dataset_, options_, epoch);
-  if (prefetch_ > 0) thread_ = std::thread([this, first_batch] { produce(first_batch); });
+  if (prefetch_ <= 0) return;
+  // Decoding a few images is worth a thread's while; a batch from memory is one piece.
+  constexpr std::int64_t kDecodedRows = 8;
+  const bool decodes = dataset_.source && dataset_.source->decodes();
+  piece_rows_ = decodes ? kDecodedRows : options_.batch_size;
+  const int threads = decodes ? kernels::num_threads() : 1;
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { produce(); });
 }
 
 std::optional<Batch> DataLoader::next() {
@@ -303,35 +361,75 @@ std::optional<Batch> DataLoader::next() {
     return batch;
   }
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !ready_.empty() || error_; });
-  if (ready_.empty()) std::rethrow_exception(error_);
-  Batch batch = std::move(ready_.front());
-  ready_.pop_front();
+  const auto made = [this] {
+    const auto slot = slots_.find(next_);
+    return slot != slots_.end() && slot->second.rows_left == 0;
+  };
+  changed_.wait(lock, made);
+  const auto slot = slots_.find(next_);
+  if (slot->second.error) std::rethrow_exception(slot->second.error);
+  Batch batch = std::move(slot->second.batch);
+  slots_.erase(slot);
   ++next_;
   changed_.notify_all();
   return batch;
 }
 
-// The background thread: no OpenMP in here, training owns those threads.
-void DataLoader::produce(std::int64_t first_batch) {
-  try {
-    for (std::int64_t i = first_batch; i < batches_per_epoch(); ++i) {
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] {
-          return stopping_ || static_cast<std::int64_t>(ready_.size()) < prefetch_;
-        });
-        if (stopping_) return;
-      }
-      Batch batch = make_batch(dataset_, options_, order_, epoch_, i);
-      const std::lock_guard lock(mutex_);
-      ready_.push_back(std::move(batch));
+// The next rows to make; nothing once all are claimed. Waits while enough is under way.
+std::optional<DataLoader::Piece> DataLoader::next_piece() {
+  std::unique_lock lock(mutex_);
+  const auto may_claim = [this] { return claimed_batch_ < next_ + prefetch_; };
+  const auto over = [this] { return stopping_ || claimed_batch_ >= batches_per_epoch(); };
+  changed_.wait(lock, [&] { return over() || may_claim(); });
+  if (over()) return std::nullopt;
+  Slot& slot = slots_[claimed_batch_];
+  const std::int64_t size =
+      std::min(options_.batch_size, dataset_.size() - claimed_batch_ * options_.batch_size);
+  if (claimed_row_ == 0) {
+    slot.rows_left = size;
+    try {
+      slot.batch = empty_batch(dataset_, size, claimed_batch_);
+    } catch (...) {
+      slot.rows_left = 0;
+      slot.error = std::current_exception();
+      claimed_batch_ = batches_per_epoch();
       changed_.notify_all();
+      return std::nullopt;
     }
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    error_ = std::current_exception();
+  }
+  const Piece piece{&slot, claimed_batch_, claimed_row_,
+                    std::min(piece_rows_, size - claimed_row_)};
+  claimed_row_ += piece.rows;
+  if (claimed_row_ == size) {
+    ++claimed_batch_;
+    claimed_row_ = 0;
     changed_.notify_all();
+  }
+  return piece;
+}
+
+// A background thread: no OpenMP in here, training owns those threads.
+void DataLoader::produce() {
+  while (const std::optional<Piece> piece = next_piece()) {
+    std::exception_ptr error;
+    try {
+      const auto samples = samples_of_batch(dataset_, options_, order_, piece->index);
+      fill_rows(dataset_, options_,
+                samples.subspan(static_cast<std::size_t>(piece->first),
+                                static_cast<std::size_t>(piece->rows)),
+                epoch_, piece->slot->batch, piece->first);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    Slot& slot = *piece->slot;
+    // Of several rows that fail the first one is told, whichever thread came first.
+    if (error && (!slot.error || piece->first < slot.failed_row)) {
+      slot.error = error;
+      slot.failed_row = piece->first;
+    }
+    slot.rows_left -= piece->rows;
+    if (slot.rows_left == 0) changed_.notify_all();
   }
 }
 
@@ -341,10 +439,10 @@ void DataLoader::stop() {
     stopping_ = true;
     changed_.notify_all();
   }
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   stopping_ = false;
-  ready_.clear();
-  error_ = nullptr;
+  slots_.clear();
 }
 
 }  // namespace steelyard

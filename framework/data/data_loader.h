@@ -1,13 +1,13 @@
 // Batches of a dataset: shuffled, augmented, normalised, prepared one step ahead of training.
 //
 // A batch is a pure function of (dataset, options, epoch, batch index): the same with and without
-// prefetch, and after resuming in the middle of an epoch.
+// prefetch, by any number of threads, and after resuming in the middle of an epoch.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -28,6 +28,7 @@ struct Augmentation {
   bool random_crop = false;       // pad with zeros on every side, then crop at a random place
   std::int64_t crop_padding = 2;  // pixels
   bool flip = false;              // mirror left to right with probability 1/2
+  bool resized_crop = false;      // a random part instead of the centre, of a source that draws()
 };
 
 struct LoaderOptions {
@@ -56,12 +57,18 @@ Batch make_batch(const Dataset& dataset, const LoaderOptions& options, std::int6
 Batch make_batch(const Dataset& dataset, const LoaderOptions& options,
                  const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t index);
 
+// The same of the rows [first, first + rows) of the batch alone, for a rank that needs no others.
+// Throws std::out_of_range for rows that the batch does not have.
+Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
+                      const std::vector<std::int64_t>& order, std::int64_t epoch,
+                      std::int64_t index, std::int64_t first, std::int64_t rows);
+
 // f32 inputs [N, ..., C] of u8 or f32 ones, normalised as a batch is. Throws InputError on another
 // dtype or number of channels.
 Tensor normalized(const Tensor& inputs, const Normalization& normalization);
 
-// Iterates over an epoch; a background thread keeps up to `prefetch` batches ready (0: none, every
-// batch is made by next()).
+// Iterates over an epoch; background threads keep up to `prefetch` batches ready (0: none, every
+// batch is made by next()): one, or as many as the CPU kernels have where samples are decoded.
 class DataLoader {
  public:
   DataLoader(Dataset dataset, LoaderOptions options, std::int64_t prefetch = 2);
@@ -76,21 +83,39 @@ class DataLoader {
   std::optional<Batch> next();
 
  private:
-  void produce(std::int64_t first_batch);
+  // A batch, ready once no row is left.
+  struct Slot {
+    Batch batch;
+    std::int64_t rows_left = 0;
+    std::int64_t failed_row = 0;  // of the error
+    std::exception_ptr error = {};
+  };
+  // Some rows of a batch.
+  struct Piece {
+    Slot* slot = nullptr;
+    std::int64_t index = 0;
+    std::int64_t first = 0;
+    std::int64_t rows = 0;
+  };
+
+  void produce();
+  std::optional<Piece> next_piece();
   void stop();
 
   const Dataset dataset_;
   const LoaderOptions options_;
   const std::int64_t prefetch_;
   std::int64_t epoch_ = 0;
-  std::int64_t next_ = 0;  // batch that next() returns
   std::vector<std::int64_t> order_;
+  std::int64_t piece_rows_ = 0;
 
-  std::thread thread_;
+  std::vector<std::thread> threads_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<Batch> ready_;
-  std::exception_ptr error_;
+  std::int64_t next_ = 0;  // batch that next() returns
+  std::map<std::int64_t, Slot> slots_;
+  std::int64_t claimed_batch_ = 0;  // where the piece begins that is made next
+  std::int64_t claimed_row_ = 0;
   bool stopping_ = false;
 };
 

@@ -1,14 +1,19 @@
 #include "steelyard/framework/data/dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 
+#include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/streams.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/memory_error.h"
 #include "steelyard/framework/rng.h"
+#include "steelyard/kernels/backend.h"
 
 namespace steelyard {
 namespace {
@@ -35,50 +40,177 @@ Tensor select_rows(const Tensor& tensor, std::span<const std::int64_t> rows) {
   return out;
 }
 
+// Calls `visit` with the values of every sample, in order.
+template <typename T, typename Visit>
+void visit_samples(const SampleSource& source, const Visit& visit) {
+  std::vector<T> values(static_cast<std::size_t>(sample_values(source)));
+  for (std::int64_t i = 0; i < source.size(); ++i) {
+    const auto* sample = static_cast<const T*>(source.in_memory(i));
+    if (sample == nullptr) source.read(i, nullptr, values.data());
+    visit(std::span<const T>(sample == nullptr ? values.data() : sample, values.size()));
+  }
+}
+
 // Sum over the channel of (value - center)^power.
 template <typename T>
-std::vector<double> channel_sums(const Tensor& inputs, const std::vector<double>& center,
+std::vector<double> channel_sums(const SampleSource& source, const std::vector<double>& center,
                                  double scale, int power) {
   const std::size_t channels = center.size();
   std::vector<double> sums(channels, 0.0);
-  const auto values = inputs.span<T>();
-  for (std::size_t i = 0; i < values.size(); i += channels) {
-    for (std::size_t c = 0; c < channels; ++c) {
-      const double d = static_cast<double>(values[i + c]) * scale - center[c];
-      sums[c] += power == 1 ? d : d * d;
+  visit_samples<T>(source, [&](std::span<const T> values) {
+    for (std::size_t i = 0; i < values.size(); i += channels) {
+      for (std::size_t c = 0; c < channels; ++c) {
+        const double d = static_cast<double>(values[i + c]) * scale - center[c];
+        sums[c] += power == 1 ? d : d * d;
+      }
     }
-  }
+  });
   return sums;
 }
 
 // Whether a channel holds one value only: its computed deviation is rounding error, not zero.
 template <typename T>
-bool is_constant(const Tensor& inputs, std::size_t channel) {
-  const auto values = inputs.span<T>();
-  const auto channels = static_cast<std::size_t>(inputs.dim(-1));
-  for (std::size_t i = channel; i < values.size(); i += channels) {
-    if (values[i] != values[channel]) return false;
-  }
-  return true;
+std::vector<bool> constant_channels(const SampleSource& source) {
+  const auto channels = static_cast<std::size_t>(source.shape().back());
+  std::vector<bool> constant(channels, true);
+  std::vector<T> first;
+  visit_samples<T>(source, [&](std::span<const T> values) {
+    if (first.empty()) first.assign(values.begin(), values.begin() + std::ssize(constant));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i] != first[i % channels]) constant[i % channels] = false;
+    }
+  });
+  return constant;
 }
 
 template <typename T>
-Normalization normalization_of(const Tensor& inputs, double scale) {
-  const auto channels = static_cast<std::size_t>(inputs.dim(-1));
-  const double count = static_cast<double>(inputs.size() / inputs.dim(-1));
-  std::vector<double> mean = channel_sums<T>(inputs, std::vector<double>(channels, 0.0), scale, 1);
+Normalization normalization_of(const SampleSource& source, double scale) {
+  const auto channels = static_cast<std::size_t>(source.shape().back());
+  const double count =
+      static_cast<double>(source.size() * sample_values(source)) / static_cast<double>(channels);
+  std::vector<double> mean = channel_sums<T>(source, std::vector<double>(channels, 0.0), scale, 1);
   for (double& m : mean) m /= count;
-  const std::vector<double> squares = channel_sums<T>(inputs, mean, scale, 2);
+  const std::vector<double> squares = channel_sums<T>(source, mean, scale, 2);
+  std::vector<bool> constant(channels, false);
+  for (std::size_t c = 0; c < channels; ++c) {
+    // Of a constant channel only rounding errors add up.
+    if (squares[c] / count > 1e-10 * (1 + mean[c] * mean[c])) continue;
+    constant = constant_channels<T>(source);
+    break;
+  }
   Normalization result;
   for (std::size_t c = 0; c < channels; ++c) {
     const auto stddev = static_cast<float>(std::sqrt(squares[c] / count));
     result.mean.push_back(static_cast<float>(mean[c]));
-    result.stddev.push_back(stddev > 0 && !is_constant<T>(inputs, c) ? stddev : 1.0F);
+    result.stddev.push_back(stddev > 0 && !constant[c] ? stddev : 1.0F);
   }
   return result;
 }
 
+// "inputs f32 [12], targets i64 []": of one sample.
+std::string sample_text(const Dataset& dataset) {
+  const Tensor& targets = dataset.targets;
+  return "inputs " + std::string(dtype_name(dataset.dtype())) + " " +
+         shape_string(dataset.sample_shape()) + ", targets " +
+         std::string(dtype_name(targets.dtype())) + " " +
+         shape_string({targets.shape().begin() + 1, targets.shape().end()});
+}
+
+using ByteCounts = std::array<std::int64_t, 256>;
+
+// How often each channel has each value: exact, whatever the order, so that threads share the
+// samples.
+std::vector<ByteCounts> byte_counts(const SampleSource& source) {
+  const auto channels = static_cast<std::size_t>(source.shape().back());
+  std::vector<ByteCounts> counts(channels);
+  std::mutex mutex;
+  const std::int64_t parts = std::min<std::int64_t>(source.size(), kernels::num_threads());
+  in_parallel(parts, [&](std::int64_t part) {
+    std::vector<ByteCounts> own(channels);
+    std::vector<std::uint8_t> values(static_cast<std::size_t>(sample_values(source)));
+    const std::int64_t end = source.size() * (part + 1) / parts;
+    for (std::int64_t i = source.size() * part / parts; i < end; ++i) {
+      source.read(i, nullptr, values.data());
+      for (std::size_t v = 0; v < values.size(); ++v) ++own[v % channels][values[v]];
+    }
+    const std::lock_guard lock(mutex);
+    for (std::size_t c = 0; c < channels; ++c) {
+      for (std::size_t v = 0; v < own[c].size(); ++v) counts[c][v] += own[c][v];
+    }
+  });
+  return counts;
+}
+
+Normalization normalization_of_bytes(const SampleSource& source) {
+  Normalization result;
+  for (const ByteCounts& counts : byte_counts(source)) {
+    double count = 0, sum = 0, squares = 0;
+    const auto value = [](std::size_t v) { return static_cast<double>(v) / 255.0; };
+    for (std::size_t v = 0; v < counts.size(); ++v) {
+      count += static_cast<double>(counts[v]);
+      sum += static_cast<double>(counts[v]) * value(v);
+    }
+    const double mean = sum / count;
+    for (std::size_t v = 0; v < counts.size(); ++v) {
+      squares += static_cast<double>(counts[v]) * (value(v) - mean) * (value(v) - mean);
+    }
+    const bool constant = std::count(counts.begin(), counts.end(), 0) == std::ssize(counts) - 1;
+    result.mean.push_back(static_cast<float>(mean));
+    result.stddev.push_back(constant ? 1.0F : static_cast<float>(std::sqrt(squares / count)));
+  }
+  return result;
+}
+
+// {the others, `count` samples} of a permutation of that stream; both keep the original order.
+std::pair<Dataset, Dataset> split_samples(const Dataset& dataset, std::int64_t count,
+                                          std::uint64_t seed, std::uint64_t stream) {
+  std::vector<std::int64_t> order = random_permutation(dataset.size(), seed, stream);
+  std::sort(order.begin(), order.begin() + count);
+  std::sort(order.begin() + count, order.end());
+  const std::span<const std::int64_t> all(order);
+  const auto first = static_cast<std::size_t>(count);
+  return {select_samples(dataset, all.subspan(first)), select_samples(dataset, all.first(first))};
+}
+
 }  // namespace
+
+std::int64_t Dataset::size() const {
+  if (source) return source->size();
+  return inputs.defined() ? inputs.dim(0) : 0;
+}
+
+DType Dataset::dtype() const { return source ? source->dtype() : inputs.dtype(); }
+
+Shape Dataset::sample_shape() const {
+  if (source) return source->shape();
+  return {inputs.shape().begin() + 1, inputs.shape().end()};
+}
+
+std::int64_t Dataset::held_bytes() const {
+  return (inputs.defined() ? inputs.bytes() : 0) + (targets.defined() ? targets.bytes() : 0);
+}
+
+std::shared_ptr<const SampleSource> samples_of(const Dataset& dataset) {
+  if (dataset.source) return dataset.source;
+  return std::make_shared<TensorSamples>(dataset.inputs);
+}
+
+Dataset load_samples(const Dataset& dataset) {
+  if (!dataset.source) return dataset;
+  const SampleSource& source = *dataset.source;
+  Shape shape = source.shape();
+  shape.insert(shape.begin(), source.size());
+  Dataset loaded = dataset;
+  loaded.source.reset();
+  loaded.inputs = with_memory_for("inputs " + shape_string(shape),
+                                  [&] { return Tensor::empty(shape, source.dtype()); });
+  const auto bytes = static_cast<std::size_t>(sample_bytes(source));
+  in_parallel(source.size(), [&](std::int64_t i) {
+    source.read(i, nullptr,
+                static_cast<std::byte*>(loaded.inputs.raw()) + static_cast<std::size_t>(i) * bytes);
+  });
+  return loaded;
+}
 
 void require_finite(const Tensor& samples, const std::string& what) {
   if (samples.dtype() != DType::kF32) return;
@@ -98,19 +230,28 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
   const auto require = [&source](bool condition, const std::string& what) {
     if (!condition) throw InputError(source + ": " + what);
   };
-  const Tensor& x = dataset.inputs;
   const Tensor& y = dataset.targets;
-  require(x.defined() && y.defined(), "expected inputs and targets");
-  require(x.dtype() == DType::kU8 || x.dtype() == DType::kF32,
-          "expected inputs u8 or f32, got " + std::string(dtype_name(x.dtype())));
-  require(x.rank() == 0 || x.dim(0) > 0,
-          "expected 1 sample or more, got inputs " + shape_string(x.shape()));
-  require((x.rank() == 2 || x.rank() == 4) && x.size() > 0,
-          "expected inputs [N, features] or [N, H, W, C], got " + shape_string(x.shape()));
-  require(y.rank() >= 1 && y.dim(0) == x.dim(0),
-          "expected targets for " + std::to_string(x.dim(0)) + " samples, got shape " +
+  require((dataset.source || dataset.inputs.defined()) && y.defined(),
+          "expected inputs and targets");
+  require(dataset.dtype() == DType::kU8 || dataset.dtype() == DType::kF32,
+          "expected inputs u8 or f32, got " + std::string(dtype_name(dataset.dtype())));
+  Shape shape;
+  if (dataset.source) {
+    shape = dataset.sample_shape();
+    shape.insert(shape.begin(), dataset.size());
+  } else {
+    shape = dataset.inputs.shape();
+  }
+  require(shape.empty() || shape[0] > 0,
+          "expected 1 sample or more, got inputs " + shape_string(shape));
+  require((shape.size() == 2 || shape.size() == 4) &&
+              std::find(shape.begin(), shape.end(), 0) == shape.end(),
+          "expected inputs [N, features] or [N, H, W, C], got " + shape_string(shape));
+  require(y.rank() >= 1 && y.dim(0) == shape[0],
+          "expected targets for " + std::to_string(shape[0]) + " samples, got shape " +
               shape_string(y.shape()));
-  require_finite(x, source + ": inputs");
+  // What is read later is looked at then.
+  if (dataset.inputs.defined()) require_finite(dataset.inputs, source + ": inputs");
   if (dataset.classes == 0) {
     require(y.dtype() == DType::kF32 && y.size() > 0, "expected targets f32 for regression, got " +
                                                           std::string(dtype_name(y.dtype())) + " " +
@@ -129,6 +270,15 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
   }
 }
 
+void require_same_samples(const DatasetSplits& splits, const std::string& source,
+                          const std::string& train_name) {
+  const std::string expected = sample_text(splits.train);
+  const std::string got = sample_text(splits.test);
+  if (expected == got) return;
+  throw InputError(source + ": expected samples as in " + train_name + ", " + expected + "; got " +
+                   got);
+}
+
 Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> indices) {
   for (const std::int64_t i : indices) {
     if (i < 0 || i >= dataset.size()) {
@@ -136,8 +286,14 @@ Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> ind
                               std::to_string(dataset.size()));
     }
   }
-  return {select_rows(dataset.inputs, indices), select_rows(dataset.targets, indices),
-          dataset.classes};
+  Dataset selected{{}, select_rows(dataset.targets, indices), dataset.classes, {}, dataset.names};
+  if (dataset.source) {
+    selected.source = std::make_shared<SelectedSamples>(
+        dataset.source, std::vector<std::int64_t>(indices.begin(), indices.end()));
+  } else {
+    selected.inputs = select_rows(dataset.inputs, indices);
+  }
+  return selected;
 }
 
 Dataset first_samples(const Dataset& dataset, std::int64_t count) {
@@ -152,12 +308,17 @@ std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, std::int64_
     throw InputError("[split_validation] expected 0 <= count < " + std::to_string(dataset.size()) +
                      ", got " + std::to_string(count));
   }
-  std::vector<std::int64_t> order = random_permutation(dataset.size(), seed, kValidationStream);
-  std::sort(order.begin(), order.begin() + count);
-  std::sort(order.begin() + count, order.end());
-  const std::span<const std::int64_t> all(order);
-  const auto first = static_cast<std::size_t>(count);
-  return {select_samples(dataset, all.subspan(first)), select_samples(dataset, all.first(first))};
+  return split_samples(dataset, count, seed, kValidationStream);
+}
+
+std::pair<Dataset, Dataset> split_test(const Dataset& dataset, std::int64_t count,
+                                       std::uint64_t seed) {
+  if (count <= 0 || count >= dataset.size()) {
+    throw InputError("expected a test set of 1 to " + std::to_string(dataset.size() - 1) +
+                     " of the " + std::to_string(dataset.size()) + " samples, got " +
+                     std::to_string(count));
+  }
+  return split_samples(dataset, count, seed, kTestStream);
 }
 
 std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed,
@@ -170,12 +331,14 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
 }
 
 Normalization compute_normalization(const Dataset& dataset) {
-  const Tensor& inputs = dataset.inputs;
-  if (!inputs.defined() || inputs.rank() < 2 || inputs.size() == 0) {
+  const bool held = dataset.inputs.defined() && dataset.inputs.rank() >= 2;
+  if (!(held || dataset.source) || dataset.size() == 0) {
     throw std::invalid_argument("[compute_normalization] expected inputs with channels");
   }
-  return inputs.dtype() == DType::kU8 ? normalization_of<std::uint8_t>(inputs, 1.0 / 255.0)
-                                      : normalization_of<float>(inputs, 1.0);
+  const std::shared_ptr<const SampleSource> source = samples_of(dataset);
+  if (source->dtype() == DType::kF32) return normalization_of<float>(*source, 1.0);
+  if (dataset.source) return normalization_of_bytes(*source);
+  return normalization_of<std::uint8_t>(*source, 1.0 / 255.0);
 }
 
 }  // namespace steelyard

@@ -1,12 +1,15 @@
-// Datasets in memory: samples, targets, splits and normalisation.
+// Datasets: samples, in memory or read one at a time, targets, splits and normalisation.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "steelyard/framework/data/dataset_names.h"
+#include "steelyard/framework/data/sample_source.h"
 #include "steelyard/framework/tensor.h"
 
 namespace steelyard {
@@ -16,12 +19,25 @@ inline constexpr std::int64_t kMaxClasses = 65536;
 
 // Samples and what they should give. Copies share storage.
 struct Dataset {
-  Tensor inputs;             // u8 or f32; [N, H, W, C] or [N, features]
-  Tensor targets;            // labels i64 [N], or values f32 [N, ...]
-  std::int64_t classes = 0;  // 0 for regression
+  Tensor inputs;   // u8 or f32; [N, H, W, C] or [N, features]; undefined where there is a source
+  Tensor targets;  // labels i64 [N], or values f32 [N, ...]
+  std::int64_t classes = 0;                         // 0 for regression
+  std::shared_ptr<const SampleSource> source = {};  // of samples that are not held in memory
+  DatasetNames names = {};
 
-  std::int64_t size() const { return inputs.defined() ? inputs.dim(0) : 0; }
+  std::int64_t size() const;
+  // Of the inputs, wherever they are; `sample_shape` is that of one of them.
+  DType dtype() const;
+  Shape sample_shape() const;
+  // What it holds in memory.
+  std::int64_t held_bytes() const;
 };
+
+// Reads the inputs, wherever they are. The dataset has samples.
+std::shared_ptr<const SampleSource> samples_of(const Dataset& dataset);
+
+// The dataset with its inputs in memory. Throws OutOfMemory, and what reading throws.
+Dataset load_samples(const Dataset& dataset);
 
 struct DatasetSplits {
   Dataset train;
@@ -35,11 +51,16 @@ enum class DatasetParts { kAll, kTest };
 // described above and every f32 is finite.
 void validate_dataset(const Dataset& dataset, const std::string& source);
 
+// Throws InputError that starts with `source` unless samples of the test set have dtypes and shapes
+// as those of the training set, which is `train_name`.
+void require_same_samples(const DatasetSplits& splits, const std::string& source,
+                          const std::string& train_name);
+
 // Throws InputError that starts with `what` and names the first sample and the position in it where
 // an f32 value is not finite; other dtypes pass.
 void require_finite(const Tensor& samples, const std::string& what);
 
-// The samples at `indices`, copied in that order.
+// The samples at `indices`, in that order: copied, or read from the same source.
 Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
 // The first `count` of them, or all.
 Dataset first_samples(const Dataset& dataset, std::int64_t count);
@@ -48,6 +69,9 @@ Dataset first_samples(const Dataset& dataset, std::int64_t count);
 // parts keep the original order. Throws InputError unless 0 <= count < size.
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, std::int64_t count,
                                              std::uint64_t seed);
+// {train, test}, by another permutation. Throws InputError unless 0 < count < size.
+std::pair<Dataset, Dataset> split_test(const Dataset& dataset, std::int64_t count,
+                                       std::uint64_t seed);
 
 // A permutation of [0, size) that depends on its arguments only (Fisher-Yates over Philox).
 std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed,
@@ -63,7 +87,7 @@ struct Normalization {
 };
 
 // Population mean and standard deviation over every sample and pixel, in double. A constant channel
-// gets stddev 1.
+// gets stddev 1. Reads the samples of a source once (u8) or twice (f32).
 Normalization compute_normalization(const Dataset& dataset);
 
 }  // namespace steelyard

@@ -1,11 +1,16 @@
 #include "steelyard/framework/data/dataset_registry.h"
 
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
+#include "steelyard/framework/data/arrays/array_dataset.h"
 #include "steelyard/framework/data/cifar10.h"
 #include "steelyard/framework/data/idx.h"
+#include "steelyard/framework/data/images/image_folder.h"
 #include "steelyard/framework/data/safetensors_dataset.h"
+#include "steelyard/framework/data/shards/shard_dataset.h"
+#include "steelyard/framework/data/tables/table_dataset.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/memory_error.h"
 #include "steelyard/framework/printable.h"
@@ -24,6 +29,37 @@ std::string unknown_name(const std::string& name, const std::vector<std::string>
   return text;
 }
 
+// The same samples whatever the run's seed, as for validation.
+constexpr std::uint64_t kTestSeed = 1;
+
+void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {
+  const bool has_test = splits.test.size() > 0;
+  if (has_test && request.test_samples) {
+    throw InputError("data.test: the dataset has a test set of its own");
+  }
+  if (has_test || splits.train.size() == 0) return;
+  if (!request.test_samples) {
+    throw InputError(printable(request.path.string()) +
+                     ": there is no test set; data.test sets samples of it aside");
+  }
+  try {
+    const Dataset all = splits.train;
+    std::tie(splits.train, splits.test) = split_test(all, *request.test_samples, kTestSeed);
+  } catch (const InputError& error) {
+    throw InputError(std::string("data.test: ") + error.what());
+  }
+}
+
+// Images in files are transformed where they are decoded.
+void transform(const DatasetRequest& request, DatasetSplits& splits) {
+  if (!request.transforms) return;
+  for (Dataset* dataset : {&splits.train, &splits.test}) {
+    if (dataset->size() == 0 || (dataset->source && dataset->source->decodes())) continue;
+    dataset->source = transformed_samples(samples_of(*dataset), *request.transforms);
+    dataset->inputs = Tensor();
+  }
+}
+
 }  // namespace
 
 void DatasetRegistry::add(std::string name, std::filesystem::path default_path, Loader loader) {
@@ -32,19 +68,26 @@ void DatasetRegistry::add(std::string name, std::filesystem::path default_path, 
   if (!added) throw std::invalid_argument("[dataset_registry] '" + row->first + "' is taken");
 }
 
-DatasetSplits DatasetRegistry::load(const std::string& name, const std::filesystem::path& path,
-                                    DatasetParts parts) const {
+DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
+  const std::string& name = request.name;
   const auto row = rows_.find(name);
   if (row == rows_.end()) throw InputError(unknown_name(name, names()));
-  const DatasetRequest request{name, path.empty() ? row->second.default_path : path, parts};
+  if (request.path.empty()) request.path = row->second.default_path;
   if (request.path.empty()) throw InputError("dataset '" + name + "' needs data.path");
   DatasetSplits splits =
       with_memory_for("dataset '" + name + "'", [&] { return row->second.loader(request); });
-  if (parts == DatasetParts::kAll || splits.train.inputs.defined()) {
+  set_test_aside(request, splits);
+  transform(request, splits);
+  if (request.parts == DatasetParts::kAll || splits.train.size() > 0) {
     validate_dataset(splits.train, name + " (train)");
   }
   validate_dataset(splits.test, name + " (test)");
   return splits;
+}
+
+DatasetSplits DatasetRegistry::load(const std::string& name, const std::filesystem::path& path,
+                                    DatasetParts parts) const {
+  return load({.name = name, .path = path, .parts = parts});
 }
 
 std::vector<std::string> DatasetRegistry::names() const {
@@ -61,6 +104,10 @@ DatasetRegistry builtin_datasets() {
                [](const DatasetRequest& r) { return load_cifar10(r.path, r.parts); });
   registry.add("safetensors", "",
                [](const DatasetRequest& r) { return load_safetensors_dataset(r.path, r.parts); });
+  registry.add("images", "", load_images);
+  registry.add("shards", "", load_shards);
+  registry.add("table", "", load_table);
+  registry.add("arrays", "", load_arrays);
   return registry;
 }
 

@@ -8,17 +8,9 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/dataset_request.h"
 
 namespace steelyard {
-
-// What a recipe says about its dataset.
-struct DatasetRequest {
-  std::string name;
-  std::filesystem::path path;  // file or folder, as the loader expects
-  // kTest: the training set is not needed, and may be absent on disk; a loader may leave it
-  // undefined.
-  DatasetParts parts = DatasetParts::kAll;
-};
 
 // An explicit table from names to loaders; to add a dataset, add a row.
 class DatasetRegistry {
@@ -27,9 +19,11 @@ class DatasetRegistry {
 
   // An empty default path makes the path mandatory. Throws std::invalid_argument on a taken name.
   void add(std::string name, std::filesystem::path default_path, Loader loader);
-  // Loads and validates both splits; an empty `path` takes the default. Throws InputError for an
-  // unknown name (with the known ones), a missing path, and whatever the loader finds wrong. With
-  // kTest the training set of the result may be undefined.
+  // Loads and validates both splits; an empty `path` takes the default. Images in memory are
+  // transformed as the request says, and its test samples are set aside where the dataset has no
+  // test set. Throws InputError for an unknown name (with the known ones), a missing path, and
+  // whatever the loader finds wrong. With kTest the training set of the result may be undefined.
+  DatasetSplits load(DatasetRequest request) const;
   DatasetSplits load(const std::string& name, const std::filesystem::path& path = {},
                      DatasetParts parts = DatasetParts::kAll) const;
   // Sorted.
@@ -43,7 +37,7 @@ class DatasetRegistry {
   std::map<std::string, Row> rows_;
 };
 
-// fashion_mnist, cifar10 and safetensors.
+// fashion_mnist, cifar10, safetensors, images, shards, table and arrays.
 DatasetRegistry builtin_datasets();
 
 }  // namespace steelyard

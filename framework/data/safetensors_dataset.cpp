@@ -1,9 +1,9 @@
 #include "steelyard/framework/data/safetensors_dataset.h"
 
-#include <algorithm>
 #include <string>
 
 #include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/float_range.h"
 #include "steelyard/framework/printable.h"
@@ -56,28 +56,6 @@ Dataset load_file(const std::filesystem::path& path) {
   return dataset;
 }
 
-// "inputs f32 [12], targets i64 []": of one sample.
-std::string sample_text(const Dataset& dataset) {
-  const auto text = [](const Tensor& t) {
-    return std::string(dtype_name(t.dtype())) + " " +
-           shape_string(Shape(t.shape().begin() + 1, t.shape().end()));
-  };
-  return "inputs " + text(dataset.inputs) + ", targets " + text(dataset.targets);
-}
-
-// A stray label must not become a model of a million outputs.
-std::int64_t count_classes(const Tensor& targets, const std::string& source) {
-  if (targets.dtype() != DType::kI64 || targets.size() == 0) return 0;
-  const auto labels = targets.span<std::int64_t>();
-  const auto largest = std::max_element(labels.begin(), labels.end());
-  if (*largest >= kMaxClasses) {
-    throw InputError(source + ": expected labels below " + std::to_string(kMaxClasses) + ", got " +
-                     std::to_string(*largest) + " in sample " +
-                     std::to_string(largest - labels.begin()));
-  }
-  return std::max(*largest, std::int64_t{0}) + 1;
-}
-
 }  // namespace
 
 DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, DatasetParts parts) {
@@ -99,12 +77,7 @@ DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, Data
   splits.test.classes = splits.train.classes;
   validate_dataset(splits.train, printable(train_path.string()));
   validate_dataset(splits.test, printable(test_path.string()));
-  const std::string expected = sample_text(splits.train);
-  const std::string got = sample_text(splits.test);
-  if (expected != got) {
-    throw InputError(printable(test_path.string()) +
-                     ": expected samples as in train.safetensors, " + expected + "; got " + got);
-  }
+  require_same_samples(splits, printable(test_path.string()), "train.safetensors");
   return splits;
 }
 

@@ -9,5 +9,7 @@ namespace steelyard {
 constexpr std::uint64_t kValidationStream = std::uint64_t{0xDA01} << 48;
 constexpr std::uint64_t kShuffleStream = std::uint64_t{0xDA02} << 48;
 constexpr std::uint64_t kAugmentStream = std::uint64_t{0xDA03} << 48;
+constexpr std::uint64_t kTransformStream = std::uint64_t{0xDA04} << 48;
+constexpr std::uint64_t kTestStream = std::uint64_t{0xDA05} << 48;
 
 }  // namespace steelyard

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/error.h"
@@ -17,6 +16,7 @@
 #include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/reestimate.h"
+#include "steelyard/recipes/runs/recipe_data.h"
 
 namespace steelyard {
 namespace {
@@ -139,21 +139,11 @@ void Experiment::normalize_as(const Normalization& normalization) {
   loader_options_.normalization = normalization;
 }
 
-DatasetSplits Experiment::load_splits(const Registries& registries, DatasetParts parts) const {
-  const DataSpec& data = recipe_.data;
-  // Absolute, so that a message says where the dataset was looked for.
-  const auto path = data.path ? std::filesystem::absolute(*data.path) : std::filesystem::path();
-  const std::vector<std::string> names = registries.datasets.names();
-  const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
-  return at_place(place("data", known && data.path ? "path" : "dataset"),
-                  [&] { return registries.datasets.load(data.dataset, path, parts); });
-}
-
 Normalization Experiment::normalization_of(const Dataset& train) const {
   const NormalizeSpec& spec = recipe_.data.normalize;
   if (spec.type == Normalize::kNone) return {};
   if (spec.type == Normalize::kDataset) return compute_normalization(train);
-  const auto channels = static_cast<std::size_t>(train.inputs.dim(-1));
+  const auto channels = static_cast<std::size_t>(train.sample_shape().back());
   if (spec.mean.size() != channels) {
     fail_at(place("data", "normalize"), "data.normalize: expected the mean and deviation of " +
                                             std::to_string(channels) + " channels, got " +
@@ -167,11 +157,11 @@ void Experiment::require_input_of(const RunRecord& record, const Dataset& datase
   if (found == record.input) return;
   fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
           "the checkpoint was trained on " + to_string(record.input) + ", the dataset has " +
-              to_string(found));
+              to_string(found) + difference_of_names(record.input.names, found.names));
 }
 
 void Experiment::load_test(const Registries& registries, const RunRecord& record) {
-  test_ = load_splits(registries, DatasetParts::kTest).test;
+  test_ = load_splits(recipe_, registries.datasets, DatasetParts::kTest, record.input.names).test;
   // The training set may have more classes than the test set.
   if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
   require_input_of(record, test_);
@@ -179,7 +169,7 @@ void Experiment::load_test(const Registries& registries, const RunRecord& record
 
 void Experiment::load_data(const Registries& registries) {
   const DataSpec& data = recipe_.data;
-  DatasetSplits splits = load_splits(registries, DatasetParts::kAll);
+  DatasetSplits splits = load_splits(recipe_, registries.datasets);
   loader_options_.normalization = normalization_of(splits.train);
   input_ = input_format(splits.train);
   if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));

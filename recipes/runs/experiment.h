@@ -117,7 +117,6 @@ class Experiment {
  private:
   void load_data(const Registries& registries);
   void load_test(const Registries& registries, const RunRecord& record);
-  DatasetSplits load_splits(const Registries& registries, DatasetParts parts) const;
   Normalization normalization_of(const Dataset& train) const;
   // Throws InputError unless samples are of the record's form.
   void require_input_of(const RunRecord& record, const Dataset& dataset) const;

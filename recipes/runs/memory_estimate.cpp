@@ -37,10 +37,6 @@ std::int64_t held_bytes(Device device) {
   return stats.in_use_bytes + stats.cached_bytes;
 }
 
-std::int64_t dataset_bytes(const Dataset& dataset) {
-  return dataset.size() == 0 ? 0 : dataset.inputs.bytes() + dataset.targets.bytes();
-}
-
 std::int64_t state_bytes(const Module& module) {
   std::int64_t bytes = 0;
   for (const NamedTensor& t : module_state(module)) bytes += t.tensor.bytes();
@@ -102,7 +98,7 @@ MemoryEstimate estimate_memory(Experiment& experiment, Device device) {
   experiment.move_to(device);
   MemoryEstimate estimate;
   for (const Dataset* dataset : {&experiment.train(), &experiment.validation(), &experiment.test()})
-    estimate.dataset_bytes += dataset_bytes(*dataset);
+    estimate.dataset_bytes += dataset->held_bytes();
   std::vector<Tensor> parameters;
   for (const NamedParameter& p : experiment.model().named_parameters()) {
     parameters.push_back(p.variable.value());

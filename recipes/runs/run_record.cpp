@@ -67,6 +67,44 @@ void validate(const Normalization& normalization, const Shape& sample) {
       "a normalization that does not fit the samples");
 }
 
+void validate(const DatasetNames& names, const InputFormat& input) {
+  const auto& [classes, columns] = names;
+  std::int64_t features = 0;
+  for (const TableColumn& column : columns) {
+    features += std::max<std::int64_t>(1, std::ssize(column.categories));
+    require(!column.missing || std::isfinite(*column.missing), "a number that is not finite");
+  }
+  require(classes.empty() || std::ssize(classes) == input.classes,
+          std::to_string(classes.size()) + " names of classes");
+  require(columns.empty() || input.sample == Shape{features},
+          "columns of " + std::to_string(features) + " features");
+}
+
+// Only what the dataset has: other records are as they were without names.
+void add_names(const DatasetNames& names, Json& data) {
+  if (!names.classes.empty()) data["class_names"] = names.classes;
+  if (names.columns.empty()) return;
+  Json& columns = data["columns"] = Json::array();
+  for (const TableColumn& column : names.columns) {
+    Json& added = columns.emplace_back(Json{{"name", column.name}});
+    if (!column.categories.empty()) added["categories"] = column.categories;
+    if (column.missing) added["missing"] = *column.missing;
+  }
+}
+
+DatasetNames names_in(const Json& data) {
+  DatasetNames names;
+  if (data.contains("class_names")) data.at("class_names").get_to(names.classes);
+  if (!data.contains("columns")) return names;
+  for (const Json& column : data.at("columns")) {
+    TableColumn& added = names.columns.emplace_back();
+    column.at("name").get_to(added.name);
+    if (column.contains("categories")) column.at("categories").get_to(added.categories);
+    if (column.contains("missing")) added.missing = column.at("missing").get<float>();
+  }
+  return names;
+}
+
 struct DataRecord {
   InputFormat input;
   Normalization normalization;
@@ -85,7 +123,9 @@ DataRecord parsed_data(const std::string& text) {
   json.at("mean").get_to(data.normalization.mean);
   json.at("std").get_to(data.normalization.stddev);
   json.at("sha256").get_to(data.digest);
+  data.input.names = names_in(json);
   validate(data.input);
+  validate(data.input.names, data.input);
   validate(data.normalization, data.input.sample);
   return data;
 }
@@ -153,14 +193,37 @@ Shape InputFormat::batch(std::int64_t count) const {
 }
 
 InputFormat input_format(const Dataset& dataset) {
-  const Shape& shape = dataset.inputs.shape();
-  return {dataset.inputs.dtype(), {shape.begin() + 1, shape.end()}, dataset.classes};
+  return {dataset.dtype(), dataset.sample_shape(), dataset.classes, dataset.names};
 }
 
 std::string to_string(const InputFormat& format) {
   const std::string outputs =
       format.classes > 0 ? std::to_string(format.classes) + " classes" : "regression";
   return std::string(dtype_name(format.dtype)) + " " + shape_string(format.sample) + ", " + outputs;
+}
+
+std::string difference_of_names(const DatasetNames& trained_on, const DatasetNames& found) {
+  const auto quoted = [](const std::vector<std::string>& names, std::size_t i) {
+    return i < names.size() ? quote_for_message(names[i]) : std::string("absent");
+  };
+  const auto first = [&](const std::string& what, const std::vector<std::string>& a,
+                         const std::vector<std::string>& b) {
+    for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+      if (quoted(a, i) == quoted(b, i)) continue;
+      return "; its " + what + " " + std::to_string(i) + " is " + quoted(a, i) +
+             ", the dataset's is " + quoted(b, i);
+    }
+    return std::string();
+  };
+  if (auto text = first("class", trained_on.classes, found.classes); !text.empty()) return text;
+  const auto names = [](const std::vector<TableColumn>& columns) {
+    std::vector<std::string> all;
+    for (const TableColumn& column : columns) all.push_back(column.name);
+    return all;
+  };
+  auto text = first("column", names(trained_on.columns), names(found.columns));
+  if (!text.empty() || trained_on == found) return text;
+  return "; categories or missing values of its columns differ";
 }
 
 YamlNode lasting_recipe(const Recipe& recipe) {
@@ -184,12 +247,13 @@ bool take_more_epochs(YamlNode& earlier, const YamlNode& later) {
 }
 
 void add_record(const RunRecord& record, TensorFileMetadata& metadata) {
-  const Json data{{"dtype", std::string(dtype_name(record.input.dtype))},
-                  {"sample", record.input.sample},
-                  {"classes", record.input.classes},
-                  {"mean", record.normalization.mean},
-                  {"std", record.normalization.stddev},
-                  {"sha256", record.data_digest}};
+  Json data{{"dtype", std::string(dtype_name(record.input.dtype))},
+            {"sample", record.input.sample},
+            {"classes", record.input.classes},
+            {"mean", record.normalization.mean},
+            {"std", record.normalization.stddev},
+            {"sha256", record.data_digest}};
+  add_names(record.input.names, data);
   metadata[kDataKey] = data.dump();
   metadata[kRecipeKey] = to_yaml(record.recipe);
   if (!record.sources.empty()) metadata[kSourcesKey] = Json(record.sources).dump();

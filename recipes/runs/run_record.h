@@ -18,6 +18,7 @@ struct InputFormat {
   DType dtype = DType::kU8;  // u8 or f32
   Shape sample;              // [H, W, C] or [features]
   std::int64_t classes = 0;  // 0 for regression
+  DatasetNames names = {};   // of classes and columns, where the dataset has them
 
   // A batch of `count` samples.
   Shape batch(std::int64_t count) const;
@@ -27,6 +28,8 @@ struct InputFormat {
 InputFormat input_format(const Dataset& dataset);
 // "u8 [28, 28, 1], 10 classes".
 std::string to_string(const InputFormat& format);
+// "; its class 2 is 'cat', the dataset's 'dog'", or "" where the names are the same.
+std::string difference_of_names(const DatasetNames& trained_on, const DatasetNames& found);
 
 struct RunRecord {
   InputFormat input;

@@ -1,4 +1,7 @@
 // The section `data`.
+#include <algorithm>
+#include <utility>
+
 #include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
@@ -47,6 +50,85 @@ Row<DataSpec> normalize_row() {
   return row.only({Normalize::kDataset, Normalize::kNone}).by_default("dataset");
 }
 
+Table<ImageTransforms> transforms_table() {
+  constexpr double kLargestSide = 16384;
+  return Table<ImageTransforms>(
+             "How images become samples of one size, in this order; evaluation and `predict` do "
+             "the same. In training, `augment: [random_resized_crop]` takes the place of all of "
+             "it.",
+             {key("resize", "to this height and width, antialiased", &ImageTransforms::resize)
+                  .within(1, kLargestSide),
+              key("resize_shorter", "the shorter side to this many pixels, the other in proportion",
+                  &ImageTransforms::resize_shorter)
+                  .within(1, kLargestSide),
+              key("centre_crop", "the part of this height and width in the centre",
+                  &ImageTransforms::centre_crop)
+                  .within(1, kLargestSide),
+              key("interpolation", "of resizing", &ImageTransforms::interpolation)
+                  .by_default("bilinear"),
+              key("grey", "whether images are read with one channel, not three",
+                  &ImageTransforms::grey)
+                  .by_default("false"),
+              key("random_area",
+                  "least and largest share of an image that random_resized_crop takes",
+                  &ImageTransforms::random_area)
+                  .by_default("[0.08, 1]")
+                  .above(0)
+                  .at_most(1)
+                  .items(2, 2),
+              key("random_ratio", "least and largest width / height of that part",
+                  &ImageTransforms::random_ratio)
+                  .by_default("[0.75, 1.3333333333333333]")
+                  .within(0.01, 100)
+                  .items(2, 2)})
+      .check([](const OptionReader& from, ImageTransforms& transforms) {
+        const auto& [resize, shorter, crop, interpolation, grey, area, ratio] = transforms;
+        if (resize && shorter) {
+          fail_at(from.at("resize_shorter").place, "expected resize or resize_shorter, got both");
+        }
+        if (shorter && crop && std::max((*crop)[0], (*crop)[1]) > *shorter) {
+          fail_at(from.at("centre_crop").place, "expected a crop of at most the " +
+                                                    std::to_string(*shorter) +
+                                                    " pixels of resize_shorter");
+        }
+        if (resize && crop && ((*crop)[0] > (*resize)[0] || (*crop)[1] > (*resize)[1])) {
+          fail_at(from.at("centre_crop").place, "expected a crop of at most resize");
+        }
+        for (const auto& [key, limits] :
+             {std::pair("random_area", area), std::pair("random_ratio", ratio)}) {
+          if (limits.size() == 2 && limits[0] > limits[1]) {
+            fail_at(from.at(key).place, std::string(key) + ": expected the least first");
+          }
+        }
+      });
+}
+
+Table<TableOptions> table_table() {
+  constexpr std::size_t kMostColumns = 65536;
+  return {
+      "Which columns of `dataset: table` mean what. All others are numbers that the model gets.",
+      {key("target", "the column to learn; of a regression, one or several", &TableOptions::target)
+           .required()
+           .items(1, kMostColumns),
+       key("regression", "whether the targets are numbers, not classes", &TableOptions::regression)
+           .by_default("false"),
+       key("categories",
+           "columns of words: each category of the training set becomes a feature, 0 or 1",
+           &TableOptions::categories)
+           .by_default("[]")
+           .items(0, kMostColumns),
+       key("ignore", "columns that are not used", &TableOptions::ignore)
+           .by_default("[]")
+           .items(0, kMostColumns),
+       key("missing",
+           "words that stand for a missing value, \"\" for an empty field: a number becomes "
+           "its column's mean, a category one of its own. A missing value that is not named "
+           "is an error",
+           &TableOptions::missing)
+           .by_default("[]"),
+       key("delimiter", "absent: a tab in .tsv files, else a comma", &TableOptions::delimiter)}};
+}
+
 }  // namespace
 
 Table<DataSpec> data_table() {
@@ -55,11 +137,14 @@ Table<DataSpec> data_table() {
   };
   return Table<DataSpec>(
              "What to train and test on.",
-             {key("dataset", "fashion_mnist, cifar10, safetensors or a registered one",
+             {key("dataset",
+                  "fashion_mnist, cifar10, images (folders), shards (tar), table (CSV), arrays "
+                  "(NumPy), safetensors or a registered one",
                   &DataSpec::dataset)
                   .required(),
               key("path",
-                  "the dataset's folder, relative to the current folder; absent: its default "
+                  "the dataset's folder or file, relative to the current folder; absent: its "
+                  "default "
                   "folder",
                   &DataSpec::path)
                   .role(OptionRole::kFree),
@@ -67,9 +152,11 @@ Table<DataSpec> data_table() {
                   .by_default("128")
                   .within(1, 65536),
               flags<DataSpec>("augment",
-                              "random changes of training images, any of random_crop and flip",
+                              "random changes of training images, any of random_crop, flip and "
+                              "random_resized_crop",
                               {augment("random_crop", &Augmentation::random_crop),
-                               augment("flip", &Augmentation::flip)})
+                               augment("flip", &Augmentation::flip),
+                               augment("random_resized_crop", &Augmentation::resized_crop)})
                   .by_default("[]"),
               normalize_row(),
               key("crop_padding", "pixels added on each side before random_crop", &DataSpec::loader,
@@ -81,7 +168,12 @@ Table<DataSpec> data_table() {
                   "chosen; 0: none",
                   &DataSpec::validation)
                   .by_default("5000")
-                  .within(0, kMaxCount)})
+                  .within(0, kMaxCount),
+              key("test", "samples set aside as the test set, of a dataset that has none",
+                  &DataSpec::test)
+                  .within(1, kMaxCount),
+              nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),
+              nested<DataSpec>("table", table_table(), &DataSpec::table)})
       .check([](const OptionReader&, DataSpec& data) { data.loader.shuffle = true; });
 }
 

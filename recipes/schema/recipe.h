@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/data/images/transforms.h"
+#include "steelyard/framework/data/tables/table_options.h"
 #include "steelyard/framework/optimizer.h"
 #include "steelyard/framework/trainer.h"
 #include "steelyard/framework/words.h"
@@ -44,7 +46,10 @@ struct DataSpec {
   std::optional<std::string> path = {};
   LoaderOptions loader = {};  // the run adds the normalization
   NormalizeSpec normalize = {};
-  std::int64_t validation = 0;  // samples of the training set kept aside; 0: none
+  std::int64_t validation = 0;            // samples of the training set kept aside; 0: none
+  std::optional<std::int64_t> test = {};  // the same as the test set
+  std::optional<ImageTransforms> transforms = {};
+  std::optional<TableOptions> table = {};
 };
 
 enum class OptimizerType { kSgd, kAdamW };

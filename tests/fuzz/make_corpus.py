@@ -5,9 +5,13 @@ Inputs that once failed lie beside them under other names and stay.
 """
 import glob
 import gzip
+import io
 import json
 import os
 import struct
+import tarfile
+import zipfile
+import zlib
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 
@@ -99,6 +103,69 @@ def cifar10():
     write("cifar10", "one", bytes([7]) + bytes(range(64)))
     write("cifar10", "two", bytes([0]) + bytes(64) + bytes([9]) + bytes([255] * 64))
     write("cifar10", "label", bytes([10]) + bytes(64))
+
+
+def png(width, height, bits, kind, rows, more=b""):
+    def chunk(name, body):
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, bits, kind, 0, 0, 0)) + more +
+            chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b""))
+
+
+def images():
+    write("image", "grey.png", png(2, 2, 8, 0, b"\0\1\2\0\3\4"))
+    write("image", "deep.png", png(1, 1, 16, 4, b"\0\x12\x34\xff\xff"))
+    write("image", "palette.png", png(3, 1, 2, 3, b"\0\x18", struct.pack(">I4s9BI", 9, b"PLTE", *range(9), zlib.crc32(
+        b"PLTE" + bytes(range(9))))))
+    header = struct.pack("<2sIIIIiiHHIIIIII", b"BM", 0, 0, 54, 40, 2, -2, 1, 24, 0, 0, 0, 0, 0, 0)
+    write("image", "colour.bmp", header + bytes(range(16)))
+    header = struct.pack("<2sIIIIiiHHIIIIII", b"BM", 0, 0, 62, 40, 9, 1, 1, 1, 0, 0, 0, 0, 2, 0)
+    write("image", "bilevel.bmp", header + bytes(range(8)) + bytes([0xA5, 0x80, 0, 0]))
+    # The smallest baseline JPEG of one block, and a lossless WebP of one pixel.
+    write("image", "grey.jpeg", bytes.fromhex(
+        "ffd8ffe1002245786966000049492a00080000000100120103000100000006000000000000" "00ffdb004300" + "01" * 64 +
+        "ffc0000b080001000101011100ffc40014000100000000000000000000000000000009ffc4001410010000000000000000000000000000"
+        "0000ffda0008010100003f0054dfffd9"))
+    write("image", "one.webp", bytes.fromhex("524946461a000000574542505650384c0d0000002f00000010071011118888fe0700"))
+
+
+def tables():
+    write("csv", "quotes", 'a,"b ""c""\n",d\r\n1,2,3\r\n,,\n"x"')
+    write("csv", "tabs", "\ufeffa\tb\n\n1\t2\r3\t4")
+    write("csv", "open", 'a,b\n1,"2\n')
+
+
+def npy(dtype, shape, data):
+    header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+def arrays():
+    inputs, targets = npy("<f2", (2, 3), bytes(range(12))), npy("|i1", (2,), b"\0\1")
+    write("npy", "bytes", npy("|u1", (2, 2, 2), bytes(range(8))))
+    write("npy", "doubles", npy("<f8", (1, 1), struct.pack("<d", 0.5)))
+    for name, method in (("stored", zipfile.ZIP_STORED), ("packed", zipfile.ZIP_DEFLATED)):
+        raw = io.BytesIO()
+        with zipfile.ZipFile(raw, "w", method) as archive:
+            for member, data in (("inputs.npy", inputs), ("targets.npy", targets)):
+                info = zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0))
+                info.compress_type = method
+                with archive.open(info, "w", force_zip64=True) as file:
+                    file.write(data)
+        write("npy", name, raw.getvalue())
+
+
+def archives():
+    for name, form in (("ustar", tarfile.USTAR_FORMAT), ("gnu", tarfile.GNU_FORMAT), ("pax", tarfile.PAX_FORMAT)):
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w", format=form) as archive:
+            for member, data in (("a.png", b"x"), ("a.cls", b"cat"), ("f/" + "n" * 90 + ".cls" * (5 if name != "ustar" else 1), b"")):
+                info = tarfile.TarInfo(member)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+        write("tar", name, raw.getvalue().rstrip(b"\0") + bytes(1024))
 
 
 def crc32c(data):
@@ -267,5 +334,5 @@ def texts():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, datasets, idx, cifar10, events, metrics, records, quantizer_states, graphs, texts):
+    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, archives, events, metrics, records, quantizer_states, graphs, texts):
         make()

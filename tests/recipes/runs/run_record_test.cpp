@@ -48,6 +48,19 @@ TEST(RunRecord, ReadsBackToTheSameBits) {
     EXPECT_EQ(static_cast<float>(recipe.data.normalize.stddev[i]), record.normalization.stddev[i]);
   }
   EXPECT_EQ(normalize_text({}), "none");
+
+  RunRecord named = record;
+  named.input = {DType::kF32, {3}, 2, {{"a\n\"", "b"}, {{"size", {}, 0.1F}, {"kind", {"", "x"}}}}};
+  named.normalization = {};
+  add_record(named, metadata);
+  EXPECT_EQ(read(metadata)->input, named.input);
+  EXPECT_EQ(difference_of_names(named.input.names, named.input.names), "");
+  EXPECT_EQ(difference_of_names({{"a", "b"}}, {{"a"}}),
+            "; its class 1 is 'b', the dataset's is absent");
+  EXPECT_EQ(difference_of_names({{}, {{"x"}}}, {{}, {{"y"}}}),
+            "; its column 0 is 'x', the dataset's is 'y'");
+  EXPECT_EQ(difference_of_names({{}, {{"x"}}}, {{}, {{"x", {"c"}}}}),
+            "; categories or missing values of its columns differ");
 }
 
 TEST(RunRecord, IsAbsentFromCheckpointsOfEarlierVersions) {

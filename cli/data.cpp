@@ -1,0 +1,52 @@
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "cli/run_output.h"
+#include "cli/verbs.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/reports/contact_sheet.h"
+#include "steelyard/recipes/reports/data_report.h"
+#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/recipe_data.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::string sheet;
+  int threads = 0;
+};
+
+ExitCode show_data(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const Registries registries;
+  const Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
+  const DatasetSplits splits = load_splits(recipe, registries.datasets);
+  fmt::print("{}", to_string(describe_data(splits), splits, recipe.data.validation));
+  if (options.sheet.empty()) return kDone;
+  validate_options(splits.train, recipe.data.loader);
+  write_file_atomic(options.sheet, encode_png(contact_sheet(splits.train, recipe.data.loader)));
+  fmt::print("contact sheet: {}\n", shown(options.sheet));
+  return kDone;
+}
+
+}  // namespace
+
+Verb add_data(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "data", "What a recipe's data holds: classes, sizes, mean and deviation, duplicates");
+  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
+  verb->add_option("--set", options->overrides, "Override one value: --set data.path=flowers")
+      ->allow_extra_args(false);
+  verb->add_option("--sheet", options->sheet,
+                   "A PNG file to write: images of each class, and beneath what training sees");
+  add_threads(*verb, options->threads);
+  return [options] { return show_data(*options); };
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,118 @@
+#include "cli/prediction_inputs.h"
+
+#include <fmt/core.h>
+
+#include "steelyard/framework/data/arrays/npy.h"
+#include "steelyard/framework/data/idx.h"
+#include "steelyard/framework/data/images/image_folder.h"
+#include "steelyard/framework/data/safetensors_dataset.h"
+#include "steelyard/framework/data/tables/table_dataset.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files.h"
+
+namespace steelyard::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+PredictionInputs of_source(std::shared_ptr<const SampleSource> source, bool named) {
+  PredictionInputs inputs{.named = named};
+  inputs.samples.source = std::move(source);
+  return inputs;
+}
+
+PredictionInputs of_images(std::vector<std::string> paths, const SampleForm& form) {
+  if (form.dtype != DType::kU8 || form.shape.size() != 3) {
+    throw InputError(printable(paths[0]) + ": is an image, the model takes " +
+                     std::string(dtype_name(form.dtype)) + " " + shape_string(form.shape));
+  }
+  ImageTransforms transforms = form.transforms.value_or(ImageTransforms{});
+  transforms.grey = form.shape[2] == 1;
+  return of_source(image_samples(std::make_shared<ImageFiles>(std::move(paths)), transforms), true);
+}
+
+// The only array, or the one that is called inputs or x_test.
+std::shared_ptr<const SampleSource> of_arrays(const fs::path& file) {
+  const std::map<std::string, NpyArray> arrays = read_npy_file(file);
+  if (arrays.size() == 1) return npy_samples(arrays.begin()->second);
+  for (const char* name : {"inputs", "x_test"}) {
+    if (const auto found = arrays.find(name); found != arrays.end()) {
+      return npy_samples(found->second);
+    }
+  }
+  throw InputError(printable(file.string()) +
+                   ": expected one array, or one called inputs or x_test");
+}
+
+bool is_table(const fs::path& file) {
+  const std::string extension = file.extension().string();
+  return extension == ".csv" || extension == ".tsv" || extension == ".tab";
+}
+
+PredictionInputs of_table(const fs::path& file, const SampleForm& form) {
+  if (form.names.columns.empty() || !form.table) {
+    throw InputError(printable(file.string()) + ": is a table, the model was not trained on one" +
+                     " (a run's folder says its columns)");
+  }
+  return of_source(table_features(file, *form.table, form.names), true);
+}
+
+PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
+  if (is_folder(file)) return of_images(image_paths(file), form);
+  const std::string kind = kind_of(InputFile(file));
+  if (kind.ends_with(" image") && kind != "a GIF image") return of_images({file.string()}, form);
+  if (has_image_extension(file.filename().string())) return of_images({file.string()}, form);
+  if (kind.starts_with("NumPy array") || kind == "a NumPy array") {
+    return of_source(of_arrays(file), false);
+  }
+  if (is_table(file)) return of_table(file, form);
+  PredictionInputs inputs;
+  const bool tensors = kind == kSafetensorsKind || file.extension() == ".safetensors";
+  inputs.samples.inputs = tensors ? load_safetensors_inputs(file) : read_idx_images(file);
+  return inputs;
+}
+
+Shape shape_of(const Dataset& samples) {
+  if (!samples.source) return samples.inputs.shape();
+  Shape shape = samples.source->shape();
+  shape.insert(shape.begin(), samples.source->size());
+  return shape;
+}
+
+void require_fit(const std::string& file, const Dataset& samples, const SampleForm& form) {
+  const Shape found = shape_of(samples);
+  Shape expected = form.shape;
+  expected.insert(expected.begin(), found.empty() ? 0 : found[0]);
+  if (found == expected && samples.dtype() == form.dtype) {
+    if (found[0] > 0) return;
+    throw InputError(file + ": expected 1 sample or more, got inputs " + shape_string(found));
+  }
+  std::string shape = shape_string(expected);
+  if (found.size() != expected.size()) {  // which of its sizes is the number of samples?
+    shape = "[samples" + std::string(expected.size() > 1 ? ", " : "") +
+            shape_string(form.shape).substr(1);
+  }
+  throw InputError(fmt::format("{}: expected inputs {} {}, got {} {}", file, dtype_name(form.dtype),
+                               shape, dtype_name(samples.dtype()), shape_string(found)));
+}
+
+}  // namespace
+
+PredictionInputs read_prediction_inputs(const fs::path& file, const SampleForm& form) {
+  PredictionInputs inputs = read_file(file, form);
+  Dataset& samples = inputs.samples;
+  // Images that a file holds in one size, as the dataset's.
+  if (form.transforms && !inputs.named && shape_of(samples).size() == 4 && samples.size() > 0) {
+    samples.source = transformed_samples(samples_of(samples), *form.transforms);
+    samples.inputs = Tensor();
+  }
+  const std::string name = printable(file.string());
+  require_fit(name, samples, form);
+  if (samples.inputs.defined()) require_finite(samples.inputs, name + ": inputs");
+  samples.targets = Tensor::zeros({samples.size()}, DType::kI64);
+  samples.classes = 1;
+  return inputs;
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,15 @@
+// Datasets in NumPy's files.
+#pragma once
+
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/dataset_request.h"
+
+namespace steelyard {
+
+// `request.path` is a folder with train.npz and test.npz, each of the arrays inputs and targets, or
+// with train_inputs.npy, train_targets.npy and those of the test set; or one .npz file of x_train,
+// y_train, x_test and y_test, or of inputs and targets, of which `request.test_samples` are set
+// aside. Inputs stay in the files. Throws InputError that names the file and what it expected.
+DatasetSplits load_arrays(const DatasetRequest& request);
+
+}  // namespace steelyard

@@ -1,0 +1,75 @@
+#include "steelyard/framework/data/class_names.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <unordered_map>
+
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
+
+namespace steelyard {
+namespace {
+
+std::optional<std::int64_t> number_in(const std::string& name) {
+  std::int64_t value = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data(), end, value);
+  if (name.empty() || error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::vector<std::string> sorted_classes(std::vector<std::string> names, const std::string& source) {
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  if (std::ssize(names) > kMaxClasses) {
+    throw InputError(source + ": expected at most " + std::to_string(kMaxClasses) +
+                     " classes, got " + std::to_string(names.size()));
+  }
+  const bool numbers = std::all_of(names.begin(), names.end(),
+                                   [](const std::string& n) { return number_in(n).has_value(); });
+  if (numbers) {
+    std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+      return *number_in(a) < *number_in(b);
+    });
+  }
+  return names;
+}
+
+std::int64_t label_of(const std::vector<std::string>& sorted, const std::string& name) {
+  const auto found = std::find(sorted.begin(), sorted.end(), name);
+  return found == sorted.end() ? -1 : found - sorted.begin();
+}
+
+Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& sorted,
+                    const std::string& source) {
+  std::unordered_map<std::string, std::int64_t> labels;
+  for (const std::string& name : sorted) labels.emplace(name, std::ssize(labels));
+  Tensor targets = Tensor::empty({std::ssize(samples)}, DType::kI64);
+  std::int64_t* target = targets.data<std::int64_t>();
+  for (const std::string& name : samples) {
+    const auto label = labels.find(name);
+    if (label == labels.end()) {
+      throw InputError(source + ": the training set has no class '" + printable(name) + "'");
+    }
+    *target++ = label->second;
+  }
+  return targets;
+}
+
+std::int64_t count_classes(const Tensor& targets, const std::string& source) {
+  if (targets.dtype() != DType::kI64 || targets.size() == 0) return 0;
+  const auto labels = targets.span<std::int64_t>();
+  const auto largest = std::max_element(labels.begin(), labels.end());
+  if (*largest >= kMaxClasses) {
+    throw InputError(source + ": expected labels below " + std::to_string(kMaxClasses) + ", got " +
+                     std::to_string(*largest) + " in sample " +
+                     std::to_string(largest - labels.begin()));
+  }
+  return std::max(*largest, std::int64_t{0}) + 1;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,29 @@
+// Classes that have names, and the labels that stand for them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/tensor.h"
+
+namespace steelyard {
+
+// The different names in their order: by number where all are whole numbers, else by their bytes.
+// Throws InputError that starts with `source` for more than kMaxClasses.
+std::vector<std::string> sorted_classes(std::vector<std::string> names, const std::string& source);
+
+// The label of a class, or -1 where `sorted` does not have it.
+std::int64_t label_of(const std::vector<std::string>& sorted, const std::string& name);
+
+// i64 [samples]: the label of each sample's class. Throws InputError that starts with `source` for
+// a class that `sorted`, the training set's, does not have.
+Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& sorted,
+                    const std::string& source);
+
+// 1 + the largest of integer labels; 0 for other targets. Throws InputError that starts with
+// `source` where that is more than kMaxClasses: a stray label must not become a model of a million
+// outputs.
+std::int64_t count_classes(const Tensor& targets, const std::string& source);
+
+}  // namespace steelyard

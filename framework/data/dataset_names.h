@@ -1,0 +1,27 @@
+// What the numbers of a dataset stand for. Checkpoints hold it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace steelyard {
+
+// A column of a table, and the features that it gives: one of a number, or one for each category, 1
+// for the category that a row has and 0 for the others.
+struct TableColumn {
+  std::string name;
+  std::vector<std::string> categories = {};  // none: a number
+  std::optional<float> missing = {};         // of a number: what stands for a missing value
+
+  bool operator==(const TableColumn& other) const = default;
+};
+
+struct DatasetNames {
+  std::vector<std::string> classes = {};  // of the labels 0, 1, ...; empty: the numbers themselves
+  std::vector<TableColumn> columns = {};  // of the features; empty: no table
+
+  bool operator==(const DatasetNames& other) const = default;
+};
+
+}  // namespace steelyard

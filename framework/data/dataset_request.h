@@ -1,0 +1,30 @@
+// What a recipe says about its dataset.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/images/transforms.h"
+#include "steelyard/framework/data/tables/table_options.h"
+
+namespace steelyard {
+
+struct DatasetRequest {
+  std::string name;
+  std::filesystem::path path;  // file or folder, as the loader expects
+  // kTest: the training set is not needed, and may be absent on disk; a loader may leave it
+  // undefined.
+  DatasetParts parts = DatasetParts::kAll;
+  std::optional<ImageTransforms> transforms = {};
+  std::optional<TableOptions> table = {};
+  // Set aside as the test set, of a dataset that has none.
+  std::optional<std::int64_t> test_samples = {};
+  // Of a model that was trained on the dataset: what its numbers stand for. Absent: as the training
+  // set has it.
+  std::optional<DatasetNames> names = {};
+};
+
+}  // namespace steelyard

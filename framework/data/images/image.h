@@ -1,0 +1,47 @@
+// Images of 8 bits per channel, and the files they are decoded from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace steelyard {
+
+// Decoding more pixels than this is refused before anything is allocated.
+inline constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 27;
+// Longer files are not read.
+inline constexpr std::uint64_t kMaxImageFileBytes = std::uint64_t{1} << 29;
+
+struct Image {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 3;         // 1: grey, 3: red, green, blue
+  std::vector<std::uint8_t> pixels;  // [height, width, channels]
+
+  bool operator==(const Image& other) const = default;
+};
+
+// What libraries decode in this build: "JPEG, PNG, WebP and BMP", for messages.
+std::string decoded_formats();
+
+// The extensions of file names that are images, in lower case: ".jpg".
+const std::vector<std::string>& image_extensions();
+bool has_image_extension(std::string_view file_name);
+
+// The image in a JPEG, PNG, WebP or BMP file's bytes, which tell the format themselves, turned as
+// its EXIF orientation says. Grey becomes colour by repeating it, colour grey by ITU-R BT.601 luma;
+// 16 bits become 8 by rounding; transparency is dropped. Throws InputError that starts with `name`
+// for another format, one that this build lacks, a damaged or truncated file, an animation, and
+// more than kMaxImagePixels. `channels` is 1 or 3.
+Image decode_image(std::string_view bytes, std::int64_t channels, const std::string& name);
+// Of a regular file.
+Image read_image(const std::string& path, std::int64_t channels);
+
+// The image as a PNG file. Throws InputError in a build without libpng.
+std::string encode_png(const Image& image);
+
+// `orientation` is EXIF's, 1 to 8: how the stored image is turned and mirrored to be looked at.
+Image oriented(Image image, int orientation);
+
+}  // namespace steelyard

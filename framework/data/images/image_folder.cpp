@@ -1,0 +1,182 @@
+#include "steelyard/framework/data/images/image_folder.h"
+
+#include <algorithm>
+#include <set>
+
+#include "steelyard/framework/data/class_names.h"
+#include "steelyard/framework/data/tables/csv.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/sha256.h"
+
+namespace steelyard {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LabelledFiles {
+  std::string source;  // for messages
+  std::vector<std::string> paths = {};
+  std::vector<std::string> classes = {};  // of each path
+};
+
+std::string shown(const fs::path& path) { return printable(path.string()); }
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+// What is in a folder, hidden files left out.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (!is_hidden(at->path())) entries.push_back(at->path());
+  }
+  if (error) throw InputError(shown(folder) + ": " + error.message());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error) throw InputError(shown(path) + ": " + error.message());
+  return status;
+}
+
+// `above`: the folders that lead here, without links.
+void add_images(const fs::path& folder, std::set<fs::path>& above,
+                std::vector<std::string>& paths) {
+  std::error_code error;
+  const fs::path real = fs::canonical(folder, error);
+  if (error) throw InputError(shown(folder) + ": " + error.message());
+  if (!above.insert(real).second) {
+    throw InputError(shown(folder) + ": links lead back to " + shown(real) + ", which is above it");
+  }
+  for (const fs::path& entry : entries_of(folder)) {
+    const fs::file_status status = status_of(entry);
+    if (fs::is_directory(status)) {
+      add_images(entry, above, paths);
+    } else if (!fs::is_regular_file(status)) {
+      throw InputError(shown(entry) + ": expected a file or a folder");
+    } else if (!has_image_extension(entry.filename().string())) {
+      throw InputError(shown(entry) +
+                       ": expected images only, named .jpg, .jpeg, .png, .webp or "
+                       ".bmp");
+    } else {
+      paths.push_back(entry.string());
+    }
+  }
+  above.erase(real);
+}
+
+// One folder for each class.
+LabelledFiles files_of_folders(const fs::path& folder) {
+  LabelledFiles files{shown(folder)};
+  for (const fs::path& entry : entries_of(folder)) {
+    if (!fs::is_directory(status_of(entry))) {
+      throw InputError(shown(entry) + ": expected one folder of images for each class");
+    }
+    for (std::string& path : image_paths(entry)) {
+      files.paths.push_back(std::move(path));
+      files.classes.push_back(entry.filename().string());
+    }
+  }
+  if (files.paths.empty()) {
+    throw InputError(files.source + ": expected folders of images, one for each class");
+  }
+  return files;
+}
+
+// The columns path and label.
+LabelledFiles files_of_table(const fs::path& table) {
+  CsvReader reader(table, delimiter_of(table, std::nullopt));
+  CsvRecord row;
+  const std::vector<std::string> columns{"path", "label"};
+  if (!reader.next(row) || row.fields != columns) {
+    reader.fail(1, "expected the columns path and label in the first line");
+  }
+  LabelledFiles files{reader.name()};
+  while (reader.next(row)) {
+    if (row.fields.size() != 2 || row.fields[0].empty() || row.fields[1].empty()) {
+      reader.fail(row.line, "expected a path and a label");
+    }
+    const fs::path path = table.parent_path() / row.fields[0];
+    if (!path_exists(path)) reader.fail(row.line, "there is no file " + shown(path));
+    files.paths.push_back(path.string());
+    files.classes.push_back(row.fields[1]);
+  }
+  if (files.paths.empty()) reader.fail(1, "expected rows beneath the names of the columns");
+  return files;
+}
+
+Dataset dataset_of(LabelledFiles files, const std::vector<std::string>& known,
+                   const ImageTransforms& transforms) {
+  Dataset dataset;
+  dataset.names.classes = known.empty() ? sorted_classes(files.classes, files.source) : known;
+  dataset.classes = std::ssize(dataset.names.classes);
+  dataset.targets = class_labels(files.classes, dataset.names.classes, files.source);
+  dataset.source = image_samples(std::make_shared<ImageFiles>(std::move(files.paths)), transforms);
+  return dataset;
+}
+
+// The folder or the table of a split; nothing where there is neither.
+std::optional<LabelledFiles> find_split(const fs::path& folder, const std::string& split) {
+  if (path_exists(folder / split)) return files_of_folders(folder / split);
+  for (const char* extension : {".csv", ".tsv"}) {
+    const fs::path table = folder / (split + extension);
+    if (path_exists(table)) return files_of_table(table);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Image ImageFiles::image(std::int64_t index, std::int64_t channels) const {
+  return read_image(paths_.at(static_cast<std::size_t>(index)), channels);
+}
+
+std::string ImageFiles::name(std::int64_t index) const {
+  return printable(paths_.at(static_cast<std::size_t>(index)));
+}
+
+std::string ImageFiles::content_digest(std::int64_t index) const {
+  return sha256_of_file(paths_.at(static_cast<std::size_t>(index)));
+}
+
+std::vector<std::string> image_paths(const fs::path& folder) {
+  std::vector<std::string> paths;
+  std::set<fs::path> above;
+  add_images(folder, above, paths);
+  if (paths.empty()) throw InputError(shown(folder) + ": expected images in the folder");
+  return paths;
+}
+
+DatasetSplits load_images(const DatasetRequest& request) {
+  const fs::path& folder = request.path;
+  if (!is_folder(folder)) throw InputError(shown(folder) + ": expected a folder of images");
+  const ImageTransforms transforms = request.transforms.value_or(ImageTransforms{});
+  std::vector<std::string> classes =
+      request.names ? request.names->classes : std::vector<std::string>{};
+  std::optional<LabelledFiles> train = find_split(folder, "train");
+  std::optional<LabelledFiles> test = find_split(folder, "test");
+  if (!train && !test && request.test_samples) train = files_of_folders(folder);
+  const bool needs_train = request.parts == DatasetParts::kAll || !test || classes.empty();
+  if (!train && needs_train) {
+    throw InputError(shown(folder) +
+                     ": expected train and test, each a folder of one folder for each class, or a "
+                     "table train.csv and test.csv of path and label; of one folder for each class "
+                     "alone, data.test says how many samples are the test set");
+  }
+  DatasetSplits splits;
+  if (needs_train) {
+    splits.train = dataset_of(std::move(*train), classes, transforms);
+    classes = splits.train.names.classes;
+  }
+  if (test) {
+    splits.test = dataset_of(std::move(*test), classes, transforms);
+    if (needs_train) require_same_samples(splits, shown(folder / "test"), "the training set");
+  }
+  return splits;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,40 @@
+// Resizing of images, antialiased.
+#pragma once
+
+#include <cstdint>
+
+#include "steelyard/framework/data/images/image.h"
+#include "steelyard/framework/words.h"
+
+namespace steelyard {
+
+enum class Interpolation { kBilinear, kBicubic };
+
+inline constexpr Word<Interpolation> kInterpolationWords[] = {
+    {Interpolation::kBilinear, "bilinear"},
+    {Interpolation::kBicubic, "bicubic"},
+};
+static_assert(is_complete<Interpolation>(kInterpolationWords, Interpolation::kBicubic));
+constexpr std::span<const Word<Interpolation>> words_of(Interpolation) {
+  return kInterpolationWords;
+}
+
+// The part of an image that is resized, in pixels.
+struct ImageBox {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+};
+
+// The part at `box`, which lies in the image.
+Image cropped(const Image& image, const ImageBox& box);
+
+// The image in another size. Where it shrinks, the filter grows with the factor, so that every
+// pixel counts (as Pillow's `resize` does and torchvision's with antialias=True; the bicubic one is
+// Keys' with a = -1/2). Weights are rounded to 22 bits and sums are integers: the same on every
+// machine.
+Image resized(const Image& image, std::int64_t height, std::int64_t width,
+              Interpolation interpolation);
+
+}  // namespace steelyard

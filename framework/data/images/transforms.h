@@ -1,0 +1,62 @@
+// How images of differing sizes become samples of one size.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/data/images/image.h"
+#include "steelyard/framework/data/images/resize.h"
+#include "steelyard/framework/data/sample_source.h"
+
+namespace steelyard {
+
+// In this order. Without `resize` images keep their size.
+struct ImageTransforms {
+  std::optional<std::array<std::int64_t, 2>> resize = {};  // to [height, width]
+  std::optional<std::int64_t> resize_shorter = {};  // the shorter side; the longer in proportion
+  std::optional<std::array<std::int64_t, 2>> centre_crop = {};  // [height, width]
+  Interpolation interpolation = Interpolation::kBilinear;
+  bool grey = false;  // 1 channel
+  // Of the random part that is taken in place of all of the above, and resized to the same size:
+  // the least and the largest share of the image's area, and width / height.
+  std::vector<double> random_area = {0.08, 1.0};
+  std::vector<double> random_ratio = {3.0 / 4.0, 4.0 / 3.0};
+
+  std::int64_t channels() const { return grey ? 1 : 3; }
+  // [height, width] of every result; nothing where that is the image's own.
+  std::optional<std::array<std::int64_t, 2>> size() const;
+};
+
+// What evaluation sees. Throws InputError for a crop that is larger than the image.
+Image transformed(const Image& image, const ImageTransforms& transforms);
+
+// A random part of the image in the size that transforms give; draws at most 60 words. (Szegedy et
+// al., arXiv:1409.4842, section 6: up to ten tries, then the centre.)
+Image random_resized_crop(const Image& image, const ImageTransforms& transforms, Rng& random);
+
+// Images that are decoded when they are asked for.
+class ImageSource {
+ public:
+  virtual ~ImageSource() = default;
+  virtual std::int64_t size() const = 0;
+  // Thread-safe; with `channels` of 1 or 3. Throws InputError that names the file.
+  virtual Image image(std::int64_t index, std::int64_t channels) const = 0;
+  virtual std::string name(std::int64_t index) const = 0;
+  // As SampleSource's.
+  virtual std::string content_digest(std::int64_t index) const = 0;
+};
+
+// Samples u8 [H, W, C] of images. Without a size in `transforms` all images have that of the first.
+// Throws what reading the first one throws.
+std::shared_ptr<const SampleSource> image_samples(std::shared_ptr<const ImageSource> images,
+                                                  const ImageTransforms& transforms);
+
+// u8 samples [H, W, 1 or 3] of one size, transformed. Throws InputError for others.
+std::shared_ptr<const SampleSource> transformed_samples(std::shared_ptr<const SampleSource> samples,
+                                                        const ImageTransforms& transforms);
+
+}  // namespace steelyard

@@ -1,0 +1,155 @@
+#include "steelyard/framework/data/shards/shard_dataset.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "steelyard/framework/data/class_names.h"
+#include "steelyard/framework/data/shards/tar.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/sha256.h"
+
+namespace steelyard {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where an image is.
+struct ShardImage {
+  std::uint32_t shard = 0;
+  std::uint32_t bytes = 0;
+  std::uint64_t begin = 0;
+  std::string name = {};
+};
+
+struct Shards {
+  std::vector<std::unique_ptr<const InputFile>> files = {};
+  std::vector<ShardImage> images = {};
+  std::vector<std::string> classes = {};  // of each image
+};
+
+class ShardImages : public ImageSource {
+ public:
+  explicit ShardImages(Shards shards) : shards_(std::move(shards)) {}
+
+  std::int64_t size() const override { return std::ssize(shards_.images); }
+  std::string name(std::int64_t index) const override {
+    const ShardImage& at = image_at(index);
+    return printable(shards_.files[at.shard]->path().string()) + ": " + printable(at.name);
+  }
+  Image image(std::int64_t index, std::int64_t channels) const override {
+    return decode_image(bytes_of(index), channels, name(index));
+  }
+  std::string content_digest(std::int64_t index) const override {
+    return sha256_of(bytes_of(index));
+  }
+
+ private:
+  const ShardImage& image_at(std::int64_t index) const {
+    return shards_.images.at(static_cast<std::size_t>(index));
+  }
+  std::string bytes_of(std::int64_t index) const {
+    const ShardImage& at = image_at(index);
+    std::string bytes(at.bytes, '\0');
+    shards_.files[at.shard]->read(at.begin, bytes.data(), bytes.size());
+    return bytes;
+  }
+
+  Shards shards_;
+};
+
+// "a/b.c.jpg" is the key "a/b" and the extension "c.jpg".
+std::size_t point_of(const std::string& name) {
+  const std::size_t slash = name.rfind('/');
+  return std::min(name.find('.', slash == std::string::npos ? 0 : slash + 1), name.size());
+}
+
+std::string class_of(const InputFile& file, const TarMember& member) {
+  constexpr std::uint64_t kLongest = 256;
+  if (member.size > kLongest) throw InputError(member.name + ": expected the name of a class");
+  std::string text(member.size, '\0');
+  file.read(member.begin, text.data(), text.size());
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos) throw InputError(member.name + ": expected the name of a class");
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+void add_shard(const fs::path& path, Shards& shards) {
+  const auto shard = static_cast<std::uint32_t>(shards.files.size());
+  const InputFile& file = *shards.files.emplace_back(std::make_unique<const InputFile>(path));
+  const std::vector<TarMember> members = tar_members(file);
+  try {
+    for (std::size_t i = 0; i < members.size(); i += 2) {
+      const std::string key = members[i].name.substr(0, point_of(members[i].name));
+      const bool pair = i + 1 < members.size() &&
+                        members[i + 1].name.substr(0, point_of(members[i + 1].name)) == key;
+      const bool label_first = members[i].name == key + ".cls";
+      if (!pair || label_first == (members[i + 1].name == key + ".cls")) {
+        throw InputError(key + ": expected two files, an image and " + key + ".cls");
+      }
+      const TarMember& image = members[label_first ? i + 1 : i];
+      if (image.size > kMaxImageFileBytes) {
+        throw InputError(image.name + ": expected at most " + std::to_string(kMaxImageFileBytes) +
+                         " bytes, got " + std::to_string(image.size));
+      }
+      shards.images.push_back(
+          {shard, static_cast<std::uint32_t>(image.size), image.begin, image.name});
+      shards.classes.push_back(class_of(file, members[label_first ? i : i + 1]));
+    }
+  } catch (const InputError& error) {
+    throw InputError(printable(path.string()) + ": " + printable(error.what()));
+  }
+}
+
+std::vector<fs::path> shard_paths(const fs::path& folder, const std::string& split) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const fs::path& path = at->path();
+    const bool fits = path.filename().string().starts_with(split) && path.extension() == ".tar";
+    if (fits) paths.push_back(path);
+  }
+  if (error) throw InputError(printable(folder.string()) + ": " + error.message());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+Dataset load_split(const std::vector<fs::path>& paths, const DatasetRequest& request,
+                   const std::vector<std::string>& known) {
+  Shards shards;
+  for (const fs::path& path : paths) add_shard(path, shards);
+  const std::string source = printable(request.path.string());
+  if (shards.images.empty()) throw InputError(source + ": the archives hold no samples");
+  Dataset dataset;
+  dataset.names.classes = known.empty() ? sorted_classes(shards.classes, source) : known;
+  dataset.classes = std::ssize(dataset.names.classes);
+  dataset.targets = class_labels(shards.classes, dataset.names.classes, source);
+  shards.classes.clear();
+  dataset.source = image_samples(std::make_shared<ShardImages>(std::move(shards)),
+                                 request.transforms.value_or(ImageTransforms{}));
+  return dataset;
+}
+
+}  // namespace
+
+DatasetSplits load_shards(const DatasetRequest& request) {
+  const std::string source = printable(request.path.string());
+  if (!is_folder(request.path)) throw InputError(source + ": expected a folder of archives");
+  std::vector<std::string> classes;
+  if (request.names) classes = request.names->classes;
+  const std::vector<fs::path> train = shard_paths(request.path, "train");
+  const std::vector<fs::path> test = shard_paths(request.path, "test");
+  const bool needs_train = request.parts == DatasetParts::kAll || test.empty() || classes.empty();
+  if (needs_train && train.empty()) throw InputError(source + ": expected archives train*.tar");
+  DatasetSplits splits;
+  if (needs_train) {
+    splits.train = load_split(train, request, classes);
+    classes = splits.train.names.classes;
+  }
+  if (test.empty()) return splits;
+  splits.test = load_split(test, request, classes);
+  if (needs_train) require_same_samples(splits, source + ": the test set", "the training set");
+  return splits;
+}
+
+}  // namespace steelyard

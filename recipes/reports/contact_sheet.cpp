@@ -1,0 +1,97 @@
+#include "steelyard/recipes/reports/contact_sheet.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "steelyard/framework/error.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::int64_t kColumns = 8;
+constexpr std::int64_t kMostClasses = 16;
+constexpr std::int64_t kGap = 4;            // pixels
+constexpr std::int64_t kSmallestTile = 64;  // smaller images are shown larger
+
+std::vector<std::vector<std::int64_t>> samples_of_classes(const Dataset& train) {
+  const std::int64_t classes = std::clamp<std::int64_t>(train.classes, 1, kMostClasses);
+  std::vector<std::vector<std::int64_t>> rows(static_cast<std::size_t>(classes));
+  for (std::int64_t i = 0; i < train.size(); ++i) {
+    const std::int64_t label = train.classes > 0 ? train.targets.data<std::int64_t>()[i] : 0;
+    if (label >= classes) continue;
+    auto& row = rows[static_cast<std::size_t>(label)];
+    if (std::ssize(row) < kColumns) row.push_back(i);
+  }
+  return rows;
+}
+
+// As a loader gives them, without normalization; f32 images are on the scale of 0 to 1.
+std::vector<Image> images_of(const Dataset& train, LoaderOptions options,
+                             const std::vector<std::int64_t>& samples) {
+  options.batch_size = std::ssize(samples);
+  options.normalization = {};
+  // A batch of the epoch's order: augmentation depends on the samples' numbers.
+  std::vector<std::int64_t> order = samples;
+  order.resize(static_cast<std::size_t>(train.size()));
+  const Tensor inputs = make_batch(train, options, order, 0, 0).inputs;
+  const Shape shape = train.sample_shape();
+  std::vector<Image> images;
+  const auto values = static_cast<std::size_t>(shape[0] * shape[1] * shape[2]);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    Image& image = images.emplace_back(Image{shape[0], shape[1], shape[2], {}});
+    for (const float value : inputs.span<float>().subspan(i * values, values)) {
+      image.pixels.push_back(
+          static_cast<std::uint8_t>(std::lround(std::clamp(value, 0.0F, 1.0F) * 255)));
+    }
+  }
+  return images;
+}
+
+void draw(const Image& image, std::int64_t scale, std::int64_t top, std::int64_t left,
+          Image& sheet) {
+  for (std::int64_t y = 0; y < image.height * scale; ++y) {
+    for (std::int64_t x = 0; x < image.width * scale; ++x) {
+      const std::uint8_t* from =
+          image.pixels.data() + (y / scale * image.width + x / scale) * image.channels;
+      std::copy_n(from, image.channels,
+                  sheet.pixels.data() + ((top + y) * sheet.width + left + x) * sheet.channels);
+    }
+  }
+}
+
+}  // namespace
+
+Image contact_sheet(const Dataset& train, const LoaderOptions& options) {
+  const Shape shape = train.sample_shape();
+  if (shape.size() != 3 || (shape[2] != 1 && shape[2] != 3)) {
+    throw InputError("expected images [H, W, 1 or 3] for a contact sheet, got samples " +
+                     shape_string(shape));
+  }
+  const std::int64_t scale =
+      std::max<std::int64_t>(1, kSmallestTile / std::max(shape[0], shape[1]));
+  const std::int64_t tile_height = shape[0] * scale, tile_width = shape[1] * scale;
+  const auto rows = samples_of_classes(train);
+  Image sheet{std::ssize(rows) * 2 * (tile_height + kGap) + kGap,
+              kColumns * (tile_width + kGap) + kGap,
+              shape[2],
+              {}};
+  sheet.pixels.assign(static_cast<std::size_t>(sheet.height * sheet.width * sheet.channels), 255);
+  LoaderOptions plain = options;
+  plain.augment = {};
+  std::int64_t top = kGap;
+  for (const std::vector<std::int64_t>& samples : rows) {
+    for (const LoaderOptions& view : {plain, options}) {
+      std::int64_t left = kGap;
+      if (samples.empty()) continue;
+      for (const Image& image : images_of(train, view, samples)) {
+        draw(image, scale, top, left, sheet);
+        left += tile_width + kGap;
+      }
+      top += tile_height + kGap;
+    }
+  }
+  return sheet;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,166 @@
+#include "steelyard/recipes/reports/data_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "steelyard/framework/data/parallel.h"
+#include "steelyard/framework/printable.h"
+#include "steelyard/framework/sha256.h"
+
+namespace steelyard {
+namespace {
+
+std::vector<std::int64_t> counts_of(const Dataset& dataset) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(dataset.classes));
+  if (dataset.classes == 0) return counts;
+  for (const std::int64_t label : dataset.targets.span<std::int64_t>()) {
+    ++counts[static_cast<std::size_t>(label)];
+  }
+  return counts;
+}
+
+std::string digest_of_sample(const SampleSource& source, std::int64_t sample) {
+  std::string digest = source.content_digest(sample);
+  if (!digest.empty()) return digest;
+  std::string values(static_cast<std::size_t>(sample_bytes(source)), '\0');
+  source.read(sample, nullptr, values.data());
+  return sha256_of(values);
+}
+
+std::vector<std::string> digests_of(const SampleSource& source) {
+  std::vector<std::string> digests(static_cast<std::size_t>(source.size()));
+  in_parallel(source.size(), [&](std::int64_t i) {
+    digests[static_cast<std::size_t>(i)] = digest_of_sample(source, i);
+  });
+  return digests;
+}
+
+bool same_targets(const Tensor& targets, std::int64_t a, std::int64_t b) {
+  if (targets.dtype() != DType::kI64) return true;  // equal inputs may have different values
+  return targets.data<std::int64_t>()[a] == targets.data<std::int64_t>()[b];
+}
+
+void find_duplicates(const DatasetSplits& splits, DataReport& report) {
+  const auto train = samples_of(splits.train);
+  const auto test = samples_of(splits.test);
+  std::unordered_map<std::string, std::int64_t> first;
+  const std::vector<std::string> trained = digests_of(*train);
+  for (std::int64_t i = 0; i < train->size(); ++i) {
+    const auto [at, added] = first.emplace(trained[static_cast<std::size_t>(i)], i);
+    if (added || same_targets(splits.train.targets, at->second, i)) continue;
+    report.of_two_classes.push_back({train->name(at->second), train->name(i)});
+  }
+  const std::vector<std::string> tested = digests_of(*test);
+  for (std::int64_t i = 0; i < test->size(); ++i) {
+    const auto found = first.find(tested[static_cast<std::size_t>(i)]);
+    if (found == first.end()) continue;
+    report.tested_and_trained.push_back({test->name(i), train->name(found->second)});
+  }
+}
+
+void find_sizes(const SampleSource& source, DataReport& report) {
+  if (!source.image_size(0)) return;
+  std::mutex mutex;
+  std::array<std::int64_t, 2> smallest = *source.image_size(0), largest = smallest;
+  in_parallel(source.size(), [&](std::int64_t i) {
+    const std::array<std::int64_t, 2> size = source.image_size(i).value();
+    const std::lock_guard lock(mutex);
+    for (const std::size_t side : {0, 1}) {
+      smallest[side] = std::min(smallest[side], size[side]);
+      largest[side] = std::max(largest[side], size[side]);
+    }
+  });
+  report.image_sizes = {smallest, largest};
+}
+
+std::string numbers_text(const std::vector<float>& values) {
+  constexpr std::size_t kMost = 16;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(values.size(), kMost); ++i) {
+    text += fmt::format("{}{:.5g}", i == 0 ? "" : ", ", values[i]);
+  }
+  return values.size() > kMost ? text + fmt::format(", ... ({} in all)", values.size()) : text;
+}
+
+std::string pairs_text(const std::vector<DataReport::Pair>& pairs, const std::string& word) {
+  constexpr std::size_t kMost = 10;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(pairs.size(), kMost); ++i) {
+    text += fmt::format("  {} {} {}\n", pairs[i][0], word, pairs[i][1]);
+  }
+  return pairs.size() > kMost ? text + fmt::format("  ... {} more\n", pairs.size() - kMost) : text;
+}
+
+std::string classes_text(const DataReport& report, const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 100;
+  std::string text;
+  std::size_t width = 5;
+  const auto name = [&](std::size_t i) {
+    return i < names.size() ? printable(names[i], 40) : std::to_string(i);
+  };
+  const std::size_t count = std::min(report.train_counts.size(), kMost);
+  for (std::size_t i = 0; i < count; ++i) width = std::max(width, name(i).size());
+  text += fmt::format("{:<{}}  {:>9}  {:>9}\n", "class", width, "train", "test");
+  for (std::size_t i = 0; i < count; ++i) {
+    text += fmt::format("{:<{}}  {:>9}  {:>9}\n", name(i), width, report.train_counts[i],
+                        i < report.test_counts.size() ? report.test_counts[i] : 0);
+  }
+  if (report.train_counts.size() > kMost) {
+    text += fmt::format("... {} classes in all\n", report.train_counts.size());
+  }
+  return text;
+}
+
+std::string columns_text(const std::vector<TableColumn>& columns) {
+  std::string text;
+  for (const TableColumn& column : columns) {
+    text += "column " + printable(column.name, 60) + ": ";
+    text += column.categories.empty() ? std::string("a number")
+                                      : fmt::format("{} categories", column.categories.size());
+    if (column.missing) text += fmt::format(", {:.5g} where it is missing", *column.missing);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+DataReport describe_data(const DatasetSplits& splits) {
+  DataReport report{.train_counts = counts_of(splits.train), .test_counts = counts_of(splits.test)};
+  report.statistics = compute_normalization(splits.train);
+  find_sizes(*samples_of(splits.train), report);
+  find_duplicates(splits, report);
+  return report;
+}
+
+std::string to_string(const DataReport& report, const DatasetSplits& splits,
+                      std::int64_t validation) {
+  const auto samples = [](const Dataset& d) {
+    return fmt::format("{} samples {} {}", d.size(), dtype_name(d.dtype()),
+                       shape_string(d.sample_shape()));
+  };
+  std::string text = "train: " + samples(splits.train);
+  if (validation > 0) text += fmt::format(", {} of them for validation", validation);
+  text += "\ntest:  " + samples(splits.test) + "\n";
+  if (report.image_sizes) {
+    const auto& [smallest, largest] = *report.image_sizes;
+    text += fmt::format("images before transforms: {} to {} pixels high, {} to {} wide\n",
+                        smallest[0], largest[0], smallest[1], largest[1]);
+  }
+  text += fmt::format("mean: {}\nstd:  {}\n", numbers_text(report.statistics.mean),
+                      numbers_text(report.statistics.stddev));
+  text += columns_text(splits.train.names.columns);
+  if (!report.train_counts.empty()) text += classes_text(report, splits.train.names.classes);
+  text +=
+      fmt::format("{} test samples are training samples too\n", report.tested_and_trained.size());
+  text += pairs_text(report.tested_and_trained, "is");
+  if (report.of_two_classes.empty()) return text;
+  text += fmt::format("{} training samples are there before, with another class\n",
+                      report.of_two_classes.size());
+  return text + pairs_text(report.of_two_classes, "and");
+}
+
+}  // namespace steelyard

@@ -1,0 +1,34 @@
+// What a recipe's data holds, before anything is trained on it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/data/dataset.h"
+
+namespace steelyard {
+
+struct DataReport {
+  // Samples of each class; empty for a regression.
+  std::vector<std::int64_t> train_counts = {};
+  std::vector<std::int64_t> test_counts = {};
+  Normalization statistics = {};  // of the training set
+  // Smallest and largest [height, width] of the images that samples are made of.
+  std::optional<std::array<std::array<std::int64_t, 2>, 2>> image_sizes = {};
+  // Of samples of equal content: a name of each. A test sample that is trained on says nothing
+  // about the model; equal training samples of two classes cannot both be learned.
+  using Pair = std::array<std::string, 2>;
+  std::vector<Pair> tested_and_trained = {};
+  std::vector<Pair> of_two_classes = {};
+};
+
+// Reads every sample.
+DataReport describe_data(const DatasetSplits& splits);
+
+std::string to_string(const DataReport& report, const DatasetSplits& splits,
+                      std::int64_t validation);
+
+}  // namespace steelyard

@@ -1,0 +1,243 @@
+"""A user's own data: image folders, tables and arrays, from training to predictions by name."""
+import csv
+import io
+import json
+import os
+import random
+import shutil
+import struct
+import unittest
+import zipfile
+import zlib
+
+from cli_test import Case, read_checkpoint
+
+HEAD = "version: 1\nname: own\nseed: 3\n"
+CNN = """
+model:
+  classes: 3
+  layers:
+    - {type: Conv2d, name: conv, out_channels: 4, kernel_size: 3, stride: 2}
+    - {type: ReLU}
+    - {type: Flatten}
+    - {type: Linear, name: fc, out_features: 3}
+"""
+SGD = """
+train: {epochs: 2, optimizer: {type: sgd, lr: 0.02, momentum: 0.9}, checkpoint_every_steps: 1, keep_step_checkpoints: true}
+"""
+QUANTIZE = """
+quantize:
+  groups:
+    - targets: [Linear, Conv2d]
+      weights: {num_bits: 8, symmetric: true, strategy: channel, observer: min_max}
+      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}
+"""
+IMAGES = """
+data:
+  dataset: images
+  path: pictures
+  batch_size: 8
+  validation: 6
+  transforms: {resize_shorter: 10, centre_crop: [8, 9]}
+  augment: [random_resized_crop, flip]
+"""
+TABLE = """
+data:
+  dataset: table
+  path: flowers.csv
+  batch_size: 8
+  validation: 10
+  test: 20
+  table: {target: [kind], categories: [colour], missing: [NA]}
+model: {classes: 3, layers: [{type: Linear, name: fc, out_features: 3}]}
+"""
+
+
+def png(width, height, pixels):
+    """RGB bytes as a file."""
+    def chunk(name, body):
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    rows = b"".join(b"\0" + pixels[3 * width * y:3 * width * (y + 1)] for y in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b""))
+
+
+def npy(dtype, shape, data):
+    header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+class OwnData(Case):
+    def write(self, text, *parts):
+        os.makedirs(os.path.dirname(self.path(*parts)), exist_ok=True)
+        with open(self.path(*parts), "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        return self.path(*parts)
+
+    def own_recipe(self, *parts):
+        return self.write(HEAD + "".join(parts), "own.yaml")
+
+    def write_images(self):
+        """Red, green and blue pictures of differing sizes."""
+        generator = random.Random(1)
+        for split, count in (("train", 11), ("test", 4)):
+            for channel, name in enumerate(("red, dark", "green", "blue")):
+                for i in range(count):
+                    width, height = generator.randrange(9, 30), generator.randrange(9, 30)
+                    pixels = bytearray(generator.randrange(80) for _ in range(3 * width * height))
+                    pixels[channel::3] = bytes(min(255, value + 90) for value in pixels[channel::3])
+                    self.write(png(width, height, bytes(pixels)), "pictures", split, name, f"{i}.png")
+
+    def write_table(self):
+        generator = random.Random(2)
+        rows = ["length,colour,kind"]
+        for _ in range(90):
+            kind = generator.randrange(3)
+            length = "NA" if generator.randrange(9) == 0 else str(kind + generator.random())
+            rows.append(f"{length},{('pale red', 'white', 'white')[kind]},{('rose', 'lily', 'iris')[kind]}")
+        self.write("\n".join(rows) + "\n", "flowers.csv")
+
+    def resumed_as(self, recipe, threads):
+        """A run that was never stopped, and one that goes on from the middle of its first epoch."""
+        self.train(recipe, f"whole{threads}", "--threads", threads)
+        shutil.copytree(self.path(f"whole{threads}"), self.path("stopped"))
+        shutil.copy(self.path("stopped", "step-2.safetensors"), self.path("stopped", "last.safetensors"))
+        os.remove(self.path("stopped", "best.safetensors"))
+        self.train(recipe, "stopped", "--resume", "--threads", threads)
+        whole, resumed = (self.sha(run, "last.safetensors") for run in (f"whole{threads}", "stopped"))
+        shutil.rmtree(self.path("stopped"))
+        self.assertEqual(resumed, whole)
+
+
+class OwnImages(OwnData):
+    def test_from_a_folder_to_named_predictions(self):
+        self.write_images()
+        recipe = self.own_recipe(IMAGES, CNN, SGD, QUANTIZE)
+        for threads in ("1", "2"):
+            self.resumed_as(recipe, threads)
+        record = json.loads(read_checkpoint(self.path("whole1", "last.safetensors"))[0]["__metadata__"]["data"])
+        self.assertEqual((record["sample"], record["class_names"]), ([8, 9, 3], ["blue", "green", "red, dark"]))
+
+        # The same folder elsewhere is the same data; another picture or class is not.
+        shutil.move(self.path("pictures"), self.path("moved"))
+        moved = ["--set", f"data.path={self.path('moved')}"]
+        self.train(recipe, "whole1", "--resume", *moved)
+        picture = self.path("moved", "train", "green", "0.png")
+        with open(picture, "rb") as file:
+            before = file.read()
+        shutil.copy(self.path("moved", "train", "blue", "0.png"), picture)
+        again = ["train", recipe, "--run-dir", "whole1", "--resume", *moved]
+        self.fail_with(2, "last.safetensors", "data", arguments=[*again, "--set", "train.epochs=3"])
+        with open(picture, "wb") as file:
+            file.write(before)
+
+        shutil.rmtree(self.path("moved", "train"))
+        evaluated = self.succeed("eval", "whole1")
+        self.assertIn("top-1", evaluated)
+        self.succeed("export", "whole1")
+        self.succeed("verify", "whole1")
+
+        shutil.rmtree(self.path("moved", "test", "green"))
+        self.assertIn("top-1", self.succeed("eval", "whole1"))  # a class without test images keeps its number
+        folder = os.path.join("moved", "test")
+        text = self.succeed("predict", "whole1", folder)
+        self.assertEqual(text.count("\n"), 8)
+        self.assertRegex(text, r"^moved/test/blue/0\.png  (blue|green|red, dark)  [01]\.\d{3}\n")
+        self.assertEqual(self.succeed("predict", "whole1", folder, "--with", "integer"), text)
+        one = self.succeed("predict", "whole1", os.path.join(folder, "blue", "0.png"))
+        self.assertEqual(one, text.split("\n")[0] + "\n")
+        table = list(csv.DictReader(io.StringIO(self.succeed("predict", "whole1", folder, "--format", "csv"))))
+        objects = json.loads(self.succeed("predict", "whole1", folder, "--format", "json"))
+        for line, row, entry in zip(text.splitlines(), table, objects, strict=True):
+            self.assertEqual(line, f"{row['sample']}  {row['class']}  {float(row['probability']):.3f}")
+            chances = {name: float(row[name]) for name in record["class_names"]}
+            self.assertAlmostEqual(sum(chances.values()), 1, places=5)
+            self.assertEqual((entry["sample"], entry["class"], entry["probabilities"]), (row["sample"], row["class"], chances))
+        self.write("GIF89a", "x.gif")
+        self.write(b"\x89PNG\r\n\x1a\n", "cut.png")
+        for name, fragment in (("x.gif", "GIF image"), ("cut.png", "cut.png: damaged PNG image"), ("own.yaml", "own.yaml")):
+            self.fail_with(2, fragment, arguments=["predict", "whole1", name])
+
+    def test_what_a_recipe_may_say(self):
+        self.write_images()
+        for old, new, message in (
+                ("resize_shorter: 10, centre_crop: [8, 9]", "grey: true", "expected samples as in the training set"),
+                ("resize_shorter: 10", "resize_shorter: 8", "own.yaml:10:48: expected a crop of at most the 8 pixels"),
+                ("resize_shorter: 10", "resize_shorter: 10, resize: 9", "expected resize or resize_shorter, got both"),
+                ("centre_crop: [8, 9]", "centre_crop: 8, random_area: [1, 0.5]", "random_area: expected the least first"),
+                ("path: pictures", "path: pictures/train", "data.test says how many samples are the test set"),
+                ("dataset: images", "dataset: arrays", "expected train.npz")):
+            self.fail_with(2, message, arguments=["validate", self.own_recipe(IMAGES.replace(old, new), CNN, SGD)])
+        copy = self.path("pictures", "test", "blue", "copy.png")
+        shutil.copy(self.path("pictures", "train", "green", "1.png"), copy)
+        recipe = self.own_recipe(IMAGES, CNN, SGD)
+        text = self.succeed("data", recipe, "--sheet", "sheet.png")
+        self.assertIn("train: 33 samples u8 [8, 9, 3], 6 of them for validation\ntest:  13 samples", text)
+        self.assertRegex(text, r"\nimages before transforms: \d+ to \d\d pixels high, \d+ to \d\d wide\nmean: 0\.\d+, ")
+        self.assertRegex(text, r"\nblue +11 +5\ngreen +11 +4\nred, dark +11 +4\n1 test samples are training samples too\n"
+                               rf"  \S+test/blue/copy\.png is \S+train/green/1\.png\n")
+        with open(self.path("sheet.png"), "rb") as file:
+            raw = file.read()
+        self.assertEqual(struct.unpack(">8s8x2I", raw[:24]), (b"\x89PNG\r\n\x1a\n", 8 * 67 + 4, 6 * 60 + 4))
+        os.remove(copy)
+        self.write("", "pictures", "train", "green", "notes.txt")
+        self.fail_with(2, "own.yaml:7:9: ", "notes.txt: expected images only",
+                       arguments=["validate", self.own_recipe(IMAGES, CNN, SGD)])
+
+
+class OwnTables(OwnData):
+    def test_from_a_table_to_named_predictions(self):
+        self.write_table()
+        recipe = self.own_recipe(TABLE, SGD, QUANTIZE.replace(", Conv2d", ""))
+        for threads in ("1", "2"):
+            self.resumed_as(recipe, threads)
+        record = json.loads(read_checkpoint(self.path("whole1", "last.safetensors"))[0]["__metadata__"]["data"])
+        self.assertEqual(record["class_names"], ["iris", "lily", "rose"])
+        self.assertEqual([column["name"] for column in record["columns"]], ["length", "colour"])
+        self.assertEqual(record["columns"][1]["categories"], ["pale red", "white"])
+        self.assertIn("top-1", self.succeed("eval", "whole1"))
+        # Without the training data: columns by name, a target or none.
+        os.remove(self.path("flowers.csv"))
+        self.write("colour,length\nwhite,1.5\npale red,NA\n", "new.csv")
+        text = self.succeed("predict", "whole1", "new.csv")
+        self.assertRegex(text, r"^new\.csv:2  (iris|lily|rose)  [01]\.\d{3}\nnew\.csv:3  ")
+        for old, new, fragment in (("pale red", "green", "bad.csv:3: column 'colour': the training set has no category 'green'"),
+                                   ("colour", "color", "no column 'colour', which the training set names"),
+                                   ("1.5", "much", "bad.csv:2: column 'length': expected a finite number, got 'much'")):
+            self.write("colour,length\nwhite,1.5\npale red,NA\n".replace(old, new), "bad.csv")
+            self.fail_with(2, fragment, arguments=["predict", "whole1", "bad.csv"])
+
+    def test_regression(self):
+        self.write("x,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")
+        recipe = self.own_recipe(
+            "data: {dataset: table, path: line.csv, batch_size: 10, validation: 0, test: 20, table: {target: [y], regression: true}}\n"
+            "model: {classes: 1, layers: [{type: Linear, name: fc, out_features: 1}]}\n",
+            SGD.replace("{epochs: 2", "{loss: mse, epochs: 20"))
+        self.train(recipe, "line")
+        self.write("x\n0.5\n1.5\n", "new.csv")
+        rows = list(csv.DictReader(io.StringIO(self.succeed("predict", "line", "new.csv", "--format", "csv"))))
+        for row, expected in zip(rows, (1, 3), strict=True):
+            self.assertAlmostEqual(float(row["output_0"]), expected, delta=0.2)
+
+
+class OwnArrays(OwnData):
+    def test_from_arrays(self):
+        generator = random.Random(4)
+        with zipfile.ZipFile(self.path("digits.npz"), "w") as archive:
+            for part, count in (("train", 60), ("test", 20)):
+                labels = bytes(generator.randrange(3) for _ in range(count))
+                pixels = bytes(min(255, 80 * label + generator.randrange(60)) for label in labels for _ in range(90))
+                archive.writestr(f"x_{part}.npy", npy("|u1", (count, 9, 10), pixels))
+                archive.writestr(f"y_{part}.npy", npy("|u1", (count,), labels))
+        recipe = self.own_recipe("data: {dataset: arrays, path: digits.npz, batch_size: 8, validation: 10,"
+                                 " transforms: {resize: [8, 8], interpolation: bicubic}}\n", CNN, SGD)
+        self.resumed_as(recipe, "2")
+        text = self.succeed("predict", "whole2", "digits.npz")
+        self.assertEqual(text.count("\n"), 20)
+        self.assertRegex(text, r"^0  class [0-2]  [01]\.\d{3}\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

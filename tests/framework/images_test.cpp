@@ -1,0 +1,471 @@
+#include "steelyard/framework/data/images/image.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/data/dataset_digest.h"
+#include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/framework/data/images/image_folder.h"
+#include "steelyard/framework/data/images/transforms.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/kernels/backend.h"
+#include "tests/framework/image_files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes pixels_of(const std::string& file, std::int64_t channels = 3) {
+  return decode_image(file, channels, "f").pixels;
+}
+
+TEST(Images, StoredValuesOfPng) {
+  const std::string grey16 = testing::png_file(2, 1, 16, 0, std::string("\0\x80\x00\x12\x80", 5));
+  EXPECT_THAT(pixels_of(grey16, 1), ElementsAre(128, 18)) << "0x8000 / 257, 0x1280 / 257";
+  const std::string grey_alpha =
+      testing::png_file(2, 1, 8, 4, std::string("\0\x0A\x00\x14\xFF", 5));
+  EXPECT_THAT(pixels_of(grey_alpha, 1), ElementsAre(10, 20)) << "transparency is dropped";
+  const std::string palette =
+      testing::png_file(3, 1, 2, 3, std::string("\0\x18", 2),
+                        testing::png_chunk("PLTE", "\x01\x02\x03\x04\x05\x06\x07\x08\x09") +
+                            testing::png_chunk("tRNS", std::string("\0", 1)));
+  EXPECT_THAT(pixels_of(palette), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  const std::string gamma = testing::png_file(1, 1, 8, 0, std::string("\0\x64", 2),
+                                              testing::png_chunk("gAMA", testing::big_endian(1)));
+  EXPECT_THAT(pixels_of(gamma, 1), ElementsAre(100)) << "values as they are stored";
+}
+
+TEST(Images, OrientationIsApplied) {
+  // 0 1 2
+  // 3 4 5
+  const Image image{2, 3, 1, {0, 1, 2, 3, 4, 5}};
+  const std::vector<Bytes> expected{{0, 1, 2, 3, 4, 5}, {2, 1, 0, 5, 4, 3}, {5, 4, 3, 2, 1, 0},
+                                    {3, 4, 5, 0, 1, 2}, {0, 3, 1, 4, 2, 5}, {3, 0, 4, 1, 5, 2},
+                                    {5, 2, 4, 1, 3, 0}, {2, 5, 1, 4, 0, 3}};
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    const Image turned = oriented(image, orientation);
+    EXPECT_EQ(turned.pixels, expected[static_cast<std::size_t>(orientation - 1)]) << orientation;
+    EXPECT_EQ(turned.height, orientation >= 5 ? 3 : 2) << orientation;
+    const std::string rows("\0\x00\x01\x02\0\x03\x04\x05", 8);
+    const std::string png = testing::png_file(
+        3, 2, 8, 0, rows, testing::png_chunk("eXIf", testing::exif_block(orientation)));
+    EXPECT_EQ(decode_image(png, 1, "f"), turned) << orientation;
+  }
+  EXPECT_EQ(oriented(image, 9), image);
+}
+
+// Black ink takes away what the others leave; Adobe's programs store inks inverted.
+TEST(Images, InksOfJpeg) {
+  const std::string adobe = testing::jpeg_file(1, 1, 4, {255, 0, 127, 191});
+  const Bytes inverted = pixels_of(adobe);
+  EXPECT_NEAR(inverted[0], 191, 3);
+  EXPECT_NEAR(inverted[1], 0, 3);
+  EXPECT_NEAR(inverted[2], 127 * 191 / 255, 3);
+  std::string plain = adobe;
+  plain.replace(plain.find("Adobe"), 5, "other");
+  EXPECT_NEAR(pixels_of(plain)[1], 64, 3) << "255 of all but black, which is 191";
+  const std::string turned =
+      testing::with_segment(testing::jpeg_file(2, 1, 1, {0, 255}), 0xE1,
+                            std::string("Exif\0\0", 6) + testing::exif_block(6));
+  EXPECT_EQ(decode_image(turned, 1, "f").height, 2);
+}
+
+// Each is refused in one line, before it costs memory or time.
+TEST(Images, HostileFiles) {
+  const std::string rows("\0\x01\x02\0\x03\x04", 6);
+  const std::string png = testing::png_file(2, 2, 8, 0, rows);
+  const std::string jpeg = testing::jpeg_file(16, 16, 3, Bytes(16 * 16 * 3, 100));
+  const std::string webp = testing::webp_file(4, 4, Bytes(48, 7));
+  const std::string bmp = testing::bmp_file(2, 1, 24, "", std::string(8, 'a'));
+  std::string damaged = png;
+  damaged[45] ^= 1;
+  std::string huge_jpeg = jpeg;
+  const std::size_t frame = jpeg.find("\xFF\xC0");
+  for (std::size_t i = 5; i < 9; ++i) huge_jpeg[frame + i] = '\xFE';
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "expected an image, JPEG, PNG, WebP or BMP (it looks like an empty file)"},
+      {"GIF89a", "(it looks like a GIF image)"},
+      {"path,label\n1,2\n", "(it looks like CSV)"},
+      {testing::png_file(100000, 100000, 8, 0, rows), "got 100000 x 100000"},
+      {testing::png_file(0, 1, 8, 0, rows), "damaged PNG image"},
+      {png.substr(0, png.size() - 20), "damaged PNG image: the file ends too early"},
+      {png.substr(0, 20), "damaged PNG image: the file ends too early"},
+      {damaged, "damaged PNG image: IDAT: "},
+      {testing::png_file(2, 2, 8, 0, rows.substr(0, 4)),
+       "damaged PNG image: Not enough image data"},
+      {testing::png_file(2, 2, 3, 0, rows), "damaged PNG image"},
+      {huge_jpeg, "got 65278 x 65278"},
+      {jpeg.substr(0, jpeg.size() - 30), "damaged JPEG image: "},
+      {jpeg.substr(0, 30), "damaged JPEG image: "},
+      {webp.substr(0, webp.size() - 4), "damaged WebP image"},
+      {webp.substr(0, 14), "damaged WebP image"},
+      {testing::animated(webp), "expected one image, got an animated WebP"},
+      {bmp.substr(0, bmp.size() - 1), "the file ends"},
+      {bmp.substr(0, 30), "the file ends in its header"},
+      {testing::bmp_file(2, 1, 24, "", "", 1), "compression 1 is not read"},
+      {testing::bmp_file(2, 1, 16, "", std::string(8, 'a')), "16 bits per pixel are not read"},
+      {testing::bmp_file(1 << 30, 1 << 30, 24, "", ""), "got 1073741824 x 1073741824"},
+      {testing::bmp_file(-2, 1, 24, "", ""), "got -2 x 1"},
+      {testing::bmp_file(2, 1, 8, std::string(4, 'p'), std::string(4, '\7')),
+       "colour 7 of a palette of 1"},
+  };
+  for (const auto& [file, expected] : cases) {
+    const std::string message =
+        message_of<InputError>([&, &bytes = file] { decode_image(bytes, 3, "d/f"); });
+    EXPECT_THAT(message, HasSubstr(expected));
+    EXPECT_TRUE(message.starts_with("d/f: ")) << message;
+  }
+}
+
+TEST(Images, BytesBetweenSegmentsAreHarmless) {
+  const std::string jpeg = testing::jpeg_file(4, 4, 3, Bytes(48, 100));
+  const std::string padded = jpeg.substr(0, 20) + std::string(3, '\0') + jpeg.substr(20);
+  EXPECT_EQ(pixels_of(padded), pixels_of(jpeg));
+}
+
+Image numbered(std::int64_t height, std::int64_t width) {
+  Image image{height, width, 1, Bytes(static_cast<std::size_t>(height * width))};
+  std::iota(image.pixels.begin(), image.pixels.end(), std::uint8_t{0});
+  return image;
+}
+
+TEST(Transforms, SizesAndCentre) {
+  const ImageTransforms crop{.centre_crop = {{2, 3}}};
+  EXPECT_THAT(transformed(numbered(4, 6), crop).pixels, ElementsAre(8, 9, 10, 14, 15, 16))
+      << "1.5 pixels of room go to the even side";
+  const Image shorter = transformed(numbered(10, 15), {.resize_shorter = 4});
+  EXPECT_EQ(shorter.height, 4);
+  EXPECT_EQ(shorter.width, 6);
+  EXPECT_EQ(transformed(numbered(15, 10), {.resize_shorter = 4}).height, 6);
+  EXPECT_EQ(transformed(numbered(5, 5), {.resize = {{5, 5}}}), numbered(5, 5));
+  EXPECT_THAT(message_of<InputError>([&] { transformed(numbered(2, 2), crop); }),
+              HasSubstr("expected an image of at least the 2 x 3 pixels"));
+  EXPECT_THAT(
+      message_of<InputError>([&] { transformed(numbered(1, 200), {.resize_shorter = 16384}); }),
+      HasSubstr("got 3276800 x 16384"))
+      << "a thin image must not become a huge one";
+}
+
+// The same numbers give the same part; its area and shape are within the limits.
+TEST(Transforms, RandomResizedCropIsAFunctionOfItsNumbers) {
+  const ImageTransforms transforms{.resize = {{8, 8}}, .random_area = {0.2, 0.5}};
+  const Image image = numbered(12, 20);
+  std::set<Bytes> different;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    Rng a(1, i), b(1, i);
+    const Image out = random_resized_crop(image, transforms, a);
+    EXPECT_EQ(out, random_resized_crop(image, transforms, b));
+    EXPECT_LE(a.state().position, 64u) << "more words than a sample has";
+    EXPECT_EQ(out.pixels.size(), 64u);
+    different.insert(out.pixels);
+  }
+  EXPECT_GT(different.size(), 15u);
+  Rng any(1);
+  const ImageTransforms impossible{.resize = {{2, 2}}, .random_ratio = {50, 60}};
+  EXPECT_EQ(random_resized_crop(numbered(12, 20), impossible, any).pixels.size(), 4u);
+}
+
+// train/{cat,dog,10}/ and test/: grey PNG files of differing sizes.
+class ImageFolder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write("train", "cat", 12);
+    write("train", "dog", 9);
+    write("train", "10", 2);
+    write("test", "dog", 3);
+  }
+
+  void write(const std::string& split, const std::string& name, int count) {
+    const auto folder = root_.path() / split / name;
+    std::filesystem::create_directories(folder);
+    for (int i = 0; i < count; ++i) {
+      const int side = 3 + i % 4;
+      std::string rows;
+      for (int y = 0; y < side; ++y) {
+        rows += '\0';
+        for (int x = 0; x < side; ++x) rows += static_cast<char>(17 * i + 5 * y + x);
+      }
+      const auto extent = static_cast<std::uint32_t>(side);
+      testing::write_bytes(folder / (std::to_string(i) + ".PNG"),
+                           testing::png_file(extent, extent, 8, 0, rows));
+    }
+  }
+
+  DatasetRequest request(DatasetParts parts = DatasetParts::kAll) const {
+    return {.name = "images",
+            .path = root_.path(),
+            .parts = parts,
+            .transforms = ImageTransforms{.resize = {{4, 5}}, .grey = true}};
+  }
+  DatasetSplits load() const { return builtin_datasets().load(request()); }
+  std::string error(const DatasetRequest& r) const {
+    return message_of<InputError>([&] { builtin_datasets().load(r); });
+  }
+
+  testing::TemporaryFolder root_;
+};
+
+TEST_F(ImageFolder, ClassesAndSamples) {
+  const DatasetSplits splits = load();
+  EXPECT_THAT(splits.train.names.classes, ElementsAre("10", "cat", "dog"));
+  EXPECT_EQ(splits.train.size(), 23);
+  EXPECT_EQ(splits.train.sample_shape(), (Shape{4, 5, 1}));
+  EXPECT_EQ(splits.test.classes, 3);
+  EXPECT_EQ(splits.test.targets.data<std::int64_t>()[0], 2);
+  EXPECT_THAT(splits.test.source->name(1), HasSubstr("test/dog/1.PNG"));
+  // A trained model's classes, whatever folders are there now.
+  DatasetRequest test_only = request(DatasetParts::kTest);
+  test_only.names = DatasetNames{.classes = {"dog", "cat"}};
+  std::filesystem::remove_all(root_ / "train");
+  EXPECT_EQ(builtin_datasets().load(test_only).test.targets.data<std::int64_t>()[0], 0);
+  test_only.names = DatasetNames{.classes = {"cat"}};
+  EXPECT_THAT(error(test_only), HasSubstr("the training set has no class 'dog'"));
+}
+
+// Any number of threads gives the batches of one, from the middle of an epoch too; a row range of
+// a batch gives its rows.
+TEST_F(ImageFolder, BatchesDoNotDependOnThreads) {
+  const Dataset train = load().train;
+  LoaderOptions options{
+      .batch_size = 10, .shuffle = true, .seed = 3, .normalization = {}, .augment = {}};
+  options.augment.flip = options.augment.resized_crop = true;
+  options.normalization = compute_normalization(train);
+  const int before = kernels::num_threads();
+  for (const int threads : {1, 2, 5}) {
+    kernels::set_num_threads(threads);
+    DataLoader loader(train, options);
+    for (const std::int64_t epoch : {0, 1}) {
+      for (const std::int64_t first : {0, 1}) {
+        loader.start(epoch, first);
+        for (std::int64_t b = first; b < 3; ++b) {
+          const auto batch = loader.next();
+          const Batch expected = make_batch(train, options, epoch, b);
+          ASSERT_TRUE(batch);
+          EXPECT_TRUE(
+              std::ranges::equal(batch->inputs.span<float>(), expected.inputs.span<float>()));
+          EXPECT_TRUE(std::ranges::equal(batch->targets.span<std::int64_t>(),
+                                         expected.targets.span<std::int64_t>()));
+          const auto order = epoch_order(train, options, epoch);
+          const Batch rows = make_batch_rows(train, options, order, epoch, b, 1, 2);
+          EXPECT_TRUE(std::ranges::equal(rows.inputs.span<float>(),
+                                         expected.inputs.span<float>().subspan(20, 40)));
+          EXPECT_TRUE(std::ranges::equal(rows.targets.span<std::int64_t>(),
+                                         expected.targets.span<std::int64_t>().subspan(1, 2)));
+        }
+      }
+    }
+  }
+  kernels::set_num_threads(before);
+  const auto order = epoch_order(train, options, 0);
+  EXPECT_THROW(make_batch_rows(train, options, order, 0, 2, 2, 2), std::out_of_range);
+}
+
+// The error names the file, and comes with the batch that has it, whichever thread meets it first.
+TEST_F(ImageFolder, AnErrorComesWithItsBatch) {
+  testing::write_bytes(root_ / "train/cat/3.PNG", "\x89PNG\r\n\x1A\nxx");
+  testing::write_bytes(root_ / "train/cat/5.PNG", "nothing");
+  const Dataset train = load().train;
+  const LoaderOptions options{.batch_size = 4, .normalization = {}, .augment = {}};
+  for (int i = 0; i < 10; ++i) {
+    DataLoader loader(train, options, 4);
+    loader.start(0);
+    EXPECT_TRUE(loader.next());  // 10/0, 10/1, cat/0, cat/1
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_THAT(message_of<InputError>([&] { loader.next(); }),
+                  HasSubstr("train/cat/3.PNG: damaged PNG image"));
+    }
+  }
+}
+
+// A digest of the files: another path is the same data, another byte or class is not.
+TEST_F(ImageFolder, DigestAndNormalizationFromTheFiles) {
+  const auto digest = [&] {
+    const DatasetSplits splits = load();
+    return digest_of(std::array{splits.train, splits.test});
+  };
+  const DatasetSplits splits = load();
+  const Normalization streamed = compute_normalization(splits.train);
+  const Normalization held = compute_normalization(load_samples(splits.train));
+  EXPECT_NEAR(streamed.mean[0], held.mean[0], 1e-6);
+  EXPECT_NEAR(streamed.stddev[0], held.stddev[0], 1e-6);
+  const std::string first = digest();
+  std::filesystem::rename(root_ / "train/dog/0.PNG", root_ / "train/dog/00.PNG");
+  EXPECT_EQ(digest(), first);
+  std::filesystem::rename(root_ / "train/dog/00.PNG", root_ / "train/cat/000.PNG");
+  EXPECT_NE(digest(), first);
+}
+
+TEST_F(ImageFolder, TestSetOfOneFolder) {
+  DatasetRequest one = request();
+  one.path = root_ / "train";
+  EXPECT_THAT(error(one), HasSubstr("data.test says how many"));
+  one.test_samples = 5;
+  const DatasetSplits splits = builtin_datasets().load(one);
+  EXPECT_EQ(splits.train.size(), 18);
+  EXPECT_EQ(splits.test.size(), 5);
+  EXPECT_EQ(splits.test.names.classes.size(), 3u);
+  one.test_samples = 23;
+  EXPECT_THAT(error(one), HasSubstr("data.test: expected a test set of 1 to 22"));
+  one.path = root_.path();
+  EXPECT_THAT(error(one), HasSubstr("data.test: the dataset has a test set of its own"));
+}
+
+TEST_F(ImageFolder, FoldersThatAreRefused) {
+  const auto cat = root_.path() / "train/cat";
+  const auto refused = [&](const std::string& expected) {
+    EXPECT_THAT(error(request()), HasSubstr(expected));
+  };
+  testing::write_bytes(cat / "notes.txt", "");
+  refused("train/cat/notes.txt: expected images only");
+  std::filesystem::remove(cat / "notes.txt");
+  testing::write_bytes(cat / ".hidden", "");  // is left out
+  EXPECT_EQ(load().train.size(), 23);
+  ASSERT_EQ(::mkfifo((cat / "p.png").c_str(), 0600), 0);
+  refused("train/cat/p.png: expected a file or a folder");
+  std::filesystem::remove(cat / "p.png");
+  std::filesystem::create_symlink("p.png", cat / "p.png");
+  refused("train/cat/p.png: Too many levels of symbolic links");
+  std::filesystem::remove(cat / "p.png");
+  std::filesystem::create_directory_symlink("..", cat / "up");
+  refused("links lead back to ");
+  std::filesystem::remove(cat / "up");
+  std::filesystem::create_symlink("absent", cat / "p.png");
+  refused("train/cat/p.png: No such file");
+  std::filesystem::remove(cat / "p.png");
+  testing::write_bytes(root_ / "train/readme.png", "");
+  refused("train/readme.png: expected one folder of images for each class");
+  std::filesystem::remove(root_ / "train/readme.png");
+  std::filesystem::create_directory(root_ / "train/empty");
+  refused("train/empty: expected images in the folder");
+  std::filesystem::remove(root_ / "train/empty");
+  write("test", "wolf", 1);
+  refused("test: the training set has no class 'wolf'");
+}
+
+TEST_F(ImageFolder, ListedInATable) {
+  std::filesystem::remove_all(root_ / "test");
+  testing::write_bytes(root_ / "test.csv",
+                       "path,label\ntrain/cat/0.PNG,cat\n\"train/dog/1.PNG\",dog\n");
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.test.size(), 2);
+  EXPECT_EQ(splits.test.targets.data<std::int64_t>()[1], 2);
+  for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"label,path\nx,y\n", "test.csv:1: expected the columns path and label"},
+           {"path,label\n\ntrain/none.png,cat\n", "test.csv:3: there is no file "},
+           {"path,label\ntrain/cat/0.PNG\n", "test.csv:2: expected a path and a label"},
+           {"path,label\ntrain/cat/0.PNG,cow\n", "the training set has no class 'cow'"},
+           {"path,label\n", "test.csv:1: expected rows"}}) {
+    testing::write_bytes(root_ / "test.csv", text);
+    EXPECT_THAT(error(request()), HasSubstr(expected));
+  }
+}
+
+TEST_F(ImageFolder, ImagesOfOneSizeNeedNoTransforms) {
+  DatasetRequest plain = request();
+  plain.transforms = ImageTransforms{.grey = true};
+  const Dataset train = builtin_datasets().load({.name = "images", .path = root_.path()}).train;
+  EXPECT_EQ(train.sample_shape(), (Shape{3, 3, 3}));
+  const LoaderOptions options{.batch_size = 4, .normalization = {}, .augment = {}};
+  EXPECT_THAT(message_of<InputError>([&] { make_batch(train, options, 0, 0); }),
+              HasSubstr("train/10/1.PNG: expected 3 x 3 pixels as the first image has, got 4 x 4"));
+  LoaderOptions random = options;
+  random.augment.resized_crop = true;
+  EXPECT_THAT(message_of<InputError>([&] { validate_options(train, random); }),
+              HasSubstr("random_resized_crop needs images and data.transforms"));
+}
+
+std::string tar_entry(const std::string& name, const std::string& data, char type = '0') {
+  std::string header(512, '\0');
+  const auto put = [&](std::size_t at, const std::string& text) {
+    header.replace(at, text.size(), text);
+  };
+  put(0, name);
+  std::array<char, 32> octal = {};
+  std::snprintf(octal.data(), octal.size(), "%011zo", data.size());
+  put(124, octal.data());
+  put(148, std::string(8, ' '));
+  put(156, std::string(1, type));
+  put(257, std::string("ustar\00000", 8));
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  std::snprintf(octal.data(), octal.size(), "%06o", sum);
+  put(148, std::string(octal.data()) + '\0');
+  return header + data + std::string((512 - data.size() % 512) % 512, '\0');
+}
+
+TEST_F(ImageFolder, ShardsHoldTheSame) {
+  const std::string end(1024, '\0');
+  std::string train = tar_entry("./", "", '5'), test;
+  const auto bytes = [&](const std::string& path) { return testing::read_bytes(root_ / path); };
+  for (const std::string name : {"10/0", "10/1", "cat/0", "dog/5"}) {
+    const std::string label = name.substr(0, name.find('/'));
+    const std::string image = bytes("train/" + name + ".PNG");
+    train += tar_entry(name + ".png", image) + tar_entry(name + ".cls", label + "\n");
+    test = tar_entry("x.cls", label) + tar_entry("x.png", image);  // in either order
+  }
+  DatasetRequest shards = request();
+  shards.name = "shards";
+  testing::write_bytes(root_ / "train-1.tar", train + end);
+  testing::write_bytes(root_ / "train-2.tar", train + end);
+  testing::write_bytes(root_ / "test.tar", test + end);
+  const DatasetSplits splits = builtin_datasets().load(shards);
+  EXPECT_THAT(splits.train.names.classes, ElementsAre("10", "cat", "dog"));
+  ASSERT_EQ(splits.train.size(), 8);
+  EXPECT_THAT(splits.train.source->name(6), HasSubstr("train-2.tar: cat/0.png"));
+  EXPECT_EQ(splits.test.targets.data<std::int64_t>()[0], 2);
+  Bytes a(20), b(20);
+  splits.train.source->read(6, nullptr, a.data());
+  load().train.source->read(2, nullptr, b.data());
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(splits.train.source->content_digest(6), load().train.source->content_digest(2));
+
+  const std::string image = bytes("train/cat/0.PNG");
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {train, "its end is missing"},
+      {tar_entry("a.png", std::string(1000, 'x')).substr(0, 700), "a file that the archive cuts"},
+      {std::string(512, 'x'), "train-1.tar: byte 0: not the header of a file"},
+      {tar_entry("a.png", image) + end, "a: expected two files, an image and a.cls"},
+      {tar_entry("a.png", image) + tar_entry("b.cls", "x") + end, "a: expected two files"},
+      {tar_entry("a.png", image) + tar_entry("a.jpg", image) + end, "a: expected two files"},
+      {tar_entry("a.png", image) + tar_entry("a.cls", " \n") + end, "a.cls: expected the name"},
+      {tar_entry("a.png", "", '2') + end, "a.png is of type '2'"},
+      {tar_entry("p", "99 path=\n", 'x') + end, "a damaged extended header"}};
+  for (const auto& [file, expected] : cases) {
+    testing::write_bytes(root_ / "train-1.tar", file);
+    EXPECT_THAT(error(shards), HasSubstr(expected));
+    EXPECT_THAT(error(shards), HasSubstr("train-1.tar: "));
+  }
+  testing::write_bytes(root_ / "train-1.tar", end);
+  EXPECT_EQ(builtin_datasets().load(shards).train.size(), 4);
+}
+
+// Images in memory are transformed too.
+TEST(Transforms, OfTensors) {
+  DatasetRegistry registry;
+  registry.add("t", "p", [](const DatasetRequest&) {
+    const Dataset d{Tensor::full({4, 6, 6, 1}, 7, DType::kU8), Tensor::zeros({4}, DType::kI64), 1};
+    return DatasetSplits{d, d};
+  });
+  const DatasetSplits splits =
+      registry.load({.name = "t", .path = "p", .transforms = ImageTransforms{.resize = {{3, 2}}}});
+  EXPECT_EQ(splits.test.sample_shape(), (Shape{3, 2, 1}));
+  const Batch batch =
+      make_batch(splits.train, {.batch_size = 4, .normalization = {}, .augment = {}}, 0, 0);
+  EXPECT_EQ(batch.inputs.shape(), (Shape{4, 3, 2, 1}));
+  EXPECT_FLOAT_EQ(batch.inputs.data<float>()[0], 7 / 255.0F);
+}
+
+}  // namespace
+}  // namespace steelyard

@@ -1,0 +1,285 @@
+// Datasets in tables and in NumPy's files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+
+#include "steelyard/framework/data/arrays/npy.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/data/dataset_digest.h"
+#include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/framework/data/tables/csv.h"
+#include "steelyard/framework/data/tables/table_dataset.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/kernels/backend.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+
+class Tables : public ::testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) {
+    testing::write_bytes(folder_ / name, text);
+  }
+  DatasetSplits load(const TableOptions& options, const std::string& file = "") const {
+    return builtin_datasets().load(request(options, file));
+  }
+  DatasetRequest request(const TableOptions& options, const std::string& file = "") const {
+    return {.name = "table", .path = folder_ / file, .table = options};
+  }
+  std::string error(const TableOptions& options) const {
+    return message_of<InputError>([&] { load(options); });
+  }
+  std::vector<float> row(const Dataset& dataset, std::int64_t i) const {
+    std::vector<float> values(static_cast<std::size_t>(dataset.sample_shape()[0]));
+    dataset.source->read(i, nullptr, values.data());
+    return values;
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(Tables, NumbersCategoriesAndMissingValues) {
+  write("train.csv",
+        "id,size,colour,kind\r\n"
+        "1,1.5,red,b\r\n"
+        "2, +2.5 ,\"blue, dark\",a\r\n"
+        "3,NA,red,b\r\n"
+        "4,5,NA,b\r\n");
+  write("test.csv", "kind,colour,size,id\nb,red,NA,x\na,NA,-1e2,y\n");
+  const TableOptions options{
+      .target = {"kind"}, .categories = {"colour"}, .ignore = {"id"}, .missing = {"NA"}};
+  const DatasetSplits splits = load(options);
+  EXPECT_THAT(splits.train.names.classes, ElementsAre("a", "b"));
+  ASSERT_EQ(splits.train.names.columns.size(), 2u);
+  EXPECT_THAT(splits.train.names.columns[1].categories, ElementsAre("", "blue, dark", "red"));
+  EXPECT_THAT(row(splits.train, 1), ElementsAre(2.5F, 0, 1, 0));
+  EXPECT_THAT(row(splits.train, 2), ElementsAre(3.0F, 0, 0, 1)) << "the mean of 1.5, 2.5 and 5";
+  EXPECT_THAT(row(splits.train, 3), ElementsAre(5.0F, 1, 0, 0));
+  EXPECT_THAT(row(splits.test, 0), ElementsAre(3.0F, 0, 0, 1)) << "by name, not by place";
+  EXPECT_THAT(row(splits.test, 1), ElementsAre(-100.0F, 1, 0, 0));
+  EXPECT_EQ(splits.test.targets.data<std::int64_t>()[0], 1);
+  EXPECT_THAT(splits.test.source->name(1), HasSubstr("test.csv:3"));
+
+  DatasetRequest test_only = request(options);
+  test_only.parts = DatasetParts::kTest;
+  test_only.names = splits.train.names;
+  std::filesystem::remove(folder_ / "train.csv");
+  EXPECT_THAT(row(builtin_datasets().load(test_only).test, 0), ElementsAre(3.0F, 0, 0, 1));
+  const auto features = table_features(folder_ / "test.csv", options, splits.train.names);
+  EXPECT_EQ(features->size(), 2);
+}
+
+TEST_F(Tables, RegressionAndOneFile) {
+  std::string text = "x;y;z\n";
+  for (int i = 0; i < 20; ++i) text += std::to_string(i) + ";" + std::to_string(2 * i) + ";0\n";
+  write("all.csv", text);
+  DatasetRequest one = request(
+      {.target = {"y", "z"}, .regression = true, .delimiter = Delimiter::kSemicolon}, "all.csv");
+  one.test_samples = 6;
+  const DatasetSplits splits = builtin_datasets().load(one);
+  EXPECT_EQ(splits.train.targets.shape(), (Shape{14, 2}));
+  EXPECT_EQ(splits.test.classes, 0);
+  EXPECT_EQ(2 * row(splits.test, 3)[0], splits.test.targets.data<float>()[6]);
+}
+
+TEST_F(Tables, ErrorsHaveTheirLine) {
+  const std::string good = "a,b,c\n1,2,x\n";
+  const TableOptions options{.target = {"c"}};
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "expected a table of text, got an empty file"},
+      {"a,b,c\n", "train.csv:1: expected rows"},
+      {"a,b,c\n1,2,x\n1,oops,y\n", "train.csv:3: column 'b': expected a finite number, got 'oops'"},
+      {"a,b,c\n1,nan,x\n", "train.csv:2: column 'b': expected a finite number, got 'nan'"},
+      {"a,b,c\n1,1e39,x\n", "train.csv:2: column 'b': expected a finite number"},
+      {"a,b,c\n1,,x\n", "data.table.missing what stands for a missing value"},
+      {"a,b,c\n\"1\n\n\",2,x\n", "train.csv:2: column 'a'"},
+      {"a,b,c\n\n1,2,x\n1,2\n", "train.csv:4: expected 3 fields as in the first line, got 2"},
+      {"a,b,c\n1,2,x\n1,2\"3,x\n", "train.csv:3: a quote in a field"},
+      {"a,b,c\n1,\"2\"3,x\n", "train.csv:2: expected a delimiter behind a closing quote"},
+      {"a,b,c\n1,2,x\n1,\"2,x\n1,2,x\n", "train.csv:3: a quote that is never closed"},
+      {"a,b,c\n1,2,\xFF\n", "train.csv:2: expected text in UTF-8"},
+      {"a,b,a\n1,2,x\n", "train.csv:1: two columns have the name 'a'"},
+      {"a,b,d\n1,2,x\n", "train.csv:1: no column 'c', which data.table.target names"},
+      {"a,b,c\n1,2,\n", "train.csv:2: column 'c': the class is missing"},
+      {"c\nx\n", "train.csv:1: expected a column beside the target"},
+      {"\x89PNG\r\n\x1A\n", "expected a table of text, got a PNG image"},
+  };
+  for (const auto& [text, expected] : cases) {
+    write("train.csv", text);
+    write("test.csv", good);
+    EXPECT_THAT(error(options), HasSubstr(expected)) << text;
+  }
+  write("train.csv", good);
+  for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"a,b,c\n1,2,y\n", "test.csv:2: column 'c': the training set has no class 'y'"},
+           {"a,c\n1,x\n", "test.csv:1: no column 'b', which the training set names"},
+           {"a,b,c,d\n1,2,x,3\n", "test.csv:1: the training set has no column 'd'"}}) {
+    write("test.csv", text);
+    EXPECT_THAT(error(options), HasSubstr(expected));
+  }
+  write("test.csv", good);
+  EXPECT_THAT(error({.target = {"c"}, .categories = {"bb"}}),
+              HasSubstr("no column 'bb', which data.table.categories names (did you mean"));
+  write("test.csv", "a,b,c\n1,3,x\n");
+  EXPECT_THAT(error({.target = {"c"}, .categories = {"b"}}),
+              HasSubstr("test.csv:2: column 'b': the training set has no category '3'"));
+  EXPECT_THAT(message_of<InputError>(
+                  [&] { builtin_datasets().load({.name = "table", .path = folder_.path()}); }),
+              HasSubstr("needs data.table.target"));
+}
+
+// Records that end where the reader's buffer does.
+TEST_F(Tables, RecordsAcrossBuffers) {
+  std::string text = "a,b\r\n";
+  std::int64_t rows = 0;
+  while (text.size() < (3U << 20)) {
+    text += "\"" + std::string(static_cast<std::size_t>(rows % 97), 'x') + "\r\n\"\"q\"," +
+            std::to_string(rows) + "\r\n";
+    ++rows;
+  }
+  write("t.csv", text);
+  CsvReader reader(folder_ / "t.csv", ',');
+  CsvRecord record;
+  ASSERT_TRUE(reader.next(record));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    ASSERT_TRUE(reader.next(record));
+    ASSERT_EQ(record.fields[1], std::to_string(i));
+    ASSERT_EQ(record.line, 2 + 2 * i);
+    ASSERT_EQ(reader.at(record.begin, record.end).fields, record.fields);
+  }
+  EXPECT_FALSE(reader.next(record));
+}
+
+std::string npy(const std::string& descr, const std::string& shape, const std::string& data,
+                const std::string& order = "False") {
+  std::string header =
+      "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
+  header += std::string(63 - (10 + header.size()) % 64, ' ') + "\n";
+  return "\x93NUMPY\x01" + std::string(1, '\0') + static_cast<char>(header.size() & 0xFF) +
+         static_cast<char>(header.size() >> 8) + header + data;
+}
+
+class Arrays : public Tables {
+ protected:
+  DatasetSplits load() const { return builtin_datasets().load("arrays", folder_.path()); }
+  std::string error() const {
+    return message_of<InputError>([&] { load(); });
+  }
+  void write_all(const std::string& inputs, const std::string& targets) {
+    for (const char* split : {"train", "test"}) {
+      write(std::string(split) + "_inputs.npy", inputs);
+      write(std::string(split) + "_targets.npy", targets);
+    }
+  }
+};
+
+TEST_F(Arrays, SamplesStayInTheFile) {
+  std::string pixels;
+  for (int i = 0; i < 24; ++i) pixels += static_cast<char>(i);
+  write_all(npy("|u1", "(2, 4, 3)", pixels), npy("|i1", "(2,)", std::string("\1\0", 2)));
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.sample_shape(), (Shape{4, 3, 1}));
+  EXPECT_EQ(splits.train.classes, 2);
+  const Dataset held = load_samples(splits.train);
+  EXPECT_EQ(held.inputs.data<std::uint8_t>()[12], 12);
+  EXPECT_EQ(digest_of(std::span(&held, 1)), digest_of(std::span(&splits.train, 1)))
+      << "wherever the samples are";
+}
+
+TEST_F(Arrays, WhatIsRefused) {
+  const std::string labels = npy("<i8", "(1,)", std::string(8, '\0'));
+  const std::string four(4, '\0');
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {npy("<f4", "(1, 2)", four), "the header says float32 [1, 2], the file has 4 bytes"},
+      {npy("<f4", "(1, 1)", four + "x"), "the file has 5 bytes"},
+      {npy("<f4", "(4611686018427387904, 8)", four), "the file has 4 bytes"},
+      {npy("<f4", "(0, 9223372036854775807, 9)", ""), "the file has 0 bytes"},
+      {npy(">f4", "(1, 1)", four),
+       "expected little-endian whole or floating-point numbers, got type '>f4'"},
+      {npy("|O", "(1, 1)", four), "got type '|O'"},
+      {npy("<f4", "(1, 1)", four, "True"), "got Fortran's"},
+      {npy("<f4", "(1, 1, 1, 1, 1)", four), "expected inputs [N, features]"},
+      {npy("<i4", "(1, 1)", four),
+       "expected inputs uint8, float16, float32 or float64, got int32 [1, 1]"},
+      {npy("<f4", "(1, -1)", four), "its header is damaged: expected a whole number"},
+      {npy("<f4", "(1, 1", four), "its header is damaged"},
+      {npy("<f4", "(1, 1)", four).substr(0, 40), "a header of "},
+      {"\x93NUMPY\x09\1aaaaaa", "expected version 1 to 3"},
+      {"GIF89a", "expected a NumPy array (it looks like a GIF image)"},
+      {"", "expected a NumPy array"},
+  };
+  for (const auto& [inputs, expected] : cases) {
+    write_all(inputs, labels);
+    EXPECT_THAT(error(), HasSubstr(expected));
+    EXPECT_THAT(error(), HasSubstr("train_inputs.npy"));
+  }
+  write_all(npy("<f4", "(1, 1)", four), npy("<i8", "(2,)", std::string(16, '\0')));
+  EXPECT_THAT(error(), HasSubstr("expected targets for 1 samples"));
+  write_all(npy("<f4", "(1, 1)", four), npy("|b1", "(1,)", "\1"));
+  EXPECT_THAT(error(), HasSubstr("got bool"));
+  // What is not finite is told when it is read.
+  write_all(npy("<f4", "(1, 1)", std::string("\0\0\x80\x7F", 4)), labels);
+  const Dataset train = load().train;
+  EXPECT_THAT(message_of<InputError>([&] {
+                make_batch(train, {.batch_size = 1, .normalization = {}, .augment = {}}, 0, 0);
+              }),
+              HasSubstr("train_inputs.npy: sample 0 are not finite"));
+}
+
+TEST_F(Arrays, ArchivesThatAreRefused) {
+  write("train.npz", "PK\x03\x04" + std::string(100, '\0'));
+  EXPECT_THAT(error(), HasSubstr("train.npz: the archive's list of files is missing"));
+  std::string end = "PK\x05\x06" + std::string(18, '\0');
+  end[10] = 1;
+  write("train.npz", "PK\x03\x04" + std::string(100, '\0') + end);
+  EXPECT_THAT(error(), HasSubstr("a part is cut off"));
+  write("train.npz",
+        "PK\x03\x04" + std::string(100, '\0') + "PK\x05\x06" + std::string(18, '\xFF'));
+  EXPECT_THAT(error(), HasSubstr("Zip64"));
+}
+
+// Four times as much data as the program may still take.
+void train_on_more_than_memory(const std::filesystem::path& folder) {
+  constexpr rlim_t kMemory = rlim_t{32} << 20;
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t limit = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kMemory;
+  const rlimit most{limit, limit};
+  if (::setrlimit(RLIMIT_AS, &most) != 0) std::_Exit(2);
+  kernels::set_num_threads(2);
+  const Dataset train = builtin_datasets().load("arrays", folder).train;
+  LoaderOptions options{.batch_size = 256, .shuffle = true, .normalization = {}, .augment = {}};
+  options.normalization = compute_normalization(train);
+  const auto [rest, validation] = split_validation(train, 100, 1);
+  std::int64_t samples = digest_of(std::array{rest, validation}).size() == 64 ? 0 : -1;
+  DataLoader loader(rest, options);
+  loader.start(0);
+  while (const auto batch = loader.next()) samples += batch->inputs.dim(0);
+  std::_Exit(samples == train.size() - 100 ? 0 : 3);
+}
+
+TEST_F(Arrays, LargerThanMemory) {
+  const std::int64_t count = std::int64_t{128} << 8;  // of 4 KiB
+  write_all(npy("|u1", "(1, 64, 64)", std::string(4096, '\0')),
+            npy("|u1", "(1,)", std::string(1, '\0')));
+  const std::string shape = "(" + std::to_string(count) + ", 64, 64)";
+  write("train_inputs.npy", npy("|u1", shape, ""));
+  const auto inputs = folder_ / "train_inputs.npy";
+  std::filesystem::resize_file(inputs, std::filesystem::file_size(inputs) + count * 4096);
+  write("train_targets.npy", npy("|u1", "(" + std::to_string(count) + ",)",
+                                 std::string(static_cast<std::size_t>(count), '\0')));
+  EXPECT_EXIT(train_on_more_than_memory(folder_.path()), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace steelyard

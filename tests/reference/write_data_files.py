@@ -1,0 +1,184 @@
+"""Writes files of images, tables and arrays, and what Pillow, NumPy, Python's csv and tarfile know of them.
+
+usage: write_data_files.py FOLDER; exit code 77 when Pillow or NumPy is not installed.
+manifest.json lists the cases; what is expected of images and arrays lies in expected.bin, one behind the other.
+"""
+import csv
+import io
+import json
+import os
+import random
+import sys
+import tarfile
+
+try:
+    import numpy as np
+    from PIL import Image, ImageOps
+except ImportError as error:
+    print(f"{error}: skipped")
+    sys.exit(77)
+
+IMAGES, TABLES, ARRAYS, ARCHIVES, SIZES = 1000, 100, 60, 30, 120
+
+
+def picture(rng, height, width, channels):
+    """Smooth colours with edges and noise: neither flat nor pure noise."""
+    y, x = np.mgrid[0:height, 0:width]
+    planes = []
+    for _ in range(channels):
+        a, b, c = rng.uniform(-9, 9, 3)
+        wave = 127 + 90 * np.sin(a * x / width + b * y / height + c) + rng.normal(0, 12, (height, width))
+        wave[:: max(1, height // 3)] += 60
+        planes.append(np.clip(wave, 0, 255))
+    return np.stack(planes, -1).astype(np.uint8)
+
+
+def exif(orientation, big):
+    head, order = (b"MM\0*\0\0\0\x08", "big") if big else (b"II*\0\x08\0\0\0", "little")
+    number = lambda value, size: value.to_bytes(size, order)
+    entry = number(0x0112, 2) + number(3, 2) + number(1, 4) + number(orientation, 2) + b"\0\0"
+    return b"Exif\0\0" + head + number(1, 2) + entry + number(0, 4)
+
+
+def stored(rng, kind, image):
+    """(bytes, what of 16 bits is expected or None) of a file of this kind."""
+    height, width = image.shape[:2]
+    more, form = {}, kind.split()[0]
+    orientation = int(rng.integers(0, 9))
+    if orientation and form in ("jpeg", "webp", "png"):
+        block = exif(orientation, bool(rng.integers(2)))
+        more["exif"] = block if form != "png" else block[6:] if rng.integers(2) else block
+    if form == "jpeg":
+        more.update(quality=int(rng.integers(5, 100)), progressive=bool(rng.integers(2)))
+        if "grey" not in kind:
+            more["subsampling"] = int(rng.integers(3))
+    expected = None
+    pil = Image.fromarray(image)
+    if "grey" in kind:
+        pil = pil.convert("L")
+    if "cmyk" in kind:
+        pil = pil.convert("CMYK")
+    if "palette" in kind:
+        pil = pil.quantize(int(rng.integers(2, 256)))
+    if "bilevel" in kind:
+        pil = pil.convert("1")
+    if "alpha" in kind:
+        pil = pil.convert("LA" if "grey" in kind else "RGBA")
+        pil.putalpha(Image.fromarray(rng.integers(1, 256, (height, width), dtype=np.uint8)))
+    if "palette" in kind and form == "png":
+        more["transparency"] = 0
+    if "16" in kind:
+        deep = rng.integers(0, 65536, (height, width)).astype(np.uint16)
+        pil = Image.fromarray(deep)
+        expected = ((deep.astype(np.uint32) * 255 * 2 + 65535) // (2 * 65535)).astype(np.uint8)
+        more = {}
+    if "lossless" in kind:
+        more.update(lossless=True, exact=True)
+    raw = io.BytesIO()
+    pil.save(raw, form, **more)
+    return raw.getvalue(), expected
+
+
+def images(folder, rng, add):
+    kinds = ["jpeg", "jpeg grey", "jpeg cmyk", "png", "png grey", "png palette", "png bilevel", "png alpha",
+             "png grey alpha", "png 16", "webp", "webp lossless", "webp lossless alpha", "bmp", "bmp grey",
+             "bmp palette", "bmp bilevel", "bmp alpha"]
+    for i in range(IMAGES):
+        kind = kinds[i % len(kinds)]
+        raw, expected = stored(rng, kind, picture(rng, int(rng.integers(1, 40)), int(rng.integers(1, 40)), 3))
+        path = os.path.join(folder, f"image-{i}")
+        with open(path, "wb") as file:
+            file.write(raw)
+        if expected is None:
+            with Image.open(path) as opened:
+                pil = ImageOps.exif_transpose(opened).convert("RGB")
+            expected, grey = np.asarray(pil), np.asarray(pil.convert("L"))
+        else:
+            expected, grey = np.repeat(expected[..., None], 3, -1), expected
+        add("images", expected.tobytes() + grey.tobytes(), file=os.path.basename(path), kind=kind,
+            shape=list(expected.shape))
+
+
+def resizing(folder, rng, add):
+    filters = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC}
+    for i in range(SIZES):
+        channels = (1, 3)[i % 2]
+        image = picture(rng, int(rng.integers(1, 90)), int(rng.integers(1, 90)), channels)
+        height, width = (int(v) for v in rng.integers(1, 90, 2))
+        name = list(filters)[i // 2 % 2]
+        pil = Image.fromarray(image[..., 0] if channels == 1 else image)
+        out = np.asarray(pil.resize((width, height), filters[name]))
+        add("resizing", image.tobytes() + out.tobytes(), interpolation=name, image=list(image.shape),
+            size=[height, width])
+
+
+def tables(folder, generator, add):
+    pieces = ["", "a", "b c", "0.5", "-1e9", ",", ";", "\t", '"', '""', "\n", "\r\n", "é", "日本", "'", "#", " "]
+    for i in range(TABLES):
+        delimiter = ",;\t"[i % 3]
+        width = generator.randrange(2, 6)
+        rows = [["".join(generator.choices(pieces, k=generator.randrange(4))) for _ in range(width)]
+                for _ in range(generator.randrange(1, 40))]
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=delimiter, lineterminator=("\n", "\r\n")[i % 2],
+                   quoting=(csv.QUOTE_MINIMAL, csv.QUOTE_ALL)[i // 2 % 2]).writerows(rows)
+        name = f"table-{i}"
+        with open(os.path.join(folder, name), "w", newline="", encoding="utf-8") as file:
+            file.write(("\ufeff" if i % 5 == 0 else "") + text.getvalue())
+        read = list(csv.reader(io.StringIO(text.getvalue(), newline=""), delimiter=delimiter))
+        assert read == rows
+        add("tables", b"", file=name, delimiter=delimiter, rows=rows)
+
+
+def arrays(folder, rng, add):
+    types = ["uint8", "float16", "float32", "float64"]
+    for i in range(ARRAYS):
+        dtype = types[i % len(types)]
+        shape = [int(v) for v in rng.integers(1, 7, int(rng.integers(2, 5)))]
+        inputs = rng.normal(0, 50, shape).astype(dtype) if dtype != "uint8" else rng.integers(0, 256, shape).astype(dtype)
+        labels = rng.integers(0, 100, shape[0]).astype(("int8", "int64", "uint16", "int32", "uint8")[i % 5])
+        name = f"array-{i}.npz"
+        (np.savez, np.savez_compressed)[i % 2](os.path.join(folder, name), inputs=inputs, targets=labels)
+        np.save(os.path.join(folder, f"array-{i}.npy"), inputs)
+        expected = inputs if dtype == "uint8" else inputs.astype(np.float32)
+        add("arrays", expected.tobytes() + labels.astype(np.int64).tobytes(), file=name, single=f"array-{i}.npy",
+            shape=shape, dtype=dtype)
+
+
+def archives(folder, generator, add):
+    for i in range(ARCHIVES):
+        members = []
+        with tarfile.open(os.path.join(folder, f"archive-{i}.tar"), "w",
+                          format=(tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)[i % 3]) as archive:
+            folder_of = tarfile.TarInfo("a")
+            folder_of.type = tarfile.DIRTYPE
+            archive.addfile(folder_of)
+            for k in range(generator.randrange(1, 12)):
+                name = f"{k}/" + "/".join("x" * generator.randrange(1, 60) for _ in range(generator.randrange(1, 3 if i % 3 == 0 else 9)))
+                member = tarfile.TarInfo(name + ("" if i % 3 == 0 else "\u00e9"))
+                data = generator.randbytes(generator.choice((0, 1, 511, 512, 513, 2000)))
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+                members.append((member.name, data))
+        add("archives", b"".join(data for _, data in members), file=f"archive-{i}.tar", names=[name for name, _ in members],
+            sizes=[len(data) for _, data in members])
+
+
+def main(folder):
+    os.makedirs(folder, exist_ok=True)
+    manifest = {"images": [], "resizing": [], "tables": [], "arrays": [], "archives": []}
+    with open(os.path.join(folder, "expected.bin"), "wb") as expected:
+        def add(section, data, **case):
+            manifest[section].append({**case, "offset": expected.tell(), "bytes": len(data)})
+            expected.write(data)
+
+        images(folder, np.random.default_rng(1), add)
+        resizing(folder, np.random.default_rng(2), add)
+        tables(folder, random.Random(3), add)
+        arrays(folder, np.random.default_rng(4), add)
+        archives(folder, random.Random(5), add)
+    with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
+        json.dump(manifest, file)
+
+
+main(sys.argv[1])
