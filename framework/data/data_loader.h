@@ -1,4 +1,4 @@
-// Batches of a dataset: shuffled, augmented, normalised, prepared one step ahead of training.
+// Batches of a dataset: shuffled, augmented, normalized, prepared one step ahead of training.
 //
 // A batch is a pure function of (dataset, options, epoch, batch index): the same with and without
 // prefetch, by any number of threads, and after resuming in the middle of an epoch.
@@ -18,7 +18,7 @@
 namespace steelyard {
 
 struct Batch {
-  Tensor inputs;           // f32, normalised; [B, ...] as the dataset's
+  Tensor inputs;           // f32, normalized; [B, ...] as the dataset's
   Tensor targets;          // i64 [B] or f32 [B, ...]
   std::int64_t index = 0;  // within the epoch
 };
@@ -63,7 +63,7 @@ Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
                       const std::vector<std::int64_t>& order, std::int64_t epoch,
                       std::int64_t index, std::int64_t first, std::int64_t rows);
 
-// f32 inputs [N, ..., C] of u8 or f32 ones, normalised as a batch is. Throws InputError on another
+// f32 inputs [N, ..., C] of u8 or f32 ones, normalized as a batch is. Throws InputError on another
 // dtype or number of channels.
 Tensor normalized(const Tensor& inputs, const Normalization& normalization);
 
