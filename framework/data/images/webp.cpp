@@ -1,7 +1,6 @@
 // WebP by libwebp.
 #include <webp/decode.h>
 
-
 #include "steelyard/framework/data/images/decoders.h"
 #include "steelyard/framework/error.h"
 
