@@ -108,7 +108,7 @@ template <typename Normalizer>
 void place_image(const Normalizer& normalizer, const Placement& placement,
                  const typename Normalizer::Value* in, float* out, std::int64_t height,
                  std::int64_t width, std::int64_t channels) {
-  // Padding is zero before normalisation, as if the image had been padded first.
+  // Padding is zero before normalization, as if the image had been padded first.
   const auto fill = [&](float* from, std::int64_t pixels) {
     for (std::int64_t i = 0; i < pixels; ++i) {
       for (std::int64_t c = 0; c < channels; ++c) from[i * channels + c] = normalizer({}, c);

@@ -1,4 +1,4 @@
-// Batches of a dataset: shuffled, augmented, normalised, prepared one step ahead of training.
+// Batches of a dataset: shuffled, augmented, normalized, prepared one step ahead of training.
 //
 // A batch is a pure function of (dataset, options, epoch, batch index): the same with and without
 // prefetch, by any number of threads, and after resuming in the middle of an epoch.
@@ -18,7 +18,7 @@
 namespace steelyard {
 
 struct Batch {
-  Tensor inputs;           // f32, normalised; [B, ...] as the dataset's
+  Tensor inputs;           // f32, normalized; [B, ...] as the dataset's
   Tensor targets;          // i64 [B] or f32 [B, ...]
   std::int64_t index = 0;  // within the epoch
 };

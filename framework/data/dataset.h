@@ -78,7 +78,7 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
                                              std::uint64_t stream);
 
 // y = (x - mean) / stddev per channel (the last dimension of the inputs); u8 inputs are scaled by
-// 1/255 first. Empty vectors mean no normalisation.
+// 1/255 first. Empty vectors mean no normalization.
 struct Normalization {
   std::vector<float> mean;
   std::vector<float> stddev;
