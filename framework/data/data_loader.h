@@ -63,7 +63,7 @@ Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
                       const std::vector<std::int64_t>& order, std::int64_t epoch,
                       std::int64_t index, std::int64_t first, std::int64_t rows);
 
-// f32 inputs [N, ..., C] of u8 or f32 ones, normalised as a batch is. Throws InputError on another
+// f32 inputs [N, ..., C] of u8 or f32 ones, normalized as a batch is. Throws InputError on another
 // dtype or number of channels.
 Tensor normalized(const Tensor& inputs, const Normalization& normalization);
 

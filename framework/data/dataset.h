@@ -1,4 +1,4 @@
-// Datasets: samples, in memory or read one at a time, targets, splits and normalisation.
+// Datasets: samples, in memory or read one at a time, targets, splits and normalization.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/memory_error.h"

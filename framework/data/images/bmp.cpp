@@ -1,6 +1,5 @@
 // Windows bitmaps without compression.
 // Source: https://learn.microsoft.com/windows/win32/gdi/bitmap-storage, BITMAPINFOHEADER.
-#include <array>
 #include <cstdlib>
 #include <string>
 

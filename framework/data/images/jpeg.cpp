@@ -4,7 +4,6 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <string>
 

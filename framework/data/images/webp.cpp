@@ -1,8 +1,6 @@
 // WebP by libwebp.
 #include <webp/decode.h>
 
-#include <string>
-
 #include "steelyard/framework/data/images/decoders.h"
 #include "steelyard/framework/error.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <optional>
 
 #include "steelyard/framework/error.h"

@@ -48,7 +48,7 @@ std::optional<float> number_in(std::string_view text) {
 // The columns of a file by their names.
 class Header {
  public:
-  Header(CsvReader& reader) {
+  explicit Header(CsvReader& reader) {
     if (!reader.next(record_)) reader.fail(1, "expected a line with the names of the columns");
     constexpr std::size_t kMostColumns = 65536;
     if (names().size() > kMostColumns) {
