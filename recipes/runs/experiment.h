@@ -46,9 +46,10 @@ enum class RunData {
 // targets, schedule.
 class Experiment {
  public:
-  Experiment(Recipe recipe, const Registries& registries, InitialWeights weights);
-  // Of a run that goes on from a checkpoint with that RunRecord::network.
-  Experiment(Recipe recipe, const Registries& registries, const std::string& network);
+  // `network`: RunRecord::network of a checkpoint that the weights come from; else `model.onnx` is
+  // read.
+  Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
+             const std::string& network = {});
   // Of a run with a checkpoint, whose weights the caller restores: inputs are normalised as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
@@ -67,6 +68,8 @@ class Experiment {
   const std::optional<qat::Plan>& plan() const { return plan_; }
   // Of an imported model, else nothing.
   const std::optional<imports::GraphSpec>& network() const { return network_; }
+  // As RunRecord has it.
+  std::string network_text() const;
   // Whether the network's last activation is left to the loss (imports::GraphSpec::head).
   bool leaves_head() const;
   // The model, or another one of this recipe, as it is deployed: with the activation that the loss

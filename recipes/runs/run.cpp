@@ -102,7 +102,7 @@ auto with_divergence_logged(MetricsLog& log, bool writes, const F& f) {
 Experiment continued(Recipe recipe, const Registries& registries,
                      const std::filesystem::path& folder) {
   const TensorFileMetadata metadata = load_checkpoint_metadata(folder / run_files::kLast);
-  return {std::move(recipe), registries, network_in(metadata)};
+  return {std::move(recipe), registries, InitialWeights::kLater, network_in(metadata)};
 }
 
 RunOptions in_folder(RunOptions options, const Recipe& recipe) {
