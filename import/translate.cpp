@@ -256,6 +256,10 @@ void Translator::translate_node() {
       });
   try {
     if (!reads_unknown && know(node)) return;
+    if (reads_unknown && node.domain.empty() &&
+        (node.op == "Shape" || node.op == "ConstantOfShape")) {
+      return give_up("");
+    }
     if (row == nullptr) {
       return give_up(node.domain.empty() ? "the operation is not supported"
                                          : "operations of the domain '" + printable(node.domain) +
