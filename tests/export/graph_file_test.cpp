@@ -200,7 +200,7 @@ TEST(GraphFile, KeepsGates) {
   Rng rng(2);
   const auto model = quantized_model(
       std::make_shared<steelyard::Graph>(std::vector<steelyard::Graph::NamedNode>{
-          {"conv", conv2d(1, 3, 3, rng)},
+          {"conv", conv2d(3, 3, 3, rng)},
           {"gate", std::make_shared<HardSigmoid>(0.2F, 0.5)},
           {"mul", std::make_shared<PairArithmetic>(Arithmetic::kMultiply), {"conv", "gate"}},
           {"pool", global_avg_pool()},
