@@ -216,14 +216,16 @@ def mean(values):
 
 
 INTRODUCTION = (
-    "Written by `benchmarks/accuracy_table.py --page` from the summaries in `benchmarks/results/low_bit/`. Top-1 of the last "
-    "epoch on the 10,000 test images of Fashion-MNIST, in percent.",
-    "What varies: the seed of a row's run chooses the order and the augmentation of its samples and, where the section says so, "
-    "the float base that it starts from. What does not: the 5,000 images that are kept aside, and the learning rates and mixed "
-    "widths, which were chosen with seed 1.",
-    "Gaps are to the best float mean over the row's seeds: the base itself, or the base trained on in float for as many epochs as "
-    "the row, at each learning rate that a quantized row uses. That best is chosen on the test images, so gaps are too large rather "
-    "than too small. A cell is verified when none of its codes differs in the integer model.")
+    "For users who choose a width: the accuracy of models with fewer bits, measured. Top-1 of the last epoch on the 10,000 test "
+    "images of Fashion-MNIST, in percent. `benchmarks/accuracy_table.py --page` writes this page from the summaries in "
+    "`benchmarks/results/low_bit/`; [glossary.md](glossary.md) explains the terms.",
+    "The seed of a run chooses the order and the augmentation of its samples and, if the section says so, the float base that it "
+    "starts from. The 5,000 validation images are the same for all seeds, and so are the learning rates and mixed widths, which "
+    "were chosen with seed 1.",
+    "The gap is the distance to the best float mean over the row's seeds. That is the base itself, or the base trained in float "
+    "for as many more epochs as the row, at each learning rate that a quantized row uses. This best value is chosen on the test "
+    "images, so gaps are too large rather than too small. A row is verified if no code of the integer model differs in any of its "
+    "cells.")
 
 
 def paragraph(text):
@@ -281,10 +283,10 @@ def base_text(model, spec, rows):
     epochs = next(cell["base"]["epochs"] for row in rows for cell in row.cells.values())
     text = f"Base: preset `fashion-mnist-{model}-float`, {epochs} epochs: {', '.join(found[key] for key in sorted(found))}."
     if len({seed for seed, _ in found}) < len(found):
-        text += " A seed that is named twice was trained twice, with other numbers of threads."
+        text += " A seed that is listed twice was trained twice, with different numbers of threads."
     if len(set(spec["bases"].values())) > 1:
         return text + " Each seed of a row starts from the base of that seed."
-    return text + " All rows start from this seed's: deviations say nothing about other bases."
+    return text + " All rows start from this one base, so deviations do not include that of the base."
 
 
 def model_section(model, spec, results):
@@ -295,11 +297,12 @@ def model_section(model, spec, results):
         return lines + ["Not measured yet.", ""]
     first, last = spec["ends"]
     text = (f"{base_text(model, spec, rows)} Every row trains it for {spec['epochs']} more epochs, the float ones too. First and "
-            f"last layer (`{first}`, `{last}`): 8-bit weights and outputs, as the model's input, averages and residual sums.")
+            f"last layer (`{first}`, `{last}`) have 8-bit weights and outputs; the model's input, averages and residual sums have 8 "
+            "bits too.")
     if "branches" in spec:
-        text += (" \"branches 8\": the outputs that only enter such a sum, too; \"mixed\": the widths of `steelyard sensitivity "
-                 "--budget-bits`, found once on the calibrated model. In its rows and in those of learned scales of 2 bits the "
-                 "learning rate rises over the first epoch.")
+        text += (" \"branches 8\": outputs that are read only by a residual sum have 8 bits too. \"mixed\": the widths are those "
+                 "of `steelyard sensitivity --budget-bits`, found once on the calibrated model. In mixed rows, and in rows of "
+                 "learned scales of 2 bits, the learning rate rises over the first epoch.")
     elif any(warmup_epochs(row.bits, row.method) for row in rows if row.bits):
         text += " In rows of learned scales of 2 bits the learning rate rises over the first epoch."
     lines += [*paragraph(text), "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
@@ -310,8 +313,8 @@ def model_section(model, spec, results):
     if missing:
         lines += ["", *paragraph("Not measured yet: " + "; ".join(missing) + ".")[:-1]]
     if any("date" not in cell for row in rows if row.method == "ste" for cell in row.cells.values()):
-        lines += ["", *paragraph("Cells of `ste` that were measured before moving averages started as a mean are to be measured "
-                                 "again; their summaries have no date.")[:-1]]
+        lines += ["", *paragraph("Some cells of `ste` were measured before moving averages started as a mean, and must be "
+                                 "measured again; their summaries have no date.")[:-1]]
     mixed = next((r["chosen"] for name, r in results.items() if name.startswith(model + "-") and "chosen" in r), None)
     if mixed:
         widths = ", ".join(f"`{layer}` {bits}" for layer, bits in mixed["bits"].items())

@@ -142,7 +142,7 @@ struct Runner {
     }
     args.range_lo = lo.data();
     args.range_hi = hi.data();
-    args.initialised = &initialised;
+    args.initialized = &initialized;
     if (work.statistics == Statistics::kDelayed) plan.run(nullptr, workspace.data(), args);
   }
 
@@ -152,7 +152,7 @@ struct Runner {
   std::vector<float> scale_f32;
   std::vector<std::int32_t> zero_point;
   std::vector<std::uint8_t> workspace;
-  std::uint8_t initialised = 0;
+  std::uint8_t initialized = 0;
 };
 
 // What FakeQuantize and the quantized layers launch in a step, with the memory that it needs.

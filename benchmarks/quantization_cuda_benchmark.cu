@@ -106,7 +106,7 @@ struct Runner {
     }
     args.range_lo = lo.data();
     args.range_hi = hi.data();
-    args.initialised = flag.data<std::uint8_t>();
+    args.initialized = flag.data<std::uint8_t>();
     plan.run(nullptr, workspace.data(), args);
   }
 

@@ -30,7 +30,7 @@ ExitCode export_run(const Options& options) {
   if (!options.profile.empty() && options.profile != word_of(trained_for)) {
     throw InputError(options.run + ": was trained for the profile " + word_of(trained_for) +
                      ", not " + options.profile +
-                     ": its quantizers are placed as export.profile says");
+                     ": export.profile places the quantizers before training");
   }
   const deploy::Graph graph = deployed_graph(run);
   const std::filesystem::path folder = options.out.empty()
@@ -61,7 +61,7 @@ Verb add_export(CLI::App& app) {
       "ONNX: write weights of 4 bits or fewer as INT8 (opset 13; ONNX Runtime then multiplies "
       "integers)");
   verb->add_option("--profile", options->profile,
-                   "The profile that the run must have been trained for: " + join(profiles))
+                   "Fail unless the run was trained for this profile: " + join(profiles))
       ->check(CLI::IsMember(profiles));
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");

@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,7 +7,6 @@
 #include <exception>
 #include <iostream>
 #include <new>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,14 +14,13 @@
 #include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/import/unsupported.h"
 
 namespace steelyard::cli {
 namespace {
 
-// A closed descriptor would be given to the next file that is opened, and what is printed would end
-// up in it. Standard output, open for reading only, fails as a closed one does.
+// Without this, the next file that is opened would get a closed descriptor, and printed text would
+// end up in it. Standard output opened for reading only fails as a closed one does.
 void open_standard_descriptors() {
   for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     const int access = descriptor == STDOUT_FILENO ? O_RDONLY : O_RDWR;
@@ -31,7 +28,7 @@ void open_standard_descriptors() {
   }
 }
 
-// What was printed is the result of most verbs: a full disk must not look like success.
+// The printed text is the result of most commands, so a full disk must not look like success.
 ExitCode finish(ExitCode code) {
   std::cout.flush();
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();

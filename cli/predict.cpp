@@ -35,7 +35,7 @@ struct Options {
   int threads = 0;
 };
 
-// What gives outputs for a batch of inputs as the file holds them.
+// Computes outputs from a batch of inputs, which are as in the file.
 struct Predictor {
   DType dtype = DType::kU8;
   Shape sample;
@@ -58,7 +58,7 @@ Predictor integer_predictor(deploy::Graph exported) {
           !graph.nodes.empty() && graph.nodes.back().op == deploy::Op::kSoftmax};
 }
 
-// With a run's preprocessing: `run` gets normalised inputs.
+// With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
   const InputFormat& input = experiment->input();
@@ -86,7 +86,7 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
   return predictor;
 }
 
-// The run may have been trained on since it was exported; files of older versions do not tell.
+// The run may have been trained further since it was exported. Files of older versions do not tell.
 void require_own_export(const std::string& run, const std::filesystem::path& path,
                         const std::string& model_sha256) {
   if (model_sha256.empty() || checkpoint_of_digest(run, model_sha256)) return;
@@ -97,8 +97,8 @@ void require_own_export(const std::string& run, const std::filesystem::path& pat
 Predictor make_predictor(const Options& options) {
   if (!is_folder(options.model)) {
     if (options.with != "integer" && !options.with.empty()) {
-      throw InputError(printable(options.model) + ": is no run's folder: --with " + options.with +
-                       " needs one");
+      throw InputError(printable(options.model) + ": is not a run's folder, which --with " +
+                       options.with + " needs");
     }
     return integer_predictor(deploy::load_graph(options.model));
   }
@@ -152,7 +152,7 @@ void require_inputs_fit(const std::string& file, const Tensor& inputs, const Pre
                                shape_string(inputs.shape())));
 }
 
-// Inputs that are finite may be far beyond what a model in float can compute on.
+// Finite inputs may still be too large for a model in float.
 void require_finite_outputs(const std::string& file, std::int64_t first, const Tensor& outputs) {
   const auto values = outputs.span<float>();
   const auto bad =
@@ -212,7 +212,8 @@ Verb add_predict(CLI::App& app) {
                    "IDX images, plain or gzip, or a safetensors file with `inputs`")
       ->required();
   verb->add_option("--with", options->with,
-                   "For a run: its checkpoint, or what was exported (default: checkpoint)")
+                   "For a run, what computes: its checkpoint, the exported integer model or the "
+                   "ONNX file (default: checkpoint)")
       ->check(CLI::IsMember({"checkpoint", "integer", "onnx"}));
   add_threads(*verb, options->threads);
   return [options] { return predict(*options); };

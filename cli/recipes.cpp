@@ -36,7 +36,7 @@ ExitCode print_recipes(const std::string& name) {
 
 Verb add_recipes(CLI::App& app) {
   auto name = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand("recipes", "List the shipped recipes, or print one");
+  CLI::App* verb = app.add_subcommand("recipes", "List the presets, or print one");
   verb->add_option("name", *name, "The preset to print");
   return [name] { return print_recipes(*name); };
 }

@@ -25,8 +25,7 @@ ExitCode report(const Options& options) {
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
                                         : std::filesystem::path(options.out);
-  // What can be known before anything is measured: that this is a run, and that the page can be
-  // written.
+  // Check before measuring that this is a run and that the page can be written.
   const Registries registries;
   recipe_of_run(options.run, registries.models);
   { const AtomicFile writable(out); }  // an interrupt while measuring leaves nothing of it

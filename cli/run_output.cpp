@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLongestNoteBytes = 65536;
 
-// "cuda:0"; where nobody chose the CPU, also why it is that.
+// "cuda:0"; if `auto` chose the CPU, also why.
 std::string device_text(const Experiment& experiment, Device device) {
   std::string text = device_name(device);
   const bool fell_back = experiment.recipe().device == "auto" && device == Device{};
@@ -25,7 +25,7 @@ std::string device_text(const Experiment& experiment, Device device) {
 
 constexpr std::int64_t kBatchesOfRanges = 4;
 
-// One line about the ranges that training samples speak against, if there are any.
+// One line about the ranges that fit the training samples badly, or "".
 std::string warning_of_ranges(Experiment& experiment) {
   if (!experiment.plan()) return "";
   const std::int64_t batches = std::min(

@@ -158,7 +158,7 @@ void show_progress(std::int64_t done, std::int64_t all) {
   std::fflush(stderr);
 }
 
-// What can be known before minutes of measuring.
+// Checks before minutes of measuring.
 void require_writable(const Options& options, const Registries& registries) {
   const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
   if (!folder.empty() && !is_folder(folder)) {

@@ -2,7 +2,6 @@
 #include <omp.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -41,7 +40,7 @@ std::optional<int> threads_of_environment() {
   return count;
 }
 
-// How often an idle thread looks for work before it sleeps, by docs/design.md's measurement.
+// How often an idle thread looks for work before it sleeps; docs/design.md has the measurement.
 constexpr const char* kTurnsBeforeSleep = "50000";
 
 }  // namespace

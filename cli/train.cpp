@@ -15,10 +15,9 @@
 #include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/comm/ranks.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/framework/replicas.h"
-#include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
 #include "steelyard/recipes/runs/run.h"
@@ -39,7 +38,7 @@ struct Options {
   bool dry_run = false;
 };
 
-// What the signal handlers may touch: lock-free, so it is safe there.
+// Set by the signal handlers; safe there because it is lock-free.
 std::atomic<bool> stop_requested = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -67,8 +66,10 @@ ExitCode dry_run(Experiment& experiment, Device device) {
   const auto line_if_any = [&](const char* kind, std::int64_t bytes) {
     if (bytes > 0) line(kind, bytes);
   };
-  fmt::print("memory to train with batches of {} samples, MiB, scaled from small batches:\n",
-             experiment.loader_options().batch_size);
+  fmt::print(
+      "estimated memory of training with batches of {} samples, in MiB (extrapolated from small "
+      "batches):\n",
+      experiment.loader_options().batch_size);
   line("program", memory.program_bytes);
   line("dataset", memory.dataset_bytes);
   line("batches made ahead", memory.batches_bytes);
@@ -90,7 +91,7 @@ ExitCode dry_run(Experiment& experiment, Device device) {
   return kDone;
 }
 
-// Tells what the loss of another rank is reported with.
+// Keeps the step and checkpoint for the message about a lost rank.
 class RankProgress : public TrainerCallback {
  public:
   RankProgress(comm::RankState& state, std::filesystem::path last)
@@ -110,7 +111,7 @@ class RankProgress : public TrainerCallback {
   bool saving_ = false;
 };
 
-// What other ranks than the first one print goes to a file of their own.
+// Every rank but the first prints to a file of its own.
 void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState& state) {
   create_folders(folder);
   const std::filesystem::path log = folder / ("rank-" + std::to_string(rank) + ".log");
@@ -167,12 +168,12 @@ ExitCode train(const Options& options) {
     const ExitCode code = train_as_rank(run, about, state, ranks.communicator());
     ranks.finish();
     return code;
-  } catch (const TrainingDiverged& error) {  // thrown by all ranks, as the next one
+  } catch (const TrainingDiverged& error) {  // thrown by all ranks, like the next one
     report("failed", error.what(), kFailed);
     ranks.finish();
     return kFailed;
   } catch (const SharedInputError& error) {
-    // The first rank says it, before another one's exit lets mpirun end them all.
+    // The first rank prints it before another rank's exit makes mpirun end them all.
     if (ranks.communicator().rank() == 0) report("error", error.what(), kUsage);
     ranks.finish();
     return kUsage;
@@ -193,10 +194,10 @@ Verb add_train(CLI::App& app) {
   verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
       ->allow_extra_args(false);
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<name>)");
-  CLI::Option* resume = verb->add_flag(
-      "--resume", options->resume,
-      "Continue the run in the folder from its last checkpoint, if it has one; with more "
-      "train.epochs also a finished one");
+  CLI::Option* resume =
+      verb->add_flag("--resume", options->resume,
+                     "Continue the run in the folder from its last checkpoint, or start it if "
+                     "there is none; a finished run continues if train.epochs is larger");
   verb->add_flag("--other-data", options->other_data,
                  "With --resume: accept training data that has changed")
       ->needs(resume);

@@ -41,7 +41,8 @@ std::string unknown_option(const CLI::App& of, const std::string& word) {
   return "unknown option " + quote_for_message(name) + did_you_mean(name, option_names(of));
 }
 
-// A word that the parser did not know, an option first: what follows it may be its value.
+// The message about words that the parser did not know. An unknown option comes first, because the
+// word after it may be its value.
 std::string unknown_word(const CLI::App& verb, const std::vector<std::string>& words) {
   const auto option = std::find_if(words.begin(), words.end(), [](const std::string& word) {
     return word.starts_with("-") && word != "-";
@@ -52,10 +53,10 @@ std::string unknown_word(const CLI::App& verb, const std::vector<std::string>& w
 
 std::string message_without_verb(const CLI::App& app, const std::vector<std::string>& words) {
   const std::vector<std::string> verbs = verb_names(app);
-  if (words.empty()) return "a verb is missing, one of: " + join(verbs);
+  if (words.empty()) return "a command is missing, one of: " + join(verbs);
   if (words.front().starts_with("-")) return unknown_option(app, words.front());
-  return "unknown verb " + quote_for_message(words.front()) + did_you_mean(words.front(), verbs) +
-         "; verbs: " + join(verbs);
+  return "unknown command " + quote_for_message(words.front()) +
+         did_you_mean(words.front(), verbs) + "; commands: " + join(verbs);
 }
 
 }  // namespace

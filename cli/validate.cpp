@@ -34,7 +34,7 @@ ExitCode validate(const Options& options) {
   experiment.make_schedule();
   experiment.make_oscillations();
   experiment.make_reestimation();
-  // Last: a machine without the device has checked everything else.
+  // Last, so that a machine without the device checks everything else.
   experiment.require_trainable_on(resolve_device(experiment.recipe().device));
   print_notes(experiment.notes());
   if (!options.print_resolved) fmt::print("{}: valid\n", shown(options.recipe));

@@ -34,8 +34,8 @@ struct Options {
   int threads = 0;
 };
 
-// Whether `path` was exported from the checkpoint, and says it where it was not; files of older
-// versions do not tell.
+// Whether `path` was exported from the checkpoint. Prints a message if not. Files of older versions
+// do not tell.
 bool is_of_checkpoint(const std::filesystem::path& path, const std::string& model_sha256,
                       const Options& options, const LoadedRun& run) {
   if (model_sha256.empty() || model_sha256 == run.model_sha256) return true;
@@ -48,8 +48,8 @@ bool is_of_checkpoint(const std::filesystem::path& path, const std::string& mode
   return false;
 }
 
-// The exported model where there is one, else the model as it would be exported. Nothing for the
-// export of another checkpoint.
+// The exported model if there is one, else the model as it would be exported. Nothing if the export
+// is of another checkpoint.
 std::optional<deploy::Graph> model_to_judge(const Options& options, const LoadedRun& run) {
   const std::filesystem::path path =
       options.model.empty()
@@ -70,7 +70,8 @@ double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
   return 100.0 * static_cast<double>(count_correct(outputs, labels)) / static_cast<double>(samples);
 }
 
-// Whether ONNX Runtime is to give the very same codes: what it fuses to integers (docs/exports.md).
+// Whether ONNX Runtime must give the same codes, because it fuses everything to integers
+// (docs/exports.md).
 bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
   bool exact = experiment.recipe().exports.profile == qat::Profile::kOrt;
   for (const deploy::Node& node : graph.nodes) {
@@ -86,7 +87,8 @@ std::filesystem::path onnx_path(const Options& options) {
   return export_path(options.model.empty() ? run / "export" : model.parent_path(), "onnx");
 }
 
-// What runs the ONNX file, where there is one; a Python given by hand must have it.
+// Finds a Python for the ONNX file, if there is a file. A Python given with --python must have ONNX
+// Runtime.
 std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
   if (options.python.empty() && !path_exists(onnx_path(options))) return std::nullopt;
   auto runtime = deploy::find_onnx_runtime(options.python);
@@ -113,7 +115,7 @@ deploy::OutputComparison compare_onnx(const Tensor& outputs, const Dataset& test
   return compared;
 }
 
-// Runs RUN/export/model.onnx where it and ONNX Runtime are there.
+// Runs RUN/export/model.onnx, if both the file and ONNX Runtime exist.
 ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRuntime>& runtime,
                      const LoadedRun& run, const deploy::Graph& graph,
                      const deploy::Verification& result) {

@@ -1,5 +1,5 @@
 # One static library per folder. Flags that define the arithmetic are part of every target: no
-# contraction of a*b+c (NUMERICS: no FMA in the quantization formulas) and no fast-math.
+# contraction of a*b+c (docs/numerics.md) and no fast-math.
 add_library(steelyard_flags INTERFACE)
 target_compile_features(steelyard_flags INTERFACE cxx_std_20)
 target_compile_options(steelyard_flags INTERFACE
@@ -21,8 +21,8 @@ if(STEELYARD_NATIVE)
     int main() {}" STEELYARD_BEYOND_AVX2)
   unset(CMAKE_REQUIRED_FLAGS)
 endif()
-# gcc 12 with AVX-512 turns constant initialisers such as {a, a, a, 0} of 64-bit elements into
-# {a, a, a, a} in its SLP vectoriser (seen with 12.2 at -O2 and -O3; loops are not affected).
+# gcc 12 with AVX-512 turns constant initializers such as {a, a, a, 0} of 64-bit elements into
+# {a, a, a, a} in its SLP vectorizer (seen with 12.2 at -O2 and -O3; loops are not affected).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(steelyard_flags INTERFACE
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>>)
@@ -51,7 +51,7 @@ endif()
 add_library(steelyard_warnings INTERFACE)
 target_compile_options(steelyard_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
-  # clang tells of each loop that it does not vectorise, and of libstdc++ 12's own std::stable_sort.
+  # clang tells of each loop that it does not vectorize, and of libstdc++ 12's own std::stable_sort.
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed -Wno-deprecated-declarations>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${STEELYARD_WERROR}>>:-Werror>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>

@@ -1,5 +1,5 @@
-// Quantization-aware training of a module of one's own: prepare() swaps its children in their
-// slots, and the forward below runs on integers without knowing it.
+// Quantization-aware training of a module of your own. prepare() replaces its children by quantized
+// ones, and the forward() below then runs on integers without any change.
 
 #include <fmt/core.h>
 #include <steelyard/steelyard.h>

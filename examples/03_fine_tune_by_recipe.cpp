@@ -1,5 +1,5 @@
-// Float training, then W8A8 fine-tuning from its checkpoint, both by recipe: what
-// `steelyard train` does, from C++ and with a dataset of the program's own.
+// Float training, then W8A8 fine-tuning from its checkpoint, both by recipe: the same as
+// `steelyard train`, but from C++ and with a dataset that the program makes.
 
 #include <fmt/core.h>
 #include <steelyard/steelyard.h>

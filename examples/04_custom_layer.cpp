@@ -1,4 +1,4 @@
-// A layer of one's own, written in operations that have gradients, registered for recipes and
+// A layer of your own: written with operations that have gradients, registered for recipes, and
 // trained.
 
 #include <fmt/core.h>

@@ -1,5 +1,6 @@
-// The kernels without the engine: quantize an array of weights to 4 bits, one scale for each row,
-// on the CPU and, where there is one, on a GPU, from raw pointers. Both give the same bytes.
+// The kernels without the engine: quantizes an array of weights to 4 bits, with one scale for each
+// row, from raw pointers. It runs on the CPU and, if there is one, on a GPU. Both give the same
+// bytes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ QuantDescriptor int4_rows(QuantOperation operation) {
 
 Quantized quantize_on(DeviceType device, const std::vector<float>& weights) {
   QuantDescriptor d = int4_rows(QuantOperation::kQuantize);
-  d.statistics = Statistics::kDynamic;  // each row's own extremes choose its scale
+  d.statistics = Statistics::kDynamic;  // the scale of each row follows from its extremes
   const QuantPlan quantize = QuantPlan::select(d, device);
   const QuantPlan dequantize = QuantPlan::select(int4_rows(QuantOperation::kDequantize), device);
 
@@ -75,7 +76,7 @@ int main() {
   }
   const Quantized cpu = quantize_on(DeviceType::kCpu, weights);
 
-  // No value may be further from its own than half a step of its row.
+  // No restored value may differ from the original by more than half a step of its row.
   float worst = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const float steps = std::fabs(weights[i] - cpu.restored[i]) / cpu.scale[i / kColumns];
@@ -85,7 +86,7 @@ int main() {
   if (worst > 0.5001F) return 1;
 
   if (!device_is_available(DeviceType::kCuda)) {
-    fmt::print("no GPU: the CPU's result stands alone\n");
+    fmt::print("no GPU: only the CPU was used\n");
     return 0;
   }
   const Quantized gpu = quantize_on(DeviceType::kCuda, weights);

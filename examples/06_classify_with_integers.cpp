@@ -1,4 +1,4 @@
-// Classifies images with an exported model: integers only, no training engine's operation runs.
+// Classifies images with an exported model, using integers only, without the training engine.
 //   06_classify_with_integers MODEL.safetensors IMAGES.idx.gz LABELS.idx.gz
 #include <fmt/core.h>
 

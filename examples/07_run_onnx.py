@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 
 options = onnxruntime.SessionOptions()
-# On x86 without VNNI the default sums of products of u8 and s8 saturate; elsewhere this changes nothing.
+# On x86 without VNNI, sums of products of u8 and s8 saturate by default. On other processors this changes nothing.
 options.add_session_config_entry("session.x64quantprecision", "1")
 session = onnxruntime.InferenceSession(sys.argv[1], options)
 how = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])

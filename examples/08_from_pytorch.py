@@ -1,4 +1,4 @@
-"""From PyTorch to integers: trains an MLP in PyTorch, hands its weights to Steelyard, fine-tunes them to 8 bits.
+"""From PyTorch to integers: trains an MLP in PyTorch, then fine-tunes its weights to 8 bits in Steelyard, exports and verifies.
 
 usage: 08_from_pytorch.py STEELYARD FOLDER IMAGES.idx.gz LABELS.idx.gz; exit code 77 when torch is not installed.
 """
@@ -57,7 +57,7 @@ def save_safetensors(path, tensors):
 
 steelyard, folder, images, labels = sys.argv[1:]
 x = np.frombuffer(gzip.open(images).read(), np.uint8, offset=16).reshape(-1, 784) / 255
-x = torch.tensor((x - x.mean()) / x.std(), dtype=torch.float32)  # as Steelyard normalises
+x = torch.tensor((x - x.mean()) / x.std(), dtype=torch.float32)  # as Steelyard normalizes
 y = torch.tensor(np.frombuffer(gzip.open(labels).read(), np.uint8, offset=8).astype(np.int64))
 torch.manual_seed(1)
 model = Mlp()

@@ -1,12 +1,12 @@
-/* Runs the integer model of an exported header on images: C99, no library beside the standard one.
+/* Runs the integer model of an exported header on images, in C99 with the standard library only.
  *
  *   steelyard export RUN --format c
  *   cc -std=c99 -ffp-contract=off -I RUN/export 09_run_in_c.c -o run -lm
  *   ./run < inputs > outputs
  *
- * inputs: float32 numbers, the model's normalised input of one sample after the other. outputs: the
- * int32 codes of each sample's output, which are those of `steelyard verify`. Layers left in float
- * are refused. docs/exports.md explains the tables, docs/numerics.md the arithmetic.
+ * inputs: float32 numbers, the normalized input of one sample after the other. outputs: the int32
+ * codes of each sample's output, the same as in `steelyard verify`. Models with layers in float are
+ * refused. docs/exports.md explains the tables, docs/numerics.md the arithmetic.
  */
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static int32_t code_of(float x, value_t v) {
   return clamped(rintf(x / v->scale) + (float)v->zero_point, v->qmin, v->qmax);
 }
 
-/* The codes that an activation leaves. */
+/* The smallest and the largest code after an activation (0 none, 1 relu, 2 relu6). */
 static void limits(value_t out, int activation, int32_t *lo, int32_t *hi) {
   *lo = activation ? code_of(0, out) : out->qmin;
   *hi = activation == 2 ? code_of(6, out) : out->qmax;
@@ -64,7 +64,7 @@ static void linear(node_t n, value_t in, value_t out, const int32_t *x, int32_t 
   }
 }
 
-/* The pixel (row, column) of a tap of a window, or -1 where it is padding. */
+/* The index of the input pixel under element (kh, kw) of a window, or -1 in the padding. */
 static int32_t pixel(node_t n, value_t in, int32_t oh, int32_t ow, int32_t kh, int32_t kw) {
   const int32_t h = oh * n->stride[0] - n->padding[0] + kh * n->dilation[0];
   const int32_t w = ow * n->stride[1] - n->padding[1] + kw * n->dilation[1];
@@ -123,7 +123,7 @@ static void global_average(value_t in, value_t out, const int32_t *x, int32_t *y
   }
 }
 
-/* Codes are counted from the lowest of their type; fused multiply-adds. */
+/* As QLinearAdd: codes are counted from the lowest of their type, with fused multiply-adds. */
 static void add(node_t n, value_t out, int32_t *y) {
   value_t a = &steelyard_values[n->inputs[0]], b = &steelyard_values[n->inputs[1]];
   const int32_t *of_a = codes[n->inputs[0]], *of_b = codes[n->inputs[1]];
@@ -170,7 +170,7 @@ static void activate(node_t n, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
-/* Sigmoid and hardswish, in double, rounded to float before the code is found. */
+/* Sigmoid and hardswish: computed in double, rounded to float, then quantized. */
 static void smooth(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) {
     const double real = (float)(x[i] - in->zero_point) * in->scale;
@@ -180,7 +180,7 @@ static void smooth(node_t n, value_t in, value_t out, const int32_t *x, int32_t 
   }
 }
 
-/* Shares of a whole along the last dimension, in integers (docs/numerics.md). */
+/* Softmax along the last dimension, in integers (docs/numerics.md). */
 static void softmax(value_t in, value_t out, const int32_t *x, int32_t *y) {
   const int32_t columns = in->shape[in->rank - 1], rows = size_of(in) / columns;
   const double most = 4294967295.0 / columns, one = most < 8388607 ? most : 8388607;

@@ -1,5 +1,5 @@
-// A layer of one's own with a quantized form of its own: trained in float, fine-tuned on integers,
-// exported, and verified code by code.
+// A layer of your own with its quantized form: trained in float, fine-tuned on integers, exported,
+// and verified code by code.
 
 #include <fmt/core.h>
 
@@ -47,7 +47,7 @@ class Filter : public Module {
   Variable bias_;
 };
 
-// Its quantized form: the library's integer convolution on its weights.
+// The quantized layer: the library's integer convolution with the filter's weights.
 class QatFilter : public qat::QuantizedLayer {
  public:
   QatFilter(const Filter& filter, const qat::FormRequest& request)
@@ -64,7 +64,7 @@ qat::QuantizedForm filter_form() {
       });
 }
 
-// Two filters of one image, added: a graph of named nodes.
+// A graph of named nodes: two filters read one image, and their outputs are added.
 std::shared_ptr<Module> make_model(Rng& rng) {
   const auto conv = std::make_shared<Conv2d>(
       Conv2dOptions{.in_channels = 1, .out_channels = 8, .kernel_size = {3, 3}, .stride = {2, 2}},

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A small model trained with 8 bits from the start and exported: what the examples after 05 read.
+# Trains a small model with 8 bits from the start and exports it, for the examples after 05.
 # usage: export_a_run.sh STEELYARD FOLDER [OPTION OF EXPORT]...
 set -euo pipefail
 

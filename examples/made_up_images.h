@@ -1,4 +1,5 @@
-// A small learnable dataset for the examples: 12x12 images of four kinds of bars in noise.
+// A small dataset for the examples: 12x12 noisy images of four kinds of bars, which a network can
+// learn.
 #pragma once
 
 #include "steelyard/framework/data/dataset.h"

@@ -12,7 +12,7 @@
 namespace steelyard::deploy {
 namespace {
 
-// What follows is the same for every model.
+// This text is the same for every model.
 constexpr std::string_view kTypes = R"(#ifndef STEELYARD_MODEL_H
 #define STEELYARD_MODEL_H
 

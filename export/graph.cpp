@@ -13,7 +13,7 @@
 namespace steelyard::deploy {
 namespace {
 
-// A graph may come from a file: what it asks for is bounded before anything is computed with it.
+// A graph may come from a file, so its sizes are checked before anything is computed.
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 28;  // of one sample's tensor
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 20;    // of a window, in pixels
 
@@ -54,7 +54,8 @@ void validate(const Preprocessing& preprocessing, const Shape& input) {
   const auto valid = [](float v) { return std::isfinite(v); };
   if (!std::all_of(mean.begin(), mean.end(), valid) ||
       !std::all_of(stddev.begin(), stddev.end(), [&](float v) { return valid(v) && v > 0; })) {
-    throw std::invalid_argument("[graph] the normalisation is not finite with deviations above 0");
+    throw std::invalid_argument(
+        "[graph] expected a finite normalization with standard deviations above 0");
   }
 }
 
@@ -97,7 +98,7 @@ Tensor real_weight(const Weights& weights) {
 
 void validate(const Graph& graph) {
   if (graph.input >= graph.values.size() || graph.output >= graph.values.size()) {
-    throw std::invalid_argument("[graph] its input or output is none of its values");
+    throw std::invalid_argument("[graph] its input or output is not one of its values");
   }
   if (graph.values[graph.input].quantization) {
     throw std::invalid_argument("[graph] its input must be f32");

@@ -1,6 +1,6 @@
 // A deployed model as data: nodes in order, the tensors between them, and their quantization.
 //
-// It holds what was trained and nothing of how: integer weights with their scales, int32 biases,
+// It holds what was trained, not how: integer weights with their scales, int32 biases,
 // one quantization per tensor. The interpreter runs it, and every export writes it.
 #pragma once
 

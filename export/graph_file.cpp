@@ -20,9 +20,9 @@ using Json = nlohmann::json;
 constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
-// 2 where weights have zero points or integer sums of groups, which readers of 1 do not know; 3
-// where codes have more than 8 bits; 4 where there are the operations mul or hard_sigmoid, or a
-// softmax of codes that gives floats.
+// 2 if weights have zero points or integer sums of groups, which readers of version 1 do not know;
+// 3 if codes have more than 8 bits; 4 with the operations mul or hard_sigmoid, or a softmax of
+// codes that gives floats.
 constexpr const char* kVersions[] = {"1", "2", "3", "4"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";

@@ -8,7 +8,7 @@
 namespace steelyard::deploy {
 
 enum class Engine {
-  kReference,  // plain loops over kernels/affine.h: the judge of everything else
+  kReference,  // plain loops over kernels/affine.h: the reference for everything else
   kFast        // the exact integer kernels
 };
 

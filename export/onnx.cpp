@@ -108,7 +108,7 @@ void check(const Graph& graph) {
   }
 }
 
-// INT4, scales of blocks and QuantizeLinear to 16 bits came with opset 21.
+// INT4, scales of blocks and 16-bit QuantizeLinear need opset 21.
 bool needs_opset_21(const Graph& graph, const OnnxOptions& options) {
   const bool wide = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) {
     return value.quantization && value.quantization->wide();
@@ -131,7 +131,7 @@ void describe(onnx::ValueInfoProto& info, const Port& port, Shape shape) {
   for (const std::int64_t dim : shape) type.mutable_shape()->add_dim()->set_dim_value(dim);
 }
 
-// How the input is made of the data: {"dtype", "scale", "mean", "stddev"}.
+// How the input is computed from the data: {"dtype", "scale", "mean", "stddev"}.
 std::string preprocessing_text(const Preprocessing& preprocessing) {
   nlohmann::ordered_json json;
   json["dtype"] = preprocessing.dtype == DType::kU8 ? "u8" : "f32";
@@ -196,7 +196,7 @@ void write_onnx(const std::filesystem::path& path, const Graph& graph, const Onn
   expect_size(model.ByteSizeLong(), options);
   std::string bytes;
   if (!model.SerializeToString(&bytes)) {
-    throw std::runtime_error("export: the ONNX model could not be serialised");
+    throw std::runtime_error("export: the ONNX model could not be serialized");
   }
   write_file_atomic(path, bytes);
 }

@@ -45,9 +45,9 @@ void OnnxNodes::add(const Node& node) {
   quantize(node, real);
 }
 
-// QuantizeLinear saturates at the ends of its type. Where fewer codes are left, by a narrower range
-// or an activation whose zero is no end, the codes are clipped as values: their codes are exact,
-// and the operation before still fuses.
+// QuantizeLinear saturates at the ends of its type. If fewer codes are allowed (by a narrower
+// range, or by an activation whose zero is not an end of the type), the dequantized values are
+// clipped. That is exact, and the operation before still fuses.
 void OnnxNodes::quantize(const Node& node, const std::string& real) {
   const Quantization& q = *graph_.values[node.output].quantization;
   const CodeRange left =

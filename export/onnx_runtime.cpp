@@ -28,8 +28,8 @@ constexpr std::uint64_t kMaxMessageBytes = 1 << 20;
 constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 
-// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision. Inputs
-// come in and outputs go out as raw f32; what a library prints goes to standard error.
+// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision. It reads
+// inputs and writes outputs as raw f32. What a library prints goes to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -48,7 +48,7 @@ for begin in range(0, len(inputs), 500):
 outputs.close()
 )py";
 
-// A file without a name: nothing of it stays behind, however this program ends.
+// A file without a name: it disappears however this program ends.
 class ScratchFile {
  public:
   ScratchFile() {
@@ -78,7 +78,7 @@ class ScratchFile {
       return pread(descriptor_, static_cast<char*>(into) + at, bytes - at, static_cast<off_t>(at));
     });
   }
-  // What a program wrote; nothing when that is no message.
+  // The text that a program wrote; nothing if it wrote none.
   std::string message() const {
     if (size() > kMaxMessageBytes) return "";
     std::string text(size(), '\0');
@@ -158,7 +158,7 @@ std::string last_line(const std::string& text) {
   return text.substr(begin + 1, end - begin);
 }
 
-// What Python died of: the lines behind its last traceback, as one.
+// Why Python failed: the lines after its last traceback, joined to one.
 std::string exception_text(const std::string& errors) {
   std::size_t begin = errors.rfind("Traceback (");
   if (begin == std::string::npos) return last_line(errors);

@@ -7,7 +7,8 @@
 namespace steelyard::deploy {
 namespace {
 
-// Of any two weights of an output channel: which ones are neighbours is up to the kernel.
+// Any two weights of an output channel count, because the kernel decides which ones are added as a
+// pair.
 bool may_saturate(std::span<const std::int8_t> codes, std::size_t channels, int largest_input) {
   const std::size_t terms = channels == 0 ? 0 : codes.size() / channels;
   for (std::size_t i = 0; terms > 0 && i < codes.size(); i += terms) {

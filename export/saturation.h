@@ -1,5 +1,5 @@
-// Where ONNX Runtime's default session adds wrongly: on x86 without VNNI its kernels add two
-// products of u8 and s8 at a time in 16 bits, and that sum saturates.
+// Whether ONNX Runtime's default session can give wrong sums: on x86 without VNNI its kernels add
+// two products of u8 and s8 at a time in 16 bits, and that sum saturates.
 #pragma once
 
 #include "steelyard/export/graph.h"

@@ -44,7 +44,7 @@ Weights weights_of(const TracedOperation& operation) {
             .bias = float_bias ? operation.inputs[2].value().to(Device{}).clone()
                                : product->bias_codes().to(Device{})};
   }
-  // The trace may outlive further training: it keeps its own copy.
+  // The trace keeps a copy, because the model may be trained further.
   Weights weights;
   if (const auto companion = operation.inputs[1].companion<qat::WeightCompanion>()) {
     const qat::WeightCodes& codes = companion->codes;
@@ -158,13 +158,13 @@ class GraphBuilder {
     fold(*layer.weights, host(kept[1]), host(operation.inputs[2].value()), host(kept[2]),
          host(kept[3]));
     const std::size_t value = layer.output;
-    index_.erase(found);  // who still reads it reads what is no longer computed
+    index_.erase(found);  // any other reader would read a value that is no longer computed
     index_.emplace(operation.output.node().get(), value);
     trace_.values[value] = operation.output;
     return true;
   }
 
-  // The codes of NaN and infinities would hide them.
+  // The codes of NaN and infinities are ordinary codes and would hide them.
   static void require_finite(const TracedOperation& operation) {
     for (std::size_t i = 1; i < operation.inputs.size(); ++i) {
       const Variable& parameter = operation.inputs[i];

@@ -66,7 +66,7 @@ double largest_magnitude(const Tensor& values) {
   return largest;
 }
 
-// Appends what `trained` and `deployed` have of one parameter, unless it is the same.
+// Appends a comparison of one parameter, unless both are the same.
 template <typename T>
 void compare_parameter(const std::string& name, std::span<const T> trained,
                        std::span<const T> deployed, std::vector<ValueComparison>& others) {
@@ -115,7 +115,8 @@ std::vector<ValueComparison> other_parameters(const Graph& trained, const Graph&
   return others;
 }
 
-// What two orders of a sum of floats may make of it, for the largest value of the tensor.
+// The difference that two orders of a float sum may cause, relative to the largest value of the
+// tensor.
 double rounding_of(const Graph& graph, const Node& node, const Tensor& values) {
   const bool float_rounding =
       op_info(node.op).rounds_floats && !graph.values[node.output].quantization;
@@ -129,7 +130,7 @@ std::string quantization_text(const Quantization& q) {
                      q.range.qmax);
 }
 
-// What training made of the node's inputs, and what the deployed model makes of the same.
+// Compares training's output of a node with the deployed model's output for the same inputs.
 void compare(const Graph& trained, const Graph& deployed, const Node& node, const Tensor& expected,
              const Tensor& got, ValueComparison& comparison) {
   ValueComparison batch;

@@ -1,8 +1,8 @@
 // Proof that a deployed model computes what was trained: every tensor, code by code.
 //
-// Each operation is judged on the values that training gave it. So a model of integers is the same
-// from end to end, and behind an operation that sums floats, where the two may round differently,
-// the integers are still compared exactly.
+// Each operation is checked on training's own inputs. If all operations are on integers, that
+// checks the whole model from end to end. After an operation that adds floats, where the two may
+// round differently, the integers are still compared exactly.
 #pragma once
 
 #include <cstdint>

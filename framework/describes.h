@@ -1,4 +1,4 @@
-// What a recorded operation was asked to do, as data: for those who translate a tape.
+// The options of a recorded operation as data, which export reads.
 #pragma once
 
 namespace steelyard {

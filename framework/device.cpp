@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-// Training whose numbers leave what is finite.
+// Training that diverges: losses and gradients that are not finite or far too large.
 #pragma once
 
 #include <cstdint>

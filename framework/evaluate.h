@@ -24,8 +24,8 @@ void validate_loss(const Loss& loss, const Tensor& targets);
 // The loss of one batch of outputs as a recorded scalar; validates the targets.
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets);
 
-// The loss of outputs that are all zero: for class targets equal chances for every class. What a
-// training loss is measured against, whatever the unit of the targets.
+// The loss of outputs that are all zero, which for classes means the same probability for each. A
+// training loss is compared with it, since targets may have any unit.
 double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset);
 
 struct Metrics {
@@ -33,11 +33,12 @@ struct Metrics {
   std::optional<double> top1{};  // percent, for class targets
 };
 
-// *sum += weight * value of rank 0, in double: f64, on the value's device, which nobody waits for.
+// *sum += weight * value of rank 0, in double: f64, on the value's device. Does not wait for the
+// device.
 void add_weighted(const Tensor& value, double weight, const Tensor& sum);
 
 // Adds to `count`, i64 of rank 0, how many rows of logits [N, classes] are largest at their i64
-// label [N]. All on one device, which nobody waits for.
+// label [N]. All on one device. Does not wait for the device.
 void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count);
 // That number by itself. Waits for a GPU.
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels);

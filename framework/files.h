@@ -44,7 +44,7 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
 // leftover of a killed run is overwritten); commit() syncs it, renames it and syncs the folder, so
 // that after a crash either the old or the new file is there. Without commit() the temporary is
 // removed. Throws InputError when the temporary cannot be created, when another process is writing
-// it, and when `path` is something else than a file, which would be replaced; std::runtime_error
+// it, and when `path` is no regular file, which it would replace; std::runtime_error
 // when the disk is full or writing fails.
 class AtomicFile {
  public:

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard {
 

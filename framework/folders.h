@@ -1,4 +1,4 @@
-// Making folders and files, and who is to blame when that fails.
+// Making folders and files: errors name the path and the reason.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Out of memory, said of what needed it.
+// Out of memory: an error that names what needed it.
 #pragma once
 
 #include <new>

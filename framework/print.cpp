@@ -1,8 +1,7 @@
 #include "steelyard/framework/print.h"
 
-#include <fmt/format.h>
+#include <fmt/format.h>  // IWYU pragma: keep
 
-#include <algorithm>
 #include <ostream>
 
 namespace steelyard {

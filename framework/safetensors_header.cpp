@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard {
 namespace {

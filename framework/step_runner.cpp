@@ -5,7 +5,6 @@
 
 #include "steelyard/framework/divergence.h"
 #include "steelyard/framework/gradient_clipping.h"
-#include "steelyard/framework/on_device.h"
 
 namespace steelyard {
 namespace {

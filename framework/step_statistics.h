@@ -18,8 +18,8 @@ class StepStatistics {
  public:
   virtual ~StepStatistics() = default;
 
-  // Whether forward needs what only values tell, and has never seen any. Such a module first
-  // gathers in a pass of its own, in which it hands on what it is given.
+  // Whether forward needs statistics that it does not have yet, as before the first step. Such a
+  // module first gathers them in a pass of its own, in which its output is its input.
   virtual bool needs_first_pass() const { return false; }
   virtual void begin_first_pass() {}
   virtual void end_first_pass() {}
@@ -34,7 +34,7 @@ class StepStatistics {
   virtual std::vector<Tensor> counts() { return {}; }
   // Learns from what the tensors hold now: that of all shards.
   virtual void end_step() = 0;
-  // The step ends without being learned from.
+  // The step ends, and its statistics are dropped.
   virtual void abandon_step() = 0;
 };
 

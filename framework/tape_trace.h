@@ -50,7 +50,7 @@ class TapeScope {
   TapeTrace* trace_;
 };
 
-// What record() reports; does nothing while nobody listens.
+// Called by record(); does nothing without a TapeTrace on this thread.
 void trace_operation(const std::shared_ptr<Function>& function, const std::vector<Variable>& inputs,
                      const Variable& output);
 

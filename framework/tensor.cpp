@@ -1,7 +1,6 @@
 #include "steelyard/framework/tensor.h"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 
 #include "steelyard/framework/on_device.h"

@@ -28,7 +28,7 @@ class Tensor {
  public:
   Tensor() = default;
 
-  // Uninitialised memory.
+  // Uninitialized memory.
   static Tensor empty(Shape shape, DType dtype = DType::kF32, Device device = {});
   static Tensor zeros(Shape shape, DType dtype = DType::kF32, Device device = {});
   static Tensor full(Shape shape, double value, DType dtype = DType::kF32, Device device = {});

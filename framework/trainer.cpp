@@ -8,8 +8,8 @@
 #include <fmt/core.h>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/gradient_clipping.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/framework/replicas.h"
 
 namespace steelyard {

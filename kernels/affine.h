@@ -1,8 +1,8 @@
-// The arithmetic of affine quantization, host and device. Nothing else in the tree rounds.
+// The arithmetic of affine quantization, host and device: every rounding to a code is here.
 //
 // A real x has the code  q = clamp(rint(x / s) + z, qmin, qmax)  and a code stands for  (q - z) *
 // s. Codes stay in floating point until they are clamped, because x / s may fit no integer and NaN
-// must survive. Everything is branch-free, so that compilers vectorise it. T is float or double.
+// must survive. Everything is branch-free, so that compilers vectorize it. T is float or double.
 // Callers guarantee finite s > 0 and qmin <= z <= qmax, and compile without contraction of a*b + c.
 #pragma once
 

@@ -42,7 +42,8 @@ MatmulPrecision& cpu_matmul_precision();
 // The default backend with that precision.
 CpuProducts default_products();
 
-// Number of threads the CPU kernels use. Results of Tier A kernels do not depend on it.
+// Number of threads the CPU kernels use. Kernels that promise the same bits give them with any
+// number (docs/numerics.md).
 int num_threads();
 void set_num_threads(int threads);
 

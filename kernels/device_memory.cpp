@@ -60,7 +60,7 @@ void DeviceBuffer::copy_from_host(const void* host, std::size_t bytes) {
     std::memcpy(memory_, host, bytes);
   } else {
     cuda_copy_to_device({}, memory_, host, bytes);
-    cuda_synchronize({});  // streams of the caller's need not wait for the default one
+    cuda_synchronize({});  // streams of the caller do not wait for the default one by themselves
   }
 }
 

@@ -29,7 +29,8 @@ void append_axis(SetMap& map, std::int64_t size, std::int64_t block) {
   ++map.rank;
 }
 
-// The same, an axis that divides into equal blocks taken as two: blocks, and elements of a block.
+// The same for an axis that divides into equal blocks: it becomes two axes, the blocks and the
+// elements of a block.
 void append_divided(SetMap& map, std::int64_t size, std::int64_t block) {
   if (block > 1 && block < size && size % block == 0) {
     append_axis(map, size / block, 1);
@@ -110,8 +111,9 @@ void check_shape(std::span<const std::int64_t> shape) {
   }
 }
 
-// Strides nest: sorted by magnitude, each exceeds the span of the smaller ones. Every view of a
-// dense array does; where strides do not, elements may share memory, which would be written twice.
+// Strides nest: sorted by magnitude, each exceeds the span of the smaller ones. The strides of
+// every view of a dense array nest. If strides do not, elements may share memory, which would be
+// written twice.
 bool strides_nest(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   std::vector<std::pair<std::uint64_t, std::int64_t>> axes;  // magnitude of the stride, size
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {

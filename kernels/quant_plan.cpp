@@ -5,7 +5,6 @@
 
 #include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cuda/quant_cuda.h"
-#include "steelyard/kernels/qparams.h"
 #include "steelyard/kernels/quant_names.h"
 #include "steelyard/kernels/quant_sums.h"
 
@@ -21,7 +20,7 @@ std::string range_text(CodeRange range) {
   return shape_text(ends);
 }
 
-// A range that from_statistics() and learned scales would divide by 0 for.
+// A range for which from_statistics() and learned scales would divide by 0.
 std::string single_code_reason(CodeRange range) {
   if (range.qmin != range.qmax) return "";
   return ": one code tells no two values apart, and its scale (hi - lo) / (qmax - qmin) is "
@@ -112,7 +111,7 @@ std::string identity_of(const QuantDescriptor& d, DeviceType device) {
   return name;
 }
 
-// Collects what is wrong with the arrays of a call; the first finding counts.
+// Checks the arrays of a call and keeps the first error.
 class ArgumentCheck {
  public:
   explicit ArgumentCheck(const std::string& identity) : identity_(identity) {}
@@ -189,7 +188,7 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
                          p.direction == QuantDirection::kBackward &&
                          p.operation == QuantOperation::kFakeQuantize;
   if (!from_mask) check.present(args.scale, "scale", real);
-  // A backward from the mask, or of dequantize, needs no code of 0.
+  // A backward pass from the mask, or of dequantize, does not need the code of 0.
   const bool quantizes_again = p.direction == QuantDirection::kForward || args.x != nullptr;
   const bool chosen = p.statistics != Statistics::kGiven;
   if (chosen) {
@@ -211,7 +210,7 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
   if (p.statistics == Statistics::kCurrent || p.statistics == Statistics::kDelayed) {
     check.present(args.range_lo, "range_lo", real);
     check.present(args.range_hi, "range_hi", real);
-    check.present(args.initialised, "initialised", 1);
+    check.present(args.initialized, "initialized", 1);
   }
   if (args.non_finite_count != nullptr) {
     check.aligned(args.non_finite_count, "non_finite_count", 8);
@@ -221,7 +220,7 @@ void check_parameters(const QuantProblem& p, const QuantArgs& args, ArgumentChec
 std::int64_t first_invalid(const QuantProblem& p, const QuantArgs& args, DeviceType device) {
   if (p.statistics == Statistics::kDynamic) return -1;  // the call writes them
   if (device == DeviceType::kCuda) return first_invalid_set_cuda(p, args);
-  if (p.statistics != Statistics::kGiven && *args.initialised == 0) return -1;
+  if (p.statistics != Statistics::kGiven && *args.initialized == 0) return -1;
   return p.value_type == ValueType::kF64
              ? first_invalid_set(p, static_cast<const double*>(args.scale), args.zero_point)
              : first_invalid_set(p, static_cast<const float*>(args.scale), args.zero_point);
@@ -289,7 +288,7 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
                                 "] expected a workspace aligned to 16 bytes, got an address " +
                                 std::to_string(past) + " past one");
   }
-  if (problem_.map.sets == 0) return;  // without elements, and without the arrays of any set
+  if (problem_.map.sets == 0) return;  // no elements: arrays may be null
   const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
     cuda ? quant_forward_cuda(problem_, workspace, args, stream)

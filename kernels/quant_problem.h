@@ -55,7 +55,7 @@ struct QuantArgs {
   std::int64_t* non_finite_count = nullptr;
   void* range_lo = nullptr;  // S [sets]: the moving average; lo > hi before the first
   void* range_hi = nullptr;
-  std::uint8_t* initialised = nullptr;  // becomes 1 when the average has seen a finite value
+  std::uint8_t* initialized = nullptr;  // becomes 1 when the average has seen a finite value
   // One switch each, read on the device; null means on. Observing: of moving averages, the others
   // do not ask. Quantizing: of fake-quantize and of backward calls; off, values and gradients pass.
   const std::uint8_t* observing = nullptr;

@@ -49,7 +49,7 @@ QParams<double> choose(double lo, double hi, const QuantizationParams& params) {
     if (!moves) return wide.zero_point;
     return static_cast<std::int32_t>(zero_point_of_lowest(std::min(lo, 0.0), stored, range));
   };
-  // No code may come to stand for more than FLT_MAX, which no f16 scale leads to.
+  // No code may stand for more than FLT_MAX. With a scale in f16 none does.
   while (scale * largest_operand(range, zero_point_of(scale)) > FLT_MAX) {
     scale = next_smaller_bf16(scale);
   }

@@ -14,8 +14,8 @@ struct RangeEnds {
   double hi;
 };
 
-// The least of values met one by one; of equal ones the first, whatever order they come in. NaN is
-// never the least.
+// The least of values that come one by one in any order; of equal ones that of the lowest index.
+// NaN is never the least.
 struct Least {
   double value = INFINITY;
   std::int32_t index = 0;

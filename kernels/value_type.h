@@ -68,7 +68,7 @@ STEELYARD_HOST_DEVICE inline float widen(Half value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
   return wide;
 #else
-  // The exponent moves by a product with 2^112, which also normalises denormals.
+  // The exponent moves by a product with 2^112, which also normalizes denormals.
   const std::uint32_t magnitude = static_cast<std::uint32_t>(value.bits & 0x7FFFU) << 13;
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000U) << 16;
   const std::uint32_t finite = bits_as<std::uint32_t>(bits_as<float>(magnitude) * 0x1p112F);

@@ -1,4 +1,4 @@
-// Batch normalisation layer.
+// Batch normalization layer.
 #pragma once
 
 #include "steelyard/framework/module.h"
@@ -13,7 +13,7 @@ struct BatchNorm2dOptions {
   double momentum = 0.1;  // the weight of the new batch in the running statistics
 };
 
-// Normalises each channel of [N, H, W, C]: with the batch's statistics in training, with the
+// Normalizes each channel of [N, H, W, C]: with the batch's statistics in training, with the
 // running ones in evaluation and when frozen. Parameters weight and bias [C], buffers running_mean,
 // running_var [C] and num_batches_tracked (i64), named as in PyTorch.
 class BatchNorm2d : public Module, public StepStatistics {

@@ -1,4 +1,4 @@
-// Layer normalisation.
+// Layer normalization.
 #pragma once
 
 #include "steelyard/framework/module.h"
@@ -10,7 +10,7 @@ struct LayerNormOptions {
   double eps = 1e-5;
 };
 
-// Normalises each row of the last dimension by its own moments. Parameters weight and bias [C].
+// Normalizes each row of the last dimension by its own moments. Parameters weight and bias [C].
 class LayerNorm : public Module {
  public:
   // Throws std::invalid_argument on features < 1 or eps <= 0.

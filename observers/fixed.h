@@ -5,7 +5,7 @@
 
 namespace steelyard::observers {
 
-// [0, limit] whatever is seen, once something was: of outputs that are shares of a whole.
+// [0, limit] whatever is observed, once anything was: for outputs such as probabilities.
 class FixedObserver : public ExtremesObserver {
  public:
   FixedObserver(std::int64_t channels, double limit) : ExtremesObserver(channels), limit_(limit) {}

@@ -17,7 +17,7 @@ class PercentileObserver : public CountingObserver {
   void reset() override;
   std::vector<NamedBuffer> state() const override;
   // Throws: the first step is exact, which needs its values at once.
-  void begin_step() override { Observer::begin_step(); }
+  void begin_step() override { Observer::begin_step(); }  // NOLINT(bugprone-parent-virtual-call)
 
  protected:
   void count(const kernels::ChannelLayout& layout, const Tensor& values,

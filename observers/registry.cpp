@@ -52,7 +52,7 @@ std::vector<ObserverRow> make_rows() {
          return make<HistogramObserver>(channels, scheme);
        }},
       {"percentile",
-       "all but the outermost values seen: of |x| with `symmetric`, else at both ends",
+       "the values seen without the outermost ones: of |x| with `symmetric`, else at both ends",
        {kPercentile},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<PercentileObserver>(channels, scheme, options.percentile);
@@ -68,8 +68,8 @@ std::vector<ObserverRow> make_rows() {
        },
        /*over_shards=*/false},
       {"mse",
-       "the extremes shrunk to the least squared error on the values themselves; weights in each "
-       "step anew, activations as a moving average; 100 passes over the values",
+       "the smallest and largest value, shrunk until the squared error is least; of weights anew "
+       "in each step, of activations as a moving average; makes 100 passes over the values",
        {kAveragingConstant},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<MseObserver>(channels, scheme, options.averaging_constant);
@@ -82,8 +82,8 @@ std::vector<ObserverRow> make_rows() {
          return make<FixedObserver>(channels, options.limit);
        }},
       {"entropy",
-       "the clipping of least Kullback-Leibler divergence, as TensorRT calibrates, but clipped "
-       "values count",
+       "the clipping with the least Kullback-Leibler divergence, as TensorRT calibrates, but with "
+       "clipped values counted",
        {},
        [](const Options&, const QScheme& scheme, std::int64_t channels) {
          return make<EntropyObserver>(channels, scheme);

@@ -60,7 +60,7 @@ void ActivationQuantizer::begin_step() {
   observer().begin_step();
 }
 
-// Learning that began in this step began where the steps before had left the range.
+// If learning began in this step, it began with the range that the steps before had left.
 void ActivationQuantizer::end_step() {
   if (gathers_ && gathered_any_ && !has_begun()) {
     observer().end_step();
@@ -84,7 +84,8 @@ QParamTensors ActivationQuantizer::parameters(const QParamTensors& observed,
     latents()->follow(code_range(), kept(), step, non_finite());
     return step;
   }
-  // In training they stay as they are until the step is over, unless more is observed in it.
+  // In training, scale and zero point do not change until the step is over, unless something is
+  // observed in it.
   if (context.training && !observes(context)) return kept();
   return {kept().scale.clone(), kept().zero_point.clone()};
 }

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/divergence.h"
 #include "steelyard/qat/faults.h"
 
 namespace steelyard::qat {
 namespace {
 
-// The switches of every quantizer, set back when it goes.
+// The switches of every quantizer; the destructor restores them.
 class Calibrating {
  public:
   explicit Calibrating(Module& model) : quantizers_(named_quantizers(model)) {

@@ -7,7 +7,6 @@
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
-#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/qat/integer_product.h"
@@ -33,7 +32,7 @@ class CodeFunction : public Function {
   Attributes attributes() const override { return attributes_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    // Every input of these operations has the same gradient: there is one, or the two of a sum.
+    // Every input of these operations has the same gradient: one input, or the two of a sum.
     const Tensor grad = gradient_(grad_output, inputs()[0]->shape, saved());
     return std::vector<Tensor>(inputs().size(), grad);
   }
@@ -44,7 +43,7 @@ class CodeFunction : public Function {
   Gradient gradient_;
 };
 
-// One that says what it was asked to do.
+// One with a description of its operation, for exports.
 template <typename T>
 class DescribedCodeFunction : public CodeFunction, public Describes<T> {
  public:
@@ -64,7 +63,7 @@ void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t co
   const std::int64_t most = INT32_MAX / (x.range.qmax - x.range.qmin);
   if (count <= most) return;
   throw std::invalid_argument(std::string("[") + name + "] expected windows of at most " +
-                              std::to_string(most) + " codes, whose sum int32 holds, got " +
+                              std::to_string(most) + " codes, so that their sum fits int32, got " +
                               std::to_string(count));
 }
 

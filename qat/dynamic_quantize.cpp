@@ -10,8 +10,8 @@
 namespace steelyard::qat {
 namespace {
 
-// The values block by block, as one row each; zeros fill those that the last rows leave short,
-// which no range is extended by.
+// The values of each block as one row. Zeros fill up short blocks at the end; they extend no range,
+// because every range holds 0.
 Tensor in_blocks(const Tensor& values, const kernels::Blocks& blocks) {
   const std::int64_t size = blocks.block_rows * blocks.block_columns;
   Tensor rows = Tensor::empty({blocks.count(), size}, DType::kF32, values.device());
@@ -53,7 +53,7 @@ void write_codes(const Tensor& values, const kernels::ChannelLayout& layout,
 
 Variable quantize_dynamically(const Variable& x, const observers::QScheme& scheme,
                               std::int64_t row_size, const Tensor& non_finite) {
-  const Tensor values = x.value();
+  const Tensor& values = x.value();
   const Device device = values.device();
   const std::int64_t rows = row_size == 0 ? 0 : values.size() / row_size;
   const std::int64_t sets = observers::scale_count(scheme, rows, row_size);

@@ -141,8 +141,8 @@ void FakeQuantize::set_qparams(std::int64_t channel, float scale, std::int32_t z
   }
   if (has_begun()) {
     throw std::logic_error(
-        "[fake_quantize] set_qparams after the first training step: the scale is learned since, "
-        "set it before or load a checkpoint");
+        "[fake_quantize] set_qparams expects a scale that is not learned yet: set it before the "
+        "first training step, or load a checkpoint");
   }
   observers::validate({scale, zero_point}, scheme(), "fake_quantize");
   const Tensor scales = qparams_.scale.to(Device{}).clone();
@@ -243,8 +243,8 @@ kernels::RangeRule FakeQuantize::range_rule() const {
 void FakeQuantize::require_observed() const {
   if (!observed()) {
     throw std::logic_error(
-        "[fake_quantize] asked to quantize before anything was observed: train with observers on "
-        "first");
+        "[fake_quantize] cannot quantize, nothing was observed yet: run a training pass with "
+        "observers on first");
   }
 }
 
@@ -271,7 +271,7 @@ QParamTensors FakeQuantize::empty_step() const {
           Tensor::empty(qparams_.scale.shape(), DType::kI32, device())};
 }
 
-// Moved first: what is no buffer does not move with the module.
+// Moved first, because it is not a buffer and does not move with the module.
 const Tensor& FakeQuantize::zero_range() const {
   zero_range_.move_to(device());
   return zero_range_;

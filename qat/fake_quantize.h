@@ -33,8 +33,7 @@ struct RangeObservation {
 // (qat/weight_quantizer.h) have in common. Observing and quantizing are separate switches; both,
 // the scale, the zero point and the observer's state are buffers, so that a checkpoint holds them.
 // The switches stay on the host, which decides by them what runs; everything else lies where the
-// module was moved to, and no pass waits for it (observers that look at values on the CPU do:
-// observers/observer.h).
+// module was moved to, and no pass waits for it.
 class FakeQuantize : public Module {
  public:
   std::string type_name() const override { return "FakeQuantize"; }

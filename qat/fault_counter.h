@@ -1,4 +1,5 @@
-// What a quantizer met that codes would hide, counted where it is met.
+// Counts what codes would hide, on the device where it occurs: non-finite values, and biases
+// without room in int32.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What quantizers met that codes would hide, in words.
+// The faults that quantizers have counted, as text.
 #pragma once
 
 #include <optional>

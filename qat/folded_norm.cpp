@@ -17,7 +17,7 @@ FoldedNorm::FoldedNorm(std::shared_ptr<BatchNorm2d> norm, BatchNormFold mode)
   register_child("", norm_);
 }
 
-bool FoldedNorm::normalises(const ForwardContext& context) const {
+bool FoldedNorm::normalizes(const ForwardContext& context) const {
   return mode_ == BatchNormFold::kNone || norm_->state(context).batch_statistics;
 }
 
@@ -47,7 +47,7 @@ ProductOperands FoldedNorm::operands(const Variable& weight, const Variable& bia
           folded_bias.value()};
 }
 
-Variable FoldedNorm::normalise(const Variable& product, const Variable& bias,
+Variable FoldedNorm::normalize(const Variable& product, const Variable& bias,
                                const std::function<Variable()>& raw_product,
                                ForwardContext& context) const {
   if (mode_ == BatchNormFold::kNone) return norm_->forward(product, context);

@@ -1,4 +1,4 @@
-// A batch norm that the quantized layer before it takes along, in each of the folding modes.
+// A batch norm that the quantized layer before it computes, in each of the folding modes.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct ProductOperands {
 // Holds the norm's parameters and statistics under the norm's own names; as a module in its place
 // it hands its input on, because the layer has done its work. In evaluation, and once the norm is
 // frozen, a folding mode is one product with fold_batch_norm()'s weights and bias; with batch
-// statistics that product is followed by normalise().
+// statistics that product is followed by normalize().
 //
 // A product with weights folded by gamma = 0 holds nothing of the raw one. Where it must be
 // recovered (one_convolution, and every mode while statistics are re-estimated), channels with
@@ -44,10 +44,10 @@ class FoldedNorm : public Module {
   // The operands of the product in this pass, of a layer with these parameters.
   ProductOperands operands(const Variable& weight, const Variable& bias,
                            const ForwardContext& context) const;
-  // Whether normalise() follows that product, instead of the activation.
-  bool normalises(const ForwardContext& context) const;
+  // Whether normalize() follows that product, instead of the activation.
+  bool normalizes(const ForwardContext& context) const;
   // `raw_product` computes the float product with the layer's own weight, without bias.
-  Variable normalise(const Variable& product, const Variable& bias,
+  Variable normalize(const Variable& product, const Variable& bias,
                      const std::function<Variable()>& raw_product, ForwardContext& context) const;
 
  private:

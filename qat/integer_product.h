@@ -1,4 +1,4 @@
-// The recorded product of a quantized layer: what backward needs and what a deployed layer is.
+// The recorded product of a quantized layer, with what backward and an export need.
 #pragma once
 
 #include <memory>

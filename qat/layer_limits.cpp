@@ -23,14 +23,14 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
   const bool groups =
       weights.granularity == kernels::Granularity::kGroup && terms > weights.group_size;
   if (groups) terms = weights.group_size;
-  // Wide codes are multiplied byte by byte, but for the sums of groups.
+  // Wide codes are multiplied byte by byte, except in sums of groups.
   constexpr kernels::CodeRange kByte{0, 255};
   const kernels::CodeRange codes = inputs.wide() && !groups ? kByte : inputs.code_range();
   const std::int64_t most =
       kernels::most_terms(kernels::largest_product(codes, weights.code_range(), weights.symmetric));
   if (terms <= most) return;
   throw InputError(place + ": expected at most " + std::to_string(most) +
-                   " products per output, whose sum int32 holds (weights of " +
+                   " products per output, so that their sum fits int32 (weights of " +
                    std::to_string(weights.bits) + " bits, inputs of " +
                    std::to_string(inputs.bits) + "), got " + std::to_string(terms));
 }

@@ -1,4 +1,4 @@
-// What a layer's weights must fit before they are quantized.
+// Limits that a layer's weights must meet before they are quantized.
 #pragma once
 
 #include <string>

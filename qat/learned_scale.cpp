@@ -26,8 +26,9 @@ struct Gradients {
   Tensor zero_point;  // f32 [channels], where an offset learns
 };
 
-// For a step on the scale to move the clipping value as a step on that would: it lies `steps`
-// scales away, so both its gradient and the way back divide by them.
+// With this factor, a step on the scale moves the clipping value as a step on the clipping value
+// itself would. That value is `steps` times the scale, so the gradient and the step are both
+// divided by `steps`.
 double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
   const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
   return 1 / (steps * steps);
@@ -55,7 +56,7 @@ double gradient_factor(const LearnedUse& use) {
              : kernels::lsq_gradient_factor(use.per_scale, range, use.scheme.symmetric);
 }
 
-// Of codes that no plan has: more than 8 bits, one scale.
+// For wide codes (one scale), which QuantPlan does not support.
 Gradients wide_gradients(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
   const Device device = values.device();
   const kernels::CodeRange range = use.scheme.code_range();
@@ -142,7 +143,7 @@ class LearnedQuantizerFunction : public Function {
     if (grad_output.size() == 0) return grads;
     Gradients own = gradients_of(use_, values_(), grad_output);
     if (needs_grad(0) && mask.defined()) {
-      // PACT's own gradients begin with what is clipped, not with all of grad_output.
+      // The gradients of PACT were computed from the clipped part of grad_output only.
       grads[0] = use_.only_clipping ? masked_gradient(grad_output, mask) : own.values;
     }
     const bool shifts = use_.offset.defined();

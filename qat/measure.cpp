@@ -88,7 +88,8 @@ class Gatherer {
   std::unique_ptr<Counter> counter_;
 };
 
-// While it lives, quantizers learn nothing, and those of activations hand on what they see.
+// While it exists, quantizers learn nothing, and those of activations pass their values to a
+// listener.
 class Listening {
  public:
   explicit Listening(const std::vector<MeasuredTensor>& tensors) {

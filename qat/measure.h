@@ -1,4 +1,4 @@
-// What quantizing does to the tensors of a network: error, clipping, and how the values lie.
+// What quantizing does to the tensors of a network: error, clipping, and histograms of the values.
 #pragma once
 
 #include <cstdint>

@@ -116,8 +116,8 @@ class CorrectedBatchNormFunction : public Function {
   HiddenNorm hidden_;
 };
 
-// The batch norm of product / factor, seen from the product: the same formula with a standard
-// deviation that was multiplied by the factor, sign included.
+// The batch norm of product / factor, as a function of the product: the same formula, with the
+// standard deviation multiplied by the factor, sign included.
 class RecoveredBatchNormFunction : public Function {
  public:
   RecoveredBatchNormFunction(const Tensor& product, const Tensor& gamma, const Tensor& mean,

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kInputName = "(input)";
 
-// How a tensor is represented, and by whose quantizer.
+// How a tensor is represented, and by which quantizer.
 struct Flow {
   enum class Kind { kModelInput, kQuantized, kFloat, kUnknown };
   Kind kind = Kind::kModelInput;
@@ -87,7 +87,7 @@ class Preparer {
   }
 
  private:
-  // A node with those behind it that it takes along.
+  // A node with the following nodes that are fused into it.
   struct Chain {
     std::size_t head = 0;
     const ModuleNode* norm = nullptr;
@@ -164,7 +164,7 @@ class Preparer {
     const auto layer = swap_layer(chain, *target, !float_output.empty());
     if (is_dynamic(*target)) {
       require_rows(*layer, *target, node);
-      float_output = "layers quantize what they read";
+      float_output = "dynamic: the next layer quantizes it";
     }
     wire_input(*layer, *target, node.path, in);
     require_sums_fit(*target, in, layer->weight().value(), node.path);
@@ -204,7 +204,7 @@ class Preparer {
     if (drops_norm) {
       chain.norm->slot->replace(std::make_shared<Identity>());
     } else if (norm != nullptr) {
-      // The norm stays in its slot, and the layer before it does its work.
+      // The norm stays in its slot; the layer before it computes it.
       const auto folded = std::make_shared<FoldedNorm>(norm, bn_fold_);
       chain.norm->slot->replace(folded);
       layer->take_norm(folded);
@@ -225,7 +225,7 @@ class Preparer {
                           targets_.place_of_target() + ": " + path);
   }
 
-  // A layer of the user's own form that knows bytes alone is given nothing else.
+  // A layer of a user's own form that supports only 8-bit codes gets no wider ones.
   void require_widths(const ModuleNode& node, const QConfig& target, const Flow& in) const {
     std::string reason = too_wide(*node.form, in);
     if (reason.empty() && target.activations) reason = too_wide(*node.form, *target.activations);
@@ -237,7 +237,7 @@ class Preparer {
     return config.activations && config.activations->scheme.dynamic;
   }
 
-  // Dynamic scales are of rows, or of groups of a row, that integer sums can use.
+  // Checks that the rows, groups or blocks of dynamic scales suit integer sums.
   void require_rows(QuantizedLayer& layer, const QConfig& config, const ModuleNode& node) const {
     const std::string place = targets_.place_of_target() + ": " + node.path + ": ";
     const observers::QScheme& inputs = config.activations->scheme;
@@ -247,7 +247,7 @@ class Preparer {
     const std::string what = blocks ? "blocks" : "groups";
     if (!layer.multiplies_rows()) {
       throw InputError(place + "expected a Linear for dynamic activations in " + what + ", got " +
-                       node.form->type + ", which has the strategy token");
+                       node.form->type + ", which takes the strategy token");
     }
     const std::int64_t features = layer.weight().value().dim(1);
     const std::int64_t size = blocks ? inputs.block[1] : inputs.group_size;
@@ -258,8 +258,8 @@ class Preparer {
     }
     if (layer.has_groups() && weights.group_size != size) {
       throw InputError(place +
-                       (blocks ? "expected as many columns of blocks as weights of a group, got "
-                               : "expected one group_size of weights and activations, got ") +
+                       (blocks ? "expected blocks of as many columns as a group has weights, got "
+                               : "expected the same group_size for weights and activations, got ") +
                        std::to_string(blocks ? size : weights.group_size) + " and " +
                        std::to_string(blocks ? weights.group_size : size));
     }
@@ -297,7 +297,7 @@ class Preparer {
       plan_.rows.push_back(
           plan_row(path, "input",
                    arrives ? "as " + in.source : observers::to_string(config.activations->scheme),
-                   "-", arrives ? "" : "where the input arrives in float"));
+                   "-", arrives ? "" : "if the input arrives in float"));
       return;
     }
     switch (in.kind) {
@@ -312,11 +312,11 @@ class Preparer {
         plan_.rows.push_back(plan_row(path, "input", *config.activations,
                                       in.kind == Flow::Kind::kFloat
                                           ? "its producer is in float"
-                                          : "where the input arrives in float"));
+                                          : "if the input arrives in float"));
     }
   }
 
-  // Why a form that knows codes of so many bits only cannot read these; "" where it can.
+  // Why a form cannot read codes of this many bits; "" if it can.
   std::string too_wide(const QuantizedForm& form, const Flow& in) const {
     const std::optional<QuantizerConfig>& codes = in.kind != Flow::Kind::kModelInput ? in.config
                                                   : input_                           ? input_
@@ -402,14 +402,14 @@ class Preparer {
     finish(chain, {Flow::Kind::kQuantized, node.path, request.output});
   }
 
-  // A sum, a join or what has one input: with what it would have taken along.
+  // Keeps a node in float, with the nodes that would have been fused into it.
   void keep_in_float(const Chain& chain, const std::string& reason) {
     const ModuleNode& node = nodes_[chain.head];
     plan_.rows.push_back(plan_row(node.path, "output", "float", "-", reason));
     finish(chain, {Flow::Kind::kFloat, node.path, {}});
   }
 
-  // What has no quantized form.
+  // A module without a quantized form.
   void place_other(std::size_t i) {
     const ModuleNode& node = nodes_[i];
     Module& module = **node.slot;
@@ -421,7 +421,8 @@ class Preparer {
       flows_[i] = {Flow::Kind::kFloat, node.path, {}};
     } else {
       plan_.rows.push_back(
-          plan_row(node.path, "-", "-", "-", module.type_name() + ": children swapped one by one"));
+          plan_row(node.path, "-", "-", "-",
+                   module.type_name() + ": its children are quantized one by one"));
       flows_[i] = {Flow::Kind::kUnknown, node.path, {}};
     }
   }
@@ -444,7 +445,7 @@ class Preparer {
   std::optional<QuantizerConfig> input_;
   std::vector<ModuleNode> nodes_;
   std::vector<Flow> flows_;   // of the nodes' outputs
-  std::vector<bool> placed_;  // taken along by a node before
+  std::vector<bool> placed_;  // fused into an earlier node
   Plan plan_;
 };
 

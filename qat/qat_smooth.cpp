@@ -17,7 +17,7 @@ const std::uint8_t* bytes_of(const Tensor& codes) {
   return static_cast<const std::uint8_t*>(codes.raw());
 }
 
-// What the table says of each code, times the factor where there is one.
+// The table's entry for each code, times the factor if there is one.
 Tensor mapped(const Tensor& codes, const Tensor& table, const Tensor& factor = {}) {
   Tensor y = Tensor::empty(codes.shape(), DType::kF32, codes.device());
   run(codes.device(),

@@ -9,7 +9,7 @@
 namespace steelyard::qat {
 namespace {
 
-// Straight through the rounding: the gradient of softmax at the shares that were given.
+// Straight through the rounding: the gradient of softmax at the probabilities of the output codes.
 class SoftmaxCodesFunction : public Function {
  public:
   explicit SoftmaxCodesFunction(const QuantizedValue& y) : y_(y) { save(y.codes); }
@@ -84,7 +84,7 @@ QuantizedForm softmax_form() {
                        [](const Softmax&, const FormRequest& request) -> std::shared_ptr<Module> {
                          return std::make_shared<QatSoftmax>(request.output);
                        });
-  form.note = "shares of a whole";
+  form.note = "probabilities";
   form.refusal = [](const Module&, const QuantizerConfig& output) -> std::string {
     return output.scheme.bits == 8 ? "" : "its quantized form has codes of 8 bits";
   };

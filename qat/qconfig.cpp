@@ -53,9 +53,8 @@ void validate(const QConfig& config) {
     }
     if (!dynamic && config.activations->scheme.granularity != kernels::Granularity::kTensor) {
       throw std::invalid_argument(
-          "[qconfig] activations need one scale per tensor: a sum over channels of different "
-          "scales "
-          "is no integer product");
+          "[qconfig] activations need one scale per tensor: sums over channels of different scales "
+          "are no integer products");
     }
     observers::make_observer(config.activations->observer, config.activations->scheme, 1);
   }

@@ -5,7 +5,6 @@
 
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/relu.h"
-#include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/qat/dynamic_quantize.h"
 #include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/straight_through.h"
@@ -14,8 +13,8 @@
 namespace steelyard::qat {
 namespace {
 
-// What turns accumulators into values or codes: int32 bias codes (undefined for none) and the
-// scale of each output, float(s_x * s_w).
+// Turns accumulators into values or codes: int32 bias codes (undefined for none) and the scale of
+// each output, float(s_x * s_w).
 struct AccumulatorScale {
   kernels::Requantize op;
   Tensor bias;
@@ -37,7 +36,7 @@ Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
   return real;
 }
 
-// Lets the quantizer learn from the real values that the accumulators stand for.
+// Lets the quantizer observe the real values of the accumulators.
 QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const AccumulatorScale& scale,
                                    const Tensor& acc) {
   if (acc.size() == 0) return {};
@@ -114,11 +113,11 @@ Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
     return multiply(input, {weight_, bias_, bias}, epilogue, context);
   }
   const ProductOperands operands = norm_->operands(weight_, bias_, context);
-  if (!norm_->normalises(context)) return multiply(input, operands, epilogue, context);
+  if (!norm_->normalizes(context)) return multiply(input, operands, epilogue, context);
   const Variable product = multiply(input, operands, Epilogue{}, context);
   const auto raw_product = [&] { return product_->float_forward(input, weight_, Variable()); };
   const Variable y =
-      apply_activation(norm_->normalise(product, bias_, raw_product, context), epilogue.activation);
+      apply_activation(norm_->normalize(product, bias_, raw_product, context), epilogue.activation);
   return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;
 }
 
@@ -189,7 +188,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     const Variable y = apply_activation(finish(Variable(real), Tensor()), epilogue.activation);
     return output != nullptr ? output->forward(y, context) : y;
   };
-  // Rounds real values to codes, where one side has wide ones.
+  // Rounds real values to codes, if the input or the output has wide codes.
   const auto round = [&](const Tensor& real) {
     const auto activated = [real, fused] {
       const NoGradGuard no_grad;

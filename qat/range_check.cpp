@@ -7,8 +7,8 @@
 namespace steelyard::qat {
 namespace {
 
-// Clipping that costs three bits and more: the noise of clipped values is so many times that of all
-// others, and more than so many of the values are clipped.
+// Clipping that costs three bits and more: the noise of clipped values is more than this many times
+// that of all others, and more than this fraction of the values is clipped.
 constexpr double kClippingToRounding = 100;
 constexpr double kClippedFraction = 0.01;
 constexpr double kLeastDecibelsPerBit = 2.5;
@@ -34,7 +34,8 @@ std::vector<DoubtfulRange> doubtful_ranges(std::span<const MeasuredTensor> tenso
     const int bits = quantizer.scheme().bits;
     const auto fault = fault_of(*tensor.error, bits);
     if (!fault) continue;
-    // Weights of few bits by min_max have a low SQNR by choice; a range that they outgrew is none.
+    // Weights of few bits with min_max have a low SQNR by choice and are not reported; a range that
+    // the weights outgrew is.
     if (quantizer.of_weights() && *fault != DoubtfulRange::Fault::kTooNarrow) continue;
     constexpr std::string_view kSuffix = "_quantizer";
     std::string name = tensor.name;

@@ -1,9 +1,9 @@
-// Ranges that the values speak against: of activations, and of weights that outgrew a range that no
-// longer follows them.
+// Finds ranges that fit the values badly: those of activations, and those of weights that outgrew a
+// frozen range.
 //
-// The range is wrong where clipping costs more than a few bits do, or where the SQNR is far below
-// what so many bits give. It is too narrow if clipped values have most of the noise, else too wide.
-// The limits, and what they were measured on: docs/reports.md.
+// A range is wrong if clipping costs about three bits or more, or if the SQNR is far too low for
+// the number of bits. It is too narrow if clipped values have most of the noise, else too wide.
+// docs/reports.md has the limits and the measurements behind them.
 #pragma once
 
 #include <span>

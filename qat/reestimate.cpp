@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "steelyard/qat/prepare.h"
 #include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
@@ -11,7 +10,7 @@ namespace {
 // Streams of one seed are told apart by their upper 16 bits (framework/data/streams.h).
 constexpr std::uint64_t kDropoutStream = std::uint64_t{0xB9} << 48;
 
-// Everything in the model switched to measuring, and back when it goes.
+// Switches everything in the model to measuring; the destructor switches back.
 class Measuring {
  public:
   explicit Measuring(Module& model) {
@@ -90,7 +89,8 @@ void reestimate_batch_norms(Module& model, std::int64_t batches,
     measuring.set_momentum(1.0 / static_cast<double>(i + 1));
     pass(i);
   }
-  // Once more as deployed: the ranges of weights see what the last batch left to fold in.
+  // One more pass as deployed, so that the ranges of weights follow the statistics after the last
+  // batch.
   measuring.freeze_norms();
   pass(0);
 }

@@ -23,7 +23,7 @@ void each_value(const Tensor& tensor, const F& holds, const std::string& expecte
   }
 }
 
-// A range that has seen nothing goes from +infinity to -infinity.
+// A range before any observation goes from +infinity to -infinity.
 template <typename T>
 void check_floats(const Tensor& tensor, const std::string& name) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -76,7 +76,7 @@ void check_grid(const FakeQuantize& quantizer, const TensorsByName& state) {
   }
 }
 
-// What load_into() would give the quantizer, by its own names.
+// The tensors that load_into() would copy into the quantizer, by its own names.
 TensorsByName state_in(const TensorsByName& saved, const NamedQuantizer& entry,
                        const std::string& suffix) {
   TensorsByName state;

@@ -1,4 +1,4 @@
-// What a checkpoint may hold of quantizers.
+// Which states of quantizers a checkpoint may hold.
 #pragma once
 
 #include <string>

@@ -29,7 +29,8 @@ ScheduleCallback::ScheduleCallback(Module& model, const QatSchedule& schedule)
                      " is before schedule.observe.from = " + std::to_string(schedule.observe_from));
   }
   // The rules for bias scales need the input's scale, so a layer's weight scales are final only
-  // once it has observed while quantizing: frozen earlier, the bias of a dead channel would vanish.
+  // once it has observed while quantizing: if they were frozen earlier, the bias of a channel whose
+  // weights are all zero would be lost.
   if (schedule.freeze_observers && *schedule.freeze_observers <= last_change(schedule)) {
     throw InputError(
         "schedule.freeze_observers.epoch = " + std::to_string(*schedule.freeze_observers) +

@@ -14,7 +14,7 @@ TargetPattern::TargetPattern(std::string given_text, std::string given_where)
   options.set_log_errors(false);
   pattern = std::make_shared<const RE2>(text.substr(3), options);
   if (pattern->ok()) return;
-  // What users of other engines miss: "(?=", "(?!", "(?<" and "\1".
+  // Syntax of other engines that RE2 does not have: "(?=", "(?!", "(?<" and "\1".
   const bool foreign =
       pattern->error_code() == RE2::ErrorBadPerlOp || pattern->error_code() == RE2::ErrorBadEscape;
   throw InputError(where + ": '" + text + "': bad regular expression: " + pattern->error() +
@@ -97,7 +97,7 @@ bool TargetMatcher::ignored(Scope scope, std::string& reason) {
   return true;
 }
 
-// What is wrong with an entry, "" when nothing is.
+// The problem of an entry, or "".
 std::string TargetMatcher::problem(const Entry& entry, const std::string& weighted) const {
   if (!entry.used && entry.unsupported.empty()) {
     const std::string nearest = nearest_word(entry.text, {names_.begin(), names_.end()});

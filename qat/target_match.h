@@ -1,4 +1,4 @@
-// Which modules the lists of targets and of what to ignore name.
+// Which modules the entries of `targets` and `ignore` select.
 #pragma once
 
 #include <cstddef>

@@ -48,7 +48,7 @@ Variable WeightQuantizer::learn_weight(const Variable& weight, WeightCodes& code
 
 QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QParamTensors step,
                                      Tensor mask) const {
-  const Tensor values = weight.value();
+  const Tensor& values = weight.value();
   const std::int64_t per_scale = channels() == 0 ? 1 : values.size() / channels();
   return {.output = std::move(output),
           .input = weight,
@@ -96,7 +96,7 @@ WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const Weight
   return to;
 }
 
-// By the kernel that quantizes them, where that knows what the observer does.
+// Observes in the kernel that quantizes, if that kernel can do what the observer does.
 void WeightQuantizer::observe_in_pass(const Tensor& weight, kernels::WeightQuantization& op) {
   if (observer().running_range() && op.rows == op.scales && !has_listener()) {
     op.source = kernels::ScaleSource::kExtremes;
@@ -106,7 +106,7 @@ void WeightQuantizer::observe_in_pass(const Tensor& weight, kernels::WeightQuant
   }
 }
 
-// Scales that are there already or follow latents.
+// The operation on scales that are given or follow latents.
 kernels::WeightQuantization WeightQuantizer::operation_on(const Tensor& weight,
                                                           const WeightBias* behind,
                                                           const ForwardContext& context) const {
@@ -143,7 +143,7 @@ WeightCodes WeightQuantizer::empty_codes(const Tensor& weight, const WeightBias*
   return to;
 }
 
-// What the kernel reads and updates.
+// The state that the kernel reads and updates.
 kernels::WeightQuantizer WeightQuantizer::state(std::int64_t outputs, bool with_bias) {
   kernels::WeightQuantizer state{};
   if (const auto running = observer().running_range()) {

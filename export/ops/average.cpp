@@ -32,7 +32,7 @@ void check_sum(const Graph& graph, const Node& node, std::int64_t pixels) {
 // The multiplier of a sum of `count` codes.
 using Multiplier = float (*)(float in_scale, std::int64_t count, float out_scale);
 
-// What a sum of codes is multiplied by for the real average.
+// The factor from a sum of codes to the real average.
 float real_factor(const Quantization& in, std::int64_t count) {
   return kernels::global_average_multiplier(in.scale, count, 1.0F);
 }
@@ -130,7 +130,7 @@ bool window_fast(const Operands& op) {
   return fast(op, op.node.pool, kernels::Average::Kind::kWindow);
 }
 
-// The real average of codes of which some are wide: exact sums, by weights of code 1.
+// The real average if codes are wide: exact sums, as products with weights of code 1.
 void real_average_onnx(OnnxNodes& nodes, const Node& node, const Pool2dGeometry& pool,
                        const std::string& output) {
   const Value& in = nodes.graph().values[node.inputs[0]];
@@ -201,15 +201,18 @@ bool global_fast(const Operands& op) {
   return fast(op, whole, kernels::Average::Kind::kGlobal);
 }
 
-// What ONNX Runtime takes for a QLinearGlobalAveragePool (1.30, MLAS); it fails on others.
+// The multipliers that QLinearGlobalAveragePool of ONNX Runtime accepts (1.30, MLAS); it fails on
+// others.
 void expect_computable(const OnnxNodes& nodes, const Node& node) {
   const Value& in = nodes.graph().values[node.inputs[0]];
   const float multiplier =
       kernels::global_average_multiplier(in.quantization->scale, in.shape[0] * in.shape[1],
                                          nodes.graph().values[node.output].quantization->scale);
   if (multiplier < 0x1p-32F || multiplier >= 256) {
-    refuse_onnx(node, fmt::format("ONNX Runtime takes multipliers from 2^-32 to 256, its is {}",
-                                  multiplier));
+    refuse_onnx(
+        node,
+        fmt::format("expected a multiplier from 2^-32 to 256, as ONNX Runtime needs it, got {}",
+                    multiplier));
   }
 }
 

@@ -1,4 +1,4 @@
-// Values of one shape but for the last dimension, beside each other along that.
+// Joins values along the last dimension; their other dimensions are equal.
 #include <algorithm>
 #include <array>
 

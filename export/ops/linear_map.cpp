@@ -165,7 +165,7 @@ void integer_linear_map(const Operands& op, const Windows& windows) {
       });
 }
 
-// Where codes are wide: the sum, an exact integer, is a real value before it is a code.
+// For wide codes: the sum, an exact integer, becomes a real value, which is then quantized.
 void real_linear_map(const Operands& op, const Windows& windows) {
   const Weights& weights = *op.node.weights;
   const Quantization& x = *op.input_value(0).quantization;

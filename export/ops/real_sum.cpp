@@ -1,7 +1,5 @@
 #include "steelyard/export/ops/real_sum.h"
 
-#include <array>
-
 #include "steelyard/export/op_info.h"
 
 namespace steelyard::deploy {

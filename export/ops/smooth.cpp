@@ -1,4 +1,5 @@
-// Sigmoid, hardswish and hard sigmoid: of codes, a table of the 256 that an input can have.
+// Sigmoid, hardswish and hard sigmoid. Of codes: a table with an entry for each of the 256 input
+// codes.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -44,7 +45,7 @@ float real_of(const Quantization& q, int byte) {
 
 using Table = std::array<float, 256>;
 
-// What the function gives for every byte, rounded once from double.
+// The function's value for every byte, rounded once from double.
 Table table_of(const Quantization& in, const Formula& formula) {
   Table table{};
   for (int byte = 0; byte < 256; ++byte) {
@@ -69,8 +70,8 @@ void activate(const Operands& op, const Formula& formula) {
              [&](std::int64_t i) { return kernels::quantize_value(table[bytes[i]], grid); });
 }
 
-// Whether a float of the operation within rounding has the same code for every input: none lies
-// beside the border between two codes but where floats are exact.
+// Whether a float runtime gives the same code for every input despite rounding: no value lies close
+// to the border between two codes, unless the floats there are exact.
 bool is_safe_in_float(const Quantization& in, const Quantization& out, const Table& table,
                       const IsExact& is_exact) {
   constexpr double kMargin = 1e-4;  // of a code
@@ -104,7 +105,7 @@ void add_lookup(OnnxNodes& nodes, const Node& node, const Table& table, const st
            output, {{"axis", std::int64_t{0}}});
 }
 
-// Writes the operation where ONNX's float one has the same codes, else the table.
+// Writes ONNX's float operation if it gives the same codes, else the table.
 template <typename Write>
 void write(OnnxNodes& nodes, const Node& node, const std::string& output, const Formula& formula,
            const IsExact& is_exact, const Write& in_float) {

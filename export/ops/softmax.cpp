@@ -1,4 +1,4 @@
-// Shares of a whole along the last dimension: channels of images, features of rows.
+// Softmax along the last dimension: channels of images, features of rows.
 #include <algorithm>
 #include <cmath>
 #include <vector>

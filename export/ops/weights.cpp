@@ -1,4 +1,4 @@
-// The weights of linear maps: what they must fulfil, and what ONNX says of them.
+// The weights of linear maps: their checks and their ONNX nodes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -42,8 +42,8 @@ void check_codes(const Node& node, const Weights& weights) {
   }
 }
 
-// |bias| + sum of |w - z_w| * max|q - z| of every scale: no order of summation leaves int32. Of
-// wide codes each byte has such a sum, without the bias.
+// |bias| + sum of |w - z_w| * max|q - z| of every scale: if it fits int32, no order of summation
+// leaves int32. With wide codes each byte has such a sum, without the bias.
 void check_sums(const Node& node, const Quantization& input) {
   const Weights& weights = *node.weights;
   const bool bytes = input.wide() && !weights.has_groups();
@@ -78,8 +78,9 @@ void check_float(const Node& node, const Weights& weights) {
          node, "weights must be i8 with scales or f32 without");
 }
 
-// ONNX Runtime (1.20 and later, WeightBiasQuantization) quantizes float weights itself where one
-// scale dequantizes the input. Equal scales along the channels give the same values and stop it.
+// ONNX Runtime (1.20 and later, WeightBiasQuantization) quantizes float weights itself if the input
+// is dequantized with one scale. Equal scales along the channels give the same values and prevent
+// that.
 std::string operand(OnnxNodes& nodes, const Node& node) {
   const Value& input = nodes.graph().values[node.inputs[0]];
   const bool for_ort = nodes.options().profile == qat::Profile::kOrt;
@@ -146,7 +147,7 @@ std::string bias(OnnxNodes& nodes, const Node& node) {
   std::vector<float> scales;
   for (const float scale : weights.scales) scales.push_back(in_scale * scale);
   if (!std::all_of(scales.begin(), scales.end(), [](float s) { return std::isnormal(s); })) {
-    refuse_onnx(node, "a scale of its bias is no normal float");
+    refuse_onnx(node, "a scale of its bias is not a normal float");
   }
   const std::vector<std::int32_t> zeros(scales.size(), 0);
   onnx.add("DequantizeLinear",

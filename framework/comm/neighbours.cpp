@@ -3,7 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
-#include <net/if.h>
+#include <net/if.h>  // IWYU pragma: keep
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,5 @@
 #include "steelyard/framework/comm/signals.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <csignal>

@@ -7,8 +7,8 @@
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/framework/suggest.h"
 
 namespace steelyard {

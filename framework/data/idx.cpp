@@ -1,14 +1,13 @@
 #include "steelyard/framework/data/idx.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 
 #include "steelyard/framework/data/gzip_file.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard {
 namespace {

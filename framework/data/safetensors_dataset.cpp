@@ -5,8 +5,8 @@
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/float_range.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/framework/safetensors.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-// Batch normalisation over the last dimension's channels.
+// Batch normalization over the last dimension's channels.
 // Source: Ioffe and Szegedy, "Batch Normalization", 2015.
 #pragma once
 
@@ -12,8 +12,8 @@ struct BatchNormState {
   Tensor running_var;   // [C], the unbiased variance, as PyTorch keeps it
   double eps = 1e-5;
   double momentum = 0.1;  // the weight of the new batch
-  // True: normalise with the batch's statistics and update the running ones in place. False
-  // (evaluation, or frozen in training): normalise with the running statistics.
+  // True: normalize with the batch's statistics and update the running ones in place. False
+  // (evaluation, or frozen in training): normalize with the running statistics.
   bool batch_statistics = false;
   // Where defined, the batch's moments are added here and the running statistics stay as they are:
   // f64 [3, C], move_by_gathered_moments().

@@ -1,4 +1,4 @@
-// Layer normalisation over the last dimension.
+// Layer normalization over the last dimension.
 #pragma once
 
 #include "steelyard/framework/autograd.h"

@@ -1,4 +1,4 @@
-// Shares of a whole.
+// Softmax.
 #pragma once
 
 #include "steelyard/framework/autograd.h"

@@ -5,6 +5,7 @@
 
 #include "steelyard/kernels/block_scales/blocks.h"
 #include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/mask_byte.h"
 #include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
@@ -44,17 +45,13 @@ struct QuantizeBlocks {
   std::uint8_t* mask;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t byte) const {
-    const std::int64_t first = 8 * byte;
-    const int count = size - first < 8 ? static_cast<int>(size - first) : 8;
-    unsigned bits = 0;
-    for (int i = 0; i < count; ++i) {
-      const std::int64_t block = blocks.of(first + i);
+    write_mask_byte(byte, size, mask, [&](std::int64_t i) {
+      const std::int64_t block = blocks.of(i);
       const auto grid = make_affine(range, scale[block], zero_point[block]);
-      const float code = unclamped_code(x[first + i], grid);
-      codes[first + i] = static_cast<Code>(to_integer_code(code, grid));
-      bits |= (code_is_inside(code, grid) ? 1U : 0U) << i;
-    }
-    if (mask != nullptr) mask[byte] = static_cast<std::uint8_t>(bits);
+      const float code = unclamped_code(x[i], grid);
+      codes[i] = static_cast<Code>(to_integer_code(code, grid));
+      return code_is_inside(code, grid);
+    });
   }
 };
 

@@ -10,7 +10,7 @@
 namespace steelyard::kernels {
 namespace {
 
-// A kernel with what is told of products as it holds for its shape.
+// The kernel, with the library and precision that its shape allows.
 template <class K>
 K for_shape(K k) {
   if (k.shape.is_depthwise()) k.products.precision = MatmulPrecision::kFloat32;

@@ -1,6 +1,6 @@
 // Convolutions as products with matrices of patches. Depthwise convolutions have one channel per
-// group and run as sums of their own. Where the build has cuDNN, it computes what it can of the
-// others.
+// group and run as sums of their own. In a build with cuDNN, cuDNN computes those of the others
+// that it supports.
 #include "steelyard/kernels/conv/cudnn.h"
 #include "steelyard/kernels/conv/patches.h"
 #include "steelyard/kernels/cuda/gemm.h"
@@ -115,7 +115,7 @@ void backward_weight_product(const CudaQueue& queue, const ConvSizes& c, const P
        grad_y + range.begin * c.s.out_channels, patches, packed);
 }
 
-// k's weights are packed.
+// The weights of k are packed.
 template <typename T>
 void backward_input(const CudaQueue& queue, const ConvSizes& c, const Conv2dBackwardInput<T>& k) {
   if (c.s.is_depthwise()) {
@@ -141,7 +141,7 @@ void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const
                  DepthwiseTerm<T, Input>{c, x, grad_y}, StoreSum<T>{packed});
 }
 
-// x is what for_each_patches() takes.
+// x is an argument of for_each_patches().
 template <typename T, typename Input>
 void dense_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
                            const T* grad_y, T* packed) {

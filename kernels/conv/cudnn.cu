@@ -61,8 +61,9 @@ Descriptors describe(const Conv2dShape& s, MatmulPrecision precision) {
   return d;
 }
 
-// The three computations under one form: find() lists algorithms, the one taken for fastest first;
-// measure() gives the workspace of one; run() computes `result` from the other two.
+// The three computations behind one interface: find() lists algorithms, the one expected to be
+// fastest first; measure() gives the workspace of an algorithm; run() computes `result` from the
+// two operands.
 constexpr float kOne = 1;
 constexpr float kZero = 0;
 
@@ -158,9 +159,9 @@ bool is_unsupported(cudnnStatus_t status) {
   return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-// The list has algorithms with and without tensor cores, whatever the descriptor asks for, and an
-// algorithm's workspace depends on that: the descriptor takes over what the entry stands for,
-// float32 stays without, and the workspace is that of the two together.
+// The list has algorithms with and without tensor cores, whatever the descriptor asks for. The
+// workspace of an algorithm depends on that. So the descriptor is set to the math type of the entry
+// (float32 never uses tensor cores), and the workspace is asked for both together.
 template <typename Pass>
 std::optional<typename Pass::Algorithm> find_algorithm(cudnnHandle_t handle, const Descriptors& d,
                                                        MatmulPrecision precision,

@@ -191,7 +191,7 @@ void backward_weight_band(const Conv2dShape& s, const Band& band, const T* x, co
   for (std::int64_t group = 0; group < s.groups; ++group) {
     gather_patches(s, band, group, x, patches);
     Eigen::Map<Matrix<T>> grad(packed_grad + group * size, taps(s), s.out_channels_per_group());
-    // The map over const data is only read.
+    // The map is only read, although the data are const.
     grad.noalias() += patches.transpose() * output_block(s, band, group, const_cast<T*>(grad_y));
   }
 }

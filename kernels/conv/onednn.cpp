@@ -15,14 +15,14 @@ using Type = memory::data_type;
 enum Kind { kForward, kForwardBias, kBackwardInput, kBackwardWeight, kBackwardWeightBias };
 
 // A convolution with the reorders that bring what it reads or writes from or into our dense float32
-// layouts: NHWC, and OIHW for the weights. Absent ones need none.
+// layouts: NHWC, and OIHW for the weights. A reorder that is absent is not needed.
 struct ConvPrimitive {
   dnnl::primitive primitive;
   std::optional<dnnl::reorder> input_reorder, weights_reorder, output_reorder;
   memory::desc input, weights, output, scratchpad;
 };
 
-// What oneDNN is asked for: weights in the layout of its choice.
+// The description for oneDNN, which chooses the layout of the weights.
 memory::desc any_weights(const Conv2dShape& s, Type type) {
   return {dims_of(weights_desc(s, type)), type, Tag::any};
 }
@@ -31,7 +31,7 @@ Type operand_type(MatmulPrecision precision) {
   return precision == MatmulPrecision::kBf16 ? Type::bf16 : Type::f32;
 }
 
-// No bias is a description of nothing.
+// Without a bias the description is empty.
 memory::desc bias_desc(const Conv2dShape& s, bool has_bias) {
   return has_bias ? memory::desc({s.out_channels}, Type::f32, Tag::x) : memory::desc();
 }

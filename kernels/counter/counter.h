@@ -1,4 +1,4 @@
-// Counters that grow where they live.
+// Counters in the memory of the device that counts.
 #pragma once
 
 #include "steelyard/kernels/run.h"

@@ -6,7 +6,7 @@
 namespace steelyard::kernels {
 namespace {
 
-// What becomes of one element's gradient.
+// The gradient of one element.
 struct PassInside {  // fake-quantize
   template <typename T>
   static T gradient(bool inside, T grad_y, const Affine<T>&) {
@@ -69,8 +69,8 @@ class Backward {
   }
 
  private:
-  // A mask answers for x, and the gradient of fake-quantize has no scale in it, so that the caller
-  // need not have one.
+  // With a mask, x is not needed. The gradient of fake-quantize does not contain the scale, so the
+  // caller need not have one.
   static SetParams<T> params_of(const QuantProblem& problem, const QuantArgs& args) {
     static constexpr T kAny = 1;
     if (args.x == nullptr && problem.operation == QuantOperation::kFakeQuantize) {

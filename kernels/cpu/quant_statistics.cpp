@@ -40,10 +40,10 @@ class StatisticsPass {
           measure();
           update();
         }
-        forward(quantizing && *args_.initialised != 0, false);
+        forward(quantizing && *args_.initialized != 0, false);
         return;
       case Statistics::kDelayed:
-        forward(quantizing && *args_.initialised != 0, observing);
+        forward(quantizing && *args_.initialized != 0, observing);
         if (observing) update();
         return;
     }
@@ -89,8 +89,8 @@ class StatisticsPass {
     slots.add(begin, end - begin, load_values(problem_.strides, x(), begin, end - begin, buffer));
   }
 
-  // Calls body(slots, begin, end) on every block; what the slots of all threads gathered enters
-  // seen_ where `observing`.
+  // Calls body(slots, begin, end) on every block. If `observing`, the slots of all threads are
+  // merged into seen_.
   template <typename Body>
   void each_block(bool observing, Body&& body) {
     constexpr std::int64_t kGrain = 8;
@@ -115,7 +115,7 @@ class StatisticsPass {
       T lo = seen_.lo[set] + T(0);  // -0 + 0 = +0
       T hi = seen_.hi[set] + T(0);
       if (problem_.statistics != Statistics::kDynamic) {
-        if (lo <= hi) *args_.initialised = 1;
+        if (lo <= hi) *args_.initialized = 1;
         update_range(range_lo()[set], range_hi()[set], lo, hi, problem_.averaging_constant);
         lo = range_lo()[set];
         hi = range_hi()[set];

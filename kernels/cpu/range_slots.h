@@ -38,7 +38,7 @@ void take_values(std::int64_t count, const T* x, T* lo, T* hi, Count* skipped) {
 }
 
 // The extremes of finite values from three reductions of their bits: integers' minima and maxima
-// vectorise, those of floats do not while NaN and signed zeros count. The largest signed pattern is
+// vectorize, those of floats do not while NaN and signed zeros count. The largest signed pattern is
 // the largest value unless all are negative, the largest unsigned one is the smallest value unless
 // none is; the smallest unsigned pattern serves where either fails.
 template <typename T>

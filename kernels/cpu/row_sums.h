@@ -1,7 +1,7 @@
 // Loops over [rows, channels] arrays: sums over rows in an order fixed by the shape, and maps.
 //
 // Several short rows are treated as one wide row, so that the inner loops are long enough to
-// vectorise whatever the number of channels. Per-channel operands are repeated to match (`widen`).
+// vectorize whatever the number of channels. Per-channel operands are repeated to match (`widen`).
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Walks a range of logical indices in runs whose quantization parameters vectorise.
+// Walks a range of logical indices in runs whose quantization parameters vectorize.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ std::vector<To> tile_values(const RunPlan& plan, const From* values) {
 template <typename T>
 struct UniformParams {
   Affine<T> value;
-  // Member by member: GCC 12 does not vectorise around the copy of a whole struct.
+  // Member by member: GCC 12 does not vectorize around the copy of a whole struct.
   Affine<T> operator[](std::int64_t) const {
     return {value.scale, value.zero_point, value.qmin, value.qmax};
   }

@@ -7,7 +7,7 @@ namespace {
 
 void require(cudaError_t error, const char* what) { cuda::check(error, what, __FILE__, __LINE__); }
 
-// A graph would hold the address of the host's bytes and read there whenever it runs.
+// A graph would keep the address of the host's bytes and read from there every time it runs.
 void require_not_capturing(const CudaQueue& queue) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   require(cudaStreamIsCapturing(cuda::stream_of(queue), &status), "cudaStreamIsCapturing");
@@ -17,12 +17,12 @@ void require_not_capturing(const CudaQueue& queue) {
 
 void copy(const CudaQueue& queue, void* to, const void* from, std::size_t bytes,
           cudaMemcpyKind kind) {
-  if (bytes == 0) return;  // a graph takes no empty copy
+  if (bytes == 0) return;  // a graph cannot contain an empty copy
   require(cudaMemcpyAsync(to, from, bytes, kind, cuda::stream_of(queue)), "cudaMemcpyAsync");
 }
 
-// Whether a copy may still read these bytes of the host when it has been queued: of memory that is
-// not pinned where the GPU reads the host's pages itself; elsewhere the driver has a copy by then.
+// Whether a queued copy may still read these bytes of the host: true for memory that is not pinned
+// if the GPU reads the host's pages itself. Otherwise the driver has made a copy by then.
 bool may_read_later(const void* from) {
   int device = 0;
   int reads_pages = 0;
@@ -40,7 +40,7 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Without a driver the runtime says that it is too old.
+// Without a driver the runtime reports that the driver is too old.
 std::string words_for(cudaError_t error) {
   if (error != cudaErrorInsufficientDriver) return cudaGetErrorString(error);
   int driver = 0;

@@ -9,7 +9,7 @@
 namespace steelyard::kernels::cuda {
 namespace {
 
-// What NVIDIA recommends for Hopper.
+// The size that NVIDIA recommends for Hopper.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 void require(cublasStatus_t status, const char* call) {
@@ -28,8 +28,8 @@ void* allocate_workspace(const CudaQueue& queue) {
                            std::to_string(kWorkspaceBytes) + " bytes for cuBLAS");
 }
 
-// With memory of its own for cuBLAS: what it allocates itself may differ from call to call, which
-// no CUDA graph can hold and which would change the order of sums.
+// cuBLAS gets a workspace from us. One that it allocates itself may differ from call to call, which
+// would change the order of sums, and which a CUDA graph cannot contain.
 cublasHandle_t make_handle(const CudaQueue& queue) {
   void* workspace = allocate_workspace(queue);
   cublasHandle_t handle = nullptr;

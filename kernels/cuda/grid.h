@@ -44,7 +44,7 @@ void launch_elements(const CudaQueue& queue, void (*kernel)(std::int64_t, Parame
          std::forward<Arguments>(arguments)...);
 }
 
-// `count` uninitialised T of device memory until the end of the scope.
+// `count` uninitialized T of device memory until the end of the scope.
 template <typename T>
 class Scratch {
  public:

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
   const Span span = span_of(blockIdx.x, call.elements);
   if (span.count == 0) return;
   const bool on = is_on(call.quantizing);
-  // A mask answers for x, and the gradient of fake-quantize has no scale in it.
+  // With a mask, x is not needed. The gradient of fake-quantize does not contain the scale.
   const bool needs_parameters = call.has_x || call.operation != QuantOperation::kFakeQuantize;
   const unsigned mask = call.mask != nullptr ? call.mask[span.first / kEight] : 0xFFU;
   const auto result = [&](int i, T x, T grad, const Affine<T>& p) {

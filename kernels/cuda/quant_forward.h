@@ -22,7 +22,7 @@ struct ForwardCall {
   std::uint8_t* mask;
   unsigned long long* nan_count;
   const std::uint8_t* quantizing;
-  const std::uint8_t* initialised;
+  const std::uint8_t* initialized;
 };
 
 template <typename V>
@@ -42,7 +42,7 @@ ForwardCall<V> forward_call(const QuantProblem& problem, const QuantArgs& args) 
           args.mask,
           given ? reinterpret_cast<unsigned long long*>(args.non_finite_count) : nullptr,
           args.quantizing,
-          moving ? args.initialised : nullptr};
+          moving ? args.initialized : nullptr};
 }
 
 // True where a thread's elements are eight, share their scale and lie ready for wide accesses. The
@@ -111,7 +111,7 @@ template <typename V, typename S>
 __device__ void quantize_eight(const ForwardCall<V>& call, const S& sets, const Span& span,
                                const ComputeType<V>* x) {
   using T = ComputeType<V>;
-  const bool on = is_on(call.quantizing) && is_on(call.initialised);
+  const bool on = is_on(call.quantizing) && is_on(call.initialized);
   const Affine<T> p = call.parameters.at(sets.of(span.first));
   Quantized<T> quantized;
   T y[kEight];
@@ -125,7 +125,7 @@ __device__ void quantize_eight(const ForwardCall<V>& call, const S& sets, const 
 template <typename V, typename S>
 __device__ void quantize_one_by_one(const ForwardCall<V>& call, const S& sets, const Span& span) {
   using T = ComputeType<V>;
-  const bool on = is_on(call.quantizing) && is_on(call.initialised);
+  const bool on = is_on(call.quantizing) && is_on(call.initialized);
   Quantized<T> quantized;
 #pragma unroll 1
   for (int i = 0; i < span.count; ++i) {

@@ -1,5 +1,6 @@
-// Quantization with a scale that the call itself, or a moving average of calls, decides. Switches,
-// averages and scales stay on the device: every call launches the same kernels.
+// Quantization with a scale that follows from the values of the call itself, or from a moving
+// average over calls. Switches, averages and scales stay on the device: every call launches the
+// same kernels.
 #include "steelyard/kernels/cuda/quant_statistics.h"
 
 #include <type_traits>
@@ -45,7 +46,7 @@ struct Update {
   T* range_hi;
   T* scale;
   std::int32_t* zero_point;
-  std::uint8_t* initialised;
+  std::uint8_t* initialized;
   unsigned long long* non_finite_count;
   const std::uint8_t* observing;
 };
@@ -59,7 +60,7 @@ __global__ void update_kernel(Update<V> u) {
   T lo = from_key<T>(u.seen.lo[set]) + T(0);  // -0 + 0 = +0
   T hi = from_key<T>(u.seen.hi[set]) + T(0);
   if (u.statistics != Statistics::kDynamic) {
-    if (lo <= hi) *u.initialised = 1;
+    if (lo <= hi) *u.initialized = 1;
     update_range(u.range_lo[set], u.range_hi[set], lo, hi, u.averaging_constant);
     lo = u.range_lo[set];
     hi = u.range_hi[set];
@@ -94,7 +95,7 @@ void forward_with_statistics_of(const QuantProblem& problem, void* workspace, co
                          static_cast<T*>(args.range_hi),
                          static_cast<T*>(args.scale),
                          args.zero_point,
-                         args.initialised,
+                         args.initialized,
                          reinterpret_cast<unsigned long long*>(args.non_finite_count),
                          observing};
   launch(clear_kernel<T>, by_set, stream, seen, problem.map.sets);
@@ -129,9 +130,9 @@ void require_cuda() { cuda::require_device(); }
 
 std::int64_t first_invalid_set_cuda(const QuantProblem& problem, const QuantArgs& args) {
   if (problem.statistics != Statistics::kGiven) {
-    std::uint8_t initialised = 0;
-    cuda::copy_to_host(&initialised, args.initialised, 1, nullptr);
-    if (initialised == 0) return -1;
+    std::uint8_t initialized = 0;
+    cuda::copy_to_host(&initialized, args.initialized, 1, nullptr);
+    if (initialized == 0) return -1;
   }
   const auto check = [&]<typename T>(T) -> std::int64_t {
     const auto sets = static_cast<std::size_t>(problem.map.sets);

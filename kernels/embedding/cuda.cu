@@ -9,7 +9,8 @@ namespace {
 using cuda::kFullWarp;
 
 // A warp for each index. The first of equal ones adds up the rows of all of them, in their order;
-// looking for them costs count^2 / 32 steps of a warp, little next to the rows of a batch.
+// finding them costs count^2 / 32 steps of a warp, which is little compared with the rows of a
+// batch.
 template <typename T>
 __global__ void backward_kernel(std::int64_t lanes, EmbeddingBackward<T> k) {
   const std::int64_t i = cuda::element_index() / 32;

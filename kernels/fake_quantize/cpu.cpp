@@ -17,7 +17,7 @@ void compute(const Dequantize<T, Code>& k) {
 
 template <typename T>
 void compute(const ApplyMask<T>& k) {
-  const T one = 1;  // no scale matters where the mask is known
+  const T one = 1;  // with a mask the scale does not matter
   QuantArgs args = args_of(k);
   args.scale = const_cast<T*>(&one);
   quant_backward_cpu(problem_of(k), args);

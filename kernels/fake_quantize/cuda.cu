@@ -1,4 +1,4 @@
-// Most run the kernels of QuantPlan.
+// Most of these run the kernels of QuantPlan.
 #include "steelyard/kernels/cuda/column_sums.h"
 #include "steelyard/kernels/cuda/quant_cuda.h"
 #include "steelyard/kernels/cuda/run.h"
@@ -7,7 +7,7 @@
 namespace steelyard::kernels {
 namespace {
 
-// Writes what passes and adds it up.
+// Writes the gradients that pass, and their sums.
 template <typename T>
 struct MaskedTerm {
   std::int64_t channels;

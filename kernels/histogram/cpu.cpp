@@ -67,7 +67,7 @@ class PartialCounts {
   std::vector<std::uint32_t> counters_;
 };
 
-// For so few elements that a table costs more.
+// For few elements, where a table would cost more.
 void count_few(const HistogramGrid& grid, std::int64_t n, const float* x, std::uint64_t* counts) {
   const std::int32_t bins = static_cast<std::int32_t>(grid.bins);
   const float inverse_width = histogram_inverse_width<float>(grid.exponent);

@@ -13,7 +13,7 @@ namespace {
 using cuda::kThreads;
 using Count = unsigned long long;
 
-// What a block may have without asking for more, in counters of 32 bits.
+// The shared memory that a block has by default, in counters of 32 bits.
 constexpr std::int64_t kMostSharedBins = 48 * 1024 / 4 - 1;
 constexpr std::int64_t kMostBlocks = 1024;
 constexpr std::int64_t kPerThread = 16;
@@ -30,8 +30,8 @@ struct Counting {
   Count *counts, *non_finite;
 };
 
-// Block b counts part b % parts of channel b / parts in its shared memory, then adds what is not 0:
-// integers, so that no order shows.
+// Block b counts part b % parts of channel b / parts in its shared memory, then adds the counts
+// that are not 0. They are integers, so the order does not matter.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) count_kernel(Counting<T> k, std::int64_t parts) {
   const ChannelLayout& layout = k.layout;
@@ -89,8 +89,8 @@ void count(const CudaQueue& queue, const Counting<T>& k) {
       cuda::stream_of(queue), k, parts);
 }
 
-// One block, one channel, kThreads bins of each side at a time, outwards from 0: all of them read,
-// at their own place or beyond it, before any is overwritten.
+// One block, one channel, kThreads bins of each side at a time, outwards from 0: all are read, at
+// their own place or further out, before any is overwritten.
 __global__ void __launch_bounds__(kThreads) grow_kernel(GrowHistograms k) {
   const ChannelHistograms& h = k.histograms;
   const std::int64_t c = blockIdx.x;

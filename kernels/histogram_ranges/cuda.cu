@@ -16,7 +16,7 @@ using cuda::kThreads;
 // The three rows of sums of a channel.
 constexpr int kRows = 3;
 
-// The best of a pass, for every thread of the block.
+// The best result of a pass, for every thread of the block.
 __device__ Least best_of(const ClippingErrors& errors, const Clippings& clippings, void* shared) {
   Least best;
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < clippings.count();
@@ -114,7 +114,7 @@ __global__ void divergence_range_kernel(std::int64_t channels, LeastDivergenceRa
   k.hi[c] = ends.hi;
 }
 
-// Calls run(part of the kernel, sums) for as many channels at a time as may have their sums in
+// Calls run(part of the kernel, sums) for as many channels at a time as have room for their sums in
 // memory.
 template <class K, typename Run>
 void in_parts(const CudaQueue& queue, const K& k, const Run& run) {

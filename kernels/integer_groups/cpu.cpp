@@ -1,5 +1,5 @@
-// A product of groups as tiles: operands less their zero points stand column by column in vectors,
-// so that each multiplication serves as many outputs as a vector holds.
+// A product of groups, tile by tile. Operands without their zero points are stored column by column
+// in vectors, so that one multiplication computes as many outputs as a vector holds.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>

@@ -11,7 +11,7 @@
 
 namespace steelyard::kernels {
 
-// Their families emit them.
+// Emitted by their families.
 extern template void run(const Matmul<float>&);
 extern template void run(const Conv2d<float>&);
 

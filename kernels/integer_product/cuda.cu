@@ -1,9 +1,9 @@
 // Integer products on tensor cores that multiply bfloat16 and add in float: exact, because operands
 // of at most 8 bits are bfloat16 numbers and every sum is cut into parts that stay below 2^24
-// (NUMERICS). Tensor cores align what they add to the largest of it and keep 23 bits or more behind
-// its leading one (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909, 2025): of
-// integers below 2^24 nothing is cut off. The parts are batches of one product; a kernel adds them
-// as int32.
+// (docs/numerics.md). Tensor cores align the terms of a sum with the largest one and keep at least
+// 23 bits behind its leading bit (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909,
+// 2025): so integers below 2^24 lose nothing. The parts are batches of one product; a kernel adds
+// them as int32.
 #include <algorithm>
 
 #include "steelyard/kernels/cuda/eight.h"
@@ -47,7 +47,8 @@ Terms terms_of(const Conv2dShape& s, std::int64_t largest) {
   t.outputs = s.out_channels_per_group();
   t.terms = t.channels * s.kernel_h * s.kernel_w;
   const std::int64_t eights = (t.terms + kEight - 1) / kEight;
-  // Below 2^24 with zeros at the end: at most this many eights hold products.
+  // The sum stays below 2^24: at most this many groups of eight terms hold products, the rest are
+  // zeros.
   const std::int64_t most = std::max<std::int64_t>(1, ((1 << 24) - 1) / (largest * kEight));
   t.parts = std::max<std::int64_t>(1, (eights + most - 1) / most);
   t.part_terms = (eights + t.parts - 1) / t.parts * kEight;

@@ -1,9 +1,9 @@
 // Exact integer products of quantized codes; kernels/requantize has what follows them.
 //
 // Activation codes are uint8_t or int8_t with one zero point; weight codes are int8_t with zero
-// point 0. Accumulators are int32 and exact whatever the backend and device (NUMERICS: oneDNN int8
-// only with VNNI, s32 output, no scales, bias or zero points inside). Scales and zero points are
-// pointers to one value, where the codes are.
+// point 0. Accumulators are int32 and exact on every backend and device: oneDNN's int8 kernels are
+// used only with VNNI, and only for the sums themselves (docs/numerics.md). Scales and zero points
+// are pointers to one value, where the codes are.
 #pragma once
 
 #include <cstdint>

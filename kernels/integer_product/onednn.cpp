@@ -163,7 +163,7 @@ void compute(const IntegerConv2d<Code>& k) {
   static PrimitiveCache<IntegerProduct> cache;
   const Conv2dShape& s = k.shape;
   const std::int32_t zero_point = unsigned_zero_point<Code>(*k.zero_point);
-  // oneDNN pads with the code 0, which is real zero only where z is 0.
+  // oneDNN pads with the code 0, which stands for the real value 0 only if z is 0.
   const bool pad = zero_point != 0 && (s.pad_h > 0 || s.pad_w > 0);
   const Conv2dShape used = pad ? padded_shape(s) : s;
   const std::uint8_t* const source =

@@ -41,13 +41,13 @@ void compute(const LayerNorm<T>& k) {
 template <typename T>
 void compute(const LayerNormBackward<T>& k) {
   if (k.columns == 0) return;
-  const auto normalised = [k](std::int64_t i) {
+  const auto normalized = [k](std::int64_t i) {
     return (k.x[i] - k.mean[i / k.columns]) * k.inv_std[i / k.columns];
   };
   if (k.grad_gamma != nullptr || k.grad_beta != nullptr) {
     const std::vector<double> sums = row_sums(
         RowChunks(k.rows, k.columns),
-        [=](std::int64_t i, std::int64_t) { return k.grad_y[i] * normalised(i); },
+        [=](std::int64_t i, std::int64_t) { return k.grad_y[i] * normalized(i); },
         [=](std::int64_t i, std::int64_t) { return k.grad_y[i]; });
     for (std::int64_t c = 0; c < k.columns; ++c) {
       if (k.grad_gamma != nullptr) k.grad_gamma[c] = T(sums[c]);
@@ -57,15 +57,15 @@ void compute(const LayerNormBackward<T>& k) {
   if (k.grad_x == nullptr) return;
   for_each_row(k.rows, k.columns, [=](std::int64_t r) {
     const std::int64_t first = r * k.columns, last = first + k.columns;
-    double sum = 0, projected = 0;  // of the gradient of the normalised row, and along that row
+    double sum = 0, projected = 0;  // of the gradient of the normalized row, and along that row
     for (std::int64_t i = first; i < last; ++i) {
       const double g = double(k.grad_y[i]) * double(k.gamma[i - first]);
       sum += g;
-      projected += g * double(normalised(i));
+      projected += g * double(normalized(i));
     }
     for (std::int64_t i = first; i < last; ++i) {
       const double g = double(k.grad_y[i]) * double(k.gamma[i - first]);
-      const double centred = g - (sum + double(normalised(i)) * projected) / double(k.columns);
+      const double centred = g - (sum + double(normalized(i)) * projected) / double(k.columns);
       k.grad_x[i] = T(centred * double(k.inv_std[r]));
     }
   });

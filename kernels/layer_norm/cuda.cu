@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(RowLanes r, LayerNor
   const T m = mine.has_row ? k.mean[mine.row] : T(0);
   const T inverse = mine.has_row ? k.inv_std[mine.row] : T(0);
   const std::int64_t first = mine.row * r.columns;
-  double sum = 0, projected = 0;  // of the gradient of the normalised row, and along that row
+  double sum = 0, projected = 0;  // of the gradient of the normalized row, and along that row
   for (std::int64_t c = mine.lane; c < columns; c += r.lanes) {
     const double g = static_cast<double>(k.grad_y[first + c]) * static_cast<double>(k.gamma[c]);
     sum += g;
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(RowLanes r, LayerNor
   projected = sum_of_row(r, projected);
   for (std::int64_t c = mine.lane; c < columns; c += r.lanes) {
     const double g = static_cast<double>(k.grad_y[first + c]) * static_cast<double>(k.gamma[c]);
-    const auto normalised = static_cast<double>((k.x[first + c] - m) * inverse);
-    const double centred = g - (sum + normalised * projected) / static_cast<double>(r.columns);
+    const auto normalized = static_cast<double>((k.x[first + c] - m) * inverse);
+    const double centred = g - (sum + normalized * projected) / static_cast<double>(r.columns);
     k.grad_x[first + c] = static_cast<T>(centred * static_cast<double>(inverse));
   }
 }

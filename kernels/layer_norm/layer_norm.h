@@ -1,4 +1,4 @@
-// Layer normalisation: every row of a [rows, columns] matrix by its own mean and variance.
+// Layer normalization: every row of a [rows, columns] matrix by its own mean and variance.
 // Source: Ba et al., "Layer Normalization", 2016, arXiv:1607.06450.
 #pragma once
 

@@ -5,8 +5,8 @@
 namespace steelyard::kernels {
 namespace {
 
-// One chunk, twice through the cache: deviations from a rounded mean cannot cancel, and their own
-// sum corrects the rounding.
+// One chunk, read twice while it is in the cache. Deviations from a rounded mean do not cancel, and
+// their sum corrects the rounding.
 template <typename T>
 void chunk_moments(const RowChunks& layout, std::int64_t chunk, const T* x, double* mean,
                    double* squares, std::vector<double>& wide) {

@@ -6,7 +6,7 @@ namespace steelyard::kernels {
 namespace cuda {
 namespace {
 
-// Lane 0's moments become those of its column's lanes, merged in halves; needs 3 * kThreads doubles
+// Merges the moments of a column's lanes in halves into those of lane 0; needs 3 * kThreads doubles
 // of shared memory. All threads of the block call it.
 __device__ inline Moments merge_lanes(int width, Moments moments) {
   Moments* shared = shared_memory<Moments>();
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) normalise_kernel(RowChunks r, BatchNorm<T> k) {
+__global__ void __launch_bounds__(kThreads) normalize_kernel(RowChunks r, BatchNorm<T> k) {
   const RowsOfThread mine = rows_of_thread(r);
   if (!mine.has_column) return;
   const T centre = k.mean[mine.column];
@@ -92,7 +92,7 @@ struct GradientTerm {
   }
 };
 
-// shifts and factors are what backward_training_kernel takes off.
+// shifts and factors are what backward_training_kernel subtracts.
 template <typename T>
 struct StoreParameterGradients {
   BatchNormBackward<T> k;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A grid whose threads go over their rows.
+// A grid in which each thread loops over its rows.
 LaunchShape over_rows(const RowChunks& r) { return {r.blocks(), kThreads}; }
 
 }  // namespace
@@ -156,7 +156,7 @@ void compute(const CudaQueue& queue, const BatchMoments<T>& k) {
 template <typename T>
 void compute(const CudaQueue& queue, const BatchNorm<T>& k) {
   const cuda::RowChunks r = cuda::make_row_chunks(1, k.rows, k.channels);
-  cuda::launch(cuda::normalise_kernel<T>, cuda::over_rows(r), cuda::stream_of(queue), r, k);
+  cuda::launch(cuda::normalize_kernel<T>, cuda::over_rows(r), cuda::stream_of(queue), r, k);
 }
 
 template <typename T>

@@ -1,4 +1,4 @@
-// Arithmetic of normalisation, host and device.
+// Arithmetic of normalization, host and device.
 #pragma once
 
 #include <cmath>

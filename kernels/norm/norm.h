@@ -1,4 +1,4 @@
-// Batch normalisation over the rows of a [rows, channels] matrix (NHWC: rows = N*H*W).
+// Batch normalization over the rows of a [rows, channels] matrix (NHWC: rows = N*H*W).
 // Source: Ioffe and Szegedy, "Batch Normalization", 2015.
 #pragma once
 

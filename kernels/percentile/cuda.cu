@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int rank = 0; rank < kPercentileRanks; ++rank) {
     const bool leads = rank >= first_rank && table_of(prefix, first_rank, rank) == rank;
-    begins_with[rank] = leads ? prefix[rank] : ~std::uint64_t{0};  // what no key does
+    begins_with[rank] = leads ? prefix[rank] : ~std::uint64_t{0};  // no key begins so
   }
   const std::int64_t n = layout.outer * layout.inner;
   for (std::int64_t i = (blockIdx.x - c * parts) * kThreads + threadIdx.x; i < n;

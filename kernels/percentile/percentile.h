@@ -2,8 +2,8 @@
 //
 // Symmetric: [-t, t] with t the percentile of |x|. Else from the percentile 100 - p to the
 // percentile p of x. Between two values a percentile is interpolated, as by numpy.percentile. A
-// range of [0, 0] would lose whatever is not 0: then the extremes are taken. lo > hi where nothing
-// finite was seen. CPU and GPU give the same bits (formulas.h).
+// range of [0, 0] would clip every value that is not 0: the extremes are taken instead. lo > hi
+// where nothing finite was seen. CPU and GPU give the same bits (formulas.h).
 #pragma once
 
 #include "steelyard/kernels/histogram/histogram.h"

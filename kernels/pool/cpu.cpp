@@ -57,7 +57,7 @@ void spread_gradients(const Conv2dShape& s, T* grad_x, const Add& add) {
   });
 }
 
-// y = the sums of x - zero over each window, which finish(window, sums of its channels) follows.
+// y = the sums of x - zero over each window; then calls finish(window, sums of its channels).
 template <typename X, typename Sum, class Finish>
 void sum_windows(const Conv2dShape& s, const X* x, Sum zero, Sum* y, const Finish& finish) {
   const std::int64_t channels = s.in_channels;

@@ -62,9 +62,7 @@ __device__ inline void for_each_output(const ConvSizes& p, const Place& input, V
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) max_kernel(std::int64_t n, ConvSizes p, MaxPool<T> k) {
-  const std::int64_t i = element_index();
-  if (i >= n) return;
+__device__ void compute_element(std::int64_t i, const ConvSizes& p, const MaxPool<T>& k) {
   const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
   T best = T(0);
   std::int64_t winner = -1;
@@ -79,10 +77,7 @@ __global__ void __launch_bounds__(kThreads) max_kernel(std::int64_t n, ConvSizes
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    max_backward_kernel(std::int64_t n, ConvSizes p, MaxPoolBackward<T> k) {
-  const std::int64_t i = element_index();
-  if (i >= n) return;
+__device__ void compute_element(std::int64_t i, const ConvSizes& p, const MaxPoolBackward<T>& k) {
   const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
   T sum = 0;
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
@@ -94,10 +89,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Code>
-__global__ void __launch_bounds__(kThreads)
-    window_sums_kernel(std::int64_t n, ConvSizes p, IntegerWindowSums<Code> k) {
-  const std::int64_t i = element_index();
-  if (i >= n) return;
+__device__ void compute_element(std::int64_t i, const ConvSizes& p,
+                                const IntegerWindowSums<Code>& k) {
   const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
   const std::int32_t zero = *k.zero_point;
   std::int32_t sum = 0;
@@ -107,10 +100,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    average_kernel(std::int64_t n, ConvSizes p, AveragePool<T> k) {
-  const std::int64_t i = element_index();
-  if (i >= n) return;
+__device__ void compute_element(std::int64_t i, const ConvSizes& p, const AveragePool<T>& k) {
   const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
   const Window window = window_of(p.s, output.h, output.w);
   T sum = 0;
@@ -119,16 +109,20 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    average_backward_kernel(std::int64_t n, ConvSizes p, AveragePoolBackward<T> k) {
-  const std::int64_t i = element_index();
-  if (i >= n) return;
+__device__ void compute_element(std::int64_t i, const ConvSizes& p,
+                                const AveragePoolBackward<T>& k) {
   const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
   T sum = 0;
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
     sum += k.grad_y[at] * average_factor<T>(p.s, window_of(p.s, oh, ow), k.count_include_pad);
   });
   k.grad_x[i] = sum;
+}
+
+template <class K>
+__global__ void __launch_bounds__(kThreads) window_kernel(std::int64_t n, ConvSizes p, K k) {
+  const std::int64_t i = element_index();
+  if (i < n) compute_element(i, p, k);
 }
 
 // The batches are the images, the rows their pixels.
@@ -155,34 +149,13 @@ struct StoreMean {
 }  // namespace
 }  // namespace cuda
 
-template <typename T>
-void compute(const CudaQueue& queue, const MaxPool<T>& k) {
-  cuda::launch_elements(queue, cuda::max_kernel<T>, k.shape.output_size(), cuda::sizes_of(k.shape),
-                        k);
-}
-
-template <typename T>
-void compute(const CudaQueue& queue, const MaxPoolBackward<T>& k) {
-  cuda::launch_elements(queue, cuda::max_backward_kernel<T>, k.shape.input_size(),
-                        cuda::sizes_of(k.shape), k);
-}
-
-template <typename T>
-void compute(const CudaQueue& queue, const AveragePool<T>& k) {
-  cuda::launch_elements(queue, cuda::average_kernel<T>, k.shape.output_size(),
-                        cuda::sizes_of(k.shape), k);
-}
-
-template <typename Code>
-void compute(const CudaQueue& queue, const IntegerWindowSums<Code>& k) {
-  cuda::launch_elements(queue, cuda::window_sums_kernel<Code>, k.shape.output_size(),
-                        cuda::sizes_of(k.shape), k);
-}
-
-template <typename T>
-void compute(const CudaQueue& queue, const AveragePoolBackward<T>& k) {
-  cuda::launch_elements(queue, cuda::average_backward_kernel<T>, k.shape.input_size(),
-                        cuda::sizes_of(k.shape), k);
+// What is written: gradients of the input by a backward pass, the output by any other.
+template <class K>
+requires requires(const K& k) { k.shape; }
+void compute(const CudaQueue& queue, const K& k) {
+  std::int64_t elements = k.shape.output_size();
+  if constexpr (requires { k.grad_x; }) elements = k.shape.input_size();
+  cuda::launch_elements(queue, cuda::window_kernel<K>, elements, cuda::sizes_of(k.shape), k);
 }
 
 template <typename T>

@@ -4,7 +4,7 @@
 
 namespace steelyard::kernels {
 
-extern template void run(const MinMax<float>&);  // of another family's file
+extern template void run(const MinMax<float>&);  // emitted in another family's file
 
 static void compute(const ObserveValues& kernel) {
   float lo, hi;

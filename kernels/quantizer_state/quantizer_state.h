@@ -1,4 +1,4 @@
-// What a quantizer keeps, updated where it lives: observed ranges, scales and zero points, learned
+// A quantizer's state, updated on its own device: observed ranges, scales and zero points, learned
 // latents. No kernel's results are read on the host.
 //
 // Arrays have one value per channel of the quantizer unless said otherwise, and n counts the

@@ -36,7 +36,7 @@ void dequantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t*
   }
 }
 
-// What each accumulator of a run has of its channel.
+// The values of its channel for each accumulator of a run.
 struct OfChannels {
   const std::int32_t* bias;
   const float *product_scale, *multiplier;
@@ -73,7 +73,8 @@ void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, CodeY
   }
 }
 
-// Extremes of the accumulators per slot of a tile. Integers: the real value grows with the sum.
+// Extremes of the accumulators per slot of a tile. The integers are enough, because the real value
+// grows with the sum.
 struct SumExtremes {
   explicit SumExtremes(std::int64_t size)
       : lo(static_cast<std::size_t>(size), std::numeric_limits<std::int32_t>::max()),

@@ -16,7 +16,7 @@ using cuda::Span;
 using cuda::span_of;
 using cuda::store_span;
 
-// A thread's place in rows of channels, from element to element.
+// The position of a thread in rows of channels, as it moves from element to element.
 struct Column {
   std::int64_t channels;
   std::int64_t at;
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads) drop_codes_kernel(std::int64_t n, Dr
   store_span(y, span.count, k.codes + span.first);
 }
 
-// What dequantize_accumulators writes.
+// The values that dequantize_accumulators writes.
 struct RealAccumulator {
   Requantize op;
   const std::int32_t *acc, *bias;

@@ -21,7 +21,7 @@ double chunk_error(const float* x, std::int64_t n, CodeRange range, const QParam
                            [&](std::int64_t i) { return squared_difference(quantized[i], x[i]); });
 }
 
-// Candidates that see a chunk while it is in the cache.
+// The number of candidates whose errors are computed while a chunk is in the cache.
 constexpr int kTogether = 25;
 
 // One channel's values, gathered, and their errors under some candidates.
@@ -64,7 +64,7 @@ class Channel {
   std::vector<double> sums_;  // [kTogether, chunks]
 };
 
-// The widest range alone at first: where it represents all values, no other is tried.
+// First the widest range alone. If it represents all values exactly, no other is tried.
 int best_candidate(Channel& channel, float lo, float hi, CodeRange range, bool symmetric) {
   Least best;
   for (int first = 0; first < kShrinkFactors && best.value > 0;) {

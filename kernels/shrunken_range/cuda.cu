@@ -15,7 +15,7 @@ using cuda::launch_elements;
 constexpr int kWarps = kThreads / 32;
 static_assert(kSumLanes == 32, "a warp sums a chunk");
 
-// The grid of every candidate of every channel; scale 0: it is none.
+// The grid of every candidate of every channel; scale 0 means that there is no such candidate.
 __global__ void candidates_kernel(std::int64_t n, CodeRange range, bool symmetric, const float* lo,
                                   const float* hi, float* scale, std::int32_t* zero_point) {
   const std::int64_t i = element_index();

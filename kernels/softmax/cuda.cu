@@ -28,7 +28,8 @@ LaunchShape row_shape(std::int64_t rows, std::int64_t classes) {
   return {.blocks = rows, .threads = threads, .shared_bytes = cuda::reduce_bytes(threads)};
 }
 
-// The row's largest value for all threads; NaNs are passed over, the sums that follow meet them.
+// The row's largest value for all threads; NaNs are skipped here; the sums that follow contain
+// them.
 template <typename T>
 __device__ double row_largest(std::int64_t classes, const T* row, double* lanes) {
   double largest = kLowest;

@@ -3,7 +3,7 @@
 
 namespace steelyard::kernels {
 
-// In blocks that stay in the cache.
+// Works in blocks that stay in the cache.
 template <typename T>
 void compute(const Transpose<T>& kernel) {
   constexpr std::int64_t kBlock = 16;

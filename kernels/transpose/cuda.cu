@@ -1,4 +1,4 @@
-// By tiles in shared memory.
+// Transposes tiles in shared memory.
 #include "steelyard/kernels/transpose/transpose.h"
 
 #include "steelyard/kernels/cuda/run.h"

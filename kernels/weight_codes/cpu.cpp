@@ -13,7 +13,7 @@
 
 namespace steelyard::kernels {
 
-// Of other families, whose files emit them.
+// Kernels of other families, emitted in their files.
 extern template void run(const FollowLatents&);
 extern template void run(const MinMax<float>&);
 extern template void run(const Quantize<float, std::int8_t>&);
@@ -36,7 +36,7 @@ void follow_rows(const WeightQuantization& op, const ChannelLayout& layout, cons
   }
 }
 
-// What the deployed biases make of the scales and of the smallest that they allow.
+// Adapts the scales, and the smallest allowed scales, to the deployed biases.
 void fit_scales(const WeightQuantization& op, const BiasBehind& behind,
                 const std::uint8_t* zero_range, float* scale, float* floor) {
   const std::int64_t sharers = op.scales == 0 ? 0 : op.rows / op.scales;

@@ -24,8 +24,8 @@ using cuda::kThreads;
 constexpr int kMostRows = 8;
 
 // Rows of a block, a power of two. Together they have a multiple of 8 weights, so that no two
-// blocks share a byte of mask; short rows are many, so that a warp has no fewer than 8 weights a
-// thread where there are any.
+// blocks share a byte of mask; a block takes many short rows, so that each thread of a warp has at
+// least 8 weights if there are enough.
 int rows_of_block(std::int64_t row_size) {
   const std::int64_t threads = std::clamp<std::int64_t>(row_size / kEight, 1, kThreads);
   const auto lanes = std::max<std::int64_t>(
@@ -68,8 +68,8 @@ __device__ float largest_bias(const WeightQuantization& op, const BiasBehind& be
 }
 
 // The scale and zero point of a row in this step, and what the quantizer keeps. One thread of the
-// grid `keeps` for every scale. Others may read a scale that is given before or after it was
-// raised: they make the same of it.
+// grid `keeps` for every scale. Other threads may read a given scale before or after it was raised;
+// they compute the same from both.
 __device__ QParams<float> scale_of_row(const QuantizeWeights& k, std::int64_t row, bool keeps,
                                        const FiniteExtremes& seen, float bias,
                                        std::int64_t largest_sum) {
@@ -129,7 +129,8 @@ __device__ void quantize_bias_of_row(std::int64_t row, float scale, std::int64_t
   q.too_large_bias[2 * row + 1] = dequantize_sum(room, product);
 }
 
-// `most`: no product is larger. `adds_up`: products are so many that a bias may lack room.
+// `most`: the largest possible product. `adds_up`: whether there are so many products that a bias
+// may lack room.
 __global__ void __launch_bounds__(kThreads)
     quantize_weights_kernel(QuantizeWeights given, int rows, std::int64_t most, bool adds_up) {
   const WeightQuantization& op = given.op;

@@ -1,5 +1,5 @@
-// All that a step does with a layer's weights before they are multiplied: extremes, scales, the
-// rules for the bias behind them, codes, mask, bias codes and product scales. On a GPU one launch.
+// What a step does with a layer's weights before the product: extremes, scales, codes, mask, bias
+// codes and product scales. On a GPU this is one launch.
 //
 // The arithmetic is that of kernels/quantizer_state/formulas.h and
 // kernels/fake_quantize/fake_quantize.h.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "steelyard/kernels/code_type.h"
+#include "steelyard/kernels/mask_byte.h"
 #include "steelyard/kernels/requantize/formulas.h"
 #include "steelyard/kernels/run.h"
 
@@ -31,18 +32,12 @@ struct QuantizeReals {
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t byte) const {
     const OutputCodes out = output_codes(activation, *scale, *zero_point, range);
-    const std::int64_t first = 8 * byte;
-    const int count = size - first < 8 ? static_cast<int>(size - first) : 8;
-    unsigned bits = 0;
-    for (int i = 0; i < count; ++i) {
-      const float real = x[first + i];
-      const float code = unclamped_code(real, out.full);
-      codes[first + i] = static_cast<Code>(out.code(code));
-      const bool linear = (activation == Activation::kNone) | out.linear.contains(real);
-      const bool passes = code_is_inside(code, out.full) & linear;
-      bits |= (passes ? 1U : 0U) << i;
-    }
-    if (mask != nullptr) mask[byte] = static_cast<std::uint8_t>(bits);
+    write_mask_byte(byte, size, mask, [&](std::int64_t i) {
+      const float code = unclamped_code(x[i], out.full);
+      codes[i] = static_cast<Code>(out.code(code));
+      const bool linear = (activation == Activation::kNone) | out.linear.contains(x[i]);
+      return code_is_inside(code, out.full) & linear;
+    });
   }
 };
 
@@ -114,8 +109,21 @@ struct PassInside {
   }
 };
 
-// The gradients of a learned scale and of its zero point, times the factor (affine.h: their terms).
-struct ScaleGradientSum {
+// The terms of affine.h.
+struct ScaleTerm {
+  STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const Affine<float>& grid) {
+    return scale_gradient_term(x, grad_y, grid);
+  }
+};
+struct ZeroPointTerm {
+  STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const Affine<float>& grid) {
+    return zero_point_gradient_term(x, grad_y, grid);
+  }
+};
+
+// The gradient of a learned scale or of its zero point, times the factor.
+template <class Term>
+struct GradientSum {
   std::int64_t n;
   CodeRange range;
   double factor;
@@ -125,28 +133,14 @@ struct ScaleGradientSum {
   float* gradient;
 
   STEELYARD_HOST_DEVICE float term(std::int64_t i) const {
-    return scale_gradient_term(x[i], grad_y[i], make_affine(range, *scale, *zero_point));
+    return Term::of(x[i], grad_y[i], make_affine(range, *scale, *zero_point));
   }
   STEELYARD_HOST_DEVICE void finish(double sum) const {
     *gradient = static_cast<float>(factor * sum);
   }
 };
-struct ZeroPointGradientSum {
-  std::int64_t n;
-  CodeRange range;
-  double factor;
-  const float *x, *scale;
-  const std::int32_t* zero_point;
-  const float* grad_y;
-  float* gradient;
-
-  STEELYARD_HOST_DEVICE float term(std::int64_t i) const {
-    return zero_point_gradient_term(x[i], grad_y[i], make_affine(range, *scale, *zero_point));
-  }
-  STEELYARD_HOST_DEVICE void finish(double sum) const {
-    *gradient = static_cast<float>(factor * sum);
-  }
-};
+using ScaleGradientSum = GradientSum<ScaleTerm>;
+using ZeroPointGradientSum = GradientSum<ZeroPointTerm>;
 
 using WideCodesKernels =
     JoinedKernels<ForTypes<QuantizeReals, std::int8_t, std::uint8_t, std::int32_t>,

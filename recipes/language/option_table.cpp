@@ -38,14 +38,14 @@ YamlNode scalar(const YamlNode& from, std::string text) {
   return {.kind = YamlNode::Kind::kScalar, .text = std::move(text), .place = from.place};
 }
 
-// A text stays one for other readers of YAML, whatever it looks like.
+// Quotes a text if other readers of YAML would take it for something else.
 YamlNode text_scalar(const YamlNode& from) {
   YamlNode node = scalar(from, from.text);
   node.quoted = true;
   return node;
 }
 
-// Where a whole number has no bound of its own.
+// The bounds of a whole number without bounds of its own.
 std::string beyond_64_bits(const std::string& text, const RecipeOption& option) {
   const bool whole = text.find_first_not_of("-0123456789") == std::string::npos;
   if (option.max || !whole || !parse_number(text)) return "";
@@ -98,7 +98,7 @@ bool matches(const std::string& text, const std::string& pattern) {
 
 YamlNode resolve_string(const YamlNode& node, const RecipeOption& option) {
   require_scalar(node, option, true);
-  // Patterns and paths would end at a NUL.
+  // NUL is refused: patterns and paths would end there.
   const bool has_nul = node.text.find('\0') != std::string::npos;
   if (node.text.empty() || has_nul) fail_value(node, option);
   const std::size_t longest = option.pattern.empty() ? kLongestString : kLongestPatternString;
@@ -254,7 +254,7 @@ std::string bound_text(double bound) {
   return plain ? std::to_string(static_cast<std::int64_t>(bound)) : format_number(bound);
 }
 
-// What follows "a number".
+// The words after "a number".
 std::string describe_range(const RecipeOption& option) {
   if (!option.min && !option.max) return "";
   if (!option.min) return " of at most " + bound_text(*option.max);

@@ -51,7 +51,7 @@ void erase(YamlNode& parent, const std::string& key, const std::string& place) {
   parent.entries.erase(at);
 }
 
-// What an option of its own gives is a text or a number: `cuda:` is no table.
+// The value of an option such as --device is a text or a number: `cuda:` is not a table.
 YamlNode option_value(const std::string& text, const std::string& place) {
   if (text.empty() || text == "null") return {.place = place};
   return {.kind = YamlNode::Kind::kScalar, .text = text, .place = place};

@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/framework/suggest.h"
 
 namespace steelyard {

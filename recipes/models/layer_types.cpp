@@ -132,7 +132,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
   registry.add_layer<LinearOptions>(
       "Linear", "fully connected",
       {key("out_features", "outputs", &LinearOptions::out_features).required().within(1, kMaxSize),
-       key("bias", "", &LinearOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &LinearOptions::bias).by_default("true")},
       make_linear);
   const auto extents = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, member).at_most(kMaxExtent);
@@ -143,21 +143,37 @@ void add_layers_with_weights(ModelRegistry& registry) {
        extents("kernel_size", "height and width", &Conv2dOptions::kernel_size)
            .required()
            .at_least(1),
-       extents("stride", "", &Conv2dOptions::stride).by_default("1").at_least(1),
-       extents("padding", "", &Conv2dOptions::padding).by_default("0").at_least(0),
-       extents("dilation", "", &Conv2dOptions::dilation).by_default("1").at_least(1),
-       key("groups", "", &Conv2dOptions::groups).by_default("1").within(1, kMaxSize),
-       key("bias", "", &Conv2dOptions::bias).by_default("true")},
+       extents("stride", "distance between windows", &Conv2dOptions::stride)
+           .by_default("1")
+           .at_least(1),
+       extents("padding", "zeros added on each side", &Conv2dOptions::padding)
+           .by_default("0")
+           .at_least(0),
+       extents("dilation", "distance between the elements of a window", &Conv2dOptions::dilation)
+           .by_default("1")
+           .at_least(1),
+       key("groups", "groups of channels that are computed separately", &Conv2dOptions::groups)
+           .by_default("1")
+           .within(1, kMaxSize),
+       key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default("true")},
       make_conv2d);
   registry.add_layer<Conv1dOptions>(
       "Conv1d", "one-dimensional convolution of a sequence [length, channels]; in float",
       {key("out_channels", "outputs", &Conv1dOptions::out_channels).required().within(1, kMaxSize),
        key("kernel_size", "steps", &Conv1dOptions::kernel_size).required().within(1, kMaxExtent),
-       key("stride", "", &Conv1dOptions::stride).by_default("1").within(1, kMaxExtent),
-       key("padding", "", &Conv1dOptions::padding).by_default("0").within(0, kMaxExtent),
-       key("dilation", "", &Conv1dOptions::dilation).by_default("1").within(1, kMaxExtent),
-       key("groups", "", &Conv1dOptions::groups).by_default("1").within(1, kMaxSize),
-       key("bias", "", &Conv1dOptions::bias).by_default("true")},
+       key("stride", "distance between windows", &Conv1dOptions::stride)
+           .by_default("1")
+           .within(1, kMaxExtent),
+       key("padding", "zeros added on each side", &Conv1dOptions::padding)
+           .by_default("0")
+           .within(0, kMaxExtent),
+       key("dilation", "distance between the elements of a window", &Conv1dOptions::dilation)
+           .by_default("1")
+           .within(1, kMaxExtent),
+       key("groups", "groups of channels that are computed separately", &Conv1dOptions::groups)
+           .by_default("1")
+           .within(1, kMaxSize),
+       key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default("true")},
       make_conv1d);
   registry.add_layer<ConvTranspose2dOptions>(
       "ConvTranspose2d", "transposed two-dimensional convolution; in float",
@@ -167,15 +183,26 @@ void add_layers_with_weights(ModelRegistry& registry) {
        extents("kernel_size", "height and width", &ConvTranspose2dOptions::kernel_size)
            .required()
            .at_least(1),
-       extents("stride", "", &ConvTranspose2dOptions::stride).by_default("1").at_least(1),
-       extents("padding", "", &ConvTranspose2dOptions::padding).by_default("0").at_least(0),
+       extents("stride", "distance between windows", &ConvTranspose2dOptions::stride)
+           .by_default("1")
+           .at_least(1),
+       extents("padding", "rows and columns left out on each side of the output",
+               &ConvTranspose2dOptions::padding)
+           .by_default("0")
+           .at_least(0),
        extents("output_padding", "rows and columns added at the end, less than the stride",
                &ConvTranspose2dOptions::output_padding)
            .by_default("0")
            .at_least(0),
-       extents("dilation", "", &ConvTranspose2dOptions::dilation).by_default("1").at_least(1),
-       key("groups", "", &ConvTranspose2dOptions::groups).by_default("1").within(1, kMaxSize),
-       key("bias", "", &ConvTranspose2dOptions::bias).by_default("true")},
+       extents("dilation", "distance between the elements of a window",
+               &ConvTranspose2dOptions::dilation)
+           .by_default("1")
+           .at_least(1),
+       key("groups", "groups of channels that are computed separately",
+           &ConvTranspose2dOptions::groups)
+           .by_default("1")
+           .within(1, kMaxSize),
+       key("bias", "whether a bias is added", &ConvTranspose2dOptions::bias).by_default("true")},
       make_conv_transpose2d);
   registry.add_layer(
       "BatchNorm2d", "normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
@@ -194,7 +221,7 @@ void add_pools(ModelRegistry& registry) {
           .required()
           .within(1, kMaxExtent),
       key("stride", "kernel_size when absent", &PoolSpec::stride).within(1, kMaxExtent),
-      key("padding", "", &PoolSpec::geometry, &Pool2dGeometry::padding)
+      key("padding", "positions added on each side", &PoolSpec::geometry, &Pool2dGeometry::padding)
           .by_default("0")
           .within(0, kMaxExtent)};
   registry.add_layer<PoolSpec>(

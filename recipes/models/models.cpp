@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "steelyard/framework/error.h"
 #include "steelyard/framework/machine_memory.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"

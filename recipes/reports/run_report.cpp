@@ -72,7 +72,7 @@ ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
   return result;
 }
 
-// What the page needs of summary.json.
+// The parts of summary.json that the page needs.
 struct Summary {
   std::int64_t epochs = 0;  // 0: of a calibration
   double seconds = 0;
@@ -90,8 +90,7 @@ Summary summary_in(const std::filesystem::path& path) {
     if (!best.is_null()) summary.best_epoch = integer_of<std::int64_t>(best.at("epoch"));
     return summary;
   } catch (const std::exception& error) {
-    throw InputError(printable(path.string()) +
-                     ": is not what a run writes: " + printable(error.what()));
+    throw InputError(printable(path.string()) + ": is not valid: " + printable(error.what()));
   }
 }
 
@@ -298,7 +297,7 @@ class Reporter {
     if (input != report_.layers.end()) std::rotate(report_.layers.begin(), input, input + 1);
   }
 
-  // What has no range that could be shown: another one in every pass.
+  // Dynamic activations: their range differs in every pass, so none can be shown.
   void list_dynamic_inputs(Module& model) {
     std::string layers, scheme;
     for (const NamedModule& entry : model.named_modules()) {
@@ -397,7 +396,7 @@ class Reporter {
     });
   }
 
-  // Whether the run's export is this graph; that it is another one is worth a line.
+  // Whether the run's export is this graph; if not, the page says so.
   bool is_exported(const deploy::Graph& graph, const std::string& checkpoint) {
     const std::filesystem::path path = export_path(folder_ / "export", "safetensors");
     return path_exists(path) && attempt("the exported model", [&] {

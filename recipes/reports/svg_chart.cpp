@@ -1,11 +1,10 @@
 #include "steelyard/recipes/reports/svg_chart.h"
+#include "steelyard/framework/printable.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "steelyard/framework/files.h"
 
 namespace steelyard {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"

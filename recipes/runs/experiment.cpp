@@ -55,7 +55,7 @@ qat::QuantizeConfig widest_stage(qat::QuantizeConfig config, const qat::QatSched
   return config;
 }
 
-// Runs `f`; what it finds wrong is at `place` of the recipe.
+// Runs `f`; its errors are reported at `place` of the recipe.
 template <typename F>
 auto at_place(const std::string& place, const F& f) {
   try {
@@ -65,7 +65,7 @@ auto at_place(const std::string& place, const F& f) {
   }
 }
 
-// The latents that quantizers set, as learning began, since the last call.
+// The latents that quantizers have set since the last call, because learning began.
 std::vector<std::string> begun_latents(Module& model) {
   std::vector<std::string> names;
   for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
@@ -223,7 +223,7 @@ void Experiment::require_input_of(const RunRecord& record, const Dataset& datase
 
 void Experiment::load_test(const Registries& registries, const RunRecord& record) {
   test_ = load_splits(registries, DatasetParts::kTest).test;
-  // The training set may know more classes than the test set shows.
+  // The training set may have more classes than the test set.
   if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
   require_input_of(record, test_);
 }
@@ -267,7 +267,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   model_ = prepared(model_, plan_);
   if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
     fail_at(place("train", "only"),
-            "train.only: nothing to train is left (quantize.bn_fold: frozen drops batch norms)");
+            "train.only: no module is left to train (quantize.bn_fold: frozen drops batch norms)");
   }
   if (recipe_.reestimate_bn) {
     require_norm_left("reestimate_bn");
@@ -360,7 +360,7 @@ void Experiment::require_outputs_for_targets() const {
   }
 }
 
-// What freezes or measures nothing would be ignored silently.
+// Without this check, a key that freezes or measures nothing would be ignored silently.
 void Experiment::require_norm_left(std::string_view key) const {
   if (qat::count_batch_norms(*model_) > 0) return;
   fail_at(place("schedule", key), "schedule." + std::string(key) +
@@ -368,7 +368,7 @@ void Experiment::require_norm_left(std::string_view key) const {
                                       "frozen drops those that it folds)");
 }
 
-// An epoch has that many.
+// Checks that an epoch has so many batches.
 void Experiment::require_batches(std::string_view table, std::string_view key,
                                  std::int64_t batches) const {
   if (train_.size() == 0) return;  // a trained model

@@ -50,7 +50,7 @@ class Experiment {
   // read.
   Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
              const std::string& network = {});
-  // Of a run with a checkpoint, whose weights the caller restores: inputs are normalised as the
+  // Of a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
   Experiment(Recipe recipe, const Registries& registries, const RunRecord& record, RunData data);

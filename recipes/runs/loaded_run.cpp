@@ -1,7 +1,5 @@
 #include "steelyard/recipes/runs/loaded_run.h"
 
-#include <algorithm>
-
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/printable.h"
@@ -13,14 +11,14 @@
 namespace steelyard {
 namespace {
 
-// What decides what a checkpoint's tensors compute.
+// The parts of a recipe that decide what a checkpoint's tensors compute.
 bool decides_on_the_model(const std::string& key) {
   return key.starts_with("model") || key.starts_with("quantize") || key == "export.profile" ||
          key == "export.reduce_range";
 }
 
-// Throws InputError where the recipe in the folder would make another model of the checkpoint than
-// was trained. A file from elsewhere may be of another training.
+// Throws InputError if the recipe in the folder describes another model than the one that was
+// trained. A checkpoint from elsewhere may be of another training.
 void require_trained_by(const std::filesystem::path& folder, const Recipe& recipe,
                         const std::filesystem::path& checkpoint, RunRecord record) {
   const YamlNode in_folder = essential_recipe(recipe);

@@ -28,7 +28,7 @@ struct LoadedRun {
   std::map<std::string, std::string> sources = {};  // see RunRecord
   std::vector<std::string> notes = {};              // what the user should know, a line each
 };
-// A checkpoint of an earlier version does not say how inputs were normalised: it is loaded with all
+// A checkpoint of an earlier version does not say how inputs were normalized: it is loaded with all
 // data, of which this is computed again, and a note.
 LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
                    const Registries& registries, RunData data = RunData::kAll);

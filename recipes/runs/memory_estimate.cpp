@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kSmallBatch = 16;
 constexpr std::int64_t kLargerBatch = 32;
 
-// A quantity that grows with the batch beside a constant part (weight codes, gradients).
+// A quantity with a part that grows with the batch and a constant part (weight codes, gradients).
 struct Growth {
   double constant = 0;
   double per_sample = 0;

@@ -32,7 +32,7 @@ std::string contents_of(const std::filesystem::path& path) {
   return path_exists(path) ? read_file(path, kMaxMetricsBytes) : "";
 }
 
-// Without a newline: what a crash cut off is no line.
+// A line without a newline was cut off by a crash and does not count.
 std::vector<std::string> whole_lines(const std::string& text) {
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
@@ -53,9 +52,9 @@ void write_summary(const RunOptions& options, const Json& json) {
   write_file_atomic(options.folder / run_files::kSummary, json.dump(2) + "\n");
 }
 
-// Whether the best epoch so far is to be forgotten: without its weights it would stay the best for
-// ever. A file of a later epoch was saved just before the run was killed, or the run was set back:
-// it comes to that epoch again.
+// Whether the best epoch so far must be forgotten, because its weights are lost. A file of a later
+// epoch is fine: it was saved just before the run was killed, or the run was set back, and the run
+// reaches that epoch again.
 bool loses_best(const RunOptions& options, const Trainer& trainer) {
   if (!trainer.best()) return false;
   const std::filesystem::path path = options.folder / run_files::kBest;
@@ -155,7 +154,7 @@ void Run::join(comm::Communicator& ranks) {
   ranks_ = &ranks;
 }
 
-// What the bits of a run depend on, and the program, whose kernels compute them.
+// Everything that the bits of a run depend on, and the program that computes them.
 std::vector<Agreement> Run::agreements() const {
   return {{"program (sha256)", sha256_of_file("/proc/self/exe")},
           {"backend of products", kernels::backend_text()},
@@ -236,7 +235,7 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     }
   }
   on_first_rank(*ranks_, [&] {
-    // Of a calibration, or of the epochs that an older checkpoint repeats.
+    // Removes the summary of a calibration, or of epochs that an older checkpoint repeats.
     if (trainer.epochs_done() < options.epochs) {
       std::filesystem::remove(options_.folder / run_files::kSummary);
     }

@@ -4,20 +4,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/qat/old_checkpoint.h"
-#include "steelyard/qat/saved_state.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/metrics_history.h"
-#include "steelyard/recipes/runs/metrics_log.h"
 
 namespace steelyard {
 namespace {
@@ -44,12 +39,13 @@ void require_same_data(const RunOptions& options, const Experiment& experiment,
                             record.data_digest + ", now " + experiment.data_digest() + ")";
   if (!options.other_data) {
     throw InputError(last + ": " + found +
-                     ": restore it, or pass --other-data to go on with what is there");
+                     ": restore the data, or pass --other-data to continue with the present data");
   }
   options.note(found + "; inputs are normalized as before");
 }
 
-// The teacher is loaded again when a run goes on; another one would be taken for it.
+// The teacher is loaded again when a run resumes. Without this check another model could take its
+// place.
 void require_same_sources(const std::filesystem::path& last, const RunRecord& of_run,
                           const RunRecord& now) {
   for (const auto& [key, digest] : now.sources) {
@@ -61,7 +57,7 @@ void require_same_sources(const std::filesystem::path& last, const RunRecord& of
   }
 }
 
-// A run goes on with its own recipe, on its own data.
+// A run resumes with its own recipe, on its own data.
 void require_same_run(const RunOptions& options, const Experiment& experiment,
                       const Registries& registries) {
   const std::filesystem::path path = options.folder / run_files::kRecipe;
@@ -86,7 +82,8 @@ void require_same_run(const RunOptions& options, const Experiment& experiment,
 // Whether a run that lost its last checkpoint has something that only its owner may remove.
 bool has_results(const std::filesystem::path& folder) {
   if (path_exists(folder / run_files::kSummary)) return true;
-  // Those of a first epoch may be of a run that was killed before it saved its last checkpoint.
+  // Files of a first epoch may be left by a run that was killed before it saved its last
+  // checkpoint.
   try {
     if (epoch_of_best(folder / run_files::kBest).value_or(0) > 0) return true;
   } catch (const InputError&) {  // of no use to anybody
@@ -137,7 +134,7 @@ RunLock open_run(const RunOptions& options, const Experiment& experiment,
     if (!options.resume) {
       throw InputError(
           options.folder.string() +
-          ": holds a run already: train continues it with --resume, or pass another --run-dir");
+          ": already holds a run: continue it with --resume, or pass another --run-dir");
     }
     require_same_run(options, experiment, registries);
     return lock;
@@ -156,7 +153,8 @@ RunLock open_run(const RunOptions& options, const Experiment& experiment,
                      run_files::kLast +
                      ": copy one of its checkpoints there, or pass another --run-dir");
   }
-  // What a run left that was killed before its first checkpoint would be taken for this one's.
+  // Files that a run left when it was killed before its first checkpoint would be taken for this
+  // run's.
   for (const char* stale :
        {run_files::kBest, run_files::kMetrics, run_files::kEvents, run_files::kPlan}) {
     std::filesystem::remove(options.folder / stale, error);

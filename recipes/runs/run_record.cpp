@@ -94,7 +94,7 @@ DataRecord parsed_data(const std::string& text) {
 // What `parse` gives. Throws InputError that names the file and the key where it throws.
 template <typename Parse>
 auto parsed_metadata(const char* key, const std::string& source, const Parse& parse) {
-  const std::string begin = source + ": metadata '" + key + "' is not what a run writes: ";
+  const std::string begin = source + ": metadata '" + key + "' is not valid: ";
   try {
     return parse();
   } catch (const nlohmann::json::exception& error) {
@@ -112,7 +112,7 @@ std::optional<DataRecord> data_in(const TensorFileMetadata& metadata, const std:
   return parsed_metadata(kDataKey, source, [&] { return parsed_data(found->second); });
 }
 
-// What is essential of a recipe that was essential to an earlier version, perhaps.
+// The essential recipe of a record that an earlier version may have written.
 YamlNode recipe_in(const std::string& text, const std::string& source,
                    const ModelRegistry& registry) {
   YamlNode document = parse_yaml(text, source);

@@ -30,7 +30,7 @@ std::string to_string(const InputFormat& format);
 
 struct RunRecord {
   InputFormat input;
-  Normalization normalization;  // what inputs were and are normalised with
+  Normalization normalization;  // what inputs were and are normalized with
   std::string data_digest;      // digest_of() the training and the validation split
   YamlNode recipe;              // essential_recipe()
   // model_digest() of the checkpoints that the run began with or learns from, by the recipe's keys.
@@ -65,7 +65,7 @@ std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,
                                           const std::string& source);
 // Only RunRecord::network.
 std::string network_in(const TensorFileMetadata& metadata);
-// Only how inputs were normalised.
+// Only how inputs were normalized.
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
                                               const std::string& source);
 

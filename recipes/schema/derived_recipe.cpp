@@ -19,7 +19,7 @@ YamlNode of_width(YamlNode quantizer, int bits) {
   return quantizer;
 }
 
-// Without what belongs to the observer that it had; dynamic scales have none.
+// Removes the keys of the former observer; dynamic scales have no observer.
 YamlNode observed_by(YamlNode quantizer, const std::string& observer) {
   const YamlNode* dynamic = quantizer.find("dynamic");
   if (dynamic != nullptr && dynamic->text == "true") return quantizer;
@@ -35,7 +35,7 @@ const YamlNode* groups_in(const Recipe& recipe) {
   return quantize == nullptr ? nullptr : quantize->find("groups");
 }
 
-// What a float recipe gets.
+// The groups that a float recipe gets.
 YamlNode default_groups(const std::vector<std::string>& targets, const ObserverNames& observers) {
   YamlNode groups = yaml_list({});
   groups.items.push_back(
@@ -45,7 +45,7 @@ YamlNode default_groups(const std::vector<std::string>& targets, const ObserverN
   return groups;
 }
 
-// A target that names one layer: a path that is a type's name would name all of the type.
+// A target for one layer. A path that equals a type's name would select all layers of that type.
 std::string target_of(const LayerWidth& layer) {
   const bool is_type = layer.path == "Linear" || layer.path == "Conv2d";
   return is_type ? "re:" + layer.path : layer.path;

@@ -20,7 +20,8 @@ using qat::QuantizerConfig;
 
 constexpr std::int64_t kDefaultGroupSize = 32;
 
-// Of activations: 8 bits have codes to spare for the outermost values, fewer bits do not.
+// The default for activations: 8 bits have enough codes for the outermost values, fewer bits have
+// not.
 std::string default_observer(int bits) { return bits >= 8 ? "min_max" : "moving_average"; }
 
 // PACT learns the clipping of activations alone.
@@ -76,7 +77,7 @@ void set_group_size(const OptionReader& from, QScheme& scheme) {
   }
 }
 
-// Blocks have a size that says nothing elsewhere.
+// block_structure belongs to the strategy block alone.
 void check_block(const OptionReader& from, const QScheme& scheme) {
   const bool blocks = scheme.granularity == Granularity::kBlock;
   if (blocks == from.has("block_structure")) return;
@@ -112,15 +113,17 @@ Table<QuantizerConfig> weights_table() {
              "Quantization of weights.",
              {bits_row("width of the codes", 8), symmetric_row("true"),
               scheme("strategy",
-                     "a scale for each output channel, one for all, or one for each group of an "
-                     "output channel's weights: with activations codes are multiplied as integers "
-                     "and each group's sum is scaled, without them weights are multiplied in float",
+                     "`channel`: a scale for each output channel; `tensor`: one for all; `group`: "
+                     "one for each group of an output channel's weights (with `activations`, codes "
+                     "are multiplied as integers and each group's sum is scaled; without, weights "
+                     "are multiplied in float)",
                      &QScheme::granularity)
                   .only({Granularity::kChannel, Granularity::kTensor, Granularity::kGroup})
                   .by_default("channel"),
               scheme("group_size",
-                     "with strategy group: weights that share a scale, in the order of PyTorch's "
-                     "layout; must divide those of an output channel or exceed them; absent: 32",
+                     "with strategy group: number of weights that share a scale, in the order of "
+                     "PyTorch's layout; must divide the number of weights of an output channel or "
+                     "exceed it; absent: 32",
                      &QScheme::group_size)
                   .within(1, kMaxCount),
               scheme(
@@ -144,32 +147,32 @@ Table<QuantizerConfig> activations_table() {
                   16),
               symmetric_row("false"),
               key("strategy",
-                  "one scale; with `dynamic`, one for each row that a Linear reads or each sample "
-                  "that a Conv2d reads (token), or, of a Linear, for each group of a row's "
-                  "features "
-                  "or each block of rows and features",
+                  "`tensor`: one scale; the others need `dynamic`. `token`: one for each row that "
+                  "a Linear reads or each sample that a Conv2d reads; `group`, `block` (Linear "
+                  "only): one for each group of a row's features, or each block of rows and "
+                  "features",
                   &QuantizerConfig::scheme, &QScheme::granularity)
                   .only({Granularity::kTensor, Granularity::kToken, Granularity::kGroup,
                          Granularity::kBlock})
                   .by_default("tensor"),
               key("group_size",
-                  "with strategy group: features that share a scale; must divide those of a row or "
-                  "exceed them; absent: 32",
+                  "with strategy group: number of features that share a scale; must divide the "
+                  "number of features of a row or exceed it; absent: 32",
                   &QuantizerConfig::scheme, &QScheme::group_size)
                   .within(1, kMaxCount),
               key("block_structure",
-                  "with strategy block: rows (samples, or positions of them) and features that "
-                  "share "
-                  "a scale; the features must divide those of a row or exceed them",
+                  "with strategy block: numbers of rows (samples, or their positions) and of "
+                  "features that share a scale; the number of features must divide that of a row "
+                  "or exceed it",
                   &QuantizerConfig::scheme, &QScheme::block)
                   .within(1, kMaxCount),
               key("dynamic",
-                  "whether scales and zero points come from the values themselves, in every pass; "
-                  "goes with the strategies token, group and block, without an observer; absent: "
+                  "whether scales and zero points are computed from the values themselves, in "
+                  "every pass; needs the strategy token, group or block, and no observer; absent: "
                   "no",
                   &QuantizerConfig::scheme, &QScheme::dynamic),
-              observer_row("how the range is found; absent: min_max with 8 bits, moving_average "
-                           "with fewer (docs/numerics.md says why)")})
+              observer_row("how the range is found; absent: min_max with 8 bits and more, "
+                           "moving_average with fewer (docs/numerics.md says why)")})
       .cases("observer", observer_cases())
       .check([](const OptionReader& from, QuantizerConfig& activations) {
         activations.scheme.is_signed = activations.scheme.symmetric;
@@ -222,7 +225,7 @@ Table<QuantizeSpec> algorithm_table() {
               when(Learning::kScaleAndZeroPoint, learned), when(Learning::kClipping, learned)});
 }
 
-// Both ends of a cosine.
+// The two ends of a cosine schedule.
 Table<qat::CosineSchedule> cosine_table(const std::string& help, const std::string& what,
                                         const std::string& start, const std::string& end,
                                         double max) {
@@ -258,7 +261,7 @@ Table<qat::OscillationOptions> oscillations_table() {
            &OscillationOptions::freeze_threshold)}};
 }
 
-// What the groups get from the algorithm.
+// Sets in the groups what the algorithm decides.
 void set_learning(const OptionReader& from, QuantizeSpec& quantize) {
   const std::vector<YamlNode>& nodes = from.at("groups").items;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -334,9 +337,9 @@ Table<QuantizeSpec> quantize_table() {
               words_key<QuantizeSpec>(
                   "ranges",
                   "which range a step's activations are quantized with: the one that they "
-                  "themselves move (`current`), or the one that the steps before have left "
+                  "themselves have moved (`current`), or the one that the steps before have left "
                   "(`delayed`), as several `train.shards` need it; absent: `current` with one "
-                  "shard",
+                  "shard, `delayed` with several",
                   {{"current", false}, {"delayed", true}}, &QuantizeSpec::delayed_ranges),
               nested<QuantizeSpec>("algorithm", algorithm_table()).by_default("{}"),
               nested<QuantizeSpec>("oscillations", oscillations_table(),
@@ -374,8 +377,8 @@ Table<Recipe> export_table() {
                   .also(&Recipe::quantize, &QuantizeSpec::config, &qat::QuantizeConfig::profile)
                   .by_default(word_of(qat::Profile::kOrt)),
               key("reduce_range",
-                  "whether weights of 8 bits are trained with 7, from -63 to 63 or, without "
-                  "`narrow_range`, from -64: then no sum saturates in ONNX Runtime's default "
+                  "whether weights of 8 bits get 7 bits (codes from -63 to 63, without "
+                  "`narrow_range` from -64), so that no sum saturates in ONNX Runtime's default "
                   "session on x86 without VNNI",
                   &Recipe::exports, &ExportSpec::reduce_range)
                   .by_default("false")})

@@ -20,7 +20,7 @@ Recipe parse_recipe(std::string_view text, const std::string& source,
 
 namespace {
 
-// A checkpoint or an archive, before its first byte that is no text is called one.
+// Refuses checkpoints, archives and the like by name, before their first non-text byte is reported.
 void require_text(const std::filesystem::path& path) {
   const std::string kind = kind_of(InputFile(path));
   const bool text = kind == "YAML" || kind == "JSON" || kind == "text" || kind == "CSV" ||

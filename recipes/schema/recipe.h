@@ -1,6 +1,6 @@
 // A training recipe: one strict YAML file, as the options of what it configures.
 //
-// Each key is declared once, in the rows of recipe_tables.h, which say where its value goes.
+// Each key is declared once, by a row in *_rows.cpp, which says where its value goes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace steelyard {
 
-// How inputs are normalised.
+// How inputs are normalized.
 enum class Normalize { kDataset, kNone, kGiven };
 
 inline constexpr Word<Normalize> kNormalizeWords[] = {

@@ -13,17 +13,19 @@ Table<Recipe> init_table() {
                .required()}};
 }
 
-// What is not trained keeps its ranges and its statistics.
+// Modules that are not trained keep their ranges and their statistics.
 void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   if (recipe.train.only.empty()) return;
   const std::string& place = from.table("train").at("only").place;
   if (recipe.quantize && !recipe.calibrate_batches) {
     fail_at(place,
-            "train.only with 'quantize' needs 'calibrate': ranges of what is not trained come from "
-            "there");
+            "train.only with 'quantize' needs 'calibrate', which finds the ranges of modules that "
+            "are not trained");
   }
   if (recipe.reestimate_bn) {
-    fail_at(place, "train.only keeps batch norms that schedule.reestimate_bn would change");
+    fail_at(place,
+            "train.only keeps batch norms, schedule.reestimate_bn changes them: expected one of "
+            "the two");
   }
 }
 
@@ -35,7 +37,7 @@ void require_rows_for_shards(const OptionReader& from, const Recipe& recipe) {
               std::to_string(recipe.data.loader.batch_size) + ", got " + std::to_string(shards));
 }
 
-// What is learned from a batch must be what is learned from its shards.
+// The range of a batch must follow from the ranges of its shards.
 void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
   if (!recipe.quantize) return;
   const std::int64_t shards = recipe.train.trainer.shards;
@@ -114,7 +116,9 @@ std::string recipe_markdown(const ModelRegistry& registry) {
          "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"
          "allowed. `--set key.path=value` replaces one value (`null` removes the key, a number in\n"
          "the path is a list index). The resolved recipe, with every default, is saved with the\n"
-         "run. This page is generated from the rows of `recipes/schema/recipe_tables.h`.\n\n" +
+         "run. This page is generated from the rows that declare the keys: "
+         "`recipes/schema/*_rows.cpp`,\n"
+         "`recipes/models/layer_types.cpp`. [glossary.md](glossary.md) explains the terms.\n\n" +
          markdown(recipe_options(registry));
 }
 

@@ -1,4 +1,4 @@
-// The rows of a recipe's sections: where every key is declared, once.
+// The tables of a recipe's sections. Their rows, in *_rows.cpp, declare every key once.
 #pragma once
 
 #include "steelyard/recipes/language/option_rows.h"

@@ -90,7 +90,7 @@ void require_epochs(const OptionReader& from, const Recipe& recipe) {
   require_epoch(from, "freeze_bn", "epoch", 0, epochs);
 }
 
-// Dynamic activations have no quantizer that a schedule could change by itself.
+// Dynamic activations have no quantizer of their own that a schedule could change.
 void require_static_activations(const OptionReader& from, const Recipe& recipe) {
   const auto& groups = recipe.quantize->config.groups;
   const bool any = std::any_of(groups.begin(), groups.end(), [](const QuantizeGroup& group) {
@@ -102,7 +102,7 @@ void require_static_activations(const OptionReader& from, const Recipe& recipe) 
       "quantized when the weights are";
   if (recipe.schedule.fake_quant_activations_from) {
     fail_at(from.table("fake_quant").at("activations_from").place,
-            "schedule.fake_quant.activations_from is without effect" + why);
+            "schedule.fake_quant.activations_from has no effect" + why);
   }
   if (!from.has("bits")) return;
   for (const YamlNode& item : from.at("bits").items) {
@@ -118,7 +118,7 @@ void require_observing(const OptionReader& from, const QatSchedule& schedule) {
   if (!schedule.keep_ranges) return;
   const auto reject = [&](const std::string& key) {
     fail_at(from.at(key).place,
-            "schedule." + key + " is without effect: calibrate.freeze keeps all ranges");
+            "schedule." + key + " has no effect: calibrate.freeze keeps all ranges");
   };
   if (schedule.observe_from > 0) reject("observe");
   if (!schedule.stages.empty()) reject("bits");
@@ -134,7 +134,7 @@ void require_wider_stages(const OptionReader& from, const Recipe& recipe) {
   const auto require = [&](const OptionReader& stage, const std::string& what,
                            std::optional<QuantizerConfig> qat::QConfig::*side, std::int64_t begin) {
     if (!stage.has(what)) return;
-    const std::string useless = "schedule.bits: the stage is without effect: ";
+    const std::string useless = "schedule.bits: the stage has no effect: ";
     if (stage.integer("until") <= begin) {
       fail_at(stage.place(), useless + "it ends at epoch " + stage.text("until") + ", " + what +
                                  " are quantized from epoch " + std::to_string(begin) + " on");

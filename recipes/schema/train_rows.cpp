@@ -27,7 +27,7 @@ Table<TrainSpec> optimizer_table() {
                   .required()
                   .above(0)
                   .at_most(1e6),
-              sgd("weight_decay", "", &SgdOptions::weight_decay)
+              sgd("weight_decay", "factor of the weight decay", &SgdOptions::weight_decay)
                   .also(&TrainSpec::optimizer, &OptimizerSpec::adamw, &AdamWOptions::weight_decay)
                   .by_default("0")
                   .within(0, 1e3),
@@ -38,7 +38,9 @@ Table<TrainSpec> optimizer_table() {
           "type",
           {when<OptimizerType, TrainSpec>(
                OptimizerType::kSgd,
-               {sgd("momentum", "", &SgdOptions::momentum).by_default("0.9").within(0, 0.9999),
+               {sgd("momentum", "factor of the moving sum of gradients", &SgdOptions::momentum)
+                    .by_default("0.9")
+                    .within(0, 0.9999),
                 sgd("nesterov", "Nesterov's momentum", &SgdOptions::nesterov).by_default("false")}),
            when<OptimizerType, TrainSpec>(
                OptimizerType::kAdamW, {adamw("beta1", "decay of the mean", &AdamWOptions::beta1)
@@ -104,8 +106,8 @@ Table<TrainSpec> lr_schedule_table() {
 
 Table<TrainSpec> distill_table() {
   return Table<TrainSpec>(
-             "Knowledge distillation (Hinton et al., arXiv:1503.02531): the recipe's model in "
-             "float teaches the one that is trained.",
+             "Knowledge distillation (Hinton et al., arXiv:1503.02531): a float checkpoint of the "
+             "recipe's model is the teacher.",
              {key("checkpoint", "the teacher: a safetensors file with the float model's names",
                   &TrainSpec::teacher_checkpoint)
                   .required()
@@ -189,7 +191,9 @@ Table<TrainSpec> train_table() {
                   .by_default("1")
                   .above(0)
                   .at_most(1e30),
-              loss("label_smoothing", "with cross_entropy", &Loss::label_smoothing)
+              loss("label_smoothing",
+                   "with cross_entropy: share of the target that is spread evenly over all classes",
+                   &Loss::label_smoothing)
                   .by_default("0")
                   .within(0, 0.999),
               trainer("clip_grad_norm",
@@ -198,18 +202,19 @@ Table<TrainSpec> train_table() {
                   .above(0)
                   .at_most(1e30),
               trainer("shards",
-                      "parts of each batch, a power of two: they run one after the other, so that "
-                      "activations need the memory of one, or in several processes, and their "
-                      "gradients are added; batch norms normalise each part by itself",
+                      "number of parts (shards) of each batch, a power of two: they run one after "
+                      "the other, so that activations need the memory of one part, or in several "
+                      "processes, and their gradients are added; batch norms normalize each part "
+                      "by itself",
                       &TrainerOptions::shards)
                   .by_default("1")
                   .within(1, kMostShards),
               nested<TrainSpec>("distill", distill_table()), nested<TrainSpec>("ema", ema_table()),
               key("only",
-                  "trainable modules, everything beneath them included, written as targets of "
-                  "`quantize` are (the types of the float model); the others keep their "
-                  "weights, batch-norm statistics and, from `calibrate`, their ranges; absent: "
-                  "everything is trainable",
+                  "modules to train, with everything beneath them, written as targets of "
+                  "`quantize` are (with the types of the float model); the others keep their "
+                  "weights, their batch-norm statistics and the ranges from `calibrate`; absent: "
+                  "everything is trained",
                   &TrainSpec::only)
                   .items(1)
                   .places(&TrainSpec::only_places),

@@ -74,7 +74,7 @@ void divide(YamlNode& rate) {
   rate = yaml_scalar(format_number(*parse_number(rate.text) / kLrDivisor));
 }
 
-// Of a float run: what belonged to its own training goes. Learned scales of many widths need a
+// For a float run: removes what belonged to its own training. Learned scales of many widths need a
 // gentle start: with the full rate from the first step some seeds lose what the network knew.
 void make_fine_tuning(YamlNode& document, std::int64_t epochs) {
   YamlNode& train = *document.find("train");
@@ -145,7 +145,7 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
   if (budget.unit == Unit::kBitOperations && !activation_bits) {
     throw InputError(sensitivity.checkpoint.string() +
                      ": its activations have several widths; bit operations are counted for one: "
-                     "say --activation-bits");
+                     "pass --activation-bits");
   }
   const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
   std::vector<std::vector<qat::WidthChoice>> choices;
@@ -160,7 +160,7 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
     }
   }
   const double scale = budget.unit == Unit::kBitsPerWeight ? static_cast<double>(weights) : 1.0;
-  // A mean that is met exactly must not fail by a rounding.
+  // Rounding must not refuse a mean that is met exactly.
   const double limit = std::floor(budget.amount * scale * (1 + 1e-12));
   constexpr double kLargest = 0x1p62;
   const auto found =
@@ -197,7 +197,7 @@ std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensiti
   YamlNode quantize = yaml_table({});
   if (run.quantize) {
     quantize = *document.find("quantize");
-    // The way to the run's own widths.
+    // Removes the stages that led to the run's own widths.
     if (YamlNode* schedule = document.find("schedule")) remove_entry(*schedule, "bits");
   } else {
     YamlNode path = yaml_scalar(sensitivity.checkpoint.string());

@@ -15,7 +15,7 @@
 namespace steelyard {
 namespace {
 
-// What is quantized together to see what it does.
+// Tensors that are quantized together for one measurement.
 struct Part {
   std::string layer;
   qat::QuantizedLayer* weights_of = nullptr;
@@ -123,9 +123,9 @@ class Network {
 
   Module& model() { return experiment_->model(); }
   const std::vector<Part>& parts() const { return parts_; }
-  // The layers that had dynamic inputs, which nothing measures; "" for none.
+  // The layers with dynamic inputs, which are not measured; "" if there are none.
   const std::string& dynamic_inputs() const { return dynamic_inputs_; }
-  // That the parts were measured on.
+  // The network that the parts were measured on.
   std::int64_t samples_seen() const { return samples_seen_; }
 
   Tensor outputs() {

@@ -155,10 +155,10 @@ class Calibrate(Case):
                        arguments=["calibrate", recipe, "--set", "calibrate.batches=10"])
         self.fail_with(2, "calibrate needs 'quantize'", arguments=[
             "validate", self.recipe(FLOAT + "calibrate: {batches: 1}\n", "f.yaml")])
-        self.fail_with(2, "schedule.freeze_observers is without effect: calibrate.freeze keeps all ranges",
+        self.fail_with(2, "schedule.freeze_observers has no effect: calibrate.freeze keeps all ranges",
                        arguments=["validate", recipe, "--set", "calibrate.freeze=true",
                                   "--set", "schedule.freeze_observers.epoch=1"])
-        self.fail_with(2, "float: holds a run already", arguments=["calibrate", recipe, "--run-dir", "float"])
+        self.fail_with(2, "float: already holds a run", arguments=["calibrate", recipe, "--run-dir", "float"])
         self.assertEqual(self.run_program("calibrate").returncode, 2)
 
 

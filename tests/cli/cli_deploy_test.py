@@ -152,7 +152,7 @@ class Deploy(Case):
                               (("observer=min_max",), "dynamic activations have no observer")):
             sets = [word for key in more for word in ("--set", "quantize.groups.0.activations." + key)]
             self.fail_with(2, message, arguments=["train", recipe, *sets])
-        self.fail_with(2, "activations_from is without effect with dynamic activations",
+        self.fail_with(2, "activations_from has no effect with dynamic activations",
                        arguments=["train", recipe, "--set", "schedule.fake_quant.activations_from=1"])
 
     def test_activations_of_16_bits(self):
@@ -247,7 +247,7 @@ class Deploy(Case):
         model = os.path.join(run, "export", "model.safetensors")
         data = os.path.join(self.data, "test.safetensors")
         for form in ("checkpoint", "onnx"):
-            self.fail_with(2, f"{model}: is no run's folder: --with {form} needs one",
+            self.fail_with(2, f"{model}: is not a run's folder, which --with {form} needs",
                            arguments=["predict", model, data, "--with", form])
         self.succeed("predict", model, data, "--with", "integer")
 

@@ -109,9 +109,9 @@ class Messages(Case):
     def test_words_that_come_near_a_verb_or_an_option(self):
         recipe = self.recipe(LAYERS + SGD)
         for arguments, message in (
-                (["trian", recipe], "error: unknown verb 'trian' (did you mean 'train'?); verbs: train, calibrate"),
+                (["trian", recipe], "error: unknown command 'trian' (did you mean 'train'?); commands: train, calibrate"),
                 (["--hlep"], "unknown option '--hlep' (did you mean '--help'?) (see steelyard --help)"),
-                ([], "a verb is missing, one of: train, calibrate, "),
+                ([], "a command is missing, one of: train, calibrate, "),
                 (["train", recipe, "--stt", "a=1"], "unknown option '--stt' (did you mean '--set'?) (see steelyard train --help)"),
                 (["train", recipe, "--run-dri=x"], "unknown option '--run-dri' (did you mean '--run-dir'?)"),
                 (["train", recipe, "more"], "unexpected argument 'more'"),
@@ -119,7 +119,7 @@ class Messages(Case):
                 (["eval"], "run is required (see steelyard eval --help)"),
                 (["eval", ""], "run: expected a path, got ''"),
                 (["train", recipe, "--run-dir", ""], "--run-dir: expected a path, got ''"),
-                (["tr\x1b[31m\n"], "unknown verb 'tr\\x1b[31m\\x0a'")):
+                (["tr\x1b[31m\n"], "unknown command 'tr\\x1b[31m\\x0a'")):
             self.fail_with(2, message, arguments=arguments)
 
     def test_files_of_another_format(self):

@@ -286,4 +286,4 @@ class Only(Helpers):
         unfitting = "recipe.yaml:24:17: oscillations: no layer that is trained has quantized weights"
         self.rejected(self.body("fc", oscillations), unfitting)
         self.fail_with(2, unfitting, arguments=["validate", self.path("recipe.yaml")])
-        self.rejected(self.body("bn", QUANTIZE + "calibrate: {batches: 2}\n"), "recipe.yaml:17:26: train.only: nothing to train is left")
+        self.rejected(self.body("bn", QUANTIZE + "calibrate: {batches: 2}\n"), "recipe.yaml:17:26: train.only: no module is left to train")

@@ -217,7 +217,7 @@ class Report(WithRuns):
             with open(self.path("float", "summary.json"), "w") as file:
                 file.write(damaged)
             page, printed = self.page("float")
-            self.assertIn("missing: summary of a finished run: float/summary.json: is not what a run writes: ", printed)
+            self.assertIn("missing: summary of a finished run: float/summary.json: is not valid: ", printed)
             self.assertIn("interrupted or running, 2 of 2 epochs logged", page.words())
             self.assertNotIn("training time", page.words())
         with open(self.path("float", "summary.json"), "w") as file:
@@ -410,7 +410,7 @@ class Sensitivity(WithRuns):
         chosen = self.measured("calibrated", "--budget-bits", "4", "--out", "m.yaml")["chosen"]
         self.assertIsNone(chosen["activation_bits"])
         self.assertIsNone(chosen["bit_operations"])
-        self.fail_with(2, "say --activation-bits",
+        self.fail_with(2, "pass --activation-bits",
                        arguments=["sensitivity", "calibrated", "--budget-bitops", "9000000", "--out", "m.yaml"])
         self.succeed("train", "m.yaml", "--run-dir", "mixed")
         with open(self.path("mixed", "plan.txt")) as file:

@@ -63,7 +63,7 @@ std::vector<Damage> damages() {
              conv1(g).weights->weight = Tensor::zeros({6, 0, 3, 3}, DType::kI8);
            },
            "its weight [6, 0, 3, 3] has no elements"},
-          {"normalisation",
+          {"normalization",
            [](Graph& g) {
              g.preprocessing.normalization = {{0.5F}, {1.0F}};
            },
@@ -92,7 +92,7 @@ std::vector<Damage> damages() {
              conv1(g).conv.stride = {0, 1};
            },
            "stride"},
-          {"output", [](Graph& g) { g.output = 1000; }, "none of its values"}};
+          {"output", [](Graph& g) { g.output = 1000; }, "not one of its values"}};
 }
 
 class Validate : public ::testing::TestWithParam<Damage> {};

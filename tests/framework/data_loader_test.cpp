@@ -166,7 +166,7 @@ TEST(DataLoader, AugmentationIsACropOfThePaddedImage) {
   for (const auto& [image, count] : placement_counts) EXPECT_NEAR(count, kEpochs / 50, 50);
 }
 
-TEST(DataLoader, NormalisesBytesAndFloats) {
+TEST(DataLoader, NormalizesBytesAndFloats) {
   Dataset d = images(3, 4, 2);
   LoaderOptions options;
   options.batch_size = 3;
@@ -185,7 +185,7 @@ TEST(DataLoader, NormalisesBytesAndFloats) {
   EXPECT_EQ(floats.targets.span<float>()[1], 8.0F);
 }
 
-TEST(DataLoader, NormalisesWholeTensorsAsBatches) {
+TEST(DataLoader, NormalizesWholeTensorsAsBatches) {
   for (const DType dtype : {DType::kU8, DType::kF32}) {
     Dataset d{Tensor::zeros({5, 2, 3, 2}, dtype), Tensor::zeros({5}, DType::kI64), 2};
     for (std::int64_t i = 0; i < d.inputs.size(); ++i) {

@@ -1,4 +1,4 @@
-// Normalisations, pools, smooth activations and a small network on a GPU against the CPU.
+// Normalizations, pools, smooth activations and a small network on a GPU against the CPU.
 #include <cstring>
 #include <limits>
 

@@ -46,7 +46,7 @@ Moments moments_of(const Tensor& x, std::int64_t channel) {
   return m;
 }
 
-TEST(BatchNorm, TrainingNormalisesWithTheBatch) {
+TEST(BatchNorm, TrainingNormalizesWithTheBatch) {
   const Tensor x = random_tensor({2, 3, 4, kChannels}, 1);
   const Tensor gamma = random_tensor({kChannels}, 2), beta = random_tensor({kChannels}, 3);
   const Tensor y =

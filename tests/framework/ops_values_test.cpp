@@ -122,7 +122,7 @@ TEST(Add, SumsAndChecksShapes) {
       "[add] expected second operand of dtype f32, got f64");
 }
 
-TEST(LayerNorm, NormalisesEachRow) {
+TEST(LayerNorm, NormalizesEachRow) {
   const Variable x(Tensor::from<float>({1, 3, 10, 10}, {2, 2}));
   const Variable gamma(Tensor::from<float>({2, 1}, {2})), beta(Tensor::from<float>({0, 5}, {2}));
   const auto y = values(layer_norm(x, gamma, beta, 1e-12).value());

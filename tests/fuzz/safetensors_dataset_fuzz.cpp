@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const Batch batch = make_batch(splits.train, options, 0, 0);
     for (const float x : batch.inputs.span<float>()) {
-      fuzz::require(std::isfinite(x), "a normalised input is not finite");
+      fuzz::require(std::isfinite(x), "a normalized input is not finite");
     }
   });
   return 0;

@@ -162,7 +162,7 @@ TEST_P(IntegerProducts, NoSumIsWrong) {
   }
 }
 
-// One-sided data: 3,780 of these 4,096 sums are wrong when added in float (NUMERICS).
+// One-sided data: 3,780 of these 4,096 sums are wrong when added in float (docs/numerics.md).
 TEST_P(IntegerProducts, OneSidedDataAreExact) {
   constexpr std::int64_t kSide = 64;
   constexpr std::int64_t kTerms = 4608;

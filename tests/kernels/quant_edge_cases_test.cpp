@@ -64,7 +64,7 @@ TEST(QuantEdge, CheckOfParametersLeavesOutWhatTheCallWrites) {
   const OnDevice scale = OnDevice::of(std::vector<float>{std::nanf("")});
   const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{-7});
   const OnDevice range = OnDevice::of(std::vector<float>{1, -1});
-  const OnDevice initialised(std::vector<std::uint8_t>{0});
+  const OnDevice initialized(std::vector<std::uint8_t>{0});
   QuantArgs args;
   args.x = x.get();
   args.y = x.get();
@@ -72,7 +72,7 @@ TEST(QuantEdge, CheckOfParametersLeavesOutWhatTheCallWrites) {
   args.zero_point = zero_point.get<std::int32_t>();
   args.range_lo = range.get<float>();
   args.range_hi = range.get<float>() + 1;
-  args.initialised = initialised.get<std::uint8_t>();
+  args.initialized = initialized.get<std::uint8_t>();
   QuantDescriptor d = fake_quantize({4});
   const auto checked = [&](Statistics statistics) {
     d.statistics = statistics;
@@ -82,7 +82,7 @@ TEST(QuantEdge, CheckOfParametersLeavesOutWhatTheCallWrites) {
   EXPECT_EQ(checked(Statistics::kDynamic), "");
   EXPECT_EQ(checked(Statistics::kCurrent), "");
   const std::uint8_t begun = 1;
-  test::copy_to_device(initialised.get(), &begun, 1);
+  test::copy_to_device(initialized.get(), &begun, 1);
   EXPECT_NE(checked(Statistics::kDelayed), "");
 }
 
@@ -107,7 +107,7 @@ TEST(QuantEdge, AnAveragingConstantOfOneIsTheLastCall) {
   const OnDevice scale = OnDevice::of(std::vector<float>{9});
   const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{9});
   const OnDevice range = OnDevice::of(std::vector<float>{1, -1});
-  const OnDevice initialised(std::vector<std::uint8_t>{0});
+  const OnDevice initialized(std::vector<std::uint8_t>{0});
   const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
   for (const std::vector<float>& values : {std::vector<float>{-1e30F, 1e30F}, {-0.3F, 0.4F}}) {
     const OnDevice x = OnDevice::of(values);
@@ -118,7 +118,7 @@ TEST(QuantEdge, AnAveragingConstantOfOneIsTheLastCall) {
     args.zero_point = zero_point.get<std::int32_t>();
     args.range_lo = range.get<float>();
     args.range_hi = range.get<float>() + 1;
-    args.initialised = initialised.get<std::uint8_t>();
+    args.initialized = initialized.get<std::uint8_t>();
     plan.run(nullptr, workspace.get(), args);
   }
   EXPECT_EQ(range.host<float>(), (std::vector<float>{-0.3F, 0.4F}));

@@ -38,7 +38,7 @@ class Call {
         count_(OnDevice::of(std::vector<std::int64_t>{1})),
         lo_(reals(d, -1)),
         hi_(reals(d, 1)),
-        initialised_(std::vector<std::uint8_t>{1}),
+        initialized_(std::vector<std::uint8_t>{1}),
         workspace_(bytes(static_cast<std::int64_t>(plan_.workspace_bytes()))) {}
 
   void run() { run_with(plan_); }
@@ -68,7 +68,7 @@ class Call {
     if (d.statistics == Statistics::kCurrent || d.statistics == Statistics::kDelayed) {
       args.range_lo = lo_.get();
       args.range_hi = hi_.get();
-      args.initialised = initialised_.get<std::uint8_t>();
+      args.initialized = initialized_.get<std::uint8_t>();
     }
     plan.run(nullptr, workspace_.get(), args);
   }
@@ -124,7 +124,7 @@ class Call {
 
   QuantPlan plan_;
   OnDevice x_, grad_y_, y_, grad_x_, codes_, mask_, scale_, zero_point_, grad_scale_,
-      grad_zero_point_, count_, lo_, hi_, initialised_, workspace_;
+      grad_zero_point_, count_, lo_, hi_, initialized_, workspace_;
 };
 
 // One descriptor for each kernel that a plan may launch.

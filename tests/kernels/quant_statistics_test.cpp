@@ -58,7 +58,7 @@ std::vector<Range> ranges_of(const QuantDescriptor& d, std::int64_t sets,
   return ranges;
 }
 
-// Scale and zero point by the words of the numerics document, in long double.
+// Scale and zero point as docs/numerics.md says, in long double.
 struct Chosen {
   float scale;
   std::int32_t zero_point;
@@ -121,7 +121,7 @@ class Quantizer {
     args.range_hi = hi_.get();
     args.observing = flags_.get<std::uint8_t>();
     args.quantizing = flags_.get<std::uint8_t>() + 1;
-    args.initialised = flags_.get<std::uint8_t>() + 2;
+    args.initialized = flags_.get<std::uint8_t>() + 2;
     args.non_finite_count = count_.get<std::int64_t>();
     return args;
   }
@@ -136,7 +136,7 @@ class Quantizer {
   std::vector<float> lo() const { return lo_.host<float>(); }
   std::vector<float> hi() const { return hi_.host<float>(); }
   std::int64_t non_finite() const { return count_.host<std::int64_t>()[0]; }
-  bool initialised() const { return flags_.host()[2] != 0; }
+  bool initialized() const { return flags_.host()[2] != 0; }
 
  private:
   static void copy_to_device(void* to, const void* from, std::size_t bytes) {
@@ -240,11 +240,11 @@ void check_moving(const QuantDescriptor& d, const std::vector<std::vector<float>
   Quantizer quantizer(d);
   std::vector<Range> average(quantizer.sets());
   std::vector<Chosen> chosen(quantizer.sets());
-  bool initialised = false;
+  bool initialized = false;
   int skipped = 0;
   for (const std::vector<float>& x : calls) {
     const std::vector<Chosen> before = chosen;
-    const bool was_initialised = initialised;
+    const bool was_initialized = initialized;
     const auto seen = ranges_of(d, quantizer.plan().num_parameter_sets(), x);
     for (std::size_t set = 0; set < seen.size(); ++set) {
       skipped += seen[set].skipped;
@@ -256,7 +256,7 @@ void check_moving(const QuantDescriptor& d, const std::vector<std::vector<float>
         };
         average[set].lo = follow(average[set].lo, seen[set].lo);
         average[set].hi = follow(average[set].hi, seen[set].hi);
-        initialised = true;
+        initialized = true;
       }
       chosen[set] = choose(average[set], d.range, d.symmetric);
     }
@@ -269,7 +269,7 @@ void check_moving(const QuantDescriptor& d, const std::vector<std::vector<float>
       ASSERT_EQ(quantizer.zero_point()[set], chosen[set].zero_point);
     }
     const bool delayed = d.statistics == Statistics::kDelayed;
-    if (delayed && !was_initialised) {
+    if (delayed && !was_initialized) {
       for (std::size_t i = 0; i < x.size(); ++i) {
         ASSERT_TRUE(y[i] == x[i] || std::isnan(x[i])) << "passes before the first average";
         ASSERT_TRUE((mask[i / 8] >> (i % 8) & 1) != 0);
@@ -277,7 +277,7 @@ void check_moving(const QuantDescriptor& d, const std::vector<std::vector<float>
     } else {
       expect_quantized(d, x, delayed ? before : chosen, y);
     }
-    EXPECT_EQ(quantizer.initialised(), initialised);
+    EXPECT_EQ(quantizer.initialized(), initialized);
     EXPECT_EQ(quantizer.non_finite(), skipped);
   }
 }
@@ -367,7 +367,7 @@ Pair quantize_pair(QuantDescriptor d, double lo, double hi, double average_lo, d
   state.set(1, average_hi);
   const OnDevice in(x.bytes), out(x.bytes), reals(state.bytes);
   const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{-9999});
-  const OnDevice initialised(std::vector<std::uint8_t>{1});
+  const OnDevice initialized(std::vector<std::uint8_t>{1});
   const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
   const std::int64_t bytes = value_bytes(real);
   QuantArgs args;
@@ -377,7 +377,7 @@ Pair quantize_pair(QuantDescriptor d, double lo, double hi, double average_lo, d
   args.range_hi = reals.get<std::uint8_t>() + bytes;
   args.scale = reals.get<std::uint8_t>() + 2 * bytes;
   args.zero_point = zero_point.get<std::int32_t>();
-  args.initialised = initialised.get<std::uint8_t>();
+  args.initialized = initialized.get<std::uint8_t>();
   plan.run(nullptr, workspace.get(), args);
   state.bytes = reals.host();
   Pair pair{reference::Values(d.value_type, 2), state.get(2), zero_point.host<std::int32_t>()[0]};

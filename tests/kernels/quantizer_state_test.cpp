@@ -1,4 +1,5 @@
-// The rules of quantizers' state against the definitions of NUMERICS in the library's functions.
+// The rules of quantizers' state against the definitions of docs/numerics.md, in the library's
+// functions.
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 #include <gtest/gtest.h>

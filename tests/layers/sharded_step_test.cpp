@@ -115,7 +115,7 @@ TEST(ShardedStep, IsTheMeanOverTheRowsOfTheBatch) {
   }
 }
 
-// Each shard is normalised by itself, and the running statistics follow the batch.
+// Each shard is normalized by itself, and the running statistics follow the batch.
 TEST(ShardedStep, MovesRunningStatisticsOnceByTheMomentsOfTheBatch) {
   const auto norm = batch_norm2d(2);
   const Batch batch = batch_of(21);

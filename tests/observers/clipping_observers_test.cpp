@@ -55,7 +55,7 @@ Range reference_percentile(const std::vector<float>& values, double p, bool symm
   return range;
 }
 
-// The squared error of the grid that NUMERICS defines, in double but for its f32 scale.
+// The squared error of the grid that docs/numerics.md defines, in double but for its f32 scale.
 double squared_error(const std::vector<float>& values, const Range& range, const QScheme& scheme) {
   const auto [qmin, qmax] = scheme.code_range();
   double scale = 1, zero = 0;

@@ -336,7 +336,7 @@ TEST(DynamicQuantize, PlansSayWhoQuantizes) {
   const PreparedModel prepared = prepare(net, config);
   const std::string text = to_string(prepared.plan);
   EXPECT_NE(text.find("uint8 affine, per token, dynamic"), std::string::npos) << text;
-  EXPECT_NE(text.find("layers quantize what they read"), std::string::npos) << text;
+  EXPECT_NE(text.find("dynamic: the next layer quantizes it"), std::string::npos) << text;
   EXPECT_NE(text.find("added to the scaled sums"), std::string::npos) << text;
   for (const NamedQuantizer& entry : named_quantizers(*prepared.model)) {
     EXPECT_TRUE(entry.name.ends_with("weight_quantizer")) << entry.name;
@@ -357,24 +357,23 @@ TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
   options.in_channels = options.out_channels = 2;
   QConfig groups = token_config();
   groups.activations->scheme = rows_scheme(5, false);
-  EXPECT_EQ(
-      message(std::make_shared<Conv2d>(options, rng), groups),
-      "quantize.groups.0.targets: a: expected a Linear for dynamic activations in groups, got "
-      "Conv2d, which has the strategy token");
+  EXPECT_EQ(message(std::make_shared<Conv2d>(options, rng), groups),
+            "quantize.groups.0.targets: a: expected a Linear for dynamic activations in groups, "
+            "got Conv2d, which takes the strategy token");
   EXPECT_EQ(message(linear(), groups),
             "quantize.groups.0.targets: a: groups of 5 do not divide the 12 features of its input");
   groups.activations->scheme = rows_scheme(6, false);
   groups.weights->scheme = weights_scheme(Granularity::kGroup, 4);
   EXPECT_EQ(message(linear(), groups),
-            "quantize.groups.0.targets: a: expected one group_size of weights and activations, got "
-            "4 and 6");
+            "quantize.groups.0.targets: a: expected the same group_size for weights and "
+            "activations, got 4 and 6");
   groups.activations->scheme = blocks_scheme(2, 5, false);
   EXPECT_EQ(message(linear(), groups),
             "quantize.groups.0.targets: a: blocks of 5 do not divide the 12 features of its input");
   groups.activations->scheme = blocks_scheme(2, 6, false);
   EXPECT_EQ(message(linear(), groups),
-            "quantize.groups.0.targets: a: expected as many columns of blocks as weights of a "
-            "group, got 6 and 4");
+            "quantize.groups.0.targets: a: expected blocks of as many columns as a group has "
+            "weights, got 6 and 4");
   groups.activations->scheme.dynamic = false;
   EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(groups); }),
             "[qscheme] scales per token or block need dynamic: true");

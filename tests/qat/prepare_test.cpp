@@ -198,7 +198,7 @@ TEST(Prepare, EntriesThatCouldNotHaveAnEffectAreErrors) {
       << "a target that is ignored beside one that is not";
 }
 
-// 255 * 127 products of 8 bits fit int32 66,311 times, of 4-bit weights 1,203,069 times.
+// 255 * 127 products of 8 bits fit int32 66,311 times, of 4-bit weights 1,203,072 times.
 TEST(Prepare, RowsWhoseSumsInt32CannotHoldAreErrors) {
   const auto net = [](std::int64_t features) {
     Rng rng(1);
@@ -212,7 +212,7 @@ TEST(Prepare, RowsWhoseSumsInt32CannotHoldAreErrors) {
   EXPECT_NO_THROW(prepare(net(66311), config));
   EXPECT_EQ(message_of<InputError>([&] { prepare(net(66312), config); }),
             "r.yaml:3:9: quantize.groups.0.targets: a: expected at most 66311 products per output, "
-            "whose sum int32 holds (weights of 8 bits, inputs of 8), got 66312");
+            "so that their sum fits int32 (weights of 8 bits, inputs of 8), got 66312");
   config.groups[0].config.weights->scheme.bits = 4;
   EXPECT_NO_THROW(prepare(net(66312), config));
   config.groups[0].config.weights->scheme.bits = 8;

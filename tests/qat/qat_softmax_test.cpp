@@ -103,7 +103,7 @@ TEST(PrepareSoftmax, ThePlanSaysWhatItsGridIsAndWhereItStaysInFloat) {
     return row.module + ": " + row.quantized + ", " + row.observer + ", " + row.note;
   };
   EXPECT_EQ(row_of(model(config(false, false))),
-            "shares: uint8 affine, per tensor, fixed, shares of a whole");
+            "shares: uint8 affine, per tensor, fixed, probabilities");
   QuantizeConfig narrow = config(false, false);
   narrow.groups[0].config.activations->scheme.bits = 4;
   EXPECT_EQ(row_of(model(narrow)), "shares: float, -, its quantized form has codes of 8 bits");

@@ -264,9 +264,8 @@ TEST(WeightGroups, SayWhatDoesNotFit) {
   const auto wide = std::make_shared<Sequential>(
       Sequential::NamedChildren{{"fc", std::make_shared<Linear>(LinearOptions{80000, 1}, rng)}});
   EXPECT_EQ(message_of<InputError>([&] { prepare(wide, config); }),
-            "quantize.groups.0.targets: fc: expected at most 66311 products per output, whose sum "
-            "int32 holds "
-            "(weights of 8 bits, inputs of 8), got 80000");
+            "quantize.groups.0.targets: fc: expected at most 66311 products per output, so that "
+            "their sum fits int32 (weights of 8 bits, inputs of 8), got 80000");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(groups_of(0)); }),
             "[qscheme] expected a group size above 0 with groups, 0 elsewhere");
 }

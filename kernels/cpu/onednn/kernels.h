@@ -15,7 +15,7 @@ unsigned instruction_set();
 // True where oneDNN rounds operands to bf16 and multiplies them by one instruction.
 bool has_bf16();
 // True where oneDNN's int8 kernels accumulate exactly: with VNNI, and when DNNL_MAX_CPU_ISA lets
-// oneDNN use it. Without, pairs of products saturate at int16 (NUMERICS).
+// oneDNN use it. Without, pairs of products saturate at int16 (docs/numerics.md).
 bool has_exact_int8();
 
 // As their families say, for non-empty shapes; kBf16 only where has_bf16(), integers only where

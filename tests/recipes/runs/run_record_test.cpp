@@ -103,7 +103,7 @@ TEST(RunRecord, RefusesWhatNoRunWrites) {
     add_record(example(), metadata);
     metadata["data"] = with(metadata["data"], from, to);
     const std::string message = rejection([&] { read(metadata); });
-    EXPECT_TRUE(message.starts_with("c.safetensors: metadata 'data' is not what a run writes: "))
+    EXPECT_TRUE(message.starts_with("c.safetensors: metadata 'data' is not valid: "))
         << metadata["data"] << "\n"
         << message;
     EXPECT_EQ(message, printable(message, message.size()));

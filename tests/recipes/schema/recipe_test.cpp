@@ -274,18 +274,18 @@ INSTANTIATE_TEST_SUITE_P(
                   "the first epoch is 0, got 2"},
         BadRecipe{"StageOfNothing", "quantize:", "schedule: {bits: [{until: 1}]}\nquantize:",
                   "r.yaml:8:19: expected 'weights', 'activations' or both in the stage"},
-        BadRecipe{"StageThatWidensNothing",
-                  "quantize:", "schedule: {bits: [{until: 1, weights: 2}]}\nquantize:",
-                  "r.yaml:8:19: schedule.bits: the stage is without effect: no quantizer has fewer "
-                  "bits"},
+        BadRecipe{
+            "StageThatWidensNothing",
+            "quantize:", "schedule: {bits: [{until: 1, weights: 2}]}\nquantize:",
+            "r.yaml:8:19: schedule.bits: the stage has no effect: no quantizer has fewer bits"},
         BadRecipe{"StageBeforeQuantization", "quantize:",
                   "schedule: {fake_quant: {from: 2}, bits: [{until: 2, weights: 8}]}\nquantize:",
-                  "r.yaml:8:42: schedule.bits: the stage is without effect: it ends at epoch 2, "
+                  "r.yaml:8:42: schedule.bits: the stage has no effect: it ends at epoch 2, "
                   "weights are quantized from epoch 2 on"},
         BadRecipe{"StageBeforeActivationsAreQuantized", "quantize:",
                   "schedule: {fake_quant: {activations_from: 1}, bits: [{until: 1, weights: 8, "
                   "activations: 8}]}\nquantize:",
-                  "r.yaml:8:54: schedule.bits: the stage is without effect: it ends at epoch 1, "
+                  "r.yaml:8:54: schedule.bits: the stage has no effect: it ends at epoch 1, "
                   "activations are quantized from epoch 1 on"},
         BadRecipe{"ActivationsBeforeWeights",
                   "quantize:", "schedule: {fake_quant: {from: 2, activations_from: 1}}\nquantize:",
@@ -295,8 +295,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"FrozenRangesAndObservers", "quantize:",
                   "calibrate: {freeze: true}\nschedule: {observe: {from: 1}, "
                   "fake_quant: {from: 1}}\nquantize:",
-                  "r.yaml:9:21: schedule.observe is without effect: calibrate.freeze keeps all "
-                  "ranges"},
+                  "r.yaml:9:21: schedule.observe has no effect: calibrate.freeze keeps all ranges"},
         BadRecipe{"PercentileThatCutsHalf", "observer: histogram",
                   "observer: percentile, percentile: 50",
                   "r.yaml:14:64: expected a number above 50 and at most 100, got '50'"},

@@ -15,7 +15,7 @@ struct AnyMember {
 
 inline constexpr std::size_t kMostMembers = 22;
 
-// With braces around each, an array takes one initialiser; without, one for every element.
+// With braces around each, an array takes one initializer; without, one for every element.
 template <typename T, std::size_t... index>
 constexpr bool takes(std::index_sequence<index...>) {
   return requires { T{(static_cast<void>(index), AnyMember())...}; };
