@@ -16,6 +16,10 @@
 #include "steelyard/framework/trainer.h"
 #include "steelyard/layers/builders.h"
 
+// Networks from ONNX files.
+#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/translate.h"
+
 // Quantization.
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/prepare.h"

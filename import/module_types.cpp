@@ -1,7 +1,6 @@
 #include "steelyard/import/module_types.h"
 
 #include <array>
-#include <limits>
 #include <stdexcept>
 
 #include "steelyard/layers/activations.h"

@@ -46,7 +46,6 @@ const OnnxPort& only_input(const OnnxModel& model) {
   }
   const OnnxPort& port = model.inputs[0];
   const std::string name = "the input '" + printable(port.name) + "'";
-  if (port.type != "float") fail(model, name + ": expected float, got " + port.type);
   if (port.dims.empty()) fail(model, name + " has no shape with a batch");
   return port;
 }
@@ -131,12 +130,6 @@ std::vector<SupportedOperation> supported_operations() {
 
 Imported translate(const OnnxModel& model, const Shape& sample) {
   only_input(model);
-  if (model.outputs.size() != 1) {
-    std::string names;
-    for (const OnnxPort& port : model.outputs) names += (names.empty() ? "" : ", ") + port.name;
-    fail(model, "expected one output, got " + std::to_string(model.outputs.size()) + ": " +
-                    printable(names));
-  }
   return Translator(simplify(model), sample).run();
 }
 
@@ -197,12 +190,26 @@ ExtentShape broadcast(const ExtentShape& a, const ExtentShape& b) {
 
 Translator::Translator(SimplifiedModel model, const Shape& sample) : model_(std::move(model)) {
   names_ = {"input", "output_activation"};
+  require_float_ports();
   const OnnxPort& port = only_input(model_.model);
   fixed_batch_ = port.dims[0].size;
   if (!port.dims[0].size && !port.dims[0].name.empty()) graph_.input.batch = port.dims[0].name;
   graph_.input.name = port.name;
   graph_.sample = sample;
   values_[port.name] = input_value(sample);
+}
+
+// What is wrong with them is listed beside the nodes that stand in the way.
+void Translator::require_float_ports() {
+  const OnnxPort& input = only_input(model_.model);
+  if (input.type != "float") {
+    unsupported_.push_back({input.name, "input", "expected float, got " + input.type});
+  }
+  const std::vector<OnnxPort>& outputs = model_.model.outputs;
+  if (outputs.size() == 1) return;
+  std::string names;
+  for (const OnnxPort& port : outputs) names += (names.empty() ? "" : ", ") + port.name;
+  unsupported_.push_back({names, "outputs", "expected one, got " + std::to_string(outputs.size())});
 }
 
 Value Translator::input_value(const Shape& sample) {
@@ -249,6 +256,10 @@ void Translator::translate_node() {
       });
   try {
     if (!reads_unknown && know(node)) return;
+    if (reads_unknown && node.domain.empty() &&
+        (node.op == "Shape" || node.op == "ConstantOfShape")) {
+      return give_up("");
+    }
     if (row == nullptr) {
       return give_up(node.domain.empty() ? "the operation is not supported"
                                          : "operations of the domain '" + printable(node.domain) +

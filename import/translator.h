@@ -75,6 +75,7 @@ class Translator {
   }
 
  private:
+  void require_float_ports();
   Value input_value(const Shape& sample);
   void translate_node();
   std::string add_called(const std::string& name, const std::string& type,

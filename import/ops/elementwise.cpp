@@ -152,6 +152,61 @@ void arithmetic(Translator& t, const char* type) {
   of_two(t, type);
 }
 
+// A module of a value and a fixed number.
+std::string with_number(Translator& t, const char* type, const std::string& node, float value) {
+  const std::string module =
+      t.add(type, {node}, {{"shape", std::vector<std::int64_t>{}}, {"trainable", false}});
+  t.set_weight(module, "value", {.shape = {}, .floating = true, .reals = {value}});
+  return module;
+}
+
+void of_number(Translator& t, const char* type, float value) {
+  const ExtentShape shape = t.input(0).shape;
+  const bool last = t.input(0).channels_last;
+  t.give(with_number(t, type, t.held(0, last), value), shape, last);
+}
+void negative(Translator& t) { of_number(t, "MulConstant", -1); }
+void reciprocal(Translator& t) { of_number(t, "ConstantDiv", 1); }
+
+// 2 / (1 + exp(-2x)) - 1.
+void tanh(Translator& t) {
+  const ExtentShape shape = t.input(0).shape;
+  const bool last = t.input(0).channels_last;
+  const std::string twice = with_number(t, "MulConstant", t.held(0, last), 2);
+  const std::string gate = with_number(t, "MulConstant", t.add("Sigmoid", {twice}), 2);
+  t.give(with_number(t, "SubConstant", gate, 1), shape, last);
+}
+
+void power(Translator& t) {
+  const auto exponent = scalar_of(t.constant(1, "exponent"));
+  if (!exponent || (*exponent != 2 && *exponent != 3)) refuse("an exponent other than 2 or 3");
+  const ExtentShape shape = t.input(0).shape;
+  const bool last = t.input(0).channels_last;
+  const std::string x = t.held(0, last);
+  std::string node = t.add("Mul", {x, x});
+  if (*exponent == 3) node = t.add("Mul", {node, x});
+  t.give(node, shape, last);
+}
+
+// Of a value and a number.
+void extreme(Translator& t, bool largest) {
+  if (t.node().inputs.size() != 2) refuse("of other than a value and a number");
+  const std::size_t at = t.input(0).known ? 0 : 1;
+  const Value& number = t.input(at);
+  const auto bound = number.known ? scalar_of(*number.known) : std::nullopt;
+  if (!bound || number.known->shape.size() > t.input(1 - at).rank()) {
+    refuse("of other than a value and a number");
+  }
+  const ExtentShape shape = t.input(1 - at).shape;
+  const bool last = t.input(1 - at).channels_last;
+  constexpr double kNone = std::numeric_limits<double>::max();
+  t.give(t.add("Clamp", {t.held(1 - at, last)},
+               {{"lo", largest ? *bound : -kNone}, {"hi", largest ? kNone : *bound}}),
+         shape, last);
+}
+void largest(Translator& t) { extreme(t, true); }
+void smallest(Translator& t) { extreme(t, false); }
+
 // Of any number of values.
 void sum(Translator& t) {
   ExtentShape shape = t.input(0).shape;
@@ -186,6 +241,12 @@ std::vector<OperationRow> elementwise_operations() {
       {"Gelu", gelu, "approximate: tanh"},
       {"GELU", gelu, "", kOwnDomain},
       {"Softmax", softmax, "dimensions other than the channels and the last"},
+      {"Neg", negative},
+      {"Reciprocal", reciprocal},
+      {"Tanh", tanh},
+      {"Pow", power, "exponents other than 2 and 3"},
+      {"Max", largest, "other than a value and a number"},
+      {"Min", smallest, "other than a value and a number"},
       {"Sum", sum, "constants, different shapes"},
       {"Add", add},
       {"Sub", sub},

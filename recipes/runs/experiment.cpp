@@ -97,20 +97,17 @@ const Registries& builtin_registries() {
   return registries;
 }
 
-Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights)
+Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
+                       const std::string& network)
     : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
   load_data(registries);
   release_cached_memory();  // the training set before it was split
-  load_network("");
+  load_network(network);
   build(registries, weights);
 }
 
-Experiment::Experiment(Recipe recipe, const Registries& registries, const std::string& network)
-    : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
-  load_data(registries);
-  release_cached_memory();
-  load_network(network);
-  build(registries, InitialWeights::kLater);
+std::string Experiment::network_text() const {
+  return network_ ? imports::text_of(*network_) : std::string();
 }
 
 std::string Experiment::place(std::string_view table, std::string_view key) const {
@@ -180,9 +177,8 @@ bool Experiment::leaves_head() const {
 }
 
 RunRecord Experiment::record() const {
-  return {input_,        normalization(),
-          data_digest(), essential_recipe(recipe_),
-          sources_,      network_ ? imports::text_of(*network_) : std::string()};
+  return {input_,   normalization(), data_digest(), essential_recipe(recipe_),
+          sources_, network_text()};
 }
 
 const std::string& Experiment::data_digest() const {

@@ -67,6 +67,8 @@ class Experiment {
   const std::optional<qat::Plan>& plan() const { return plan_; }
   // Of an imported model, else nothing.
   const std::optional<imports::GraphSpec>& network() const { return network_; }
+  // As RunRecord has it.
+  std::string network_text() const;
   // Whether the network's last activation is left to the loss (imports::GraphSpec::head).
   bool leaves_head() const;
   // The model, or another one of this recipe, as it is deployed: with the activation that the loss

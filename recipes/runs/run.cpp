@@ -110,7 +110,7 @@ Device gpu_of_rank(const std::string& device, int rank_on_machine) {
 Experiment continued(Recipe recipe, const Registries& registries,
                      const std::filesystem::path& folder) {
   const TensorFileMetadata metadata = load_checkpoint_metadata(folder / run_files::kLast);
-  return {std::move(recipe), registries, network_in(metadata)};
+  return {std::move(recipe), registries, InitialWeights::kLater, network_in(metadata)};
 }
 
 RunOptions in_folder(RunOptions options, const Recipe& recipe) {

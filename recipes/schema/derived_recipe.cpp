@@ -134,9 +134,6 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
   if (!init_checkpoint.empty()) {
     YamlNode path = yaml_scalar(init_checkpoint);
     path.quoted = true;
-    // The checkpoint has the network, too, where it is an imported one.
-    YamlNode* model = document.find("model");
-    if (model->find("onnx") != nullptr) set_entry(*model, "onnx", path);
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
   }
   YamlNode train = yaml_table({});

@@ -352,7 +352,8 @@ class Measurement {
                          quantized ? "" : run_.checkpoint.string());
     auto experiment = std::make_unique<Experiment>(
         parse_recipe(text, "recipe of the measurement", {}, registries_.models), registries_,
-        quantized ? InitialWeights::kLater : InitialWeights::kRecipe);
+        quantized ? InitialWeights::kLater : InitialWeights::kRecipe,
+        run_.experiment->network_text());
     experiment->normalize_as(run_.experiment->normalization());
     if (quantized) {
       Module& model = experiment->model();

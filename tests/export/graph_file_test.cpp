@@ -12,6 +12,8 @@
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/builders.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"
@@ -190,6 +192,44 @@ TEST(GraphFile, KeepsWideCodes) {
   graph.values[1].quantization->range.qmax = 65536;
   EXPECT_NE(message_of<std::invalid_argument>([&] { validate(graph); }).find("do not fit i32"),
             std::string::npos);
+}
+
+// A gate as squeeze-and-excite blocks have it, and shares in float of codes.
+TEST(GraphFile, KeepsGates) {
+  const TemporaryFolder folder;
+  Rng rng(2);
+  const auto model = quantized_model(
+      std::make_shared<steelyard::Graph>(std::vector<steelyard::Graph::NamedNode>{
+          {"conv", conv2d(3, 3, 3, rng)},
+          {"gate", std::make_shared<HardSigmoid>(0.2F, 0.5)},
+          {"mul", std::make_shared<PairArithmetic>(Arithmetic::kMultiply), {"conv", "gate"}},
+          {"pool", global_avg_pool()},
+          {"fc", linear(3, 3, rng)}}),
+      w8a8());
+  Graph graph = trace(*model, images(1, 1), "net").graph;
+  Node shares;
+  shares.op = Op::kSoftmax;
+  shares.name = "shares";
+  shares.inputs = {graph.output};
+  shares.output = graph.values.size();
+  graph.output = shares.output;
+  graph.nodes.push_back(shares);
+  graph.values.push_back({"shares", {3}, {}});
+  save_graph(folder.path() / "m", graph);
+  const Graph loaded = load_graph(folder.path() / "m");
+  EXPECT_EQ(to_string(loaded), to_string(graph));
+  EXPECT_EQ(load_checkpoint(folder.path() / "m").metadata.at("graph_version"), "4");
+  const auto gate = std::find_if(loaded.nodes.begin(), loaded.nodes.end(),
+                                 [](const Node& node) { return node.op == Op::kHardSigmoid; });
+  ASSERT_NE(gate, loaded.nodes.end());
+  EXPECT_EQ(gate->ramp, (kernels::Ramp{0.2F, 0.5}));
+  const Tensor inputs = images(3, 4);
+  const Tensor outputs = Interpreter(loaded).run(inputs);
+  EXPECT_TRUE(testing::all_close(outputs, Interpreter(graph, Engine::kFast).run(inputs), 0, 1e-6));
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const float* row = outputs.data<float>() + 3 * i;
+    EXPECT_NEAR(row[0] + row[1] + row[2], 1, 1e-6);
+  }
 }
 
 TEST(GraphFile, KeepsGroupsOfCodes) {

@@ -15,6 +15,8 @@
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/slice.h"
+#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
 #include "tests/framework/device_cases.h"
 
@@ -158,6 +160,22 @@ std::vector<DeviceCase> cases() {
          return permute(v[0], {3, 1, 0, 2});
        }},
       {"relu6", {spread_tensor({40, 15})}, [](const Vs& v, const Place&) { return relu6(v[0]); }},
+      {"clamp",
+       {spread_tensor({40, 15})},
+       [](const Vs& v, const Place&) { return clamp(v[0], -3.0, 8.0); }},
+      {"hard_sigmoid",
+       {spread_tensor({40, 15})},
+       [](const Vs& v, const Place&) { return hard_sigmoid(v[0], 0.2, 0.5); }},
+      {"slice",
+       {random_tensor({3, 5, 7, 4}, 1)},
+       [](const Vs& v, const Place&) {
+         return slice(v[0], {{0, 3, 1}, {4, 2, -2}, {1, 3, 2}, {0, 4, 1}});
+       }},
+      {"pad",
+       {random_tensor({3, 5, 7, 4}, 1)},
+       [](const Vs& v, const Place&) {
+         return pad(v[0], {0, 1, -2, 0}, {0, 0, 3, 1}, 0.5);
+       }},
   };
   add_losses(all);
   add_layouts(all);

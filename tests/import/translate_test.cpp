@@ -297,7 +297,7 @@ TEST(Translate, SaysWhatDoesNotFit) {
             "(image [height, width, channels])");
   EXPECT_THAT(refusal(nothing, {28}), HasSubstr("the data has samples of [28]"));
   EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "int32"; }, {4, 4, 3}),
-            "test.onnx: the input 'x': expected float, got int32");
+            "test.onnx: 1 node cannot be imported: x (input): expected float, got int32");
   EXPECT_EQ(refusal(
                 [](ModelMaker& m) {
                   m.model().inputs.push_back({"mask", "float"});
@@ -309,7 +309,7 @@ TEST(Translate, SaysWhatDoesNotFit) {
                   m.model().outputs.push_back({"x", "float"});
                 },
                 {4, 4, 3}),
-            "test.onnx: expected one output, got 2: Relu_0:0, x");
+            "test.onnx: 1 node cannot be imported: Relu_0:0, x (outputs): expected one, got 2");
   EXPECT_EQ(refusal([](ModelMaker& m) { m.ending_in("x"); }, {4, 4, 3}),
             "test.onnx: the output 'x' is the input: the graph has no operation");
 }

@@ -63,6 +63,24 @@ TEST(RunRecord, ReadsBackToTheSameBits) {
             "; categories or missing values of its columns differ");
 }
 
+// The network is in the checkpoint: where it came from decides nothing.
+TEST(RunRecord, HoldsAnImportedNetworkAndNotItsFile) {
+  const auto recipe_with = [](const std::string& file) {
+    return parsed(with(kSmallRecipe, "{type: mlp, hidden: [8]}", "{onnx: " + file + "}"));
+  };
+  RunRecord record = example();
+  record.recipe = essential_recipe(recipe_with("a.onnx"));
+  record.network = R"({"format":1})";
+  TensorFileMetadata metadata;
+  add_record(record, metadata);
+  EXPECT_EQ(metadata.at("network"), record.network);
+  const auto again = read(metadata);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->network, record.network);
+  EXPECT_EQ(again->recipe, essential_recipe(recipe_with("b.onnx")));
+  EXPECT_NE(lasting_recipe(recipe_with("a.onnx")), lasting_recipe(recipe_with("b.onnx")));
+}
+
 TEST(RunRecord, IsAbsentFromCheckpointsOfEarlierVersions) {
   EXPECT_FALSE(read({{"step", "3"}}));
   EXPECT_FALSE(normalization_in({{"step", "3"}}, "c"));
