@@ -46,9 +46,10 @@ enum class RunData {
 // targets, schedule.
 class Experiment {
  public:
-  Experiment(Recipe recipe, const Registries& registries, InitialWeights weights);
-  // Of a run that continues from a checkpoint with that RunRecord::network.
-  Experiment(Recipe recipe, const Registries& registries, const std::string& network);
+  // `network`: RunRecord::network of a checkpoint that the weights come from; else `model.onnx` is
+  // read.
+  Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
+             const std::string& network = {});
   // Of a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
