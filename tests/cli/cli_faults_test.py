@@ -109,7 +109,7 @@ class Messages(Case):
     def test_words_that_come_near_a_verb_or_an_option(self):
         recipe = self.recipe(LAYERS + SGD)
         for arguments, message in (
-                (["trian", recipe], "error: unknown command 'trian' (did you mean 'train'?); commands: train, calibrate"),
+                (["trian", recipe], "error: unknown command 'trian' (did you mean 'train'?); commands: train, import"),
                 (["--hlep"], "unknown option '--hlep' (did you mean '--help'?) (see steelyard --help)"),
                 ([], "a command is missing, one of: train, calibrate, "),
                 (["train", recipe, "--stt", "a=1"], "unknown option '--stt' (did you mean '--set'?) (see steelyard train --help)"),
