@@ -3,7 +3,6 @@
 #include <cctype>
 #include <filesystem>
 #include <memory>
-#include <optional>
 
 #include "cli/progress.h"
 #include "cli/run_output.h"

@@ -13,7 +13,6 @@
 #include "cli/as_ranks.h"
 #include "cli/progress.h"
 #include "cli/run_output.h"
-#include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/printable.h"

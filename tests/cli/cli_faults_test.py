@@ -111,7 +111,7 @@ class Messages(Case):
         for arguments, message in (
                 (["trian", recipe], "error: unknown command 'trian' (did you mean 'train'?); commands: train, import"),
                 (["--hlep"], "unknown option '--hlep' (did you mean '--help'?) (see steelyard --help)"),
-                ([], "a command is missing, one of: train, calibrate, "),
+                ([], "a command is missing, one of: train, import, calibrate, "),
                 (["train", recipe, "--stt", "a=1"], "unknown option '--stt' (did you mean '--set'?) (see steelyard train --help)"),
                 (["train", recipe, "--run-dri=x"], "unknown option '--run-dri' (did you mean '--run-dir'?)"),
                 (["train", recipe, "more"], "unexpected argument 'more'"),

@@ -36,8 +36,9 @@ std::vector<Taps> taps_of(std::int64_t from, std::int64_t to, Interpolation inte
   for (std::int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
     Taps taps;
-    taps.first = std::max<std::int64_t>(0, static_cast<std::int64_t>(centre - support + 0.5));
-    const std::int64_t end = std::min(from, static_cast<std::int64_t>(centre + support + 0.5));
+    taps.first = static_cast<std::int64_t>(std::max(0.0, std::floor(centre - support + 0.5)));
+    const std::int64_t end =
+        std::min(from, static_cast<std::int64_t>(std::floor(centre + support + 0.5)));
     std::vector<double> weights;
     double sum = 0;
     for (std::int64_t x = taps.first; x < end; ++x) {
