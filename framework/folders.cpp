@@ -2,10 +2,9 @@
 
 #include <cerrno>
 #include <stdexcept>
-#include <string>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/files.h"
 
 namespace steelyard {
 
@@ -20,6 +19,12 @@ void create_folders(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) throw_cannot_create(path, error);
+}
+
+void require_folder(const std::filesystem::path& path, const std::string& content) {
+  if (is_folder(path)) return;
+  throw InputError(printable(path.string()) + ": expected a folder " + content +
+                   (path_exists(path) ? ", got a file" : ", there is nothing by that name"));
 }
 
 }  // namespace steelyard

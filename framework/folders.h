@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <system_error>
 
 namespace steelyard {
@@ -12,5 +13,9 @@ namespace steelyard {
 
 // Creates a folder and those above it that are not there; throws likewise.
 void create_folders(const std::filesystem::path& path);
+
+// Throws InputError "path: expected a folder CONTENT", and what is there instead, unless the path
+// is a folder.
+void require_folder(const std::filesystem::path& path, const std::string& content);
 
 }  // namespace steelyard

@@ -6,6 +6,7 @@
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/float_range.h"
+#include "steelyard/framework/folders.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/framework/safetensors.h"
 
@@ -59,11 +60,7 @@ Dataset load_file(const std::filesystem::path& path) {
 }  // namespace
 
 DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, DatasetParts parts) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) {
-    throw InputError(printable(folder.string()) +
-                     ": expected a folder with train.safetensors and test.safetensors");
-  }
+  require_folder(folder, "with train.safetensors and test.safetensors");
   const auto train_path = folder / "train.safetensors";
   const auto test_path = folder / "test.safetensors";
   if (parts == DatasetParts::kTest) {

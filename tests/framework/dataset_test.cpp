@@ -216,7 +216,11 @@ TEST_F(SafetensorsDataset, SaysWhatItExpects) {
        "targets: -1e+39 at [1] is beyond float32");
   EXPECT_NE(message_of<InputError>([&] {
               builtin_datasets().load("safetensors", folder_ / "train.safetensors");
-            }).find("expected a folder with train.safetensors and test.safetensors"),
+            }).find("expected a folder with train.safetensors and test.safetensors, got a file"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] {
+              builtin_datasets().load("images", folder_ / "nowhere");
+            }).find("expected a folder of images, there is nothing by that name"),
             std::string::npos);
 }
 

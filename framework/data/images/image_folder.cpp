@@ -7,6 +7,7 @@
 #include "steelyard/framework/data/tables/csv.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/folders.h"
 #include "steelyard/framework/sha256.h"
 
 namespace steelyard {
@@ -153,7 +154,7 @@ std::vector<std::string> image_paths(const fs::path& folder) {
 
 DatasetSplits load_images(const DatasetRequest& request) {
   const fs::path& folder = request.path;
-  if (!is_folder(folder)) throw InputError(shown(folder) + ": expected a folder of images");
+  require_folder(folder, "of images");
   const ImageTransforms transforms = request.transforms.value_or(ImageTransforms{});
   std::vector<std::string> classes =
       request.names ? request.names->classes : std::vector<std::string>{};

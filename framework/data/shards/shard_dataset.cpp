@@ -7,6 +7,7 @@
 #include "steelyard/framework/data/shards/tar.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/folders.h"
 #include "steelyard/framework/sha256.h"
 
 namespace steelyard {
@@ -134,7 +135,7 @@ Dataset load_split(const std::vector<fs::path>& paths, const DatasetRequest& req
 
 DatasetSplits load_shards(const DatasetRequest& request) {
   const std::string source = printable(request.path.string());
-  if (!is_folder(request.path)) throw InputError(source + ": expected a folder of archives");
+  require_folder(request.path, "of archives");
   std::vector<std::string> classes;
   if (request.names) classes = request.names->classes;
   const std::vector<fs::path> train = shard_paths(request.path, "train");
