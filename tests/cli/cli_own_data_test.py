@@ -10,7 +10,7 @@ import unittest
 import zipfile
 import zlib
 
-from cli_test import Case, read_checkpoint
+from cli_test import QUANTIZE, Case, read_checkpoint
 
 HEAD = "version: 1\nname: own\nseed: 3\n"
 CNN = """
@@ -24,13 +24,6 @@ model:
 """
 SGD = """
 train: {epochs: 2, optimizer: {type: sgd, lr: 0.02, momentum: 0.9}, checkpoint_every_steps: 1, keep_step_checkpoints: true}
-"""
-QUANTIZE = """
-quantize:
-  groups:
-    - targets: [Linear, Conv2d]
-      weights: {num_bits: 8, symmetric: true, strategy: channel, observer: min_max}
-      activations: {num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}
 """
 IMAGES = """
 data:

@@ -10,6 +10,7 @@
 #include "steelyard/qat/pass_through.h"
 #include "steelyard/qat/qat_add.h"
 #include "steelyard/qat/qat_pool.h"
+#include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -17,12 +18,6 @@ namespace {
 
 using testing::random_tensor;
 using testing::values;
-
-QuantizerConfig activations(bool is_signed) {
-  QuantizerConfig config = *default_w8a8().activations;
-  config.scheme.is_signed = is_signed;
-  return config;
-}
 
 // A variable with codes over a leaf that collects its gradient.
 struct Quantized {

@@ -13,6 +13,7 @@
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/sequential.h"
 #include "steelyard/qat/prepare.h"
+#include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -20,12 +21,6 @@ namespace {
 
 using testing::random_tensor;
 using testing::values;
-
-QuantizerConfig activations(bool is_signed) {
-  QuantizerConfig config = *default_w8a8().activations;
-  config.scheme.is_signed = is_signed;
-  return config;
-}
 
 struct Quantized {
   Quantized(Shape shape, std::uint64_t seed, bool is_signed, float gain)

@@ -12,6 +12,7 @@
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/qat/prepare.h"
+#include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -20,12 +21,6 @@ namespace {
 using testing::all_close;
 using testing::random_tensor;
 using testing::values;
-
-QuantizerConfig activations(bool is_signed) {
-  QuantizerConfig config = *default_w8a8().activations;
-  config.scheme.is_signed = is_signed;
-  return config;
-}
 
 TEST(MultiplyCodes, EachCodeFollowsTheRule) {
   for (const int mix : {0, 1, 2, 3, 4, 7}) {

@@ -11,6 +11,7 @@
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/sequential.h"
 #include "steelyard/qat/prepare.h"
+#include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -19,12 +20,6 @@ namespace {
 using kernels::SmoothActivation;
 using testing::random_tensor;
 using testing::values;
-
-QuantizerConfig activations(bool is_signed) {
-  QuantizerConfig config = *default_w8a8().activations;
-  config.scheme.is_signed = is_signed;
-  return config;
-}
 
 constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // of hard sigmoids
 
