@@ -1,5 +1,5 @@
 // A byte for the shape of samples, then an ONNX file: what can be imported is written as text, read
-// back, built and run.
+// back and, where it is small, built.
 #include <array>
 
 #include "steelyard/import/onnx_file.h"
