@@ -87,7 +87,7 @@ TEST(OnnxTestdata, SupportedCasesGiveTheirOutputs) {
       "%d cases pass, %d operations are not supported, %d cases are no networks of floats\n",
       passed, unsupported, other);
   for (const auto& [reason, count] : reasons) std::printf("  %4d  %s\n", count, reason.c_str());
-  EXPECT_GE(passed, 110);
+  EXPECT_GE(passed, 90);  // 113 of ONNX 1.12, 98 of 1.17, which has more of operation set 22
 }
 
 }  // namespace
