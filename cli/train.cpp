@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/kernels/backend.h"
@@ -92,8 +93,10 @@ ExitCode dry_run(Experiment& experiment, Device device) {
 // Keeps the step and checkpoint for the message about a lost rank.
 class RankProgress : public TrainerCallback {
  public:
-  RankProgress(comm::RankState& state, std::filesystem::path last)
-      : state_(state), last_(std::move(last)) {}
+  RankProgress(comm::RankState& state, std::filesystem::path last, bool resumes)
+      : state_(state), last_(std::move(last)) {
+    if (resumes && path_exists(last_)) state_.set_checkpoint(shown(last_));
+  }
 
   void on_step_begin(std::int64_t step, std::int64_t) override {
     if (std::exchange(saving_, false)) {
@@ -109,11 +112,11 @@ class RankProgress : public TrainerCallback {
   bool saving_ = false;
 };
 
-// Every rank but the first prints to a file of its own.
+// Every rank but the first prints to a file of its own, behind what earlier starts printed.
 void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState& state) {
   create_folders(folder);
   const std::filesystem::path log = folder / ("rank-" + std::to_string(rank) + ".log");
-  if (std::freopen(log.c_str(), "w", stdout) == nullptr) {
+  if (std::freopen(log.c_str(), "a", stdout) == nullptr) {
     throw std::system_error(errno, std::generic_category(), printable(log.string()));
   }
   state.set_log(log);
@@ -121,7 +124,7 @@ void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState
 
 // Trains alone or as one of several ranks.
 ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& state,
-                       comm::Ranks& ranks) {
+                       comm::Ranks& ranks, bool resumes) {
   const int rank = ranks.communicator().rank();
   run.join(ranks.communicator(), ranks.rank_on_machine());
   if (rank > 0) print_to_log(run.folder(), rank, state);
@@ -129,7 +132,7 @@ ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& stat
   print_notes(run.experiment().notes());
 
   handle_signals();
-  RankProgress rank_progress(state, run.folder() / run_files::kLast);
+  RankProgress rank_progress(state, run.folder() / run_files::kLast, resumes);
   Progress progress(run.experiment().recipe().train.trainer.epochs,
                     run.experiment().loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
   const RunResult result = run.train(stop_requested, {&rank_progress, &progress});
@@ -162,8 +165,9 @@ ExitCode train(const Options& options) {
     return dry_run(run.experiment(), run.device());
   }
   comm::RankState state;
-  return as_ranks(state,
-                  [&](comm::Ranks& ranks) { return train_as_rank(run, about, state, ranks); });
+  return as_ranks(state, [&](comm::Ranks& ranks) {
+    return train_as_rank(run, about, state, ranks, options.resume);
+  });
 }
 
 }  // namespace

@@ -172,7 +172,12 @@ class Together(Ranks):
             process.kill()
         self.assertEqual(process.returncode, 130, out + err)
         self.assertIn("is saved; continue with --resume", out)
+        with open(self.path("run", "rank-1.log")) as file:
+            log = file.read()
+        self.ranks_train(2, recipe, "run", code=2)  # not without --resume
         self.ranks_train(2, recipe, "run", "--resume", "--set", "train.epochs=1", code=2)  # more were done
+        with open(self.path("run", "rank-1.log")) as file:
+            self.assertTrue(file.read().startswith(log))  # a refused start erases nothing
 
     def test_a_divergence_has_one_message_and_exit_code_1(self):
         recipe = self.sharded(LAYERS + SGD.replace("lr: 0.02", "lr: 1.0e+5"), epochs=3)
