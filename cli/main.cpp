@@ -45,7 +45,7 @@ int run(int argc, char** argv) {
   std::vector<std::pair<CLI::App*, Verb>> verbs;
   for (Verb (*add)(CLI::App&) : {add_train, add_import, add_calibrate, add_eval, add_export,
                                  add_predict, add_verify, add_report, add_sensitivity, add_validate,
-                                 add_data, add_inspect, add_recipes, add_schema}) {
+                                 add_data, add_profile, add_inspect, add_recipes, add_schema}) {
     Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.emplace_back(known.back(), std::move(verb));

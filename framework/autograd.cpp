@@ -7,6 +7,7 @@
 
 #include "steelyard/framework/backward.h"
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/step_profile.h"
 #include "steelyard/framework/tape_trace.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 
@@ -170,6 +171,7 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
       uses.done(function);
       continue;
     }
+    const ProfiledBackward profiled(function);
     const Tensor grad = std::move(found->second);
     pending.erase(found);
     std::vector<Tensor> grads = function.backward(grad);
@@ -214,6 +216,7 @@ Variable record(Variable output, std::shared_ptr<Function> function,
   }
   output.set_requires_grad(true);
   trace_operation(function, inputs, output);
+  profile_operation(function, inputs, output);
   output.node()->producer = std::move(function);
   return output;
 }

@@ -60,6 +60,7 @@ class Variable {
   void clear_grad() { impl_->node->grad = Tensor(); }
   const std::shared_ptr<GradNode>& node() const { return impl_->node; }
 
+  bool has_companion() const { return impl_ && impl_->companion != nullptr; }
   // The companion as type T, or null.
   template <typename T>
   std::shared_ptr<const T> companion() const {

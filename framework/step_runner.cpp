@@ -5,6 +5,7 @@
 
 #include "steelyard/framework/divergence.h"
 #include "steelyard/framework/gradient_clipping.h"
+#include "steelyard/framework/step_profile.h"
 
 namespace steelyard {
 namespace {
@@ -53,6 +54,7 @@ Tensor StepRunner::run(const Batch& batch, double lr, std::int64_t step) {
   } else {
     loss = compute_gradients(batch, step);
     optimizer_.prepare(lr);
+    const ProfiledUpdate profiled;
     update_parameters(loss, batch, step);
   }
   ++steps_of_epoch_;
@@ -113,6 +115,7 @@ Tensor StepRunner::compute_sharded_gradients(const Batch& batch, std::int64_t st
   };
   Tensor loss = sharded_->run(batch, shard_loss);
   if (device_.kind == Device::Kind::kCpu) finite_loss(step + 1, loss, batch);
+  const ProfiledUpdate profiled;
   for (StepWork* work : work_) work->on_gradients();
   return loss;
 }
@@ -126,6 +129,7 @@ Tensor StepRunner::compute_gradients(const Batch& batch, std::int64_t step) {
   if (device_.kind == Device::Kind::kCpu) finite_loss(step + 1, loss.value(), batch);
   loss.backward();
   if (rng.drew_fixed_numbers()) capture_no_steps("a step draws random numbers on the host");
+  const ProfiledUpdate profiled;
   for (StepWork* work : work_) work->on_gradients();
   return loss.value();
 }

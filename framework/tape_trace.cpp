@@ -6,27 +6,29 @@ namespace steelyard {
 namespace {
 
 thread_local TapeTrace* listening = nullptr;
+thread_local std::vector<const std::string*> scopes;  // names of the slots being called
 
 }  // namespace
 
-TapeTrace::TapeTrace() : outer_(listening) { listening = this; }
+TapeTrace::TapeTrace() : first_scope_(scopes.size()), outer_(listening) { listening = this; }
 TapeTrace::~TapeTrace() { listening = outer_; }
 
-TapeScope::TapeScope(const std::string& name) : trace_(listening) {
-  if (trace_ != nullptr) trace_->scopes_.push_back(&name);
-}
+TapeScope::TapeScope(const std::string& name) { scopes.push_back(&name); }
+TapeScope::~TapeScope() { scopes.pop_back(); }
 
-TapeScope::~TapeScope() {
-  if (trace_ != nullptr) trace_->scopes_.pop_back();
+std::string module_path(std::size_t from) {
+  std::string path;
+  for (std::size_t i = from; i < scopes.size(); ++i) path = join_path(path, *scopes[i]);
+  return path;
 }
 
 void trace_operation(const std::shared_ptr<Function>& function, const std::vector<Variable>& inputs,
                      const Variable& output) {
   if (listening == nullptr) return;
-  TracedOperation operation{.module = {}, .function = function, .inputs = {}, .output = output};
-  for (const std::string* scope : listening->scopes_) {
-    operation.module = join_path(operation.module, *scope);
-  }
+  TracedOperation operation{.module = module_path(listening->first_scope_),
+                            .function = function,
+                            .inputs = {},
+                            .output = output};
   for (const Variable& input : inputs) {
     if (input.defined()) operation.inputs.push_back(input);
   }

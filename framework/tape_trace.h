@@ -1,6 +1,7 @@
 // Listening to the tape: every operation with its variables and the module that asked for it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,7 +35,7 @@ class TapeTrace {
   friend void trace_operation(const std::shared_ptr<Function>&, const std::vector<Variable>&,
                               const Variable&);
   std::vector<TracedOperation> operations_;
-  std::vector<const std::string*> scopes_;  // names of the slots being called, outermost first
+  std::size_t first_scope_;  // slots that were being called before do not count
   TapeTrace* outer_;
 };
 
@@ -45,10 +46,10 @@ class TapeScope {
   ~TapeScope();
   TapeScope(const TapeScope&) = delete;
   TapeScope& operator=(const TapeScope&) = delete;
-
- private:
-  TapeTrace* trace_;
 };
+
+// Path of the slots that this thread is calling, outermost first, without the first `from`.
+std::string module_path(std::size_t from = 0);
 
 // Called by record(); does nothing without a TapeTrace on this thread.
 void trace_operation(const std::shared_ptr<Function>& function, const std::vector<Variable>& inputs,

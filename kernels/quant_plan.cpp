@@ -4,9 +4,11 @@
 #include <stdexcept>
 
 #include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/kernels/cuda/quant_cuda.h"
 #include "steelyard/kernels/quant_names.h"
 #include "steelyard/kernels/quant_sums.h"
+#include "steelyard/kernels/watch.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -289,6 +291,18 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
                                 std::to_string(past) + " past one");
   }
   if (problem_.map.sets == 0) return;  // no elements: arrays may be null
+  if (kernel_watcher == nullptr) return launch(stream, workspace, args);
+  const auto wait = [&] {
+    if (device_ == DeviceType::kCuda) cuda_synchronize({.stream = stream});
+  };
+  wait();
+  run_watched(*this, [&] {
+    launch(stream, workspace, args);
+    wait();
+  });
+}
+
+void QuantPlan::launch(Stream stream, void* workspace, const QuantArgs& args) const {
   const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
     cuda ? quant_forward_cuda(problem_, workspace, args, stream)

@@ -92,6 +92,8 @@ class QuantPlan {
   void run(Stream stream, void* workspace, const QuantArgs& args) const;
 
  private:
+  void launch(Stream stream, void* workspace, const QuantArgs& args) const;
+
   QuantDescriptor descriptor_;
   QuantProblem problem_;
   DeviceType device_ = DeviceType::kCpu;

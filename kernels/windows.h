@@ -37,6 +37,8 @@ struct Conv2dShape {
   std::int64_t weight_size() const {
     return out_channels * in_channels_per_group() * kernel_h * kernel_w;
   }
+  // Of a convolution; padding counts.
+  std::int64_t multiply_adds() const { return batch * out_h() * out_w() * weight_size(); }
   // Every channel has a filter of its own.
   bool is_depthwise() const {
     return groups > 1 && groups == in_channels && groups == out_channels;

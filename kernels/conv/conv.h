@@ -5,6 +5,7 @@
 
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/watch.h"
 #include "steelyard/kernels/windows.h"
 
 namespace steelyard::kernels {
@@ -17,6 +18,7 @@ struct Conv2d {
   const T *x, *w, *bias;
   T *y;
   CpuProducts products = default_products();
+  ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
 
 // grad_x[N, H, W, C] from grad_y[N, OH, OW, O].
@@ -26,6 +28,7 @@ struct Conv2dBackwardInput {
   const T *grad_y, *w;
   T *grad_x;
   CpuProducts products = default_products();
+  ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
 
 // grad_w[O, C/groups, KH, KW] and, when not null, grad_bias[O]; both are overwritten.
@@ -35,6 +38,7 @@ struct Conv2dBackwardWeight {
   const T *x, *grad_y;
   T *grad_w, *grad_bias;
   CpuProducts products = default_products();
+  ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .over_rows = true}; }
 };
 
 // Gradients of a quantized layer on a GPU, whose kernels dequantize operands as they read them.
@@ -47,6 +51,7 @@ struct CodesBackwardInput {
   std::int64_t scales;
   const float *scale;
   float *grad_x;
+  ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
 // ... and of inputs x with one scale and zero point. mask (may be null): the weights whose gradient
 // passes, the others' is 0.
@@ -59,6 +64,7 @@ struct CodesBackwardWeight {
   const float *grad_y;
   const std::uint8_t *mask;
   float *grad_w;
+  ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .over_rows = true}; }
 };
 
 using ConvKernels = ForFloats<Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight>;

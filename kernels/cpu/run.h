@@ -8,6 +8,7 @@
 #include "steelyard/kernels/cpu/map.h"
 #include "steelyard/kernels/cpu/row_sums.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/watch.h"
 
 namespace steelyard::kernels {
 namespace cpu {
@@ -93,29 +94,35 @@ void run_channel_sums(const K& kernel) {
   for (std::int64_t c = 0; c < kernel.channels; ++c) kernel.finish(c, sums[c]);
 }
 
+template <class K>
+void run_by_kind(const K& kernel) {
+  if constexpr (ElementKernel<K>) {
+    run_elements(kernel);
+  } else if constexpr (SingleKernel<K>) {
+    kernel();
+  } else if constexpr (RowKernel<K>) {
+    run_rows(kernel);
+  } else if constexpr (ChannelKernel<K>) {
+    run_channels(kernel);
+  } else if constexpr (LayoutKernel<K>) {
+    run_layout(kernel);
+  } else if constexpr (ListKernel<K>) {
+    run_list(kernel);
+  } else if constexpr (SumKernel<K>) {
+    run_sum(kernel);
+  } else if constexpr (ChannelSumKernel<K>) {
+    run_channel_sums(kernel);
+  } else {
+    compute(kernel);
+  }
+}
+
 }  // namespace cpu
 
 template <class K>
 void run(const K& kernel) {
-  if constexpr (ElementKernel<K>) {
-    cpu::run_elements(kernel);
-  } else if constexpr (SingleKernel<K>) {
-    kernel();
-  } else if constexpr (RowKernel<K>) {
-    cpu::run_rows(kernel);
-  } else if constexpr (ChannelKernel<K>) {
-    cpu::run_channels(kernel);
-  } else if constexpr (LayoutKernel<K>) {
-    cpu::run_layout(kernel);
-  } else if constexpr (ListKernel<K>) {
-    cpu::run_list(kernel);
-  } else if constexpr (SumKernel<K>) {
-    cpu::run_sum(kernel);
-  } else if constexpr (ChannelSumKernel<K>) {
-    cpu::run_channel_sums(kernel);
-  } else {
-    compute(kernel);
-  }
+  if (kernel_watcher == nullptr) return cpu::run_by_kind(kernel);
+  run_watched(kernel, [&] { cpu::run_by_kind(kernel); });
 }
 
 }  // namespace steelyard::kernels

@@ -3,8 +3,10 @@
 
 #include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/column_sums.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/kernels/cuda/tensor_list.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/watch.h"
 
 namespace steelyard::kernels {
 namespace cuda {
@@ -103,34 +105,44 @@ struct FinishChannel {
   }
 };
 
+template <class K>
+void run_by_kind(const CudaQueue& queue, const K& kernel) {
+  if constexpr (ElementKernel<K>) {
+    launch_elements(queue, element_kernel<K>, kernel.n, kernel);
+  } else if constexpr (SingleKernel<K>) {
+    launch(single_kernel<K>, {1, 1}, stream_of(queue), kernel);
+  } else if constexpr (RowKernel<K>) {
+    launch_elements(queue, row_kernel<K>, kernel.rows * kernel.columns, kernel);
+  } else if constexpr (ChannelKernel<K>) {
+    launch_elements(queue, channel_kernel<K>, kernel.rows * kernel.channels, kernel);
+  } else if constexpr (LayoutKernel<K>) {
+    launch_elements(queue, layout_kernel<K>, kernel.layout.size(), kernel);
+  } else if constexpr (ListKernel<K>) {
+    for_each_list(kernel.tensors, [&](const auto& list) {
+      using List = std::remove_cvref_t<decltype(list)>;
+      launch(list_kernel<K, typename List::Element>, {list.blocks(), kThreads}, stream_of(queue),
+             list, kernel);
+    });
+  } else if constexpr (SumKernel<K>) {
+    run_sum(queue, kernel);
+  } else if constexpr (ChannelSumKernel<K>) {
+    sum_columns<1>(queue, make_row_chunks(1, kernel.rows, kernel.channels), ChannelTerm<K>{kernel},
+                   FinishChannel<K>{kernel});
+  } else {
+    compute(queue, kernel);
+  }
+}
+
 }  // namespace cuda
 
 template <class K>
 void run(const CudaQueue& queue, const K& kernel) {
-  if constexpr (ElementKernel<K>) {
-    cuda::launch_elements(queue, cuda::element_kernel<K>, kernel.n, kernel);
-  } else if constexpr (SingleKernel<K>) {
-    cuda::launch(cuda::single_kernel<K>, {1, 1}, cuda::stream_of(queue), kernel);
-  } else if constexpr (RowKernel<K>) {
-    cuda::launch_elements(queue, cuda::row_kernel<K>, kernel.rows * kernel.columns, kernel);
-  } else if constexpr (ChannelKernel<K>) {
-    cuda::launch_elements(queue, cuda::channel_kernel<K>, kernel.rows * kernel.channels, kernel);
-  } else if constexpr (LayoutKernel<K>) {
-    cuda::launch_elements(queue, cuda::layout_kernel<K>, kernel.layout.size(), kernel);
-  } else if constexpr (ListKernel<K>) {
-    cuda::for_each_list(kernel.tensors, [&](const auto& list) {
-      using List = std::remove_cvref_t<decltype(list)>;
-      cuda::launch(cuda::list_kernel<K, typename List::Element>, {list.blocks(), cuda::kThreads},
-                   cuda::stream_of(queue), list, kernel);
-    });
-  } else if constexpr (SumKernel<K>) {
-    cuda::run_sum(queue, kernel);
-  } else if constexpr (ChannelSumKernel<K>) {
-    cuda::sum_columns<1>(queue, cuda::make_row_chunks(1, kernel.rows, kernel.channels),
-                         cuda::ChannelTerm<K>{kernel}, cuda::FinishChannel<K>{kernel});
-  } else {
-    compute(queue, kernel);
-  }
+  if (kernel_watcher == nullptr) return cuda::run_by_kind(queue, kernel);
+  cuda_synchronize(queue);
+  run_watched(kernel, [&] {
+    cuda::run_by_kind(queue, kernel);
+    cuda_synchronize(queue);
+  });
 }
 
 }  // namespace steelyard::kernels

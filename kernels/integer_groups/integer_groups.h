@@ -3,6 +3,7 @@
 
 #include "steelyard/kernels/divide.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/watch.h"
 #include "steelyard/kernels/windows.h"
 
 namespace steelyard::kernels {
@@ -35,6 +36,9 @@ struct GroupedProduct {
   const float* bias;  // [columns] or null
   float* y;
 
+  ProductWork work() const {
+    return {.multiply_adds = rows * columns * terms, .in_integers = true};
+  }
   STEELYARD_HOST_DEVICE std::int64_t groups() const { return divide(terms, group_size); }
   STEELYARD_HOST_DEVICE std::int32_t w_zero(std::int64_t at) const {
     return of_w.zero_point == nullptr ? 0 : of_w.zero_point[at];

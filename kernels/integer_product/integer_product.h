@@ -13,6 +13,7 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/watch.h"
 
 namespace steelyard::kernels {
 
@@ -44,6 +45,7 @@ struct IntegerMatmul {
   std::int32_t *acc;
   std::int64_t largest = kLargestProduct;
   Backend backend = default_backend();
+  ProductWork work() const { return {.multiply_adds = m * n * k, .in_integers = true}; }
 };
 
 // acc[N, OH, OW, O] of x[N, H, W, C] and w[O, C/groups, KH, KW]; padding counts as real zero.
@@ -56,6 +58,7 @@ struct IntegerConv2d {
   std::int32_t *acc;
   std::int64_t largest = kLargestProduct;
   Backend backend = default_backend();
+  ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .in_integers = true}; }
 };
 
 using IntegerProductKernels = JoinedKernels<ForTypes<IntegerMatmul, std::int8_t, std::uint8_t>,

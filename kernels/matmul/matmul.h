@@ -5,6 +5,7 @@
 
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/watch.h"
 
 namespace steelyard::kernels {
 
@@ -26,6 +27,9 @@ struct Matmul {
   const T *a, *b;
   T *c;
   CpuProducts products = default_products();
+  ProductWork work() const {
+    return {.multiply_adds = shape.m * shape.n * shape.k, .over_rows = shape.transpose_a};
+  }
 };
 
 using MatmulKernels = ForFloats<Matmul>;

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "steelyard/recipes/reports/run_report.h"
+#include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/reports/svg_chart.h"
 
 namespace steelyard {
@@ -60,6 +61,9 @@ svg text.title { font-size: 12.5px; font-weight: 600; fill: var(--ink); }
 .line.c3 { stroke: var(--c3); } .line.c4 { stroke: var(--c4); }
 .dot.c1 { fill: var(--c1); } .dot.c2 { fill: var(--c2); }
 .dot.c3 { fill: var(--c3); } .dot.c4 { fill: var(--c4); }
+.p1 { fill: var(--c1); } .p2 { fill: var(--c2); } .p3 { fill: var(--c4); } .p4 { fill: var(--soft); opacity: .35; }
+.p5 { fill: var(--c1); opacity: .55; } .p6 { fill: var(--c3); } .p7 { fill: var(--soft); opacity: .75; }
+.p8 { fill: var(--ink); }
 .bar { fill: var(--bar); } .range { fill: var(--range); }
 .limit { stroke: var(--limit); stroke-width: 1.5; } .level { stroke: var(--level); stroke-width: 1; }
 .key { display: inline-block; width: 1.1em; height: .8em; vertical-align: -.05em; margin-right: .3em; }
@@ -242,6 +246,18 @@ std::string curves(const RunReport& report) {
   return html + "</div>\n" + rank_table(history);
 }
 
+std::string step_time(const RunReport& report) {
+  if (!report.timing) return "";
+  const StepTiming& timing = *report.timing;
+  return heading("Time of a step") +
+         figure(
+             step_bars(timing),
+             fmt::format("From `steelyard profile`: {:.2f} ms a step on {}, {:.2f} ms with every "
+                         "kernel timed, of which {:.2f} ms outside of kernels.",
+                         timing.seconds * 1e3, timing.device, timing.watched_seconds * 1e3,
+                         timing.outside_kernels() * 1e3));
+}
+
 std::string accuracies(const RunReport& report) {
   std::string html = heading("Accuracy");
   if (report.accuracies.empty()) {
@@ -404,8 +420,8 @@ std::string report_page(const RunReport& report) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
       html_escaped(report.name) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
   html += head(report) + missing_parts(report) + doubtful_ranges(report) + accuracies(report) +
-          curves(report) + sizes(report) + layer_table(report) + histograms(report) +
-          recipe_text(report);
+          curves(report) + step_time(report) + sizes(report) + layer_table(report) +
+          histograms(report) + recipe_text(report);
   return html + "</body>\n</html>\n";
 }
 

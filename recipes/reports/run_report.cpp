@@ -16,6 +16,7 @@
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/words.h"
 #include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
 
@@ -127,6 +128,7 @@ class Reporter {
     report_.recipe = resolved_yaml(recipe_);
     report_.quantized = recipe_.quantize.has_value();
     read_history();
+    read_timing();
     read_summary();
     list_files();
     attempt("weights, activations and accuracy",
@@ -156,6 +158,12 @@ class Reporter {
   }
   void missing(const std::string& what, const std::string& why) {
     report_.missing.push_back({what, why});
+  }
+
+  void read_timing() {
+    const std::filesystem::path file = folder_ / run_files::kProfile;
+    if (!path_exists(file)) return;
+    attempt("time of a step", [&] { report_.timing = load_step_timing(file); });
   }
 
   void read_history() {

@@ -12,6 +12,7 @@
 #include "steelyard/qat/range_check.h"
 #include "steelyard/recipes/runs/metrics_history.h"
 #include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/step_timing.h"
 
 namespace steelyard {
 
@@ -65,6 +66,7 @@ struct RunReport {
   std::vector<std::pair<std::string, std::string>> facts;
   bool quantized = false;
   std::optional<MetricsHistory> history;
+  std::optional<StepTiming> timing;  // where `steelyard profile` has written it
   std::vector<ReportedLayer> layers;
   std::vector<qat::DoubtfulRange> doubtful;
   std::int64_t activation_samples = 0;

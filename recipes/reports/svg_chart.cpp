@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace steelyard {
 namespace {
@@ -138,6 +139,33 @@ std::string legend(const Frame& frame, const std::vector<ChartSeries>& series) {
   return svg;
 }
 
+double length_of(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
+
+double length_of(const BarChart::Row& row) {
+  double length = 0;
+  for (const double value : row.values) length += length_of(value);
+  return std::min(length, std::numeric_limits<double>::max());
+}
+
+// Names of parts, in lines of at most the frame's width; returns how many lines.
+int part_names(const Frame& frame, const std::vector<std::string>& parts, std::string& svg) {
+  double x = frame.left;
+  int lines = 1;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const double width = 22 + 6.2 * static_cast<double>(parts[i].size());
+    if (x > frame.left && x + width > frame.right) {
+      x = frame.left;
+      ++lines;
+    }
+    const double y = 8 + 16.0 * lines;
+    svg += fmt::format(R"(<rect class="part p{}" x="{:.1f}" y="{:.1f}" width="9" height="9"/>)",
+                       i + 1, x, y);
+    svg += text(x + 13, y + 8.5, "start", parts[i]);
+    x += width;
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string html_escaped(std::string_view words) {
@@ -263,6 +291,34 @@ std::string histogram_chart(const HistogramChart& chart) {
     }
   }
   return svg + x_axis(frame, chart.x_label, 5) + "</svg>";
+}
+
+std::string bar_chart(const BarChart& chart) {
+  constexpr double kRowHeight = 17, kBarHeight = 11;
+  Frame frame{.width = 900, .height = 0, .left = 230, .right = 880, .top = 0, .bottom = 0};
+  std::string names;
+  frame.top = 20 + 16.0 * part_names(frame, chart.parts, names);
+  frame.bottom = frame.top + kRowHeight * static_cast<double>(chart.rows.size());
+  frame.height = frame.bottom + 36;
+  double longest = 0;
+  for (const BarChart::Row& row : chart.rows) longest = std::max(longest, length_of(row));
+  if (longest > 0) frame.x_hi = longest;
+  std::string svg = begin(frame, chart.title) + names;
+  double y = frame.top;
+  for (const BarChart::Row& row : chart.rows) {
+    svg += text(frame.left - 8, y + 11, "end", fitting(row.name, frame.left - 16));
+    double from = 0;
+    for (std::size_t part = 0; part < row.values.size(); ++part) {
+      const double length = length_of(row.values[part]);
+      if (length == 0) continue;
+      svg += fmt::format(
+          R"(<rect class="part p{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.0f}"/>)",
+          part + 1, frame.x(from), y + 2, frame.x(from + length) - frame.x(from), kBarHeight);
+      from += length;
+    }
+    y += kRowHeight;
+  }
+  return svg + x_axis(frame, chart.x_label, 8) + "</svg>";
 }
 
 }  // namespace steelyard

@@ -1,7 +1,7 @@
 // Charts as inline SVG: text and shapes with classes, coloured by the page's style sheet.
 //
 // Classes: "axis", "grid", "label", "title", "line c1".."line c4", "dot c1".., "bar", "range",
-// "limit", "level".
+// "limit", "level", "part p1".."part p8".
 #pragma once
 
 #include <optional>
@@ -44,6 +44,21 @@ struct HistogramChart {
 };
 
 std::string histogram_chart(const HistogramChart& chart);
+
+// Horizontal bars, each of the same parts; the scale begins at 0. Values that are not finite, or
+// below 0, count as 0.
+struct BarChart {
+  struct Row {
+    std::string name;
+    std::vector<double> values;  // of each part
+  };
+  std::string title;
+  std::string x_label;
+  std::vector<std::string> parts;  // at most 8
+  std::vector<Row> rows;           // from the top
+};
+
+std::string bar_chart(const BarChart& chart);
 
 // Round numbers in [lo, hi], about `count` of them; lo <= hi, both finite.
 std::vector<double> axis_ticks(double lo, double hi, int count);

@@ -210,6 +210,13 @@ RunResult Run::train(const std::atomic<bool>& stop, const std::vector<TrainerCal
   return finished(*final);
 }
 
+void Run::restore(Trainer& trainer, Checkpoint& checkpoint) {
+  const std::string last = (options_.folder / run_files::kLast).string();
+  qat::upgrade_checkpoint(experiment_.model(), checkpoint);
+  qat::require_quantizer_state(experiment_.model(), checkpoint, last);
+  trainer.restore(checkpoint, last);
+}
+
 RunResult Run::train() {
   const std::atomic<bool> never = false;
   return train(never);
@@ -253,9 +260,7 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
                   experiment_.loader_options(), options, callbacks);
   const bool resumed = checkpoint.has_value();
   if (resumed) {
-    qat::upgrade_checkpoint(experiment_.model(), *checkpoint);
-    qat::require_quantizer_state(experiment_.model(), *checkpoint, last.string());
-    trainer.restore(*checkpoint, last.string());
+    restore(trainer, *checkpoint);
     checkpoint.reset();
     bool loses = false;
     on_first_rank(*ranks_, [&] { loses = loses_best(options_, trainer); });
@@ -289,6 +294,44 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     experiment_.move_to_cpu();
     return final;
   });
+}
+
+StepTiming Run::time_steps(std::int64_t steps) {
+  load_teacher();
+  experiment_.move_to(device_);
+  const auto optimizer = experiment_.make_optimizer();
+  const auto schedule = experiment_.make_schedule();
+  const auto oscillations = experiment_.make_oscillations();
+  TrainerOptions options = experiment_.trainer_options();
+  options.cuda_graph = false;  // the kernels of a captured step do not run one by one
+  options.divergence_limit.reset();
+  std::atomic<bool> stop = false;
+  StepWatch watch(experiment_.model(), device_, steps, stop);
+  std::vector<TrainerCallback*> callbacks;
+  if (schedule) callbacks.push_back(schedule.get());
+  if (oscillations) callbacks.push_back(oscillations.get());
+  callbacks.push_back(&watch);  // last: nearest to the step
+
+  std::optional<Checkpoint> checkpoint;
+  if (continues_) checkpoint = load_checkpoint(options_.folder / run_files::kLast);
+  const std::int64_t per_epoch =
+      batches_per_epoch(experiment_.train(), experiment_.loader_options());
+  const std::int64_t done = checkpoint ? std::stoll(checkpoint->metadata.at("step")) : 0;
+  options.epochs = std::max(options.epochs, (done + watch.all_steps() + per_epoch - 1) / per_epoch);
+  Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), Dataset{},
+                  experiment_.loader_options(), options, callbacks);
+  if (checkpoint) {
+    restore(trainer, *checkpoint);
+  } else if (const auto& batches = experiment_.recipe().calibrate_batches) {
+    experiment_.calibrate(*batches);
+  }
+  trainer.run(stop);
+  StepTiming timing = watch.timing();
+  timing.run = experiment_.recipe().name;
+  timing.threads = kernels::num_threads();
+  timing.batch_size = experiment_.loader_options().batch_size;
+  experiment_.move_to_cpu();
+  return timing;
 }
 
 RunResult Run::calibrate() {

@@ -14,6 +14,7 @@
 #include "steelyard/framework/replicas.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/step_timing.h"
 
 namespace steelyard {
 
@@ -62,6 +63,10 @@ class Run {
   // run of an imported model is. Throws as train().
   RunResult save_untrained();
 
+  // Runs the steps that train() would do next, so many that it times `steps` of each kind
+  // (StepWatch), and writes nothing. Throws as train().
+  StepTiming time_steps(std::int64_t steps);
+
   // Loads the teacher of a recipe that distills, once; train() does it too. Throws InputError.
   void load_teacher();
 
@@ -76,6 +81,8 @@ class Run {
   // are any.
   Metrics save_before_training(std::int64_t batches_of_ranges);
   TrainerOptions trainer_options() const;
+  // From the folder's last checkpoint.
+  void restore(Trainer& trainer, Checkpoint& checkpoint);
   RunResult finished(const Metrics& final);
 
   // Whether this rank opens the folder, writes the files and prints.

@@ -20,6 +20,7 @@ inline constexpr const char* kPlan = "plan.txt";
 inline constexpr const char* kMetrics = "metrics.jsonl";
 inline constexpr const char* kEvents = "events.out.tfevents.steelyard";
 inline constexpr const char* kSummary = "summary.json";
+inline constexpr const char* kProfile = "profile.json";
 inline constexpr const char* kLast = "last.safetensors";
 inline constexpr const char* kBest = "best.safetensors";
 }  // namespace run_files

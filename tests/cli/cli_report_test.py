@@ -160,6 +160,30 @@ class Report(WithRuns):
         self.assertEqual(row[3], self.row(page, "quantized in training, last.safetensors")[3])
         self.assertNotIn("Top-1 accuracy", page.words())
 
+    def test_time_of_a_step(self):
+        recipe = self.recipe(SHORT + QUANTIZE, "profiled.yaml")
+        printed = self.succeed("profile", recipe, "--steps", "2")
+        self.assertRegex(printed, r"steps 6 to 9 on cpu, \d+ threads?, batches of \d+\n")
+        for layer in ("conv  +QatConv2d", r"\(outside of layers\)", "outside of kernels", "all"):
+            self.assertRegex(printed, r"(?m)^ *{} .*\d+\.\d\d".format(layer))
+        kept = json.loads(self.succeed("profile", recipe, "--steps", "1", "--json"))
+        kinds = [set(layer.get("work", ())) for layer in kept["layers"]]
+        self.assertTrue({"product", "quantize", "backward weight"} <= set.union(*kinds))
+        self.assertFalse(os.path.exists(self.path("runs")))
+        # Of a run, its next steps, on its report.
+        before = sorted(os.listdir(self.path("float")))
+        steps = self.summary("float")["steps"]
+        printed = self.succeed("profile", "float", "--steps", "1")
+        self.assertIn("steps {} to {} on".format(steps + 6, steps + 7), printed)
+        self.assertEqual(sorted(os.listdir(self.path("float"))), sorted(before + ["profile.json"]))
+        page, printed = self.page("float")
+        self.assertIn("Time of a step", page.words())
+        self.assertNotIn("missing", printed)
+        with open(self.path("float", "profile.json"), "w") as file:
+            file.write('{"run": 1}')
+        self.assertIn("missing: time of a step: float/profile.json: ", self.page("float")[1])
+        self.assertNotIn("Time of a step", self.page("float")[0].words())
+
     def test_default_place(self):
         self.succeed("report", "float")
         self.assertTrue(os.path.isfile(self.path("float", "report.html")))

@@ -8,6 +8,7 @@ add_library(device_cases OBJECT
   device_optimizer_test.cpp
   device_products_test.cpp
   device_captured_steps_test.cpp
+  device_step_profile_test.cpp
   device_tensor_test.cpp
   device_training_test.cpp)
 steelyard_test_target(device_cases steelyard::layers)

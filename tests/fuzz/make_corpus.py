@@ -207,6 +207,12 @@ LINES = [{"type": "step", "step": 10, "epoch": 1, "loss": 2.5, "lr": 0.02},
 DIVERGED = {"type": "diverged", "step": 5, "what": "step 5: loss is nan", "seconds": 1.0}
 SUMMARY = {"name": "run", "device": "cpu", "seed": 0, "epochs": 6, "steps": 20, "seconds": 4.0,
            "final": {"loss": 0.75, "top1": 62.5}, "best": {"epoch": 2, "loss": 1.0, "top1": 50.0}}
+WORK = {"seconds": 0.001, "kernels": 1, "multiply_adds": 1000, "integer_multiply_adds": 0}
+PROFILE = {"run": "run", "device": "cpu", "threads": 1, "batch_size": 10, "first_step": 5, "steps": 2, "seconds": 0.004,
+           "data_seconds": 0.0, "watched_seconds": 0.005, "page_faults": 0.0, "peak_bytes": 1000,
+           "rates": {"multiply_adds": 1e9, "integer_multiply_adds": 1e9, "bytes": 1e9},
+           "layers": [{"layer": "fc", "type": "Linear", "forward_bound": 1e-6, "backward_bound": 1e-6, "saved_bytes": 40,
+                       "forward_bytes": 80, "backward_bytes": 90, "work": {"product": WORK, "update": WORK}}]}
 
 
 def metrics():
@@ -215,7 +221,7 @@ def metrics():
                                              ("cut", 20, 2, text[:-20], VERSION[:-1]),
                                              ("diverged", 9, 9, text + json.dumps(DIVERGED) + "\n", b"")):
         write("metrics_log", name, bytes([steps, epochs]) + lines.encode() + b"\0" + tail)
-    write("report", "finished", text + "\0" + json.dumps(SUMMARY))
+    write("report", "finished", text + "\0" + json.dumps(SUMMARY) + "\0" + json.dumps(PROFILE))
     write("report", "diverged", text + json.dumps(DIVERGED) + "\n\0")
     write("report", "large", text.replace("2.5", "1e308").replace("1.5", "-1e308") + "\0{}")
 

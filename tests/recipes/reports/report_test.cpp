@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "steelyard/recipes/reports/run_report.h"
+#include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/reports/svg_chart.h"
 #include "steelyard/recipes/runs/metrics_history.h"
+#include "steelyard/recipes/runs/run.h"
 #include "tests/recipes/recipe_support.h"
 #include "tests/support/temporary_folder.h"
 
@@ -157,6 +161,94 @@ TEST(ReportPage, SaysWhatIsMissing) {
   EXPECT_THAT(page, HasSubstr("Not shown: no data"));
   EXPECT_THAT(page, HasSubstr("name: &quot;&lt;i&gt;&quot;"));
   EXPECT_EQ(page, report_page(report));
+}
+
+TEST(SvgChart, BarsStandBehindEachOther) {
+  const std::string svg = bar_chart({.title = "<t>",
+                                     .x_label = "ms",
+                                     .parts = {"a", "<b>"},
+                                     .rows = {{"first", {1, 3}}, {"<second>", {NAN, 2}}}});
+  EXPECT_THAT(svg, Not(HasSubstr("<t>")));
+  EXPECT_THAT(svg, Not(HasSubstr("<second>")));
+  // 650 units for 4 ms.
+  EXPECT_THAT(svg, HasSubstr("class=\"part p1\" x=\"230.00\" y=\"38.00\" width=\"162.50\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"part p2\" x=\"392.50\" y=\"38.00\" width=\"487.50\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"part p2\" x=\"230.00\" y=\"55.00\" width=\"325.00\""));
+  EXPECT_THAT(bar_chart({"empty", "ms", {}, {}}), HasSubstr("</svg>"));
+}
+
+// Of a small quantized network, on random images.
+StepTiming timed_steps(std::int64_t steps) {
+  Registries registries;
+  registries.datasets.add("random", "nowhere", [](const DatasetRequest&) {
+    DatasetSplits splits;
+    for (Dataset* one : {&splits.train, &splits.test}) {
+      one->inputs = Tensor::full({24, 6, 6, 1}, 0.5);
+      one->inputs.data<float>()[0] = -1;
+      one->targets = Tensor::zeros({24}, DType::kI64);
+      one->classes = 3;
+    }
+    return splits;
+  });
+  const std::string recipe = R"(version: 1
+name: timed
+data: {dataset: random, batch_size: 8, validation: 0}
+model: {classes: 3, layers: [{type: Conv2d, name: conv, out_channels: 4, kernel_size: 3}, {type: Flatten},
+  {type: Linear, name: fc, out_features: 3}]}
+train: {epochs: 1, optimizer: {type: sgd, lr: 0.1}}
+quantize:
+  groups:
+    - targets: [Conv2d, Linear]
+      weights: {}
+      activations: {}
+)";
+  Run run(parse_recipe(recipe, "r.yaml", {}, registries.models), {.folder = "nowhere"}, registries);
+  return run.time_steps(steps);
+}
+
+TEST(StepTimes, AreThoseOfALayersKernels) {
+  const StepTiming timing = timed_steps(2);
+  EXPECT_EQ(timing.run, "timed");
+  EXPECT_EQ(timing.batch_size, 8);
+  EXPECT_EQ(timing.first_step, StepWatch::kWarmUp);
+  EXPECT_EQ(timing.steps, 2);
+  EXPECT_GT(timing.rates.multiply_adds, 0);
+  EXPECT_GT(timing.rates.integer_multiply_adds, 0);
+  EXPECT_GT(timing.rates.bytes, 0);
+  double inside = 0;
+  for (const TimedLayer& layer : timing.layers) inside += layer.seconds();
+  EXPECT_LT(inside, timing.watched_seconds);
+  EXPECT_DOUBLE_EQ(timing.outside_kernels(), timing.watched_seconds - inside);
+  const auto conv = std::find_if(timing.layers.begin(), timing.layers.end(),
+                                 [](const auto& layer) { return layer.profile.layer == "conv"; });
+  ASSERT_NE(conv, timing.layers.end());
+  EXPECT_EQ(conv->type, "QatConv2d");
+  EXPECT_GT(conv->profile.of(WorkKind::kQuantize).kernels, 0);
+  EXPECT_EQ(conv->profile.of(WorkKind::kBackwardWeight).multiply_adds, 8 * 4 * 4 * 4 * 9);
+  const Work& product = conv->profile.of(WorkKind::kProduct);
+  EXPECT_EQ(product.multiply_adds + product.integer_multiply_adds, 8 * 4 * 4 * 4 * 9);
+  EXPECT_GT(conv->forward_bound, 0);
+  EXPECT_FALSE(std::filesystem::exists("nowhere"));
+}
+
+TEST(StepTimes, AreReadAsTheyWereWritten) {
+  const StepTiming timing = timed_steps(1);
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "profile.json";
+  const auto with_text = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return load_step_timing(file);
+  };
+  const std::string text = to_json_text(timing);
+  EXPECT_EQ(to_json_text(with_text(text)), text);
+  EXPECT_EQ(to_string(with_text(text)), to_string(timing));
+  EXPECT_EQ(step_bars(with_text(text)), step_bars(timing));
+  for (const std::string& bad :
+       {std::string("{"), std::string("[]"), with(text, "\"steps\": 1", "\"steps\": 1.5"),
+        with(text, "\"layers\"", "\"leyers\""), with(text, "\"rates\"", "\"retes\""),
+        with(text, "\"kernels\"", "\"kernel\"")}) {
+    EXPECT_THAT(rejection([&] { with_text(bad); }), HasSubstr("profile.json: ")) << bad;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,79 @@
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/run_output.h"
+#include "cli/verbs.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/reports/step_report.h"
+#include "steelyard/recipes/runs/run.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct Options {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::optional<std::string> device;
+  std::int64_t steps = 20;
+  int threads = 0;
+  bool json = false;
+};
+
+// Of a folder that holds a run: its own recipe, going on from its last checkpoint.
+Run run_to_time(const Options& options, const Registries& registries) {
+  std::vector<std::string> overrides = options.overrides;
+  if (options.device) overrides.push_back("--device=" + *options.device);
+  if (!is_folder(options.recipe)) {
+    return Run(options.recipe, {.overrides = overrides, .note = print_note}, registries);
+  }
+  const std::filesystem::path folder = options.recipe;
+  recipe_of_run(folder, registries.models);  // says what is wrong with it
+  return Run((folder / run_files::kRecipe).string(),
+             {.folder = folder, .overrides = overrides, .resume = true, .note = print_note},
+             registries);
+}
+
+ExitCode profile(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  const Registries registries;
+  Run run = run_to_time(options, registries);
+  print_notes(run.experiment().notes());
+  const StepTiming timing = run.time_steps(options.steps);
+  const std::string json = to_json_text(timing);
+  fmt::print("{}", options.json ? json : to_string(timing));
+  if (!is_folder(options.recipe)) return kDone;
+  const std::filesystem::path file = std::filesystem::path(options.recipe) / run_files::kProfile;
+  write_file_atomic(file, json);
+  if (!options.json) fmt::print("\n{}: shown by `steelyard report`\n", shown(file));
+  return kDone;
+}
+
+}  // namespace
+
+Verb add_profile(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb =
+      app.add_subcommand("profile", "Time the steps of a training run, by layer and kind of work");
+  verb->footer(
+      "Nothing is trained. Of a run's folder, the steps are those behind its last checkpoint, and "
+      "profile.json is written there.");
+  verb->add_option("recipe", options->recipe,
+                   "A recipe file, the name of a preset, or a run's folder")
+      ->required();
+  verb->add_option("--set", options->overrides, "Override one value: --set data.batch_size=64")
+      ->allow_extra_args(false);
+  verb->add_option("--steps", options->steps, "Steps in every mean (default: 20)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
+  verb->add_flag("--json", options->json, "Print JSON instead of a table");
+  add_threads(*verb, options->threads);
+  return [options] { return profile(*options); };
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,123 @@
+// Profiles of steps: which kernel belongs to which layer and kind of work.
+#include "steelyard/framework/step_profile.h"
+
+#include <gmock/gmock.h>
+
+#include "steelyard/framework/ops/losses.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/sequential.h"
+#include "tests/support/devices.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::testing {
+namespace {
+
+using StepProfileOn = ::testing::TestWithParam<Device>;
+
+// A convolution of [2, 5, 5, 3] images with 4 filters of 3 x 3, a ReLU, and 6 outputs.
+class SmallNet {
+ public:
+  explicit SmallNet(Device device) : device_(device) {
+    Rng rng(1);
+    model_ = std::make_shared<Sequential>(Sequential::NamedChildren{
+        {"conv",
+         std::make_shared<Conv2d>(
+             Conv2dOptions{.in_channels = 3, .out_channels = 4, .kernel_size = {3, 3}}, rng)},
+        {"relu", std::make_shared<ReLU>()},
+        {"flatten", std::make_shared<Flatten>()},
+        {"fc",
+         std::make_shared<Linear>(LinearOptions{.in_features = 36, .out_features = 6}, rng)}});
+    move_to(*model_, device);
+  }
+
+  std::vector<Tensor> parameters() const {
+    std::vector<Tensor> all;
+    for (const NamedParameter& p : model_->named_parameters()) all.push_back(p.variable.value());
+    return all;
+  }
+  Variable loss() const {
+    const Tensor x = random_tensor({2, 5, 5, 3}, 2, DType::kF32).to(device_);
+    const Tensor targets = Tensor::zeros({2}, DType::kI64, device_);
+    ForwardContext context{.training = true};
+    return cross_entropy(model_->forward(Variable(x), context), targets);
+  }
+
+ private:
+  Device device_;
+  std::shared_ptr<Sequential> model_;
+};
+
+const LayerProfile& layer(const StepProfile& profile, const std::string& name) {
+  static const LayerProfile none;
+  for (const LayerProfile& one : profile.layers()) {
+    if (one.layer == name) return one;
+  }
+  ADD_FAILURE() << "no layer " << name;
+  return none;
+}
+
+TEST_P(StepProfileOn, KernelsBelongToTheirLayerAndKind) {
+  if (GetParam() == kCudaDevice && !has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  const SmallNet net(GetParam());
+  StepProfile profile(net.parameters());
+  profile.begin();
+  const Variable loss = net.loss();
+  loss.backward();
+  {
+    const ProfiledUpdate update;
+    Tensor::zeros({3}, DType::kF32, GetParam()).fill(2);
+  }
+  profile.end();
+  net.loss().backward();  // nobody listens
+
+  constexpr std::int64_t kConv = 2 * 3 * 3 * 4 * 3 * 3 * 3, kLinear = 2 * 36 * 6;
+  const LayerProfile& conv = layer(profile, "conv");
+  EXPECT_EQ(conv.of(WorkKind::kProduct).multiply_adds, kConv);
+  EXPECT_EQ(conv.of(WorkKind::kProduct).kernels, 1);
+  EXPECT_EQ(conv.of(WorkKind::kBackwardWeight).multiply_adds, kConv);
+  EXPECT_EQ(conv.of(WorkKind::kBackwardInput).kernels, 0) << "images need no gradient";
+  const LayerProfile& fc = layer(profile, "fc");
+  EXPECT_EQ(fc.of(WorkKind::kProduct).multiply_adds, kLinear);
+  EXPECT_EQ(fc.of(WorkKind::kBackwardWeight).multiply_adds, kLinear);
+  EXPECT_EQ(fc.of(WorkKind::kBackwardInput).multiply_adds, kLinear);
+  EXPECT_EQ(fc.of(WorkKind::kProduct).integer_multiply_adds, 0);
+  EXPECT_GT(fc.of(WorkKind::kProduct).seconds, 0);
+  EXPECT_GT(layer(profile, "relu").of(WorkKind::kOtherForward).kernels, 0);
+  EXPECT_GT(layer(profile, "relu").of(WorkKind::kOtherBackward).kernels, 0);
+  EXPECT_GT(layer(profile, "").of(WorkKind::kOtherForward).kernels, 0) << "the loss";
+
+  std::int64_t saved = 0, products = 0;
+  for (const LayerProfile& one : profile.layers()) {
+    saved += one.saved_bytes;
+    products += one.of(WorkKind::kProduct).kernels;
+  }
+  EXPECT_EQ(saved, saved_bytes(loss, net.parameters()));
+  EXPECT_EQ(products, 2);
+  // x, w and bias are read and y is written.
+  EXPECT_EQ(fc.forward_bytes, 4 * (2 * 36 + 36 * 6 + 6 + 2 * 6));
+}
+
+TEST_P(StepProfileOn, WhatAKernelRunsInsideCountsOnce) {
+  if (GetParam() == kCudaDevice && !has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  struct Counts : kernels::KernelWatcher {
+    void ran(const std::type_info&, const kernels::ProductWork*, double) override { ++kernels; }
+    int kernels = 0;
+  } counts;
+  struct Outer {};
+  kernels::kernel_watcher = &counts;
+  kernels::run_watched(Outer(), [&] { Tensor::zeros({3}, DType::kF32, GetParam()).fill(2); });
+  EXPECT_THROW(kernels::run_watched(Outer(), [] { throw std::runtime_error("no"); }),
+               std::runtime_error);
+  EXPECT_EQ(kernels::kernel_watcher, &counts);
+  kernels::kernel_watcher = nullptr;
+  EXPECT_EQ(counts.kernels, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, StepProfileOn, ::testing::Values(kCpuDevice, kCudaDevice),
+                         [](const auto& param) { return device_word(param.param); });
+
+}  // namespace
+}  // namespace steelyard::testing
