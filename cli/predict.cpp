@@ -86,11 +86,10 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
         "no Python with onnxruntime: scripts/python_env makes one, and "
         "$STEELYARD_PYTHON may name another");
   }
-  const auto& network = experiment->network();
-  const bool channels_last = network && network->input.channels_last;
+  const deploy::ImagePorts ports = image_ports(*experiment);
   Predictor predictor =
-      run_predictor(experiment, kWholeFile, [runtime, path, channels_last](const Tensor& inputs) {
-        return deploy::run_onnx(*runtime, path, inputs, deploy::Session::kExact, channels_last);
+      run_predictor(experiment, kWholeFile, [runtime, path, ports](const Tensor& inputs) {
+        return deploy::run_onnx(*runtime, path, inputs, deploy::Session::kExact, ports);
       });
   if (experiment->leaves_head()) predictor.outputs = OutputKind::kProbabilities;
   return predictor;

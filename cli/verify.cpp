@@ -130,10 +130,8 @@ ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRun
     return kDone;
   }
   const Dataset& test = run.experiment->test();
-  const auto& network = run.experiment->network();
   const auto outputs_of = [&](deploy::Session session) {
-    return deploy::run_onnx(*runtime, path, result.inputs, session,
-                            network && network->input.channels_last);
+    return deploy::run_onnx(*runtime, path, result.inputs, session, image_ports(*run.experiment));
   };
   const Tensor outputs = outputs_of(deploy::Session::kExact);
   fmt::print("ONNX Runtime {}: ", runtime->version);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,12 @@
 #include "steelyard/kernels/qparams.h"
 
 namespace steelyard::deploy {
+
+// What is wrong with a graph's weights, not with its form: others may be right.
+class WeightFault : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
 
 // Scale and zero point of a tensor's codes, which lie in `range` and are stored as s8 or u8, those
 // of 9 to 16 bits as s32.

@@ -44,7 +44,8 @@ session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExec
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
 name = session.get_inputs()[0].name
 for begin in range(0, len(inputs), 500):
-    outputs.write(session.run(None, {name: inputs[begin:begin + 500]})[0].astype(numpy.float32).tobytes())
+    y = session.run(None, {name: inputs[begin:begin + 500]})[0].astype(numpy.float32)
+    outputs.write((y.transpose(0, 2, 3, 1) if y.ndim == 4 and sys.argv[4] == "NCHW" else y).tobytes())
 outputs.close()
 )py";
 
@@ -210,9 +211,9 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 }
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs, Session session, bool channels_last) {
+                const Tensor& inputs, Session session, ImagePorts ports) {
   const InputFile regular(model);  // Python would wait for the writer of a named pipe
-  const Tensor x = channels_last ? inputs : channels_first(inputs);
+  const Tensor x = ports.input_channels_last ? inputs : channels_first(inputs);
   std::string shape;
   for (const std::int64_t size : x.shape()) {
     if (!shape.empty()) shape += ',';
@@ -223,8 +224,9 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
   const ScratchFile errors;
   input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
   const char* precision = session == Session::kExact ? "1" : "0";
-  if (!run_program({runtime.python, "-c", kScript, model.string(), shape, precision}, input, output,
-                   errors)) {
+  const char* images = ports.output_channels_last ? "NHWC" : "NCHW";
+  if (!run_program({runtime.python, "-c", kScript, model.string(), shape, precision, images}, input,
+                   output, errors)) {
     constexpr std::size_t kMaxTextBytes = 600;
     throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + printable(model.string()) +
                              ": " + printable(exception_text(errors.message()), kMaxTextBytes));

@@ -25,11 +25,16 @@ enum class Session {
   kDefault  // pairs of products saturate at 16 bits
 };
 
-// The output in f32 for preprocessed inputs f32 [N, H, W, C] or [N, features]; the model takes
-// images as [N, C, H, W] unless it has `channels_last` (Port). The Python process ends with this
+// Whether the model takes and gives images as [N, H, W, C]; else they are [N, C, H, W].
+struct ImagePorts {
+  bool input_channels_last = false;
+  bool output_channels_last = false;
+};
+
+// The output in f32 for preprocessed inputs f32 [N, H, W, C] or [N, features], a row for each
+// sample: of images the elements of [H, W, C]. The Python process ends with this
 // one, however it ends. Throws std::runtime_error with what Python said when it fails.
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs, Session session = Session::kExact,
-                bool channels_last = false);
+                const Tensor& inputs, Session session = Session::kExact, ImagePorts ports = {});
 
 }  // namespace steelyard::deploy

@@ -186,7 +186,7 @@ class GraphBuilder {
       const float scale = input_scale * weights.scales[static_cast<std::size_t>(o)];
       const float value = bias.data<float>()[o];
       if (kernels::quantize_bias(value, scale) == weights.bias.data<std::int32_t>()[o]) continue;
-      throw std::invalid_argument(
+      throw WeightFault(
           fmt::format("export: {}: the bias {} of channel {} and its products can overflow int32",
                       operation.module, value, o));
     }

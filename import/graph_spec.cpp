@@ -1,6 +1,8 @@
 #include "steelyard/import/graph_spec.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -21,7 +23,10 @@ constexpr std::int64_t kFormat = 1;
 constexpr std::size_t kMostNodes = 1 << 20;
 constexpr const char* kHeadNode = "output_activation";
 
+// JSON has no infinite numbers: such a one is an object.
 Json to_json(const OptionValue& value) {
+  const auto* real = std::get_if<double>(&value);
+  if (real != nullptr && std::isinf(*real)) return {{"infinite", *real > 0 ? 1 : -1}};
   return std::visit([](const auto& v) { return Json(v); }, value);
 }
 
@@ -30,6 +35,10 @@ OptionValue option_from(const Json& json) {
   if (json.is_number_integer()) return integer_of<std::int64_t>(json);
   if (json.is_number()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();
+  if (json.is_object() && json.contains("infinite")) {
+    const double sign = integer_of<std::int64_t>(json.at("infinite")) > 0 ? 1 : -1;
+    return sign * std::numeric_limits<double>::infinity();
+  }
   // A list of reals is an object, so that whole numbers among them stay reals.
   if (json.is_object()) return json.at("reals").get<std::vector<double>>();
   return integers_of<std::int64_t>(json);

@@ -117,7 +117,7 @@ std::shared_ptr<Module> constant_arithmetic(const OptionsReader& o, Rng&) {
       ConstantArithmeticOptions{.operation = operation,
                                 .constant_first = constant_first,
                                 .trainable = o.flag("trainable")},
-      Tensor::zeros(shape));
+      Tensor::full(shape, 1));  // until it is loaded: it may divide
 }
 
 ResizedAxis resized_axis(const OptionsReader& o, const std::string& prefix) {

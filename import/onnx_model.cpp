@@ -48,6 +48,10 @@ std::vector<std::int64_t> OnnxNode::integers(const std::string& key,
   return attribute(*this, key, otherwise);
 }
 
+std::vector<float> OnnxNode::reals(const std::string& key) const {
+  return attribute(*this, key, std::vector<float>());
+}
+
 std::string OnnxNode::label() const {
   if (!name.empty()) return name;
   return outputs.empty() ? op : outputs[0];

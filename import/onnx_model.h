@@ -51,6 +51,7 @@ struct OnnxNode {
   std::string text(const std::string& key, const std::string& otherwise) const;
   std::vector<std::int64_t> integers(const std::string& key,
                                      const std::vector<std::int64_t>& otherwise = {}) const;
+  std::vector<float> reals(const std::string& key) const;
   bool has(const std::string& key) const { return attributes.contains(key); }
   // The input's name; "" where it is absent.
   std::string input(std::size_t i) const { return i < inputs.size() ? inputs[i] : std::string(); }

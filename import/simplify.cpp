@@ -9,6 +9,7 @@
 
 #include "steelyard/import/fold.h"
 #include "steelyard/import/unsupported.h"
+#include "steelyard/import/window_padding.h"
 
 namespace steelyard::imports {
 namespace {
@@ -203,6 +204,10 @@ class Simplifier {
       if (auto known = activation(product)) replace(i, std::move(*known));
     } else if (node.op == "Add") {
       if (auto norm = layer_norm(node)) replace(i, std::move(*norm));
+    } else if (const OnnxNode* pad = inner(node.input(0), "Pad")) {
+      if (auto window = with_padding(node, *pad, model_.initializers)) {
+        replace(i, std::move(*window));
+      }
     }
   }
 

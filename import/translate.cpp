@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <numeric>
 
 #include "steelyard/framework/error.h"
@@ -417,6 +418,9 @@ void Translator::set_weight(const std::string& module, const std::string& parame
 void Translator::set_weight(const std::string& module, const std::string& parameter,
                             const Constant& value, Shape shape) {
   if (!value.floating) refuse("its " + parameter + " holds integers, expected floats");
+  const bool finite = std::all_of(value.reals.begin(), value.reals.end(),
+                                  [](float real) { return std::isfinite(real); });
+  if (!finite) refuse("its " + parameter + " holds values that are not finite");
   if (value.size() != shape_size(shape)) {
     refuse("its " + parameter + ": expected " + shape_string(shape) + ", got " +
            shape_string(value.shape));

@@ -4,8 +4,12 @@
 
 namespace steelyard::deploy {
 
+std::string about(const Node& node, const std::string& what) {
+  return "[graph] " + node.name + " (" + op_name(node.op) + "): " + what;
+}
+
 void fail(const Node& node, const std::string& what) {
-  throw std::invalid_argument("[graph] " + node.name + " (" + op_name(node.op) + "): " + what);
+  throw std::invalid_argument(about(node, what));
 }
 
 void require_bytes(const Graph& graph, const Node& node) {

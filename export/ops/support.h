@@ -9,7 +9,9 @@
 
 namespace steelyard::deploy {
 
-// Throws std::invalid_argument with the node's name and operation.
+// A message with the node's name and operation.
+std::string about(const Node& node, const std::string& what);
+// Throws it as std::invalid_argument.
 [[noreturn]] void fail(const Node& node, const std::string& what);
 inline void expect(bool holds, const Node& node, const std::string& what) {
   if (!holds) fail(node, what);

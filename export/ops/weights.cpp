@@ -58,9 +58,10 @@ void check_sums(const Node& node, const Quantization& input) {
     const std::int8_t* row = weights.weight.data<std::int8_t>() + s * terms;
     const std::int32_t zero_point = weights.zero_point(static_cast<std::size_t>(s));
     for (std::int64_t k = 0; k < terms; ++k) sum += std::abs(row[k] - zero_point) * largest;
-    expect(sum <= INT32_MAX, node,
-           fmt::format("the sums of channel {} can overflow int32",
-                       s / (scales / weights.weight.dim(0))));
+    if (sum > INT32_MAX) {
+      throw WeightFault(about(node, fmt::format("the sums of channel {} can overflow int32",
+                                                s / (scales / weights.weight.dim(0)))));
+    }
   }
 }
 
@@ -68,7 +69,8 @@ void check_finite(const Node& node, const Weights& weights) {
   for (const Tensor& tensor : {weights.weight, weights.bias}) {
     if (!tensor.defined() || tensor.dtype() != DType::kF32) continue;
     for (const float value : tensor.span<float>()) {
-      expect(std::isfinite(value), node, fmt::format("a parameter is {}", value));
+      if (!std::isfinite(value))
+        throw WeightFault(about(node, fmt::format("a parameter is {}", value)));
     }
   }
 }

@@ -153,13 +153,17 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<double> scales,
       scale = static_cast<double>(outputs) / static_cast<double>(inputs);
     } else {
       scale = scales[axis];
-      const double size = std::floor(static_cast<double>(inputs) * scale);
+      // In float32, as ONNX's shape inference and its runtimes multiply.
+      const float size = std::floor(static_cast<float>(inputs) * static_cast<float>(scale));
       if (!(size >= 1 && size < 1e9)) refuse("a scale of " + std::to_string(scale));
       outputs = static_cast<std::int64_t>(size);
     }
     set_axis(options, axis == 2 ? "height" : "width", rule, inputs, outputs, scale);
     out[axis] = {outputs};
   }
+  const bool same = options["height_repeats"] == OptionValue(std::int64_t{1}) &&
+                    options["width_repeats"] == OptionValue(std::int64_t{1});
+  if (same) return t.give(t.input(0));
   t.give(t.add("Resize", {t.image(0)}, std::move(options)), out, true);
 }
 
@@ -204,7 +208,8 @@ void resize(Translator& t) {
 void upsample(Translator& t) {
   const ResizeRule rule{t.node().text("mode", "nearest"), "asymmetric", "floor"};
   require_known(rule.mode, {"nearest", "linear"}, "mode");
-  std::vector<double> scales;
+  const std::vector<float> attribute = t.node().reals("scales");  // before operation set 9
+  std::vector<double> scales(attribute.begin(), attribute.end());
   if (const Constant* given = t.optional_constant(1, "scales")) scales = reals_of(*given, "scales");
   resized(t, rule, scales, {});
 }

@@ -207,6 +207,7 @@ void split(Translator& t) {
                     std::all_of(sizes.begin(), sizes.end(), [](auto s) { return s > 0; }) &&
                     std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == extent;
   if (!fits) refuse("parts " + shape_string(sizes) + " of " + std::to_string(extent));
+  if (sizes.size() == 1) return t.give(t.input(0));
   const bool last = t.input(0).channels_last;
   const std::string node = t.held(0, last);
   std::int64_t first = 0;
@@ -246,6 +247,10 @@ void pad(Translator& t) {
     shape[axis] = {fixed(shape[axis]) + before.back() + after.back()};
     if (shape[axis].value < 1) refuse("its result is empty");
   }
+  const auto nothing = [](const std::vector<std::int64_t>& sizes) {
+    return std::all_of(sizes.begin(), sizes.end(), [](auto size) { return size == 0; });
+  };
+  if (nothing(before) && nothing(after)) return t.give(t.input(0));
   t.give(t.add("Pad", {t.held(0, last)}, {{"before", before}, {"after", after}, {"value", value}}),
          shape, last);
 }

@@ -58,7 +58,7 @@ class SchemaWriter {
   Json type_schema(const RecipeOption& option) {
     switch (option.kind) {
       case OptionKind::kString: {
-        Json schema{{"type", "string"}, {"minLength", 1}};
+        Json schema{{"type", "string"}, {"minLength", option.may_be_empty ? 0 : 1}};
         if (!option.pattern.empty()) schema["pattern"] = "^(" + option.pattern + ")$";
         return schema;
       }

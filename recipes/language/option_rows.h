@@ -145,6 +145,10 @@ struct Row {
       o.max_items = max;
     });
   }
+  // Of texts, or of a list of them.
+  Row may_be_empty() {
+    return with([](RecipeOption& o) { scalar(o).may_be_empty = true; });
+  }
   Row matching(const std::string& pattern, const std::string& pattern_help) {
     return with([&](RecipeOption& o) {
       o.pattern = pattern;

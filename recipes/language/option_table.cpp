@@ -100,7 +100,7 @@ YamlNode resolve_string(const YamlNode& node, const RecipeOption& option) {
   require_scalar(node, option, true);
   // NUL is refused: patterns and paths would end there.
   const bool has_nul = node.text.find('\0') != std::string::npos;
-  if (node.text.empty() || has_nul) fail_value(node, option);
+  if ((node.text.empty() && !option.may_be_empty) || has_nul) fail_value(node, option);
   const std::size_t longest = option.pattern.empty() ? kLongestString : kLongestPatternString;
   if (node.text.size() > longest) {
     fail_value(node, option,

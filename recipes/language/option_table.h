@@ -53,6 +53,7 @@ struct RecipeOption {
   std::vector<std::string> choices = {};
   std::string pattern = {};       // kString: a regular expression (POSIX extended) for all of it
   std::string pattern_help = {};  // what the pattern means, for messages
+  bool may_be_empty = false;      // kString
   std::vector<RecipeOption> members = {};
   std::string discriminator = {};  // kTable: the key that chooses the case; it may be absent
   std::shared_ptr<const OptionCases> cases = {};  // tables may contain themselves through it

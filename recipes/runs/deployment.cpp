@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "steelyard/export/trace.h"
+#include "steelyard/framework/divergence.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/qat/calibrate.h"
@@ -15,16 +16,30 @@ namespace {
 
 constexpr std::string_view kPrefix = "export: ";  // of messages
 
+// A sample that gives a model its ranges; nothing where all of those tried are divided by 0, or the
+// like.
+std::optional<Tensor> calibrated_on(Module& model, const Shape& sample) {
+  for (const float value : {0.0F, 1.0F, -0.5F}) {
+    const Tensor input = Tensor::full(sample, value);
+    try {
+      qat::calibrate(model, 1, [&](std::int64_t) { return input; });
+      return input;
+    } catch (const TrainingDiverged&) {
+      // values that are not finite
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> why_not_exportable(const Experiment& experiment,
                                               const Registries& registries,
                                               const std::vector<std::string>& formats) {
-  const Shape one = experiment.input().batch(1);
   const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
-  qat::calibrate(*model, 1, [&](std::int64_t) { return Tensor::zeros(one); });
+  const std::optional<Tensor> input = calibrated_on(*model, experiment.input().batch(1));
+  if (!input) return std::nullopt;  // the trained weights are judged when they are exported
   try {
     const deploy::Graph graph =
-        deploy::trace(*experiment.with_head(model), Tensor::zeros(one), experiment.recipe().name)
-            .graph;
+        deploy::trace(*experiment.with_head(model), *input, experiment.recipe().name).graph;
     for (const std::string& name : formats) {
       const deploy::ExportFormat& format = deploy::export_format(name);
       const std::string why = format.refusal(graph);
@@ -32,8 +47,10 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
     }
   } catch (const InputError& error) {
     return error.what();
-  } catch (const std::invalid_argument&) {
-    // Depends on the weights (sums that can overflow): the trained ones are judged when they are.
+  } catch (const deploy::WeightFault&) {
+    // Of weights that nobody trained.
+  } catch (const std::invalid_argument& error) {
+    return std::string(kPrefix) + error.what();  // "[graph] node (operation): ..."
   }
   return std::nullopt;
 }
@@ -66,6 +83,12 @@ std::optional<std::string> difference_from_plan(Experiment& experiment) {
   if (!first) return std::nullopt;
   return "not quantized as planned yet: " + *first + " (" + std::to_string(count) + " of " +
          std::to_string(quantizers.size()) + " quantizers)";
+}
+
+deploy::ImagePorts image_ports(const Experiment& experiment) {
+  const auto& network = experiment.network();
+  if (!network) return {};
+  return {network->input.channels_last, network->output.channels_last};
 }
 
 deploy::Graph deployed_graph(Experiment& experiment) {

@@ -8,6 +8,7 @@
 
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph.h"
+#include "steelyard/export/onnx_runtime.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 
@@ -19,6 +20,9 @@ namespace steelyard {
 deploy::Graph deployed_graph(Experiment& experiment);
 // The same of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);
+
+// How the ONNX file of the run's model takes and gives images.
+deploy::ImagePorts image_ports(const Experiment& experiment);
 
 // How a checkpoint from an early part of the schedule differs from the plan: the first quantizer
 // that is off or has another width, and the number of them. Nothing in its final form, nor of a

@@ -125,7 +125,8 @@ Table<TableOptions> table_table() {
            "its column's mean, a category one of its own. A missing value that is not named "
            "is an error",
            &TableOptions::missing)
-           .by_default("[]"),
+           .by_default("[]")
+           .may_be_empty(),
        key("delimiter", "absent: a tab in .tsv files, else a comma", &TableOptions::delimiter)}};
 }
 

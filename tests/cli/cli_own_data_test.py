@@ -41,7 +41,7 @@ data:
   batch_size: 8
   validation: 10
   test: 20
-  table: {target: [kind], categories: [colour], missing: [NA]}
+  table: {target: [kind], categories: [colour], missing: [NA, ""]}
 model: {classes: 3, layers: [{type: Linear, name: fc, out_features: 3}]}
 """
 
@@ -88,7 +88,7 @@ class OwnData(Case):
         rows = ["length,colour,kind"]
         for _ in range(90):
             kind = generator.randrange(3)
-            length = "NA" if generator.randrange(9) == 0 else str(kind + generator.random())
+            length = generator.choice(["NA", ""]) if generator.randrange(9) == 0 else str(kind + generator.random())
             rows.append(f"{length},{('pale red', 'white', 'white')[kind]},{('rose', 'lily', 'iris')[kind]}")
         self.write("\n".join(rows) + "\n", "flowers.csv")
 

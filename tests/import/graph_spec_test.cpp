@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "steelyard/framework/error.h"
 #include "steelyard/import/module_types.h"
 #include "tests/import/onnx_support.h"
@@ -50,6 +52,15 @@ TEST(GraphSpec, TextGivesTheSameGraph) {
   EXPECT_EQ(again.input, graph.input);
   // A whole number of a real option stays real.
   EXPECT_EQ(again.nodes[1].options.at("offset"), OptionValue(1.0));
+}
+
+// What exporters pad with in front of MaxPool.
+TEST(GraphSpec, TextHoldsInfiniteNumbers) {
+  GraphSpec graph = network();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  graph.nodes[1].options = {{"slope", kInfinity}, {"offset", -kInfinity}};
+  const GraphSpec again = graph_from(text_of(graph), "file");
+  EXPECT_EQ(again.nodes[1].options, graph.nodes[1].options);
 }
 
 TEST(GraphSpec, BuildsWithAndWithoutTheLastActivation) {

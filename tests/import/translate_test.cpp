@@ -335,5 +335,83 @@ TEST(Translate, ThePageListsEveryOperation) {
   EXPECT_THAT(page.str(), HasSubstr(expected));
 }
 
+// What exporters leave in a graph although it changes nothing.
+TEST(Translate, LeavesOutWhatChangesNothing) {
+  using Node = std::function<std::string(ModelMaker&, const std::string&)>;
+  const Node nothings[] = {
+      [](ModelMaker& m, const std::string& x) {
+        return m.node("Pad", {x, m.integers({0, 0, 0, 0, 0, 0, 0, 0})});
+      },
+      [](ModelMaker& m, const std::string& x) {
+        return m.node("Resize", {x, "", m.reals("scales", {4}, {1, 1, 1, 1})});
+      },
+      [](ModelMaker& m, const std::string& x) {
+        return m.node("Split", {x}, {{"axis", std::int64_t{1}}});
+      }};
+  for (const Node& nothing : nothings) {
+    ModelMaker m(images(3));
+    const std::string x = nothing(m, m.node("Relu", {"x"}));
+    const Imported imported = translate(m.ending_in(conv(m, x, "c", 3, 4)), {6, 5, 3});
+    EXPECT_THAT(types_of(imported), ElementsAre("ReLU", "Conv2d"));
+  }
+}
+
+// A Pad of its own in front of a window that pads too.
+TEST(Translate, WindowsTakeThePadInFrontOfThem) {
+  const auto padded = [](const std::string& op, Ints pads, float value,
+                         std::map<std::string, OnnxAttributeValue> attributes) {
+    ModelMaker m(images(3));
+    std::vector<std::string> inputs{m.node("Pad", {"x", m.integers(pads), m.number(value)})};
+    attributes["kernel_shape"] = Ints{3, 3};
+    if (op == "Conv") inputs.push_back(m.weight("c.weight", {4, 3, 3, 3}));
+    return translate(m.ending_in(m.node(op, inputs, attributes)), {6, 5, 3});
+  };
+  const auto plain = [](const std::string& op, std::map<std::string, OnnxAttributeValue> attributes) {
+    ModelMaker m(images(3));
+    std::vector<std::string> inputs{"x"};
+    attributes["kernel_shape"] = Ints{3, 3};
+    if (op == "Conv") inputs.push_back(m.weight("c.weight", {4, 3, 3, 3}));
+    return translate(m.ending_in(m.node(op, inputs, attributes)), {6, 5, 3});
+  };
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  const Tensor x = random_tensor({2, 6, 5, 3}, 5, DType::kF32);
+  const auto expect_equal = [&](const Imported& a, const Imported& b) {
+    EXPECT_EQ(types_of(a), types_of(b));
+    EXPECT_TRUE(all_close(output_of(a, x), output_of(b, x), 0, 0));
+  };
+  const Ints one{0, 0, 1, 1, 0, 0, 1, 1};
+  expect_equal(padded("Conv", one, 0, {{"auto_pad", "VALID"}}),
+               plain("Conv", {{"pads", Ints{1, 1, 1, 1}}}));
+  expect_equal(padded("Conv", {0, 0, 2, 0, 0, 0, 1, 1}, 0, {{"pads", Ints{0, 1, 1, 0}}}),
+               plain("Conv", {{"pads", Ints{2, 1, 2, 1}}}));
+  expect_equal(padded("AveragePool", one, 0, {}),
+               plain("AveragePool", {{"pads", Ints{1, 1, 1, 1}}, {"count_include_pad", std::int64_t{1}}}));
+  expect_equal(padded("MaxPool", one, kLowest, {}), plain("MaxPool", {{"pads", Ints{1, 1, 1, 1}}}));
+  // What one node cannot say stays a Pad: another value, an uneven one, means without their own
+  // padding.
+  const Ints before{0, 0, 1, 1, 0, 0, 0, 0};
+  EXPECT_EQ(types_of(padded("Conv", one, 1, {})).size(), 2U);
+  EXPECT_EQ(types_of(padded("Conv", before, 0, {})).size(), 2U);
+  EXPECT_EQ(types_of(padded("MaxPool", one, 0, {})).size(), 2U);
+  EXPECT_EQ(types_of(padded("AveragePool", one, 0, {{"pads", Ints{1, 1, 1, 1}}})).size(), 2U);
+}
+
+// 10 * 0.7f is 7 in float32 and less in double.
+TEST(Translate, ResizesToSizesInFloat32) {
+  ModelMaker m(images(3));
+  const std::string x =
+      m.node("Resize", {"x", "", m.reals("scales", {4}, {1, 1, 0.7F, 0.5F})}, {{"mode", "linear"}});
+  EXPECT_EQ(translate(m.ending_in(x), {10, 10, 3}).graph.output_sample, (Shape{7, 5, 3}));
+}
+
+TEST(Translate, RefusesWeightsThatAreNotFinite) {
+  ModelMaker m(images(1));
+  const std::string w = m.reals("w", {1, 1, 1, 1}, {NAN});
+  EXPECT_THAT(message_of<UnsupportedGraph>([&] {
+                translate(m.ending_in(m.node("Conv", {"x", w})), {6, 5, 1});
+              }),
+              HasSubstr("not finite"));
+}
+
 }  // namespace
 }  // namespace steelyard::imports
