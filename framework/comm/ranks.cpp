@@ -53,6 +53,9 @@ Ranks::~Ranks() {
 }
 
 void Ranks::finish() {
+  communicator_->barrier();
+  // mpirun kills ranks in MPI_Finalize when it was told to stop itself: nothing is lost by then.
+  if (watchdog_) watchdog_->bid_farewell();
   communicator_->finish();
   if (watchdog_) watchdog_->finish();
 }

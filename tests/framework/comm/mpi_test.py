@@ -140,6 +140,12 @@ class Mpi(unittest.TestCase):
             self.assertNotEqual(code, 0)
             self.require_loss(job, 1, "nothing was heard from it for 2500 ms", err)
 
+    def test_a_rank_that_is_killed_at_the_end_is_no_loss(self):
+        with Job(2, "end") as job:
+            _, _, err = job.end()
+            self.assertNotIn("lost:", err)
+            self.assertFalse(os.path.exists(job.log_path(0)))
+
     def test_a_rank_that_fails_tells_the_others_why(self):
         with Job(2, "fail") as job:
             code, _, err = job.end()
