@@ -42,6 +42,16 @@ ExitCode finish(ExitCode code) {
   return report("failed", "standard output: cannot write" + reason, code == kDone ? kFailed : code);
 }
 
+// Takes the number of threads from the environment; what is wrong with it there, if anything.
+std::string problem_with_threads() {
+  try {
+    use_default_threads();
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
 // What several processes may do together (docs/scale.md).
 bool takes_ranks(const std::string& verb) {
   constexpr std::string_view kVerbs[] = {"train", "eval", "sensitivity"};
@@ -73,10 +83,10 @@ int run(int argc, char** argv) {
     }
   }
   try {
+    if (misunderstood.empty()) misunderstood = problem_with_threads();
     if (!misunderstood.empty()) return refuse(misunderstood);
     for (const auto& [subcommand, verb] : verbs) {
       if (!subcommand->parsed()) continue;
-      use_default_threads();
       const std::string name = subcommand->get_name();
       if (!takes_ranks(name) && is_one_of_several()) {
         return refuse(name + " is for one process: start it without mpirun or srun");

@@ -137,9 +137,26 @@ std::vector<std::string> overrides_of(const Options& options) {
   return overrides;
 }
 
+ExitCode run_to_the_end(Run& run, RankProgress& rank_progress) {
+  handle_signals();
+  const RunResult result = [&] {
+    Progress progress(run.experiment().recipe().train.trainer.epochs,
+                      run.experiment().loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
+    return run.train(stop_requested, {&rank_progress, &progress});
+  }();
+  if (result.interrupted) {
+    show(fmt::format("interrupted: {} is saved; continue with --resume\n",
+                     shown(run.folder() / run_files::kLast)));
+    return kInterrupted;
+  }
+  print_exports(result);
+  return kDone;
+}
+
 // Trains alone or as one of several ranks.
 ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ranks& ranks) {
   comm::Communicator& all = ranks.communicator();
+  if (all.size() > 1) handle_signals();  // one that ended by itself would be lost to the others
   const auto note = [&](const std::string& text) {
     all.rank() == 0 ? print_note(text) : show(error_line("note", text));
   };
@@ -157,35 +174,20 @@ ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ran
   });
   Experiment& experiment = run->experiment();
   const std::string about = model_text(experiment, run->device());
-  const auto introduce = [&] {
-    show(about);
-    for (const std::string& text : experiment.notes()) note(text);
-  };
   if (options.dry_run) {
     on_first_rank(all, [&] {
-      introduce();
+      fmt::print("{}", about);
+      print_notes(experiment.notes());
       dry_run(experiment, run->device());
     });
     return kDone;
   }
+  RankProgress rank_progress(state, *run);
   run->join(all, ranks.rank_on_machine());
   open_logs(run->folder(), state, all);
-  introduce();
-
-  handle_signals();
-  RankProgress rank_progress(state, *run);
-  const RunResult result = [&] {
-    Progress progress(experiment.recipe().train.trainer.epochs,
-                      experiment.loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
-    return run->train(stop_requested, {&rank_progress, &progress});
-  }();
-  if (result.interrupted) {
-    show(fmt::format("interrupted: {} is saved; continue with --resume\n",
-                     shown(run->folder() / run_files::kLast)));
-    return kInterrupted;
-  }
-  print_exports(result);
-  return kDone;
+  show(about);
+  for (const std::string& text : experiment.notes()) note(text);
+  return run_to_the_end(*run, rank_progress);
 }
 
 ExitCode train(const Options& options) {

@@ -128,7 +128,11 @@ Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& nor
   const Device device = device_of(model);
   const Loss plain = without_smoothing(loss);
   const std::int64_t batches = loader.batches_per_epoch();
-  const auto first_of = [&](std::int64_t rank) { return batches * rank / ranks.size(); };
+  // The first rank, which writes checkpoints, always has a batch: a pass brings up to date what
+  // modules derive from their parameters and checkpoints hold, such as learned scales.
+  const auto first_of = [&](std::int64_t rank) {
+    return (batches * rank + ranks.size() - 1) / ranks.size();
+  };
   const std::int64_t end = first_of(ranks.rank() + 1);
   // Others' batches are 0 here: a sum in which one rank has a value is that value.
   const Tensor losses = Tensor::zeros({batches}, DType::kF64);

@@ -274,7 +274,7 @@ class Watchdog::Loop {
         std::to_string(loss.process) + ", last known at step " + std::to_string(loss.step) +
         "): " + loss.reason.data() + "; rank " + std::to_string(rank_) + " on " + host_name() +
         " stops at step " + std::to_string(state_.step()) + "; " +
-        (checkpoint.empty() ? "no checkpoint was saved since the start"
+        (checkpoint.empty() ? "nothing was saved since the start: start it again as before"
                             : "--resume continues from " + checkpoint);
     if (options_.on_loss) return options_.on_loss(message);
     leave_after_loss(message, state_);
