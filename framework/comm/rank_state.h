@@ -26,7 +26,7 @@ class RankState {
   void set_log(std::string path) { set(log_, std::move(path)); }
   std::string log() const { return get(log_); }
 
-  // Whether some rank draws lines on the terminal that it does not finish: messages replace them.
+  // Whether some rank may have drawn a line that does not end, where messages are printed.
   void set_draws_lines(bool draws) { draws_lines_ = draws; }
   bool draws_lines() const { return draws_lines_; }
 

@@ -59,9 +59,6 @@ void send_notice(const Connection& to, const Notice& notice) {
       send(to.neighbour.socket, &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Of a terminal.
-constexpr const char* kEraseLine = "\r\x1b[K";
-
 void write_all(int fd, const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t written = write(fd, text.data() + at, text.size() - at);
@@ -80,7 +77,7 @@ void leave_after_loss(const std::string& message, const RankState& state) {
     const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd >= 0) write_all(fd, message + "\n");
   }
-  write_all(STDERR_FILENO, (state.draws_lines() ? kEraseLine : "") + message + "\n");
+  write_all(STDERR_FILENO, (state.draws_lines() ? "\n" : "") + message + "\n");
   // mpirun waits a second between SIGTERM and SIGKILL, but not when another rank ends meanwhile:
   // those that have not heard of the loss yet would end without a word.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -269,9 +269,11 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
                   experiment_.loader_options(), options, callbacks);
   const bool resumed = checkpoint.has_value();
   if (resumed) {
-    qat::upgrade_checkpoint(experiment_.model(), *checkpoint);
-    qat::require_quantizer_state(experiment_.model(), *checkpoint, last.string());
-    trainer.restore(*checkpoint, last.string());
+    on_all_ranks(*ranks_, [&] {
+      qat::upgrade_checkpoint(experiment_.model(), *checkpoint);
+      qat::require_quantizer_state(experiment_.model(), *checkpoint, last.string());
+      trainer.restore(*checkpoint, last.string());
+    });
     checkpoint.reset();
     bool loses = false;
     on_first_rank(*ranks_, [&] { loses = loses_best(options_, trainer); });
