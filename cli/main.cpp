@@ -2,16 +2,20 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "cli/as_ranks.h"
 #include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
@@ -38,6 +42,22 @@ ExitCode finish(ExitCode code) {
   return report("failed", "standard output: cannot write" + reason, code == kDone ? kFailed : code);
 }
 
+// Takes the number of threads from the environment; what is wrong with it there, if anything.
+std::string problem_with_threads() {
+  try {
+    use_default_threads();
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+// What several processes may do together (docs/scale.md).
+bool takes_ranks(const std::string& verb) {
+  constexpr std::string_view kVerbs[] = {"train", "eval", "sensitivity"};
+  return std::find(std::begin(kVerbs), std::end(kVerbs), verb) != std::end(kVerbs);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Steelyard: quantization-aware training from YAML recipes.");
   app.require_subcommand(1);
@@ -51,17 +71,26 @@ int run(int argc, char** argv) {
     verbs.emplace_back(known.back(), std::move(verb));
   }
   refuse_empty_paths(app);
+  std::string misunderstood;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return report("error", usage_message(app, error), kUsage);
-    app.exit(error);  // prints the help or the version
-    return finish(kDone);
+    if (error.get_exit_code() != 0) {
+      misunderstood = usage_message(app, error);
+    } else {
+      app.exit(error);  // prints the help or the version
+      return finish(kDone);
+    }
   }
   try {
+    if (misunderstood.empty()) misunderstood = problem_with_threads();
+    if (!misunderstood.empty()) return refuse(misunderstood);
     for (const auto& [subcommand, verb] : verbs) {
       if (!subcommand->parsed()) continue;
-      use_default_threads();
+      const std::string name = subcommand->get_name();
+      if (!takes_ranks(name) && is_one_of_several()) {
+        return refuse(name + " is for one process: start it without mpirun or srun");
+      }
       return finish(verb());
     }
   } catch (const imports::UnsupportedGraph& error) {

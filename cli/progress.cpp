@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace steelyard::cli {
 namespace {
@@ -48,6 +49,10 @@ Progress::Progress(std::int64_t epochs, std::int64_t batch_size, bool terminal)
       epoch_begin_(begin_),
       last_drawn_(begin_) {}
 
+Progress::~Progress() {
+  if (has_bar_) show("\n");
+}
+
 void Progress::on_epoch_begin(std::int64_t) { epoch_begin_ = Clock::now(); }
 
 void Progress::on_step_end(const StepReport& report) {
@@ -84,10 +89,11 @@ void Progress::draw(const StepReport& report, double images_per_second) {
     line = fmt::format("[{:=<{}}{: <{}}]  {}", "", done, "", width - done, text);
   }
   show("\r\x1b[K" + line);
+  has_bar_ = true;
 }
 
-void Progress::clear_bar() const {
-  if (terminal_) show("\r\x1b[K");
+void Progress::clear_bar() {
+  if (std::exchange(has_bar_, false)) show("\r\x1b[K");
 }
 
 void Progress::on_epoch_end(const EpochReport& report) {

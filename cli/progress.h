@@ -19,6 +19,10 @@ class Progress : public TrainerCallback {
  public:
   // terminal: standard output is one.
   Progress(std::int64_t epochs, std::int64_t batch_size, bool terminal);
+  // Ends the line of a bar: what is printed next begins a line.
+  ~Progress() override;
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   void on_epoch_begin(std::int64_t epoch) override;
   void on_step_end(const StepReport& report) override;
@@ -27,11 +31,12 @@ class Progress : public TrainerCallback {
  private:
   using Clock = std::chrono::steady_clock;
   void draw(const StepReport& report, double images_per_second);
-  void clear_bar() const;
+  void clear_bar();
 
   std::int64_t epochs_;
   std::int64_t batch_size_;
   bool terminal_;
+  bool has_bar_ = false;  // at the end of what was printed
   Clock::time_point begin_;
   Clock::time_point epoch_begin_;
   Clock::time_point last_drawn_;

@@ -201,14 +201,8 @@ void require_budget(const Options& options) {
   }
 }
 
-// Ranks share the measurements; the first one prints and writes.
-ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
-  const Registries registries;
-  if (options.unit) on_first_rank(ranks, [&] { require_writable(options, registries); });
-  SensitivityOptions measure = options.measure;
-  measure.ranks = &ranks;
-  const Sensitivity measured = measure_sensitivity(options.run, registries, measure, show_progress);
-  if (ranks.rank() > 0) return kDone;
+void print_and_choose(const Options& options, const Sensitivity& measured,
+                      const Registries& registries) {
   print_notes(measured.notes);
   Json json = to_json(measured);
   const auto print_json = [&] {
@@ -224,15 +218,26 @@ ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
     }
   }
   if (options.json) print_json();
+}
+
+// Ranks share the measurements; the first one prints and writes.
+ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
+  const Registries registries;
+  if (options.unit) on_first_rank(ranks, [&] { require_writable(options, registries); });
+  SensitivityOptions measure = options.measure;
+  measure.ranks = &ranks;
+  const Sensitivity measured = measure_sensitivity(options.run, registries, measure, show_progress);
+  on_first_rank(ranks, [&] { print_and_choose(options, measured, registries); });
   return kDone;
 }
 
 ExitCode sensitivity(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
-  require_budget(options);
   const comm::RankState state;
-  return as_ranks(
-      state, [&](comm::Ranks& ranks) { return measure_as_rank(options, ranks.communicator()); });
+  return as_ranks("sensitivity", state, [&](comm::Ranks& ranks) {
+    on_all_ranks(ranks.communicator(), [&] { require_budget(options); });
+    return measure_as_rank(options, ranks.communicator());
+  });
 }
 
 // CLI::PositiveNumber shows its bound, the largest double, with all its digits.

@@ -7,16 +7,17 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/as_ranks.h"
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/replicas.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
 #include "steelyard/recipes/runs/run.h"
@@ -56,7 +57,7 @@ void handle_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-ExitCode dry_run(Experiment& experiment, Device device) {
+void dry_run(Experiment& experiment, Device device) {
   const MemoryEstimate memory = estimate_memory(experiment, device);
   const bool on_gpu = device.kind == Device::Kind::kCuda;
   const auto line = [](const char* kind, std::int64_t bytes) {
@@ -87,57 +88,64 @@ ExitCode dry_run(Experiment& experiment, Device device) {
   line("temporaries", memory.temporaries_bytes);
   line("total", memory.model_bytes() + (on_gpu ? 0 : memory.host_bytes()));
   fmt::print("dry run: nothing was trained or written\n");
-  return kDone;
 }
 
 // Keeps the step and checkpoint for the message about a lost rank.
 class RankProgress : public TrainerCallback {
  public:
-  RankProgress(comm::RankState& state, std::filesystem::path last, bool resumes)
-      : state_(state), last_(std::move(last)) {
-    if (resumes && path_exists(last_)) state_.set_checkpoint(shown(last_));
+  RankProgress(comm::RankState& state, const Run& run)
+      : state_(state), last_(run.folder() / run_files::kLast) {
+    if (const auto step = run.resumes_at()) resume_from(*step);
   }
 
-  void on_step_begin(std::int64_t step, std::int64_t) override {
-    if (std::exchange(saving_, false)) {
-      state_.set_checkpoint(shown(last_) + " (step " + std::to_string(step) + ")");
-    }
-    state_.set_step(step);
-  }
-  void on_checkpoint() override { saving_ = true; }
+  void on_step_begin(std::int64_t step, std::int64_t) override { state_.set_step(step); }
+  void on_saved(std::int64_t step) override { resume_from(step); }
 
  private:
+  void resume_from(std::int64_t step) {
+    state_.set_step(step);
+    state_.set_checkpoint(fmt::format("{} (step {})", shown(last_), step));
+  }
+
   comm::RankState& state_;
   std::filesystem::path last_;
-  bool saving_ = false;
 };
 
 // Every rank but the first prints to a file of its own, behind what earlier starts printed.
 void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState& state) {
-  create_folders(folder);
   const std::filesystem::path log = folder / ("rank-" + std::to_string(rank) + ".log");
   if (std::freopen(log.c_str(), "a", stdout) == nullptr) {
-    throw std::system_error(errno, std::generic_category(), printable(log.string()));
+    throw_cannot_create(log, {errno, std::generic_category()});
   }
   state.set_log(log);
 }
 
-// Trains alone or as one of several ranks.
-ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& state,
-                       comm::Ranks& ranks, bool resumes) {
-  const int rank = ranks.communicator().rank();
-  run.join(ranks.communicator(), ranks.rank_on_machine());
-  if (rank > 0) print_to_log(run.folder(), rank, state);
-  show(about);
-  print_notes(run.experiment().notes());
+// The first rank makes the folder; the others then print there.
+void open_logs(const std::filesystem::path& folder, comm::RankState& state,
+               comm::Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  on_first_rank(ranks, [&] { create_folders(folder); });
+  on_all_ranks(ranks, [&] {
+    if (ranks.rank() > 0) print_to_log(folder, ranks.rank(), state);
+  });
+}
 
+std::vector<std::string> overrides_of(const Options& options) {
+  std::vector<std::string> overrides = options.overrides;
+  if (options.device) overrides.push_back("--device=" + *options.device);
+  if (options.seed) overrides.push_back("--seed=" + *options.seed);
+  return overrides;
+}
+
+ExitCode run_to_the_end(Run& run, RankProgress& rank_progress) {
   handle_signals();
-  RankProgress rank_progress(state, run.folder() / run_files::kLast, resumes);
-  Progress progress(run.experiment().recipe().train.trainer.epochs,
-                    run.experiment().loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
-  const RunResult result = run.train(stop_requested, {&rank_progress, &progress});
+  const RunResult result = [&] {
+    Progress progress(run.experiment().recipe().train.trainer.epochs,
+                      run.experiment().loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
+    return run.train(stop_requested, {&rank_progress, &progress});
+  }();
   if (result.interrupted) {
-    show(fmt::format("\ninterrupted: {} is saved; continue with --resume\n",
+    show(fmt::format("interrupted: {} is saved; continue with --resume\n",
                      shown(run.folder() / run_files::kLast)));
     return kInterrupted;
   }
@@ -145,29 +153,49 @@ ExitCode train_as_rank(Run& run, const std::string& about, comm::RankState& stat
   return kDone;
 }
 
-ExitCode train(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
-  std::vector<std::string> overrides = options.overrides;
-  if (options.device) overrides.push_back("--device=" + *options.device);
-  if (options.seed) overrides.push_back("--seed=" + *options.seed);
-  Run run(options.recipe, {.folder = options.run_dir,
-                           .overrides = overrides,
+// Trains alone or as one of several ranks.
+ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ranks& ranks) {
+  comm::Communicator& all = ranks.communicator();
+  if (all.size() > 1) handle_signals();  // one that ended by itself would be lost to the others
+  const auto note = [&](const std::string& text) {
+    all.rank() == 0 ? print_note(text) : show(error_line("note", text));
+  };
+  std::optional<Run> run;
+  on_all_ranks(all, [&] {
+    run.emplace(options.recipe,
+                RunOptions{.folder = options.run_dir,
+                           .overrides = overrides_of(options),
                            .resume = options.resume,
                            .other_data = options.other_data,
                            .forget_best = options.forget_best,
-                           .note = print_note,
-                           .tested = [&](const Metrics& final) { print_result(run, final); }});
-  run.load_teacher();
-  const std::string about = model_text(run.experiment(), run.device());
-  if (options.dry_run) {
-    fmt::print("{}", about);
-    print_notes(run.experiment().notes());
-    return dry_run(run.experiment(), run.device());
-  }
-  comm::RankState state;
-  return as_ranks(state, [&](comm::Ranks& ranks) {
-    return train_as_rank(run, about, state, ranks, options.resume);
+                           .note = note,
+                           .tested = [&](const Metrics& final) { print_result(*run, final); }});
+    run->load_teacher();
   });
+  Experiment& experiment = run->experiment();
+  const std::string about = model_text(experiment, run->device());
+  if (options.dry_run) {
+    on_first_rank(all, [&] {
+      fmt::print("{}", about);
+      print_notes(experiment.notes());
+      dry_run(experiment, run->device());
+    });
+    return kDone;
+  }
+  RankProgress rank_progress(state, *run);
+  run->join(all, ranks.rank_on_machine());
+  open_logs(run->folder(), state, all);
+  show(about);
+  for (const std::string& text : experiment.notes()) note(text);
+  return run_to_the_end(*run, rank_progress);
+}
+
+ExitCode train(const Options& options) {
+  if (options.threads > 0) kernels::set_num_threads(options.threads);
+  comm::RankState state;
+  state.set_draws_lines(isatty(STDOUT_FILENO) != 0);
+  return as_ranks("train", state,
+                  [&](comm::Ranks& ranks) { return train_as_rank(options, state, ranks); });
 }
 
 }  // namespace

@@ -84,10 +84,14 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
          verb.get_name() + " --help)";
 }
 
+std::string error_line(const char* kind, const std::string& message) {
+  constexpr std::size_t kMaxMessageBytes = 65536;
+  return fmt::format("{}: {}\n", kind, printable(message, kMaxMessageBytes));
+}
+
 ExitCode report(const char* kind, const std::string& message, ExitCode code) {
   std::fflush(stdout);
-  constexpr std::size_t kMaxMessageBytes = 65536;
-  const std::string line = fmt::format("{}: {}\n", kind, printable(message, kMaxMessageBytes));
+  const std::string line = error_line(kind, message);
   std::fwrite(line.data(), 1, line.size(), stderr);  // fmt would throw where nobody can be told
   return code;
 }

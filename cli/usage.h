@@ -15,7 +15,9 @@ void refuse_empty_paths(CLI::App& app);
 // The message for words that the parser refused: it names the verb or option that comes nearest.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
 
-// Prints "kind: message", on one line, to standard error behind what was printed; gives the code.
+// "kind: message", on one line that ends.
+std::string error_line(const char* kind, const std::string& message);
+// Prints it to standard error behind what was printed; gives the code.
 ExitCode report(const char* kind, const std::string& message, ExitCode code);
 
 }  // namespace steelyard::cli

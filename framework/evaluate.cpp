@@ -124,20 +124,24 @@ Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& nor
                  const Loss& loss, std::int64_t batch_size, comm::Communicator& ranks) {
   if (ranks.size() == 1) return evaluate(model, dataset, normalization, loss, batch_size);
   const NoGradGuard no_grad;
-  const LoaderOptions options = evaluation_options(normalization, batch_size);
-  validate_options(dataset, options);
-  const auto order = epoch_order(dataset, options, 0);
+  DataLoader loader(dataset, evaluation_options(normalization, batch_size));
   const Device device = device_of(model);
   const Loss plain = without_smoothing(loss);
-  const std::int64_t batches = batches_per_epoch(dataset, options);
+  const std::int64_t batches = loader.batches_per_epoch();
+  // The first rank, which writes checkpoints, always has a batch: a pass brings up to date what
+  // modules derive from their parameters and checkpoints hold, such as learned scales.
+  const auto first_of = [&](std::int64_t rank) {
+    return (batches * rank + ranks.size() - 1) / ranks.size();
+  };
+  const std::int64_t end = first_of(ranks.rank() + 1);
   // Others' batches are 0 here: a sum in which one rank has a value is that value.
   const Tensor losses = Tensor::zeros({batches}, DType::kF64);
   std::vector<std::int64_t> correct{0};
-  for (std::int64_t b = ranks.rank(); b < batches; b += ranks.size()) {
-    Batch batch = make_batch(dataset, options, order, 0, b);
-    batch = {batch.inputs.to(device), batch.targets.to(device), b};
+  DeviceBatches own(loader, device);
+  own.start(0, first_of(ranks.rank()));
+  for (std::int64_t b = first_of(ranks.rank()); b < end; ++b) {
     const Totals totals(device);
-    totals.add(model, plain, batch);
+    totals.add(model, plain, *own.next());
     losses.data<double>()[b] = totals.loss.item();
     correct[0] += static_cast<std::int64_t>(totals.correct.item());
   }

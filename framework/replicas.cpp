@@ -1,5 +1,7 @@
 #include "steelyard/framework/replicas.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/divergence.h"
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/framework/sha256.h"
@@ -16,7 +18,34 @@ std::string digest_of(const Tensor& tensor) {
 
 std::string rank_text(std::size_t rank) { return "rank " + std::to_string(rank); }
 
+// The message of all ranks, given those of each: nothing where none has one.
+std::string common_message(const std::vector<std::string>& messages) {
+  const auto has_one = [](const std::string& message) { return !message.empty(); };
+  const auto first = std::find_if(messages.begin(), messages.end(), has_one);
+  if (first == messages.end()) return "";
+  const bool same = std::all_of(messages.begin(), messages.end(),
+                                [&](const std::string& message) { return message == *first; });
+  return same ? *first
+              : rank_text(static_cast<std::size_t>(first - messages.begin())) + ": " + *first;
+}
+
 }  // namespace
+
+void on_all_ranks(comm::Communicator& ranks, const std::function<void()>& work) {
+  if (ranks.size() == 1) return work();
+  std::string input, device;
+  try {
+    work();
+  } catch (const InputError& error) {
+    input = error.what();
+  } catch (const DeviceError& error) {
+    device = error.what();
+  }
+  input = common_message(ranks.gather(input));
+  device = common_message(ranks.gather(device));
+  if (!input.empty()) throw SharedInputError(input);
+  if (!device.empty()) throw SharedDeviceError(device);
+}
 
 void on_first_rank(comm::Communicator& ranks, const std::function<void()>& work) {
   if (ranks.size() == 1) return work();

@@ -14,11 +14,20 @@
 
 namespace steelyard {
 
-// An InputError that every rank throws, so that none waits for another.
+// Errors that every rank throws, so that none waits for another.
 class SharedInputError : public InputError {
  public:
   using InputError::InputError;
 };
+class SharedDeviceError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
+// Runs `work` on every rank. Where it throws InputError or DeviceError, all ranks throw the first
+// rank's that it threw on, after "rank 2: " unless all have the same. Its other errors are one
+// rank's.
+void on_all_ranks(comm::Communicator& ranks, const std::function<void()>& work);
 
 // Runs `work` on the first rank alone. Throws SharedInputError on all ranks where it throws
 // InputError; its other errors are the first rank's.

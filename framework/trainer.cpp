@@ -284,7 +284,18 @@ void Trainer::save(const std::string& file_name) {
     require_finite_state();
     for (TrainerCallback* callback : callbacks_) callback->on_checkpoint();
   });
-  if (writes()) save_checkpoint(options_.run_dir / file_name, checkpoint());
+  if (writes()) write(options_.run_dir / file_name);
+  ranks_.barrier();
+  if (file_name != kLast) return;
+  for (TrainerCallback* callback : callbacks_) callback->on_saved(position_.step);
+}
+
+void Trainer::write(const std::filesystem::path& path) {
+  try {
+    save_checkpoint(path, checkpoint());
+  } catch (const InputError& error) {
+    throw std::runtime_error(error.what());  // the folder was good when the run began
+  }
 }
 
 void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {

@@ -125,6 +125,7 @@ class Trainer {
   std::vector<NamedBuffer> training_state() const;
   Checkpoint checkpoint();
   void save(const std::string& file_name);
+  void write(const std::filesystem::path& path);
   void require_finite_state() const;
 
   Module& model_;

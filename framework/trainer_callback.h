@@ -79,6 +79,8 @@ class TrainerCallback {
   // Before every checkpoint, one of an interrupted run too: the last chance to refuse it, by
   // throwing.
   virtual void on_checkpoint() {}
+  // last.safetensors, of `step` steps, is complete; every rank knows.
+  virtual void on_saved(std::int64_t /*step*/) {}
   // Before the epoch's checkpoint.
   virtual void on_epoch_end(const EpochReport& /*report*/) {}
   // What resuming needs of this callback, under names with a '/', as Optimizer::named_state().

@@ -29,13 +29,25 @@ int number(const char* name, std::string_view text) {
                    std::string(text) + "'");
 }
 
+[[noreturn]] void throw_one_of_two(const Launcher& launcher, const char* rank, const char* size) {
+  const bool has_rank = rank != nullptr;
+  throw InputError("environment variable " + std::string(has_rank ? launcher.rank : launcher.size) +
+                   "=" + (has_rank ? rank : size) + " is set and " +
+                   (has_rank ? launcher.size : launcher.rank) +
+                   " is not: launchers set both; without a launcher unset it");
+}
+
 }  // namespace
 
 Launch read_launch(const std::function<const char*(const char*)>& variable) {
   for (const Launcher& launcher : kLaunchers) {
     const char* rank = variable(launcher.rank);
     const char* size = variable(launcher.size);
-    if (rank == nullptr || size == nullptr) continue;
+    if (rank == nullptr && size == nullptr) continue;
+    if (rank == nullptr || size == nullptr) {
+      if (launcher.by_mpi) continue;  // of a batch script, or of a launcher that sets others too
+      throw_one_of_two(launcher, rank, size);
+    }
     Launch launch;
     launch.rank = number(launcher.rank, rank);
     launch.size = number(launcher.size, size);

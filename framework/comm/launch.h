@@ -17,8 +17,8 @@ struct Launch {
   std::string variables;  // "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=4"; empty: none
 };
 
-// `variable` is std::getenv, or a test's. Throws InputError where a value is no number or a rank is
-// not below the size.
+// `variable` is std::getenv, or a test's. Throws InputError where a value is no number, a rank is
+// not below the size, or RANK or WORLD_SIZE is there alone.
 Launch read_launch(const std::function<const char*(const char*)>& variable);
 
 }  // namespace steelyard::comm

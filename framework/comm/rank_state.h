@@ -1,6 +1,7 @@
 // What is said of this rank when another one is lost: the run keeps it up to date.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -14,6 +15,8 @@ class RankState {
  public:
   void set_step(std::int64_t step) { step_ = step; }
   std::int64_t step() const { return step_; }
+  // Every rank has done its part of it: a step ends with sums over all of them.
+  std::int64_t last_common_step() const { return std::max<std::int64_t>(step_ - 1, 0); }
 
   // The checkpoint from which the run can be continued: "runs/a/last.safetensors (step 100)".
   void set_checkpoint(std::string checkpoint) { set(checkpoint_, std::move(checkpoint)); }
@@ -22,6 +25,10 @@ class RankState {
   // The file to which the loss of a rank is appended, besides standard error; none if empty.
   void set_log(std::string path) { set(log_, std::move(path)); }
   std::string log() const { return get(log_); }
+
+  // Whether some rank may have drawn a line that does not end, where messages are printed.
+  void set_draws_lines(bool draws) { draws_lines_ = draws; }
+  bool draws_lines() const { return draws_lines_; }
 
  private:
   void set(std::string& text, std::string value) {
@@ -34,6 +41,7 @@ class RankState {
   }
 
   std::atomic<std::int64_t> step_ = 0;
+  std::atomic<bool> draws_lines_ = false;
   mutable std::mutex mutex_;
   std::string checkpoint_, log_;
 };

@@ -1,6 +1,8 @@
 #include "steelyard/framework/comm/ranks.h"
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "steelyard/framework/comm/launch.h"
@@ -11,6 +13,10 @@
 
 namespace steelyard::comm {
 namespace {
+
+// Processes that cannot join cannot agree on who says so either: the first one does at once, whose
+// end makes mpirun end the others.
+constexpr std::chrono::seconds kFirstRankSpeaks{5};
 
 std::unique_ptr<Communicator> join(const Launch& launch) {
   if (launch.size == 1) return std::make_unique<Communicator>();
@@ -37,10 +43,19 @@ std::unique_ptr<Communicator> join(const Launch& launch) {
   return ranks;
 }
 
+std::unique_ptr<Communicator> join_or_say_why(const Launch& launch) {
+  try {
+    return join(launch);
+  } catch (const InputError&) {
+    if (launch.rank > 0) std::this_thread::sleep_for(kFirstRankSpeaks);
+    throw;
+  }
+}
+
 }  // namespace
 
 Ranks::Ranks(const RankState& state, WatchdogOptions options)
-    : communicator_(join(read_launch(std::getenv))) {
+    : communicator_(join_or_say_why(read_launch(std::getenv))) {
   if (communicator_->size() == 1) return;
   delay_sigterm();
   rank_on_machine_ = comm::rank_on_machine(*communicator_);
@@ -53,6 +68,9 @@ Ranks::~Ranks() {
 }
 
 void Ranks::finish() {
+  communicator_->barrier();
+  // mpirun kills ranks in MPI_Finalize when it was told to stop itself: nothing is lost by then.
+  if (watchdog_) watchdog_->bid_farewell();
   communicator_->finish();
   if (watchdog_) watchdog_->finish();
 }

@@ -46,7 +46,8 @@ struct Connection {
   explicit Connection(Neighbour n) : neighbour(std::move(n)) {}
   Neighbour neighbour;
   bool open = true;
-  std::int64_t step = 0;  // the last that was told
+  bool has_parted = false;  // said farewell
+  std::int64_t step = 0;    // the last that was told
   Clock::time_point heard = Clock::now();
   Notice incoming{};
   std::size_t received_bytes = 0;  // of `incoming`
@@ -68,15 +69,15 @@ void write_all(int fd, const std::string& text) {
 
 }  // namespace
 
-void leave_after_loss(const std::string& message, const std::string& log) {
+void leave_after_loss(const std::string& message, const RankState& state) {
   // A reader of standard error that is stuck itself must not keep this process.
   std::signal(SIGALRM, SIG_DFL);
   alarm(1);
-  if (!log.empty()) {
+  if (const std::string log = state.log(); !log.empty()) {
     const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd >= 0) write_all(fd, message + "\n");
   }
-  write_all(STDERR_FILENO, message + "\n");
+  write_all(STDERR_FILENO, (state.draws_lines() ? "\n" : "") + message + "\n");
   // mpirun waits a second between SIGTERM and SIGKILL, but not when another rank ends meanwhile:
   // those that have not heard of the loss yet would end without a word.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -110,9 +111,7 @@ class Watchdog::Loop {
         if (connection.open && !read(connection)) return;
       }
       for (Connection& connection : connections_) {
-        if (connection.open && Clock::now() - connection.heard > options_.deadline) {
-          return report(silent(connection));
-        }
+        if (Clock::now() - connection.heard > options_.deadline) return report(silent(connection));
       }
     }
   }
@@ -123,8 +122,15 @@ class Watchdog::Loop {
     [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
   }
 
+  // Beside the loop's thread: a notice is sent whole, so that those of two threads do not mix.
+  void bid_farewell() const {
+    for (const Connection& connection : connections_) {
+      send_notice(connection, own(Notice::kFarewell));
+    }
+  }
+
   // The last words, after run() has returned.
-  void bid_farewell() { say_last(own(Notice::kFarewell), has_ended); }
+  void say_farewell() { say_last(own(Notice::kFarewell), has_ended); }
   void say_why(const std::string& reason) {
     Notice notice = own(Notice::kLoss);
     put(notice.host, host_name());
@@ -211,6 +217,8 @@ class Watchdog::Loop {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
       if (got <= 0) {
+        from.open = false;
+        if (from.has_parted) return true;
         report(ended(from));
         return false;
       }
@@ -219,7 +227,6 @@ class Watchdog::Loop {
       from.received_bytes = 0;
       from.heard = Clock::now();
       if (!take(from)) return false;
-      if (!from.open) return true;
     }
   }
 
@@ -229,7 +236,7 @@ class Watchdog::Loop {
         from.step = from.incoming.step;
         return true;
       case Notice::kFarewell:
-        from.open = false;
+        from.has_parted = true;
         return true;
       default:
         report(from.incoming);
@@ -242,7 +249,7 @@ class Watchdog::Loop {
     notice.kind = Notice::kLoss;
     notice.rank = connection.neighbour.rank;
     notice.process = connection.neighbour.process;
-    notice.step = connection.step;
+    notice.step = std::max(connection.step, state_.last_common_step());
     put(notice.host, connection.neighbour.host);
     put(notice.reason, reason);
     return notice;
@@ -264,9 +271,10 @@ class Watchdog::Loop {
         std::to_string(loss.process) + ", last known at step " + std::to_string(loss.step) +
         "): " + loss.reason.data() + "; rank " + std::to_string(rank_) + " on " + host_name() +
         " stops at step " + std::to_string(state_.step()) + "; " +
-        (checkpoint.empty() ? "there is no checkpoint" : "--resume continues from " + checkpoint);
+        (checkpoint.empty() ? "nothing was saved since the start: start it again as before"
+                            : "--resume continues from " + checkpoint);
     if (options_.on_loss) return options_.on_loss(message);
-    leave_after_loss(message, state_.log());
+    leave_after_loss(message, state_);
   }
 
   const int rank_;
@@ -295,8 +303,12 @@ void Watchdog::end(const std::function<void(Loop&)>& last_words) {
   loop_.reset();
 }
 
+void Watchdog::bid_farewell() {
+  if (loop_) loop_->bid_farewell();
+}
+
 void Watchdog::finish() {
-  end([](Loop& loop) { loop.bid_farewell(); });
+  end([](Loop& loop) { loop.say_farewell(); });
 }
 
 void Watchdog::leave(const std::string& reason) {

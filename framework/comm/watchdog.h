@@ -1,9 +1,10 @@
 // Notices that another rank has ended or is stuck, and ends this one.
 //
 // A thread sends a heartbeat to every neighbour (neighbours.h) and listens. A connection that ends
-// without a farewell is a rank that was lost; so is a neighbour that is silent for the deadline.
-// Who notices tells its own neighbours, they tell theirs, and all leave. The time in which this
-// process itself did not run counts against nobody.
+// without a farewell is a rank that was lost; so is a neighbour that is silent for the deadline,
+// also one that has said farewell and ended while this process does not come to its end. Who
+// notices tells its own neighbours, they tell theirs, and all leave. The time in which this process
+// itself did not run counts against nobody.
 #pragma once
 
 #include <chrono>
@@ -28,9 +29,9 @@ struct WatchdogOptions {
   std::function<void(const std::string&)> on_loss{};
 };
 
-// Prints the message to standard error, appends it to the log and ends the process with
-// kRankLostExitCode, at once and whatever other threads do.
-[[noreturn]] void leave_after_loss(const std::string& message, const std::string& log);
+// Prints the message to standard error, behind a line break where ranks draw lines, appends it to
+// the log and ends the process with kRankLostExitCode, at once and whatever other threads do.
+[[noreturn]] void leave_after_loss(const std::string& message, const RankState& state);
 
 class Watchdog {
  public:
@@ -42,7 +43,10 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Bids the others farewell: nobody waits for this rank any more.
+  // Tells the others that this rank has done its work, as all have: that its connections end is no
+  // loss from now on, whatever ends them. The watch goes on.
+  void bid_farewell();
+  // The end of the watch, after a farewell.
   void finish();
   // Tells the others why this rank leaves them.
   void leave(const std::string& reason);

@@ -11,6 +11,7 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/old_checkpoint.h"
 #include "steelyard/qat/saved_state.h"
+#include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/metrics_log.h"
@@ -161,25 +162,35 @@ void Run::join(comm::Communicator& ranks, int rank_on_machine) {
                            ": train.shards: " + error.what());
   }
   ranks_ = &ranks;
-  if (ranks.size() > 1) take_own_gpu(rank_on_machine);
+  if (ranks.size() == 1) return;
+  require_same_recipe();
+  require_agreement(agreements(), ranks);
+  take_own_gpu(rank_on_machine);
+}
+
+void Run::require_same_recipe() const {
+  const std::string own = resolved_yaml(experiment_.recipe());
+  const std::string first = ranks_->broadcast(own);
+  on_all_ranks(*ranks_, [&] {
+    const auto differences =
+        recipe_differences(parse_yaml(first, "recipe of rank 0"), parse_yaml(own, "own recipe"));
+    if (differences.empty()) return;
+    throw InputError("another recipe than that of rank 0: " + to_string(differences, "here"));
+  });
 }
 
 void Run::take_own_gpu(int rank_on_machine) {
   const bool on_gpu = device_.kind == Device::Kind::kCuda;
   require_agreement({{"kind of device", on_gpu ? "cuda" : "cpu"}}, *ranks_);
   if (!on_gpu) return;
-  std::string problem;
-  try {
-    device_ = gpu_of_rank(experiment_.recipe().device, rank_on_machine);
-  } catch (const DeviceError& error) {
-    problem = error.what();
-  }
-  const std::vector<std::string> problems = ranks_->gather(problem);
-  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-    if (problems[rank].empty()) continue;
-    throw SharedInputError("rank " + std::to_string(rank) +
-                           ": each rank of a machine needs a GPU of its own: " + problems[rank]);
-  }
+  on_all_ranks(*ranks_, [&] {
+    try {
+      device_ = gpu_of_rank(experiment_.recipe().device, rank_on_machine);
+    } catch (const DeviceError& error) {
+      throw InputError(std::string("each rank of a machine needs a GPU of its own: ") +
+                       error.what());
+    }
+  });
   if (comm::nccl_name().empty()) {
     options_.note("sums of gradients go through the memory of the hosts: built without NCCL");
   } else {
@@ -189,11 +200,17 @@ void Run::take_own_gpu(int rank_on_machine) {
 
 // Everything that the bits of a run depend on, and the program that computes them.
 std::vector<Agreement> Run::agreements() const {
-  return {{"program (sha256)", sha256_of_file("/proc/self/exe")},
+  return {{"run folder", std::filesystem::absolute(options_.folder).lexically_normal().string()},
+          {"program (sha256)", sha256_of_file("/proc/self/exe")},
           {"backend of products", kernels::backend_text()},
           {"number of threads", std::to_string(kernels::num_threads())},
           {"recipe (sha256)", sha256_of(resolved_yaml(experiment_.recipe()))},
           {"training data (sha256)", experiment_.data_digest()}};
+}
+
+std::optional<std::int64_t> Run::resumes_at() const {
+  if (!continues_) return std::nullopt;
+  return step_of_checkpoint(options_.folder / run_files::kLast);
 }
 
 void Run::load_teacher() {
@@ -202,7 +219,6 @@ void Run::load_teacher() {
 
 RunResult Run::train(const std::atomic<bool>& stop, const std::vector<TrainerCallback*>& watchers) {
   load_teacher();
-  require_agreement(agreements(), *ranks_);
   std::optional<RunLock> lock;
   on_first_rank(*ranks_, [&] { lock.emplace(open_run(options_, experiment_, registries_)); });
   const std::optional<Metrics> final = train_in_folder(stop, watchers);
@@ -260,7 +276,7 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
                   experiment_.loader_options(), options, callbacks);
   const bool resumed = checkpoint.has_value();
   if (resumed) {
-    restore(trainer, *checkpoint);
+    on_all_ranks(*ranks_, [&] { restore(trainer, *checkpoint); });
     checkpoint.reset();
     bool loses = false;
     on_first_rank(*ranks_, [&] { loses = loses_best(options_, trainer); });

@@ -42,8 +42,8 @@ class Run {
   // Processes that do this run together, before train(): the first one opens the folder and writes
   // its files. They outlive the run. On GPUs each rank of a machine has the one of its number
   // there, and sums go from GPU to GPU where the program was built with NCCL. Throws
-  // SharedInputError where train.shards cannot be divided among so many, and where a rank has no
-  // GPU of its own.
+  // SharedInputError where train.shards cannot be divided among so many, where ranks would not
+  // train the same run to the same bits, and where a rank has no GPU of its own.
   void join(comm::Communicator& ranks, int rank_on_machine = 0);
 
   // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
@@ -70,6 +70,9 @@ class Run {
   // Loads the teacher of a recipe that distills, once; train() does it too. Throws InputError.
   void load_teacher();
 
+  // Of the checkpoint that the run goes on from; nothing for a new run.
+  std::optional<std::int64_t> resumes_at() const;
+
   Experiment& experiment() { return experiment_; }
   const std::filesystem::path& folder() const { return options_.folder; }
   Device device() const { return device_; }
@@ -88,6 +91,7 @@ class Run {
   // Whether this rank opens the folder, writes the files and prints.
   bool first_rank() const { return ranks_->rank() == 0; }
   std::vector<Agreement> agreements() const;
+  void require_same_recipe() const;
   void take_own_gpu(int rank_on_machine);
 
   RunOptions options_;

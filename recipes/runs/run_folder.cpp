@@ -79,6 +79,14 @@ void require_same_run(const RunOptions& options, const Experiment& experiment,
   write_file_atomic(path, resolved_yaml(given));
 }
 
+std::optional<std::int64_t> number_in_checkpoint(const std::filesystem::path& path,
+                                                 const char* key) {
+  if (!path_exists(path)) return std::nullopt;
+  const TensorFileMetadata metadata = load_checkpoint_metadata(path);
+  const auto number = metadata.find(key);
+  return number == metadata.end() ? std::nullopt : parse_integer(number->second);
+}
+
 // Whether a run that lost its last checkpoint has something that only its owner may remove.
 bool has_results(const std::filesystem::path& folder) {
   if (path_exists(folder / run_files::kSummary)) return true;
@@ -115,10 +123,11 @@ RunLock::~RunLock() {
 }
 
 std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path) {
-  if (!path_exists(path)) return std::nullopt;
-  const TensorFileMetadata metadata = load_checkpoint_metadata(path);
-  const auto epoch = metadata.find("best_epoch");
-  return epoch == metadata.end() ? std::nullopt : parse_integer(epoch->second);
+  return number_in_checkpoint(path, "best_epoch");
+}
+
+std::optional<std::int64_t> step_of_checkpoint(const std::filesystem::path& path) {
+  return number_in_checkpoint(path, "step");
 }
 
 bool has_checkpoint(const std::filesystem::path& folder) {

@@ -66,6 +66,8 @@ class RunLock {
 
 // Of which epoch a file is the best, counted from 0; nothing where there is no such file.
 std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path);
+// How many steps the run of a checkpoint had done; likewise.
+std::optional<std::int64_t> step_of_checkpoint(const std::filesystem::path& path);
 
 // The recipe that a run was made with.
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);

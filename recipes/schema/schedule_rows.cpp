@@ -183,7 +183,8 @@ Table<Recipe> schedule_table() {
                   .items(1)
                   .needs("quantize"),
               at_epoch("freeze_observers",
-                       "when ranges stop changing, after `fake_quant.from`; absent: never",
+                       "when ranges stop changing: later than `fake_quant.from`, "
+                       "`fake_quant.activations_from` and the last `until` of `bits`; absent: never",
                        &QatSchedule::freeze_observers)
                   .needs("quantize"),
               at_epoch("freeze_bn", "when batch-norm statistics stop changing; absent: never",

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "steelyard/framework/error.h"
@@ -254,10 +255,10 @@ QuantizationEffect effect_of(int bits, const EffectNumbers& numbers) {
 class Measurement {
  public:
   Measurement(const std::filesystem::path& folder, const Registries& registries,
-              const SensitivityOptions& options)
+              const SensitivityOptions& options, comm::Communicator& ranks)
       : registries_(registries),
         options_(options),
-        ranks_(options.ranks != nullptr ? *options.ranks : alone_),
+        ranks_(ranks),
         run_(load_run(folder, options.checkpoint, registries)),
         targets_(quantizable_types(run_.experiment->model())) {
     require_widths(options.bits);
@@ -285,7 +286,7 @@ class Measurement {
     for (const int bits : options_.bits) {
       Network network(experiment_of_width(bits), samples_, result_.batches);
       const auto parts = static_cast<std::int64_t>(network.parts().size());
-      if (parts == 0) throw InputError(run_.checkpoint.string() + ": nothing is quantized");
+      if (parts == 0) throw SharedInputError(run_.checkpoint.string() + ": nothing is quantized");
       if (done == 0) begin(network);
       for (const Part& part : network.parts()) {
         add(network, part, bits);
@@ -375,7 +376,8 @@ class Measurement {
     baseline_ = network.outputs();
     result_.baseline = network.metrics(baseline_);
     if (!std::isfinite(result_.baseline.loss)) {
-      throw InputError(run_.checkpoint.string() + ": the loss of the float network is not finite");
+      throw SharedInputError(run_.checkpoint.string() +
+                             ": the loss of the float network is not finite");
     }
     const auto macs = network.macs();
     for (const Part& part : network.parts()) {
@@ -433,7 +435,6 @@ class Measurement {
 
   const Registries& registries_;
   SensitivityOptions options_;
-  comm::Communicator alone_;
   comm::Communicator& ranks_;
   LoadedRun run_;
   std::vector<std::string> targets_;
@@ -448,7 +449,11 @@ class Measurement {
 Sensitivity measure_sensitivity(const std::filesystem::path& run, const Registries& registries,
                                 const SensitivityOptions& options,
                                 const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  return Measurement(run, registries, options).run(progress);
+  comm::Communicator alone;
+  comm::Communicator& ranks = options.ranks != nullptr ? *options.ranks : alone;
+  std::optional<Measurement> measurement;
+  on_all_ranks(ranks, [&] { measurement.emplace(run, registries, options, ranks); });
+  return measurement->run(progress);
 }
 
 }  // namespace steelyard

@@ -107,8 +107,10 @@ class SameBits(Ranks):
         self.assertEqual(self.sha("parts", "last.safetensors"), self.sha("whole", "last.safetensors"))
 
 
-    def test_sensitivity(self):
+    def test_sensitivity_and_eval(self):
         self.train(self.recipe(LAYERS + ADAMW.replace("epochs: 6", "epochs: 1")), "run")
+        expected = self.succeed("eval", "run", "--threads", "1")
+        self.assertEqual(self.ranks(4, "eval", "run")[0], expected)
         arguments = ["sensitivity", "run", "--json", "--bits", "8,3,2"]
         expected = self.succeed(*arguments, "--threads", "1")
         for ranks in (2, 4):
@@ -183,27 +185,48 @@ class Together(Ranks):
         recipe = self.sharded(LAYERS + SGD.replace("lr: 0.02", "lr: 1.0e+5"), epochs=3)
         out, err = self.ranks_train(4, recipe, "run", code=1)
         messages = re.findall(r"failed: .*", out + err)  # some mpirun puts both into one
-        self.assertEqual(len(messages), 4, err)
-        self.assertEqual(len(set(messages)), 1, err)
+        self.assertEqual(len(messages), 1, err)
+        for rank in (1, 2, 3):
+            with open(self.path("run", f"rank-{rank}.log")) as file:
+                self.assertEqual(re.findall(r"failed: .*", file.read()), messages)
 
     def test_ranks_that_differ_are_refused_before_training(self):
         recipe = self.sharded(LAYERS + ADAMW)
-        for more, what in (("--set train.optimizer.lr=0.5", "recipe (sha256)"), ("--threads 2", "number of threads")):
-            command = f"{PROGRAM} train {recipe} --run-dir run"
-            script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {command} {more}; else exec {command}; fi'
+        for more, what in (("--set train.optimizer.lr=0.5",
+                            r"rank 1: another recipe than that of rank 0: train.optimizer.lr \('0.002', here '0.5'\)\n"),
+                           ("--threads 2", "rank 1 has another number of threads than rank 0: 2, expected 1\n"),
+                           ("--run-dir other", r"rank 1 has another run folder than rank 0: \S+/other, expected \S+/run\n"),
+                           ("--run-dir", "rank 1 has another command than rank 0: .*, expected train\n"),
+                           ("--device cuda:7", "rank 1: device 'cuda:7'")):
+            command = f"{PROGRAM} train {recipe}"
+            script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {command} --run-dir run {more}; else exec {command} --run-dir run; fi'
+            script = script.replace("--run-dir run --run-dir", "--run-dir")
             done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
                                   env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(f"rank 1 has another {what} than rank 0", done.stdout + done.stderr)
-            self.assertFalse(os.path.exists(self.path("run", "last.safetensors")))
+            self.assertEqual(done.returncode, 4 if "device" in more else 2, done.stderr)
+            self.require_one_error(done.stdout + done.stderr, what)
+            self.assertFalse(os.path.exists(self.path("run")))
+            self.assertFalse(os.path.exists(self.path("other")))
+
+    def require_one_error(self, printed, what):
+        self.assertEqual(len(re.findall("(?:error|failed|lost): ", printed)), 1, printed)
+        self.assertRegex(printed, "error: " + what)
+
+    def test_what_is_wrong_for_all_is_said_once(self):
+        recipe = self.sharded(LAYERS + ADAMW)
+        for arguments, what in ((("train", recipe, "--run-dir", f"{recipe}/run"), r"\S+recipe.yaml/run: cannot create: Not a directory"),
+                                (("train", "none.yaml"), "no recipe file and no preset 'none.yaml'"),
+                                (("train", recipe, "--bogus"), "unknown option '--bogus'"),
+                                (("sensitivity", "none"), "none/recipe.yaml: cannot open"),
+                                (("report", "run"), "report is for one process: start it without mpirun or srun")):
+            with self.subTest(arguments):
+                self.require_one_error("".join(self.ranks(2, *arguments, code=2)), what)
 
     def test_numbers_that_do_not_divide_are_refused(self):
         recipe = self.sharded(LAYERS + ADAMW)
-        for ranks in (3, 8):
+        for ranks, what in ((3, ".*must be a power of two, got 3"), (8, ".*train.shards.*4 shards cannot be divided among 8 ranks")):
             out, err = self.ranks_train(ranks, recipe, "run", code=2)
-            self.assertIn("power", out + err)
-            self.assertEqual(len(re.findall("error: .*train.shards.*4 shards cannot be divided among 8 ranks", out + err)),
-                             1 if ranks == 8 else 0, out + err)
+            self.require_one_error(out + err, what)
 
 
 class Gpus(Ranks):

@@ -43,11 +43,17 @@ class StaysFinite : public NanInEvaluation {
 Dataset four_samples() { return {Tensor::full({4, 3}, 1.0), Tensor::zeros({4}, DType::kI64), 2}; }
 
 TrainResult train_one_epoch(Module& model, const std::filesystem::path& run_dir,
-                            std::vector<TrainerCallback*> callbacks = {}, bool stop = false) {
+                            std::vector<TrainerCallback*> callbacks = {}, bool stop = false,
+                            comm::Communicator* ranks = nullptr) {
   Sgd optimizer(model.named_parameters(), {});
   const LoaderOptions loader{.batch_size = 2, .normalization = {}, .augment = {}};
   TrainerOptions options;
   options.run_dir = run_dir;
+  if (ranks != nullptr) {
+    options.ranks = ranks;
+    options.shards = ranks->size();
+    options.checkpoint_every_steps = 1;
+  }
   Trainer trainer(model, optimizer, four_samples(), four_samples(), loader, options,
                   std::move(callbacks));
   return trainer.run(stop);
@@ -100,6 +106,58 @@ TEST(Trainer, ACallbackMayRefuseTheCheckpointOfAnInterruptedRun) {
                 [&] { train_one_epoch(model, folder.path(), {&callback}, /*stop=*/true); }),
             "refused");
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+class ReadsWhatIsSaved : public TrainerCallback {
+ public:
+  explicit ReadsWhatIsSaved(std::filesystem::path last) : last_(std::move(last)) {}
+  void on_saved(std::int64_t step) override {
+    EXPECT_EQ(load_checkpoint(last_).metadata.at("step"), std::to_string(step));
+    saved_.push_back(step);
+  }
+  const std::vector<std::int64_t>& saved() const { return saved_; }
+
+ private:
+  std::filesystem::path last_;
+  std::vector<std::int64_t> saved_;
+};
+
+// The message about a lost rank names the newest checkpoint that is complete.
+TEST(Trainer, EveryRankKnowsOfACheckpointOnceItIsComplete) {
+  const testing::TemporaryFolder folder;
+  comm::run_as_ranks(2, [&](comm::Communicator& ranks) {
+    StaysFinite model;
+    ReadsWhatIsSaved callback(folder / "last.safetensors");
+    train_one_epoch(model, folder.path(), {&callback}, /*stop=*/false, &ranks);
+    EXPECT_EQ(callback.saved(), (std::vector<std::int64_t>{1, 2, 2}));
+    ranks.finish();
+  });
+}
+
+class RemovesTheFolder : public TrainerCallback {
+ public:
+  explicit RemovesTheFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  void on_checkpoint() override { std::filesystem::remove_all(folder_); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+// It was there when the run began: no wrong input.
+TEST(Trainer, AFolderThatVanishesIsAFailure) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  RemovesTheFolder callback(folder.path());
+  try {
+    train_one_epoch(model, folder.path(), {&callback});
+    FAIL() << "saved nothing, and nothing is thrown";
+  } catch (const InputError& error) {
+    FAIL() << error.what();
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("best.safetensors.tmp: cannot create"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 class ZeroesTheWeights : public TrainerCallback {

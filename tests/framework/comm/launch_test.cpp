@@ -55,6 +55,8 @@ TEST(Launch, RefusesWhatIsNoRank) {
   EXPECT_THROW(launch({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), InputError);
   EXPECT_THROW(launch({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), InputError);
   EXPECT_THROW(launch({{"PMI_RANK", "0"}, {"PMI_SIZE", ""}}), InputError);
+  EXPECT_THROW(launch({{"RANK", "0"}}), InputError);
+  EXPECT_THROW(launch({{"WORLD_SIZE", "4"}}), InputError);
 }
 
 }  // namespace

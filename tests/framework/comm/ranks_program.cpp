@@ -3,11 +3,13 @@
 //   ranks_program steps          takes steps until it is ended; prints "rank 1 process 77: started"
 //                                and every 20 steps "rank 0 step 40"
 //   ranks_program fail           as steps, but rank 0 leaves with an error after some
+//   ranks_program end            comes to the end, where the last rank is killed in MPI_Finalize
 //   ranks_program measure        prints microseconds of small and large collectives
 // A second argument is the folder for rank-N.log.
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -80,6 +82,9 @@ void measure(Communicator& ranks) {
                  std::to_string(maximum) + " us, sum of 4 MiB " + std::to_string(sum) + " us");
 }
 
+// What mpirun does to ranks when it was told to stop; the others are there for a while.
+bool killed_in_finalize = false, waits_in_finalize = false;
+
 int run(const std::string& what, const std::string& folder) {
   comm::RankState state;
   comm::WatchdogOptions options;
@@ -95,6 +100,10 @@ int run(const std::string& what, const std::string& folder) {
     if (what == "measure") measure(communicator);
     if (what == "steps") steps(communicator, state, -1);
     if (what == "fail") steps(communicator, state, 20);
+    if (what == "end") {
+      killed_in_finalize = communicator.rank() == communicator.size() - 1;
+      waits_in_finalize = !killed_in_finalize;
+    }
   } catch (const std::exception& error) {
     ranks.set_reason(error.what());
     throw;
@@ -105,6 +114,14 @@ int run(const std::string& what, const std::string& folder) {
 
 }  // namespace
 }  // namespace steelyard
+
+// MPI lets programs take the place of its functions, which have a second name for that.
+extern "C" __attribute__((weak)) int PMPI_Finalize();
+extern "C" int MPI_Finalize() {
+  if (steelyard::killed_in_finalize) std::raise(SIGKILL);
+  if (steelyard::waits_in_finalize) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  return PMPI_Finalize();
+}
 
 int main(int argc, char** argv) {
   try {

@@ -8,6 +8,7 @@
 #include <future>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "steelyard/framework/comm/threads.h"
 
@@ -31,6 +32,7 @@ class Watched {
     state_.set_checkpoint("runs/a/last.safetensors (step 80)");
     watchdog_.emplace(ranks.rank(), connect_neighbours(ranks), state_, options);
   }
+  void set_step(std::int64_t step) { state_.set_step(step); }
   std::string loss() { return loss_.get_future().get(); }
   Watchdog& watchdog() { return *watchdog_; }
 
@@ -101,14 +103,64 @@ TEST(Watchdog, AFarewellIsNoLoss) {
   EXPECT_EQ(losses, 0);
 }
 
+// As ranks that mpirun kills in MPI_Finalize.
+TEST(Watchdog, AConnectionThatEndsAfterAFarewellIsNoLoss) {
+  std::atomic<int> losses = 0;
+  run_as_ranks(2, [&](Communicator& ranks) {
+    RankState state;
+    WatchdogOptions options;
+    options.on_loss = [&](const std::string&) { ++losses; };
+    std::optional<Watchdog> watchdog;
+    watchdog.emplace(ranks.rank(), connect_neighbours(ranks), state, options);
+    ranks.barrier();
+    watchdog->bid_farewell();
+    if (ranks.rank() == 1) watchdog.reset();
+    ranks.barrier();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (ranks.rank() == 0) watchdog->finish();
+    ranks.finish();
+  });
+  EXPECT_EQ(losses, 0);
+}
+
+// Nor do all wait for ever for an end to which one of them does not come.
+TEST(Watchdog, ARankThatIsAloneAfterAFarewellLeavesAfterTheDeadline) {
+  run_as_ranks(2, [&](Communicator& ranks) {
+    Watched watched(ranks, {.heartbeat = std::chrono::milliseconds(50),
+                            .deadline = std::chrono::milliseconds(200)});
+    ranks.barrier();
+    watched.watchdog().bid_farewell();
+    if (ranks.rank() == 0) {
+      EXPECT_THAT(watched.loss(), HasSubstr("was heard from it for 200 ms"));
+    }
+  });
+}
+
+// Who has begun step 140 has the sums of step 139, to which every rank gave its part.
+TEST(Watchdog, KnowsTheStepOfALostRankWithoutAHeartbeat) {
+  run_as_ranks(2, [&](Communicator& ranks) {
+    Watched watched(ranks, {.heartbeat = std::chrono::seconds(60)});
+    ranks.barrier();
+    watched.set_step(140);
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      EXPECT_THAT(watched.loss(), HasSubstr("last known at step 139)"));
+    }
+  });
+}
+
 TEST(Neighbours, ThreadsAreRanksOfOneMachine) {
   run_as_ranks(4,
                [](Communicator& ranks) { EXPECT_EQ(comm::rank_on_machine(ranks), ranks.rank()); });
 }
 
 TEST(Watchdog, EndsTheProcessWithItsOwnExitCode) {
-  EXPECT_EXIT(comm::leave_after_loss("lost: rank 3", ""),
-              ::testing::ExitedWithCode(comm::kRankLostExitCode), "lost: rank 3");
+  RankState state;
+  EXPECT_EXIT(comm::leave_after_loss("lost: rank 3", state),
+              ::testing::ExitedWithCode(comm::kRankLostExitCode), "^lost: rank 3");
+  state.set_draws_lines(true);
+  EXPECT_EXIT(comm::leave_after_loss("lost: rank 3", state),
+              ::testing::ExitedWithCode(comm::kRankLostExitCode), "^\nlost: rank 3");
 }
 
 }  // namespace
