@@ -8,10 +8,13 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/safetensors.h"
 #include "steelyard/import/onnx_file.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/language/yaml_edit.h"
+#include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/run.h"
 #include "steelyard/recipes/schema/recipe.h"
 
@@ -20,6 +23,7 @@ namespace {
 
 struct Options {
   std::string file;
+  std::string architecture;  // of a file of weights alone
   std::string recipe;
   std::vector<std::string> overrides;
   std::string run_dir;
@@ -80,13 +84,35 @@ Recipe recipe_of(const Options& options) {
   set_entry(document, "name", yaml_scalar(run_name(options.file)));
   YamlNode path = yaml_scalar(options.file);
   path.quoted = true;
-  set_entry(document, "model", yaml_table({{"onnx", std::move(path)}}));
+  if (options.architecture.empty()) {
+    set_entry(document, "model", yaml_table({{"onnx", std::move(path)}}));
+  } else {
+    set_entry(document, "model", yaml_table({{"type", yaml_scalar(options.architecture)}}));
+    set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
+  }
   return parse_recipe(to_yaml(document), given ? options.recipe : "import", options.overrides,
                       builtin_registries().models);
 }
 
+// A file of weights alone does not say of which network they are.
+void require_network(const Options& options) {
+  const std::string kind = kind_of(InputFile(options.file));
+  const bool weights_alone =
+      kind == kTorchKind ||
+      (kind == kSafetensorsKind &&
+       !SafetensorsReader(options.file).header().metadata.contains(kNetworkKey));
+  if (weights_alone && options.architecture.empty()) {
+    throw InputError(shown(options.file) +
+                     ": holds weights alone: --architecture says of which network (resnet18, ...)");
+  }
+  if (!options.architecture.empty() && options.dry_run) {
+    throw InputError("import: --dry-run is for ONNX files; 'steelyard inspect' lists weights");
+  }
+}
+
 ExitCode import_model(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
+  require_network(options);
   if (options.dry_run) return show_network(options);
   if (!options.sample.empty()) {
     throw InputError("import: --sample needs --dry-run: otherwise the data says the shape");
@@ -105,10 +131,16 @@ ExitCode import_model(const Options& options) {
 
 Verb add_import(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
-      "import", "Make a float run of an ONNX model, to evaluate, calibrate, fine-tune and export");
-  verb->add_option("file", options->file, "The ONNX file, of one float input and one output")
+  CLI::App* verb = app.add_subcommand("import",
+                                      "Make a float run of a model that was trained elsewhere, to "
+                                      "evaluate, calibrate, fine-tune and "
+                                      "export");
+  verb->add_option("file", options->file,
+                   "An ONNX file of one float input and one output, or weights (safetensors, "
+                   "PyTorch's .pt) with --architecture")
       ->required();
+  verb->add_option("--architecture", options->architecture,
+                   "The ready architecture that the weights are of: resnet18, mobilenet_v2, ...");
   verb->add_option("--recipe", options->recipe,
                    "A recipe or preset whose data and training the run has in its recipe");
   verb->add_option("--set", options->overrides,

@@ -7,7 +7,9 @@
 #include "cli/verbs.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/torch_file.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 
@@ -29,12 +31,21 @@ ExitCode print_graph(const std::string& path) {
   return kDone;
 }
 
-ExitCode list_tensors(const std::string& path) {
-  const TensorFile file = load_tensors(path);
+// A file of tensors, and what it is.
+std::pair<TensorFile, std::string> read_tensors(const std::string& path) {
+  if (kind_of(InputFile(path)) == kTorchKind) {
+    TorchFile file = read_torch_file(path);
+    const std::string entry = file.entry.empty() ? "" : ", entry '" + file.entry + "'";
+    return {{std::move(file.tensors), {}}, "PyTorch file" + entry};
+  }
   const bool native = SafetensorsReader(path).header().metadata.contains("format_version");
-  fmt::print("{}: {}, {} tensors\n", shown(path),
-             native ? "Steelyard checkpoint, checksums verified" : "safetensors file",
-             file.tensors.size());
+  return {load_tensors(path),
+          native ? "Steelyard checkpoint, checksums verified" : "safetensors file"};
+}
+
+ExitCode list_tensors(const std::string& path) {
+  const auto [file, what] = read_tensors(path);
+  fmt::print("{}: {}, {} tensors\n", shown(path), what, file.tensors.size());
   for (const auto& [key, value] : file.metadata) {
     fmt::print("  {} = {}\n", printable(key), printable(value, kMetadataWidth));
   }
@@ -58,7 +69,7 @@ Verb add_inspect(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
       "inspect", "List the tensors and metadata of a file, or the network of a run");
   verb->add_option("file", *path,
-                   "A checkpoint or safetensors file; with --graph also a run's folder")
+                   "A checkpoint, safetensors or PyTorch file; with --graph also a run's folder")
       ->required();
   verb->add_flag("--graph", *graph, "Print the deployed network, operation by operation");
   return [path, graph] { return *graph ? print_graph(*path) : list_tensors(*path); };

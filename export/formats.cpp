@@ -17,6 +17,7 @@ std::string nothing(const Graph&) { return ""; }
 std::string c_refusal(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (node.op == Op::kHardSigmoid) return node.name + ": the C header has no hard sigmoid";
+    if (node.op == Op::kSilu) return node.name + ": the C header has no SiLU";
   }
   for (const Value& value : graph.values) {
     if (!value.quantization || !value.quantization->wide()) continue;

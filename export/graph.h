@@ -72,7 +72,8 @@ enum class Op {
   kHardswish,
   kSoftmax,  // along the last dimension
   kMul,      // of two values whose shapes broadcast
-  kHardSigmoid
+  kHardSigmoid,
+  kSilu
 };
 
 enum class Product { kInteger, kFloat };

@@ -21,8 +21,8 @@ constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
 // 2 if weights have zero points or integer sums of groups, which readers of version 1 do not know;
-// 3 if codes have more than 8 bits; 4 if there are the operations mul or hard_sigmoid, or a softmax
-// of codes that gives floats.
+// 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
+// softmax of codes that gives floats.
 constexpr const char* kVersions[] = {"1", "2", "3", "4"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
@@ -84,7 +84,7 @@ const char* version_of(const Graph& graph) {
   const auto has_new_operation = [&](const Node& node) {
     const bool codes = graph.values[node.inputs[0]].quantization.has_value();
     const bool gives_codes = graph.values[node.output].quantization.has_value();
-    return node.op == Op::kMul || node.op == Op::kHardSigmoid ||
+    return node.op == Op::kMul || node.op == Op::kHardSigmoid || node.op == Op::kSilu ||
            (node.op == Op::kSoftmax && codes && !gives_codes);
   };
   if (std::any_of(graph.nodes.begin(), graph.nodes.end(), has_new_operation)) return kVersions[3];

@@ -9,10 +9,10 @@ namespace steelyard::deploy {
 // In the order of Op.
 const std::vector<OpInfo>& op_table() {
   static const std::vector<OpInfo> kTable{
-      quantize_op(),    linear_op(),  conv2d_op(),     add_op(),        concat_op(),
-      relu_op(),        relu6_op(),   max_pool2d_op(), avg_pool2d_op(), global_avg_pool_op(),
-      flatten_op(),     sigmoid_op(), hardswish_op(),  softmax_op(),    mul_op(),
-      hard_sigmoid_op()};
+      quantize_op(),     linear_op(),  conv2d_op(),     add_op(),        concat_op(),
+      relu_op(),         relu6_op(),   max_pool2d_op(), avg_pool2d_op(), global_avg_pool_op(),
+      flatten_op(),      sigmoid_op(), hardswish_op(),  softmax_op(),    mul_op(),
+      hard_sigmoid_op(), silu_op()};
   return kTable;
 }
 

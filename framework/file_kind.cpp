@@ -35,7 +35,7 @@ constexpr Signature kSignatures[] = {
     {0, "\x89HDF\r\n\x1a\n"sv, "an HDF5 file"},
     {0, "GGUF"sv, "a GGUF model"},
     {4, "TFL3"sv, "a TensorFlow Lite model"},
-    {0, "\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19"sv, "a PyTorch file (pickle)"},
+    {0, "\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19"sv, kOldTorchKind},
     {0, "\0\0\x08\x01"sv, "IDX labels"},
     {0, "\0\0\x08\x03"sv, "IDX images"},
     {0,
@@ -63,7 +63,7 @@ std::string zip_kind(std::string_view bytes) {
                             << 8;
     name = bytes.substr(kName, length);
   }
-  if (name.ends_with("/data.pkl")) return "a PyTorch file (zip)";
+  if (name.ends_with("/data.pkl")) return kTorchKind;
   if (name.ends_with(".npy")) return "NumPy arrays (npz)";
   return "a zip archive";
 }

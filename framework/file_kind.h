@@ -13,6 +13,8 @@ namespace steelyard {
 inline constexpr std::size_t kFileKindBytes = 512;
 
 inline constexpr const char* kSafetensorsKind = "a safetensors file";
+inline constexpr const char* kTorchKind = "a PyTorch file (zip)";
+inline constexpr const char* kOldTorchKind = "a PyTorch file (pickle)";  // before PyTorch 1.6
 
 // "a PNG image", "a NumPy array", "CSV text", "an empty file"; "" where the bytes tell nothing.
 std::string kind_of(std::string_view first_bytes);

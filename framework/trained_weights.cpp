@@ -4,7 +4,9 @@
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/float_range.h"
+#include "steelyard/framework/torch_file.h"
 
 namespace steelyard {
 namespace {
@@ -20,9 +22,22 @@ void require_variances(const Tensor& values, const std::string& what) {
 
 }  // namespace
 
-std::vector<NamedTensor> load_trained_weights(Module& module, const std::filesystem::path& path) {
-  std::vector<NamedTensor> tensors = load_tensors(path).tensors;
-  load_into(module, tensors, path.string());
+WeightsFile read_weights(const std::filesystem::path& path) {
+  const std::string kind = kind_of(InputFile(path));
+  if (kind == kTorchKind) {
+    TorchFile file = read_torch_file(path);
+    return {std::move(file.tensors), std::move(file.entry)};
+  }
+  if (kind == kOldTorchKind) {
+    throw InputError(printable(path.string()) +
+                     ": in the format of PyTorch before 1.6, which is not read: load it and save "
+                     "it again with a newer one");
+  }
+  return {load_tensors(path).tensors};
+}
+
+void require_trained_values(const std::vector<NamedTensor>& tensors,
+                            const std::filesystem::path& path) {
   for (const NamedTensor& t : tensors) {
     if (!is_floating(t.tensor.dtype()) || t.name.find('/') != std::string::npos) continue;
     const std::string what = printable(path.string()) + ": tensor '" + printable(t.name) + "'";
@@ -30,7 +45,13 @@ std::vector<NamedTensor> load_trained_weights(Module& module, const std::filesys
     require_within_float32(t.tensor, what);
     if (t.name.ends_with("running_var")) require_variances(t.tensor, what);
   }
-  return tensors;
+}
+
+WeightsFile load_trained_weights(Module& module, const std::filesystem::path& path) {
+  WeightsFile file = read_weights(path);
+  load_into(module, file.tensors, path.string());
+  require_trained_values(file.tensors, path);
+  return file;
 }
 
 }  // namespace steelyard

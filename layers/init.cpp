@@ -18,20 +18,25 @@ std::string gibibytes(std::int64_t bytes) {
 
 Tensor fan_in_uniform(Shape shape, std::int64_t fan_in, Rng& rng) {
   if (counting != nullptr) counting->add(shape);
-  const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
   Tensor t = Tensor::empty(std::move(shape));
-  if (counting != nullptr) return t;
-  for (float& value : t.span<float>()) {
-    value = static_cast<float>((2.0 * rng.uniform() - 1.0) * bound);
-  }
+  fill_uniform(t, 1.0 / std::sqrt(static_cast<double>(fan_in)), rng);
   return t;
 }
 
 void fill_fan_out_normal(const Tensor& weight, Rng& rng) {
+  fill_normal(weight, std::sqrt(2.0 / static_cast<double>(weight.size() / weight.dim(1))), rng);
+}
+
+void fill_normal(const Tensor& values, double deviation, Rng& rng) {
   if (counting != nullptr) return;
-  const auto fan_out = static_cast<double>(weight.size() / weight.dim(1));
-  const double deviation = std::sqrt(2.0 / fan_out);
-  for (float& w : weight.span<float>()) w = static_cast<float>(deviation * rng.normal());
+  for (float& value : values.span<float>()) value = static_cast<float>(deviation * rng.normal());
+}
+
+void fill_uniform(const Tensor& values, double bound, Rng& rng) {
+  if (counting != nullptr) return;
+  for (float& value : values.span<float>()) {
+    value = static_cast<float>((2.0 * rng.uniform() - 1.0) * bound);
+  }
 }
 
 WeightCount::WeightCount(std::int64_t max_bytes)

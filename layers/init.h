@@ -16,6 +16,10 @@ Tensor fan_in_uniform(Shape shape, std::int64_t fan_in, Rng& rng);
 // Deep into Rectifiers", ICCV 2015).
 void fill_fan_out_normal(const Tensor& weight, Rng& rng);
 
+// Sets an f32 tensor to normal values of that deviation, and to uniform ones in [-bound, bound).
+void fill_normal(const Tensor& values, double deviation, Rng& rng);
+void fill_uniform(const Tensor& values, double bound, Rng& rng);
+
 // While one lives, the functions above count the bytes of weights made on this thread and leave
 // them as they are: a model can be tried before time and memory are spent on it. Beyond `max_bytes`
 // they throw std::invalid_argument.

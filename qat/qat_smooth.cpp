@@ -38,10 +38,25 @@ Names names_of(SmoothActivation activation) {
   switch (activation) {
     case SmoothActivation::kSigmoid:
       return {"quantized_sigmoid", "QatSigmoid"};
+    case SmoothActivation::kSilu:
+      return {"quantized_silu", "QatSiLU"};
     case SmoothActivation::kHardSigmoid:
       return {"quantized_hard_sigmoid", "QatHardSigmoid"};
     default:
       return {"quantized_hardswish", "QatHardswish"};
+  }
+}
+
+Variable activated(const Variable& x, SmoothActivation activation, const kernels::Ramp& ramp) {
+  switch (activation) {
+    case SmoothActivation::kSigmoid:
+      return sigmoid(x);
+    case SmoothActivation::kSilu:
+      return silu(x);
+    case SmoothActivation::kHardSigmoid:
+      return hard_sigmoid(x, ramp.slope, ramp.offset);
+    default:
+      return hardswish(x);
   }
 }
 
@@ -124,11 +139,7 @@ Variable QatSmoothActivation::forward(const Variable& x, ForwardContext& context
   if (bytes && output_->quantizing()) {
     return smooth_activation_codes(x, activation_, *output_, context, ramp_);
   }
-  const Variable y = activation_ == SmoothActivation::kSigmoid ? sigmoid(x)
-                     : activation_ == SmoothActivation::kHardswish
-                         ? hardswish(x)
-                         : hard_sigmoid(x, ramp_.slope, ramp_.offset);
-  return output_->forward(y, context);
+  return output_->forward(activated(x, activation_, ramp_), context);
 }
 
 QuantizedForm sigmoid_form() {
@@ -136,6 +147,16 @@ QuantizedForm sigmoid_form() {
       "Sigmoid", FormKind::kComputes,
       [](const Sigmoid&, const FormRequest& request) -> std::shared_ptr<Module> {
         return std::make_shared<QatSmoothActivation>(SmoothActivation::kSigmoid, request.output);
+      });
+  form.note = "by a table of codes";
+  return form;
+}
+
+QuantizedForm silu_form() {
+  QuantizedForm form = form_of<SiLU>(
+      "SiLU", FormKind::kComputes,
+      [](const SiLU&, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatSmoothActivation>(SmoothActivation::kSilu, request.output);
       });
   form.note = "by a table of codes";
   return form;

@@ -1,5 +1,5 @@
-// Sigmoid, Hardswish and HardSigmoid on codes, through a table of the 256 codes that an input can
-// have.
+// Sigmoid, SiLU, Hardswish and HardSigmoid on codes, through a table of the 256 codes that an input
+// can have.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace steelyard::qat {
 
-// activation(x) quantized by `output`: sigmoid, hardswish or a hard sigmoid, that of `ramp`, of a
-// value with codes of 8 bits or fewer (docs/numerics.md: activations by table).
+// activation(x) quantized by `output`: sigmoid, SiLU, hardswish or a hard sigmoid, that of `ramp`,
+// of a value with codes of 8 bits or fewer (docs/numerics.md: activations by table).
 Variable smooth_activation_codes(const Variable& x, kernels::SmoothActivation activation,
                                  ActivationQuantizer& output, ForwardContext& context,
                                  const kernels::Ramp& ramp = {});
@@ -31,6 +31,7 @@ class QatSmoothActivation : public Module {
 };
 
 QuantizedForm sigmoid_form();
+QuantizedForm silu_form();
 QuantizedForm hardswish_form();
 QuantizedForm hard_sigmoid_form();
 

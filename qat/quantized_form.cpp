@@ -31,14 +31,23 @@ QuantizedForm wide(QuantizedForm form) {
 
 const QuantizedForms& builtin_forms() {
   static const QuantizedForms kForms{
-      wide(linear_form()),     wide(conv2d_form()),
-      wide(max_pool2d_form()), wide(flatten_form()),
-      wide(dropout_form()),    wide(relu_form()),
-      wide(relu6_form()),      wide(add_form()),
-      wide(cat_form()),        wide(avg_pool2d_form()),
-      sigmoid_form(),          wide(global_avg_pool_form()),
-      hardswish_form(),        softmax_form(),
-      hard_sigmoid_form(),     mul_form(),
+      wide(linear_form()),
+      wide(conv2d_form()),
+      wide(max_pool2d_form()),
+      wide(flatten_form()),
+      wide(dropout_form()),
+      wide(relu_form()),
+      wide(relu6_form()),
+      wide(add_form()),
+      wide(cat_form()),
+      wide(avg_pool2d_form()),
+      sigmoid_form(),
+      wide(global_avg_pool_form()),
+      hardswish_form(),
+      softmax_form(),
+      hard_sigmoid_form(),
+      mul_form(),
+      silu_form(),
   };
   return kForms;
 }

@@ -21,5 +21,6 @@ OpInfo hardswish_op();
 OpInfo softmax_op();
 OpInfo mul_op();
 OpInfo hard_sigmoid_op();
+OpInfo silu_op();
 
 }  // namespace steelyard::deploy

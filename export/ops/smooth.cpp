@@ -1,5 +1,5 @@
-// Sigmoid, hardswish and hard sigmoid. Of codes: a table with an entry for each of the 256 input
-// codes.
+// Sigmoid, SiLU, hardswish and hard sigmoid. Of codes: a table with an entry for each of the 256
+// input codes.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -17,6 +17,8 @@ using Formula = std::function<double(double)>;
 using IsExact = std::function<bool(float)>;
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double silu(double x) { return x * sigmoid(x); }
 
 double hardswish(double x) {
   if (x <= -3) return 0;
@@ -126,6 +128,16 @@ void sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
       [&] { nodes.onnx().add("Sigmoid", {nodes.input(node)}, output); });
 }
 
+void silu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  write(
+      nodes, node, output, silu, [](float x) { return x == 0; },
+      [&] {
+        const std::string gate = node.name + "/gate";
+        nodes.onnx().add("Sigmoid", {nodes.input(node)}, gate);
+        nodes.onnx().add("Mul", {nodes.input(node), gate}, output);
+      });
+}
+
 // x * HardSigmoid(x): HardSwish came with opset 14.
 void hardswish_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   write(
@@ -187,6 +199,17 @@ OpInfo sigmoid_op() {
           .check = check,
           .reference = [](const Operands& op) { activate(op, sigmoid); },
           .onnx = sigmoid_onnx};
+}
+
+OpInfo silu_op() {
+  return {.op = Op::kSilu,
+          .name = "silu",
+          .recorded = {"quantized_silu", "silu"},
+          .rounds_floats = true,
+          .shape = shape,
+          .check = check,
+          .reference = [](const Operands& op) { activate(op, silu); },
+          .onnx = silu_onnx};
 }
 
 OpInfo hardswish_op() {

@@ -173,8 +173,8 @@ struct ClampBackward {
   }
 };
 
-// Sigmoid, hardswish and the hard sigmoid with the same bits on host and device: computed in double
-// from exp_of_negative(), rounded once.
+// Sigmoid, SiLU, hardswish and the hard sigmoid with the same bits on host and device: computed in
+// double from exp_of_negative(), rounded once.
 STEELYARD_HOST_DEVICE inline double exact_sigmoid(double x) {
   const double e = exp_of_negative(x < 0 ? x : -x);
   return x < 0 ? e / (1 + e) : 1 / (1 + e);
@@ -185,23 +185,21 @@ STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation,
   if (activation == SmoothActivation::kHardSigmoid) {
     return static_cast<float>(hard_sigmoid(v, ramp));
   }
-  const double y = activation == SmoothActivation::kSigmoid ? exact_sigmoid(v)
-                   : v <= -3                                ? 0
-                   : v >= 3                                 ? v
-                                                            : v * (v + 3) / 6;
+  if (activation == SmoothActivation::kSigmoid) return static_cast<float>(exact_sigmoid(v));
+  if (activation == SmoothActivation::kSilu) return static_cast<float>(v * exact_sigmoid(v));
+  const double y = v <= -3 ? 0 : v >= 3 ? v : v * (v + 3) / 6;
   return static_cast<float>(y);
 }
 STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, float x,
                                                const Ramp& ramp = {}) {
   const auto v = static_cast<double>(x);
-  if (activation == SmoothActivation::kSigmoid) {
-    const double s = exact_sigmoid(v);
-    return static_cast<float>(s * (1 - s));
-  }
+  const double s = exact_sigmoid(v);
+  if (activation == SmoothActivation::kSigmoid) return static_cast<float>(s * (1 - s));
+  if (activation == SmoothActivation::kSilu) return static_cast<float>(s * (1 + v * (1 - s)));
   return activation_slope(activation, x, ramp);
 }
 
-// What one of the three makes of each of the 256 bytes that may be a code of the input: the
+// What one of these makes of each of the 256 bytes that may be a code of the input: the
 // value, and where they are not null the output's code (its byte) and the slope, 0 where the code
 // is clipped. n = 256.
 struct ActivationTable {

@@ -278,7 +278,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features", {},
                      make_plain<Softmax>);
   registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
-  registry.add_layer("SiLU", "x * sigmoid(x); in float", {}, make_plain<SiLU>);
+  registry.add_layer("SiLU", "x * sigmoid(x)", {}, make_plain<SiLU>);
   registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6", {}, make_plain<Hardswish>);
   add_pools(registry);
   registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},

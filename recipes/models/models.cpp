@@ -4,42 +4,27 @@
 
 #include "steelyard/framework/machine_memory.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
-#include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/init.h"
-#include "steelyard/layers/linear.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/residual.h"
 #include "steelyard/layers/sequential.h"
+#include "steelyard/recipes/models/model_parts.h"
 
 namespace steelyard {
 namespace {
 
-using Modules = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
-
-std::string numbered(const char* word, std::size_t i) { return word + std::to_string(i); }
+using Modules = NamedModules;
 
 std::shared_ptr<Linear> linear(const LayerSpec& spec, std::int64_t in, std::int64_t out, Rng& rng) {
-  require_weights(spec, in, out);
-  return std::make_shared<Linear>(LinearOptions{.in_features = in, .out_features = out}, rng);
+  return make_linear_part(spec, in, out, rng);
 }
 
 std::shared_ptr<Conv2d> conv(const LayerSpec& spec, std::int64_t in, std::int64_t out,
-                             std::int64_t kernel, std::int64_t stride, Rng& rng,
-                             std::int64_t groups = 1) {
-  require_weights(spec, in / groups * kernel * kernel, out);
-  const std::int64_t padding = kernel / 2;
-  return std::make_shared<Conv2d>(Conv2dOptions{.in_channels = in,
-                                                .out_channels = out,
-                                                .kernel_size = {kernel, kernel},
-                                                .stride = {stride, stride},
-                                                .padding = {padding, padding},
-                                                .groups = groups,
-                                                .bias = false},
-                                  rng);
+                             std::int64_t kernel, Rng& rng) {
+  return make_conv_part(spec, {.in = in, .out = out, .kernel = kernel}, rng);
 }
 
 std::shared_ptr<BatchNorm2d> batch_norm(std::int64_t channels) {
@@ -85,7 +70,7 @@ std::shared_ptr<Module> build_cnn(CnnSpec options, const LayerSpec& spec, Rng& r
       spec.fail("cnn halves the image " + std::to_string(options.channels.size()) +
                 " times, which is too often for an input of " + shape_string(spec.input_shape()));
     }
-    modules.emplace_back(numbered("conv", i), conv(spec, in, out, 3, 1, rng));
+    modules.emplace_back(numbered("conv", i), conv(spec, in, out, 3, rng));
     modules.emplace_back(numbered("bn", i), batch_norm(out));
     modules.emplace_back(numbered("relu", i), std::make_shared<ReLU>());
     modules.emplace_back(numbered("pool", i), std::make_shared<MaxPool2d>(Pool2dGeometry{
@@ -105,23 +90,21 @@ std::shared_ptr<Module> build_cnn(CnnSpec options, const LayerSpec& spec, Rng& r
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-std::shared_ptr<Conv2d> kaiming_normal(std::shared_ptr<Conv2d> layer, Rng& rng) {
-  fill_fan_out_normal(layer->weight().value(), rng);
-  return layer;
-}
-
 std::shared_ptr<Module> residual_block(const LayerSpec& spec, std::int64_t in, std::int64_t out,
                                        std::int64_t stride, Rng& rng) {
-  auto main = std::make_shared<Sequential>(
-      Modules{{"conv1", kaiming_normal(conv(spec, in, out, 3, stride, rng), rng)},
-              {"bn1", batch_norm(out)},
-              {"relu1", std::make_shared<ReLU>()},
-              {"conv2", kaiming_normal(conv(spec, out, out, 3, 1, rng), rng)},
-              {"bn2", batch_norm(out)}});
+  auto main = std::make_shared<Sequential>(Modules{
+      {"conv1",
+       make_normal_conv_part(spec, {.in = in, .out = out, .kernel = 3, .stride = stride}, rng)},
+      {"bn1", batch_norm(out)},
+      {"relu1", std::make_shared<ReLU>()},
+      {"conv2", make_normal_conv_part(spec, {.in = out, .out = out, .kernel = 3}, rng)},
+      {"bn2", batch_norm(out)}});
   std::shared_ptr<Module> shortcut = std::make_shared<Identity>();
   if (stride != 1 || in != out) {
     shortcut = std::make_shared<Sequential>(Modules{
-        {"0", kaiming_normal(conv(spec, in, out, 1, stride, rng), rng)}, {"1", batch_norm(out)}});
+        {"0",
+         make_normal_conv_part(spec, {.in = in, .out = out, .kernel = 1, .stride = stride}, rng)},
+        {"1", batch_norm(out)}});
   }
   return std::make_shared<Residual>(std::move(main), std::move(shortcut), std::make_shared<ReLU>());
 }
@@ -140,9 +123,10 @@ std::shared_ptr<Module> build_resnet(ResnetSpec options, const LayerSpec& spec, 
             "expected a depth of 6n+2 (8, 14, 20, ...), got " + std::to_string(depth));
   }
   std::int64_t in = options.width;
-  Modules modules{{"conv1", kaiming_normal(conv(spec, spec.channels(), in, 3, 1, rng), rng)},
-                  {"bn1", batch_norm(in)},
-                  {"relu", std::make_shared<ReLU>()}};
+  Modules modules{
+      {"conv1", make_normal_conv_part(spec, {.in = spec.channels(), .out = in, .kernel = 3}, rng)},
+      {"bn1", batch_norm(in)},
+      {"relu", std::make_shared<ReLU>()}};
   for (std::size_t stage = 1; stage <= 3; ++stage) {
     const std::int64_t out = options.width << (stage - 1);
     Modules blocks;
@@ -183,10 +167,12 @@ std::shared_ptr<Module> separable_block(const MobilenetSpec& options, const Laye
                                         std::int64_t in, std::int64_t out, std::int64_t stride,
                                         Rng& rng) {
   return std::make_shared<Sequential>(
-      Modules{{"conv_dw", kaiming_normal(conv(spec, in, in, 3, stride, rng, in), rng)},
+      Modules{{"conv_dw",
+               make_normal_conv_part(
+                   spec, {.in = in, .out = in, .kernel = 3, .stride = stride, .groups = in}, rng)},
               {"bn1", batch_norm(in)},
               {"act1", options.make_activation()},
-              {"conv_pw", kaiming_normal(conv(spec, in, out, 1, 1, rng), rng)},
+              {"conv_pw", make_normal_conv_part(spec, {.in = in, .out = out, .kernel = 1}, rng)},
               {"bn2", batch_norm(out)},
               {"act2", options.make_activation()}});
 }
@@ -202,7 +188,8 @@ std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& 
                                           std::to_string(strides.size()));
   }
   std::int64_t in = options.stem;
-  auto stem = kaiming_normal(conv(spec, spec.channels(), in, 3, options.stem_stride, rng), rng);
+  auto stem = make_normal_conv_part(
+      spec, {.in = spec.channels(), .out = in, .kernel = 3, .stride = options.stem_stride}, rng);
   Modules modules{
       {"conv_stem", std::move(stem)}, {"bn1", batch_norm(in)}, {"act1", options.make_activation()}};
   Modules blocks;
@@ -217,13 +204,7 @@ std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& 
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-template <typename T>
-Row<T> dropout_row(double T::*member) {
-  return key("dropout", "probability of dropping a hidden unit in training; 0: no such layer",
-             member)
-      .by_default("0")
-      .within(0, 0.99);
-}
+constexpr const char* kHiddenUnits = "a hidden unit in training; 0: no such layer";
 
 template <typename T>
 Row<T> sizes_row(const std::string& name, const std::string& help,
@@ -249,7 +230,7 @@ void add_models(ModelRegistry& registry) {
   registry.add_model<MlpSpec>("mlp", "fully connected, for images and flat features",
                               {sizes_row("hidden", "widths of the hidden layers", &MlpSpec::hidden)
                                    .by_default("[256, 128]"),
-                               dropout_row(&MlpSpec::dropout)},
+                               dropout_row(&MlpSpec::dropout, kHiddenUnits, "0")},
                               build_mlp);
   registry.add_model<CnnSpec>(
       "cnn", "3x3 convolutions with batch norm and 2x2 max pooling",
@@ -258,7 +239,7 @@ void add_models(ModelRegistry& registry) {
        key("hidden", "width of the hidden linear layer", &CnnSpec::hidden)
            .by_default("128")
            .within(1, 65536),
-       dropout_row(&CnnSpec::dropout)},
+       dropout_row(&CnnSpec::dropout, kHiddenUnits, "0")},
       build_cnn);
   registry.add_model<ResnetSpec>(
       "resnet", "residual network for small images (He et al., 2015, section 4.2)",
@@ -289,6 +270,7 @@ ModelRegistry builtin_models() {
   ModelRegistry registry;
   add_layers(registry);
   add_models(registry);
+  add_torchvision_models(registry);
   return registry;
 }
 

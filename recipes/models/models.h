@@ -8,12 +8,13 @@
 
 namespace steelyard {
 
-// The registry with every layer of layers/ and the models mlp, cnn, resnet and mobilenet. Names of
-// modules and layouts of weights are PyTorch's.
+// The registry with every layer of layers/, the models mlp, cnn, resnet and mobilenet for small
+// images, and torchvision's. Names of modules and layouts of weights are PyTorch's.
 ModelRegistry builtin_models();
 
 // The models alone, and the layers alone.
 void add_models(ModelRegistry& registry);
+void add_torchvision_models(ModelRegistry& registry);
 void add_layers(ModelRegistry& registry);
 
 // Builds a recipe's model for one dataset. `input_shape` is without the batch ({28, 28, 1});

@@ -375,6 +375,9 @@ class Reporter {
     }
     attempt("accuracy of the float model", [&] {
       if (!recipe_.init_checkpoint) throw InputError("the recipe has no init.checkpoint");
+      if (!recipe_.init.skip.empty()) {
+        throw InputError("init.skip leaves tensors of init.checkpoint out");
+      }
       Experiment base(
           parse_recipe(measuring_recipe(recipe_, std::nullopt, *recipe_.init_checkpoint),
                        "recipe of the float model", {}, registries_.models),

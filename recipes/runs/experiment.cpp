@@ -7,8 +7,8 @@
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/storage.h"
-#include "steelyard/framework/trained_weights.h"
 #include "steelyard/framework/training_words.h"
 #include "steelyard/import/unsupported.h"
 #include "steelyard/qat/calibrate.h"
@@ -19,6 +19,7 @@
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/reestimate.h"
 #include "steelyard/recipes/models/imported_model.h"
+#include "steelyard/recipes/runs/initial_weights.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 
 namespace steelyard {
@@ -249,7 +250,8 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   const bool loads = weights == InitialWeights::kRecipe;
   model_ = make_float_model(registries);
   if (loads && recipe_.init_checkpoint) {
-    load_source("init.checkpoint", *recipe_.init_checkpoint, place("init", "checkpoint"), *model_);
+    load_source("init.checkpoint", *recipe_.init_checkpoint, place("init", "checkpoint"), *model_,
+                recipe_.init);
   } else if (loads && network_) {
     load_imported_weights();
   }
@@ -269,6 +271,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
 }
 
 void Experiment::note_other_normalization(std::string_view key, const std::string& checkpoint) {
+  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return;
   const auto of_file =
       normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
   if (!of_file || *of_file == normalization()) return;
@@ -321,8 +324,13 @@ void Experiment::load_teacher(const Registries& registries) {
 }
 
 void Experiment::load_source(const std::string& key, const std::string& checkpoint,
-                             const std::string& place, Module& model) {
-  at_place(place, [&] { sources_[key] = model_digest(load_trained_weights(model, checkpoint)); });
+                             const std::string& place, Module& model, const InitSpec& init) {
+  const WeightsFile file =
+      at_place(place, [&] { return load_initial_weights(model, checkpoint, init); });
+  sources_[key] = model_digest(file.tensors);
+  if (!file.entry.empty()) {
+    notes_.push_back(key + ": the tensors are those of the file's entry '" + file.entry + "'");
+  }
   note_other_normalization(key, checkpoint);
 }
 

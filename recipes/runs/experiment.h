@@ -146,9 +146,9 @@ class Experiment {
   void require_trainable_last_batch(const Registries& registries);
   // The recipe's float model, with random weights.
   std::shared_ptr<Module> make_float_model(const Registries& registries) const;
-  // Loads the checkpoint that the recipe names there into a float model, and remembers its digest.
+  // Loads the file that the recipe names there into a float model, and remembers its digest.
   void load_source(const std::string& key, const std::string& checkpoint, const std::string& place,
-                   Module& model);
+                   Module& model, const InitSpec& init = {});
   // The model prepared for quantization, where the recipe asks for it.
   std::shared_ptr<Module> prepared(std::shared_ptr<Module> model,
                                    std::optional<qat::Plan>& plan) const;

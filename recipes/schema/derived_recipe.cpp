@@ -131,7 +131,9 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
   for (const char* key : {"version", "name", "seed", "device", "data", "model"}) {
     copy_entry(document, recipe.resolved, key);
   }
-  if (!init_checkpoint.empty()) {
+  if (init_checkpoint == recipe.init_checkpoint) {
+    copy_entry(document, recipe.resolved, "init");
+  } else if (!init_checkpoint.empty()) {
     YamlNode path = yaml_scalar(init_checkpoint);
     path.quoted = true;
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));

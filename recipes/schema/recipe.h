@@ -90,6 +90,16 @@ struct QuantizeSpec {
   std::optional<qat::OscillationOptions> oscillations = {};
 };
 
+// How the tensors of init.checkpoint become the model's.
+struct InitSpec {
+  struct Rename {
+    std::string from;  // a regular expression
+    std::string to;
+  };
+  std::vector<Rename> rename = {};     // one after the other
+  std::vector<std::string> skip = {};  // modules and tensors that keep their initial values
+};
+
 struct ExportSpec {
   std::vector<std::string> formats = {};  // names of deploy::export_formats(), for after training
   qat::Profile profile = qat::Profile::kOrt;
@@ -103,6 +113,7 @@ struct Recipe {
   DataSpec data = {};
   ModelSpec model = {};
   std::optional<std::string> init_checkpoint = {};
+  InitSpec init = {};
   TrainSpec train = {};
   std::optional<QuantizeSpec> quantize = {};
   std::optional<std::int64_t> calibrate_batches = {};  // ranges from data before the first step

@@ -7,10 +7,31 @@
 namespace steelyard {
 namespace {
 
+Table<InitSpec::Rename> rename_table() {
+  return {"What is replaced in the names of tensors.",
+          {key("from", "a regular expression (RE2's syntax); every match is replaced",
+               &InitSpec::Rename::from)
+               .required(),
+           key("to", "what replaces it, where `\\1` is the first group; absent: nothing",
+               &InitSpec::Rename::to)}};
+}
+
 Table<Recipe> init_table() {
   return {"Where the weights come from; random when absent.",
-          {key("checkpoint", "a safetensors file with PyTorch's names", &Recipe::init_checkpoint)
-               .required()}};
+          {key("checkpoint",
+               "a safetensors file with PyTorch's names, or a file of `torch.save` with a state "
+               "dict, at its top or as its entry `state_dict`, `model_state_dict` or `model`",
+               &Recipe::init_checkpoint)
+               .required(),
+           list_of<InitSpec::Rename, Recipe>(
+               "rename", "changes of the names in the file, one after the other", rename_table(),
+               &Recipe::init, &InitSpec::rename),
+           key("skip",
+               "modules or tensors that keep their random values, whatever the file holds, such as "
+               "the last layer for other classes; `re:` and a regular expression matches whole "
+               "paths",
+               &Recipe::init, &InitSpec::skip)
+               .items(1)}};
 }
 
 // Modules that are not trained keep their ranges and their statistics.

@@ -3,6 +3,7 @@ import fcntl
 import gzip
 import hashlib
 import json
+import math
 import os
 import pty
 import random
@@ -15,6 +16,7 @@ import termios
 import time
 import unittest
 
+from support import torch_files
 from support.data_files import write_gradients, write_safetensors
 
 PROGRAM = os.environ["STEELYARD"]
@@ -266,6 +268,40 @@ class InitialWeights(Case):
         self.fail_with(2, "missing: block.a.bias, block.a.weight, bn.bias,", " and 2 more, 7 in all; unexpected: stranger",
                        "wrong shape: fc.bias expected [4] got [10]", arguments=["train", recipe])
         self.fail_with(2, "gone.safetensors", arguments=["train", recipe, "--set", "init.checkpoint=gone.safetensors"])
+
+    def test_files_of_pytorch(self):
+        """Nested, under other names and with a head of other classes."""
+        sizes = {"conv.weight": [8, 1, 3, 3], "bn.weight": [8], "bn.bias": [8], "bn.running_mean": [8], "bn.running_var": [8],
+                 "block.a.weight": [8, 8, 3, 3], "block.a.bias": [8], "fc.weight": [10, 128], "fc.bias": [10]}
+        generator = random.Random(1)
+        tensors = {"module." + name: ("F32", shape, struct.pack(f"<{math.prod(shape)}f", *(
+            generator.uniform(0.1, 0.2) for _ in range(math.prod(shape))))) for name, shape in sizes.items()}
+        state, storages = torch_files.state_dict(tensors)
+        whole = torch_files.archive(torch_files.entries({"epoch": b"K\x03", "state_dict": state}), storages)
+        with open(self.path("weights.pt"), "wb") as file:
+            file.write(whole)
+        self.assertRegex(self.succeed("inspect", "weights.pt"), "weights.pt: PyTorch file, entry 'state_dict', 9 tensors\n"
+                         r"module.conv.weight +f32 +\[8, 1, 3, 3\] +288 bytes\n")
+        recipe = self.recipe(LAYERS + SGD + "init: {checkpoint: weights.pt}\n")
+        refused = self.fail_with(2, "recipe.yaml", "weights.pt: tensors do not fit the model: missing: "
+                                 "block.a.bias (the file has 'module.block.a.bias')", arguments=["train", recipe])
+        self.assertNotIn("init.skip", refused.stderr)
+        rename = ["--set", "init.rename=[{from: '^module[.]'}]", "--dry-run"]
+        self.fail_with(2, "wrong shape: fc.bias expected [4] got [10], fc.weight expected [4, 128] got [10, 128]; "
+                       "init.skip: [fc] trains it from random values", arguments=["train", recipe, *rename])
+        done = self.run_program("train", recipe, *rename, "--set", "init.skip=[fc]")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("note: init.checkpoint: the tensors are those of the file's entry 'state_dict'", done.stdout + done.stderr)
+        for value, message in (("init.skip=[fx]", "init.skip: 'fx' names nothing of the model (did you mean 'fc'?)"),
+                               ("init.rename=[{from: net}]", "init.rename: 'net' matches no tensor of weights.pt"),
+                               ("init.rename=[{from: '('}]", "bad regular expression: missing ): ("),
+                               ("init.rename=[{from: 'weight|bias', to: x}]",
+                                "'module.bn.weight' and 'module.bn.bias' both become 'module.bn.x'")):
+            self.fail_with(2, message, arguments=["train", recipe, "--set", value])
+        self.fail_with(2, "weights.pt: holds weights alone: --architecture", arguments=["import", "weights.pt"])
+        with open(self.path("weights.pt"), "wb") as file:
+            file.write(whole.replace(b"torch\nFloatStorage", b"posix\nsystem      "[:18]))
+        self.fail_with(2, "weights.pt: data.pkl, byte ", "names posix.system", arguments=["train", recipe])
 
     def test_a_float_run_starts_a_quantized_one(self):
         self.train(self.recipe(LAYERS + SGD), "float")

@@ -74,7 +74,9 @@ class RandomGraph {
         last_ = finish(make_node(deploy::Op::kSigmoid, {last_}), shape());
         return;
       case 6:
-        last_ = finish(make_node(deploy::Op::kHardswish, {last_}), shape());
+        last_ =
+            finish(make_node(pick(0, 1) == 0 ? deploy::Op::kHardswish : deploy::Op::kSilu, {last_}),
+                   shape());
         return;
       case 7:
         return gate();
@@ -214,7 +216,7 @@ class RandomGraph {
     const deploy::Node& node = graph_.nodes.back();
     if (node.op == deploy::Op::kSigmoid || node.op == deploy::Op::kHardSigmoid) return {0.0F, 1.0F};
     if (node.op == deploy::Op::kAvgPool2d || node.op == deploy::Op::kGlobalAvgPool ||
-        node.op == deploy::Op::kHardswish) {
+        node.op == deploy::Op::kHardswish || node.op == deploy::Op::kSilu) {
       const deploy::Quantization& q = *graph_.values[node.inputs[0]].quantization;
       return {q.scale * static_cast<float>(q.range.qmin - q.zero_point),
               q.scale * static_cast<float>(q.range.qmax - q.zero_point)};

@@ -4,7 +4,7 @@ target_link_libraries(save_loop PRIVATE steelyard::framework steelyard_warnings)
 
 steelyard_add_tests(framework_files_test
   SOURCES checkpoint_kill_test.cpp checkpoint_test.cpp cpus_test.cpp event_file_test.cpp files_test.cpp
-          json_integer_test.cpp safetensors_test.cpp
+          json_integer_test.cpp safetensors_test.cpp torch_file_test.cpp
   DEPENDS steelyard::framework)
 target_compile_definitions(framework_files_test PRIVATE
   STEELYARD_SAVE_LOOP="$<TARGET_FILE:save_loop>")

@@ -158,6 +158,23 @@ def arrays():
         write("npy", name, raw.getvalue())
 
 
+def torch_archives():
+    sys.path.insert(0, os.path.join(os.path.dirname(FOLDER), ".."))
+    from support import torch_files
+
+    values = struct.pack("<6f", *range(6))
+    state, storages = torch_files.state_dict({"w": ("F32", [2, 3], values), "n": ("I64", [], struct.pack("<q", 7))})
+    strided = torch_files.entries({"t": torch_files.tensor("F32", "0", 6, [3, 2], [1, 3]),
+                                   "c": torch_files.tensor("F32", "0", 6, [2], [3], 1)})
+    training = torch_files.entries({"epoch": b"K\x03", "best": b"G?\xf8" + bytes(6), "args": b"](N\x88K\1e", "model": state})
+    write("torch_file", "state", torch_files.archive(state, storages))
+    write("torch_file", "strided", torch_files.archive(strided, {"0": values}))
+    write("torch_file", "packed", torch_files.archive(training, storages, zipfile.ZIP_DEFLATED))
+    write("torch_file", "types", torch_files.archive(*torch_files.state_dict(
+        {d: (d, [1], b"\1" + bytes(size - 1)) for d, size in torch_files.SIZES.items()})))
+    write("torch_file", "refused", torch_files.archive(b"cposix\nsystem\n(" + torch_files.text("true") + b"tR", {}))
+
+
 def archives():
     for name, form in (("ustar", tarfile.USTAR_FORMAT), ("gnu", tarfile.GNU_FORMAT), ("pax", tarfile.PAX_FORMAT)):
         raw = io.BytesIO()
@@ -374,5 +391,5 @@ def networks():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
+    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, torch_archives, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
         make()

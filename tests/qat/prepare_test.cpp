@@ -281,7 +281,7 @@ TEST(Prepare, AFloatLayerInTheMiddleGetsAnInputQuantizerBehindIt) {
 TEST(Prepare, ASmoothActivationStaysInFloatAndItsReaderQuantizes) {
   for (const std::shared_ptr<Module>& module :
        {std::shared_ptr<Module>(std::make_shared<GELU>()),
-        std::shared_ptr<Module>(std::make_shared<SiLU>())}) {
+        std::shared_ptr<Module>(std::make_shared<LeakyReLU>())}) {
     Rng rng(1);
     const PreparedModel prepared =
         prepare(std::make_shared<Sequential>(Sequential::NamedChildren{

@@ -1,4 +1,5 @@
-// Sigmoid, Hardswish and HardSigmoid on codes: the rule, gradients, and where prepare() puts them.
+// Sigmoid, SiLU, Hardswish and HardSigmoid on codes: the rule, gradients, and where prepare() puts
+// them.
 #include "steelyard/qat/qat_smooth.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/sequential.h"
@@ -26,6 +26,7 @@ constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // of hard sigmoid
 double value_of(SmoothActivation activation, double x) {
   if (activation == SmoothActivation::kHardSigmoid) return std::clamp(0.25 * x + 0.5, 0.0, 1.0);
   if (activation == SmoothActivation::kSigmoid) return 1 / (1 + std::exp(-x));
+  if (activation == SmoothActivation::kSilu) return x / (1 + std::exp(-x));
   return x * std::clamp(x + 3, 0.0, 6.0) / 6;
 }
 
@@ -35,8 +36,8 @@ double slope_of(SmoothActivation activation, double x) {
 }
 
 TEST(SmoothCodes, EachCodeFollowsTheRule) {
-  for (const auto activation :
-       {SmoothActivation::kSigmoid, SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid}) {
+  for (const auto activation : {SmoothActivation::kSigmoid, SmoothActivation::kSilu,
+                                SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid}) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;
@@ -68,11 +69,15 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
 TEST(SmoothCodes, FloatInputsAndObservedRanges) {
   const Variable x(random_tensor({30, 4}, 1, DType::kF32));
   ForwardContext training{.training = true};
-  QatSmoothActivation layer(SmoothActivation::kHardswish, activations(false));
-  const Variable y = layer.forward(x, training);
-  ASSERT_TRUE(quantized(y));
-  const auto expected = values(hardswish(x).value()), got = values(y.value());
-  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 0.005);
+  for (const auto activation : {SmoothActivation::kHardswish, SmoothActivation::kSilu}) {
+    QatSmoothActivation layer(activation, activations(false));
+    const Variable y = layer.forward(x, training);
+    ASSERT_TRUE(quantized(y));
+    const auto real = values(x.value()), got = values(y.value());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], value_of(activation, real[i]), 0.005);
+    }
+  }
 }
 
 TEST(PrepareSmooth, HaveQuantizersOfTheirOwnBetweenLayers) {

@@ -1,12 +1,16 @@
 // Our models with PyTorch's weights against PyTorch's logits and training steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/trained_weights.h"
+#include "steelyard/layers/init.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/schema/recipe.h"
 #include "tests/support/tensors.h"
@@ -90,6 +94,59 @@ TEST_P(TorchTwin, SameTrainingSteps) {
     EXPECT_TRUE(testing::all_close(t.tensor, case_.at("after." + t.name), 1e-3, 1e-4)) << t.name;
   }
 }
+
+// torchvision's architectures, with files of torch.save().
+class TorchArchitecture : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TorchArchitecture, SameLogitsAndStatistics) {
+  const std::string name = GetParam();
+  const std::filesystem::path weights = folder / (name + ".pt");
+  if (!std::filesystem::exists(weights)) GTEST_SKIP() << "no files: torch is not installed";
+  const ModelRegistry registry = builtin_models();
+  const bool drops = !name.starts_with("resnet");
+  const Recipe recipe =
+      parse_recipe("version: 1\nname: twin\ndata: {dataset: none}\nmodel: {type: " + name +
+                       (drops ? ", dropout: 0}" : "}") +
+                       "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.1}}\n",
+                   "twin", {}, registry);
+  Rng rng(1);
+  const auto model = [&] {
+    const WeightCount no_values(std::int64_t{1} << 40);
+    return build_model(recipe.model, {64, 64, 3}, 10, rng, registry);
+  }();
+  load_trained_weights(*model, weights);
+  std::map<std::string, Tensor> expected;
+  for (const auto& t : load_tensors(folder / (name + ".case.safetensors")).tensors) {
+    expected[t.name] = t.tensor;
+  }
+  // The largest difference, relative to the largest value.
+  const auto error = [](const Tensor& a, const Tensor& b) {
+    float difference = 0, largest = 0;
+    for (std::int64_t i = 0; i < b.size(); ++i) {
+      difference = std::max(difference, std::abs(a.data<float>()[i] - b.data<float>()[i]));
+      largest = std::max(largest, std::abs(b.data<float>()[i]));
+    }
+    return difference / largest;
+  };
+  const NoGradGuard no_grad;
+  ForwardContext evaluation, training{.training = true, .rng = &rng};
+  const Variable inputs(expected.at("inputs"));
+  EXPECT_LE(error(model->forward(inputs, evaluation).value(), expected.at("logits")), 1e-5);
+  EXPECT_LE(error(model->forward(inputs, training).value(), expected.at("training")), 1e-4);
+  for (const NamedTensor& t : module_state(*model)) {
+    if (t.name.ends_with("num_batches_tracked")) {
+      EXPECT_EQ(t.tensor.item(), expected.at("after." + t.name).item());
+    } else if (t.name.find("running_") != std::string::npos) {
+      EXPECT_LE(error(t.tensor, expected.at("after." + t.name)), 1e-4) << t.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TorchArchitecture,
+                         ::testing::Values("resnet18", "resnet50", "mobilenet_v2",
+                                           "mobilenet_v3_small", "mobilenet_v3_large",
+                                           "efficientnet_b0"),
+                         [](const auto& p) { return std::string(p.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, TorchTwin, ::testing::ValuesIn(kTwins),
                          [](const auto& p) { return std::string(p.param.name); });

@@ -1,6 +1,8 @@
 """Writes, for twins of the preset models, PyTorch's weights, inputs, logits and one training step.
 
 usage: write_torch_files.py FOLDER; exit code 77 when torch is not installed.
+Of torchvision's architectures NAME.pt holds the weights, as torch.save() writes them, and NAME.case.safetensors inputs
+(NHWC), logits in evaluation mode, and logits and running statistics of a pass in training.
 Each NAME.model.safetensors holds the weights by PyTorch's names; NAME.case.safetensors the inputs (NHWC), labels,
 logits in evaluation mode, and the loss and weights after one training step (batch statistics, momentum, decay).
 """
@@ -117,19 +119,45 @@ class Layers(nn.Module):
         return self.fc(torch.nn.functional.avg_pool2d(self.b(x), 2).flatten(1))
 
 
+def randomize_norms(model):
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+            nn.init.uniform_(module.running_mean, -0.5, 0.5)
+            nn.init.uniform_(module.running_var, 0.5, 2.0)
+
+
+def write_architectures(folder):
+    from torchvision_twins import TWINS
+    # The same numbers in each of the forms in which they are found.
+    forms = {"resnet50": lambda m: {"epoch": 1, "model": m.state_dict()}, "mobilenet_v3_small": lambda m: m.double().state_dict(),
+             "mobilenet_v2": lambda m: m.to(memory_format=torch.channels_last).state_dict(),
+             "mobilenet_v3_large": lambda m: {k: nn.Parameter(v) if v.is_floating_point() else v for k, v in m.state_dict().items()}}
+    for number, (name, twin) in enumerate(TWINS.items()):
+        torch.manual_seed(number)
+        model = twin(10)
+        randomize_norms(model)
+        x = torch.randn(4, 3, 64, 64)
+        with torch.no_grad():
+            case = {"inputs": x.permute(0, 2, 3, 1), "logits": model.eval()(x)}
+            torch.save(forms.get(name, lambda m: m.state_dict())(model), os.path.join(folder, name + ".pt"))
+            case["training"] = model.float().train()(x)
+        for key, value in model.state_dict().items():
+            if "running" in key or "num_batches" in key:
+                case["after." + key] = value
+        write_safetensors(os.path.join(folder, name + ".case.safetensors"), case)
+
+
 def main(folder):
     os.makedirs(folder, exist_ok=True)
     torch.set_num_threads(1)
+    write_architectures(folder)
     twins = {"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "layers": Layers, "mobilenet": Mobilenet}
     for number, (name, twin) in enumerate(twins.items()):
         torch.manual_seed(number)
         model = twin()
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                nn.init.uniform_(module.weight, 0.5, 1.5)
-                nn.init.uniform_(module.bias, -0.5, 0.5)
-                nn.init.uniform_(module.running_mean, -0.5, 0.5)
-                nn.init.uniform_(module.running_var, 0.5, 2.0)
+        randomize_norms(model)
         write_safetensors(os.path.join(folder, name + ".model.safetensors"), model.state_dict())
         x, labels = torch.randn(7, 2, 10, 12), torch.randint(5, (7,))
         case = {"inputs": x.permute(0, 2, 3, 1), "labels": labels, "logits": model.eval()(x)}

@@ -1,0 +1,22 @@
+// A file of torch.save(): what is read has the same tensors when it is written as safetensors.
+#include "steelyard/framework/torch_file.h"
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace steelyard;
+  static fuzz::MemoryFile input;
+  TorchFile file;
+  if (!fuzz::accepted([&] { file = read_torch_file(input.holding(fuzz::view(data, size))); })) {
+    return 0;
+  }
+  for (const NamedTensor& t : file.tensors) {
+    if (t.name == "__metadata__" || t.name.size() > 1000) return 0;  // safetensors' own limits
+  }
+  const std::filesystem::path again = fuzz::scratch_folder() / "again.safetensors";
+  write_safetensors(again, {file.tensors, {}});
+  TensorFile written = read_safetensors(again);
+  TensorFile expected{safetensors_order(file.tensors), {}};
+  fuzz::require(fuzz::equal(written, expected), "written as safetensors it differs");
+  return 0;
+}
