@@ -8,6 +8,7 @@
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/lr_schedule.h"
 #include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/smooth_activations.h"

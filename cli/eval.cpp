@@ -1,7 +1,10 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -14,13 +17,19 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/metrics_log.h"
 
 namespace steelyard::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+enum class Format { kText, kJson };
+
 struct Options {
   std::string run;
   std::string checkpoint = "last";
+  Format format = Format::kText;
   int threads = 0;
 };
 
@@ -32,6 +41,39 @@ std::vector<Agreement> agreements(const LoadedRun& run) {
           {"checkpoint (sha256)", sha256_of_file(run.checkpoint)},
           {"recipe (sha256)", sha256_of(resolved_yaml(run.experiment->recipe()))},
           {"number of test samples", std::to_string(run.experiment->test().size())}};
+}
+
+Json scores_json(const ClassScores& scores, const std::string& name) {
+  Json json{{"name", name},
+            {"samples", scores.samples},
+            {"predicted", scores.predicted},
+            {"precision", 100 * scores.precision()},
+            {"recall", 100 * scores.recall()},
+            {"f1", 100 * scores.f1()}};
+  if (scores.average_precision) json["average_precision"] = 100 * *scores.average_precision;
+  return json;
+}
+
+// The metrics, and what they are of each class.
+Json to_json(const std::filesystem::path& checkpoint, const Experiment& experiment,
+             const Evaluation& evaluation) {
+  const Dataset& test = experiment.test();
+  Json json{{"checkpoint", printable(checkpoint.string(), 4096)}, {"samples", test.size()}};
+  json.update(to_json(evaluation.metrics));
+  const std::vector<ClassScores> scores = class_scores(evaluation.predictions, test);
+  const std::vector<std::string>& names = test.names.classes;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const std::string name = i < names.size() ? names[i] : std::to_string(i);
+    json["classes"].push_back(scores_json(scores[i], printable(name, 4096)));
+  }
+  if (!evaluation.predictions.classes.defined()) return json;
+  const std::vector<std::int64_t> counts = confusion_matrix(evaluation.predictions, test);
+  for (std::size_t i = 0; i < counts.size(); i += scores.size()) {
+    const auto row = counts.begin() + static_cast<std::ptrdiff_t>(i);
+    json["confusion"].push_back(
+        std::vector<std::int64_t>(row, row + static_cast<std::ptrdiff_t>(scores.size())));
+  }
+  return json;
 }
 
 // Ranks share the batches; the first one prints.
@@ -46,11 +88,14 @@ ExitCode evaluate_as_rank(const Options& options, comm::Communicator& ranks) {
     print_notes(run.notes);
     if (const auto difference = difference_from_plan(experiment)) print_note(*difference);
   }
-  const Metrics metrics = experiment.evaluate_test(ranks);
-  fmt::print("{}: {} test samples, loss {:.4f}", shown(run.checkpoint), experiment.test().size(),
-             metrics.loss);
-  if (metrics.top1) fmt::print(", top-1 {:.2f} %", *metrics.top1);
-  fmt::print("\n");
+  const Evaluation evaluation = experiment.test_predictions(ranks);
+  const Metrics& metrics = evaluation.metrics;
+  if (options.format == Format::kJson) {
+    fmt::print("{}\n", to_json(run.checkpoint, experiment, evaluation).dump(2));
+  } else {
+    fmt::print("{}: {} test samples, loss {:.4f}{}\n", shown(run.checkpoint),
+               experiment.test().size(), metrics.loss, metrics_text(metrics));
+  }
   if (!std::isfinite(metrics.loss)) {
     throw TrainingDiverged(run.checkpoint.string() + ": the test loss is not finite");
   }
@@ -69,10 +114,15 @@ ExitCode evaluate_run(const Options& options) {
 
 Verb add_eval(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("eval", "Loss and accuracy of a run on its test set");
+  CLI::App* verb = app.add_subcommand("eval", "Loss and metrics of a run on its test set");
   verb->footer("Several processes, started by mpirun or srun, share the samples.");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
+  verb->add_option("--format", options->format,
+                   "text, or json with the scores of every class and the confusion matrix "
+                   "(default: text)")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Format>{{"text", Format::kText}, {"json", Format::kJson}}));
   add_threads(*verb, options->threads);
   return [options] { return evaluate_run(*options); };
 }

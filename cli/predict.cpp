@@ -68,12 +68,25 @@ Predictor integer_predictor(deploy::Graph exported) {
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
 }
 
+OutputKind outputs_of(const Experiment& experiment) {
+  switch (experiment.target_kind()) {
+    case TargetKind::kClass:
+      return experiment.input().classes > 0 ? OutputKind::kLogits : OutputKind::kValues;
+    case TargetKind::kMarks:
+      return OutputKind::kLabels;
+    case TargetKind::kText:
+      return OutputKind::kCharacters;
+    case TargetKind::kValues:
+      break;
+  }
+  return OutputKind::kValues;
+}
+
 // With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
-  const OutputKind outputs =
-      experiment->input().classes > 0 ? OutputKind::kLogits : OutputKind::kValues;
-  return {form_of(*experiment), outputs, batch, [experiment, run](const Tensor& inputs) {
+  return {form_of(*experiment), outputs_of(*experiment), batch,
+          [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
           }};
 }
@@ -122,6 +135,7 @@ Predictor make_predictor(const Options& options) {
     if (path_exists(std::filesystem::path(options.model) / run_files::kLast)) {
       const LoadedRun run = load_run(options.model, "last", Registries(), RunData::kNone);
       predictor.form = form_of(*run.experiment);
+      if (predictor.outputs == OutputKind::kValues) predictor.outputs = outputs_of(*run.experiment);
     }
     return predictor;
   }
@@ -168,7 +182,10 @@ ExitCode predict(const Options& options) {
     for (std::int64_t i = begin; i < std::min(begin + batch, count); ++i) samples.push_back(i);
     const Tensor raw = load_samples(select_samples(inputs.samples, samples)).inputs;
     require_finite(raw, printable(options.file) + ": inputs from sample " + std::to_string(begin));
-    const Tensor outputs = predictor.run(raw);
+    Tensor outputs = predictor.run(raw);
+    if (predictor.outputs == OutputKind::kCharacters) {
+      outputs = frames_of(Variable(outputs), std::ssize(predictor.form.names.classes)).value();
+    }
     require_finite_outputs(options.file, begin, outputs);
     const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
     for (std::size_t i = 0; i < samples.size(); ++i) {

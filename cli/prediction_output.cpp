@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "steelyard/framework/metrics.h"
 #include "steelyard/framework/printable.h"
 
 namespace steelyard::cli {
@@ -19,6 +20,14 @@ std::vector<float> softmax(std::span<const float> outputs) {
   std::vector<float> chances;
   for (const float value : outputs) {
     chances.push_back(static_cast<float>(std::exp(static_cast<double>(value) - best) / sum));
+  }
+  return chances;
+}
+
+std::vector<float> sigmoid(std::span<const float> outputs) {
+  std::vector<float> chances;
+  for (const float value : outputs) {
+    chances.push_back(static_cast<float>(1 / (1 + std::exp(-static_cast<double>(value)))));
   }
   return chances;
 }
@@ -47,8 +56,13 @@ std::string PredictionPrinter::class_name(std::size_t index) const {
 void PredictionPrinter::print(const std::string& sample, std::span<const float> outputs) {
   std::vector<float> chances;
   if (outputs_ == OutputKind::kLogits) chances = softmax(outputs);
+  if (outputs_ == OutputKind::kLabels) chances = sigmoid(outputs);
   const std::span<const float> values = chances.empty() ? outputs : std::span<const float>(chances);
-  if (format_ == PredictionFormat::kText) {
+  if (outputs_ == OutputKind::kLabels) {
+    print_labels(sample, values);
+  } else if (outputs_ == OutputKind::kCharacters) {
+    print_characters(sample, values);
+  } else if (format_ == PredictionFormat::kText) {
     // The largest output, also where the chances of several round to 1.
     if (classifies()) {
       const std::size_t best = best_of(outputs);
@@ -66,6 +80,74 @@ void PredictionPrinter::print(const std::string& sample, std::span<const float> 
   ++rows_;
 }
 
+// Those whose chance is above 1/2.
+void PredictionPrinter::print_labels(const std::string& sample, std::span<const float> chances) {
+  std::vector<std::size_t> said;
+  for (std::size_t i = 0; i < chances.size(); ++i) {
+    if (chances[i] > 0.5F) said.push_back(i);
+  }
+  if (format_ == PredictionFormat::kJson) {
+    fmt::print("{}{{\"sample\": {}, \"labels\": [", rows_ == 0 ? "[\n" : ",\n", json_text(sample));
+    for (const std::size_t i : said) {
+      fmt::print("{}{}", i == said[0] ? "" : ", ", json_text(class_name(i)));
+    }
+    fmt::print("], ");
+    print_json_chances(chances);
+    return;
+  }
+  if (format_ == PredictionFormat::kCsv) {
+    if (rows_ == 0) print_csv_header(",labels", chances.size());
+    std::string labels;
+    for (const std::size_t i : said) labels += (labels.empty() ? "" : "|") + class_name(i);
+    fmt::print("{},{}", csv_field(sample), csv_field(labels));
+    for (const float chance : chances) fmt::print(",{}", chance);
+    fmt::print("\n");
+    return;
+  }
+  fmt::print("{}  ", printable(sample, 4096));
+  for (const std::size_t i : said) {
+    fmt::print("{}{} {:.3f}", i == said[0] ? "" : ", ", printable(class_name(i)), chances[i]);
+  }
+  fmt::print("{}\n", said.empty() ? "-" : "");
+}
+
+// What the best characters of the frames spell.
+void PredictionPrinter::print_characters(const std::string& sample, std::span<const float> scores) {
+  std::vector<std::int64_t> frames;
+  for (std::size_t t = 0; t < scores.size(); t += classes_.size()) {
+    frames.push_back(static_cast<std::int64_t>(best_of(scores.subspan(t, classes_.size()))));
+  }
+  std::string text;
+  for (const std::int64_t character : spelled(frames)) {
+    text += class_name(static_cast<std::size_t>(character));
+  }
+  if (format_ == PredictionFormat::kJson) {
+    fmt::print("{}{{\"sample\": {}, \"text\": {}}}", rows_ == 0 ? "[\n" : ",\n", json_text(sample),
+               json_text(text));
+  } else if (format_ == PredictionFormat::kCsv) {
+    fmt::print("{}{},{}\n", rows_ == 0 ? "sample,text\n" : "", csv_field(sample), csv_field(text));
+  } else {
+    fmt::print("{}  {}\n", printable(sample, 4096), printable(text, 4096));
+  }
+}
+
+void PredictionPrinter::print_csv_header(const std::string& columns, std::size_t values) const {
+  fmt::print("sample{}", columns);
+  for (std::size_t i = 0; i < values; ++i) {
+    const bool named = outputs_ != OutputKind::kValues;
+    fmt::print(",{}", csv_field(named ? class_name(i) : "output_" + std::to_string(i)));
+  }
+  fmt::print("\n");
+}
+
+void PredictionPrinter::print_json_chances(std::span<const float> chances) const {
+  fmt::print("\"probabilities\": {{");
+  for (std::size_t i = 0; i < chances.size(); ++i) {
+    fmt::print("{}{}: {}", i == 0 ? "" : ", ", json_text(class_name(i)), chances[i]);
+  }
+  fmt::print("}}}}");
+}
+
 void PredictionPrinter::print_text(const std::string& sample, std::span<const float> values) const {
   fmt::print("{}", printable(sample, 4096));
   for (const float value : values) fmt::print("  {}", value);
@@ -73,13 +155,7 @@ void PredictionPrinter::print_text(const std::string& sample, std::span<const fl
 }
 
 void PredictionPrinter::print_csv(const std::string& sample, std::span<const float> values) {
-  if (rows_ == 0) {
-    fmt::print("sample{}", classifies() ? ",class,probability" : "");
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      fmt::print(",{}", csv_field(classifies() ? class_name(i) : "output_" + std::to_string(i)));
-    }
-    fmt::print("\n");
-  }
+  if (rows_ == 0) print_csv_header(classifies() ? ",class,probability" : "", values.size());
   fmt::print("{}", csv_field(sample));
   if (classifies()) {
     const std::size_t best = best_of(values);
@@ -93,12 +169,8 @@ void PredictionPrinter::print_json(const std::string& sample, std::span<const fl
   fmt::print("{}{{\"sample\": {}", rows_ == 0 ? "[\n" : ",\n", json_text(sample));
   if (classifies()) {
     const std::size_t best = best_of(values);
-    fmt::print(", \"class\": {}, \"probability\": {}, \"probabilities\": {{",
-               json_text(class_name(best)), values[best]);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      fmt::print("{}{}: {}", i == 0 ? "" : ", ", json_text(class_name(i)), values[i]);
-    }
-    fmt::print("}}}}");
+    fmt::print(", \"class\": {}, \"probability\": {}, ", json_text(class_name(best)), values[best]);
+    print_json_chances(values);
     return;
   }
   fmt::print(", \"outputs\": [");

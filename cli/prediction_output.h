@@ -10,8 +10,9 @@ namespace steelyard::cli {
 
 enum class PredictionFormat { kText, kCsv, kJson };
 
-// What the outputs of a model are: values of a regression, logits or probabilities of classes.
-enum class OutputKind { kValues, kLogits, kProbabilities };
+// What the outputs of a model are: values of a regression, logits or probabilities of classes,
+// logits of labels that a sample may have several of, scores of characters [frames, classes].
+enum class OutputKind { kValues, kLogits, kProbabilities, kLabels, kCharacters };
 
 // Prints rows as they come: text, a line of CSV (RFC 4180), or an entry of a JSON array.
 class PredictionPrinter {
@@ -29,8 +30,14 @@ class PredictionPrinter {
   void print_csv(const std::string& sample, std::span<const float> values);
   void print_json(const std::string& sample, std::span<const float> values);
   void print_text(const std::string& sample, std::span<const float> values) const;
+  void print_labels(const std::string& sample, std::span<const float> chances);
+  void print_characters(const std::string& sample, std::span<const float> scores);
+  void print_csv_header(const std::string& columns, std::size_t values) const;
+  void print_json_chances(std::span<const float> chances) const;
   std::string class_name(std::size_t index) const;
-  bool classifies() const { return outputs_ != OutputKind::kValues; }
+  bool classifies() const {
+    return outputs_ == OutputKind::kLogits || outputs_ == OutputKind::kProbabilities;
+  }
 
   PredictionFormat format_;
   OutputKind outputs_;

@@ -102,7 +102,7 @@ void Progress::on_epoch_end(const EpochReport& report) {
       fmt::format("epoch {}/{}  train loss {:.4f}", report.epoch + 1, epochs_, report.train_loss);
   if (report.validation) {
     line += fmt::format("  validation loss {:.4f}", report.validation->loss);
-    if (report.validation->top1) line += fmt::format("  top-1 {:.2f} %", *report.validation->top1);
+    if (const auto metric = main_metric(*report.validation)) line += "  " + metric_text(*metric);
   }
   show(fmt::format("{}  ({})\n", line, clock_text(seconds_since(epoch_begin_))));
 }

@@ -78,7 +78,7 @@ void print_notes(const std::vector<std::string>& notes) {
 
 void print_result(Run& run, const Metrics& final) {
   std::string text = fmt::format("test loss {:.4f}", final.loss);
-  if (final.top1) text += fmt::format("  top-1 {:.2f} %", *final.top1);
+  if (const auto metric = main_metric(final)) text += "  " + metric_text(*metric);
   show(text + "\n" + warning_of_ranges(run.experiment()) +
        fmt::format("run folder: {}\n", shown(run.folder())));
 }

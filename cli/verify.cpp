@@ -102,7 +102,7 @@ std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
 deploy::OutputComparison compare_onnx(const Tensor& outputs, const Dataset& test,
                                       const deploy::Verification& result) {
   const deploy::OutputComparison compared =
-      deploy::compare_outputs(result.outputs, outputs, test.classes > 0);
+      deploy::compare_outputs(result.outputs, outputs, result.trained_top1.has_value());
   if (result.trained_top1) {
     Shape rows{result.samples, outputs.size() / result.samples};
     fmt::print("top-1 {:.2f} %, the same class for {:.2f} %; ",

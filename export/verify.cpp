@@ -236,6 +236,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   output_shape.insert(output_shape.begin(), result.samples);
   result.trained_outputs = Tensor::empty(output_shape);
   result.outputs = Tensor::empty(output_shape);
+  const bool classes = target_kind(chosen.targets, chosen.classes) == TargetKind::kClass;
   std::int64_t trained_correct = 0;
   std::int64_t deployed_correct = 0;
   for (std::int64_t b = 0; b < batches_per_epoch(chosen, options); ++b) {
@@ -250,11 +251,11 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
                 result.trained_outputs.data<float>() + first_element);
     std::copy_n(outputs.data<float>(), outputs.size(),
                 result.outputs.data<float>() + first_element);
-    if (chosen.classes == 0) continue;
+    if (!classes) continue;
     trained_correct += count_correct(expected, batch.targets);
     deployed_correct += count_correct(outputs, batch.targets);
   }
-  if (chosen.classes != 0) {
+  if (classes) {
     const auto percent = [&](std::int64_t correct) {
       return 100.0 * static_cast<double>(correct) / static_cast<double>(result.samples);
     };

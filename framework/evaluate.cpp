@@ -37,35 +37,6 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   return *count.to(Device{}).data<std::int64_t>();
 }
 
-void validate_loss(const Loss& loss, const Tensor& targets) {
-  const bool classes = targets.dtype() == DType::kI64;
-  if (classes != (loss.type == Loss::Type::kCrossEntropy)) {
-    throw InputError("the loss " + word_of(loss.type) +
-                     (classes ? " needs float targets, the dataset has class labels"
-                              : " needs class labels, the dataset has floats"));
-  }
-}
-
-Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets) {
-  validate_loss(loss, targets);
-  switch (loss.type) {
-    case Loss::Type::kCrossEntropy:
-      return cross_entropy(outputs, targets, loss.label_smoothing);
-    case Loss::Type::kMeanSquaredError:
-      return mse_loss(outputs, targets);
-    case Loss::Type::kHuber:
-      return huber_loss(outputs, targets, loss.huber_delta);
-  }
-  throw std::logic_error("[loss] unknown type");
-}
-
-double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset) {
-  if (loss.type == Loss::Type::kCrossEntropy) return std::log(static_cast<double>(dataset.classes));
-  const NoGradGuard no_grad;
-  const Variable zeros(Tensor::zeros(dataset.targets.shape()));
-  return compute_loss(loss, zeros, dataset.targets).value().item();
-}
-
 namespace {
 
 // What is added over the batches: rows times their mean loss, and rows with the right class.
@@ -74,23 +45,27 @@ struct Totals {
       : loss(Tensor::zeros(Shape{}, DType::kF64, device)),
         correct(Tensor::zeros(Shape{}, DType::kI64, device)) {}
 
-  void add(Module& model, const Loss& by, const Batch& batch) const {
+  void add(Module& model, const Loss& by, const Batch& batch, PredictionRecord& predictions) const {
     ForwardContext context;
     const Variable outputs = model.forward(Variable(batch.inputs), context);
     add_weighted(compute_loss(by, outputs, batch.targets).value(),
                  static_cast<double>(batch.inputs.dim(0)), loss);
     if (by.type == Loss::Type::kCrossEntropy) add_correct(outputs.value(), batch.targets, correct);
+    predictions.add(outputs.value(), batch);
   }
 
   Tensor loss;     // f64
   Tensor correct;  // i64
 };
 
-Metrics metrics_of(double loss, double correct, const Dataset& dataset, const Loss& by) {
+Evaluation evaluation_of(double loss, double correct, const Dataset& dataset, const Loss& by,
+                         Predictions predictions) {
   const auto size = static_cast<double>(dataset.size());
-  Metrics metrics{.loss = loss / size};
+  Evaluation evaluation{{.loss = loss / size}, std::move(predictions)};
+  Metrics& metrics = evaluation.metrics;
   if (by.type == Loss::Type::kCrossEntropy) metrics.top1 = 100.0 * correct / size;
-  return metrics;
+  metrics.more = compute_metrics(by, evaluation.predictions, dataset);
+  return evaluation;
 }
 
 LoaderOptions evaluation_options(const Normalization& normalization, std::int64_t batch_size) {
@@ -100,33 +75,43 @@ LoaderOptions evaluation_options(const Normalization& normalization, std::int64_
   return options;
 }
 
-Loss without_smoothing(Loss loss) {
-  loss.label_smoothing = 0;
-  return loss;
+Evaluation evaluate_alone(Module& model, const Dataset& dataset, const LoaderOptions& options,
+                          const Loss& loss, comm::Communicator& ranks) {
+  DataLoader loader(dataset, options);
+  const Device device = device_of(model);
+  DeviceBatches batches(loader, device);
+  batches.start(0);
+  const Totals totals(device);
+  const Loss plain = plain_loss(loss);
+  PredictionRecord record(plain, dataset, options.batch_size, device);
+  while (const auto batch = batches.next()) totals.add(model, plain, *batch, record);
+  return evaluation_of(totals.loss.item(), totals.correct.item(), dataset, loss,
+                       record.finish(ranks));
 }
 
 }  // namespace
 
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size) {
-  const NoGradGuard no_grad;
-  DataLoader loader(dataset, evaluation_options(normalization, batch_size));
-  const Device device = device_of(model);
-  DeviceBatches batches(loader, device);
-  batches.start(0);
-  const Totals totals(device);
-  const Loss plain = without_smoothing(loss);
-  while (const auto batch = batches.next()) totals.add(model, plain, *batch);
-  return metrics_of(totals.loss.item(), totals.correct.item(), dataset, loss);
+  comm::Communicator alone;
+  return evaluate(model, dataset, normalization, loss, batch_size, alone);
 }
 
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size, comm::Communicator& ranks) {
-  if (ranks.size() == 1) return evaluate(model, dataset, normalization, loss, batch_size);
+  return evaluate_predictions(model, dataset, normalization, loss, batch_size, ranks).metrics;
+}
+
+Evaluation evaluate_predictions(Module& model, const Dataset& dataset,
+                                const Normalization& normalization, const Loss& loss,
+                                std::int64_t batch_size, comm::Communicator& ranks) {
   const NoGradGuard no_grad;
-  DataLoader loader(dataset, evaluation_options(normalization, batch_size));
+  const LoaderOptions options = evaluation_options(normalization, batch_size);
+  if (ranks.size() == 1) return evaluate_alone(model, dataset, options, loss, ranks);
+  DataLoader loader(dataset, options);
   const Device device = device_of(model);
-  const Loss plain = without_smoothing(loss);
+  const Loss plain = plain_loss(loss);
+  PredictionRecord record(plain, dataset, batch_size, device);
   const std::int64_t batches = loader.batches_per_epoch();
   // The first rank, which writes checkpoints, always has a batch: a pass brings up to date what
   // modules derive from their parameters and checkpoints hold, such as learned scales.
@@ -141,7 +126,7 @@ Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& nor
   own.start(0, first_of(ranks.rank()));
   for (std::int64_t b = first_of(ranks.rank()); b < end; ++b) {
     const Totals totals(device);
-    totals.add(model, plain, *own.next());
+    totals.add(model, plain, *own.next(), record);
     losses.data<double>()[b] = totals.loss.item();
     correct[0] += static_cast<std::int64_t>(totals.correct.item());
   }
@@ -149,11 +134,7 @@ Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& nor
   ranks.sum(correct);
   double sum = 0;
   for (const double batch_loss : losses.span<double>()) sum += batch_loss;
-  return metrics_of(sum, static_cast<double>(correct[0]), dataset, loss);
-}
-
-bool is_better(const Metrics& a, const Metrics& b) {
-  return a.top1 && b.top1 ? *a.top1 > *b.top1 : a.loss < b.loss;
+  return evaluation_of(sum, static_cast<double>(correct[0]), dataset, loss, record.finish(ranks));
 }
 
 }  // namespace steelyard

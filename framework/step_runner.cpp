@@ -33,6 +33,7 @@ StepRunner::StepRunner(Module& model, Optimizer& optimizer, const StepOptions& o
       device_step_(Tensor::zeros({}, DType::kI64, device_)),
       loss_sum_(Tensor::zeros({}, DType::kF64, device_)),
       first_loss_(Tensor::zeros({}, DType::kF64, device_)) {
+  options_.loss = on_device(std::move(options_.loss), device_);
   comm::Communicator& ranks = options.ranks != nullptr ? *options.ranks : alone_;
   if (options.shards > 1 || ranks.size() > 1 || options.delayed_ranges) {
     sharded_.emplace(model, options.shards, ranks);
@@ -106,12 +107,15 @@ void StepRunner::capture_no_steps(const std::string& reason) {
 }
 
 Tensor StepRunner::compute_sharded_gradients(const Batch& batch, std::int64_t step) {
+  const LossPart whole = whole_batch(options_.loss, batch.targets);
   const auto shard_loss = [&](const Batch& rows, std::int64_t shard) {
+    LossPart part = whole;
+    part.rows = static_cast<double>(batch.inputs.dim(0)) / static_cast<double>(rows.inputs.dim(0));
     const std::uint64_t stream =
         kForwardStream + (static_cast<std::uint64_t>(shard) << kShardShift);
     Rng rng(options_.seed, stream, step, device_step_);
     ForwardContext context{.training = true, .rng = &rng};
-    return training_loss(model_, options_.loss, options_.distillation, rows, context);
+    return training_loss(model_, options_.loss, options_.distillation, rows, context, part);
   };
   Tensor loss = sharded_->run(batch, shard_loss);
   if (device_.kind == Device::Kind::kCpu) finite_loss(step + 1, loss, batch);

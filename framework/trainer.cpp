@@ -230,7 +230,7 @@ void Trainer::finish_epoch() {
   if (report.validation) {
     require_loss("validation loss", report.validation->loss);
     improved = position_.epoch >= final_form_from() &&
-               (!best_ || is_better(*report.validation, best_->metrics));
+               (!best_ || is_better(*report.validation, best_->metrics, options_.best_metric));
     if (improved) best_ = {position_.epoch, *report.validation};
   }
   for (const TrainerCallback* callback : callbacks_) {
@@ -275,6 +275,9 @@ Checkpoint Trainer::checkpoint() {
     metadata["best_epoch"] = std::to_string(best_->epoch);
     metadata["best_loss"] = exact_text(best_->metrics.loss);
     if (best_->metrics.top1) metadata["best_top1"] = exact_text(*best_->metrics.top1);
+    for (const Metric& metric : best_->metrics.more) {
+      metadata["best_" + metric.name] = exact_text(metric.value);
+    }
   }
   return result;
 }
@@ -336,14 +339,21 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
       metadata.contains("first_loss") ? parsed<double>(metadata, "first_loss", source) : 0);
   best_.reset();
   if (metadata.contains("best_epoch")) {
-    best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),
-             {.loss = parsed<double>(metadata, "best_loss", source), .top1 = std::nullopt}};
+    best_ = {
+        parsed<std::int64_t>(metadata, "best_epoch", source),
+        {.loss = parsed<double>(metadata, "best_loss", source), .top1 = std::nullopt, .more = {}}};
     if (best_->epoch < 0 || best_->epoch > position.epoch) {
       throw InputError(source + ": the best epoch " + std::to_string(best_->epoch) +
                        " is none of the " + std::to_string(position.epoch) + " that are done");
     }
     if (metadata.contains("best_top1")) {
       best_->metrics.top1 = parsed<double>(metadata, "best_top1", source);
+    }
+    for (const MetricInfo& metric : metric_table()) {
+      const std::string key = "best_" + std::string(metric.name);
+      if (metric.value == nullptr || !metadata.contains(key)) continue;
+      best_->metrics.more.push_back(
+          {std::string(metric.name), parsed<double>(metadata, key, source)});
     }
     if (best_->epoch < final_form_from()) best_.reset();
   }

@@ -40,6 +40,9 @@ struct TrainerOptions : StepOptions {
   // divergence. The reference is the larger of the first step's loss and the loss of outputs that
   // are all zero. Absent: only what is not finite is one.
   std::optional<double> divergence_limit = kDivergenceLimit;
+  // The metric that chooses the best epoch (framework/metrics.h); empty: higher top-1, or lower
+  // loss where there is none.
+  std::string best_metric = {};
   // Where last.safetensors and best.safetensors go; empty: nothing is written.
   std::filesystem::path run_dir;
   // The caller's own, for every checkpoint.

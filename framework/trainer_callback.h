@@ -23,12 +23,6 @@ struct StepReport {
   double lr = 0;
 };
 
-// A value that a callback measures at the end of an epoch.
-struct Metric {
-  std::string name;
-  double value = 0;
-};
-
 struct EpochReport {
   std::int64_t epoch = 0;
   std::int64_t step = 0;

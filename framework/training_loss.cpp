@@ -15,14 +15,19 @@ Tensor teacher_logits(Module& teacher, const Tensor& inputs) {
 
 Variable training_loss(Module& model, const Loss& loss,
                        const std::optional<Distillation>& distillation, const Batch& batch,
-                       ForwardContext& context) {
+                       ForwardContext& context, const LossPart& part) {
   Tensor teacher;
   if (distillation) teacher = teacher_logits(*distillation->teacher, batch.inputs);
   const Variable outputs = model.forward(Variable(batch.inputs), context);
-  const Variable task = compute_loss(loss, outputs, batch.targets);
+  const Variable task = compute_loss(loss, outputs, batch.targets, part);
   if (!distillation) return task;
   return mix_losses(task, distillation_loss(outputs, teacher, distillation->temperature),
                     distillation->weight);
+}
+
+LossPart whole_batch(const Loss& loss, const Tensor& targets) {
+  if (!loss.class_weights.defined() || targets.dtype() != DType::kI64) return {};
+  return {.total_weight = sum_of_label_weights(targets, loss.class_weights)};
 }
 
 double training_loss_of_zero_outputs(const Loss& loss,

@@ -4,7 +4,9 @@
 #include <memory>
 #include <optional>
 
-#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/loss.h"
+#include "steelyard/framework/module.h"
 
 namespace steelyard {
 
@@ -17,10 +19,14 @@ struct Distillation {
 };
 
 // The recorded loss of one batch: the model runs in `context`, the teacher unrecorded in evaluation
-// mode and before it, so that its activations are gone by then.
+// mode and before it, so that its activations are gone by then. `part` is the batch's share of a
+// larger one.
 Variable training_loss(Module& model, const Loss& loss,
                        const std::optional<Distillation>& distillation, const Batch& batch,
-                       ForwardContext& context);
+                       ForwardContext& context, const LossPart& part = {});
+
+// Of a batch's rows, whose weights are added up once: the part that has them all.
+LossPart whole_batch(const Loss& loss, const Tensor& targets);
 
 // The same of a model whose outputs are all zero; of the teacher, at most.
 double training_loss_of_zero_outputs(const Loss& loss,

@@ -1,7 +1,7 @@
 // How recipes, messages and checkpoints spell the engine's enumerations.
 #pragma once
 
-#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/loss.h"
 #include "steelyard/framework/lr_schedule.h"
 #include "steelyard/framework/words.h"
 #include "steelyard/kernels/matmul_precision.h"
@@ -12,8 +12,11 @@ inline constexpr Word<Loss::Type> kLossWords[] = {
     {Loss::Type::kCrossEntropy, "cross_entropy"},
     {Loss::Type::kMeanSquaredError, "mse"},
     {Loss::Type::kHuber, "huber"},
+    {Loss::Type::kBinaryCrossEntropy, "binary_cross_entropy"},
+    {Loss::Type::kCosine, "cosine"},
+    {Loss::Type::kCtc, "ctc"},
 };
-static_assert(is_complete<Loss::Type>(kLossWords, Loss::Type::kHuber));
+static_assert(is_complete<Loss::Type>(kLossWords, Loss::Type::kCtc));
 constexpr std::span<const Word<Loss::Type>> words_of(Loss::Type) { return kLossWords; }
 
 inline constexpr Word<LrSchedule::Type> kLrScheduleWords[] = {

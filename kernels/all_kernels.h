@@ -16,6 +16,7 @@
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
+#include "steelyard/kernels/losses/losses.h"
 #include "steelyard/kernels/matmul/matmul.h"
 #include "steelyard/kernels/norm/norm.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
@@ -39,7 +40,7 @@ using AllKernels =
                   ConvOfCodesKernels, ConvertKernels, CounterKernels, DropoutKernels,
                   ElementwiseKernels, EmbeddingKernels, FakeQuantizeKernels, HistogramKernels,
                   HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
-                  LayerNormKernels, MatmulKernels, NormKernels, NormFoldKernels,
+                  LayerNormKernels, LossKernels, MatmulKernels, NormKernels, NormFoldKernels,
                   OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,
                   QuantizerStateKernels, ReduceKernels, RequantizeKernels, ShrunkenRangeKernels,
                   SoftmaxKernels, TransposeKernels, WeightCodesKernels, WideCodesKernels>;

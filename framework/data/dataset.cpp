@@ -10,6 +10,7 @@
 
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/streams.h"
+#include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/memory_error.h"
 #include "steelyard/framework/rng.h"
@@ -109,11 +110,8 @@ Normalization normalization_of(const SampleSource& source, double scale) {
 
 // "inputs f32 [12], targets i64 []": of one sample.
 std::string sample_text(const Dataset& dataset) {
-  const Tensor& targets = dataset.targets;
   return "inputs " + std::string(dtype_name(dataset.dtype())) + " " +
-         shape_string(dataset.sample_shape()) + ", targets " +
-         std::string(dtype_name(targets.dtype())) + " " +
-         shape_string({targets.shape().begin() + 1, targets.shape().end()});
+         shape_string(dataset.sample_shape()) + ", " + target_text(dataset);
 }
 
 using ByteCounts = std::array<std::int64_t, 256>;
@@ -252,22 +250,7 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
               shape_string(y.shape()));
   // What is read later is looked at then.
   if (dataset.inputs.defined()) require_finite(dataset.inputs, source + ": inputs");
-  if (dataset.classes == 0) {
-    require(y.dtype() == DType::kF32 && y.size() > 0, "expected targets f32 for regression, got " +
-                                                          std::string(dtype_name(y.dtype())) + " " +
-                                                          shape_string(y.shape()));
-    require_finite(y, source + ": targets");
-    return;
-  }
-  require(y.dtype() == DType::kI64 && y.rank() == 1, "expected labels i64 [N], got " +
-                                                         std::string(dtype_name(y.dtype())) + " " +
-                                                         shape_string(y.shape()));
-  const auto labels = y.span<std::int64_t>();
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    require(labels[i] >= 0 && labels[i] < dataset.classes,
-            "expected labels in [0, " + std::to_string(dataset.classes) + "), got " +
-                std::to_string(labels[i]) + " in sample " + std::to_string(i));
-  }
+  validate_targets(dataset, source);
 }
 
 void require_same_samples(const DatasetSplits& splits, const std::string& source,

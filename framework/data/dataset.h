@@ -10,6 +10,7 @@
 
 #include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/data/sample_source.h"
+#include "steelyard/framework/data/target_kind.h"
 #include "steelyard/framework/tensor.h"
 
 namespace steelyard {
@@ -20,8 +21,8 @@ inline constexpr std::int64_t kMaxClasses = 65536;
 // Samples and what they should give. Copies share storage.
 struct Dataset {
   Tensor inputs;   // u8 or f32; [N, H, W, C] or [N, features]; undefined where there is a source
-  Tensor targets;  // labels i64 [N], or values f32 [N, ...]
-  std::int64_t classes = 0;                         // 0 for regression
+  Tensor targets;  // as target_kind() says: labels i64 [N], values f32 [N, ...], ...
+  std::int64_t classes = 0;                         // 0 for regression; characters of a text
   std::shared_ptr<const SampleSource> source = {};  // of samples that are not held in memory
   DatasetNames names = {};
 

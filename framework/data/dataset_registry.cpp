@@ -76,6 +76,8 @@ DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
   if (request.path.empty()) throw InputError("dataset '" + name + "' needs data.path");
   DatasetSplits splits =
       with_memory_for("dataset '" + name + "'", [&] { return row->second.loader(request); });
+  convert_targets(splits.train, request.targets);
+  convert_targets(splits.test, request.targets);
   set_test_aside(request, splits);
   transform(request, splits);
   if (request.parts == DatasetParts::kAll || splits.train.size() > 0) {
@@ -102,8 +104,9 @@ DatasetRegistry builtin_datasets() {
                [](const DatasetRequest& r) { return load_fashion_mnist(r.path, r.parts); });
   registry.add("cifar10", "",
                [](const DatasetRequest& r) { return load_cifar10(r.path, r.parts); });
-  registry.add("safetensors", "",
-               [](const DatasetRequest& r) { return load_safetensors_dataset(r.path, r.parts); });
+  registry.add("safetensors", "", [](const DatasetRequest& r) {
+    return load_safetensors_dataset(r.path, r.parts, r.targets);
+  });
   registry.add("images", "", load_images);
   registry.add("shards", "", load_shards);
   registry.add("table", "", load_table);

@@ -9,6 +9,7 @@
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/data/tables/table_options.h"
+#include "steelyard/framework/data/targets.h"
 
 namespace steelyard {
 
@@ -20,6 +21,7 @@ struct DatasetRequest {
   DatasetParts parts = DatasetParts::kAll;
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
+  TargetOptions targets = {};
   // Set aside as the test set, of a dataset that has none.
   std::optional<std::int64_t> test_samples = {};
   // Of a model that was trained on the dataset: what its numbers stand for. Absent: as the training

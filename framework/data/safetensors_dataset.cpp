@@ -59,19 +59,23 @@ Dataset load_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, DatasetParts parts) {
+DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, DatasetParts parts,
+                                       const TargetOptions& targets) {
   require_folder(folder, "with train.safetensors and test.safetensors");
   const auto train_path = folder / "train.safetensors";
   const auto test_path = folder / "test.safetensors";
   if (parts == DatasetParts::kTest) {
     DatasetSplits splits{{}, load_file(test_path)};
     splits.test.classes = count_classes(splits.test.targets, printable(test_path.string()));
+    convert_targets(splits.test, targets);
     validate_dataset(splits.test, printable(test_path.string()));
     return splits;
   }
   DatasetSplits splits{load_file(train_path), load_file(test_path)};
   splits.train.classes = count_classes(splits.train.targets, printable(train_path.string()));
   splits.test.classes = splits.train.classes;
+  convert_targets(splits.train, targets);
+  convert_targets(splits.test, targets);
   validate_dataset(splits.train, printable(train_path.string()));
   validate_dataset(splits.test, printable(test_path.string()));
   require_same_samples(splits, printable(test_path.string()), "train.safetensors");

@@ -1,40 +1,13 @@
 #include "steelyard/framework/ops/losses.h"
 
+#include "steelyard/framework/ops/loss_support.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/losses/losses.h"
 #include "steelyard/kernels/softmax/softmax.h"
 
 namespace steelyard {
 namespace {
-
-// A scalar loss whose gradient with respect to its only input was computed with it.
-class LossFunction : public Function {
- public:
-  LossFunction(std::string name, Attributes attributes, Tensor grad)
-      : name_(std::move(name)), attributes_(std::move(attributes)) {
-    save(std::move(grad));
-  }
-
-  std::string name() const override { return name_; }
-  Attributes attributes() const override { return attributes_; }
-
-  std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    const Tensor& grad = saved()[0];
-    Tensor grad_x = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
-    visit_floating(grad.dtype(), "loss", [&](auto zero) {
-      using T = decltype(zero);
-      run(grad.device(), kernels::ScaleBy<T>{.n = grad.size(),
-                                             .x = grad.data<T>(),
-                                             .factor = grad_output.data<T>(),
-                                             .y = grad_x.data<T>()});
-    });
-    return {grad_x};
-  }
-
- private:
-  std::string name_;
-  Attributes attributes_;
-};
 
 Tensor scaled(const Tensor& x, double factor) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -67,11 +40,6 @@ class MixFunction : public Function {
   double weight_;
 };
 
-Tensor gradient_buffer(const Variable& x) {
-  if (!should_record({x})) return {};
-  return Tensor::empty(x.shape(), x.dtype(), x.value().device());
-}
-
 void require_logits(const char* name, const Variable& logits) {
   ops::require_defined(name, "logits", logits);
   if (logits.shape().size() != 2 || logits.dim(0) < 1 || logits.dim(1) < 1) {
@@ -79,14 +47,18 @@ void require_logits(const char* name, const Variable& logits) {
   }
 }
 
-void require_targets(const Variable& logits, const Tensor& targets) {
+// Whether the targets are probabilities; else they are labels.
+bool require_targets(const Variable& logits, const Tensor& targets) {
   require_logits("cross_entropy", logits);
+  if (targets.defined() && targets.dtype() == logits.dtype() && targets.shape() == logits.shape()) {
+    return true;
+  }
   if (!targets.defined() || targets.dtype() != DType::kI64 ||
       targets.shape() != Shape{logits.dim(0)}) {
     ops::fail("cross_entropy", "i64 targets [" + std::to_string(logits.dim(0)) + "]",
               std::string(dtype_name(targets.dtype())) + " " + shape_string(targets.shape()));
   }
-  if (targets.device().kind != Device::Kind::kCpu) return;  // the kernel marks them
+  if (targets.device().kind != Device::Kind::kCpu) return false;  // the kernel marks them
   const std::int64_t* target = targets.data<std::int64_t>();
   for (std::int64_t i = 0; i < targets.size(); ++i) {
     if (target[i] < 0 || target[i] >= logits.dim(1)) {
@@ -95,6 +67,56 @@ void require_targets(const Variable& logits, const Tensor& targets) {
                               std::to_string(target[i]) + " at index " + std::to_string(i));
     }
   }
+  return false;
+}
+
+void require_class_weights(const Variable& logits, const ClassWeights& weights) {
+  const Tensor& w = weights.of_classes;
+  if (!w.defined() || (w.dtype() == DType::kF64 && w.shape() == Shape{logits.dim(1)})) return;
+  ops::fail("cross_entropy", "class weights f64 [" + std::to_string(logits.dim(1)) + "]",
+            std::string(dtype_name(w.dtype())) + " " + shape_string(w.shape()));
+}
+
+// A mean over rows of losses f64 [rows], divided by `total` instead where it is defined.
+template <typename T>
+void write_sum(const Tensor& losses, const Tensor& total, double factor, T* to) {
+  run(losses.device(),
+      kernels::SumOfRows<T>{.n = losses.size(),
+                            .values = losses.data<double>(),
+                            .total = total.defined() ? total.data<double>() : nullptr,
+                            .factor = factor,
+                            .result = to});
+}
+
+template <typename T>
+void weighted_cross_entropy(const Tensor& logits, const Tensor& targets, double label_smoothing,
+                            const ClassWeights& weights, T* loss, T* grad_logits) {
+  const std::int64_t rows = logits.dim(0);
+  const bool soft = targets.dtype() != DType::kI64;
+  // Of probabilities the mean is over rows, of weighted labels over their weights.
+  Tensor total;
+  double factor = 1.0 / static_cast<double>(rows);
+  if (!soft) {
+    total =
+        weights.total.defined() ? weights.total : sum_of_label_weights(targets, weights.of_classes);
+    factor = weights.factor;
+  }
+  const Tensor losses = Tensor::empty({rows}, DType::kF64, logits.device());
+  run(logits.device(),
+      kernels::CrossEntropyRows<T>{.n = rows,
+                                   .classes = logits.dim(1),
+                                   .logits = logits.data<T>(),
+                                   .labels = soft ? nullptr : targets.data<std::int64_t>(),
+                                   .targets = soft ? targets.data<T>() : nullptr,
+                                   .class_weights = weights.of_classes.defined()
+                                                        ? weights.of_classes.data<double>()
+                                                        : nullptr,
+                                   .label_smoothing = label_smoothing,
+                                   .total = total.defined() ? total.data<double>() : nullptr,
+                                   .factor = factor,
+                                   .losses = losses.data<double>(),
+                                   .grad = grad_logits});
+  write_sum(losses, total, factor, loss);
 }
 
 // compute(loss, grad_x or null) writes the mean over all elements.
@@ -109,39 +131,57 @@ Variable regression_loss(const char* name, const Attributes& attributes, const V
                   ", not empty",
               std::string(dtype_name(target.dtype())) + " " + shape_string(target.shape()));
   }
-  const Tensor grad = gradient_buffer(x);
+  const Tensor grad = ops::gradient_buffer(x);
   Tensor loss = Tensor::empty(Shape{}, x.dtype(), x.value().device());
   visit_floating(x.dtype(), name, [&](auto zero) {
     using T = decltype(zero);
     compute(loss.data<T>(), grad.defined() ? grad.data<T>() : nullptr);
   });
   if (!grad.defined()) return Variable(loss);
-  return record(loss, std::make_shared<LossFunction>(name, attributes, grad), {x});
+  return record(loss, std::make_shared<ops::LossFunction>(name, attributes, grad), {x});
 }
 
 }  // namespace
 
-Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing) {
-  require_targets(logits, targets);
+Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing,
+                       const ClassWeights& weights) {
+  const bool soft = require_targets(logits, targets);
   if (!(label_smoothing >= 0.0 && label_smoothing < 1.0)) {
     ops::fail("cross_entropy", "label_smoothing in [0, 1)", ops::number_text(label_smoothing));
   }
-  const Tensor grad = gradient_buffer(logits);
+  require_class_weights(logits, weights);
+  const Tensor grad = ops::gradient_buffer(logits);
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), "cross_entropy", [&](auto zero) {
     using T = decltype(zero);
-    run(loss.device(),
-        kernels::SoftmaxCrossEntropy<T>{.rows = logits.dim(0),
-                                        .classes = logits.dim(1),
-                                        .logits = logits.value().data<T>(),
-                                        .labels = targets.data<std::int64_t>(),
-                                        .label_smoothing = label_smoothing,
-                                        .loss = loss.data<T>(),
-                                        .grad_logits = grad.defined() ? grad.data<T>() : nullptr});
+    T* grad_logits = grad.defined() ? grad.data<T>() : nullptr;
+    if (soft || weights.of_classes.defined()) {
+      weighted_cross_entropy<T>(logits.value(), targets, label_smoothing, weights, loss.data<T>(),
+                                grad_logits);
+      return;
+    }
+    run(loss.device(), kernels::SoftmaxCrossEntropy<T>{.rows = logits.dim(0),
+                                                       .classes = logits.dim(1),
+                                                       .logits = logits.value().data<T>(),
+                                                       .labels = targets.data<std::int64_t>(),
+                                                       .label_smoothing = label_smoothing,
+                                                       .loss = loss.data<T>(),
+                                                       .grad_logits = grad_logits});
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"label_smoothing", ops::number_text(label_smoothing)}};
-  return record(loss, std::make_shared<LossFunction>("cross_entropy", attributes, grad), {logits});
+  return record(loss, std::make_shared<ops::LossFunction>("cross_entropy", attributes, grad),
+                {logits});
+}
+
+Tensor sum_of_label_weights(const Tensor& labels, const Tensor& class_weights) {
+  Tensor total = Tensor::empty(Shape{}, DType::kF64, labels.device());
+  run(total.device(), kernels::SumLabelWeights{.n = labels.size(),
+                                               .classes = class_weights.size(),
+                                               .labels = labels.data<std::int64_t>(),
+                                               .class_weights = class_weights.data<double>(),
+                                               .total = total.data<double>()});
+  return total;
 }
 
 Variable distillation_loss(const Variable& logits, const Tensor& teacher, double temperature) {
@@ -157,7 +197,7 @@ Variable distillation_loss(const Variable& logits, const Tensor& teacher, double
   if (!(temperature > 0.0)) {
     ops::fail(kName, "a temperature above 0", ops::number_text(temperature));
   }
-  const Tensor grad = gradient_buffer(logits);
+  const Tensor grad = ops::gradient_buffer(logits);
   Tensor loss = Tensor::empty(Shape{}, logits.dtype(), logits.value().device());
   visit_floating(logits.dtype(), kName, [&](auto zero) {
     using T = decltype(zero);
@@ -172,7 +212,7 @@ Variable distillation_loss(const Variable& logits, const Tensor& teacher, double
   });
   if (!grad.defined()) return Variable(loss);
   const Attributes attributes{{"temperature", ops::number_text(temperature)}};
-  return record(loss, std::make_shared<LossFunction>(kName, attributes, grad), {logits});
+  return record(loss, std::make_shared<ops::LossFunction>(kName, attributes, grad), {logits});
 }
 
 Variable mix_losses(const Variable& a, const Variable& b, double weight) {
@@ -221,6 +261,48 @@ Variable huber_loss(const Variable& x, const Tensor& target, double delta) {
     if (grad == nullptr) return;
     run(target.device(),
         kernels::MeanHuberErrorBackward<T>{.n = n, .a = a, .b = b, .delta = delta, .grad_a = grad});
+  });
+}
+
+Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
+                              const Tensor& positive_weights) {
+  constexpr const char* kName = "binary_cross_entropy";
+  const std::int64_t columns = logits.shape().empty() ? 1 : logits.shape().back();
+  const Tensor& w = positive_weights;
+  if (w.defined() &&
+      (w.dtype() != DType::kF64 || w.rank() != 1 || (w.size() != 1 && w.size() != columns))) {
+    ops::fail(kName, "positive weights f64 [1] or [" + std::to_string(columns) + "]",
+              std::string(dtype_name(w.dtype())) + " " + shape_string(w.shape()));
+  }
+  const kernels::PositiveWeights positive{w.defined() ? w.size() : 0,
+                                          w.defined() ? w.data<double>() : nullptr};
+  return regression_loss(kName, {}, logits, targets, [&]<typename T>(T* loss, T* grad) {
+    const std::int64_t n = targets.size();
+    const T *x = logits.value().data<T>(), *y = targets.data<T>();
+    run(targets.device(), kernels::MeanBinaryCrossEntropy<T>{
+                              .n = n, .x = x, .y = y, .positive = positive, .mean = loss});
+    if (grad == nullptr) return;
+    run(targets.device(), kernels::MeanBinaryCrossEntropyBackward<T>{
+                              .n = n, .x = x, .y = y, .positive = positive, .grad_x = grad});
+  });
+}
+
+Variable cosine_loss(const Variable& x, const Tensor& target) {
+  if (x.defined() && x.shape().size() != 2) {
+    ops::fail("cosine_loss", "an input [N, D]", shape_string(x.shape()));
+  }
+  return regression_loss("cosine_loss", {}, x, target, [&]<typename T>(T* loss, T* grad) {
+    const std::int64_t rows = target.dim(0);
+    const double factor = 1.0 / static_cast<double>(rows);
+    const Tensor losses = Tensor::empty({rows}, DType::kF64, target.device());
+    run(target.device(), kernels::CosineRows<T>{.n = rows,
+                                                .columns = target.dim(1),
+                                                .x = x.value().data<T>(),
+                                                .y = target.data<T>(),
+                                                .factor = factor,
+                                                .losses = losses.data<double>(),
+                                                .grad_x = grad});
+    write_sum(losses, Tensor(), factor, loss);
   });
 }
 

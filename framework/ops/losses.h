@@ -5,12 +5,29 @@
 
 namespace steelyard {
 
-// Mean cross-entropy of softmax(logits[N, C]) against class numbers targets[N] (i64); the target
-// distribution is (1 - label_smoothing) * onehot + label_smoothing / C, label_smoothing in [0, 1)
-// (Szegedy et al. 2016). Throws std::out_of_range naming a target outside [0, C); on a GPU, where
-// to look at it would mean to wait, such a target makes the loss NaN instead. Keeps the gradient,
-// computed with the loss, instead of the logits.
-Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing = 0.0);
+// Weights of classes in a cross-entropy; none: all are 1.
+struct ClassWeights {
+  Tensor of_classes = {};  // f64 [C], on the logits' device
+  // Of a part of a batch: what its sum is divided by (f64, rank 0, on that device), the weights of
+  // all labels of the batch, and then multiplied with. Undefined: the weights of the part's own.
+  Tensor total = {};
+  double factor = 1;
+};
+
+// Mean cross-entropy of softmax(logits[N, C]) against class numbers targets[N] (i64), or against
+// probabilities targets[N, C] of the logits' dtype; the target distribution q is (1 -
+// label_smoothing) * targets + label_smoothing / C, label_smoothing in [0, 1) (Szegedy et al.
+// 2016). With class weights w a row's loss is -sum of w[c] q[c] log p[c]; the mean of rows with
+// class numbers is then their sum divided by the sum of w[target], as torch has it. Throws
+// std::out_of_range naming a target outside [0, C); on a GPU, where to look at it would mean to
+// wait, such a target makes the loss NaN instead. Keeps the gradient, computed with the loss,
+// instead of the logits.
+Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing = 0.0,
+                       const ClassWeights& weights = {});
+
+// The sum of the weights of labels i64 [N]: f64, rank 0, on their device, where class_weights f64
+// [C] are too.
+Tensor sum_of_label_weights(const Tensor& labels, const Tensor& class_weights);
 
 // Knowledge distillation: mean over rows of temperature^2 * KL(softmax(teacher / temperature) ||
 // softmax(logits / temperature)), logits and teacher [N, C] of one dtype, temperature > 0; no
@@ -28,5 +45,15 @@ Variable mse_loss(const Variable& x, const Tensor& target);
 // target; equal shapes and dtypes, delta > 0. Source: Huber, "Robust Estimation of a Location
 // Parameter", 1964.
 Variable huber_loss(const Variable& x, const Tensor& target, double delta = 1.0);
+
+// Mean over all elements of -p y log sigmoid(x) - (1 - y) log(1 - sigmoid(x)), logits x and targets
+// y in [0, 1] of equal shapes [N, ..., C] and dtypes; p is the weight of positive targets, f64 [1]
+// or one for each of C on the same device, 1 where undefined.
+Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
+                              const Tensor& positive_weights = {});
+
+// Mean over rows of 1 - cos(x, target), both [N, D] of one dtype; 1e-12 is added to the squared
+// lengths (torch's cosine_embedding_loss of pairs that belong together).
+Variable cosine_loss(const Variable& x, const Tensor& target);
 
 }  // namespace steelyard

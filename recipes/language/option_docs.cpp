@@ -76,16 +76,22 @@ class SchemaWriter {
                  {one, {{"type", "array"}, {"items", one}, {"minItems", 2}, {"maxItems", 2}}}}};
       }
       case OptionKind::kList:
-        return {{"type", "array"},
-                {"items", option_schema(option.members.at(0))},
-                {"minItems", option.min_items},
-                {"maxItems", option.max_items}};
+        return list_schema(option);
       case OptionKind::kTable:
         return option.definition.empty() ? table_schema(option) : reference(option);
       case OptionKind::kChoiceOrTable:
         return {{"oneOf", {{{"enum", option.choices}}, table_schema(option)}}};
+      case OptionKind::kChoiceOrList:
+        return {{"oneOf", {{{"enum", option.choices}}, list_schema(option)}}};
     }
     return {};
+  }
+
+  Json list_schema(const RecipeOption& option) {
+    return {{"type", "array"},
+            {"items", option_schema(option.members.at(0))},
+            {"minItems", option.min_items},
+            {"maxItems", option.max_items}};
   }
 
   static Json number_schema(const char* type, const RecipeOption& option) {

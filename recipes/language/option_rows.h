@@ -194,7 +194,8 @@ struct Row {
  private:
   // Limits of a list of numbers are its items'.
   static RecipeOption& scalar(RecipeOption& o) {
-    return o.kind == OptionKind::kList ? o.members.at(0) : o;
+    const bool list = o.kind == OptionKind::kList || o.kind == OptionKind::kChoiceOrList;
+    return list ? o.members.at(0) : o;
   }
 };
 
@@ -227,6 +228,26 @@ Row<T> words_key(const std::string& name, const std::string& help,
   row.stores.push_back([=](const YamlNode& node, T& to) {
     for (const auto& [word, value] : words) {
       if (word == node.text) reach(to, first, rest...) = value;
+    }
+  });
+  return row;
+}
+
+// A list, or a word that sets a flag of the T.
+template <typename T, typename U, typename V>
+Row<T> list_or_word(const std::string& name, const std::string& help, const std::string& word,
+                    U T::*member, std::vector<V> U::*list, bool U::*flag) {
+  Row<T> row{{.name = name,
+              .kind = OptionKind::kChoiceOrList,
+              .help = help,
+              .choices = {word},
+              .members = {option_of<V>()}}};
+  row.stores.push_back([=](const YamlNode& node, T& to) {
+    U& value = to.*member;
+    if (node.kind == YamlNode::Kind::kList) {
+      value.*list = value_in<std::vector<V>>(node);
+    } else {
+      value.*flag = true;
     }
   });
   return row;

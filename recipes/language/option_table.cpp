@@ -244,6 +244,9 @@ YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const s
     case OptionKind::kChoiceOrTable:
       return node.kind == YamlNode::Kind::kTable ? resolve_table(node, option, path)
                                                  : resolve_choice(node, option);
+    case OptionKind::kChoiceOrList:
+      return node.kind == YamlNode::Kind::kList ? resolve_list(node, option, path)
+                                                : resolve_choice(node, option);
   }
   throw std::logic_error("[options] unknown kind");
 }
@@ -348,6 +351,9 @@ std::string describe_expectation(const RecipeOption& option) {
       for (const RecipeOption& member : option.members) keys.push_back(member.name);
       return join(option.choices, " or ") + ", or a table of " + join(keys, " and ");
     }
+    case OptionKind::kChoiceOrList:
+      return join(option.choices, " or ") +
+             ", or a list of: " + describe_expectation(option.members.at(0));
   }
   return "";
 }

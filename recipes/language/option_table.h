@@ -23,6 +23,7 @@ enum class OptionKind {
   kList,           // of members[0]
   kTable,          // of members, and the options of the case chosen
   kChoiceOrTable,  // one of `choices`, or a table of members
+  kChoiceOrList,   // one of `choices`, or a list of members[0]
 };
 
 // What a value decides on.

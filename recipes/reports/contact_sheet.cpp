@@ -14,10 +14,12 @@ constexpr std::int64_t kGap = 4;            // pixels
 constexpr std::int64_t kSmallestTile = 64;  // smaller images are shown larger
 
 std::vector<std::vector<std::int64_t>> samples_of_classes(const Dataset& train) {
-  const std::int64_t classes = std::clamp<std::int64_t>(train.classes, 1, kMostClasses);
+  const bool labelled = train.targets.dtype() == DType::kI64 && train.targets.rank() == 1;
+  const std::int64_t classes =
+      labelled ? std::clamp<std::int64_t>(train.classes, 1, kMostClasses) : 1;
   std::vector<std::vector<std::int64_t>> rows(static_cast<std::size_t>(classes));
   for (std::int64_t i = 0; i < train.size(); ++i) {
-    const std::int64_t label = train.classes > 0 ? train.targets.data<std::int64_t>()[i] : 0;
+    const std::int64_t label = labelled ? train.targets.data<std::int64_t>()[i] : 0;
     if (label >= classes) continue;
     auto& row = rows[static_cast<std::size_t>(label)];
     if (std::ssize(row) < kColumns) row.push_back(i);

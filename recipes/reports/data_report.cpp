@@ -7,20 +7,12 @@
 #include <unordered_map>
 
 #include "steelyard/framework/data/parallel.h"
+#include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/framework/sha256.h"
 
 namespace steelyard {
 namespace {
-
-std::vector<std::int64_t> counts_of(const Dataset& dataset) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(dataset.classes));
-  if (dataset.classes == 0) return counts;
-  for (const std::int64_t label : dataset.targets.span<std::int64_t>()) {
-    ++counts[static_cast<std::size_t>(label)];
-  }
-  return counts;
-}
 
 std::string digest_of_sample(const SampleSource& source, std::int64_t sample) {
   std::string digest = source.content_digest(sample);
@@ -39,7 +31,8 @@ std::vector<std::string> digests_of(const SampleSource& source) {
 }
 
 bool same_targets(const Tensor& targets, std::int64_t a, std::int64_t b) {
-  if (targets.dtype() != DType::kI64) return true;  // equal inputs may have different values
+  // Equal inputs may have different values.
+  if (targets.dtype() != DType::kI64 || targets.rank() != 1) return true;
   return targets.data<std::int64_t>()[a] == targets.data<std::int64_t>()[b];
 }
 
@@ -129,7 +122,8 @@ std::string columns_text(const std::vector<TableColumn>& columns) {
 }  // namespace
 
 DataReport describe_data(const DatasetSplits& splits) {
-  DataReport report{.train_counts = counts_of(splits.train), .test_counts = counts_of(splits.test)};
+  DataReport report{.train_counts = class_counts(splits.train),
+                    .test_counts = class_counts(splits.test)};
   report.statistics = compute_normalization(splits.train);
   find_sizes(*samples_of(splits.train), report);
   find_duplicates(splits, report);

@@ -108,7 +108,7 @@ deploy::Graph deployed_graph(Experiment& experiment) {
       deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
   if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
   graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
-  graph.classifies = experiment.input().classes > 0;
+  graph.classifies = experiment.target_kind() == TargetKind::kClass;
   if (const auto& network = experiment.network()) {
     const auto port = [](const imports::PortSpec& spec) {
       return deploy::Port{spec.name, spec.batch, spec.channels_last};

@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/data/dataset_digest.h"
+#include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/storage.h"
@@ -79,7 +80,7 @@ std::vector<std::string> begun_latents(Module& model) {
 
 // Training on one class ends with a loss of 0 and a top-1 of 100 % and has learned nothing.
 std::optional<std::string> single_class_note(const Dataset& train) {
-  if (train.classes == 0) return std::nullopt;
+  if (target_kind(train.targets, train.classes) != TargetKind::kClass) return std::nullopt;
   const auto labels = train.targets.span<std::int64_t>();
   const auto [least, most] = std::minmax_element(labels.begin(), labels.end());
   if (labels.empty() || *least != *most) return std::nullopt;
@@ -100,7 +101,9 @@ const Registries& builtin_registries() {
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
                        const std::string& network)
-    : recipe_(std::move(recipe)), loader_options_(recipe_.data.loader) {
+    : recipe_(std::move(recipe)),
+      loader_options_(recipe_.data.loader),
+      loss_(recipe_.train.trainer.loss) {
   load_data(registries);
   release_cached_memory();  // the training set before it was split
   load_network(network);
@@ -124,7 +127,10 @@ void Experiment::add_plan_note(std::string note) {
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRecord& record,
                        RunData data)
-    : recipe_(std::move(recipe)), input_(record.input), loader_options_(recipe_.data.loader) {
+    : recipe_(std::move(recipe)),
+      input_(record.input),
+      loader_options_(recipe_.data.loader),
+      loss_(recipe_.train.trainer.loss) {
   if (data == RunData::kAll) {
     load_data(registries);
     release_cached_memory();
@@ -133,6 +139,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
     if (data == RunData::kTest) load_test(registries, record);
   }
   normalize_as(record.normalization);
+  loss_.characters = input_.classes;
   load_network(record.network);
   build(registries, InitialWeights::kLater);
 }
@@ -224,8 +231,9 @@ void Experiment::load_data(const Registries& registries) {
   DatasetSplits splits = load_splits(recipe_, registries.datasets);
   loader_options_.normalization = normalization_of(splits.train);
   input_ = input_format(splits.train);
+  loss_.characters = input_.classes;
   if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
-  at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train.targets); });
+  at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });
   if (data.validation >= splits.train.size()) {
     fail_at(place("data", "validation"),
             "data.validation: expected fewer than the " + std::to_string(splits.train.size()) +
@@ -234,10 +242,36 @@ void Experiment::load_data(const Registries& registries) {
   test_ = splits.test;
   std::tie(train_, validation_) = split_validation(splits.train, data.validation, kSplitSeed);
   at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
+  weigh_classes();
+}
+
+Tensor Experiment::weights_of(const WeightSpec& spec, const char* key,
+                              std::vector<double> balanced) const {
+  const std::vector<double>& values = spec.balanced ? balanced : spec.values;
+  const bool one_for_all = loss_.type == Loss::Type::kBinaryCrossEntropy && values.size() == 1;
+  if (!one_for_all && std::ssize(values) != input_.classes) {
+    fail_at(place("train", key), std::string("train.") + key + ": expected one for each of the " +
+                                     std::to_string(input_.classes) + " classes, got " +
+                                     std::to_string(values.size()));
+  }
+  return Tensor::from(values, {std::ssize(values)});
+}
+
+void Experiment::weigh_classes() {
+  const TrainSpec& train = recipe_.train;
+  if (train.class_weights.given()) {
+    loss_.class_weights =
+        weights_of(train.class_weights, "class_weights", balanced_class_weights(train_));
+  }
+  if (train.positive_weights.given()) {
+    loss_.positive_weights =
+        weights_of(train.positive_weights, "positive_weights", balanced_positive_weights(train_));
+  }
 }
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
+  require_frames();
   const TrainSpec& train = recipe_.train;
   if (!train.only.empty()) {
     trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
@@ -306,12 +340,13 @@ void Experiment::move_to_cpu() {
 }
 
 std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
+  // The outputs of texts are those of all frames, which the recipe says.
+  const std::int64_t outputs = target_kind() == TargetKind::kText ? 0 : input_.classes;
   if (network_) {
-    return build_imported_model(*network_, recipe_.model, input_.sample, input_.classes,
-                                !leaves_head());
+    return build_imported_model(*network_, recipe_.model, input_.sample, outputs, !leaves_head());
   }
   Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
-  return build_model(recipe_.model, input_.sample, input_.classes, rng, registries.models);
+  return build_model(recipe_.model, input_.sample, outputs, rng, registries.models);
 }
 
 void Experiment::load_teacher(const Registries& registries) {
@@ -356,6 +391,18 @@ void Experiment::require_outputs_for_targets() const {
                                            shape_string(expected) + ", the dataset has " +
                                            shape_string(train_.targets.shape()));
   }
+}
+
+// Texts: the model gives [N, characters * frames], or [N, frames, characters] where it was
+// imported.
+void Experiment::require_frames() const {
+  if (target_kind() != TargetKind::kText || network_) return;
+  const std::int64_t outputs = recipe_.model.classes.value_or(0);
+  if (outputs > 0 && outputs % input_.classes == 0) return;
+  fail_at(place("model", "classes"),
+          "the loss ctc needs model.classes, a multiple of the " + std::to_string(input_.classes) +
+              " characters of the training set, the blank included: one output for each in every "
+              "frame");
 }
 
 // Without this check, a key that freezes or measures nothing would be ignored silently.
@@ -442,6 +489,7 @@ TrainerOptions Experiment::trainer_options() const {
   const TrainSpec& train = recipe_.train;
   const auto steps_per_epoch = batches_per_epoch(train_, loader_options_);
   TrainerOptions options = train.trainer;
+  options.loss = loss_;
   if (teacher_) {
     options.distillation->teacher = teacher_;
   } else {
@@ -502,14 +550,18 @@ Metrics Experiment::evaluate_test() {
 }
 
 Metrics Experiment::evaluate_test(comm::Communicator& ranks) {
+  return test_predictions(ranks).metrics;
+}
+
+Evaluation Experiment::test_predictions(comm::Communicator& ranks) {
   const MatmulPrecisionGuard as_eval_does(device_, "float32");
-  const Metrics metrics =
-      evaluate(*model_, test_, normalization(), loss(), recipe_.data.loader.batch_size, ranks);
+  Evaluation evaluation = evaluate_predictions(*model_, test_, normalization(), loss(),
+                                               recipe_.data.loader.batch_size, ranks);
   const auto own = qat::take_fault(qat::named_quantizers(*model_));
   for (const std::string& fault : ranks.gather(own.value_or(""))) {
     if (!fault.empty()) throw TrainingDiverged("evaluation: " + fault);
   }
-  return metrics;
+  return evaluation;
 }
 
 }  // namespace steelyard

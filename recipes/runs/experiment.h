@@ -85,7 +85,9 @@ class Experiment {
   // Goes on with that of a checkpoint.
   void normalize_as(const Normalization& normalization);
   const LoaderOptions& loader_options() const { return loader_options_; }
-  const Loss& loss() const { return recipe_.train.trainer.loss; }
+  // With the weights that the recipe asks for, once there is training data.
+  const Loss& loss() const { return loss_; }
+  TargetKind target_kind() const { return loss_info(loss_.type).targets; }
 
   // Throws InputError where the recipe asks for what the device does not do.
   void require_trainable_on(Device device) const;
@@ -119,10 +121,11 @@ class Experiment {
   std::function<Tensor(std::int64_t)> plain_batches() const;
   // Lets the observers see the first of plain_batches() (see qat/calibrate.h).
   void calibrate(std::int64_t batches);
-  // Loss and accuracy on the test set, by float32 products, whatever training used; by ranks that
+  // Loss and metrics on the test set, by float32 products, whatever training used; by ranks that
   // share the batches.
   Metrics evaluate_test();
   Metrics evaluate_test(comm::Communicator& ranks);
+  Evaluation test_predictions(comm::Communicator& ranks);
   // Another model of the recipe, with random weights, for trials that change its state.
   std::shared_ptr<Module> make_trial_model(const Registries& registries) const;
   // Where the recipe has the key, else where its table is.
@@ -131,6 +134,8 @@ class Experiment {
  private:
   void load_data(const Registries& registries);
   void load_test(const Registries& registries, const RunRecord& record);
+  void weigh_classes();
+  Tensor weights_of(const WeightSpec& spec, const char* key, std::vector<double> balanced) const;
   Normalization normalization_of(const Dataset& train) const;
   // Throws InputError unless samples are of the record's form.
   void require_input_of(const RunRecord& record, const Dataset& dataset) const;
@@ -141,6 +146,7 @@ class Experiment {
   void load_network(const std::string& text);
   void load_imported_weights();
   void require_outputs_for_targets() const;
+  void require_frames() const;
   void require_norm_left(std::string_view key) const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
   void require_trainable_last_batch(const Registries& registries);
@@ -160,6 +166,7 @@ class Experiment {
   mutable std::string data_digest_;  // once it was asked for
   std::vector<std::string> notes_;
   LoaderOptions loader_options_;
+  Loss loss_;
   std::shared_ptr<Module> model_;
   std::optional<qat::Plan> plan_;
   std::shared_ptr<Module> teacher_;

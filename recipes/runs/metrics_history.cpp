@@ -18,6 +18,11 @@ constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
 Metrics metrics_in(const Json& json) {
   Metrics metrics{.loss = json.at("loss").get<double>()};
   if (json.contains("top1")) metrics.top1 = json.at("top1").get<double>();
+  for (const MetricInfo& metric : metric_table()) {
+    const std::string name(metric.name);
+    if (metric.value == nullptr || !json.contains(name)) continue;
+    metrics.more.push_back({name, json.at(name).get<double>()});
+  }
   return metrics;
 }
 

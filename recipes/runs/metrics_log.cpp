@@ -72,6 +72,12 @@ std::string event_of(const Json& line) {
   const auto add_if_any = [&](const char* tag, const Json& table, const char* key) {
     if (table.contains(key)) add(tag, table, key);
   };
+  const auto add_metrics = [&](const std::string& part, const Json& table) {
+    for (const MetricInfo& metric : metric_table()) {
+      const std::string name(metric.name);
+      if (name != "loss") add_if_any((part + name).c_str(), table, name.c_str());
+    }
+  };
   const std::string type = line.at("type").get<std::string>();
   if (type == "step") {
     add("train/loss", line, "loss");
@@ -80,13 +86,13 @@ std::string event_of(const Json& line) {
     add("train/epoch_loss", line, "train_loss");
     if (line.contains("validation")) {
       add("validation/loss", line.at("validation"), "loss");
-      add_if_any("validation/top1", line.at("validation"), "top1");
+      add_metrics("validation/", line.at("validation"));
     }
     add_if_any("weights/oscillating_percent", line, "oscillating_weights_percent");
     add_if_any("weights/frozen_percent", line, "frozen_weights_percent");
   } else if (type == "test") {
     add("test/loss", line, "loss");
-    add_if_any("test/top1", line, "top1");
+    add_metrics("test/", line);
   }
   return scalar_record(event);
 }
@@ -96,6 +102,7 @@ std::string event_of(const Json& line) {
 Json to_json(const Metrics& metrics) {
   Json json{{"loss", metrics.loss}};
   if (metrics.top1) json["top1"] = *metrics.top1;
+  for (const Metric& metric : metrics.more) json[metric.name] = metric.value;
   return json;
 }
 

@@ -6,6 +6,16 @@
 #include "steelyard/framework/error.h"
 
 namespace steelyard {
+namespace {
+
+// What files do not say themselves.
+std::optional<TargetKind> targets_of(const Recipe& recipe) {
+  const TargetKind kind = loss_info(recipe.train.trainer.loss.type).targets;
+  const bool told = kind == TargetKind::kMarks || kind == TargetKind::kText;
+  return told ? std::optional(kind) : std::nullopt;
+}
+
+}  // namespace
 
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets, DatasetParts parts,
                           const std::optional<DatasetNames>& trained_on) {
@@ -20,6 +30,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .parts = parts,
          .transforms = data.transforms,
          .table = data.table,
+         .targets = {.kind = targets_of(recipe), .separator = data.label_separator},
          .test_samples = data.test,
          .names = trained_on});
   } catch (const InputError& error) {

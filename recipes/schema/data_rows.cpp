@@ -173,6 +173,11 @@ Table<DataSpec> data_table() {
               key("test", "samples set aside as the test set, of a dataset that has none",
                   &DataSpec::test)
                   .within(1, kMaxCount),
+              key("label_separator",
+                  "with the loss binary_cross_entropy: what stands between the labels of a sample, "
+                  "in tables and .cls files",
+                  &DataSpec::label_separator)
+                  .by_default("\"|\""),
               nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),
               nested<DataSpec>("table", table_table(), &DataSpec::table)})
       .check([](const OptionReader&, DataSpec& data) { data.loader.shuffle = true; });

@@ -50,6 +50,7 @@ struct DataSpec {
   std::optional<std::int64_t> test = {};  // the same as the test set
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
+  std::string label_separator = {};
 };
 
 enum class OptimizerType { kSgd, kAdamW };
@@ -68,9 +69,20 @@ struct OptimizerSpec {
   AdamWOptions adamw = {};
 };
 
+// Weights in a loss: given, or from how often the training set has each class.
+struct WeightSpec {
+  bool balanced = false;
+  std::vector<double> values = {};
+
+  bool given() const { return balanced || !values.empty(); }
+};
+
 struct TrainSpec {
-  // The run adds the teacher, steps for epochs, what is averaged and where it writes.
+  // The run adds the teacher, the loss's weights, steps for epochs, what is averaged and where it
+  // writes.
   TrainerOptions trainer = {};
+  WeightSpec class_weights = {};     // of trainer.loss
+  WeightSpec positive_weights = {};  // of trainer.loss
   OptimizerSpec optimizer = {};
   double warmup_epochs = 0;  // of trainer.lr_schedule, which counts steps
   std::int64_t step_every_epochs = 0;

@@ -145,6 +145,18 @@ Table<TrainSpec> ema_table() {
            .within(0, 0.999999)}};
 }
 
+Row<TrainSpec> best_row() {
+  std::vector<std::pair<std::string, std::string>> words;
+  for (const MetricInfo& metric : metric_table()) {
+    words.emplace_back(metric.name, metric.name);
+  }
+  return words_key<TrainSpec>(
+      "best",
+      "the metric on the validation samples that chooses the best epoch; absent: the largest top1, "
+      "or the smallest loss where there is none",
+      words, &TrainSpec::trainer, &TrainerOptions::best_metric);
+}
+
 void check_train(const OptionReader& from, TrainSpec& train) {
   const TrainerOptions& trainer = train.trainer;
   const auto fail = [&](const char* key, const std::string& message) {
@@ -164,8 +176,17 @@ void check_train(const OptionReader& from, TrainSpec& train) {
   if (loss.huber_delta != 1 && loss.type != Loss::Type::kHuber) {
     fail("huber_delta", " needs the loss huber");
   }
-  if (loss.label_smoothing > 0 && loss.type != Loss::Type::kCrossEntropy) {
-    fail("label_smoothing", " needs the loss cross_entropy");
+  const auto needs = [&](bool given, const char* key, Loss::Type type) {
+    if (given && loss.type != type) fail(key, " needs the loss " + word_of(type));
+  };
+  needs(loss.label_smoothing > 0, "label_smoothing", Loss::Type::kCrossEntropy);
+  needs(train.class_weights.given(), "class_weights", Loss::Type::kCrossEntropy);
+  needs(train.positive_weights.given(), "positive_weights", Loss::Type::kBinaryCrossEntropy);
+  needs(loss.zero_infinity, "zero_infinity", Loss::Type::kCtc);
+  if (const std::string& best = trainer.best_metric; !best.empty()) {
+    if (!has_metric(loss.type, *find_metric(best))) {
+      fail("best", " expected a metric of the loss " + word_of(loss.type) + ", got " + best);
+    }
   }
 }
 
@@ -196,6 +217,29 @@ Table<TrainSpec> train_table() {
                    &Loss::label_smoothing)
                   .by_default("0")
                   .within(0, 0.999),
+              list_or_word("class_weights",
+                           "with cross_entropy: the weight of each class in the mean over samples, "
+                           "or from the training set, so that all classes together weigh the "
+                           "same; absent: all are 1. Validation and test weigh none",
+                           "balanced", &TrainSpec::class_weights, &WeightSpec::values,
+                           &WeightSpec::balanced)
+                  .above(0)
+                  .at_most(1e6)
+                  .items(1, kMaxClasses),
+              list_or_word("positive_weights",
+                           "with binary_cross_entropy: the weight of samples that have a label, of "
+                           "each class or one for all, or the samples without it for each with it; "
+                           "absent: all are 1. Validation and test weigh none",
+                           "balanced", &TrainSpec::positive_weights, &WeightSpec::values,
+                           &WeightSpec::balanced)
+                  .above(0)
+                  .at_most(1e6)
+                  .items(1, kMaxClasses),
+              loss("zero_infinity",
+                   "with ctc: whether a text that is too long for its frames is left out; else it "
+                   "is an error",
+                   &Loss::zero_infinity)
+                  .by_default("false"),
               trainer("clip_grad_norm",
                       "limit on the norm of all gradients together; absent: no limit",
                       &TrainerOptions::clip_grad_norm)
@@ -209,7 +253,9 @@ Table<TrainSpec> train_table() {
                       &TrainerOptions::shards)
                   .by_default("1")
                   .within(1, kMostShards),
-              nested<TrainSpec>("distill", distill_table()), nested<TrainSpec>("ema", ema_table()),
+              best_row(),
+              nested<TrainSpec>("distill", distill_table()),
+              nested<TrainSpec>("ema", ema_table()),
               key("only",
                   "modules to train, with everything beneath them, written as targets of "
                   "`quantize` are (with the types of the float model); the others keep their "

@@ -165,8 +165,7 @@ class Network {
 
   Metrics metrics(const Tensor& outputs) const {
     const NoGradGuard no_grad;
-    Loss loss = experiment_->loss();
-    loss.label_smoothing = 0;
+    const Loss loss = plain_loss(experiment_->loss());
     Metrics metrics{.loss = compute_loss(loss, Variable(outputs), samples_.targets).value().item()};
     if (loss.type == Loss::Type::kCrossEntropy) {
       metrics.top1 = 100.0 * static_cast<double>(count_correct(outputs, samples_.targets)) /

@@ -180,6 +180,113 @@ class OwnImages(OwnData):
                        arguments=["validate", self.own_recipe(IMAGES, CNN, SGD)])
 
 
+class Tasks(OwnData):
+    """Losses beside plain cross-entropy, from training to metrics and predictions."""
+
+    def evaluated(self, run):
+        return json.loads(self.succeed("eval", run, "--format", "json"))
+
+    def test_classes_with_weights(self):
+        self.write_images()
+        for i in range(6):  # one class is rarer
+            os.remove(self.path("pictures", "train", "green", f"{i}.png"))
+        body = SGD.replace("{epochs: 2", "{class_weights: balanced, best: f1, label_smoothing: 0.1, epochs: 2")
+        recipe = self.own_recipe(IMAGES.replace("validation: 6", "validation: 3"), CNN, body)
+        self.resumed_as(recipe, "2")
+        # The same weights by their numbers: 24 samples; what the validation samples leave counts.
+        self.train(recipe, "given", "--set", "data.validation=0", "--set", "train.class_weights=[0.8181818181818182, 1.8, 0.8181818181818182]")
+        self.train(recipe, "counted", "--set", "data.validation=0")
+        same = [read_checkpoint(self.path(run, "last.safetensors"))[1] for run in ("given", "counted")]
+        self.assertEqual(same[0], same[1])
+        # Shards add up to the batch: the mean is over the weights of all its labels.
+        losses = []
+        for shards in ("1", "2"):
+            self.train(recipe, f"shards{shards}", "--set", f"train.shards={shards}", "--set", "train.epochs=1", "--set", "data.augment=[]")
+            losses.append(next(line for line in self.metrics(f"shards{shards}") if line["type"] == "epoch")["train_loss"])
+        self.assertAlmostEqual(losses[0], losses[1], places=5)
+        found = self.evaluated("whole2")
+        self.assertEqual([entry["name"] for entry in found["classes"]], ["blue", "green", "red, dark"])
+        self.assertEqual([sum(row) for row in found["confusion"]], [4, 4, 4])
+        self.assertAlmostEqual(found["top1"], 100 * sum(found["confusion"][i][i] for i in range(3)) / 12)
+        self.assertAlmostEqual(found["f1"], sum(entry["f1"] for entry in found["classes"]) / 3)
+        self.assertIn(f"top-1 {found['top1']:.2f} %, top-5 100.00 %, precision ", self.succeed("eval", "whole2"))
+        final = self.summary("whole2")["final"]
+        self.assertEqual(final["f1"], found["f1"])
+        for change, message in ((["train.class_weights=[1, 2]"], "train.class_weights: expected one for each of the 3 classes, got 2"),
+                                (["train.class_weights=[1, 0, 1]"], "expected a number above 0"),
+                                (["train.loss=mse", "train.best=loss"], "label_smoothing needs the loss cross_entropy"),
+                                (["train.best=cer"], "best expected a metric of the loss cross_entropy, got cer")):
+            more = [part for value in change for part in ("--set", value)]
+            self.fail_with(2, message, arguments=["validate", recipe, *more])
+
+    def test_several_labels(self):
+        """Pictures with any of three colours, listed in tables."""
+        generator = random.Random(3)
+        names = ("red", "green", "blue")
+        for split, count in (("train", 40), ("test", 9)):
+            rows = ["path,label"]
+            for i in range(count):
+                chosen = [c for c in range(3) if generator.randrange(2)]
+                pixels = bytearray(generator.randrange(40) for _ in range(3 * 90))
+                for c in chosen:
+                    pixels[c::3] = bytes(value + 200 for value in pixels[c::3])
+                self.write(png(9, 10, bytes(pixels)), "colours", f"{split}{i}.png")
+                rows.append(f"{split}{i}.png,{' '.join(names[c] for c in chosen)}")
+            self.write("\n".join(rows) + "\n", "colours", f"{split}.csv")
+        recipe = self.own_recipe("data: {dataset: images, path: colours, batch_size: 8, validation: 8, label_separator: ' '}\n", CNN,
+                                 SGD.replace("{epochs: 2", "{loss: binary_cross_entropy, positive_weights: balanced, best: map, epochs: 12"), QUANTIZE)
+        output = self.train(recipe, "several", "--threads", "1")
+        self.assertRegex(output, r"validation loss \d\.\d{4}  mean average precision \d+\.\d\d %")
+        found = self.evaluated("several")
+        self.assertEqual([entry["name"] for entry in found["classes"]], ["blue", "green", "red"])
+        self.assertGreater(found["map"], 90)
+        self.assertAlmostEqual(found["map"], sum(entry["average_precision"] for entry in found["classes"]) / 3)
+        self.assertNotIn("confusion", found)
+        self.succeed("export", "several")
+        self.assertNotIn("top-1", self.succeed("verify", "several"))
+        test = os.path.join("colours", "test0.png")
+        text = self.succeed("predict", "several", test)
+        self.assertRegex(text, r"^colours/test0\.png  (-|(blue|green|red) [01]\.\d{3}.*)\n$")
+        self.assertEqual(self.succeed("predict", "several", test, "--with", "integer"), text)
+        entry = json.loads(self.succeed("predict", "several", test, "--format", "json"))[0]
+        self.assertEqual(entry["labels"], [name for name, chance in entry["probabilities"].items() if chance > 0.5])
+        row = next(csv.DictReader(io.StringIO(self.succeed("predict", "several", test, "--format", "csv"))))
+        self.assertEqual(row["labels"], "|".join(entry["labels"]))
+        self.assertEqual(float(row["red"]), entry["probabilities"]["red"])
+        self.fail_with(2, "positive_weights needs the loss binary_cross_entropy",
+                       arguments=["validate", recipe, "--set", "train.loss=cross_entropy", "--set", "train.best=loss"])
+
+    def test_texts(self):
+        """Digits drawn as bars, read from left to right."""
+        generator = random.Random(5)
+        for split, count in (("train", 64), ("test", 12)):
+            rows = ["path,label"]
+            for i in range(count):
+                text = "".join(generator.choice("abc") for _ in range(generator.randrange(1, 4)))
+                pixels = bytearray(3 * 8 * 24)
+                for place, letter in enumerate(text):
+                    for y in range(8):
+                        for x in range(8 * place + 2, 8 * place + 7):
+                            pixels[3 * (24 * y + x) + "abc".index(letter)] = 250
+                self.write(png(24, 8, bytes(pixels)), "bars", f"{split}{i}.png")
+                rows.append(f"{split}{i}.png,{text}")
+            self.write("\n".join(rows) + "\n", "bars", f"{split}.csv")
+        model = ("model: {classes: 48, layers: [{type: Conv2d, name: a, out_channels: 8, kernel_size: [8, 4], stride: [1, 2], padding: [0, 1]},"
+                 " {type: ReLU}, {type: Conv2d, name: b, out_channels: 4, kernel_size: [1, 3], padding: [0, 1]}, {type: Flatten}]}\n")
+        data = "data: {dataset: images, path: bars, batch_size: 8, validation: 0}\n"
+        train = "train: {loss: ctc, epochs: 40, optimizer: {type: adamw, lr: 0.02}, zero_infinity: true}\n"
+        recipe = self.own_recipe(data, model, train)
+        self.train(recipe, "read")
+        found = self.evaluated("read")
+        self.assertLess(found["cer"], 10)
+        rows = list(csv.DictReader(io.StringIO(self.succeed("predict", "read", "bars/test0.png", "--format", "csv"))))
+        entry = json.loads(self.succeed("predict", "read", "bars/test0.png", "--format", "json"))[0]
+        self.assertEqual(rows[0]["text"], entry["text"])
+        self.assertEqual(self.succeed("predict", "read", "bars/test0.png"), f"bars/test0.png  {entry['text']}\n")
+        self.fail_with(2, "the loss ctc needs model.classes, a multiple of the 4 characters",
+                       arguments=["validate", recipe, "--set", "model.classes=47"])
+
+
 class OwnTables(OwnData):
     def test_from_a_table_to_named_predictions(self):
         self.write_table()
@@ -213,6 +320,8 @@ class OwnTables(OwnData):
         rows = list(csv.DictReader(io.StringIO(self.succeed("predict", "line", "new.csv", "--format", "csv"))))
         for row, expected in zip(rows, (1, 3), strict=True):
             self.assertAlmostEqual(float(row["output_0"]), expected, delta=0.2)
+        self.assertGreater(json.loads(self.succeed("eval", "line", "--format", "json"))["r2"], 0.95)
+        self.assertRegex(self.succeed("eval", "line"), r"loss \d+\.\d{4}, R2 \d\.\d{4}\n")
 
 
 class OwnArrays(OwnData):

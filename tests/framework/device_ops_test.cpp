@@ -8,6 +8,7 @@
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv_transpose2d.h"
+#include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"
@@ -61,6 +62,39 @@ void add_losses(std::vector<DeviceCase>& cases) {
                      const Variable hard = cross_entropy(v[0], place(labels_below(4, 3)));
                      const Tensor teacher = random_tensor({4, 3}, 4, v[0].dtype());
                      return mix_losses(hard, distillation_loss(v[0], place(teacher)), 0.3);
+                   }});
+}
+
+void add_task_losses(std::vector<DeviceCase>& cases) {
+  for (const auto& [rows, classes] : std::vector<std::array<std::int64_t, 2>>{{1, 2}, {70, 9}}) {
+    const Tensor labels = labels_below(rows, classes);
+    const Tensor weights = random_tensor({classes}, 3);
+    for (double& w : weights.span<double>()) w += 2;
+    const auto halves = [rows = rows, classes = classes](DType dtype) {
+      Tensor marks = random_tensor({rows, classes}, 2);
+      for (double& mark : marks.span<double>()) mark = (mark + 1) / 2;
+      return marks.to(dtype);
+    };
+    const Tensor logits = spread_tensor({rows, classes});
+    cases.push_back({"weighted_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                       return cross_entropy(v[0], place(labels), 0.1, {place(weights)});
+                     }});
+    cases.push_back({"soft_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                       return cross_entropy(v[0], place(halves(v[0].dtype())), 0.1);
+                     }});
+    cases.push_back({"binary_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                       return binary_cross_entropy(v[0], place(halves(v[0].dtype())),
+                                                   place(weights));
+                     }});
+    cases.push_back({"cosine", {logits}, [=](const Vs& v, const Place& place) {
+                       return cosine_loss(v[0], place(halves(v[0].dtype())));
+                     }});
+  }
+  cases.push_back({"ctc", {random_tensor({70, 6, 4}, 1)}, [](const Vs& v, const Place& place) {
+                     Tensor texts = labels_below(140, 3).reshape({70, 2});
+                     for (std::int64_t& character : texts.span<std::int64_t>()) ++character;
+                     texts.data<std::int64_t>()[1] = -1;
+                     return ctc_loss(v[0], place(texts));
                    }});
 }
 
@@ -178,6 +212,7 @@ std::vector<DeviceCase> cases() {
        }},
   };
   add_losses(all);
+  add_task_losses(all);
   add_layouts(all);
   add_lookups(all);
   return all;
@@ -197,6 +232,12 @@ TEST_F(LossOnCuda, ALabelThatIsNoClassMakesTheLossNan) {
     const Tensor labels = Tensor::from<std::int64_t>({0, bad, 2, 1}, {4}).to(kCudaDevice);
     const Variable loss = cross_entropy(logits, labels);
     EXPECT_TRUE(std::isnan(loss.value().item()));
+    const Tensor weights = Tensor::full({3}, 1, DType::kF64, kCudaDevice);
+    EXPECT_TRUE(std::isnan(cross_entropy(logits, labels, 0, {weights}).value().item()));
+    if (bad == 3) {
+      const Variable frames(random_tensor({4, 2, 3}, 1, DType::kF32).to(kCudaDevice));
+      EXPECT_TRUE(std::isnan(ctc_loss(frames, labels.reshape({4, 1})).value().item()));
+    }
     loss.backward();
     const auto gradient = values(logits.grad().to(kCpuDevice));
     for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -213,6 +254,9 @@ TEST_F(LossOnCuda, ANanAnywhereInARowMakesTheLossNan) {
     const Tensor teacher = random_tensor({1, 70}, 2, DType::kF32).to(kCudaDevice);
     const Tensor label = Tensor::zeros({1}, DType::kI64, kCudaDevice);
     EXPECT_TRUE(std::isnan(cross_entropy(x, label).value().item())) << at;
+    EXPECT_TRUE(std::isnan(cross_entropy(x, teacher).value().item())) << at;
+    EXPECT_TRUE(std::isnan(binary_cross_entropy(x, teacher).value().item())) << at;
+    EXPECT_TRUE(std::isnan(cosine_loss(x, teacher).value().item())) << at;
     EXPECT_TRUE(std::isnan(distillation_loss(x, teacher).value().item())) << at;
     EXPECT_TRUE(std::isnan(distillation_loss(Variable(teacher), x.value()).value().item())) << at;
     EXPECT_TRUE(std::isnan(mse_loss(x, teacher).value().item())) << at;

@@ -10,6 +10,7 @@
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/conv_transpose2d.h"
+#include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/flatten.h"
@@ -41,6 +42,12 @@ struct OpCase {
 };
 
 using Vs = std::vector<Variable>;
+
+// From [-1, 1) to [0, 1).
+Tensor half(const Tensor& x) {
+  for (double& value : x.span<double>()) value = (value + 1) / 2;
+  return x;
+}
 
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all{
@@ -175,6 +182,21 @@ const std::vector<OpCase>& op_cases() {
        {random_tensor({4, 5}, 1)},
        [](const Vs& v) {
          return huber_loss(v[0], random_tensor({4, 5}, 2), 0.4);
+       }},
+      {"binary_cross_entropy",
+       {random_tensor({2, 3}, 1)},
+       [](const Vs& v) {
+         return binary_cross_entropy(v[0], half(random_tensor({2, 3}, 2)));
+       }},
+      {"cosine_loss",
+       {random_tensor({2, 3}, 1)},
+       [](const Vs& v) {
+         return cosine_loss(v[0], random_tensor({2, 3}, 2));
+       }},
+      {"ctc_loss",
+       {random_tensor({2, 4, 3}, 1)},
+       [](const Vs& v) {
+         return ctc_loss(v[0], Tensor::from<std::int64_t>({1, 1, 2, -1}, {2, 2}));
        }},
   };
   return all;

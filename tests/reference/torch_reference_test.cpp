@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 
 #include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/optimizer.h"
 #include "steelyard/framework/trained_weights.h"
@@ -147,6 +150,77 @@ INSTANTIATE_TEST_SUITE_P(Models, TorchArchitecture,
                                            "mobilenet_v3_small", "mobilenet_v3_large",
                                            "efficientnet_b0"),
                          [](const auto& p) { return std::string(p.param); });
+
+class TorchLosses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = folder / "losses.case.safetensors";
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "no files: torch is not installed";
+    for (const auto& t : load_tensors(path).tensors) case_[t.name] = t.tensor;
+  }
+
+  // In double, and in float from the same numbers.
+  void expect_equal(const std::string& name, const Tensor& x,
+                    const std::function<Variable(const Variable&, DType)>& loss) const {
+    for (const auto& [dtype, near] : {std::pair(DType::kF64, 1e-9), std::pair(DType::kF32, 1e-6)}) {
+      const Variable input(x.to(dtype), true);
+      const Variable value = loss(input, dtype);
+      value.backward();
+      EXPECT_TRUE(
+          testing::all_close(value.value().reshape({1}), case_.at(name + ".loss"), near, near))
+          << name;
+      EXPECT_TRUE(testing::all_close(input.grad(), case_.at(name + ".grad"), near, near)) << name;
+    }
+  }
+
+  Tensor first_rows(const std::string& name, std::int64_t rows) const {
+    const Tensor& all = case_.at(name);
+    Shape shape = all.shape();
+    shape[0] = rows;
+    Tensor first = Tensor::empty(shape, all.dtype());
+    std::memcpy(first.raw(), all.raw(), static_cast<std::size_t>(first.bytes()));
+    return first;
+  }
+
+  std::map<std::string, Tensor> case_;
+};
+
+TEST_F(TorchLosses, CrossEntropyWithWeightsAndOfProbabilities) {
+  const Tensor weights = case_.at("weights"), chances = case_.at("chances");
+  for (const double smoothing : {0.0, 0.3}) {
+    const std::string end = smoothing == 0 ? ".0.0" : ".0.3";
+    expect_equal("weighted" + end, case_.at("logits"), [&](const Variable& x, DType) {
+      return cross_entropy(x, case_.at("labels"), smoothing, {weights});
+    });
+    expect_equal("soft" + end, case_.at("logits"), [&](const Variable& x, DType dtype) {
+      return cross_entropy(x, chances.to(dtype), smoothing);
+    });
+    expect_equal("soft_weighted" + end, case_.at("logits"), [&](const Variable& x, DType dtype) {
+      return cross_entropy(x, chances.to(dtype), smoothing, {weights});
+    });
+  }
+}
+
+TEST_F(TorchLosses, BinaryCrossEntropyAndCosine) {
+  const Tensor logits = case_.at("logits"), chances = case_.at("chances");
+  expect_equal("binary", logits, [&](const Variable& x, DType dtype) {
+    return binary_cross_entropy(x, chances.to(dtype));
+  });
+  expect_equal("binary_weighted", logits, [&](const Variable& x, DType dtype) {
+    return binary_cross_entropy(x, chances.to(dtype), case_.at("weights"));
+  });
+  expect_equal("cosine", logits,
+               [&](const Variable& x, DType dtype) { return cosine_loss(x, chances.to(dtype)); });
+}
+
+TEST_F(TorchLosses, Ctc) {
+  expect_equal("ctc", first_rows("scores", 3), [&](const Variable& x, DType) {
+    return ctc_loss(x, first_rows("texts", 3), {.frames = first_rows("frames", 3)});
+  });
+  expect_equal("ctc_zero_infinity", case_.at("scores"), [&](const Variable& x, DType) {
+    return ctc_loss(x, case_.at("texts"), {.zero_infinity = true, .frames = case_.at("frames")});
+  });
+}
 
 INSTANTIATE_TEST_SUITE_P(Models, TorchTwin, ::testing::ValuesIn(kTwins),
                          [](const auto& p) { return std::string(p.param.name); });

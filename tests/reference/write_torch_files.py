@@ -24,7 +24,7 @@ def write_safetensors(path, tensors):
     for name, tensor in tensors.items():
         tensor = tensor.detach().contiguous()
         raw = tensor.numpy().tobytes()
-        header[name] = {"dtype": {torch.float32: "F32", torch.int64: "I64"}[tensor.dtype], "shape": list(tensor.shape),
+        header[name] = {"dtype": {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}[tensor.dtype], "shape": list(tensor.shape),
                         "data_offsets": [offset, offset + len(raw)]}
         offset += len(raw)
         chunks.append(raw)
@@ -148,11 +148,47 @@ def write_architectures(folder):
                 case["after." + key] = value
         write_safetensors(os.path.join(folder, name + ".case.safetensors"), case)
 
+def losses():
+    """Losses in float64: inputs, targets, the loss as NAME.loss and its gradient as NAME.grad."""
+    generator = torch.Generator().manual_seed(7)
+    functional, case = nn.functional, {}
+
+    def random(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    def add(name, x, compute):
+        x = x.clone().requires_grad_()
+        loss = compute(x)
+        loss.backward()
+        case.update({name + ".loss": loss.reshape(1), name + ".grad": x.grad})
+
+    rows, classes = 9, 5
+    logits, labels = 2 * random(rows, classes), torch.randint(classes, (rows,), generator=generator)
+    weights, chances = torch.rand(classes, generator=generator, dtype=torch.float64) + 0.2, functional.softmax(random(rows, classes), 1)
+    case.update(logits=logits, labels=labels, weights=weights, chances=chances)
+    for smoothing in (0.0, 0.3):
+        for name, target, weight in (("weighted", labels, weights), ("soft", chances, None), ("soft_weighted", chances, weights)):
+            add(f"{name}.{smoothing}", logits,
+                lambda x, t=target, w=weight, s=smoothing: functional.cross_entropy(x, t, weight=w, label_smoothing=s))
+    add("binary", logits, lambda x: functional.binary_cross_entropy_with_logits(x, chances))
+    add("binary_weighted", logits, lambda x: functional.binary_cross_entropy_with_logits(x, chances, pos_weight=weights))
+    add("cosine", logits, lambda x: functional.cosine_embedding_loss(x, chances, torch.ones(rows, dtype=torch.float64)))
+    # Texts of differing lengths, with repeats; the last one does not fit its frames.
+    frames, texts = 8, torch.tensor([[1, 2, 3, 4], [2, 2, 2, -1], [4, -1, -1, -1], [3, 3, 3, 3]])
+    scores, lengths = 2 * random(len(texts), frames, classes), torch.tensor([8, 7, 5, 6])
+    case.update(scores=scores, texts=texts, frames=lengths)
+    sizes = (texts >= 0).sum(1)
+    for name, chosen in (("ctc", slice(0, 3)), ("ctc_zero_infinity", slice(0, 4))):
+        add(name, scores[chosen], lambda x, c=chosen, zero="zero" in name: functional.ctc_loss(
+            functional.log_softmax(x, 2).transpose(0, 1), texts[c].clamp(min=0), lengths[c], sizes[c], zero_infinity=zero))
+    return case
+
 
 def main(folder):
     os.makedirs(folder, exist_ok=True)
     torch.set_num_threads(1)
     write_architectures(folder)
+    write_safetensors(os.path.join(folder, "losses.case.safetensors"), losses())
     twins = {"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "layers": Layers, "mobilenet": Mobilenet}
     for number, (name, twin) in enumerate(twins.items()):
         torch.manual_seed(number)

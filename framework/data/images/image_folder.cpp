@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/tables/csv.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
@@ -89,7 +88,7 @@ LabelledFiles files_of_folders(const fs::path& folder) {
 }
 
 // The columns path and label.
-LabelledFiles files_of_table(const fs::path& table) {
+LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
   CsvReader reader(table, delimiter_of(table, std::nullopt));
   CsvRecord row;
   const std::vector<std::string> columns{"path", "label"};
@@ -98,7 +97,8 @@ LabelledFiles files_of_table(const fs::path& table) {
   }
   LabelledFiles files{reader.name()};
   while (reader.next(row)) {
-    if (row.fields.size() != 2 || row.fields[0].empty() || row.fields[1].empty()) {
+    const bool labelled = row.fields.size() == 2 && (may_be_empty || !row.fields[1].empty());
+    if (!labelled || row.fields[0].empty()) {
       reader.fail(row.line, "expected a path and a label");
     }
     const fs::path path = table.parent_path() / row.fields[0];
@@ -111,21 +111,21 @@ LabelledFiles files_of_table(const fs::path& table) {
 }
 
 Dataset dataset_of(LabelledFiles files, const std::vector<std::string>& known,
-                   const ImageTransforms& transforms) {
+                   const DatasetRequest& request) {
   Dataset dataset;
-  dataset.names.classes = known.empty() ? sorted_classes(files.classes, files.source) : known;
-  dataset.classes = std::ssize(dataset.names.classes);
-  dataset.targets = class_labels(files.classes, dataset.names.classes, files.source);
-  dataset.source = image_samples(std::make_shared<ImageFiles>(std::move(files.paths)), transforms);
+  set_targets(dataset, files.classes, request.targets, known, files.source);
+  dataset.source = image_samples(std::make_shared<ImageFiles>(std::move(files.paths)),
+                                 request.transforms.value_or(ImageTransforms{}));
   return dataset;
 }
 
 // The folder or the table of a split; nothing where there is neither.
-std::optional<LabelledFiles> find_split(const fs::path& folder, const std::string& split) {
+std::optional<LabelledFiles> find_split(const fs::path& folder, const std::string& split,
+                                        bool may_be_empty) {
   if (path_exists(folder / split)) return files_of_folders(folder / split);
   for (const char* extension : {".csv", ".tsv"}) {
     const fs::path table = folder / (split + extension);
-    if (path_exists(table)) return files_of_table(table);
+    if (path_exists(table)) return files_of_table(table, may_be_empty);
   }
   return std::nullopt;
 }
@@ -155,11 +155,11 @@ std::vector<std::string> image_paths(const fs::path& folder) {
 DatasetSplits load_images(const DatasetRequest& request) {
   const fs::path& folder = request.path;
   require_folder(folder, "of images");
-  const ImageTransforms transforms = request.transforms.value_or(ImageTransforms{});
+  const bool may_be_empty = request.targets.may_be_empty();
   std::vector<std::string> classes =
       request.names ? request.names->classes : std::vector<std::string>{};
-  std::optional<LabelledFiles> train = find_split(folder, "train");
-  std::optional<LabelledFiles> test = find_split(folder, "test");
+  std::optional<LabelledFiles> train = find_split(folder, "train", may_be_empty);
+  std::optional<LabelledFiles> test = find_split(folder, "test", may_be_empty);
   if (!train && !test && request.test_samples) train = files_of_folders(folder);
   const bool needs_train = request.parts == DatasetParts::kAll || !test || classes.empty();
   if (!train && needs_train) {
@@ -170,11 +170,11 @@ DatasetSplits load_images(const DatasetRequest& request) {
   }
   DatasetSplits splits;
   if (needs_train) {
-    splits.train = dataset_of(std::move(*train), classes, transforms);
+    splits.train = dataset_of(std::move(*train), classes, request);
     classes = splits.train.names.classes;
   }
   if (test) {
-    splits.test = dataset_of(std::move(*test), classes, transforms);
+    splits.test = dataset_of(std::move(*test), classes, request);
     if (needs_train) require_same_samples(splits, shown(folder / "test"), "the training set");
   }
   return splits;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/shards/tar.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
@@ -65,28 +64,30 @@ std::size_t point_of(const std::string& name) {
   return std::min(name.find('.', slash == std::string::npos ? 0 : slash + 1), name.size());
 }
 
-std::string class_of(const InputFile& file, const TarMember& member) {
-  constexpr std::uint64_t kLongest = 256;
-  if (member.size > kLongest) throw InputError(member.name + ": expected the name of a class");
+std::string label_of(const InputFile& file, const TarMember& member, bool may_be_empty) {
+  const std::uint64_t longest = may_be_empty ? kMaxTargetText : 256;
+  if (member.size > longest) throw InputError(member.name + ": expected the name of a class");
   std::string text(member.size, '\0');
   file.read(member.begin, text.data(), text.size());
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos && may_be_empty) return "";
   if (begin == std::string::npos) throw InputError(member.name + ": expected the name of a class");
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-void add_shard(const fs::path& path, Shards& shards) {
+void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shards) {
   const auto shard = static_cast<std::uint32_t>(shards.files.size());
   const InputFile& file = *shards.files.emplace_back(std::make_unique<const InputFile>(path));
   const std::vector<TarMember> members = tar_members(file);
+  const std::string label = targets.kind == TargetKind::kText ? ".txt" : ".cls";
   try {
     for (std::size_t i = 0; i < members.size(); i += 2) {
       const std::string key = members[i].name.substr(0, point_of(members[i].name));
       const bool pair = i + 1 < members.size() &&
                         members[i + 1].name.substr(0, point_of(members[i + 1].name)) == key;
-      const bool label_first = members[i].name == key + ".cls";
-      if (!pair || label_first == (members[i + 1].name == key + ".cls")) {
-        throw InputError(key + ": expected two files, an image and " + key + ".cls");
+      const bool label_first = members[i].name == key + label;
+      if (!pair || label_first == (members[i + 1].name == key + label)) {
+        throw InputError(key + ": expected two files, an image and " + key + label);
       }
       const TarMember& image = members[label_first ? i + 1 : i];
       if (image.size > kMaxImageFileBytes) {
@@ -95,7 +96,8 @@ void add_shard(const fs::path& path, Shards& shards) {
       }
       shards.images.push_back(
           {shard, static_cast<std::uint32_t>(image.size), image.begin, image.name});
-      shards.classes.push_back(class_of(file, members[label_first ? i : i + 1]));
+      shards.classes.push_back(
+          label_of(file, members[label_first ? i : i + 1], targets.may_be_empty()));
     }
   } catch (const InputError& error) {
     throw InputError(printable(path.string()) + ": " + printable(error.what()));
@@ -118,13 +120,11 @@ std::vector<fs::path> shard_paths(const fs::path& folder, const std::string& spl
 Dataset load_split(const std::vector<fs::path>& paths, const DatasetRequest& request,
                    const std::vector<std::string>& known) {
   Shards shards;
-  for (const fs::path& path : paths) add_shard(path, shards);
+  for (const fs::path& path : paths) add_shard(path, request.targets, shards);
   const std::string source = printable(request.path.string());
   if (shards.images.empty()) throw InputError(source + ": the archives hold no samples");
   Dataset dataset;
-  dataset.names.classes = known.empty() ? sorted_classes(shards.classes, source) : known;
-  dataset.classes = std::ssize(dataset.names.classes);
-  dataset.targets = class_labels(shards.classes, dataset.names.classes, source);
+  set_targets(dataset, shards.classes, request.targets, known, source);
   shards.classes.clear();
   dataset.source = image_samples(std::make_shared<ShardImages>(std::move(shards)),
                                  request.transforms.value_or(ImageTransforms{}));

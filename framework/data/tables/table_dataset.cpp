@@ -366,13 +366,43 @@ Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   return {{}, targets, std::ssize(classes), samples, {.classes = classes}};
 }
 
-Dataset load_file(const std::filesystem::path& path, const TableOptions& options,
+// Labels or texts of one column.
+Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOptions& options,
+                 const TargetOptions& targets, const std::vector<std::string>& known) {
+  const CsvReader& reader = samples->reader();
+  const std::size_t place = samples->header().place(reader, options.target[0], "data.table.target");
+  std::vector<std::string> texts;
+  samples->scan([&](const CsvRecord& row) {
+    const std::string& text = row.fields[place];
+    texts.push_back(contains(options.missing, text) ? "" : text);
+  });
+  Dataset dataset;
+  dataset.source = samples;
+  set_targets(dataset, texts, targets, known, reader.name());
+  return dataset;
+}
+
+Dataset targets_of(const std::shared_ptr<TableSamples>& samples, const DatasetRequest& request,
+                   const std::vector<std::string>& known) {
+  const TableOptions& options = *request.table;
+  const bool marks = request.targets.kind == TargetKind::kMarks;
+  const bool numbers = options.regression || (marks && options.target.size() > 1);
+  if (!numbers && request.targets.may_be_empty()) {
+    return texts_of(samples, options, request.targets, known);
+  }
+  if (!numbers) return classes_of(samples, options, known);
+  Dataset dataset = regression_of(samples, options);
+  if (marks) dataset.names.classes = options.target;
+  return dataset;
+}
+
+Dataset load_file(const std::filesystem::path& path, const DatasetRequest& request,
                   const DatasetNames& names) {
+  const TableOptions& options = *request.table;
   auto samples = std::make_shared<TableSamples>(path, delimiter_of(path, options.delimiter),
                                                 Encoder(names.columns, options.missing));
   require_known_columns(samples->reader(), samples->header(), names.columns, options);
-  Dataset dataset = options.regression ? regression_of(samples, options)
-                                       : classes_of(samples, options, names.classes);
+  Dataset dataset = targets_of(samples, request, names.classes);
   dataset.names.columns = names.columns;
   return dataset;
 }
@@ -401,10 +431,10 @@ DatasetSplits load_table(const DatasetRequest& request) {
   DatasetSplits splits;
   if (!request.names) names.columns = learned_columns(train_path(), options);
   if (!test_only) {
-    splits.train = load_file(train_path(), options, names);
+    splits.train = load_file(train_path(), request, names);
     names.classes = splits.train.names.classes;
   }
-  if (folder) splits.test = load_file(split_path(request.path, "test"), options, names);
+  if (folder) splits.test = load_file(split_path(request.path, "test"), request, names);
   return splits;
 }
 

@@ -1,0 +1,24 @@
+// What a sample's target is.
+#pragma once
+
+#include <string>
+
+#include "steelyard/framework/tensor.h"
+
+namespace steelyard {
+
+enum class TargetKind {
+  kClass,   // i64 [N]: the number of a class
+  kValues,  // f32 [N, ...]: numbers
+  kMarks,   // f32 [N, classes]: for each class, from 0 (no) to 1 (yes)
+  kText     // i64 [N, length]: numbers of characters, 1 to classes - 1, then -1 to the end
+};
+
+// Of a dataset with so many classes (0: numbers).
+inline TargetKind target_kind(const Tensor& targets, std::int64_t classes) {
+  if (classes == 0) return TargetKind::kValues;
+  if (targets.dtype() != DType::kI64) return TargetKind::kMarks;
+  return targets.rank() == 2 ? TargetKind::kText : TargetKind::kClass;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,63 @@
+// The training objective.
+#pragma once
+
+#include <cstdint>
+
+#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/data/dataset.h"
+
+namespace steelyard {
+
+struct Loss {
+  enum class Type { kCrossEntropy, kMeanSquaredError, kHuber, kBinaryCrossEntropy, kCosine, kCtc };
+  Type type = Type::kCrossEntropy;
+  double label_smoothing = 0.0;  // cross-entropy only
+  double huber_delta = 1.0;      // Huber only
+  bool zero_infinity = false;    // CTC only: impossible targets count as a loss of 0
+  Tensor class_weights = {};     // cross-entropy only: f64 [classes]; undefined: all are 1
+  Tensor positive_weights = {};  // binary cross-entropy only: f64 [1] or [classes]; the same
+  std::int64_t characters = 0;   // CTC only: classes of outputs [N, characters * frames]
+};
+
+// A part of a batch whose loss has its share in the batch's: the weights of all the batch's labels,
+// and the part's rows of the batch's. Undefined where the loss has no class weights.
+struct LossPart {
+  Tensor total_weight = {};
+  double rows = 1;  // rows of the batch / rows of the part
+};
+
+// What sets a loss apart.
+struct LossInfo {
+  Loss::Type type;
+  TargetKind targets;
+  Variable (*compute)(const Loss& loss, const Variable& outputs, const Tensor& targets,
+                      const LossPart& part);
+  // Of outputs that are all zero, on targets of this kind; 0 where that depends on the model.
+  double (*of_zero_outputs)(const Loss& loss, const Dataset& dataset);
+};
+
+const LossInfo& loss_info(Loss::Type type);
+
+// Throws InputError when a dataset's targets are of the wrong kind for the loss.
+void validate_loss(const Loss& loss, const Dataset& dataset);
+
+// The loss of one batch of outputs as a recorded scalar; validates the targets. Cross-entropy takes
+// probabilities f32 [N, C] too, which mixed samples have.
+Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
+                      const LossPart& part = {});
+
+// The loss of outputs that are all zero, which for classes means the same probability for each. A
+// training loss is compared with it, since targets may have any unit.
+double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset);
+
+// CTC's outputs [N, frames, characters] of a model that gives those or [N, characters * frames],
+// the order in which Flatten leaves them. Throws InputError where they cannot be divided.
+Variable frames_of(const Variable& outputs, std::int64_t characters);
+
+// The loss as evaluation has it: without smoothing and weights.
+Loss plain_loss(Loss loss);
+
+// With its tensors there.
+Loss on_device(Loss loss, Device device);
+
+}  // namespace steelyard

@@ -1,0 +1,389 @@
+// Losses of rows and of elements beside softmax's own (kernels/softmax), with their gradients.
+//
+// Rows are computed one by one, in double, and their losses added up by SumOfRows.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/run.h"
+#include "steelyard/kernels/softmax/formulas.h"
+
+namespace steelyard::kernels {
+
+// *total = the sum of the labels' class weights; a label outside [0, classes) makes it NaN.
+struct SumLabelWeights {
+  std::int64_t n, classes;
+  const std::int64_t* labels;
+  const double* class_weights;
+  double* total;
+  STEELYARD_HOST_DEVICE double term(std::int64_t i) const {
+    const bool known = labels[i] >= 0 && labels[i] < classes;
+    return known ? class_weights[labels[i]] : std::numeric_limits<double>::quiet_NaN();
+  }
+  STEELYARD_HOST_DEVICE void finish(double sum) const { *total = sum; }
+};
+
+// *result = factor * the sum of n values, divided by *total where there is one.
+template <typename T>
+struct SumOfRows {
+  std::int64_t n;
+  const double *values, *total;
+  double factor;
+  T* result;
+  STEELYARD_HOST_DEVICE double term(std::int64_t i) const { return values[i]; }
+  STEELYARD_HOST_DEVICE void finish(double sum) const {
+    *result = static_cast<T>(total == nullptr ? sum * factor : sum * factor / *total);
+  }
+};
+
+// losses[row] = sum over c of a[c] * -log softmax(logits[row])[c], of n rows, where a[c] =
+// weight[c]
+// * ((1 - label_smoothing) * q[c] + label_smoothing / classes), and q is the row of `targets`, or
+// `labels` as one-hot rows where there are no targets. No class weights are weights of 1. Writes
+// grad = d losses / d logits * factor / *total (a null total: 1) unless it is null. A label outside
+// [0, classes) gives NaN.
+template <typename T>
+struct CrossEntropyRows {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n, classes;
+  const T* logits;
+  const std::int64_t* labels;
+  const T* targets;
+  const double* class_weights;
+  double label_smoothing;
+  const double* total;
+  double factor;
+  double* losses;
+  T* grad;
+
+  STEELYARD_HOST_DEVICE double share(std::int64_t row, std::int64_t c) const {
+    const double q = targets != nullptr ? static_cast<double>(targets[row * classes + c])
+                     : labels[row] == c ? 1.0
+                                        : 0.0;
+    const double smoothed =
+        (1 - label_smoothing) * q + label_smoothing / static_cast<double>(classes);
+    return class_weights == nullptr ? smoothed : class_weights[c] * smoothed;
+  }
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
+    const T* x = logits + row * classes;
+    double largest = static_cast<double>(x[0]);
+    for (std::int64_t c = 1; c < classes; ++c) {
+      const auto value = static_cast<double>(x[c]);
+      if (value > largest) largest = value;
+    }
+    double sum = 0;
+    for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(x[c]) - largest);
+    const bool known = targets != nullptr || (labels[row] >= 0 && labels[row] < classes);
+    const double log_sum = known ? std::log(sum) : std::numeric_limits<double>::quiet_NaN();
+    double loss = 0, shares = 0;
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double a = share(row, c);
+      shares += a;
+      // 0 times the infinity of a logit of -infinity is nothing.
+      if (a != 0) loss += a * (log_sum - (static_cast<double>(x[c]) - largest));
+    }
+    losses[row] = known ? loss : log_sum;
+    if (grad == nullptr) return;
+    const double scale = total == nullptr ? factor : factor / *total;
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double p = std::exp(static_cast<double>(x[c]) - largest - log_sum);
+      grad[row * classes + c] = static_cast<T>((p * shares - share(row, c)) * scale);
+    }
+  }
+};
+
+// ranks[row] = how many logits come before the label's of n rows: larger ones, and equal ones at
+// smaller places; a NaN counts as largest. A label outside [0, classes) comes last.
+template <typename T>
+struct RankOfLabel {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n, classes;
+  const T* logits;
+  const std::int64_t* labels;
+  std::int64_t* ranks;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
+    const std::int64_t label = labels[row];
+    if (label < 0 || label >= classes) {
+      ranks[row] = classes;
+      return;
+    }
+    const T* x = logits + row * classes;
+    std::int64_t before = 0;
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const bool larger = is_larger(x[c], x[label]);
+      const bool equal = !larger && !is_larger(x[label], x[c]);
+      before += larger || (equal && c < label) ? 1 : 0;
+    }
+    ranks[row] = before;
+  }
+};
+
+// sums[c] = the sum of (x - y)^2 over column c of [rows, channels].
+template <typename T>
+struct SquaredErrors {
+  std::int64_t rows, channels;
+  const T *x, *y;
+  double* sums;
+  STEELYARD_HOST_DEVICE double term(std::int64_t i, std::int64_t) const {
+    const double d = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+    return d * d;
+  }
+  STEELYARD_HOST_DEVICE void finish(std::int64_t c, double sum) const { sums[c] = sum; }
+};
+
+// exp(-|x|) stays in range: log(1 + exp(-x)).
+STEELYARD_HOST_DEVICE inline double softplus_of_negative(double x) {
+  return std::log1p(std::exp(x < 0 ? x : -x)) + (x < 0 ? -x : 0.0);
+}
+
+// The weight of positive targets of element i: one for all, or one for each column.
+struct PositiveWeights {
+  std::int64_t count;  // 0: all are 1
+  const double* weights;
+  STEELYARD_HOST_DEVICE double of(std::int64_t i) const {
+    return count == 0 ? 1.0 : weights[i % count];
+  }
+};
+
+// *mean = the mean over n elements of -p y log sigmoid(x) - (1 - y) log(1 - sigmoid(x)).
+template <typename T>
+struct MeanBinaryCrossEntropy {
+  std::int64_t n;
+  const T *x, *y;
+  PositiveWeights positive;
+  T* mean;
+  STEELYARD_HOST_DEVICE double term(std::int64_t i) const {
+    const auto logit = static_cast<double>(x[i]), target = static_cast<double>(y[i]);
+    const double weight = 1 + (positive.of(i) - 1) * target;
+    return (1 - target) * logit + weight * softplus_of_negative(logit);
+  }
+  STEELYARD_HOST_DEVICE void finish(double sum) const {
+    *mean = static_cast<T>(sum / static_cast<double>(n));
+  }
+};
+template <typename T>
+struct MeanBinaryCrossEntropyBackward {
+  std::int64_t n;
+  const T *x, *y;
+  PositiveWeights positive;
+  T* grad_x;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const auto logit = static_cast<double>(x[i]), target = static_cast<double>(y[i]);
+    const double weight = 1 + (positive.of(i) - 1) * target;
+    const double e = std::exp(logit < 0 ? logit : -logit);
+    const double sigmoid_of_negative = logit < 0 ? 1 / (1 + e) : e / (1 + e);
+    grad_x[i] =
+        static_cast<T>((1 - target - weight * sigmoid_of_negative) / static_cast<double>(n));
+  }
+};
+
+// losses[row] = 1 - cos(x[row], y[row]), of n rows; 1e-12 is added to both squared lengths, so that
+// a row of zeros has a cosine of 0. Writes grad_x = d losses / d x * factor unless it is null.
+template <typename T>
+struct CosineRows {
+  static constexpr std::int64_t kGrain = 64;
+  static constexpr double kTiny = 1e-12;
+  std::int64_t n, columns;
+  const T *x, *y;
+  double factor;
+  double* losses;
+  T* grad_x;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
+    const T *a = x + row * columns, *b = y + row * columns;
+    double product = 0, own = kTiny, other = kTiny;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const auto u = static_cast<double>(a[c]), v = static_cast<double>(b[c]);
+      product += u * v;
+      own += u * u;
+      other += v * v;
+    }
+    const double lengths = std::sqrt(own) * std::sqrt(other);
+    const double cosine = product / lengths;
+    losses[row] = 1 - cosine;
+    if (grad_x == nullptr) return;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const double slope =
+          static_cast<double>(b[c]) / lengths - cosine * static_cast<double>(a[c]) / own;
+      grad_x[row * columns + c] = static_cast<T>(-slope * factor);
+    }
+  }
+};
+
+// Connectionist temporal classification (Graves et al. 2006): losses[sample] = -log of the
+// probability of all ways in which the frames' classes, repeats joined and blanks dropped, spell
+// the sample's target, divided by the target's length (at least 1). Of n samples: logits [n,
+// frames, classes], whose softmax are the frames' probabilities; targets [n, length], each followed
+// by -1 where it is shorter; frames of each sample in `frames_of`, null for all. Writes grad = d
+// losses / d logits * factor unless it is null. A sample that no way spells has an infinite loss
+// and gradients of NaN; with zero_infinity both are 0. A target that is no class, or the blank,
+// gives NaN.
+template <typename T>
+struct CtcRows {
+  static constexpr std::int64_t kGrain = 1;
+  std::int64_t n, frames, classes, length;
+  const T* logits;
+  const std::int64_t *targets, *frames_of;
+  std::int64_t blank;
+  bool zero_infinity;
+  double factor;
+  double* workspace;  // workspace_size() for each sample
+  double* losses;
+  T* grad;
+
+  static constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+  // Of one sample: log sums of the frames, forward sums of every state, backward sums of two
+  // frames, and a frame's gradient.
+  STEELYARD_HOST_DEVICE std::int64_t workspace_size() const {
+    const std::int64_t states = 2 * length + 1;
+    return frames + frames * states + 2 * states + classes;
+  }
+
+  STEELYARD_HOST_DEVICE static double log_add(double a, double b) {
+    if (a == kNever) return b;
+    if (b == kNever) return a;
+    return a > b ? a + std::log1p(std::exp(b - a)) : b + std::log1p(std::exp(a - b));
+  }
+
+  // Between the blanks stand the target's classes.
+  STEELYARD_HOST_DEVICE std::int64_t class_of(const std::int64_t* target,
+                                              std::int64_t state) const {
+    return state % 2 == 0 ? blank : target[state / 2];
+  }
+  // Whether a way may go from the state before the last to this one.
+  STEELYARD_HOST_DEVICE bool may_skip(const std::int64_t* target, std::int64_t state) const {
+    return state % 2 == 1 && state >= 2 && target[state / 2] != target[state / 2 - 1];
+  }
+
+  // The target's length, or -1 where it is not one.
+  STEELYARD_HOST_DEVICE std::int64_t length_of(const std::int64_t* target) const {
+    std::int64_t own = 0;
+    while (own < length && target[own] != -1) {
+      if (target[own] < 0 || target[own] >= classes || target[own] == blank) return -1;
+      ++own;
+    }
+    return own;
+  }
+
+  STEELYARD_HOST_DEVICE void fill(std::int64_t sample, double value) const {
+    if (grad == nullptr) return;
+    const std::int64_t values = frames * classes;
+    for (std::int64_t i = 0; i < values; ++i) grad[sample * values + i] = static_cast<T>(value);
+  }
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t sample) const {
+    const std::int64_t* target = targets + sample * length;
+    const std::int64_t own = length_of(target);
+    const std::int64_t last = frames_of == nullptr ? frames : frames_of[sample];
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    if (own < 0 || last < 0 || last > frames) {
+      losses[sample] = nan;
+      return fill(sample, nan);
+    }
+    const std::int64_t states = 2 * own + 1;
+    double* log_sums = workspace + sample * workspace_size();
+    double* forward = log_sums + frames;
+    const T* x = logits + sample * frames * classes;
+    sum_frames(x, last, log_sums);
+    double log_likelihood = own == 0 && last == 0 ? 0.0 : kNever;
+    if (last > 0) {
+      go_forward(x, target, last, states, log_sums, forward);
+      const double* end = forward + (last - 1) * states;
+      log_likelihood = log_add(end[states - 1], states > 1 ? end[states - 2] : kNever);
+    }
+    if (log_likelihood == kNever) {
+      losses[sample] = zero_infinity ? 0.0 : -kNever;
+      return fill(sample, zero_infinity ? 0.0 : nan);
+    }
+    const double characters = static_cast<double>(own > 0 ? own : 1);
+    losses[sample] = -log_likelihood / characters;
+    if (grad == nullptr) return;
+    fill(sample, 0);
+    go_backward(sample, target, last, states, log_likelihood, factor / characters);
+  }
+
+  STEELYARD_HOST_DEVICE void sum_frames(const T* x, std::int64_t last, double* log_sums) const {
+    for (std::int64_t t = 0; t < last; ++t) {
+      const T* row = x + t * classes;
+      double largest = static_cast<double>(row[0]);
+      for (std::int64_t c = 1; c < classes; ++c) {
+        const auto value = static_cast<double>(row[c]);
+        if (value > largest) largest = value;
+      }
+      double sum = 0;
+      for (std::int64_t c = 0; c < classes; ++c) {
+        sum += std::exp(static_cast<double>(row[c]) - largest);
+      }
+      log_sums[t] = largest + std::log(sum);
+    }
+  }
+
+  // forward[t, state]: of the ways that are in that state after frame t.
+  STEELYARD_HOST_DEVICE void go_forward(const T* x, const std::int64_t* target, std::int64_t last,
+                                        std::int64_t states, const double* log_sums,
+                                        double* forward) const {
+    for (std::int64_t t = 0; t < last; ++t) {
+      const double* before = forward + (t - 1) * states;
+      for (std::int64_t s = 0; s < states; ++s) {
+        double ways = kNever;
+        if (t == 0) {
+          ways = s < 2 ? 0.0 : kNever;
+        } else {
+          ways = before[s];
+          if (s >= 1) ways = log_add(ways, before[s - 1]);
+          if (may_skip(target, s)) ways = log_add(ways, before[s - 2]);
+        }
+        const std::int64_t c = class_of(target, s);
+        forward[t * states + s] = ways + (static_cast<double>(x[t * classes + c]) - log_sums[t]);
+      }
+    }
+  }
+
+  STEELYARD_HOST_DEVICE void go_backward(std::int64_t sample, const std::int64_t* target,
+                                         std::int64_t last, std::int64_t states,
+                                         double log_likelihood, double scale) const {
+    const T* x = logits + sample * frames * classes;
+    const double* log_sums = workspace + sample * workspace_size();
+    const double* forward = log_sums + frames;
+    double* backward = const_cast<double*>(forward) + frames * states;
+    double* after = backward + states;
+    double* chances = after + states;
+    for (std::int64_t t = last - 1; t >= 0; --t) {
+      const T* row = x + t * classes;
+      for (std::int64_t c = 0; c < classes; ++c) chances[c] = 0;
+      for (std::int64_t s = 0; s < states; ++s) {
+        const std::int64_t c = class_of(target, s);
+        double ways = kNever;
+        if (t == last - 1) {
+          ways = s + 2 >= states ? 0.0 : kNever;
+        } else {
+          ways = after[s];
+          if (s + 1 < states) ways = log_add(ways, after[s + 1]);
+          if (s + 2 < states && may_skip(target, s + 2)) ways = log_add(ways, after[s + 2]);
+        }
+        chances[c] += std::exp(forward[t * states + s] + ways - log_likelihood);
+        backward[s] = ways + (static_cast<double>(row[c]) - log_sums[t]);
+      }
+      T* out = grad + (sample * frames + t) * classes;
+      for (std::int64_t c = 0; c < classes; ++c) {
+        const double p = std::exp(static_cast<double>(row[c]) - log_sums[t]);
+        out[c] = static_cast<T>((p - chances[c]) * scale);
+      }
+      double* free = after;
+      after = backward;
+      backward = free;
+    }
+  }
+};
+
+using LossKernels = JoinedKernels<
+    ForFloats<SumOfRows, CrossEntropyRows, MeanBinaryCrossEntropy, MeanBinaryCrossEntropyBackward,
+              CosineRows, CtcRows, RankOfLabel, SquaredErrors>,
+    KernelList<SumLabelWeights>>;
+
+}  // namespace steelyard::kernels

@@ -1,0 +1,116 @@
+// Metrics against scikit-learn (metric_values.h), and by ranks.
+#include "steelyard/framework/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/ops/relu.h"
+#include "tests/framework/metric_values.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard {
+namespace {
+
+namespace expected = testing::metric_values;
+using ::testing::ElementsAre;
+
+// Outputs are the inputs.
+class Identity : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override { return x; }
+  std::string type_name() const override { return "Identity"; }
+};
+
+template <typename T, std::size_t size>
+Tensor tensor_of(const T (&values)[size], std::int64_t columns) {
+  const Tensor all = Tensor::from(std::span<const T>(values), {static_cast<std::int64_t>(size)});
+  return columns == 0 ? all : all.reshape({all.size() / columns, columns});
+}
+
+Evaluation evaluation_of(const Dataset& dataset, const Loss& loss) {
+  Identity model;
+  comm::Communicator alone;
+  return evaluate_predictions(model, dataset, {}, loss, 16, alone);
+}
+
+double value_of(const Metrics& metrics, const char* name) {
+  const auto value = value_in(metrics, name);
+  EXPECT_TRUE(value) << name;
+  return value.value_or(0);
+}
+
+TEST(Metrics, OfClassesAreThoseOfScikitLearn) {
+  const Dataset dataset{tensor_of(expected::kScores, 7), tensor_of(expected::kLabels, 0), 7};
+  const Evaluation evaluation = evaluation_of(dataset, {});
+  const Metrics& metrics = evaluation.metrics;
+  EXPECT_NEAR(*metrics.top1, 100 * expected::kTop1, 1e-9);
+  EXPECT_NEAR(value_of(metrics, "top5"), 100 * expected::kTop5, 1e-9);
+  EXPECT_NEAR(value_of(metrics, "precision"), 100 * expected::kPrecision, 1e-9);
+  EXPECT_NEAR(value_of(metrics, "recall"), 100 * expected::kRecall, 1e-9);
+  EXPECT_NEAR(value_of(metrics, "f1"), 100 * expected::kF1, 1e-9);
+  const auto scores = class_scores(evaluation.predictions, dataset);
+  ASSERT_EQ(scores.size(), 7U);
+  for (std::size_t c = 0; c < 7; ++c) {
+    EXPECT_NEAR(scores[c].precision(), expected::kPrecisionOfClasses[c], 1e-12) << c;
+    EXPECT_NEAR(scores[c].recall(), expected::kRecallOfClasses[c], 1e-12) << c;
+    EXPECT_NEAR(scores[c].f1(), expected::kF1OfClasses[c], 1e-12) << c;
+  }
+  const std::vector<std::int64_t> confusion(std::begin(expected::kConfusion),
+                                            std::end(expected::kConfusion));
+  EXPECT_EQ(confusion_matrix(evaluation.predictions, dataset), confusion);
+}
+
+TEST(Metrics, OfLabelsAreThoseOfScikitLearn) {
+  const Dataset dataset{tensor_of(expected::kLogits, 4), tensor_of(expected::kMarks, 4), 4};
+  const Metrics metrics = evaluation_of(dataset, {.type = Loss::Type::kBinaryCrossEntropy}).metrics;
+  EXPECT_FALSE(metrics.top1);
+  EXPECT_NEAR(value_of(metrics, "map"), 100 * expected::kMap, 1e-9);
+  EXPECT_NEAR(value_of(metrics, "precision"), 100 * expected::kMarksPrecision, 1e-9);
+  EXPECT_NEAR(value_of(metrics, "recall"), 100 * expected::kMarksRecall, 1e-9);
+  EXPECT_NEAR(value_of(metrics, "f1"), 100 * expected::kMarksF1, 1e-9);
+}
+
+TEST(Metrics, OfValuesAreThoseOfScikitLearn) {
+  const Dataset dataset{tensor_of(expected::kOutputs, 3), tensor_of(expected::kTargets, 3), 0};
+  for (const Loss::Type type : {Loss::Type::kMeanSquaredError, Loss::Type::kHuber}) {
+    EXPECT_NEAR(value_of(evaluation_of(dataset, {.type = type}).metrics, "r2"), expected::kR2,
+                1e-6);
+  }
+  EXPECT_TRUE(evaluation_of(dataset, {.type = Loss::Type::kCosine}).metrics.more.empty());
+}
+
+TEST(Metrics, OfTexts) {
+  EXPECT_THAT(spelled(std::vector<std::int64_t>{0, 3, 3, 0, 3, 1, 1, 0}), ElementsAre(3, 3, 1));
+  const auto distance = [](const std::string& a, const std::string& b) {
+    const std::vector<std::int64_t> x(a.begin(), a.end()), y(b.begin(), b.end());
+    return edit_distance(x, y);
+  };
+  EXPECT_EQ(distance("kitten", "sitting"), 3);
+  EXPECT_EQ(distance("", "abc"), 3);
+  EXPECT_EQ(distance("abc", ""), 3);
+  EXPECT_EQ(distance("flaw", "lawn"), 2);
+  // Frames [sample, character, frame] that say "1 2" and "2 2", where "1 2" and "2" are right.
+  const Tensor outputs = Tensor::from<float>({0, 0, 1, 0, 9, 2, 0, 0, 0, 1, 3, 5,   //
+                                              0, 9, 0, 0, 0, 0, 0, 0, 9, 1, 9, 9},  //
+                                             {2, 12});
+  const Dataset dataset{outputs, Tensor::from<std::int64_t>({1, 2, 2, -1}, {2, 2}), 3};
+  const Metrics metrics =
+      evaluation_of(dataset, {.type = Loss::Type::kCtc, .characters = 3}).metrics;
+  EXPECT_NEAR(value_of(metrics, "cer"), 100.0 / 3, 1e-9);
+}
+
+TEST(Metrics, BestIsByTheMetricThatIsAskedFor) {
+  const Metrics a{.loss = 1, .top1 = 90, .more = {{"f1", 70}, {"cer", 4}}};
+  const Metrics b{.loss = 2, .top1 = 91, .more = {{"f1", 60}, {"cer", 5}}};
+  EXPECT_TRUE(is_better(b, a));
+  EXPECT_TRUE(is_better(a, b, "loss"));
+  EXPECT_TRUE(is_better(a, b, "f1"));
+  EXPECT_FALSE(is_better(b, a, "f1"));
+  EXPECT_TRUE(is_better(a, b, "cer"));
+  EXPECT_TRUE(is_better(b, a, "map")) << "what was not measured decides nothing";
+  EXPECT_EQ(metrics_text(a), ", top-1 90.00 %, F1 70.00 %, character error rate 4.00 %");
+}
+
+}  // namespace
+}  // namespace steelyard

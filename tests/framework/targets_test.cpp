@@ -1,0 +1,114 @@
+#include "steelyard/framework/data/targets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/framework/error.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::values;
+
+template <typename F>
+std::string error_of(const F& f) {
+  try {
+    f();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(Targets, LabelsBetweenSeparators) {
+  const TargetOptions options{TargetKind::kMarks, ", "};
+  Dataset train;
+  set_targets(train, {"sky, sea", "", "sea", "sky, sand"}, options, {}, "here");
+  EXPECT_THAT(train.names.classes, ElementsAre("sand", "sea", "sky"));
+  EXPECT_EQ(train.classes, 3);
+  EXPECT_EQ(target_kind(train.targets, 3), TargetKind::kMarks);
+  EXPECT_EQ(values(train.targets), (std::vector<double>{0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 0, 1}));
+  Dataset test;
+  EXPECT_EQ(error_of([&] {
+              set_targets(test, {"sea", "snow"}, options, {"sea"}, "there");
+            }),
+            "there: the training set has no label 'snow'");
+  EXPECT_EQ(error_of([&] {
+              set_targets(test, {"", ""}, options, {}, "there");
+            }),
+            "there: all targets are empty");
+}
+
+TEST(Targets, TextsAreNumbersOfCharacters) {
+  const TargetOptions options{TargetKind::kText};
+  Dataset train;
+  set_targets(train, {"ab", "", "b\u00e4b"}, options, {}, "here");
+  EXPECT_THAT(train.names.classes, ElementsAre("", "a", "b", "\u00e4"));
+  EXPECT_EQ(values(train.targets), (std::vector<double>{1, 2, -1, -1, -1, -1, 2, 3, 2}));
+  Dataset test;
+  set_targets(test, {"a"}, options, train.names.classes, "there");
+  EXPECT_EQ(values(test.targets), (std::vector<double>{1}));
+  EXPECT_EQ(error_of([&] {
+              set_targets(test, {"xa"}, options, {"", "a"}, "there");
+            }),
+            "there: the training set has no character 'x'");
+  EXPECT_EQ(error_of([&] { set_targets(test, {"a\xC3"}, options, {}, "there"); }),
+            "there: the text 'a\\xc3' is not UTF-8");
+}
+
+TEST(Targets, ArraysBecomeMarks) {
+  const TargetOptions options{TargetKind::kMarks};
+  Dataset labels{Tensor::zeros({3, 2}), Tensor::from<std::int64_t>({2, 0, 2}, {3}), 3};
+  convert_targets(labels, options);
+  EXPECT_EQ(values(labels.targets), (std::vector<double>{0, 0, 1, 1, 0, 0, 0, 0, 1}));
+  Dataset columns{Tensor::zeros({2, 2}), Tensor::from<std::int64_t>({1, 0, 0, 1, 1, 1}, {2, 3}), 2};
+  convert_targets(columns, options);
+  EXPECT_EQ(columns.classes, 3);
+  EXPECT_EQ(columns.targets.dtype(), DType::kF32);
+  EXPECT_NO_THROW(validate_targets(columns, "here"));
+  columns.targets.data<float>()[4] = 2;
+  EXPECT_EQ(error_of([&] { validate_targets(columns, "here"); }),
+            "here: expected marks from 0 to 1, got 2.000000 in sample 1");
+  const Dataset texts{Tensor::zeros({2, 2}),
+                      Tensor::from<std::int64_t>({1, 2, -1, 1, -1, 2}, {2, 3}), 3};
+  EXPECT_EQ(error_of([&] { validate_targets(texts, "here"); }),
+            "here: expected labels i64 [N], or texts of characters from 1 to 2 (0 is the blank), "
+            "then -1, got 2 in sample 1");
+}
+
+TEST(Targets, BalancedWeights) {
+  const Dataset labels{Tensor::zeros({6, 2}), Tensor::from<std::int64_t>({2, 0, 2, 2, 0, 2}, {6}),
+                       4};
+  EXPECT_THAT(class_counts(labels), ElementsAre(2, 0, 4, 0));
+  EXPECT_THAT(balanced_class_weights(labels), ElementsAre(6.0 / 8, 0, 6.0 / 16, 0));
+  Dataset marks{Tensor::zeros({4, 2}), Tensor::from<float>({1, 0, 1, 0, 1, 0, 0, 0}, {4, 2}), 2};
+  EXPECT_THAT(balanced_positive_weights(marks), ElementsAre(1.0 / 3, 1));
+}
+
+TEST(Targets, OfATableInColumnsOrWords) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder.path() / "train.csv", "x,red,big,tags\n1,1,0,a|b\n2,0,1,\n3,1,1,b\n");
+  testing::write_bytes(folder.path() / "test.csv", "x,red,big,tags\n4,0,0,b\n");
+  DatasetRequest request{.name = "table",
+                         .path = folder.path(),
+                         .table = TableOptions{.target = {"red", "big"}, .ignore = {"tags"}},
+                         .targets = {TargetKind::kMarks}};
+  const DatasetRegistry registry = builtin_datasets();
+  const DatasetSplits columns = registry.load(request);
+  EXPECT_THAT(columns.train.names.classes, ElementsAre("red", "big"));
+  EXPECT_EQ(values(columns.train.targets), (std::vector<double>{1, 0, 0, 1, 1, 1}));
+  request.table = TableOptions{.target = {"tags"}, .ignore = {"red", "big"}};
+  const DatasetSplits words = registry.load(request);
+  EXPECT_THAT(words.train.names.classes, ElementsAre("a", "b"));
+  EXPECT_EQ(values(words.train.targets), (std::vector<double>{1, 1, 0, 0, 0, 1}));
+  EXPECT_EQ(values(words.test.targets), (std::vector<double>{0, 1}));
+  request.targets.kind = TargetKind::kText;
+  EXPECT_THAT(registry.load(request).train.names.classes, ElementsAre("", "a", "b", "|"));
+}
+
+}  // namespace
+}  // namespace steelyard
