@@ -11,6 +11,9 @@ namespace steelyard {
 // 3629).
 std::size_t utf8_length(std::string_view text);
 
+// Whether text is UTF-8 from end to end, as names in checkpoints and exports are.
+bool is_utf8(std::string_view text);
+
 // The character of utf8_length() bytes that `text` starts with.
 char32_t utf8_character(std::string_view text);
 

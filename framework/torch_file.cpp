@@ -300,15 +300,6 @@ StateDict state_dict_in(const PickleValue& root) {
       (root.items.empty() ? "nothing" : keys_of(root)));
 }
 
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
-}
-
 NamedTensor named_tensor(Archive& archive, const std::string& file, const PickleValue& key,
                          const PickleValue& value) {
   if (!key.is(Kind::kText) || !is_utf8(key.text)) {

@@ -23,6 +23,11 @@ std::optional<std::int64_t> number_in(const std::string& name) {
 }  // namespace
 
 std::vector<std::string> sorted_classes(std::vector<std::string> names, const std::string& source) {
+  for (const std::string& name : names) {
+    if (!is_utf8(name)) {
+      throw InputError(source + ": the name '" + printable(name) + "' is not UTF-8");
+    }
+  }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   if (std::ssize(names) > kMaxClasses) {

@@ -224,6 +224,13 @@ void require_finite(const Tensor& samples, const std::string& what) {
                    (position.empty() ? "" : " at " + shape_string(position)));
 }
 
+void require_target_for_each(const Dataset& dataset, const std::string& source) {
+  const Tensor& y = dataset.targets;
+  if (y.defined() && y.rank() >= 1 && y.dim(0) == dataset.size()) return;
+  throw InputError(source + ": expected targets for " + std::to_string(dataset.size()) +
+                   " samples, got shape " + (y.defined() ? shape_string(y.shape()) : "[]"));
+}
+
 void validate_dataset(const Dataset& dataset, const std::string& source) {
   const auto require = [&source](bool condition, const std::string& what) {
     if (!condition) throw InputError(source + ": " + what);
@@ -245,9 +252,7 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
   require((shape.size() == 2 || shape.size() == 4) &&
               std::find(shape.begin(), shape.end(), 0) == shape.end(),
           "expected inputs [N, features] or [N, H, W, C], got " + shape_string(shape));
-  require(y.rank() >= 1 && y.dim(0) == shape[0],
-          "expected targets for " + std::to_string(shape[0]) + " samples, got shape " +
-              shape_string(y.shape()));
+  require_target_for_each(dataset, source);
   // What is read later is looked at then.
   if (dataset.inputs.defined()) require_finite(dataset.inputs, source + ": inputs");
   validate_targets(dataset, source);

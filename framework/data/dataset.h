@@ -48,6 +48,8 @@ struct DatasetSplits {
 // What is read of a dataset's files.
 enum class DatasetParts { kAll, kTest };
 
+// Throws InputError that starts with `source` unless there are as many targets as samples.
+void require_target_for_each(const Dataset& dataset, const std::string& source);
 // Throws InputError that starts with `source` unless shapes, dtypes and label ranges are as
 // described above and every f32 is finite.
 void validate_dataset(const Dataset& dataset, const std::string& source);

@@ -42,6 +42,7 @@ void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {
     throw InputError(printable(request.path.string()) +
                      ": there is no test set; data.test sets samples of it aside");
   }
+  require_target_for_each(splits.train, printable(request.path.string()));
   try {
     const Dataset all = splits.train;
     std::tie(splits.train, splits.test) = split_test(all, *request.test_samples, kTestSeed);

@@ -225,6 +225,10 @@ TEST_F(Arrays, WhatIsRefused) {
   }
   write_all(npy("<f4", "(1, 1)", four), npy("<i8", "(2,)", std::string(16, '\0')));
   EXPECT_THAT(error(), HasSubstr("expected targets for 1 samples"));
+  std::string records = npy("<f4", "(1, 1)", four);
+  records.replace(records.find("'<f4'"), 5, "[('a'");
+  write_all(records, labels);
+  EXPECT_THAT(error(), HasSubstr("got one of records (a structured dtype)"));
   write_all(npy("<f4", "(1, 1)", four), npy("|b1", "(1,)", "\1"));
   EXPECT_THAT(error(), HasSubstr("got bool"));
   // What is not finite is told when it is read.
@@ -234,6 +238,21 @@ TEST_F(Arrays, WhatIsRefused) {
                 make_batch(train, {.batch_size = 1, .normalization = {}, .augment = {}}, 0, 0);
               }),
               HasSubstr("train_inputs.npy: sample 0 are not finite"));
+}
+
+// Before samples are set aside, which would pick targets that are not there.
+TEST_F(Arrays, TargetsThatAreTooFewOrTooMany) {
+  const std::string inputs = npy("<f4", "(4, 1)", std::string(16, '\0'));
+  for (const int count : {2, 6}) {
+    write("train_inputs.npy", inputs);
+    write("train_targets.npy", npy("<i8", "(" + std::to_string(count) + ",)",
+                                   std::string(static_cast<std::size_t>(8 * count), '\0')));
+    EXPECT_THAT(
+        message_of<InputError>([&] {
+          builtin_datasets().load({.name = "arrays", .path = folder_.path(), .test_samples = 1});
+        }),
+        HasSubstr("expected targets for 4 samples, got shape [" + std::to_string(count)));
+  }
 }
 
 TEST_F(Arrays, ArchivesThatAreRefused) {

@@ -209,6 +209,9 @@ void NpyArray::parse_header(const std::string& header) {
     const std::string key = text.quoted();
     text.expect(":");
     if (key == "descr") {
+      if (text.take("[")) {
+        throw InputError("expected an array of numbers, got one of records (a structured dtype)");
+      }
       type = text.quoted();
     } else if (key == "fortran_order") {
       if (!text.take("False")) {

@@ -65,10 +65,15 @@ const std::vector<std::string>& image_extensions() {
   return extensions;
 }
 
-bool has_image_extension(std::string_view file_name) {
-  std::string extension = std::filesystem::path(file_name).extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
+std::string in_lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+bool has_image_extension(std::string_view file_name) {
+  const std::string extension =
+      in_lower_case(std::filesystem::path(file_name).extension().string());
   const auto& known = image_extensions();
   return std::find(known.begin(), known.end(), extension) != known.end();
 }

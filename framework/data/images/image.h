@@ -28,6 +28,8 @@ std::string decoded_formats();
 // The extensions of file names that are images, in lower case: ".jpg".
 const std::vector<std::string>& image_extensions();
 bool has_image_extension(std::string_view file_name);
+// ASCII only, as extensions are compared.
+std::string in_lower_case(std::string text);
 
 // The image in a JPEG, PNG, WebP or BMP file's bytes, which tell the format themselves, turned as
 // its EXIF orientation says. Grey becomes colour by repeating it, colour grey by ITU-R BT.601 luma;

@@ -78,15 +78,21 @@ std::string label_of(const InputFile& file, const TarMember& member, bool may_be
 void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shards) {
   const auto shard = static_cast<std::uint32_t>(shards.files.size());
   const InputFile& file = *shards.files.emplace_back(std::make_unique<const InputFile>(path));
-  const std::vector<TarMember> members = tar_members(file);
+  std::vector<TarMember> members = tar_members(file);
+  std::erase_if(members, [](const TarMember& member) {  // as of folders
+    return fs::path(member.name).filename().string().starts_with('.');
+  });
   const std::string label = targets.kind == TargetKind::kText ? ".txt" : ".cls";
   try {
     for (std::size_t i = 0; i < members.size(); i += 2) {
       const std::string key = members[i].name.substr(0, point_of(members[i].name));
       const bool pair = i + 1 < members.size() &&
                         members[i + 1].name.substr(0, point_of(members[i + 1].name)) == key;
-      const bool label_first = members[i].name == key + label;
-      if (!pair || label_first == (members[i + 1].name == key + label)) {
+      const auto is_label = [&](const TarMember& member) {
+        return in_lower_case(member.name.substr(key.size())) == label;
+      };
+      const bool label_first = is_label(members[i]);
+      if (!pair || label_first == is_label(members[i + 1])) {
         throw InputError(key + ": expected two files, an image and " + key + label);
       }
       const TarMember& image = members[label_first ? i + 1 : i];

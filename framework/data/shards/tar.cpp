@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/file_kind.h"
 
 namespace steelyard {
 namespace {
@@ -107,8 +108,13 @@ class Reader {
     Extension extension;
     while (archive_.size() - at_ >= kBlock) {
       const Header header(bytes(at_, kBlock));
-      if (header.is_empty()) return members_;  // the rest is filled up
-      if (!header.has_right_checksum()) fail("not the header of a file");
+      if (header.is_empty()) {
+        require_end();
+        return members_;
+      }
+      if (!header.has_right_checksum()) {
+        fail("not the header of a file" + (at_ == 0 ? looks_like(kind_of(archive_)) : ""));
+      }
       at_ += kBlock;
       const bool extends = header.type() == 'x' || header.type() == 'g' || header.type() == 'L';
       const std::optional<std::uint64_t> size =
@@ -127,6 +133,16 @@ class Reader {
   }
 
  private:
+  // What follows the end is filled up with zeros; anything else would be left out in silence, as
+  // the second one of two archives that were joined.
+  void require_end() {
+    for (; at_ < archive_.size(); at_ += kBlock) {
+      if (!Header(bytes(at_, std::min(kBlock, archive_.size() - at_))).is_empty()) {
+        fail("bytes behind the end of the archive: were two archives joined?");
+      }
+    }
+  }
+
   void extend(const Header& header, std::uint64_t size, Extension& extension) {
     if (size > kMostOfHeader) fail("a header of " + std::to_string(size) + " bytes");
     const std::string text = bytes(at_, size);
