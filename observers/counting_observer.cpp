@@ -81,14 +81,13 @@ std::vector<Tensor> CountingObserver::maxima() {
 // The width of bins follows from the extremes, so those of every part and of what was seen before
 // are equal once all have seen all of them.
 std::vector<Tensor> CountingObserver::counts() {
-  const Extremes step = gathered_extremes(maxima_);
-  all_.grow(step);
-  gathered_->grow(step);
+  gathered_->grow(gathered_extremes(maxima_));
   gathered_->grow(all_.seen);
   return {gathered_->counts};
 }
 
 void CountingObserver::end_step() {
+  all_.grow(gathered_->seen);
   run(device(), kernels::AddHistograms{.n = all_.counts.size(),
                                        .counts = gathered_->counts.data<std::int64_t>(),
                                        .to = all_.counts.data<std::int64_t>()});

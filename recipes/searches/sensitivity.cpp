@@ -178,11 +178,9 @@ class Network {
   std::vector<std::pair<std::string, std::int64_t>> macs() {
     const TapeTrace trace;
     ForwardContext context;
-    Shape one = samples_.inputs.shape();
-    one[0] = 1;
-    const Variable output = model().forward(
-        Variable(Tensor::zeros(one, DType::kF32, device_of(model())), /*requires_grad=*/true),
-        context);
+    const Tensor one =
+        Tensor::zeros(experiment_->input().batch(1), DType::kF32, device_of(model()));
+    const Variable output = model().forward(Variable(one, /*requires_grad=*/true), context);
     std::vector<std::pair<std::string, std::int64_t>> found;
     for (const TracedOperation& operation : trace.operations()) {
       const std::string name = operation.function->name();

@@ -126,11 +126,14 @@ class OwnImages(OwnData):
         with open(picture, "wb") as file:
             file.write(before)
 
-        shutil.rmtree(self.path("moved", "train"))
+        shutil.move(self.path("moved", "train"), self.path("pictures-train"))
         evaluated = self.succeed("eval", "whole1")
         self.assertIn("top-1", evaluated)
         self.succeed("export", "whole1")
         self.succeed("verify", "whole1")
+        shutil.copytree(self.path("pictures-train"), self.path("moved", "train"))
+        self.assertRegex(self.succeed("sensitivity", "whole1", "--bits", "4", "--samples", "6", "--batches", "1"), r"(?m)^conv ")
+        shutil.rmtree(self.path("moved", "train"))
 
         shutil.rmtree(self.path("moved", "test", "green"))
         self.assertIn("top-1", self.succeed("eval", "whole1"))  # a class without test images keeps its number

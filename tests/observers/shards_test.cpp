@@ -96,6 +96,9 @@ TEST(Shards, NothingIsLearnedFromAStepThatIsAbandoned) {
                untouched = make_observer(options, kGrid, 1);
     observer->begin_step();
     observe(*observer, steps()[1]);
+    // Asked for by then, as of every rank: learning began in the step.
+    observer->maxima();
+    observer->counts();
     observer->abandon_step();
     for (const auto& each : {observer.get(), untouched.get()}) observe(*each, steps()[0]);
     const auto expected = untouched->state(), found = observer->state();
