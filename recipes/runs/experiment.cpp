@@ -173,6 +173,11 @@ void Experiment::load_imported_weights() {
     load_source("model.onnx", onnx, place("model", "onnx"), *model_);
   } else {
     at_place(place("model", "onnx"), [&] { load_into(*model_, imported_weights_, onnx); });
+    if (recipe_.data.normalize.type == Normalize::kDataset) {
+      notes_.push_back(
+          "model.onnx does not say how its inputs were normalized: they get the dataset's mean and "
+          "deviation; data.normalize says what the model was trained with");
+    }
   }
 }
 

@@ -133,6 +133,9 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
   write("test.csv", "a,b,c\n1,3,x\n");
   EXPECT_THAT(error({.target = {"c"}, .categories = {"b"}}),
               HasSubstr("test.csv:2: column 'b': the training set has no category '3'"));
+  write("test.csv", "a,b,c\n1,,x\n");
+  EXPECT_THAT(error({.target = {"c"}, .categories = {"b"}, .missing = {"NA"}}),
+              HasSubstr("test.csv:2: column 'b': the field is empty"));
   EXPECT_THAT(message_of<InputError>(
                   [&] { builtin_datasets().load({.name = "table", .path = folder_.path()}); }),
               HasSubstr("needs data.table.target"));

@@ -98,6 +98,17 @@ bool next_row(CsvReader& reader, const Header& header, CsvRecord& row) {
                         advice);
 }
 
+// The category of a field; "" is that of missing values. Throws InputError for an empty field that
+// nobody has named.
+std::string category_of(const CsvReader& reader, std::int64_t line, const std::string& column,
+                        const std::string& text, const std::vector<std::string>& missing) {
+  if (contains(missing, text)) return "";
+  if (!text.empty()) return text;
+  reader.fail(line, "column " + quoted(column) +
+                        ": the field is empty (with data.table.missing: [\"\"] that is a category "
+                        "of its own)");
+}
+
 // The features of a row.
 class Encoder {
  public:
@@ -122,7 +133,8 @@ class Encoder {
         *to++ = number(reader, row.line, column, text, is_missing);
         continue;
       }
-      const std::int64_t category = label_of(column.categories, is_missing ? "" : text);
+      const std::int64_t category =
+          label_of(column.categories, category_of(reader, row.line, column.name, text, missing_));
       if (category < 0) {
         reader.fail(row.line, "column " + quoted(column.name) +
                                   ": the training set has no category " +
@@ -219,7 +231,8 @@ std::vector<TableColumn> learned_columns(const std::filesystem::path& path,
       const std::string& text = row.fields[i];
       const bool is_missing = contains(options.missing, text);
       if (words[i]) {
-        contents[i].categories.insert(is_missing ? "" : text);
+        contents[i].categories.insert(
+            category_of(reader, row.line, header.names()[i], text, options.missing));
       } else if (!is_missing) {
         const auto value = number_in(text);
         if (!value) {
