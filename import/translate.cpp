@@ -109,7 +109,7 @@ Shape sample_of(const OnnxModel& model) {
   for (std::size_t i = 1; i < port.dims.size(); ++i) {
     if (!port.dims[i].size) {
       fail(model, "the input '" + printable(port.name) + "' " + to_string(port.dims) +
-                      " has free sizes: say the shape of a sample");
+                      " has free sizes: say the shape of a sample (--sample 48,192,3)");
     }
     sample.push_back(*port.dims[i].size);
   }

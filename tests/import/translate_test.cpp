@@ -320,7 +320,8 @@ TEST(Translate, ASampleOfAFileIsItsFixedSizes) {
   EXPECT_EQ(sample_of(ModelMaker({{std::nullopt}, {7}}).model()), (Shape{7}));
   const OnnxModel free = ModelMaker(images(3)).model();
   EXPECT_EQ(message_of<InputError>([&] { sample_of(free); }),
-            "test.onnx: the input 'x' [batch, 3, h, w] has free sizes: say the shape of a sample");
+            "test.onnx: the input 'x' [batch, 3, h, w] has free sizes: say the shape of a sample "
+            "(--sample 48,192,3)");
 }
 
 // The page for users lists what the table of operations has.
