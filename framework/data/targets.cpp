@@ -21,26 +21,12 @@ std::vector<std::string> split(const std::string& text, const std::string& separ
   return parts;
 }
 
-// Bytes of the UTF-8 character that begins with `first`, or 0.
-std::size_t character_bytes(unsigned char first) {
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first < 0xE0) return 2;
-  if (first >= 0xE0 && first < 0xF0) return 3;
-  return first >= 0xF0 && first < 0xF5 ? 4 : 0;
-}
-
 std::vector<std::string> characters(const std::string& text, const std::string& source) {
   std::vector<std::string> found;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t size = character_bytes(static_cast<unsigned char>(text[at]));
-    const std::string character = text.substr(at, size);
-    const bool whole = size > 0 && character.size() == size &&
-                       std::all_of(character.begin() + 1, character.end(), [](char c) {
-                         return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-                       });
-    if (!whole) throw InputError(source + ": the text '" + printable(text) + "' is not UTF-8");
-    found.push_back(character);
-    at += size;
+  for (std::size_t at = 0; at < text.size(); at += found.back().size()) {
+    const std::size_t size = utf8_length(std::string_view(text).substr(at));
+    if (size == 0) throw InputError(source + ": the text '" + printable(text) + "' is not UTF-8");
+    found.push_back(text.substr(at, size));
   }
   return found;
 }
