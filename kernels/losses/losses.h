@@ -12,6 +12,8 @@
 
 namespace steelyard::kernels {
 
+inline constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
+
 // *total = the sum of the labels' class weights; a label outside [0, classes) makes it NaN.
 struct SumLabelWeights {
   std::int64_t n, classes;
@@ -20,7 +22,7 @@ struct SumLabelWeights {
   double* total;
   STEELYARD_HOST_DEVICE double term(std::int64_t i) const {
     const bool known = labels[i] >= 0 && labels[i] < classes;
-    return known ? class_weights[labels[i]] : std::numeric_limits<double>::quiet_NaN();
+    return known ? class_weights[labels[i]] : kNotANumber;
   }
   STEELYARD_HOST_DEVICE void finish(double sum) const { *total = sum; }
 };
@@ -77,7 +79,7 @@ struct CrossEntropyRows {
     double sum = 0;
     for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(x[c]) - largest);
     const bool known = targets != nullptr || (labels[row] >= 0 && labels[row] < classes);
-    const double log_sum = known ? std::log(sum) : std::numeric_limits<double>::quiet_NaN();
+    const double log_sum = known ? std::log(sum) : kNotANumber;
     double loss = 0, shares = 0;
     for (std::int64_t c = 0; c < classes; ++c) {
       const double a = share(row, c);
@@ -280,7 +282,7 @@ struct CtcRows {
     const std::int64_t* target = targets + sample * length;
     const std::int64_t own = length_of(target);
     const std::int64_t last = frames_of == nullptr ? frames : frames_of[sample];
-    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double nan = kNotANumber;
     if (own < 0 || last < 0 || last > frames) {
       losses[sample] = nan;
       return fill(sample, nan);
