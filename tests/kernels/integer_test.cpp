@@ -100,6 +100,8 @@ const NamedShape kShapes[] = {
     {"depth_multiplier", {1, 8, 8, 4, 8, 3, 3, 1, 1, 1, 1, 1, 1, 4}},
     {"one_pixel", {1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1}},
     {"only_padding", {1, 2, 2, 3, 5, 3, 3, 1, 1, 2, 2, 1, 1, 1}},
+    {"groups_of_3", {2, 7, 5, 9, 15, 3, 3, 1, 1, 1, 1, 1, 1, 3}},
+    {"many_outputs", {1, 4, 5, 6, 70, 1, 1, 1, 1, 0, 0, 1, 1, 1}},
     {"odd_everything", {3, 5, 7, 37, 41, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
 };
 
@@ -113,7 +115,7 @@ TEST_P(IntegerConv, NoSumIsWrong) {
   const auto& [backend, named] = GetParam();
   const Conv2dShape& s = named.shape;
   const auto w = any_codes<std::int8_t>(s.weight_size(), 1);
-  const auto small_w = codes<std::int8_t>(s.weight_size(), -3, 3, 2);  // exact in float as well
+  const auto small_w = codes<std::int8_t>(s.weight_size(), -3, 3, 2);
   const auto x = any_codes<std::uint8_t>(s.input_size(), 3);
   const auto signed_x = any_codes<std::int8_t>(s.input_size(), 4);
   for (const std::int32_t z : {0, 117, 255}) {

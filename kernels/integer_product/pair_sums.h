@@ -1,0 +1,99 @@
+// A tile of exact integer sums: rows of int16 operands by packed int16 weights.
+//
+// With two operands of a row side by side and those of two rows of weights side by side, vpmaddwd
+// multiplies 2 products a lane and adds them in int32: no product of operands of at most 9 bits
+// saturates, and a vector does twice the products of a fused multiply-add of float32.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace steelyard::kernels {
+
+struct PairSums {
+  using Operand = std::int16_t;
+
+#if defined(__AVX512BW__)
+  using Lanes = __m512i;
+  static constexpr std::int64_t kLanes = 16;
+  static constexpr std::int64_t kRows = 12;  // 24 sums, 2 weights and an operand in 32 registers
+  static Lanes zero() { return _mm512_setzero_si512(); }
+  static Lanes load(const Operand* from) { return _mm512_loadu_si512(from); }
+  static Lanes repeat(std::int32_t pair) { return _mm512_set1_epi32(pair); }
+  static void store(std::int32_t* to, Lanes sums) { _mm512_storeu_si512(to, sums); }
+  static Lanes add_products(Lanes sums, Lanes a, Lanes b) {
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(a, b));
+  }
+#elif defined(__AVX2__)
+  using Lanes = __m256i;
+  static constexpr std::int64_t kLanes = 8;
+  static constexpr std::int64_t kRows = 6;  // 12 sums, 2 weights and an operand in 16 registers
+  static Lanes zero() { return _mm256_setzero_si256(); }
+  static Lanes load(const Operand* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+  static Lanes repeat(std::int32_t pair) { return _mm256_set1_epi32(pair); }
+  static void store(std::int32_t* to, Lanes sums) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), sums);
+  }
+  static Lanes add_products(Lanes sums, Lanes a, Lanes b) {
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(a, b));
+  }
+#else
+  static constexpr std::int64_t kLanes = 4;
+  static constexpr std::int64_t kRows = 4;
+  struct Lanes {
+    std::int32_t of[kLanes];
+  };
+  static Lanes zero() { return {}; }
+  static Lanes load(const Operand* from) {
+    Lanes lanes;
+    std::memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+  }
+  static Lanes repeat(std::int32_t pair) { return {{pair, pair, pair, pair}}; }
+  static void store(std::int32_t* to, Lanes sums) { std::memcpy(to, &sums, sizeof sums); }
+  static Lanes add_products(Lanes sums, Lanes a, Lanes b) {
+    Operand x[2 * kLanes], y[2 * kLanes];
+    std::memcpy(x, &a, sizeof a);
+    std::memcpy(y, &b, sizeof b);
+    for (std::int64_t i = 0; i < kLanes; ++i) {
+      sums.of[i] += x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
+    }
+    return sums;
+  }
+#endif
+  static constexpr std::int64_t kColumns = 2 * kLanes;
+
+  // sums[r * stride + c] = the sum over taps t and channels k of rows[r][taps[t] + k] times the
+  // weight of column c. `channels` is even; weights are [taps, channels / 2, kColumns, 2].
+  static void compute(const Operand* const (&rows)[kRows], const std::vector<std::int64_t>& taps,
+                      std::int64_t channels, const Operand* weights, std::int32_t* sums,
+                      std::int64_t stride) {
+    Lanes low[kRows], high[kRows];
+    for (std::int64_t r = 0; r < kRows; ++r) low[r] = high[r] = zero();
+    for (const std::int64_t tap : taps) {
+      for (std::int64_t c = 0; c < channels; c += 2, weights += 2 * kColumns) {
+        const Lanes first = load(weights), second = load(weights + kColumns);
+        for (std::int64_t r = 0; r < kRows; ++r) {
+          std::int32_t pair;
+          std::memcpy(&pair, rows[r] + tap + c, sizeof pair);
+          const Lanes operand = repeat(pair);
+          low[r] = add_products(low[r], operand, first);
+          high[r] = add_products(high[r], operand, second);
+        }
+      }
+    }
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      store(sums + r * stride, low[r]);
+      store(sums + r * stride + kLanes, high[r]);
+    }
+  }
+};
+
+}  // namespace steelyard::kernels
