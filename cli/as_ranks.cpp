@@ -69,9 +69,8 @@ ExitCode as_ranks(const std::string& command, const comm::RankState& state,
 bool is_one_of_several() { return comm::read_launch(std::getenv).size > 1; }
 
 ExitCode refuse(const std::string& message) {
-  if (!is_one_of_several()) return report("error", message, kUsage);
-  return as_ranks(message, comm::RankState(),
-                  [&](comm::Ranks&) -> ExitCode { throw SharedInputError(message); });
+  comm::let_first_rank_speak(comm::read_launch(std::getenv));
+  return report("error", message, kUsage);
 }
 
 }  // namespace steelyard::cli

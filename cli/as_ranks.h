@@ -21,7 +21,8 @@ ExitCode as_ranks(const std::string& command, const comm::RankState& state,
 // comm::read_launch().
 bool is_one_of_several();
 
-// Prints an error, of several processes that all have it once; gives the code for wrong arguments.
+// Prints an error that processes find before they join, under mpirun once; gives the code for wrong
+// arguments.
 ExitCode refuse(const std::string& message);
 
 }  // namespace steelyard::cli

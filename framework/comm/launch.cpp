@@ -2,7 +2,9 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <string_view>
+#include <thread>
 
 #include "steelyard/framework/error.h"
 
@@ -59,6 +61,10 @@ Launch read_launch(const std::function<const char*(const char*)>& variable) {
                      ": expected a rank below the number of ranks");
   }
   return {};
+}
+
+void let_first_rank_speak(const Launch& launch) {
+  if (launch.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(5));
 }
 
 }  // namespace steelyard::comm

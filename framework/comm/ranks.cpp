@@ -1,8 +1,6 @@
 #include "steelyard/framework/comm/ranks.h"
 
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 #include <utility>
 
 #include "steelyard/framework/comm/launch.h"
@@ -13,10 +11,6 @@
 
 namespace steelyard::comm {
 namespace {
-
-// Processes that cannot join cannot agree on who says so either: the first one does at once, whose
-// end makes mpirun end the others.
-constexpr std::chrono::seconds kFirstRankSpeaks{5};
 
 std::unique_ptr<Communicator> join(const Launch& launch) {
   if (launch.size == 1) return std::make_unique<Communicator>();
@@ -47,7 +41,7 @@ std::unique_ptr<Communicator> join_or_say_why(const Launch& launch) {
   try {
     return join(launch);
   } catch (const InputError&) {
-    if (launch.rank > 0) std::this_thread::sleep_for(kFirstRankSpeaks);
+    let_first_rank_speak(launch);
     throw;
   }
 }

@@ -182,10 +182,11 @@ Table<Recipe> schedule_table() {
                   stage_table(), &Recipe::schedule, &QatSchedule::stages)
                   .items(1)
                   .needs("quantize"),
-              at_epoch("freeze_observers",
-                       "when ranges stop changing: later than `fake_quant.from`, "
-                       "`fake_quant.activations_from` and the last `until` of `bits`; absent: never",
-                       &QatSchedule::freeze_observers)
+              at_epoch(
+                  "freeze_observers",
+                  "when ranges stop changing: later than `fake_quant.from`, "
+                  "`fake_quant.activations_from` and the last `until` of `bits`; absent: never",
+                  &QatSchedule::freeze_observers)
                   .needs("quantize"),
               at_epoch("freeze_bn", "when batch-norm statistics stop changing; absent: never",
                        &QatSchedule::freeze_batch_norm),

@@ -196,7 +196,6 @@ class Together(Ranks):
                             r"rank 1: another recipe than that of rank 0: train.optimizer.lr \('0.002', here '0.5'\)\n"),
                            ("--threads 2", "rank 1 has another number of threads than rank 0: 2, expected 1\n"),
                            ("--run-dir other", r"rank 1 has another run folder than rank 0: \S+/other, expected \S+/run\n"),
-                           ("--run-dir", "rank 1 has another command than rank 0: .*, expected train\n"),
                            ("--device cuda:7", "rank 1: device 'cuda:7'")):
             command = f"{PROGRAM} train {recipe}"
             script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {command} --run-dir run {more}; else exec {command} --run-dir run; fi'
@@ -207,6 +206,8 @@ class Together(Ranks):
             self.require_one_error(done.stdout + done.stderr, what)
             self.assertFalse(os.path.exists(self.path("run")))
             self.assertFalse(os.path.exists(self.path("other")))
+        out, err = self.ranks(1, "train", recipe, ":", "-n", "1", PROGRAM, "eval", "run", code=2)
+        self.require_one_error(out + err, "rank 1 has another command than rank 0: eval, expected train\n")
 
     def require_one_error(self, printed, what):
         self.assertEqual(len(re.findall("(?:error|failed|lost): ", printed)), 1, printed)

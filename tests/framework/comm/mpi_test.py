@@ -29,11 +29,11 @@ class Alone(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (0, "rank 0 of 1: equal\n"), done.stderr)
 
     def test_what_cannot_join_the_others_is_refused(self):
-        self.refused(WITHOUT_MPI, "OMPI_COMM_WORLD_RANK=1", "rank 1 of 2", "built without MPI", "libopenmpi-dev",
-                     OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
+        self.refused(WITHOUT_MPI, "OMPI_COMM_WORLD_RANK=0", "rank 0 of 2", "built without MPI", "libopenmpi-dev",
+                     OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2")
         if not os.environ.get("RANKS_HAVE_MPI"):
             self.skipTest("built without MPI")
-        self.refused(PROGRAM, "RANK=1 and WORLD_SIZE=4", "rank 1 of 4", "mpirun -n 4", RANK="1", WORLD_SIZE="4")
+        self.refused(PROGRAM, "RANK=0 and WORLD_SIZE=4", "rank 0 of 4", "mpirun -n 4", RANK="0", WORLD_SIZE="4")
         if "Open MPI" in os.environ["RANKS_HAVE_MPI"]:  # another library's mpirun started it
             self.refused(PROGRAM, "PMI_RANK=1 and PMI_SIZE=2", "says rank 0 of 1", PMI_RANK="1", PMI_SIZE="2",
                          OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
