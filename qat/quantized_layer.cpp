@@ -94,6 +94,11 @@ void QuantizedLayer::add_input_quantizer(const QuantizerConfig& config) {
   input_slot_ = &register_child("input_quantizer", std::make_shared<ActivationQuantizer>(config));
 }
 
+Tensor QuantizedLayer::additive_bias() const {
+  if (norm_ != nullptr) return norm_->norm().bias().value();
+  return bias_.defined() ? bias_.value() : Tensor();
+}
+
 Tensor QuantizedLayer::deployed_weight() const {
   if (!folds_norm()) return weight_.value();
   const NoGradGuard no_grad;
@@ -107,7 +112,12 @@ Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
     const std::int64_t row_size = product_->row_size(x.shape());
     input = quantize_dynamically(x, *dynamic_input_, row_size, weight_quantizer()->non_finite());
   }
-  const Epilogue epilogue{activation_, output_quantizer()};
+  if (probe_) probe_(computed(input, Epilogue{}, context).value());
+  return computed(input, {activation_, output_quantizer()}, context);
+}
+
+Variable QuantizedLayer::computed(const Variable& input, const Epilogue& epilogue,
+                                  ForwardContext& context) {
   if (norm_ == nullptr) {
     const Tensor bias = bias_.defined() ? bias_.value() : Tensor();
     return multiply(input, {weight_, bias_, bias}, epilogue, context);

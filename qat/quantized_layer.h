@@ -1,6 +1,7 @@
 // What QatLinear and QatConv2d share: quantized weights, integer product, bias and requantization.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,13 @@ class QuantizedLayer : public Module {
   void multiply_groups_as_integers() { integer_groups_ = true; }
   // Takes along the batch norm between the product and the activation.
   void take_norm(std::shared_ptr<const FoldedNorm> norm) { norm_ = std::move(norm); }
+
+  // Sees the real values in front of the activation in every pass from now on, before the output is
+  // computed, so that it may change the bias. Empty: nothing sees them.
+  void set_probe(std::function<void(const Tensor& values)> probe) { probe_ = std::move(probe); }
+  // What adding to shifts those values: the bias, or that of the batch norm behind the product;
+  // undefined without one.
+  Tensor additive_bias() const;
 
   Variable& weight() { return weight_; }
   Variable& bias() { return bias_; }
@@ -67,6 +75,8 @@ class QuantizedLayer : public Module {
   static Quantizer* child(const Slot* slot) {
     return slot == nullptr ? nullptr : static_cast<Quantizer*>(slot->module().get());
   }
+  // The product with its norm, of an input that is quantized as it will be.
+  Variable computed(const Variable& input, const Epilogue& epilogue, ForwardContext& context);
   Variable multiply(const Variable& x, const ProductOperands& operands, const Epilogue& epilogue,
                     ForwardContext& context);
   Variable integer_forward(const Variable& x, const QuantizedValue& codes,
@@ -85,6 +95,7 @@ class QuantizedLayer : public Module {
   bool integer_groups_ = false;
   std::optional<observers::QScheme> dynamic_input_;  // of inputs that arrive without codes
   std::shared_ptr<const FoldedNorm> norm_;           // owned by its own slot
+  std::function<void(const Tensor&)> probe_;
   Slot* weight_slot_ = nullptr;
   Slot* output_slot_ = nullptr;
   Slot* input_slot_ = nullptr;

@@ -12,6 +12,7 @@
 #include "steelyard/framework/storage.h"
 #include "steelyard/framework/training_words.h"
 #include "steelyard/import/unsupported.h"
+#include "steelyard/qat/bias_correction.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"
 #include "steelyard/qat/learned_scale.h"
@@ -306,6 +307,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   }
   if (const auto& batches = recipe_.calibrate_batches) {
     require_batches("calibrate", "batches", *batches);
+    if (recipe_.correct_biases) require_correctable(*recipe_.correct_biases);
   }
 }
 
@@ -430,6 +432,18 @@ void Experiment::require_batches(std::string_view table, std::string_view key,
                                  " batches of an epoch, got " + std::to_string(batches));
 }
 
+void Experiment::require_correctable(std::int64_t samples) {
+  const std::vector<std::string> unbiased = qat::layers_without_bias(*model_);
+  if (!unbiased.empty()) {
+    notes_.push_back("calibrate.bias_correction: " + std::to_string(unbiased.size()) +
+                     " quantized layers have no bias to correct, the first is " + unbiased[0]);
+  }
+  if (train_.size() == 0 || samples <= train_.size()) return;  // a trained model
+  fail_at(place("calibrate", "bias_correction"),
+          "calibrate.bias_correction: expected at most the " + std::to_string(train_.size()) +
+              " training samples, got " + std::to_string(samples));
+}
+
 // A batch norm that sees one value per channel has no variance. Tried on a model that is thrown
 // away: forward passes in training move batch statistics and observers.
 void Experiment::require_trainable_last_batch(const Registries& registries) {
@@ -547,6 +561,12 @@ std::function<Tensor(std::int64_t)> Experiment::plain_batches() const {
 
 void Experiment::calibrate(std::int64_t batches) {
   qat::calibrate(*model_, batches, plain_batches());
+  if (!recipe_.correct_biases) return;
+  LoaderOptions together = loader_options_;
+  together.augment = {};
+  together.batch_size = *recipe_.correct_biases;
+  const auto order = epoch_order(train_, together, 0);
+  qat::correct_biases(*model_, make_batch(train_, together, order, 0, 0).inputs.to(device_));
 }
 
 Metrics Experiment::evaluate_test() {

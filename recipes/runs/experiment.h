@@ -119,7 +119,8 @@ class Experiment {
   // The batches of the first epoch, without augmentation: at most batches_per_epoch(). The result
   // must not outlive the experiment.
   std::function<Tensor(std::int64_t)> plain_batches() const;
-  // Lets the observers see the first of plain_batches() (see qat/calibrate.h).
+  // Lets the observers see the first of plain_batches() (see qat/calibrate.h), then corrects biases
+  // if the recipe asks for it.
   void calibrate(std::int64_t batches);
   // Loss and metrics on the test set, by float32 products, whatever training used; by ranks that
   // share the batches.
@@ -149,6 +150,8 @@ class Experiment {
   void require_frames() const;
   void require_norm_left(std::string_view key) const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
+  // Checks that there are so many samples for calibrate.bias_correction; notes what it leaves out.
+  void require_correctable(std::int64_t samples);
   void require_trainable_last_batch(const Registries& registries);
   // The recipe's float model, with random weights.
   std::shared_ptr<Module> make_float_model(const Registries& registries) const;

@@ -355,6 +355,12 @@ Table<Recipe> calibrate_table() {
            &Recipe::calibrate_batches)
            .by_default("32")
            .within(1, kMaxCount),
+       key("bias_correction",
+           "training samples, without augmentation, that pass together to correct biases: each "
+           "channel of a quantized layer gets the mean that it has in float (Nagel et al., "
+           "arXiv:1906.04721); absent: biases stay",
+           &Recipe::correct_biases)
+           .within(1, kMaxCount),
        key("freeze", "whether ranges stay fixed afterwards", &Recipe::schedule,
            &qat::QatSchedule::keep_ranges)
            .by_default("false")}};

@@ -58,6 +58,19 @@ class Calibrate(Case):
             self.assertEqual(self.summary(observer)["calibration_batches"], 2)
             self.assertRegex(self.succeed("verify", observer), r"0 of \d+ codes differ")
 
+    def test_bias_correction(self):
+        recipe = self.recipe(FLOAT + INIT + QUANTIZE.replace("num_bits: 8, symmetric: true", "num_bits: 2, symmetric: true"))
+        self.succeed("calibrate", recipe, "--run-dir", "plain")
+        corrected = ["--set", "calibrate={batches: 9, bias_correction: 90}"]
+        self.succeed("calibrate", recipe, "--run-dir", "run", *corrected)
+        plain, run = (tensors_of(self.path(folder, "last.safetensors")) for folder in ("plain", "run"))
+        for name in ("conv", "block.a", "fc"):
+            self.assertEqual(plain[name + ".weight"], run[name + ".weight"])
+            self.assertNotEqual(plain[name + ".bias"], run[name + ".bias"])
+        self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
+        self.fail_with(2, "calibrate.bias_correction: expected at most the 90 training samples, got 91",
+                       arguments=["calibrate", recipe, *corrected, "--set", "calibrate.bias_correction=91"])
+
     def test_training_goes_on_from_a_calibrated_folder(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3}\n")
         self.succeed("calibrate", recipe, "--run-dir", "calibrated")

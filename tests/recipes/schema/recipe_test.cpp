@@ -210,7 +210,9 @@ INSTANTIATE_TEST_SUITE_P(
             "percentile, moving_percentile, mse, fixed, entropy, got 'histogran' (did you mean "
             "'histogram'?)"},
         BadRecipe{"ModelType", "type: cnn", "type: cnnn",
-                  "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got 'cnnn' (did you "
+                  "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, resnet18, resnet34, "
+                  "resnet50, mobilenet_v2, mobilenet_v3_small, mobilenet_v3_large, "
+                  "efficientnet_b0, got 'cnnn' (did you "
                   "mean 'cnn'?)"},
         BadRecipe{"KeyOfAnotherCase", "lr: 0.001", "lr: 0.001, momentum: 0.9",
                   "r.yaml:7:39: key 'momentum' applies only to type sgd"},
@@ -252,10 +254,11 @@ INSTANTIATE_TEST_SUITE_P(
             "has no plus sign)"},
         BadRecipe{"Device", "name: quantized", "name: a\ndevice: gpu",
                   "r.yaml:3:9: expected auto, cpu, cuda or cuda:N, got 'gpu'"},
-        BadRecipe{
-            "NewlineInAValue", "type: cnn", "type: \"c\\nn\"",
-            "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, got the string 'c\\x0an' "
-            "(did you mean 'cnn'?)"},
+        BadRecipe{"NewlineInAValue", "type: cnn", "type: \"c\\nn\"",
+                  "r.yaml:4:15: expected one of mlp, cnn, resnet, mobilenet, resnet18, resnet34, "
+                  "resnet50, mobilenet_v2, mobilenet_v3_small, mobilenet_v3_large, "
+                  "efficientnet_b0, got the string 'c\\x0an' "
+                  "(did you mean 'cnn'?)"},
         BadRecipe{"ScheduleAfterTheEnd",
                   "quantize:", "schedule: {freeze_observers: {epoch: 3}}\nquantize:",
                   "r.yaml:8:38: schedule.freeze_observers expected an epoch from 1 to 2, got 3"},
