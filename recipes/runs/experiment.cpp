@@ -14,6 +14,7 @@
 #include "steelyard/import/unsupported.h"
 #include "steelyard/qat/bias_correction.h"
 #include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/equalize.h"
 #include "steelyard/qat/faults.h"
 #include "steelyard/qat/learned_scale.h"
 #include "steelyard/qat/observe_weights.h"
@@ -296,7 +297,12 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
     load_imported_weights();
   }
   imported_weights_.clear();
+  std::optional<std::size_t> equalized;
+  if (loads && recipe_.equalize) equalized = qat::equalize(model_).size();
   model_ = prepared(model_, plan_);
+  if (equalized) {
+    add_plan_note("calibrate.equalize: " + std::to_string(*equalized) + " pairs of layers");
+  }
   if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
     fail_at(place("train", "only"),
             "train.only: no module is left to train (quantize.bn_fold: frozen drops batch norms)");

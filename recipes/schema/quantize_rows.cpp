@@ -355,6 +355,12 @@ Table<Recipe> calibrate_table() {
            &Recipe::calibrate_batches)
            .by_default("32")
            .within(1, kMaxCount),
+       key("equalize",
+           "whether the initial float weights are scaled first, so that each channel has one range "
+           "in the layer that makes it and in the one that reads it (cross-layer equalization, "
+           "Nagel et al., arXiv:1906.04721); the float network stays the same",
+           &Recipe::equalize)
+           .by_default("false"),
        key("bias_correction",
            "training samples, without augmentation, that pass together to correct biases: each "
            "channel of a quantized layer gets the mean that it has in float (Nagel et al., "

@@ -67,7 +67,10 @@ class Calibrate(Case):
         for name in ("conv", "block.a", "fc"):
             self.assertEqual(plain[name + ".weight"], run[name + ".weight"])
             self.assertNotEqual(plain[name + ".bias"], run[name + ".bias"])
-        self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
+        printed = self.succeed("calibrate", recipe, "--run-dir", "equalized", *corrected, "--set", "calibrate.equalize=true")
+        self.assertIn("note: calibrate.equalize: 0 pairs of layers", printed)  # a sum reads conv, too
+        for folder in ("run", "equalized"):
+            self.assertRegex(self.succeed("verify", folder), r"0 of \d+ codes differ")
         self.fail_with(2, "calibrate.bias_correction: expected at most the 90 training samples, got 91",
                        arguments=["calibrate", recipe, *corrected, "--set", "calibrate.bias_correction=91"])
 

@@ -303,6 +303,29 @@ class InitialWeights(Case):
             file.write(whole.replace(b"torch\nFloatStorage", b"posix\nsystem      "[:18]))
         self.fail_with(2, "weights.pt: data.pkl, byte ", "names posix.system", arguments=["train", recipe])
 
+    def test_weights_alone_become_a_run(self):
+        recipe = self.recipe("model: {type: mlp, hidden: [16]}\n" + SGD.replace("epochs: 6", "epochs: 1"))
+        self.train(recipe, "float")
+        header, data = read_checkpoint(self.path("float", "last.safetensors"))
+        state, storages = torch_files.state_dict({
+            name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])])
+            for name, entry in header.items() if name.startswith("fc") and "/" not in name})
+        with open(self.path("weights.pt"), "wb") as file:
+            file.write(torch_files.archive(state, storages))
+        values = ["data.dataset=safetensors", "data.path=" + self.data, "model.hidden=[16]"]
+        self.succeed("import", "weights.pt", "--architecture", "mlp", "--run-dir", "imported",
+                     *(part for value in values for part in ("--set", value)))
+        # All samples are training samples there: their mean and deviation are others.
+        losses = [self.summary(run)["final"]["loss"] for run in ("float", "imported")]
+        self.assertLess(abs(losses[0] - losses[1]), 0.05, losses)
+        self.assertIn("top-1", self.succeed("eval", "imported"))
+        for name in ("fc1.weight", "fc2.bias"):
+            of_import = read_checkpoint(self.path("imported", "last.safetensors"))
+            entry = of_import[0][name]
+            self.assertEqual(of_import[1][slice(*entry["data_offsets"])], data[slice(*header[name]["data_offsets"])])
+        self.fail_with(2, "expected one of mlp,", arguments=[
+            "import", "weights.pt", "--architecture", "resnet19", "--set", values[0], "--set", values[1]])
+
     def test_a_float_run_starts_a_quantized_one(self):
         self.train(self.recipe(LAYERS + SGD), "float")
         recipe = self.recipe(LAYERS + SGD + QUANTIZE + "init: {checkpoint: float/last.safetensors}\n", "w8a8.yaml")
