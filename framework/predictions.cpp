@@ -18,7 +18,7 @@ T* at_row(const Tensor& all, std::int64_t row) {
 }
 
 void write_classes(const Tensor& outputs, const Tensor& labels, std::int64_t* classes,
-                   std::int64_t* ranks) {
+                   std::int64_t* ranks, double* losses) {
   visit_floating(outputs.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t count = outputs.dim(0), columns = outputs.dim(1);
@@ -31,6 +31,17 @@ void write_classes(const Tensor& outputs, const Tensor& labels, std::int64_t* cl
                                                   .logits = outputs.data<T>(),
                                                   .labels = labels.data<std::int64_t>(),
                                                   .ranks = ranks});
+    run(outputs.device(), kernels::CrossEntropyRows<T>{.n = count,
+                                                       .classes = columns,
+                                                       .logits = outputs.data<T>(),
+                                                       .labels = labels.data<std::int64_t>(),
+                                                       .targets = nullptr,
+                                                       .class_weights = nullptr,
+                                                       .label_smoothing = 0,
+                                                       .total = nullptr,
+                                                       .factor = 1,
+                                                       .losses = losses,
+                                                       .grad = nullptr});
   });
 }
 
@@ -85,7 +96,8 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
     case TargetKind::kClass:
       write_classes(outputs, batch.targets,
                     at_row<std::int64_t>(rows(all_.classes, {}, DType::kI64), first),
-                    at_row<std::int64_t>(rows(all_.ranks, {}, DType::kI64), first));
+                    at_row<std::int64_t>(rows(all_.ranks, {}, DType::kI64), first),
+                    at_row<double>(rows(all_.losses, {}, DType::kF64), first));
       break;
     case TargetKind::kMarks: {
       const Tensor& scores = rows(all_.scores, {outputs.dim(1)}, DType::kF32);
@@ -112,8 +124,8 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
 }
 
 Predictions PredictionRecord::finish(comm::Communicator& ranks) {
-  for (Tensor* all :
-       {&all_.classes, &all_.ranks, &all_.scores, &all_.squared_errors, &all_.characters}) {
+  for (Tensor* all : {&all_.classes, &all_.ranks, &all_.losses, &all_.scores, &all_.squared_errors,
+                      &all_.characters}) {
     if (!all->defined()) continue;
     *all = all->to(Device{});
     if (ranks.size() == 1) continue;

@@ -13,6 +13,7 @@ namespace steelyard {
 struct Predictions {
   Tensor classes = {};         // kClass: i64 [N], the largest output
   Tensor ranks = {};           // kClass: i64 [N], how many outputs are larger than the label's
+  Tensor losses = {};          // kClass: f64 [N], -log of the label's probability
   Tensor scores = {};          // kMarks: f32 [N, classes], the outputs
   Tensor squared_errors = {};  // kValues: f64 [columns], their sums over the samples
   Tensor characters = {};      // kText: i64 [N, frames], the largest of every frame
