@@ -62,7 +62,9 @@ Predictor integer_predictor(deploy::Graph exported) {
         !graph.nodes.empty() && graph.nodes.back().op == deploy::Op::kSoftmax;
     outputs = ends_in_softmax ? OutputKind::kProbabilities : OutputKind::kLogits;
   }
-  return {{graph.preprocessing.dtype, graph.values[graph.input].shape},
+  const DatasetNames names{.classes = graph.class_names};
+  return {{graph.preprocessing.dtype, graph.values[graph.input].shape, names,
+           graph.preprocessing.transforms},
           outputs,
           kBatch,
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};

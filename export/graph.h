@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/tensor.h"
@@ -132,6 +133,7 @@ struct Port {
 struct Preprocessing {
   DType dtype = DType::kF32;  // of the data: u8 is scaled by 1/255 first
   Normalization normalization;
+  std::optional<ImageTransforms> transforms = {};  // of images, before all else
 };
 
 struct Graph {
@@ -142,6 +144,7 @@ struct Graph {
   std::size_t output = 0;
   Preprocessing preprocessing;
   bool classifies = true;  // the output scores classes; else it is a vector of values
+  std::vector<std::string> class_names = {};  // of the outputs; empty: numbers
   Port input_port{"input"};
   Port output_port{"output"};
   // What it was made from, as files say it: digest of a checkpoint's model; may be empty.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "steelyard/export/op_info.h"
+#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/json_integer.h"
@@ -235,9 +236,18 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   graph.preprocessing.dtype = dtype_from(preprocessing.at("dtype"), {DType::kU8, DType::kF32});
   preprocessing.at("mean").get_to(graph.preprocessing.normalization.mean);
   preprocessing.at("stddev").get_to(graph.preprocessing.normalization.stddev);
+  if (preprocessing.contains("transforms")) {
+    graph.preprocessing.transforms = transforms_from(preprocessing.at("transforms"));
+  }
+  if (json.contains("class_names")) json.at("class_names").get_to(graph.class_names);
   for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
   for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_from(node, tensors));
   validate(graph);
+  const std::int64_t outputs = shape_size(graph.values[graph.output].shape);
+  if (!graph.class_names.empty() && std::ssize(graph.class_names) != outputs) {
+    throw InputError("expected names of " + std::to_string(outputs) + " classes, got " +
+                     std::to_string(graph.class_names.size()));
+  }
   return graph;
 }
 
@@ -253,6 +263,11 @@ Checkpoint contents_of(const Graph& graph) {
               {"stddev", graph.preprocessing.normalization.stddev}}},
             {"values", Json::array()},
             {"nodes", Json::array()}};
+  // Only what there is: other files are as they were before.
+  if (const auto& transforms = graph.preprocessing.transforms) {
+    json["preprocessing"]["transforms"] = transforms_json(*transforms);
+  }
+  if (!graph.class_names.empty()) json["class_names"] = graph.class_names;
   Checkpoint file;
   for (const Value& value : graph.values) json["values"].push_back(to_json(value));
   for (const Node& node : graph.nodes) {

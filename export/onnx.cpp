@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/printable.h"
@@ -138,6 +139,7 @@ std::string preprocessing_text(const Preprocessing& preprocessing) {
   json["scale"] = preprocessing.dtype == DType::kU8 ? "1/255" : "1";
   json["mean"] = preprocessing.normalization.mean;
   json["stddev"] = preprocessing.normalization.stddev;
+  if (preprocessing.transforms) json["transforms"] = transforms_json(*preprocessing.transforms);
   return json.dump();
 }
 
@@ -156,6 +158,11 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   opset.set_version(newer ? 21 : 13);
   model.set_producer_name("steelyard");
   add_metadata(model, "preprocessing", preprocessing_text(graph.preprocessing));
+  if (!graph.class_names.empty()) {
+    add_metadata(model, "class_names",
+                 nlohmann::json(graph.class_names)
+                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
   if (!graph.model_sha256.empty()) add_metadata(model, kModelKey, graph.model_sha256);
 
   onnx::GraphProto& proto = *model.mutable_graph();

@@ -19,7 +19,7 @@ T* at_row(const Tensor& all, std::int64_t row) {
 }
 
 void write_classes(const Tensor& outputs, const Tensor& labels, std::int64_t* classes,
-                   std::int64_t* ranks) {
+                   std::int64_t* ranks, double* losses) {
   visit_floating(outputs.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t count = outputs.dim(0), columns = outputs.dim(1);
@@ -32,6 +32,17 @@ void write_classes(const Tensor& outputs, const Tensor& labels, std::int64_t* cl
                                                   .logits = outputs.data<T>(),
                                                   .labels = labels.data<std::int64_t>(),
                                                   .ranks = ranks});
+    run(outputs.device(), kernels::CrossEntropyRows<T>{.n = count,
+                                                       .classes = columns,
+                                                       .logits = outputs.data<T>(),
+                                                       .labels = labels.data<std::int64_t>(),
+                                                       .targets = nullptr,
+                                                       .class_weights = nullptr,
+                                                       .label_smoothing = 0,
+                                                       .total = nullptr,
+                                                       .factor = 1,
+                                                       .losses = losses,
+                                                       .grad = nullptr});
   });
 }
 
@@ -86,7 +97,8 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
     case TargetKind::kClass:
       write_classes(outputs, batch.targets,
                     at_row<std::int64_t>(rows(all_.classes, {}, DType::kI64), first),
-                    at_row<std::int64_t>(rows(all_.ranks, {}, DType::kI64), first));
+                    at_row<std::int64_t>(rows(all_.ranks, {}, DType::kI64), first),
+                    at_row<double>(rows(all_.losses, {}, DType::kF64), first));
       break;
     case TargetKind::kMarks: {
       const Tensor& scores = rows(all_.scores, {outputs.dim(1)}, DType::kF32);
@@ -112,14 +124,18 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
   }
 }
 
-// The tensors of the first rank, which always has a batch; zeros where this one has none.
+std::array<std::pair<Tensor*, DType>, 6> PredictionRecord::parts() {
+  return {{{&all_.classes, DType::kI64},
+           {&all_.ranks, DType::kI64},
+           {&all_.losses, DType::kF64},
+           {&all_.scores, DType::kF32},
+           {&all_.squared_errors, DType::kF64},
+           {&all_.characters, DType::kI64}}};
+}
+
+// Makes the tensors of the first rank, which always has a batch: zeros where this one has none.
 void PredictionRecord::complete(comm::Communicator& ranks) {
-  const std::pair<Tensor*, DType> tensors[] = {{&all_.classes, DType::kI64},
-                                               {&all_.ranks, DType::kI64},
-                                               {&all_.scores, DType::kF32},
-                                               {&all_.squared_errors, DType::kF64},
-                                               {&all_.characters, DType::kI64}};
-  for (const auto& [all, dtype] : tensors) {
+  for (const auto& [all, dtype] : parts()) {
     const std::int64_t rank = all->defined() ? all->rank() : 0;
     std::vector<std::int64_t> shape{rank, rank > 0 ? all->dim(0) : 0, rank > 1 ? all->dim(1) : 0};
     if (ranks.rank() > 0) std::fill(shape.begin(), shape.end(), 0);
@@ -131,12 +147,11 @@ void PredictionRecord::complete(comm::Communicator& ranks) {
 
 Predictions PredictionRecord::finish(comm::Communicator& ranks) {
   if (ranks.size() > 1) complete(ranks);
-  for (Tensor* all :
-       {&all_.classes, &all_.ranks, &all_.scores, &all_.squared_errors, &all_.characters}) {
+  for (const auto& [all, dtype] : parts()) {
     if (!all->defined()) continue;
     *all = all->to(Device{});
     if (ranks.size() == 1) continue;
-    if (all->dtype() == DType::kI64) {
+    if (dtype == DType::kI64) {
       ranks.sum(all->span<std::int64_t>());
     } else {
       ranks.sum(std::vector<Tensor>{*all});

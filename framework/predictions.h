@@ -1,7 +1,9 @@
 // What a model gives for every sample of a dataset, in the short form that metrics need.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <utility>
 
 #include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/data/data_loader.h"
@@ -13,6 +15,7 @@ namespace steelyard {
 struct Predictions {
   Tensor classes = {};         // kClass: i64 [N], the largest output
   Tensor ranks = {};           // kClass: i64 [N], how many outputs are larger than the label's
+  Tensor losses = {};          // kClass: f64 [N], -log of the label's probability
   Tensor scores = {};          // kMarks: f32 [N, classes], the outputs
   Tensor squared_errors = {};  // kValues: f64 [columns], their sums over the samples
   Tensor characters = {};      // kText: i64 [N, frames], the largest of every frame
@@ -30,6 +33,7 @@ class PredictionRecord {
 
  private:
   Tensor& rows(Tensor& all, Shape shape_of_row, DType dtype) const;
+  std::array<std::pair<Tensor*, DType>, 6> parts();
   void complete(comm::Communicator& ranks);
 
   const Loss& loss_;

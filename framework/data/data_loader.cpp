@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "steelyard/framework/data/mixing.h"
 #include "steelyard/framework/data/streams.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/rng.h"
@@ -153,6 +154,7 @@ void fill_inputs(const SampleSource& source, const LoaderOptions& options,
   const auto per_sample = static_cast<std::size_t>(sample_values(source));
   const Normalizer normalizer(options.normalization, channels);
   const bool augment = options.augment.random_crop || options.augment.flip;
+  const bool changes = std::is_same_v<Value, std::uint8_t> && options.augment.changes_bytes();
   std::vector<Value> read;
   for (const std::int64_t sample : samples) {
     const auto* image = static_cast<const Value*>(source.in_memory(sample));
@@ -162,8 +164,13 @@ void fill_inputs(const SampleSource& source, const LoaderOptions& options,
       source.read(sample, options.augment.resized_crop ? &numbers : nullptr, read.data());
       image = read.data();
     }
+    const SampleKey key{options.seed, epoch, sample};
     if constexpr (std::is_same_v<Value, float>) {
       require_finite({image, per_sample}, source, sample);
+    } else if (changes) {
+      Image changed{shape[0], shape[1], shape[2], {image, image + per_sample}};
+      read = augmented(std::move(changed), options.augment, key).pixels;
+      image = read.data();
     }
     if (augment) {
       place_image(normalizer, draw_placement(options, epoch, sample), image, out, shape[0],
@@ -171,6 +178,7 @@ void fill_inputs(const SampleSource& source, const LoaderOptions& options,
     } else {
       normalize(normalizer, image, out, static_cast<std::int64_t>(per_sample) / channels, channels);
     }
+    if (options.augment.erasing) erase(options.augment, key, shape[0], shape[1], channels, out);
     out += per_sample;
   }
 }
@@ -284,6 +292,13 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
   const bool images = shape.size() == 3;
   require(images || !(a.random_crop || a.flip),
           "expected images [H, W, C] to augment, got " + shape_string(shape));
+  require(images || !(a.changes_bytes() || a.erasing || a.cutmix),
+          "expected images [H, W, C] to augment, got " + shape_string(shape));
+  require(!a.changes_bytes() || (dataset.dtype() == DType::kU8 && (shape[2] == 1 || shape[2] == 3)),
+          "colour_jitter, rotation and trivial_augment need images of bytes with 1 or 3 channels");
+  const TargetKind kind = target_kind(dataset.targets, dataset.classes);
+  require(!a.mixes() || kind == TargetKind::kClass || kind == TargetKind::kMarks,
+          "mixup and cutmix need classes or labels as targets");
   require(!a.resized_crop || (dataset.source && dataset.source->draws()),
           "random_resized_crop needs images and data.transforms, which say the size");
   require(!a.random_crop || (a.crop_padding >= 0 && a.crop_padding < std::min(shape[0], shape[1])),
@@ -302,6 +317,7 @@ Batch make_batch(const Dataset& dataset, const LoaderOptions& options,
   const auto samples = samples_of_batch(dataset, options, order, index);
   Batch batch = empty_batch(dataset, std::ssize(samples), index);
   fill_rows(dataset, options, samples, epoch, batch, 0);
+  mix_batch(dataset, options, epoch, batch);
   return batch;
 }
 
@@ -318,6 +334,12 @@ Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
   fill_rows(dataset, options,
             samples.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)), epoch,
             batch, 0);
+  if (!options.augment.mixes()) return batch;
+  Batch before = empty_batch(dataset, 1, index);
+  const std::int64_t other = (first + std::ssize(samples) - 1) % std::ssize(samples);
+  fill_rows(dataset, options, samples.subspan(static_cast<std::size_t>(other), 1), epoch, before,
+            0);
+  mix_after(before, dataset, options, epoch, batch);
   return batch;
 }
 
@@ -363,7 +385,7 @@ std::optional<Batch> DataLoader::next() {
   std::unique_lock lock(mutex_);
   const auto made = [this] {
     const auto slot = slots_.find(next_);
-    return slot != slots_.end() && slot->second.rows_left == 0;
+    return slot != slots_.end() && slot->second.ready;
   };
   changed_.wait(lock, made);
   const auto slot = slots_.find(next_);
@@ -390,7 +412,7 @@ std::optional<DataLoader::Piece> DataLoader::next_piece() {
     try {
       slot.batch = empty_batch(dataset_, size, claimed_batch_);
     } catch (...) {
-      slot.rows_left = 0;
+      slot.ready = true;
       slot.error = std::current_exception();
       claimed_batch_ = batches_per_epoch();
       changed_.notify_all();
@@ -421,7 +443,7 @@ void DataLoader::produce() {
     } catch (...) {
       error = std::current_exception();
     }
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     Slot& slot = *piece->slot;
     // Of several rows that fail the first one is told, whichever thread came first.
     if (error && (!slot.error || piece->first < slot.failed_row)) {
@@ -429,7 +451,22 @@ void DataLoader::produce() {
       slot.failed_row = piece->first;
     }
     slot.rows_left -= piece->rows;
-    if (slot.rows_left == 0) changed_.notify_all();
+    if (slot.rows_left > 0) continue;
+    lock.unlock();
+    finish(slot);
+    lock.lock();
+    slot.ready = true;
+    changed_.notify_all();
+  }
+}
+
+// All rows are there: nobody else has the slot now.
+void DataLoader::finish(Slot& slot) {
+  if (slot.error) return;
+  try {
+    mix_batch(dataset_, options_, epoch_, slot.batch);
+  } catch (...) {
+    slot.error = std::current_exception();
   }
 }
 

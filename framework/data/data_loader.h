@@ -14,21 +14,14 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/images/augmentations.h"
 
 namespace steelyard {
 
 struct Batch {
-  Tensor inputs;           // f32, normalized; [B, ...] as the dataset's
-  Tensor targets;          // i64 [B] or f32 [B, ...]
+  Tensor inputs;   // f32, normalized; [B, ...] as the dataset's
+  Tensor targets;  // i64 [B, ...] or f32 [B, ...]; probabilities f32 [B, classes] where mixed
   std::int64_t index = 0;  // within the epoch
-};
-
-// Random changes of images [N, H, W, C], keyed by (seed, epoch, sample).
-struct Augmentation {
-  bool random_crop = false;       // pad with zeros on every side, then crop at a random place
-  std::int64_t crop_padding = 2;  // pixels
-  bool flip = false;              // mirror left to right with probability 1/2
-  bool resized_crop = false;      // a random part instead of the centre, of a source that draws()
 };
 
 struct LoaderOptions {
@@ -83,10 +76,11 @@ class DataLoader {
   std::optional<Batch> next();
 
  private:
-  // A batch, ready once no row is left.
+  // A batch: ready once no row is left and its samples are mixed, where they are.
   struct Slot {
     Batch batch;
     std::int64_t rows_left = 0;
+    bool ready = false;
     std::int64_t failed_row = 0;  // of the error
     std::exception_ptr error = {};
   };
@@ -100,6 +94,7 @@ class DataLoader {
 
   void produce();
   std::optional<Piece> next_piece();
+  void finish(Slot& slot);
   void stop();
 
   const Dataset dataset_;

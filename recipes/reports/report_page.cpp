@@ -66,6 +66,16 @@ svg text.title { font-size: 12.5px; font-weight: 600; fill: var(--ink); }
 .p8 { fill: var(--ink); }
 .bar { fill: var(--bar); } .range { fill: var(--range); }
 .limit { stroke: var(--limit); stroke-width: 1.5; } .level { stroke: var(--level); stroke-width: 1; }
+td.meter { position: relative; min-width: 6.5rem; } td.meter i { position: relative; font-style: normal; }
+td.meter span { position: absolute; left: .4rem; top: .3rem; bottom: .3rem; max-width: calc(100% - .8rem);
+  background: color-mix(in srgb, var(--c1) 30%, transparent); }
+.confusion th span { writing-mode: vertical-rl; transform: rotate(180deg); font-weight: 400; }
+.confusion td { padding: .2rem .45rem; text-align: center; }
+.confusion td.right { background: color-mix(in srgb, var(--c3) var(--share), transparent); }
+.confusion td.wrong { background: color-mix(in srgb, var(--c2) var(--share), transparent); }
+.worst { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: 1rem; }
+.worst img { width: 7rem; height: 7rem; object-fit: contain; background: var(--box); image-rendering: pixelated; }
+.worst figcaption { overflow-wrap: anywhere; } .worst strong { color: var(--ink); font-weight: 600; }
 .key { display: inline-block; width: 1.1em; height: .8em; vertical-align: -.05em; margin-right: .3em; }
 @media print { body { max-width: none; padding: 0; } figure { break-inside: avoid; } }
 )css";
@@ -269,14 +279,25 @@ std::string accuracies(const RunReport& report) {
           html_escaped(fmt::format("On the first {} samples of the test set",
                                    grouped(report.test_samples))) +
           "</caption><thead><tr><th class=\"name\">model</th><th>top-1, %</th>"
-          "<th>to the first, points</th><th>loss</th></tr></thead><tbody>\n";
+          "<th>to the first, points</th><th>loss</th>";
+  for (const Metric& metric : report.accuracies.front().metrics.more) {
+    const MetricInfo* info = find_metric(metric.name);
+    html += "<th>" + std::string(info->label) + (info->percent ? ", %" : "") + "</th>";
+  }
+  html += "</tr></thead><tbody>\n";
   for (const ReportedAccuracy& row : report.accuracies) {
     const bool top1 = row.metrics.top1.has_value();
     const bool first = &row == &report.accuracies.front();
     html += "<tr>" + cell(row.model, "name") +
             cell(top1 ? fmt::format("{:.2f}", *row.metrics.top1) : "–") +
             cell(top1 && !first ? fmt::format("{:+.2f}", *row.metrics.top1 - base) : "–") +
-            cell(fmt::format("{:.4f}", row.metrics.loss)) + "</tr>\n";
+            cell(fmt::format("{:.4f}", row.metrics.loss));
+    for (const Metric& metric : row.metrics.more) {
+      const bool percent = find_metric(metric.name)->percent;
+      html +=
+          cell(percent ? fmt::format("{:.2f}", metric.value) : fmt::format("{:.4f}", metric.value));
+    }
+    html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";
 }
@@ -420,8 +441,8 @@ std::string report_page(const RunReport& report) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
       html_escaped(report.name) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
   html += head(report) + missing_parts(report) + doubtful_ranges(report) + accuracies(report) +
-          curves(report) + step_time(report) + sizes(report) + layer_table(report) +
-          histograms(report) + recipe_text(report);
+          class_section(report.classes) + curves(report) + step_time(report) + sizes(report) +
+          layer_table(report) + histograms(report) + recipe_text(report);
   return html + "</body>\n</html>\n";
 }
 

@@ -364,13 +364,18 @@ class Reporter {
     Experiment& experiment = *loaded_.experiment;
     const Dataset test = first_samples(experiment.test(), options_.samples);
     report_.test_samples = test.size();
-    const auto evaluated = [&](Module& model) {
-      return evaluate(model, test, experiment.normalization(), experiment.loss(),
-                      recipe_.data.loader.batch_size);
+    // The last model that is evaluated is the one whose classes are shown.
+    const auto add = [&](const std::string& name, Module& model) {
+      comm::Communicator alone;
+      const Evaluation evaluation =
+          evaluate_predictions(model, test, experiment.normalization(), experiment.loss(),
+                               recipe_.data.loader.batch_size, alone);
+      report_.accuracies.push_back({name, evaluation.metrics});
+      report_.classes = report_classes(name, evaluation, test);
     };
     const std::string checkpoint = loaded_.checkpoint.filename().string();
     if (!report_.quantized) {
-      report_.accuracies.push_back({"float, " + checkpoint, evaluated(experiment.model())});
+      add("float, " + checkpoint, experiment.model());
       return;
     }
     attempt("accuracy of the float model", [&] {
@@ -389,21 +394,19 @@ class Reporter {
         throw InputError(*recipe_.init_checkpoint +
                          ": is not the checkpoint that the run began with");
       }
-      report_.accuracies.push_back({"float, init.checkpoint", evaluated(base.model())});
+      add("float, init.checkpoint", base.model());
     });
     attempt("accuracy in training's arithmetic", [&] {
       require_quantizers_ready(experiment);
-      report_.accuracies.push_back(
-          {how_quantized(experiment.model()) + checkpoint, evaluated(experiment.model())});
+      add(how_quantized(experiment.model()) + checkpoint, experiment.model());
     });
     attempt("accuracy of the integer model", [&] {
       deploy::Graph graph = deployed_graph(experiment);
       integer_bytes_ = deploy::parameter_bytes(graph);
       const bool exported = is_exported(graph, checkpoint);
       Deployed deployed(std::move(graph));
-      report_.accuracies.push_back(
-          {exported ? "integer, export/model.safetensors" : "integer, as export would write it",
-           evaluated(deployed)});
+      add(exported ? "integer, export/model.safetensors" : "integer, as export would write it",
+          deployed);
     });
   }
 

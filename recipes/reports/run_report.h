@@ -10,6 +10,7 @@
 
 #include "steelyard/qat/measure.h"
 #include "steelyard/qat/range_check.h"
+#include "steelyard/recipes/reports/class_report.h"
 #include "steelyard/recipes/runs/metrics_history.h"
 #include "steelyard/recipes/runs/run_folder.h"
 #include "steelyard/recipes/runs/step_timing.h"
@@ -74,6 +75,7 @@ struct RunReport {
   std::vector<ReportedSize> ideal;
   std::int64_t test_samples = 0;
   std::vector<ReportedAccuracy> accuracies;
+  ClassReport classes;  // of the last of them
   std::vector<MissingPart> missing;
 };
 

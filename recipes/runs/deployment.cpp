@@ -68,6 +68,14 @@ std::optional<std::string> yet_to_change(const qat::NamedQuantizer& entry) {
          std::to_string(planned) + " in the plan: schedule.bits ends later";
 }
 
+// Grey where samples of images have one channel.
+std::optional<ImageTransforms> transforms_of(const Experiment& experiment) {
+  std::optional<ImageTransforms> transforms = experiment.recipe().data.transforms;
+  const Shape& sample = experiment.input().sample;
+  if (transforms && sample.size() == 3) transforms->grey = sample[2] == 1;
+  return transforms;
+}
+
 }  // namespace
 
 std::optional<std::string> difference_from_plan(Experiment& experiment) {
@@ -108,7 +116,12 @@ deploy::Graph deployed_graph(Experiment& experiment) {
       deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
   if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
   graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
+  graph.preprocessing.transforms = transforms_of(experiment);
   graph.classifies = experiment.target_kind() == TargetKind::kClass;
+  // Characters are those of every frame.
+  if (experiment.target_kind() != TargetKind::kText) {
+    graph.class_names = experiment.input().names.classes;
+  }
   if (const auto& network = experiment.network()) {
     const auto port = [](const imports::PortSpec& spec) {
       return deploy::Port{spec.name, spec.batch, spec.channels_last};

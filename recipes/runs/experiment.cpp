@@ -102,11 +102,11 @@ const Registries& builtin_registries() {
 }
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
-                       const std::string& network)
+                       const std::string& network, const std::optional<Normalization>& known)
     : recipe_(std::move(recipe)),
       loader_options_(recipe_.data.loader),
       loss_(recipe_.train.trainer.loss) {
-  load_data(registries);
+  load_data(registries, known);
   release_cached_memory();  // the training set before it was split
   load_network(network);
   build(registries, weights);
@@ -134,7 +134,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
       loader_options_(recipe_.data.loader),
       loss_(recipe_.train.trainer.loss) {
   if (data == RunData::kAll) {
-    load_data(registries);
+    load_data(registries, record.normalization);
     release_cached_memory();
     require_input_of(record, train_);
   } else {
@@ -205,11 +205,14 @@ void Experiment::normalize_as(const Normalization& normalization) {
   loader_options_.normalization = normalization;
 }
 
-Normalization Experiment::normalization_of(const Dataset& train) const {
+Normalization Experiment::normalization_of(const Dataset& train,
+                                           const std::optional<Normalization>& known) const {
   const NormalizeSpec& spec = recipe_.data.normalize;
   if (spec.type == Normalize::kNone) return {};
-  if (spec.type == Normalize::kDataset) return compute_normalization(train);
   const auto channels = static_cast<std::size_t>(train.sample_shape().back());
+  if (spec.type == Normalize::kDataset) {
+    return known && known->mean.size() == channels ? *known : compute_normalization(train);
+  }
   if (spec.mean.size() != channels) {
     fail_at(place("data", "normalize"), "data.normalize: expected the mean and deviation of " +
                                             std::to_string(channels) + " channels, got " +
@@ -233,10 +236,11 @@ void Experiment::load_test(const Registries& registries, const RunRecord& record
   require_input_of(record, test_);
 }
 
-void Experiment::load_data(const Registries& registries) {
+void Experiment::load_data(const Registries& registries,
+                           const std::optional<Normalization>& known) {
   const DataSpec& data = recipe_.data;
   DatasetSplits splits = load_splits(recipe_, registries.datasets);
-  loader_options_.normalization = normalization_of(splits.train);
+  loader_options_.normalization = normalization_of(splits.train, known);
   input_ = input_format(splits.train);
   loss_.characters = input_.classes;
   if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));

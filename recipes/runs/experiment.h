@@ -47,9 +47,10 @@ enum class RunData {
 class Experiment {
  public:
   // `network`: RunRecord::network of a checkpoint that the weights come from; else `model.onnx` is
-  // read.
+  // read. `known`: how that checkpoint's inputs were normalized, which saves `normalize: dataset`
+  // reading all of them again.
   Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
-             const std::string& network = {});
+             const std::string& network = {}, const std::optional<Normalization>& known = {});
   // Of a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
@@ -133,11 +134,12 @@ class Experiment {
   std::string place(std::string_view table, std::string_view key) const;
 
  private:
-  void load_data(const Registries& registries);
+  void load_data(const Registries& registries, const std::optional<Normalization>& known);
   void load_test(const Registries& registries, const RunRecord& record);
   void weigh_classes();
   Tensor weights_of(const WeightSpec& spec, const char* key, std::vector<double> balanced) const;
-  Normalization normalization_of(const Dataset& train) const;
+  Normalization normalization_of(const Dataset& train,
+                                 const std::optional<Normalization>& known) const;
   // Throws InputError unless samples are of the record's form.
   void require_input_of(const RunRecord& record, const Dataset& dataset) const;
   // A line where a file's model was trained with another normalization.

@@ -110,8 +110,10 @@ Device gpu_of_rank(const std::string& device, int rank_on_machine) {
 // A run that has a checkpoint, with the network that this holds.
 Experiment continued(Recipe recipe, const Registries& registries,
                      const std::filesystem::path& folder) {
-  const TensorFileMetadata metadata = load_checkpoint_metadata(folder / run_files::kLast);
-  return {std::move(recipe), registries, InitialWeights::kLater, network_in(metadata)};
+  const std::filesystem::path last = folder / run_files::kLast;
+  const TensorFileMetadata metadata = load_checkpoint_metadata(last);
+  return {std::move(recipe), registries, InitialWeights::kLater, network_in(metadata),
+          normalization_in(metadata, last.string())};
 }
 
 RunOptions in_folder(RunOptions options, const Recipe& recipe) {

@@ -103,6 +103,62 @@ Table<ImageTransforms> transforms_table() {
       });
 }
 
+Table<Augmentation> augment_table() {
+  const auto within = [](Row<Augmentation> row, const char* by_default, double least, double most) {
+    return row.by_default(by_default).within(least, most);
+  };
+  return Table<Augmentation>(
+             "Strengths of the changes that `augment` names.",
+             {within(key("brightness", "colour_jitter: factors from 1 - this to 1 + this",
+                         &Augmentation::brightness),
+                     "0.4", 0, 10),
+              within(key("contrast", "colour_jitter: the same", &Augmentation::contrast), "0.4", 0,
+                     10),
+              within(key("saturation", "colour_jitter: the same", &Augmentation::saturation), "0.4",
+                     0, 10),
+              within(key("hue", "colour_jitter: turns from minus this to this, of a circle of 1",
+                         &Augmentation::hue),
+                     "0.1", 0, 0.5),
+              within(key("rotation_degrees", "rotation: angles from minus this to this",
+                         &Augmentation::rotation_degrees),
+                     "15", 0, 180),
+              within(key("erasing_probability", "erasing: of erasing anything in an image",
+                         &Augmentation::erasing_probability),
+                     "0.5", 0, 1),
+              key_of<std::vector<double>, Augmentation>(
+                  "erasing_area", "erasing: least and largest share of the image",
+                  [](Augmentation& to, std::vector<double> limits) {
+                    to.erasing_area = {limits[0], limits[1]};
+                  })
+                  .by_default("[0.02, 0.33]")
+                  .above(0)
+                  .at_most(1)
+                  .items(2, 2),
+              key_of<std::vector<double>, Augmentation>(
+                  "erasing_ratio", "erasing: least and largest height / width",
+                  [](Augmentation& to, std::vector<double> limits) {
+                    to.erasing_ratio = {limits[0], limits[1]};
+                  })
+                  .by_default("[0.3, 3.3]")
+                  .within(0.01, 100)
+                  .items(2, 2),
+              key("mixup_alpha", "mixup: shares are drawn from Beta(alpha, alpha)",
+                  &Augmentation::mixup_alpha)
+                  .by_default("0.2")
+                  .within(0.01, 100),
+              key("cutmix_alpha", "cutmix: the same", &Augmentation::cutmix_alpha)
+                  .by_default("1")
+                  .within(0.01, 100)})
+      .check([](const OptionReader& from, Augmentation& augmentation) {
+        for (const auto& [key, limits] : {std::pair("erasing_area", augmentation.erasing_area),
+                                          std::pair("erasing_ratio", augmentation.erasing_ratio)}) {
+          if (limits[0] > limits[1]) {
+            fail_at(from.at(key).place, std::string(key) + ": expected the least first");
+          }
+        }
+      });
+}
+
 Table<TableOptions> table_table() {
   constexpr std::size_t kMostColumns = 65536;
   return {
@@ -153,17 +209,27 @@ Table<DataSpec> data_table() {
                   .by_default("128")
                   .within(1, 65536),
               flags<DataSpec>("augment",
-                              "random changes of training images, any of random_crop, flip and "
-                              "random_resized_crop",
+                              "random changes of training samples, in this order: "
+                              "random_resized_crop, rotation, trivial_augment, colour_jitter, "
+                              "random_crop, flip and erasing of images; mixup and (of images) "
+                              "cutmix mix two samples and their targets",
                               {augment("random_crop", &Augmentation::random_crop),
                                augment("flip", &Augmentation::flip),
-                               augment("random_resized_crop", &Augmentation::resized_crop)})
+                               augment("random_resized_crop", &Augmentation::resized_crop),
+                               augment("rotation", &Augmentation::rotation),
+                               augment("trivial_augment", &Augmentation::trivial_augment),
+                               augment("colour_jitter", &Augmentation::colour_jitter),
+                               augment("erasing", &Augmentation::erasing),
+                               augment("mixup", &Augmentation::mixup),
+                               augment("cutmix", &Augmentation::cutmix)})
                   .by_default("[]"),
               normalize_row(),
               key("crop_padding", "pixels added on each side before random_crop", &DataSpec::loader,
                   &LoaderOptions::augment, &Augmentation::crop_padding)
                   .by_default("2")
                   .within(1, 64),
+              nested<DataSpec>("augment_options", augment_table(), &DataSpec::loader,
+                               &LoaderOptions::augment),
               key("validation",
                   "training samples set aside for validation, on which the best epoch is "
                   "chosen; 0: none",

@@ -32,7 +32,8 @@ data:
   batch_size: 8
   validation: 6
   transforms: {resize_shorter: 10, centre_crop: [8, 9]}
-  augment: [random_resized_crop, flip]
+  augment: [random_resized_crop, rotation, trivial_augment, colour_jitter, flip, erasing, mixup, cutmix]
+  augment_options: {rotation_degrees: 30, mixup_alpha: 1}
 """
 TABLE = """
 data:
@@ -142,6 +143,8 @@ class OwnImages(OwnData):
         self.assertEqual(text.count("\n"), 8)
         self.assertRegex(text, r"^moved/test/blue/0\.png  (blue|green|red, dark)  [01]\.\d{3}\n")
         self.assertEqual(self.succeed("predict", "whole1", folder, "--with", "integer"), text)
+        exported = os.path.join("whole1", "export", "model.safetensors")
+        self.assertEqual(self.succeed("predict", exported, folder), text)  # it knows transforms and names
         one = self.succeed("predict", "whole1", os.path.join(folder, "blue", "0.png"))
         self.assertEqual(one, text.split("\n")[0] + "\n")
         table = list(csv.DictReader(io.StringIO(self.succeed("predict", "whole1", folder, "--format", "csv"))))
@@ -164,6 +167,7 @@ class OwnImages(OwnData):
                 ("resize_shorter: 10", "resize_shorter: 10, resize: 9", "expected resize or resize_shorter, got both"),
                 ("centre_crop: [8, 9]", "centre_crop: 8, random_area: [1, 0.5]", "random_area: expected the least first"),
                 ("path: pictures", "path: pictures/train", "data.test says how many samples are the test set"),
+                ("rotation_degrees: 30", "erasing_area: [0.5, 0.1]", "erasing_area: expected the least first"),
                 ("dataset: images", "dataset: arrays", "expected train.npz")):
             self.fail_with(2, message, arguments=["validate", self.own_recipe(IMAGES.replace(old, new), CNN, SGD)])
         copy = self.path("pictures", "test", "blue", "copy.png")

@@ -86,8 +86,11 @@ class Report(WithRuns):
         self.assertEqual(page.problems, [])
         # Self-contained: no scripts, nothing that a browser would load.
         for tag, name, value in page.attributes:
+            if (tag, name) == ("img", "src"):  # pictures are in the page
+                self.assertRegex(value, r"^data:image/png;base64,[A-Za-z0-9+/]+=*$")
+                continue
             self.assertNotIn(name, ("src", "href", "srcset", "action", "onload", "onclick"), (tag, value))
-        self.assertNotRegex(self.html, r"<script|@import|url\(|http")
+        self.assertNotRegex(re.sub("base64,[A-Za-z0-9+/=]+", "", self.html), r"<script|@import|url\(|http")
         return page, printed
 
     def row(self, page, first):
@@ -144,6 +147,14 @@ class Report(WithRuns):
         self.assertEqual(self.row(page, "conv")[1:3], ["Conv2d", "72"])
         self.assertNotIn("SQNR", page.words())
         self.assertNotIn('class="range"', self.html)
+        # The confusion matrix of those samples, and a picture of each wrong one.
+        header = next(i for i, row in enumerate(page.rows) if row[:1] == [""])
+        classes = len(page.rows[header]) - 1
+        counts = [[int(cell or 0) for cell in row[1:]] for row in page.rows[header + 1:header + 1 + classes]]
+        right = sum(counts[i][i] for i in range(classes))
+        self.assertEqual(sum(sum(row) for row in counts), 20)
+        self.assertEqual(self.row(page, "float, last.safetensors")[1], f"{5 * right:.2f}")
+        self.assertEqual(self.html.count("<img "), 20 - right)
         self.assertEqual(self.html.count("<svg"), 3 + 3 + 5)
 
     def test_regression(self):

@@ -80,6 +80,9 @@ class Events(Case):
     more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true",
             "--set", "train.tensorboard=true"]
 
+    def measured(self, part, line):
+        return {f"{part}/{name}": line[name] for name in ("loss", "top1", "top5", "precision", "recall", "f1")}
+
     def expected(self, run):
         """What the lines of metrics.jsonl say."""
         events = []
@@ -88,10 +91,9 @@ class Events(Case):
                 if line["type"] == "step":
                     values = {"train/loss": line["loss"], "train/lr": line["lr"]}
                 elif line["type"] == "epoch":
-                    values = {"train/epoch_loss": line["train_loss"], "validation/loss": line["validation"]["loss"],
-                              "validation/top1": line["validation"]["top1"]}
+                    values = {"train/epoch_loss": line["train_loss"], **self.measured("validation", line["validation"])}
                 else:
-                    values = {"test/loss": line["loss"], "test/top1": line["top1"]}
+                    values = self.measured("test", line)
                 events.append((line["step"], {tag: single(value) for tag, value in values.items()}))
         return events
 

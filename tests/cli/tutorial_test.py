@@ -1,15 +1,17 @@
-"""docs/tutorial.md does what it says: its files, commands and outputs, in order, in an empty folder."""
+"""Pages of docs/ do what they say: their files, commands and outputs, in order, in an empty folder."""
 import os
+import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "tutorial.md")
+DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
 # A fenced block with its language, and the name of the file that it is, where a line before gives one.
-BLOCK = re.compile(r"^(?:`([\w.]+)`:\n\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(?:`([\w.-]+)`:\n\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def without_figures(text):
@@ -27,7 +29,7 @@ def pattern_of(shown):
     return pattern
 
 
-class Tutorial(unittest.TestCase):
+class InAFolder(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="steelyard-tutorial-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -48,14 +50,16 @@ class Tutorial(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return result.stdout
 
-    def test_page(self):
-        with open(PAGE, encoding="utf-8") as file:
+    def run_page(self, name):
+        """Returns how many outputs were compared, and the commands."""
+        with open(os.path.join(DOCS, name), encoding="utf-8") as file:
             blocks = BLOCK.findall(file.read())
-        printed, compared = "", 0
+        printed, compared, commands = "", 0, []
         for name, language, text in blocks:
             if name:
                 self.write(name, text)
             elif language == "sh":
+                commands.append(text)
                 printed = self.output_of("sh", "-ec", text)
             elif language == "text":
                 if "ONNX: skipped" in printed:
@@ -65,10 +69,48 @@ class Tutorial(unittest.TestCase):
                 compared += 1
                 if "codes differ" in text:
                     self.assertRegex(printed, r"(?m)^0 of \d+ codes differ")
-        self.assertGreater(compared, 8)
+        return compared, commands
 
+
+def bmp(width, height, pixels):
+    """RGB bytes as a file: rows from the bottom, blue first, filled up to four bytes."""
+    rows = []
+    for y in reversed(range(height)):
+        row = bytearray(pixels[3 * width * y:3 * width * (y + 1)])
+        row[0::3], row[2::3] = row[2::3], row[0::3]
+        rows.append(bytes(row) + b"\0" * (-3 * width % 4))
+    data = b"".join(rows)
+    return (struct.pack("<2sI4xI", b"BM", 54 + len(data), 54) +
+            struct.pack("<I2i2H2I2i2I", 40, width, height, 1, 24, 0, len(data), 0, 0, 0, 0) + data)
+
+
+class Tutorial(InAFolder):
+    def test_page(self):
+        self.assertGreater(self.run_page("tutorial.md")[0], 8)
         shutil.rmtree(os.path.join(self.folder, "runs"))
         printed = self.output_of(os.environ["TUTORIAL_EXAMPLE"])
         self.assertRegex(printed, r"conv1 +weight +int8 symmetric, per channel")
         self.assertRegex(printed, r"top-1 [89]\d")
         self.assertRegex(printed, r"(?m)^0 of \d+ codes differ")
+
+
+class Photographs(InAFolder):
+    """docs/photographs.md, with small pictures of three classes in place of photographs."""
+
+    def setUp(self):
+        super().setUp()
+        generator = random.Random(7)
+        for channel, name in enumerate(("rose", "lily", "tulip")):
+            os.makedirs(os.path.join(self.folder, "photos", name))
+            for i in range(30):
+                width, height = generator.randrange(60, 90), generator.randrange(60, 90)
+                pixels = bytearray(generator.randbytes(3 * width * height))
+                pixels[channel::3] = bytes(192 | value >> 2 for value in pixels[channel::3])
+                with open(os.path.join(self.folder, "photos", name, f"{i}.bmp"), "wb") as file:
+                    file.write(bmp(width, height, bytes(pixels)))
+
+    def test_page(self):
+        compared, commands = self.run_page("photographs.md")
+        self.assertEqual((compared, len(commands)), (4, 6))
+        for name in ("sheet.png", "runs/photos-w8a8/export/model.onnx", "runs/photos-w8a8/report.html"):
+            self.assertTrue(os.path.exists(os.path.join(self.folder, name)), name)

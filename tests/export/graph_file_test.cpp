@@ -57,6 +57,35 @@ TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
   }
 }
 
+TEST(GraphFile, KeepsTransformsAndNamesOfClasses) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  Graph graph = graph_of(8);
+  graph.preprocessing.transforms = ImageTransforms{.resize_shorter = 72,
+                                                   .centre_crop = {{64, 48}},
+                                                   .interpolation = Interpolation::kBicubic,
+                                                   .grey = true};
+  const std::int64_t outputs = shape_size(graph.values[graph.output].shape);
+  for (std::int64_t i = 0; i < outputs; ++i) {
+    graph.class_names.push_back("class " + std::to_string(i));
+  }
+  save_graph(path, graph);
+  const Graph loaded = load_graph(path);
+  EXPECT_EQ(loaded.class_names, graph.class_names);
+  const ImageTransforms& transforms = loaded.preprocessing.transforms.value();
+  EXPECT_FALSE(transforms.resize);
+  EXPECT_EQ(transforms.resize_shorter, 72);
+  EXPECT_EQ(transforms.centre_crop, (std::array<std::int64_t, 2>{64, 48}));
+  EXPECT_EQ(transforms.interpolation, Interpolation::kBicubic);
+  EXPECT_TRUE(transforms.grey);
+  graph.class_names.pop_back();
+  save_graph(path, graph);
+  EXPECT_NE(testing::message_of<InputError>([&] { load_graph(path); })
+                .find("expected names of " + std::to_string(outputs) + " classes, got " +
+                      std::to_string(outputs - 1)),
+            std::string::npos);
+}
+
 TEST(GraphFile, KnowsWhetherItHoldsAGraph) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "model.safetensors";

@@ -62,6 +62,12 @@ TEST_F(Onnx, SaysHowTheInputIsMade) {
   EXPECT_TRUE(
       holds(written(graph),
             R"({"dtype":"u8","scale":"1/255","mean":[0.5,0.5,1.5],"stddev":[0.25,0.5,2.0]})"));
+  graph.preprocessing.transforms = ImageTransforms{.resize = {{9, 8}}};
+  graph.class_names = {"a \"cat\"", "dog"};
+  const std::string bytes = written(graph);
+  EXPECT_TRUE(
+      holds(bytes, R"("transforms":{"resize":[9,8],"interpolation":"bilinear","grey":false}})"));
+  EXPECT_TRUE(holds(bytes, R"(["a \"cat\"","dog"])"));
 }
 
 TEST_F(Onnx, SaysWhichModelItWasMadeFrom) {

@@ -240,7 +240,11 @@ TEST_F(ImageFolder, BatchesDoNotDependOnThreads) {
   const Dataset train = load().train;
   LoaderOptions options{
       .batch_size = 10, .shuffle = true, .seed = 3, .normalization = {}, .augment = {}};
-  options.augment.flip = options.augment.resized_crop = true;
+  Augmentation& augment = options.augment;
+  augment.flip = augment.resized_crop = augment.random_crop = augment.rotation = true;
+  augment.trivial_augment = augment.colour_jitter = augment.erasing = true;
+  augment.mixup = augment.cutmix = true;
+  augment.crop_padding = 1;
   options.normalization = compute_normalization(train);
   const int before = kernels::num_threads();
   for (const int threads : {1, 2, 5}) {
@@ -255,14 +259,17 @@ TEST_F(ImageFolder, BatchesDoNotDependOnThreads) {
           ASSERT_TRUE(batch);
           EXPECT_TRUE(
               std::ranges::equal(batch->inputs.span<float>(), expected.inputs.span<float>()));
-          EXPECT_TRUE(std::ranges::equal(batch->targets.span<std::int64_t>(),
-                                         expected.targets.span<std::int64_t>()));
+          EXPECT_TRUE(
+              std::ranges::equal(batch->targets.span<float>(), expected.targets.span<float>()));
           const auto order = epoch_order(train, options, epoch);
           const Batch rows = make_batch_rows(train, options, order, epoch, b, 1, 2);
           EXPECT_TRUE(std::ranges::equal(rows.inputs.span<float>(),
                                          expected.inputs.span<float>().subspan(20, 40)));
-          EXPECT_TRUE(std::ranges::equal(rows.targets.span<std::int64_t>(),
-                                         expected.targets.span<std::int64_t>().subspan(1, 2)));
+          EXPECT_TRUE(std::ranges::equal(rows.targets.span<float>(),
+                                         expected.targets.span<float>().subspan(3, 6)));
+          const Batch first_row = make_batch_rows(train, options, order, epoch, b, 0, 1);
+          EXPECT_TRUE(std::ranges::equal(first_row.inputs.span<float>(),
+                                         expected.inputs.span<float>().first(20)));
         }
       }
     }

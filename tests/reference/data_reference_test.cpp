@@ -2,9 +2,11 @@
 // FOLDER of write_data_files.py.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "steelyard/framework/data/arrays/npy.h"
+#include "steelyard/framework/data/images/effects.h"
 #include "steelyard/framework/data/images/image.h"
 #include "steelyard/framework/data/images/resize.h"
 #include "steelyard/framework/data/shards/tar.h"
@@ -77,6 +79,28 @@ TEST(DataReference, ResizingIsWithinOneGreyLevelOfPillow) {
   }
   RecordProperty("largest_difference", largest);
   EXPECT_LE(largest, 1);
+}
+
+TEST(DataReference, EffectsAreWithinOneGreyLevelOfPillow) {
+  std::size_t cases = 0;
+  for (const auto& c : files().manifest["effects"]) {
+    Image image{c["image"][0], c["image"][1], c["image"][2], {}};
+    const std::string_view data = files().expected_of(c);
+    const auto size = data.size() / 2;
+    image.pixels.assign(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(size));
+    const auto effect = std::ranges::find(image_effects(), c["name"], &ImageEffect::name);
+    ASSERT_NE(effect, image_effects().end()) << c;
+    const Image out = effect->apply(image, c["amount"]);
+    ASSERT_EQ(out.pixels.size(), size) << c;
+    int largest = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const int expected = static_cast<unsigned char>(data[size + i]);
+      largest = std::max(largest, std::abs(int{out.pixels[i]} - expected));
+    }
+    EXPECT_LE(largest, 1) << c;
+    ++cases;
+  }
+  EXPECT_EQ(cases, 12 * image_effects().size());
 }
 
 TEST(DataReference, Tables) {

@@ -13,7 +13,7 @@ import tarfile
 
 try:
     import numpy as np
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageEnhance, ImageOps
 except ImportError as error:
     print(f"{error}: skipped")
     sys.exit(77)
@@ -112,6 +112,49 @@ def resizing(folder, rng, add):
             size=[height, width])
 
 
+def turned(image, turn):
+    """The hue moved in Pillow's 8-bit HSV, as torchvision does."""
+    hue, saturation, value = image.convert("HSV").split()
+    hue = Image.fromarray((np.asarray(hue).astype(int) + int(turn * 255)).astype(np.uint8))
+    return Image.merge("HSV", (hue, saturation, value)).convert("RGB")
+
+
+def moved(*matrix):
+    return lambda image, amount: image.transform(
+        image.size, Image.AFFINE, [amount if m is None else m for m in matrix], Image.BILINEAR)
+
+
+EFFECTS = {
+    "brightness": (lambda image, x: ImageEnhance.Brightness(image).enhance(x), 0, 2),
+    "contrast": (lambda image, x: ImageEnhance.Contrast(image).enhance(x), 0, 2),
+    "saturation": (lambda image, x: ImageEnhance.Color(image).enhance(x), 0, 2),
+    "sharpness": (lambda image, x: ImageEnhance.Sharpness(image).enhance(x), 0, 2),
+    "hue": (turned, -0.5, 0.5),
+    "rotate": (lambda image, x: image.rotate(x, Image.BILINEAR), -170, 170),
+    "shear_x": (moved(1, None, 0, 0, 1, 0), -1, 1),
+    "shear_y": (moved(1, 0, 0, None, 1, 0), -1, 1),
+    "translate_x": (moved(1, 0, None, 0, 1, 0), -20, 20),
+    "translate_y": (moved(1, 0, 0, 0, 1, None), -20, 20),
+    "solarize": (lambda image, x: ImageOps.solarize(image, x), 0, 256),
+    "posterize": (lambda image, x: ImageOps.posterize(image, int(x)), 1, 9),
+    "auto_contrast": (lambda image, x: ImageOps.autocontrast(image), 0, 1),
+    "equalize": (lambda image, x: ImageOps.equalize(image), 0, 1),
+}
+
+
+def effects(folder, rng, add):
+    for name, (effect, least, most) in EFFECTS.items():
+        for i in range(12):
+            channels = 3 if name == "hue" else (1, 3)[i % 2]
+            image = picture(rng, int(rng.integers(2, 70)), int(rng.integers(2, 70)), channels)
+            amount = float(rng.uniform(least, most))
+            if name in ("posterize", "translate_x", "translate_y"):
+                amount = float(int(amount))
+            pil = Image.fromarray(image[..., 0] if channels == 1 else image)
+            out = np.asarray(effect(pil, amount))
+            add("effects", image.tobytes() + out.tobytes(), name=name, amount=amount, image=list(image.shape))
+
+
 def tables(folder, generator, add):
     pieces = ["", "a", "b c", "0.5", "-1e9", ",", ";", "\t", '"', '""', "\n", "\r\n", "é", "日本", "'", "#", " "]
     for i in range(TABLES):
@@ -166,7 +209,7 @@ def archives(folder, generator, add):
 
 def main(folder):
     os.makedirs(folder, exist_ok=True)
-    manifest = {"images": [], "resizing": [], "tables": [], "arrays": [], "archives": []}
+    manifest = {"images": [], "resizing": [], "effects": [], "tables": [], "arrays": [], "archives": []}
     with open(os.path.join(folder, "expected.bin"), "wb") as expected:
         def add(section, data, **case):
             manifest[section].append({**case, "offset": expected.tell(), "bytes": len(data)})
@@ -174,6 +217,7 @@ def main(folder):
 
         images(folder, np.random.default_rng(1), add)
         resizing(folder, np.random.default_rng(2), add)
+        effects(folder, np.random.default_rng(6), add)
         tables(folder, random.Random(3), add)
         arrays(folder, np.random.default_rng(4), add)
         archives(folder, random.Random(5), add)

@@ -1,0 +1,40 @@
+// What a report shows of each class: scores, confusions and the samples that the model gets most
+// wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/evaluate.h"
+
+namespace steelyard {
+
+struct ReportedClass {
+  std::string name;
+  ClassScores scores;
+};
+
+// A test sample whose class the model finds least likely.
+struct ReportedMistake {
+  std::string sample;
+  std::string label, predicted;
+  double chance = 0;  // of the label's class
+  std::string png;    // the image as evaluation sees it; empty where there is none
+};
+
+struct ClassReport {
+  std::string model;  // whose predictions these are
+  std::vector<ReportedClass> classes = {};
+  std::vector<std::int64_t> confusion = {};  // [label, predicted], of one class for each sample
+  std::vector<ReportedMistake> worst = {};
+};
+
+// Of a dataset with classes or labels; empty for others.
+ClassReport report_classes(const std::string& model, const Evaluation& evaluation,
+                           const Dataset& dataset);
+
+// The section of the page; empty where there are no classes.
+std::string class_section(const ClassReport& report);
+
+}  // namespace steelyard
