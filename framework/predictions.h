@@ -30,7 +30,7 @@ class PredictionRecord {
   Predictions finish(comm::Communicator& ranks);
 
  private:
-  Tensor& rows(Tensor& all, Shape shape_of_row, DType dtype) const;
+  void agree_on_frames(comm::Communicator& ranks);
 
   const Loss& loss_;
   const Dataset& dataset_;
