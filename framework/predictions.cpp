@@ -1,6 +1,6 @@
 #include "steelyard/framework/predictions.h"
 
-#include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -79,79 +79,74 @@ Tensor summed(const Tensor& batches) {
 
 }  // namespace
 
+// Made of zeros, also where another rank has all batches: what ranks add up is the others'.
 PredictionRecord::PredictionRecord(const Loss& loss, const Dataset& dataset,
                                    std::int64_t batch_size, Device device)
-    : loss_(loss), dataset_(dataset), batch_size_(batch_size), device_(device) {}
-
-// `all`, made of zeros the first time: what other ranks add up is theirs.
-Tensor& PredictionRecord::rows(Tensor& all, Shape shape_of_row, DType dtype) const {
-  if (all.defined()) return all;
-  shape_of_row.insert(shape_of_row.begin(), dataset_.size());
-  all = Tensor::zeros(std::move(shape_of_row), dtype, device_);
-  return all;
+    : loss_(loss), dataset_(dataset), batch_size_(batch_size), device_(device) {
+  const std::int64_t samples = dataset.size();
+  switch (loss_info(loss.type).targets) {
+    case TargetKind::kClass:
+      all_.classes = Tensor::zeros({samples}, DType::kI64, device);
+      all_.ranks = Tensor::zeros({samples}, DType::kI64, device);
+      all_.losses = Tensor::zeros({samples}, DType::kF64, device);
+      break;
+    case TargetKind::kMarks:
+      all_.scores = Tensor::zeros({samples, dataset.classes}, DType::kF32, device);
+      break;
+    case TargetKind::kValues:
+      all_.squared_errors =
+          Tensor::zeros({(samples + batch_size - 1) / batch_size, dataset.targets.size() / samples},
+                        DType::kF64, device);
+      break;
+    case TargetKind::kText:
+      break;  // the model says how many frames there are
+  }
 }
 
 void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
   const std::int64_t first = batch.index * batch_size_;
   switch (loss_info(loss_.type).targets) {
     case TargetKind::kClass:
-      write_classes(outputs, batch.targets,
-                    at_row<std::int64_t>(rows(all_.classes, {}, DType::kI64), first),
-                    at_row<std::int64_t>(rows(all_.ranks, {}, DType::kI64), first),
-                    at_row<double>(rows(all_.losses, {}, DType::kF64), first));
+      write_classes(outputs, batch.targets, at_row<std::int64_t>(all_.classes, first),
+                    at_row<std::int64_t>(all_.ranks, first), at_row<double>(all_.losses, first));
       break;
-    case TargetKind::kMarks: {
-      const Tensor& scores = rows(all_.scores, {outputs.dim(1)}, DType::kF32);
-      copy_bytes(at_row<float>(scores, first), device_, outputs.raw(), outputs.device(),
+    case TargetKind::kMarks:
+      copy_bytes(at_row<float>(all_.scores, first), device_, outputs.raw(), outputs.device(),
                  static_cast<std::size_t>(outputs.bytes()));
       break;
-    }
-    case TargetKind::kValues: {
-      const std::int64_t batches = (dataset_.size() + batch_size_ - 1) / batch_size_;
-      Tensor& sums = all_.squared_errors;
-      if (!sums.defined()) {
-        sums = Tensor::zeros({batches, outputs.size() / outputs.dim(0)}, DType::kF64, device_);
-      }
-      write_squared_errors(outputs, batch.targets, at_row<double>(sums, batch.index));
+    case TargetKind::kValues:
+      write_squared_errors(outputs, batch.targets,
+                           at_row<double>(all_.squared_errors, batch.index));
       break;
-    }
     case TargetKind::kText: {
       const Tensor frames = frames_of(Variable(outputs), loss_.characters).value();
-      write_characters(
-          frames, at_row<std::int64_t>(rows(all_.characters, {frames.dim(1)}, DType::kI64), first));
+      if (!all_.characters.defined()) {
+        all_.characters = Tensor::zeros({dataset_.size(), frames.dim(1)}, DType::kI64, device_);
+      }
+      write_characters(frames, at_row<std::int64_t>(all_.characters, first));
       break;
     }
   }
 }
 
-std::array<std::pair<Tensor*, DType>, 6> PredictionRecord::parts() {
-  return {{{&all_.classes, DType::kI64},
-           {&all_.ranks, DType::kI64},
-           {&all_.losses, DType::kF64},
-           {&all_.scores, DType::kF32},
-           {&all_.squared_errors, DType::kF64},
-           {&all_.characters, DType::kI64}}};
-}
-
-// Makes the tensors of the first rank, which always has a batch: zeros where this one has none.
-void PredictionRecord::complete(comm::Communicator& ranks) {
-  for (const auto& [all, dtype] : parts()) {
-    const std::int64_t rank = all->defined() ? all->rank() : 0;
-    std::vector<std::int64_t> shape{rank, rank > 0 ? all->dim(0) : 0, rank > 1 ? all->dim(1) : 0};
-    if (ranks.rank() > 0) std::fill(shape.begin(), shape.end(), 0);
-    ranks.sum(shape);
-    if (shape[0] == 0 || all->defined()) continue;
-    *all = Tensor::zeros(Shape(shape.begin() + 1, shape.begin() + 1 + shape[0]), dtype, device_);
-  }
+// A rank without batches learns the number of frames from the others.
+void PredictionRecord::agree_on_frames(comm::Communicator& ranks) {
+  if (loss_info(loss_.type).targets != TargetKind::kText) return;
+  Tensor& characters = all_.characters;
+  std::array<float, 1> frames{characters.defined() ? static_cast<float>(characters.dim(1)) : 0};
+  ranks.max(frames);
+  if (characters.defined()) return;
+  characters = Tensor::zeros({dataset_.size(), static_cast<std::int64_t>(frames[0])}, DType::kI64);
 }
 
 Predictions PredictionRecord::finish(comm::Communicator& ranks) {
-  if (ranks.size() > 1) complete(ranks);
-  for (const auto& [all, dtype] : parts()) {
+  agree_on_frames(ranks);
+  for (Tensor* all : {&all_.classes, &all_.ranks, &all_.losses, &all_.scores, &all_.squared_errors,
+                      &all_.characters}) {
     if (!all->defined()) continue;
     *all = all->to(Device{});
     if (ranks.size() == 1) continue;
-    if (dtype == DType::kI64) {
+    if (all->dtype() == DType::kI64) {
       ranks.sum(all->span<std::int64_t>());
     } else {
       ranks.sum(std::vector<Tensor>{*all});

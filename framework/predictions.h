@@ -1,9 +1,7 @@
 // What a model gives for every sample of a dataset, in the short form that metrics need.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <utility>
 
 #include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/data/data_loader.h"
@@ -32,9 +30,7 @@ class PredictionRecord {
   Predictions finish(comm::Communicator& ranks);
 
  private:
-  Tensor& rows(Tensor& all, Shape shape_of_row, DType dtype) const;
-  std::array<std::pair<Tensor*, DType>, 6> parts();
-  void complete(comm::Communicator& ranks);
+  void agree_on_frames(comm::Communicator& ranks);
 
   const Loss& loss_;
   const Dataset& dataset_;

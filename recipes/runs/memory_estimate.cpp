@@ -73,8 +73,8 @@ StepMemory measure(Experiment& experiment, Device device, std::int64_t samples,
   std::int64_t before = held_bytes(device);
   {
     const Batch batch = first_batch(experiment, options, device);
-    const Variable loss =
-        training_loss(experiment.model(), experiment.loss(), distillation, batch, context);
+    const Variable loss = training_loss(experiment.model(), on_device(experiment.loss(), device),
+                                        distillation, batch, context);
     memory.saved = saved_bytes(loss, parameters);
     loss.backward();
   }

@@ -98,6 +98,22 @@ class SameBits(Ranks):
                 self.assertLessEqual(compute + wait, epoch["seconds"])
                 self.assertEqual((reduce > 0, wait > 0), (ranks > 1, ranks > 1))
 
+    def test_texts_of_one_batch(self):
+        """One rank has no batch of the validation samples: it learns from the other how many frames there are."""
+        with open(self.path("words.csv"), "w") as file:
+            file.write("x,y,word\n" + "".join(f"{i % 7},{i % 5},{('a', 'b', 'ab')[i % 3]}\n" for i in range(40)))
+        recipe = self.path("words.yaml")
+        with open(recipe, "w") as file:
+            file.write("version: 1\nname: words\n"
+                       f"data: {{dataset: table, path: {self.path('words.csv')}, batch_size: 8, validation: 4, test: 6, table: {{target: [word]}}}}\n"
+                       "model: {classes: 6, layers: [{type: Linear, out_features: 6}]}\n"
+                       "train: {loss: ctc, zero_infinity: true, shards: 4, epochs: 1, optimizer: {type: sgd, lr: 0.1}}\n")
+        self.train(recipe, "alone", "--threads", "1")
+        self.ranks_train(2, recipe, "both")
+        self.assertEqual(self.sha("both", "last.safetensors"), self.sha("alone", "last.safetensors"))
+        self.assertEqual(self.metrics("both"), self.metrics("alone"))
+        self.assertIn("cer", self.metrics("alone")[-1])
+
     def test_stopped_with_four_ranks_continued_with_two_ended_by_one(self):
         recipe = self.sharded(LAYERS + ADAMW + QUANTIZE, epochs=3)
         self.train(recipe, "whole", "--threads", "1")

@@ -22,6 +22,13 @@ Metrics metrics_on(Device device, const Dataset& dataset, const Loss& loss) {
   return evaluate(model, dataset, {}, loss, 16);
 }
 
+void expect_same_metrics(const Metrics& actual, const Metrics& expected) {
+  ASSERT_EQ(actual.more.size(), expected.more.size());
+  for (std::size_t i = 0; i < actual.more.size(); ++i) {
+    EXPECT_NEAR(actual.more[i].value, expected.more[i].value, 1e-9) << actual.more[i].name;
+  }
+}
+
 using EvaluateOnCuda = WithCudaDevice;
 
 TEST_F(EvaluateOnCuda, GivesTheMetricsOfTheCpu) {
@@ -33,6 +40,7 @@ TEST_F(EvaluateOnCuda, GivesTheMetricsOfTheCpu) {
   EXPECT_NEAR(actual.loss, expected.loss, 1e-7);
   EXPECT_GT(*expected.top1, 0);
   EXPECT_EQ(actual.top1, expected.top1);
+  expect_same_metrics(actual, expected);
 
   const Dataset numbers{random_tensor({53, 4}, 1, DType::kF32),
                         random_tensor({53, 4}, 2, DType::kF32), 0};
@@ -40,6 +48,24 @@ TEST_F(EvaluateOnCuda, GivesTheMetricsOfTheCpu) {
     const Loss loss{.type = type};
     EXPECT_NEAR(metrics_on(kCudaDevice, numbers, loss).loss,
                 metrics_on(kCpuDevice, numbers, loss).loss, 1e-7);
+    expect_same_metrics(metrics_on(kCudaDevice, numbers, loss),
+                        metrics_on(kCpuDevice, numbers, loss));
+  }
+
+  Tensor marks = Tensor::empty({53, 4});
+  for (std::int64_t i = 0; i < marks.size(); ++i) {
+    marks.data<float>()[i] = i % 3 == 0 ? 1.0F : 0.0F;
+  }
+  Tensor texts = Tensor::full({53, 2}, -1, DType::kI64);
+  for (std::int64_t i = 0; i < 53; ++i) texts.data<std::int64_t>()[2 * i] = 1 + i % 3;
+  for (const auto& [type, targets] :
+       {std::pair(Loss::Type::kBinaryCrossEntropy, marks), std::pair(Loss::Type::kCtc, texts)}) {
+    const Dataset dataset{random_tensor({53, 4}, 1, DType::kF32), targets, 4};
+    const Loss loss{.type = type, .characters = 4};
+    const Metrics here = metrics_on(kCpuDevice, dataset, loss);
+    EXPECT_FALSE(here.more.empty());
+    EXPECT_NEAR(metrics_on(kCudaDevice, dataset, loss).loss, here.loss, 1e-6);
+    expect_same_metrics(metrics_on(kCudaDevice, dataset, loss), here);
   }
 }
 
