@@ -43,6 +43,7 @@ struct Predictor {
   OutputKind outputs = OutputKind::kLogits;
   std::int64_t batch = kBatch;
   std::function<Tensor(const Tensor&)> run;
+  std::int64_t characters = 0;  // of kCharacters, the blank included
 };
 
 SampleForm form_of(const Experiment& experiment) {
@@ -90,7 +91,8 @@ Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int6
   return {form_of(*experiment), outputs_of(*experiment), batch,
           [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
-          }};
+          },
+          experiment->input().classes};
 }
 
 Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
@@ -138,6 +140,7 @@ Predictor make_predictor(const Options& options) {
       const LoadedRun run = load_run(options.model, "last", Registries(), RunData::kNone);
       predictor.form = form_of(*run.experiment);
       if (predictor.outputs == OutputKind::kValues) predictor.outputs = outputs_of(*run.experiment);
+      predictor.characters = run.experiment->input().classes;
     }
     return predictor;
   }
@@ -177,7 +180,8 @@ ExitCode predict(const Options& options) {
   const Predictor predictor = make_predictor(options);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
-  PredictionPrinter printer(options.format, predictor.outputs, predictor.form.names.classes);
+  PredictionPrinter printer(options.format, predictor.outputs, predictor.form.names.classes,
+                            predictor.characters);
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
   for (std::int64_t begin = 0; begin < count; begin += batch) {
     std::vector<std::int64_t> samples;
@@ -186,7 +190,7 @@ ExitCode predict(const Options& options) {
     require_finite(raw, printable(options.file) + ": inputs from sample " + std::to_string(begin));
     Tensor outputs = predictor.run(raw);
     if (predictor.outputs == OutputKind::kCharacters) {
-      outputs = frames_of(Variable(outputs), std::ssize(predictor.form.names.classes)).value();
+      outputs = frames_of(Variable(outputs), predictor.characters).value();
     }
     require_finite_outputs(options.file, begin, outputs);
     const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));

@@ -114,11 +114,12 @@ void PredictionPrinter::print_labels(const std::string& sample, std::span<const 
 // What the best characters of the frames spell.
 void PredictionPrinter::print_characters(const std::string& sample, std::span<const float> scores) {
   std::vector<std::int64_t> frames;
-  for (std::size_t t = 0; t < scores.size(); t += classes_.size()) {
-    frames.push_back(static_cast<std::int64_t>(best_of(scores.subspan(t, classes_.size()))));
+  for (std::size_t t = 0; t < scores.size(); t += characters_) {
+    frames.push_back(static_cast<std::int64_t>(best_of(scores.subspan(t, characters_))));
   }
   std::string text;
   for (const std::int64_t character : spelled(frames)) {
+    if (classes_.empty() && !text.empty()) text += ' ';  // numbers
     text += class_name(static_cast<std::size_t>(character));
   }
   if (format_ == PredictionFormat::kJson) {

@@ -18,8 +18,13 @@ enum class OutputKind { kValues, kLogits, kProbabilities, kLabels, kCharacters }
 class PredictionPrinter {
  public:
   // `classes` are the names of the outputs of a model that classifies; empty: their numbers.
-  PredictionPrinter(PredictionFormat format, OutputKind outputs, std::vector<std::string> classes)
-      : format_(format), outputs_(outputs), classes_(std::move(classes)) {}
+  // `characters`: how many there are, of kCharacters.
+  PredictionPrinter(PredictionFormat format, OutputKind outputs, std::vector<std::string> classes,
+                    std::int64_t characters)
+      : format_(format),
+        outputs_(outputs),
+        classes_(std::move(classes)),
+        characters_(static_cast<std::size_t>(characters)) {}
 
   // The sample by its name, or its number as a text.
   void print(const std::string& sample, std::span<const float> outputs);
@@ -42,6 +47,7 @@ class PredictionPrinter {
   PredictionFormat format_;
   OutputKind outputs_;
   std::vector<std::string> classes_;
+  std::size_t characters_;
   std::int64_t rows_ = 0;
 };
 

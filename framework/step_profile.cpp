@@ -1,38 +1,13 @@
 #include "steelyard/framework/step_profile.h"
 
-#include <typeindex>
+#include <algorithm>
 
 #include "steelyard/framework/tape_trace.h"
-#include "steelyard/kernels/all_kernels.h"
-#include "steelyard/kernels/quant_plan.h"
 
 namespace steelyard {
 namespace {
 
 thread_local StepProfile* listening = nullptr;
-
-using Kinds = std::unordered_map<std::type_index, WorkKind>;
-
-template <class... K>
-void add_kinds(kernels::KernelList<K...>, WorkKind kind, Kinds& kinds) {
-  (kinds.emplace(typeid(K), kind), ...);
-}
-
-// Of the forward pass, what is neither a product nor other work.
-const Kinds& forward_kinds() {
-  static const Kinds kinds = [] {
-    using namespace kernels;  // NOLINT(google-build-using-namespace): a list of its names
-    Kinds all;
-    add_kinds(JoinedKernels<BlockScalesKernels, FakeQuantizeKernels, RequantizeKernels,
-                            WeightCodesKernels, WideCodesKernels, KernelList<QuantPlan>>(),
-              WorkKind::kQuantize, all);
-    add_kinds(JoinedKernels<HistogramKernels, HistogramRangesKernels, PercentileKernels,
-                            QuantizerStateKernels, ReduceKernels, ShrunkenRangeKernels>(),
-              WorkKind::kObserve, all);
-    return all;
-  }();
-  return kinds;
-}
 
 std::int64_t bytes_of(const Variable& variable) {
   return shape_size(variable.shape()) *
@@ -41,13 +16,6 @@ std::int64_t bytes_of(const Variable& variable) {
 
 }  // namespace
 
-std::string_view work_kind_name(WorkKind kind) {
-  constexpr std::array<std::string_view, kWorkKinds> kNames{
-      "product",        "quantize",        "observe",        "other forward",
-      "backward input", "backward weight", "other backward", "update"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
 StepProfile::StepProfile(const std::vector<Tensor>& parameters) {
   for (const Tensor& parameter : parameters) parameters_.insert(parameter.raw());
 }
@@ -55,7 +23,7 @@ StepProfile::StepProfile(const std::vector<Tensor>& parameters) {
 void StepProfile::begin() {
   saved_ = parameters_;
   layer_of_.clear();
-  pass_ = Pass::kForward;
+  pass_ = StepPass::kForward;
   listening = this;
   kernels::kernel_watcher = this;
 }
@@ -72,27 +40,22 @@ std::size_t StepProfile::layer_index(const std::string& path) {
   return found->second;
 }
 
-WorkKind StepProfile::kind_of(const std::type_info& kernel,
-                              const kernels::ProductWork* product) const {
-  if (pass_ == Pass::kUpdate) return WorkKind::kUpdate;
-  if (pass_ == Pass::kBackward) {
-    if (product == nullptr) return WorkKind::kOtherBackward;
-    return product->over_rows ? WorkKind::kBackwardWeight : WorkKind::kBackwardInput;
-  }
-  if (product != nullptr) return WorkKind::kProduct;
-  const auto found = forward_kinds().find(kernel);
-  return found == forward_kinds().end() ? WorkKind::kOtherForward : found->second;
-}
-
 void StepProfile::ran(const std::type_info& kernel, const kernels::ProductWork* product,
                       double seconds) {
-  const std::size_t layer = pass_ == Pass::kBackward ? backward_layer_ : layer_index(module_path());
-  Work& work = layers_[layer].work[static_cast<std::size_t>(kind_of(kernel, product))];
-  work.seconds += seconds;
-  ++work.kernels;
-  if (product == nullptr) return;
-  (product->in_integers ? work.integer_multiply_adds : work.multiply_adds) +=
-      product->multiply_adds;
+  const bool backward = pass_ == StepPass::kBackward;
+  LayerProfile& layer = layers_[backward ? backward_layer_ : layer_index(module_path())];
+  const auto same = [&](const KernelSum& sum) {
+    return sum.kernel == kernel && sum.pass == pass_ &&
+           (product == nullptr || sum.product->over_rows == product->over_rows);
+  };
+  auto sum = std::find_if(layer.kernels.begin(), layer.kernels.end(), same);
+  if (sum == layer.kernels.end()) {
+    sum = layer.kernels.insert(sum, {.kernel = kernel, .pass = pass_});
+    if (product != nullptr) sum->product = {0, product->over_rows, product->in_integers};
+  }
+  sum->seconds += seconds;
+  ++sum->count;
+  if (product != nullptr) sum->product->multiply_adds += product->multiply_adds;
 }
 
 void StepProfile::add_operation(const Function& function, const std::vector<Variable>& inputs,
@@ -124,19 +87,19 @@ ProfiledBackward::ProfiledBackward(const Function& function) {
   const auto found = listening->layer_of_.find(&function);
   listening->backward_layer_ =
       found == listening->layer_of_.end() ? listening->layer_index("") : found->second;
-  listening->pass_ = StepProfile::Pass::kBackward;
+  listening->pass_ = StepPass::kBackward;
 }
 
 ProfiledBackward::~ProfiledBackward() {
-  if (listening != nullptr) listening->pass_ = StepProfile::Pass::kForward;
+  if (listening != nullptr) listening->pass_ = StepPass::kForward;
 }
 
 ProfiledUpdate::ProfiledUpdate() {
-  if (listening != nullptr) listening->pass_ = StepProfile::Pass::kUpdate;
+  if (listening != nullptr) listening->pass_ = StepPass::kUpdate;
 }
 
 ProfiledUpdate::~ProfiledUpdate() {
-  if (listening != nullptr) listening->pass_ = StepProfile::Pass::kForward;
+  if (listening != nullptr) listening->pass_ = StepPass::kForward;
 }
 
 }  // namespace steelyard

@@ -1,11 +1,12 @@
-// Where the time of training steps goes: kernels by the layer that runs them and by kind of work.
+// Where the time of training steps goes: kernels by the layer and the pass that runs them.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <typeindex>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -15,39 +16,28 @@
 
 namespace steelyard {
 
-enum class WorkKind {
-  kProduct,         // of the forward pass
-  kQuantize,        // forward: codes from values or sums, values from codes
-  kObserve,         // ranges of values, scales
-  kOtherForward,    // normalization, activations, pooling, the loss ...
-  kBackwardInput,   // products that give the gradient of a layer's input
-  kBackwardWeight,  // ... of its weight
-  kOtherBackward,
-  kUpdate  // of the weights, and what is done to gradients first
-};
-inline constexpr std::size_t kWorkKinds = 8;
-// "product", "backward input" ...
-std::string_view work_kind_name(WorkKind kind);
+enum class StepPass { kForward, kBackward, kUpdate };
 
-struct Work {
+// The kernels of one type in one pass of a layer.
+struct KernelSum {
+  std::type_index kernel;
+  StepPass pass;
   double seconds = 0;
-  std::int64_t kernels = 0;
-  std::int64_t multiply_adds = 0;          // of floats
-  std::int64_t integer_multiply_adds = 0;  // of codes
+  std::int64_t count = 0;
+  // Of products; multiply_adds of all of them.
+  std::optional<kernels::ProductWork> product = {};
 };
 
 // Sums over steps.
 struct LayerProfile {
   std::string layer;  // path of the innermost slot; empty outside of all: the loss, the update
-  std::array<Work, kWorkKinds> work{};
+  std::vector<KernelSum> kernels = {};
   // Of its operations: kept for backward, without parameters; and the least that each pass must
   // read and write if nothing stays in a cache: operands, results, what was kept and gradients.
   // Values with a companion count a byte each.
   std::int64_t saved_bytes = 0;
   std::int64_t forward_bytes = 0;
   std::int64_t backward_bytes = 0;
-
-  const Work& of(WorkKind kind) const { return work[static_cast<std::size_t>(kind)]; }
 };
 
 // Between begin() and end() it hears of what this thread computes: one profile at a time.
@@ -67,11 +57,8 @@ class StepProfile : private kernels::KernelWatcher {
   friend class ProfiledUpdate;
   friend void profile_operation(const std::shared_ptr<Function>&, const std::vector<Variable>&,
                                 const Variable&);
-  enum class Pass { kForward, kBackward, kUpdate };
-
   void ran(const std::type_info& kernel, const kernels::ProductWork* product,
            double seconds) override;
-  WorkKind kind_of(const std::type_info& kernel, const kernels::ProductWork* product) const;
   std::size_t layer_index(const std::string& path);
   void add_operation(const Function& function, const std::vector<Variable>& inputs,
                      const Variable& output);
@@ -81,7 +68,7 @@ class StepProfile : private kernels::KernelWatcher {
   std::vector<LayerProfile> layers_;
   std::unordered_map<std::string, std::size_t> index_;
   std::unordered_map<const Function*, std::size_t> layer_of_;  // of this step's tape
-  Pass pass_ = Pass::kForward;
+  StepPass pass_ = StepPass::kForward;
   std::size_t backward_layer_ = 0;
 };
 

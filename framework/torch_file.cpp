@@ -288,11 +288,13 @@ StateDict state_dict_in(const PickleValue& root) {
   if (!root.is(Kind::kDict)) {
     throw InputError("expected a state dict, got " + described(root));
   }
-  if (holds_tensors(root)) return {&root, ""};
+  // Entries first: a training script's checkpoint may hold other tensors, such as its best
+  // accuracy.
   for (const std::string_view entry : kEntries) {
     const PickleValue* value = root.find(entry);
     if (value != nullptr && value->is(Kind::kDict)) return {value, std::string(entry)};
   }
+  if (holds_tensors(root)) return {&root, ""};
   throw InputError(
       "expected a dict of tensors, or one with the entry state_dict, model_state_dict or model, "
       "got "

@@ -21,7 +21,7 @@ constexpr double kMilli = 1e3;
 constexpr double kMebi = 1 << 20;
 
 std::string name_of(const TimedLayer& layer) {
-  return layer.profile.layer.empty() ? "(outside of layers)" : printable(layer.profile.layer, 60);
+  return layer.layer.empty() ? "(outside of layers)" : printable(layer.layer, 60);
 }
 
 // Nothing is a dot: a table of zeros is hard to read.
@@ -62,34 +62,34 @@ Work work_in(const Json& json) {
 }
 
 Json to_json(const TimedLayer& layer) {
-  Json json{{"layer", layer.profile.layer},
+  Json json{{"layer", layer.layer},
             {"type", layer.type},
             {"seconds", layer.seconds()},
             {"forward_bound", layer.forward_bound},
             {"backward_bound", layer.backward_bound},
-            {"saved_bytes", layer.profile.saved_bytes},
-            {"forward_bytes", layer.profile.forward_bytes},
-            {"backward_bytes", layer.profile.backward_bytes}};
+            {"saved_bytes", layer.saved_bytes},
+            {"forward_bytes", layer.forward_bytes},
+            {"backward_bytes", layer.backward_bytes}};
   for (std::size_t kind = 0; kind < kWorkKinds; ++kind) {
-    if (layer.profile.work[kind].kernels == 0) continue;
+    if (layer.work[kind].kernels == 0) continue;
     json["work"][std::string(work_kind_name(static_cast<WorkKind>(kind)))] =
-        to_json(layer.profile.work[kind]);
+        to_json(layer.work[kind]);
   }
   return json;
 }
 
 TimedLayer layer_in(const Json& json) {
-  TimedLayer layer{.type = json.at("type").get<std::string>(),
-                   .profile = {.layer = json.at("layer").get<std::string>()},
+  TimedLayer layer{.layer = json.at("layer").get<std::string>(),
+                   .type = json.at("type").get<std::string>(),
                    .forward_bound = json.at("forward_bound").get<double>(),
                    .backward_bound = json.at("backward_bound").get<double>()};
-  layer.profile.saved_bytes = integer_of<std::int64_t>(json.at("saved_bytes"));
-  layer.profile.forward_bytes = integer_of<std::int64_t>(json.at("forward_bytes"));
-  layer.profile.backward_bytes = integer_of<std::int64_t>(json.at("backward_bytes"));
+  layer.saved_bytes = integer_of<std::int64_t>(json.at("saved_bytes"));
+  layer.forward_bytes = integer_of<std::int64_t>(json.at("forward_bytes"));
+  layer.backward_bytes = integer_of<std::int64_t>(json.at("backward_bytes"));
   if (!json.contains("work")) return layer;
   for (std::size_t kind = 0; kind < kWorkKinds; ++kind) {
     const std::string name(work_kind_name(static_cast<WorkKind>(kind)));
-    if (json.at("work").contains(name)) layer.profile.work[kind] = work_in(json["work"][name]);
+    if (json.at("work").contains(name)) layer.work[kind] = work_in(json["work"][name]);
   }
   return layer;
 }
@@ -101,10 +101,10 @@ std::string to_string(const StepTiming& timing) {
   std::size_t width = std::string("(outside of layers)").size();
   std::array<Work, kWorkKinds> all{};
   for (const TimedLayer& layer : timing.layers) {
-    saved += layer.profile.saved_bytes;
+    saved += layer.saved_bytes;
     width = std::max(width, name_of(layer).size());
     for (std::size_t kind = 0; kind < kWorkKinds; ++kind) {
-      all[kind].seconds += layer.profile.work[kind].seconds;
+      all[kind].seconds += layer.work[kind].seconds;
     }
   }
   std::string out = fmt::format(
@@ -129,7 +129,7 @@ std::string to_string(const StepTiming& timing) {
       "other", "update", "kept MiB", "fwd", "bwd");
   for (const TimedLayer& layer : timing.layers) {
     out += table_row(name_of(layer), printable(layer.type, 15), layer.seconds(),
-                     timing.watched_seconds, layer.profile.work, layer.profile.saved_bytes,
+                     timing.watched_seconds, layer.work, layer.saved_bytes,
                      share(layer.forward_bound, layer.forward_seconds()),
                      share(layer.backward_bound, layer.backward_seconds()), width);
   }
@@ -201,7 +201,7 @@ std::string step_bars(const StepTiming& timing) {
   for (const TimedLayer& layer : layers) {
     if (chart.rows.size() == kMostBars) break;
     BarChart::Row row{.name = name_of(layer), .values = {}};
-    for (const Work& work : layer.profile.work) row.values.push_back(work.seconds * kMilli);
+    for (const Work& work : layer.work) row.values.push_back(work.seconds * kMilli);
     chart.rows.push_back(std::move(row));
   }
   return bar_chart(chart);

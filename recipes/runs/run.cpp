@@ -385,7 +385,8 @@ Metrics Run::save_before_training(std::int64_t batches_of_ranges) {
     if (oscillations) callbacks.push_back(oscillations.get());
     Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
                     experiment_.loader_options(), options, callbacks);
-    // First: a model that cannot be evaluated leaves no checkpoint, and its folder may be used again.
+    // First: a model that cannot be evaluated leaves no checkpoint, and its folder may be used
+    // again.
     const Metrics final = tested(experiment_, trainer, *ranks_);
     const std::atomic<bool> stop = true;  // before the first step: only saves
     const TrainResult result = trainer.run(stop);

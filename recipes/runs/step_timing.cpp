@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <numeric>
+#include <typeindex>
 #include <unordered_map>
+#include <utility>
 
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/storage.h"
+#include "steelyard/kernels/all_kernels.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/matmul/matmul.h"
+#include "steelyard/kernels/quant_plan.h"
 
 namespace steelyard {
 namespace {
@@ -53,10 +57,44 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-double sum(const LayerProfile& layer, std::initializer_list<WorkKind> kinds) {
+double sum(const TimedLayer& layer, std::initializer_list<WorkKind> kinds) {
   double seconds = 0;
   for (const WorkKind kind : kinds) seconds += layer.of(kind).seconds;
   return seconds;
+}
+
+using Kinds = std::unordered_map<std::type_index, WorkKind>;
+
+template <class... K>
+void add_kinds(kernels::KernelList<K...>, WorkKind kind, Kinds& kinds) {
+  (kinds.emplace(typeid(K), kind), ...);
+}
+
+// Of the forward pass, what is neither a product nor other work.
+const Kinds& forward_kinds() {
+  static const Kinds kinds = [] {
+    using namespace kernels;  // NOLINT(google-build-using-namespace): a list of its names
+    Kinds all;
+    add_kinds(JoinedKernels<BlockScalesKernels, FakeQuantizeKernels, RequantizeKernels,
+                            WeightCodesKernels, WideCodesKernels, KernelList<QuantPlan>>(),
+              WorkKind::kQuantize, all);
+    add_kinds(JoinedKernels<HistogramKernels, HistogramRangesKernels, PercentileKernels,
+                            QuantizerStateKernels, ReduceKernels, ShrunkenRangeKernels>(),
+              WorkKind::kObserve, all);
+    return all;
+  }();
+  return kinds;
+}
+
+WorkKind kind_of(const KernelSum& sum) {
+  if (sum.pass == StepPass::kUpdate) return WorkKind::kUpdate;
+  if (sum.pass == StepPass::kBackward) {
+    if (!sum.product) return WorkKind::kOtherBackward;
+    return sum.product->over_rows ? WorkKind::kBackwardWeight : WorkKind::kBackwardInput;
+  }
+  if (sum.product) return WorkKind::kProduct;
+  const auto found = forward_kinds().find(sum.kernel);
+  return found == forward_kinds().end() ? WorkKind::kOtherForward : found->second;
 }
 
 std::int64_t page_faults() {
@@ -65,8 +103,8 @@ std::int64_t page_faults() {
   return usage.ru_minflt;
 }
 
-double bound(const LayerProfile& layer, std::initializer_list<WorkKind> products,
-             std::int64_t bytes, const MachineRates& rates) {
+double bound(const TimedLayer& layer, std::initializer_list<WorkKind> products, std::int64_t bytes,
+             const MachineRates& rates) {
   double seconds = 0;
   for (const WorkKind kind : products) {
     const Work& work = layer.of(kind);
@@ -76,16 +114,19 @@ double bound(const LayerProfile& layer, std::initializer_list<WorkKind> products
   return std::max(seconds, static_cast<double>(bytes) / rates.bytes);
 }
 
-// Sums over steps become means.
-LayerProfile mean_of(LayerProfile layer, std::int64_t steps) {
-  for (Work& work : layer.work) {
-    work.seconds /= static_cast<double>(steps);
-    for (std::int64_t* count : {&work.kernels, &work.multiply_adds, &work.integer_multiply_adds}) {
-      *count /= steps;
-    }
-  }
-  for (std::int64_t* bytes : {&layer.saved_bytes, &layer.forward_bytes, &layer.backward_bytes}) {
-    *bytes /= steps;
+// Means of sums over steps.
+TimedLayer mean_of(const LayerProfile& sums, std::int64_t steps) {
+  TimedLayer layer{.layer = sums.layer,
+                   .saved_bytes = sums.saved_bytes / steps,
+                   .forward_bytes = sums.forward_bytes / steps,
+                   .backward_bytes = sums.backward_bytes / steps};
+  for (const KernelSum& kernel : sums.kernels) {
+    Work& work = layer.work[static_cast<std::size_t>(kind_of(kernel))];
+    work.seconds += kernel.seconds / static_cast<double>(steps);
+    work.kernels += kernel.count / steps;
+    if (!kernel.product) continue;
+    (kernel.product->in_integers ? work.integer_multiply_adds : work.multiply_adds) +=
+        kernel.product->multiply_adds / steps;
   }
   return layer;
 }
@@ -126,18 +167,25 @@ MachineRates measure_rates(Device device) {
                                                                  .y = to.data<float>()})};
 }
 
+std::string_view work_kind_name(WorkKind kind) {
+  constexpr std::array<std::string_view, kWorkKinds> kNames{
+      "product",        "quantize",        "observe",        "other forward",
+      "backward input", "backward weight", "other backward", "update"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
 double TimedLayer::forward_seconds() const {
-  return sum(profile, {WorkKind::kProduct, WorkKind::kQuantize, WorkKind::kObserve,
-                       WorkKind::kOtherForward});
+  return sum(*this, {WorkKind::kProduct, WorkKind::kQuantize, WorkKind::kObserve,
+                     WorkKind::kOtherForward});
 }
 
 double TimedLayer::backward_seconds() const {
-  return sum(profile,
+  return sum(*this,
              {WorkKind::kBackwardInput, WorkKind::kBackwardWeight, WorkKind::kOtherBackward});
 }
 
 double TimedLayer::seconds() const {
-  return forward_seconds() + backward_seconds() + profile.of(WorkKind::kUpdate).seconds;
+  return forward_seconds() + backward_seconds() + of(WorkKind::kUpdate).seconds;
 }
 
 double StepTiming::outside_kernels() const {
@@ -198,18 +246,14 @@ StepTiming StepWatch::timing() const {
   }
   types[""] = "";
   for (const LayerProfile& sums : profile_.layers()) {
-    const LayerProfile layer = mean_of(sums, steps_);
-    // Bounds are of layers only: the update's bytes are not known.
-    const bool bounded = !layer.layer.empty();
-    timing.layers.push_back(
-        {.type = types[layer.layer],
-         .profile = layer,
-         .forward_bound =
-             bounded ? bound(layer, {WorkKind::kProduct}, layer.forward_bytes, timing.rates) : 0,
-         .backward_bound = bounded
-                               ? bound(layer, {WorkKind::kBackwardInput, WorkKind::kBackwardWeight},
-                                       layer.backward_bytes, timing.rates)
-                               : 0});
+    TimedLayer layer = mean_of(sums, steps_);
+    layer.type = types[layer.layer];
+    if (!layer.layer.empty()) {  // the update's bytes are not known
+      layer.forward_bound = bound(layer, {WorkKind::kProduct}, layer.forward_bytes, timing.rates);
+      layer.backward_bound = bound(layer, {WorkKind::kBackwardInput, WorkKind::kBackwardWeight},
+                                   layer.backward_bytes, timing.rates);
+    }
+    timing.layers.push_back(std::move(layer));
   }
   return timing;
 }

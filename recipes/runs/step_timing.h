@@ -1,10 +1,13 @@
 // What a training step takes, by layer and kind of work, next to what the machine can do.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "steelyard/framework/device.h"
@@ -21,13 +24,40 @@ struct MachineRates {
 };
 MachineRates measure_rates(Device device);
 
+enum class WorkKind {
+  kProduct,         // of the forward pass
+  kQuantize,        // forward: codes from values or sums, values from codes
+  kObserve,         // ranges of values, scales
+  kOtherForward,    // normalization, activations, pooling, the loss ...
+  kBackwardInput,   // products that give the gradient of a layer's input
+  kBackwardWeight,  // ... of its weight
+  kOtherBackward,
+  kUpdate  // of the weights, and what is done to gradients first
+};
+inline constexpr std::size_t kWorkKinds = 8;
+// "product", "backward input" ...
+std::string_view work_kind_name(WorkKind kind);
+
+struct Work {
+  double seconds = 0;
+  std::int64_t kernels = 0;
+  std::int64_t multiply_adds = 0;          // of floats
+  std::int64_t integer_multiply_adds = 0;  // of codes
+};
+
+// Means over the steps.
 struct TimedLayer {
-  std::string type;      // of the module: "Conv2d"; empty outside of all
-  LayerProfile profile;  // means over the steps
+  std::string layer;      // as LayerProfile has it
+  std::string type = {};  // of the module: "Conv2d"; empty outside of all
+  std::array<Work, kWorkKinds> work = {};
+  std::int64_t saved_bytes = 0;
+  std::int64_t forward_bytes = 0;
+  std::int64_t backward_bytes = 0;
   // The least time that the machine's rates allow, of the forward and of the backward pass.
   double forward_bound = 0;
   double backward_bound = 0;
 
+  const Work& of(WorkKind kind) const { return work[static_cast<std::size_t>(kind)]; }
   double forward_seconds() const;
   double backward_seconds() const;
   double seconds() const;

@@ -91,7 +91,8 @@ class Import(Case):
         self.assertIn("cannot be exported: ", self.succeed("train", recipe, "--run-dir", "divided", "--set", "data.augment=[]",
                                                            "--set", "export=null"))
         # A failed import leaves nothing in the way of the next one.
-        data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data, "--set", "train.loss=mse")
+        data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data, "--set", "train.loss=mse",
+                "--set", "data.normalize=none")
         self.write(model(nodes[:1], tensors, ports[0], [port("a", ["n", 3, 6, 5])]))
         self.fail_with(1, "mse_loss", arguments=["import", "model.onnx", *data])
         self.write(model(nodes, tensors, *ports))

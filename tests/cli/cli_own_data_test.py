@@ -347,6 +347,24 @@ class OwnArrays(OwnData):
         self.assertEqual(text.count("\n"), 20)
         self.assertRegex(text, r"^0  class [0-2]  [01]\.\d{3}\n")
 
+    def test_texts_of_numbers(self):
+        generator = random.Random(5)
+        with zipfile.ZipFile(self.path("texts.npz"), "w") as archive:
+            for part, count in (("train", 40), ("test", 6)):
+                texts = [(generator.randrange(1, 4), generator.randrange(1, 4)) for _ in range(count)]
+                # Five frames of four scores: the first number in two of them, a blank, the second one.
+                frames = [(a, a, 0, b, b) for a, b in texts]
+                scores = [3.0 if number == frame else 0.0 for text in frames for frame in text for number in range(4)]
+                archive.writestr(f"x_{part}.npy", npy("<f4", (count, 20), struct.pack(f"<{len(scores)}f", *scores)))
+                archive.writestr(f"y_{part}.npy", npy("|u1", (count, 2), bytes(number for text in texts for number in text)))
+        recipe = self.own_recipe("data: {dataset: arrays, path: texts.npz, batch_size: 8, validation: 0, normalize: none}\n",
+                                 "model: {classes: 20, layers: [{type: Linear, name: fc, out_features: 20}]}\n",
+                                 "train: {loss: ctc, epochs: 60, optimizer: {type: adamw, lr: 0.05}}\n")
+        self.train(recipe, "numbers")
+        self.assertLess(json.loads(self.succeed("eval", "numbers", "--format", "json"))["cer"], 5)
+        expected = "".join(f"{i}  {a} {b}\n" for i, (a, b) in enumerate(texts))
+        self.assertEqual(self.succeed("predict", "numbers", "texts.npz"), expected)
+
 
 if __name__ == "__main__":
     unittest.main()

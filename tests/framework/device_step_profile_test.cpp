@@ -59,7 +59,21 @@ const LayerProfile& layer(const StepProfile& profile, const std::string& name) {
   return none;
 }
 
-TEST_P(StepProfileOn, KernelsBelongToTheirLayerAndKind) {
+// Of a layer's products in a pass, or of its other kernels.
+KernelSum total(const LayerProfile& layer, StepPass pass, bool products, bool over_rows = false) {
+  KernelSum sum{.kernel = typeid(void), .pass = pass};
+  if (products) sum.product.emplace();
+  for (const KernelSum& one : layer.kernels) {
+    if (one.pass != pass || one.product.has_value() != products) continue;
+    if (products && one.product->over_rows != over_rows) continue;
+    sum.seconds += one.seconds;
+    sum.count += one.count;
+    if (products) sum.product->multiply_adds += one.product->multiply_adds;
+  }
+  return sum;
+}
+
+TEST_P(StepProfileOn, KernelsBelongToTheirLayerAndPass) {
   if (GetParam() == kCudaDevice && !has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   const SmallNet net(GetParam());
   StepProfile profile(net.parameters());
@@ -75,27 +89,25 @@ TEST_P(StepProfileOn, KernelsBelongToTheirLayerAndKind) {
 
   constexpr std::int64_t kConv = 2 * 3 * 3 * 4 * 3 * 3 * 3, kLinear = 2 * 36 * 6;
   const LayerProfile& conv = layer(profile, "conv");
-  EXPECT_EQ(conv.of(WorkKind::kProduct).multiply_adds, kConv);
-  EXPECT_EQ(conv.of(WorkKind::kProduct).kernels, 1);
-  EXPECT_EQ(conv.of(WorkKind::kBackwardWeight).multiply_adds, kConv);
-  EXPECT_EQ(conv.of(WorkKind::kBackwardInput).kernels, 0) << "images need no gradient";
+  EXPECT_EQ(total(conv, StepPass::kForward, true).product->multiply_adds, kConv);
+  EXPECT_EQ(total(conv, StepPass::kForward, true).count, 1);
+  EXPECT_EQ(total(conv, StepPass::kBackward, true, true).product->multiply_adds, kConv);
+  EXPECT_EQ(total(conv, StepPass::kBackward, true, false).count, 0) << "images need no gradient";
   const LayerProfile& fc = layer(profile, "fc");
-  EXPECT_EQ(fc.of(WorkKind::kProduct).multiply_adds, kLinear);
-  EXPECT_EQ(fc.of(WorkKind::kBackwardWeight).multiply_adds, kLinear);
-  EXPECT_EQ(fc.of(WorkKind::kBackwardInput).multiply_adds, kLinear);
-  EXPECT_EQ(fc.of(WorkKind::kProduct).integer_multiply_adds, 0);
-  EXPECT_GT(fc.of(WorkKind::kProduct).seconds, 0);
-  EXPECT_GT(layer(profile, "relu").of(WorkKind::kOtherForward).kernels, 0);
-  EXPECT_GT(layer(profile, "relu").of(WorkKind::kOtherBackward).kernels, 0);
-  EXPECT_GT(layer(profile, "").of(WorkKind::kOtherForward).kernels, 0) << "the loss";
-
-  std::int64_t saved = 0, products = 0;
-  for (const LayerProfile& one : profile.layers()) {
-    saved += one.saved_bytes;
-    products += one.of(WorkKind::kProduct).kernels;
+  for (const StepPass pass : {StepPass::kForward, StepPass::kBackward}) {
+    EXPECT_EQ(total(fc, pass, true).product->multiply_adds, kLinear);
+    EXPECT_FALSE(total(fc, pass, true).product->in_integers);
   }
+  EXPECT_EQ(total(fc, StepPass::kBackward, true, true).product->multiply_adds, kLinear);
+  EXPECT_GT(total(fc, StepPass::kForward, true).seconds, 0);
+  EXPECT_GT(total(layer(profile, "relu"), StepPass::kForward, false).count, 0);
+  EXPECT_GT(total(layer(profile, "relu"), StepPass::kBackward, false).count, 0);
+  EXPECT_GT(total(layer(profile, ""), StepPass::kForward, false).count, 0) << "the loss";
+  EXPECT_EQ(total(layer(profile, ""), StepPass::kUpdate, false).count, 1);
+
+  std::int64_t saved = 0;
+  for (const LayerProfile& one : profile.layers()) saved += one.saved_bytes;
   EXPECT_EQ(saved, saved_bytes(loss, net.parameters()));
-  EXPECT_EQ(products, 2);
   // x, w and bias are read and y is written.
   EXPECT_EQ(fc.forward_bytes, 4 * (2 * 36 + 36 * 6 + 6 + 2 * 6));
 }

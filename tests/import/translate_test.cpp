@@ -339,16 +339,15 @@ TEST(Translate, ThePageListsEveryOperation) {
 // What exporters leave in a graph although it changes nothing.
 TEST(Translate, LeavesOutWhatChangesNothing) {
   using Node = std::function<std::string(ModelMaker&, const std::string&)>;
-  const Node nothings[] = {
-      [](ModelMaker& m, const std::string& x) {
-        return m.node("Pad", {x, m.integers({0, 0, 0, 0, 0, 0, 0, 0})});
-      },
-      [](ModelMaker& m, const std::string& x) {
-        return m.node("Resize", {x, "", m.reals("scales", {4}, {1, 1, 1, 1})});
-      },
-      [](ModelMaker& m, const std::string& x) {
-        return m.node("Split", {x}, {{"axis", std::int64_t{1}}});
-      }};
+  const Node nothings[] = {[](ModelMaker& m, const std::string& x) {
+                             return m.node("Pad", {x, m.integers({0, 0, 0, 0, 0, 0, 0, 0})});
+                           },
+                           [](ModelMaker& m, const std::string& x) {
+                             return m.node("Resize", {x, "", m.reals("scales", {4}, {1, 1, 1, 1})});
+                           },
+                           [](ModelMaker& m, const std::string& x) {
+                             return m.node("Split", {x}, {{"axis", std::int64_t{1}}});
+                           }};
   for (const Node& nothing : nothings) {
     ModelMaker m(images(3));
     const std::string x = nothing(m, m.node("Relu", {"x"}));
@@ -367,7 +366,8 @@ TEST(Translate, WindowsTakeThePadInFrontOfThem) {
     if (op == "Conv") inputs.push_back(m.weight("c.weight", {4, 3, 3, 3}));
     return translate(m.ending_in(m.node(op, inputs, attributes)), {6, 5, 3});
   };
-  const auto plain = [](const std::string& op, std::map<std::string, OnnxAttributeValue> attributes) {
+  const auto plain = [](const std::string& op,
+                        std::map<std::string, OnnxAttributeValue> attributes) {
     ModelMaker m(images(3));
     std::vector<std::string> inputs{"x"};
     attributes["kernel_shape"] = Ints{3, 3};
@@ -385,8 +385,9 @@ TEST(Translate, WindowsTakeThePadInFrontOfThem) {
                plain("Conv", {{"pads", Ints{1, 1, 1, 1}}}));
   expect_equal(padded("Conv", {0, 0, 2, 0, 0, 0, 1, 1}, 0, {{"pads", Ints{0, 1, 1, 0}}}),
                plain("Conv", {{"pads", Ints{2, 1, 2, 1}}}));
-  expect_equal(padded("AveragePool", one, 0, {}),
-               plain("AveragePool", {{"pads", Ints{1, 1, 1, 1}}, {"count_include_pad", std::int64_t{1}}}));
+  expect_equal(
+      padded("AveragePool", one, 0, {}),
+      plain("AveragePool", {{"pads", Ints{1, 1, 1, 1}}, {"count_include_pad", std::int64_t{1}}}));
   expect_equal(padded("MaxPool", one, kLowest, {}), plain("MaxPool", {{"pads", Ints{1, 1, 1, 1}}}));
   // What one node cannot say stays a Pad: another value, an uneven one, means without their own
   // padding.

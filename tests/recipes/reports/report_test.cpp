@@ -220,12 +220,12 @@ TEST(StepTimes, AreThoseOfALayersKernels) {
   EXPECT_LT(inside, timing.watched_seconds);
   EXPECT_DOUBLE_EQ(timing.outside_kernels(), timing.watched_seconds - inside);
   const auto conv = std::find_if(timing.layers.begin(), timing.layers.end(),
-                                 [](const auto& layer) { return layer.profile.layer == "conv"; });
+                                 [](const auto& layer) { return layer.layer == "conv"; });
   ASSERT_NE(conv, timing.layers.end());
   EXPECT_EQ(conv->type, "QatConv2d");
-  EXPECT_GT(conv->profile.of(WorkKind::kQuantize).kernels, 0);
-  EXPECT_EQ(conv->profile.of(WorkKind::kBackwardWeight).multiply_adds, 8 * 4 * 4 * 4 * 9);
-  const Work& product = conv->profile.of(WorkKind::kProduct);
+  EXPECT_GT(conv->of(WorkKind::kQuantize).kernels, 0);
+  EXPECT_EQ(conv->of(WorkKind::kBackwardWeight).multiply_adds, 8 * 4 * 4 * 4 * 9);
+  const Work& product = conv->of(WorkKind::kProduct);
   EXPECT_EQ(product.multiply_adds + product.integer_multiply_adds, 8 * 4 * 4 * 4 * 9);
   EXPECT_GT(conv->forward_bound, 0);
   EXPECT_FALSE(std::filesystem::exists("nowhere"));
