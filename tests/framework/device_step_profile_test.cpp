@@ -103,7 +103,7 @@ TEST_P(StepProfileOn, KernelsBelongToTheirLayerAndPass) {
   EXPECT_GT(total(layer(profile, "relu"), StepPass::kForward, false).count, 0);
   EXPECT_GT(total(layer(profile, "relu"), StepPass::kBackward, false).count, 0);
   EXPECT_GT(total(layer(profile, ""), StepPass::kForward, false).count, 0) << "the loss";
-  EXPECT_EQ(total(layer(profile, ""), StepPass::kUpdate, false).count, 1);
+  EXPECT_GT(total(layer(profile, ""), StepPass::kUpdate, false).count, 0);
 
   std::int64_t saved = 0;
   for (const LayerProfile& one : profile.layers()) saved += one.saved_bytes;
