@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "cli/as_ranks.h"

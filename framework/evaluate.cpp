@@ -1,12 +1,9 @@
 #include "steelyard/framework/evaluate.h"
 
 #include <cmath>
-#include <stdexcept>
 
 #include "steelyard/framework/data/device_batches.h"
-#include "steelyard/framework/error.h"
 #include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/training_words.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/softmax/softmax.h"

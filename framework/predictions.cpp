@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/losses.h"
 #include "steelyard/kernels/losses/losses.h"
 #include "steelyard/kernels/softmax/softmax.h"
 

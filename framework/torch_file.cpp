@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>

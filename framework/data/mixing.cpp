@@ -1,6 +1,5 @@
 #include "steelyard/framework/data/mixing.h"
 
-#include <utility>
 #include <vector>
 
 namespace steelyard {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "steelyard/framework/data/images/resize.h"
 #include "steelyard/framework/error.h"

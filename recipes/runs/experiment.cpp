@@ -175,11 +175,7 @@ void Experiment::load_imported_weights() {
     load_source("model.onnx", onnx, place("model", "onnx"), *model_);
   } else {
     at_place(place("model", "onnx"), [&] { load_into(*model_, imported_weights_, onnx); });
-    if (recipe_.data.normalize.type == Normalize::kDataset) {
-      notes_.push_back(
-          "model.onnx does not say how its inputs were normalized: they get the dataset's mean and "
-          "deviation; data.normalize says what the model was trained with");
-    }
+    note_unknown_normalization("model.onnx");
   }
 }
 
@@ -321,8 +317,15 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   }
 }
 
+void Experiment::note_unknown_normalization(std::string_view key) {
+  if (recipe_.data.normalize.type != Normalize::kDataset) return;
+  notes_.push_back(std::string(key) +
+                   " does not say how its inputs were normalized: they get the dataset's mean and "
+                   "deviation; data.normalize says what the model was trained with");
+}
+
 void Experiment::note_other_normalization(std::string_view key, const std::string& checkpoint) {
-  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return;
+  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return note_unknown_normalization(key);
   const auto of_file =
       normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
   if (!of_file || *of_file == normalization()) return;

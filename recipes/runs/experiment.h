@@ -142,7 +142,8 @@ class Experiment {
                                  const std::optional<Normalization>& known) const;
   // Throws InputError unless samples are of the record's form.
   void require_input_of(const RunRecord& record, const Dataset& dataset) const;
-  // A line where a file's model was trained with another normalization.
+  // A line where a file's model was trained with another normalization, or does not say with which.
+  void note_unknown_normalization(std::string_view key);
   void note_other_normalization(std::string_view key, const std::string& checkpoint);
   void build(const Registries& registries, InitialWeights weights);
   // Of `model.onnx`: from a checkpoint's text, else from the file.

@@ -11,7 +11,7 @@
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/storage.h"
-#include "steelyard/kernels/all_kernels.h"
+#include "steelyard/kernels/all_kernels.h"  // IWYU pragma: keep
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/matmul/matmul.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "steelyard/framework/data/images/effects.h"
 #include "steelyard/framework/data/streams.h"
