@@ -76,6 +76,10 @@ class TreeBuilder : public YAML::EventHandler {
         quoted ? text_[static_cast<std::size_t>(mark.pos)] == '!' : !tag.empty() && tag != "?";
     if (tagged) fail_at(place, "tags are not allowed in a recipe, got " + quote_for_message(tag));
     if (quoted) require_closed_quote(mark);
+    // yaml-cpp makes single bytes of these two escapes.
+    if (!is_utf8(text)) {
+      fail_at(place, "expected UTF-8 text; for \\_ write \\u00a0, for \\N \\u0085");
+    }
     if (wants_key()) {
       add_key(place, kind, text);
       return nullptr;

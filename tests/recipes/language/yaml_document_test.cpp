@@ -97,7 +97,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"BadUtf8", "a: \xC3(\n",
                 "r.yaml:1:4: expected UTF-8 text without control characters"},
         BadText{"OverlongUtf8", "a: \xC0\x80\n",
-                "r.yaml:1:4: expected UTF-8 text without control characters"}),
+                "r.yaml:1:4: expected UTF-8 text without control characters"},
+        BadText{"EscapedByte", "a: \"\\_\"\n",
+                "r.yaml:1:4: expected UTF-8 text; for \\_ write \\u00a0, for \\N \\u0085"}),
     [](const auto& test) { return test.param.name; });
 
 // What is printed of a recipe has no effect on a terminal, and is the same when read again.
