@@ -148,6 +148,9 @@ TEST_F(TorchFiles, WhatIsAroundAStateDict) {
   EXPECT_EQ(inner.tensors[0].name, "w");
   EXPECT_EQ(read(dict({{"epoch", "N"}, {"model", state}})).entry, "model");
   EXPECT_EQ(read(dict({{"model", state}, {"model_state_dict", state}})).entry, "model_state_dict");
+  // A training script's checkpoint may hold other tensors.
+  EXPECT_EQ(read(dict({{"best_acc1", six}, {"epoch", "N"}, {"state_dict", state}})).entry,
+            "state_dict");
   // Tensors at the top are the state dict, whatever their names.
   EXPECT_EQ(read(dict({{"model", six}})).tensors[0].name, "model");
   // An ordered dict with attributes, as Module.state_dict() gives; a parameter.
