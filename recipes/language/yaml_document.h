@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "steelyard/framework/error.h"
+
 namespace steelyard {
 
 inline constexpr std::size_t kMaxYamlBytes = 256 * 1024;
@@ -57,6 +59,16 @@ std::string to_yaml(const YamlNode& node);
 
 // Throws InputError "place: message".
 [[noreturn]] void fail_at(const std::string& place, const std::string& message);
+
+// Runs `f`; its errors are reported at `place` of the recipe.
+template <typename F>
+auto at_place(const std::string& place, const F& f) {
+  try {
+    return f();
+  } catch (const InputError& error) {
+    fail_at(place, error.what());
+  }
+}
 
 // What stands there, for messages: 'abc', a list, a table, nothing.
 std::string describe_value(const YamlNode& node);

@@ -1,14 +1,10 @@
 #include "steelyard/recipes/runs/experiment.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/data/dataset_digest.h"
-#include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/framework/training_words.h"
 #include "steelyard/import/unsupported.h"
@@ -23,14 +19,9 @@
 #include "steelyard/qat/reestimate.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/initial_weights.h"
-#include "steelyard/recipes/runs/recipe_data.h"
 
 namespace steelyard {
 namespace {
-
-// Not the run's seed: a model that is fine-tuned with another seed has not seen the images that
-// choose its `best`.
-constexpr std::uint64_t kSplitSeed = 1;
 
 constexpr std::uint64_t kInitStream = std::uint64_t{0x1A17} << 48;
 
@@ -59,16 +50,6 @@ qat::QuantizeConfig widest_stage(qat::QuantizeConfig config, const qat::QatSched
   return config;
 }
 
-// Runs `f`; its errors are reported at `place` of the recipe.
-template <typename F>
-auto at_place(const std::string& place, const F& f) {
-  try {
-    return f();
-  } catch (const InputError& error) {
-    fail_at(place, error.what());
-  }
-}
-
 // The latents that quantizers have set since the last call, because learning began.
 std::vector<std::string> begun_latents(Module& model) {
   std::vector<std::string> names;
@@ -78,16 +59,6 @@ std::vector<std::string> begun_latents(Module& model) {
     names.push_back(join_path(entry.name, qat::kLearnedOffset));
   }
   return names;
-}
-
-// Training on one class ends with a loss of 0 and a top-1 of 100 % and has learned nothing.
-std::optional<std::string> single_class_note(const Dataset& train) {
-  if (target_kind(train.targets, train.classes) != TargetKind::kClass) return std::nullopt;
-  const auto labels = train.targets.span<std::int64_t>();
-  const auto [least, most] = std::minmax_element(labels.begin(), labels.end());
-  if (labels.empty() || *least != *most) return std::nullopt;
-  return "all " + std::to_string(labels.size()) + " training samples have the label " +
-         std::to_string(*least) + ": there is nothing to tell apart";
 }
 
 bool is_batch_norm_statistic(const std::string& name) {
@@ -192,90 +163,6 @@ RunRecord Experiment::record() const {
           sources_, network_text()};
 }
 
-const std::string& Experiment::data_digest() const {
-  if (data_digest_.empty()) data_digest_ = digest_of(std::array{train_, validation_});
-  return data_digest_;
-}
-
-void Experiment::normalize_as(const Normalization& normalization) {
-  loader_options_.normalization = normalization;
-}
-
-Normalization Experiment::normalization_of(const Dataset& train,
-                                           const std::optional<Normalization>& known) const {
-  const NormalizeSpec& spec = recipe_.data.normalize;
-  if (spec.type == Normalize::kNone) return {};
-  const auto channels = static_cast<std::size_t>(train.sample_shape().back());
-  if (spec.type == Normalize::kDataset) {
-    return known && known->mean.size() == channels ? *known : compute_normalization(train);
-  }
-  if (spec.mean.size() != channels) {
-    fail_at(place("data", "normalize"), "data.normalize: expected the mean and deviation of " +
-                                            std::to_string(channels) + " channels, got " +
-                                            std::to_string(spec.mean.size()));
-  }
-  return {{spec.mean.begin(), spec.mean.end()}, {spec.stddev.begin(), spec.stddev.end()}};
-}
-
-void Experiment::require_input_of(const RunRecord& record, const Dataset& dataset) const {
-  const InputFormat found = input_format(dataset);
-  if (found == record.input) return;
-  fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
-          "the checkpoint was trained on " + to_string(record.input) + ", the dataset has " +
-              to_string(found) + difference_of_names(record.input.names, found.names));
-}
-
-void Experiment::load_test(const Registries& registries, const RunRecord& record) {
-  test_ = load_splits(recipe_, registries.datasets, DatasetParts::kTest, record.input.names).test;
-  // The training set may have more classes than the test set.
-  if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
-  require_input_of(record, test_);
-}
-
-void Experiment::load_data(const Registries& registries,
-                           const std::optional<Normalization>& known) {
-  const DataSpec& data = recipe_.data;
-  DatasetSplits splits = load_splits(recipe_, registries.datasets);
-  loader_options_.normalization = normalization_of(splits.train, known);
-  input_ = input_format(splits.train);
-  loss_.characters = input_.classes;
-  if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
-  at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });
-  if (data.validation >= splits.train.size()) {
-    fail_at(place("data", "validation"),
-            "data.validation: expected fewer than the " + std::to_string(splits.train.size()) +
-                " training samples, got " + std::to_string(data.validation));
-  }
-  test_ = splits.test;
-  std::tie(train_, validation_) = split_validation(splits.train, data.validation, kSplitSeed);
-  at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
-  weigh_classes();
-}
-
-Tensor Experiment::weights_of(const WeightSpec& spec, const char* key,
-                              std::vector<double> balanced) const {
-  const std::vector<double>& values = spec.balanced ? balanced : spec.values;
-  const bool one_for_all = loss_.type == Loss::Type::kBinaryCrossEntropy && values.size() == 1;
-  if (!one_for_all && std::ssize(values) != input_.classes) {
-    fail_at(place("train", key), std::string("train.") + key + ": expected one for each of the " +
-                                     std::to_string(input_.classes) + " classes, got " +
-                                     std::to_string(values.size()));
-  }
-  return Tensor::from(values, {std::ssize(values)});
-}
-
-void Experiment::weigh_classes() {
-  const TrainSpec& train = recipe_.train;
-  if (train.class_weights.given()) {
-    loss_.class_weights =
-        weights_of(train.class_weights, "class_weights", balanced_class_weights(train_));
-  }
-  if (train.positive_weights.given()) {
-    loss_.positive_weights =
-        weights_of(train.positive_weights, "positive_weights", balanced_positive_weights(train_));
-  }
-}
-
 void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
   require_frames();
@@ -315,22 +202,6 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
     require_batches("calibrate", "batches", *batches);
     if (recipe_.correct_biases) require_correctable(*recipe_.correct_biases);
   }
-}
-
-void Experiment::note_unknown_normalization(std::string_view key) {
-  if (recipe_.data.normalize.type != Normalize::kDataset) return;
-  notes_.push_back(std::string(key) +
-                   " does not say how its inputs were normalized: they get the dataset's mean and "
-                   "deviation; data.normalize says what the model was trained with");
-}
-
-void Experiment::note_other_normalization(std::string_view key, const std::string& checkpoint) {
-  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return note_unknown_normalization(key);
-  const auto of_file =
-      normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
-  if (!of_file || *of_file == normalization()) return;
-  notes_.push_back(std::string(key) + " was trained with data.normalize: " +
-                   normalize_text(*of_file) + ", this run has " + normalize_text(normalization()));
 }
 
 void Experiment::require_trainable_on(Device device) const {
@@ -399,30 +270,6 @@ std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
     plan->notes.emplace_back("weights have at most 7 bits (export.reduce_range)");
   }
   return result.model;
-}
-
-// Regression: the model gives [N, model.classes] (classes are checked by build_model()).
-void Experiment::require_outputs_for_targets() const {
-  if (train_.size() == 0 || input_.classes != 0 || !recipe_.model.classes) return;
-  const Shape expected{train_.size(), *recipe_.model.classes};
-  if (train_.targets.shape() != expected) {
-    fail_at(place("model", "classes"), "the loss " + word_of(loss().type) +
-                                           " needs targets of the model's outputs " +
-                                           shape_string(expected) + ", the dataset has " +
-                                           shape_string(train_.targets.shape()));
-  }
-}
-
-// Texts: the model gives [N, characters * frames], or [N, frames, characters] where it was
-// imported.
-void Experiment::require_frames() const {
-  if (target_kind() != TargetKind::kText || network_) return;
-  const std::int64_t outputs = recipe_.model.classes.value_or(0);
-  if (outputs > 0 && outputs % input_.classes == 0) return;
-  fail_at(place("model", "classes"),
-          "the loss ctc needs model.classes, a multiple of the " + std::to_string(input_.classes) +
-              " characters of the training set, the blank included: one output for each in every "
-              "frame");
 }
 
 // Without this check, a key that freezes or measures nothing would be ignored silently.
