@@ -92,6 +92,7 @@ class Watchdog::Loop {
     for (Neighbour& neighbour : neighbours) connections_.emplace_back(std::move(neighbour));
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+    send_heartbeat(Clock::now());  // not when the thread gets a processor for the first time
   }
   ~Loop() {
     for (const Connection& connection : connections_) close(connection.neighbour.socket);
@@ -283,7 +284,7 @@ class Watchdog::Loop {
   std::vector<Connection> connections_;
   std::atomic<bool> ending_ = false;
   int wake_ = -1;
-  Clock::time_point next_heartbeat_ = Clock::now();
+  Clock::time_point next_heartbeat_;
 };
 
 Watchdog::Watchdog(int rank, std::vector<Neighbour> neighbours, const RankState& state,
