@@ -216,16 +216,17 @@ def mean(values):
 
 
 INTRODUCTION = (
-    "For users who choose a width: the accuracy of models with fewer bits, measured. Top-1 of the last epoch on the 10,000 test "
-    "images of Fashion-MNIST, in percent. `benchmarks/accuracy_table.py --page` writes this page from the summaries in "
+    "For users who choose a bit width: the measured accuracy of models with fewer bits. The figures are top-1 of the last epoch on "
+    "the 10,000 test images of Fashion-MNIST, in percent. The method is `quantize.algorithm.method` "
+    "([recipes.md](recipes.md#quantizealgorithm)). `benchmarks/accuracy_table.py --page` writes this page from the summaries in "
     "`benchmarks/results/low_bit/`; [glossary.md](glossary.md) explains the terms.",
-    "The seed of a run chooses the order and the augmentation of its samples and, if the section says so, the float base that it "
-    "starts from. The 5,000 validation images are the same for all seeds, and so are the learning rates and mixed widths, which "
-    "were chosen with seed 1.",
-    "The gap is the distance to the best float mean over the row's seeds. That is the base itself, or the base trained in float "
-    "for as many more epochs as the row, at each learning rate that a quantized row uses. This best value is chosen on the test "
-    "images, so gaps are too large rather than too small. A row is verified if no code of the integer model differs in any of its "
-    "cells.")
+    "The float base is the trained float model that a run starts from. The seed of a run chooses the order and the augmentation of "
+    "its samples and, if the section says so, the float base. The 5,000 validation images are the same for all seeds, and so are "
+    "the learning rates and mixed widths, which were chosen with seed 1.",
+    "A cell is one run: a row of a table with one seed. The gap of a row is the best float mean over its seeds minus the mean of "
+    "the row. Float candidates are the base itself and the base trained in float for as many more epochs as the row, at each "
+    "learning rate that a quantized row uses. The best of them is chosen on the test images, so gaps are too large rather than too "
+    "small. A row is verified if `steelyard verify` found no differing code in any of its cells.")
 
 
 def paragraph(text):
@@ -286,7 +287,7 @@ def base_text(model, spec, rows):
         text += " A seed that is listed twice was trained twice, with different numbers of threads."
     if len(set(spec["bases"].values())) > 1:
         return text + " Each seed of a row starts from the base of that seed."
-    return text + " All rows start from this one base, so deviations do not include that of the base."
+    return text + " All rows start from this one base, so the standard deviations do not include differences between bases."
 
 
 def model_section(model, spec, results):
@@ -296,7 +297,7 @@ def model_section(model, spec, results):
     if not any(row.cells for row in rows):
         return lines + ["Not measured yet.", ""]
     first, last = spec["ends"]
-    text = (f"{base_text(model, spec, rows)} Every row trains it for {spec['epochs']} more epochs, the float ones too. First and "
+    text = (f"{base_text(model, spec, rows)} Every row, float or quantized, trains it for {spec['epochs']} more epochs. First and "
             f"last layer (`{first}`, `{last}`) have 8-bit weights and outputs; the model's input, averages and residual sums have 8 "
             "bits too.")
     if "branches" in spec:

@@ -22,6 +22,7 @@ import tempfile
 import time
 
 from machine import cpu_name
+from recipe_parts import W8A8
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tests"))
 from support.data_files import i64, write_split  # noqa: E402
@@ -45,12 +46,7 @@ seed: 1
 data: {{dataset: safetensors, path: {folder}, batch_size: 64, validation: 0}}
 model: {{type: cnn, channels: [16, 32], hidden: 64, classes: 10}}
 train: {{epochs: {epochs}, optimizer: {{type: sgd, lr: 0.01, momentum: 0.9}}}}
-quantize:
-  groups:
-    - targets: [Linear, Conv2d]
-      weights: {{num_bits: 8, symmetric: true, strategy: channel, observer: min_max}}
-      activations: {{num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}}
-"""
+""" + W8A8
 
 
 def write_images(folder, split, count):

@@ -27,7 +27,7 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/stream.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
-#include "steelyard/kernels/histogram/histogram.h"
+#include "steelyard/kernels/histogram/formulas.h"
 #include "steelyard/kernels/quant_plan.h"
 #include "steelyard/kernels/reduce/reduce.h"
 #include "steelyard/kernels/requantize/requantize.h"
@@ -92,7 +92,7 @@ struct Arrays {
   ValueType type;
   std::int64_t n;
   AlignedArray<std::uint8_t> x, grad, y, codes, mask;
-  std::vector<std::uint64_t> counts;
+  std::vector<std::int64_t> counts;
 };
 
 void plain_copy(const Arrays& a) {
@@ -197,7 +197,7 @@ struct TrainingKernels {
     op.row_size = kRow;
     op.source = ScaleSource::kExtremes;
     op.rule = {.restarts = true, .codes = {-127, 127}, .symmetric = true};
-    WeightQuantizer quantizer{};
+    WeightQuantizerArrays quantizer{};
     quantizer.lo = lo.data();
     quantizer.hi = hi.data();
     quantizer.scale = scales.data();
@@ -294,8 +294,12 @@ std::vector<Case> cases(Arrays& a, const std::regex& filter) {
   }
   if (std::regex_search("histogram", filter)) {
     all.push_back({"histogram, 2048 bins", 4, [&a, x] {
-                     run(HistogramAccumulate<float>{
-                         {histogram_exponent(8.0, 2048), 2048}, a.n, x, a.counts.data(), nullptr});
+                     constexpr std::int64_t kBins = 2048;
+                     std::int32_t exponent = smallest_exponent(8.0, kBins);
+                     float lo = -8, hi = 8;
+                     run(CountInHistograms{{1, kBins, a.counts.data(), &exponent, &lo, &hi},
+                                           ChannelLayout::per_tensor(a.n),
+                                           x});
                    }});
   }
   return all;

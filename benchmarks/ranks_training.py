@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 from machine import cpu_name
+from recipe_parts import W8A8
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tests"))
 from support import mpirun, namespaces  # noqa: E402
@@ -29,12 +30,7 @@ seed: 1
 data: {{dataset: safetensors, path: {folder}, batch_size: 128, augment: [flip], validation: 0}}
 model: {{type: resnet, depth: 20, width: {width}, classes: 4}}
 train: {{epochs: {epochs}, optimizer: {{type: sgd, lr: 0.01, momentum: 0.9}}}}
-quantize:
-  groups:
-    - targets: [Linear, Conv2d]
-      weights: {{num_bits: 8, symmetric: true, strategy: channel, observer: min_max}}
-      activations: {{num_bits: 8, symmetric: false, strategy: tensor, observer: moving_average}}
-"""
+""" + W8A8
 # name: (processes, threads, shards, ranges)
 CASES = {
     "1 shard": (1, 1, 1, "current"),

@@ -47,8 +47,8 @@ Verb add_calibrate(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
       "calibrate", "Quantize trained weights without training: measure ranges on a few batches");
   verb->add_option("recipe", options->recipe,
-                   "A recipe file with init.checkpoint and quantize, or "
-                   "the name of a preset")
+                   "A recipe file with quantize and trained weights (init.checkpoint or "
+                   "model.onnx), or the name of a preset")
       ->required();
   verb->add_option("--set", options->overrides, "Override one value: --set calibrate.batches=64")
       ->allow_extra_args(false);

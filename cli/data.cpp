@@ -39,12 +39,13 @@ ExitCode show_data(const Options& options) {
 Verb add_data(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
-      "data", "What a recipe's data holds: classes, sizes, mean and deviation, duplicates");
+      "data", "Describe a recipe's data: classes, sizes, mean and standard deviation, duplicates");
   verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
   verb->add_option("--set", options->overrides, "Override one value: --set data.path=flowers")
       ->allow_extra_args(false);
-  verb->add_option("--sheet", options->sheet,
-                   "A PNG file to write: images of each class, and beneath what training sees");
+  verb->add_option(
+      "--sheet", options->sheet,
+      "A PNG file to write: images of each class, and below them what augmentation makes of them");
   add_threads(*verb, options->threads);
   return [options] { return show_data(*options); };
 }

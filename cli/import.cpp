@@ -28,6 +28,7 @@ struct Options {
   std::vector<std::string> overrides;
   std::string run_dir;
   std::vector<std::int64_t> sample;
+  std::string output;
   int threads = 0;
   bool dry_run = false;
 };
@@ -44,11 +45,12 @@ std::string ports_text(const imports::OnnxPort& port) {
 
 // The network as it would be imported, or why it is not.
 ExitCode show_network(const Options& options) {
-  const imports::OnnxModel model = imports::read_onnx(options.file);
+  imports::OnnxModel model = imports::read_onnx(options.file);
   fmt::print("{}: operation set {}, by {}\n", shown(options.file), model.opset,
-             model.producer.empty() ? "nobody" : shown(model.producer));
+             model.producer.empty() ? "an unnamed producer" : shown(model.producer));
   for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
   for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
+  imports::choose_output(model, options.output);
   const Shape sample = options.sample.empty() ? imports::sample_of(model) : Shape(options.sample);
   const imports::Imported imported = imports::translate(model, sample);
   std::int64_t parameters = 0;
@@ -85,7 +87,13 @@ Recipe recipe_of(const Options& options) {
   YamlNode path = yaml_scalar(options.file);
   path.quoted = true;
   if (options.architecture.empty()) {
-    set_entry(document, "model", yaml_table({{"onnx", std::move(path)}}));
+    YamlNode model = yaml_table({{"onnx", std::move(path)}});
+    if (!options.output.empty()) {
+      YamlNode output = yaml_scalar(options.output);
+      output.quoted = true;
+      set_entry(model, "output", std::move(output));
+    }
+    set_entry(document, "model", std::move(model));
   } else {
     set_entry(document, "model", yaml_table({{"type", yaml_scalar(options.architecture)}}));
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
@@ -102,8 +110,9 @@ void require_network(const Options& options) {
       (kind == kSafetensorsKind &&
        !SafetensorsReader(options.file).header().metadata.contains(kNetworkKey));
   if (weights_alone && options.architecture.empty()) {
-    throw InputError(shown(options.file) +
-                     ": holds weights alone: --architecture says of which network (resnet18, ...)");
+    throw InputError(
+        shown(options.file) +
+        ": holds weights only: name their network with --architecture (resnet18, ...)");
   }
   if (!options.architecture.empty() && options.dry_run) {
     throw InputError("import: --dry-run is for ONNX files; 'steelyard inspect' lists weights");
@@ -115,7 +124,7 @@ ExitCode import_model(const Options& options) {
   require_network(options);
   if (options.dry_run) return show_network(options);
   if (!options.sample.empty()) {
-    throw InputError("import: --sample needs --dry-run: otherwise the data says the shape");
+    throw InputError("import: --sample needs --dry-run: otherwise the data gives the shape");
   }
   Recipe recipe = recipe_of(options);
   const std::string folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir;
@@ -135,26 +144,29 @@ Verb add_import(CLI::App& app) {
                                       "Make a float run of a model that was trained elsewhere, to "
                                       "evaluate, calibrate, fine-tune and "
                                       "export");
-  verb->add_option("file", options->file,
-                   "An ONNX file of one float input and one output, or weights (safetensors, "
-                   "PyTorch's .pt) with --architecture")
+  verb->add_option(
+          "file", options->file,
+          "An ONNX file of one input, of floats or whole numbers, or weights (safetensors, "
+          "PyTorch's .pt) with --architecture")
       ->required();
   verb->add_option("--architecture", options->architecture,
-                   "The ready architecture that the weights are of: resnet18, mobilenet_v2, ...");
+                   "The built-in architecture of the weights: resnet18, mobilenet_v2, ...");
   verb->add_option("--recipe", options->recipe,
-                   "A recipe or preset whose data and training the run has in its recipe");
+                   "A recipe or preset with the data and training of the run");
   verb->add_option("--set", options->overrides,
-                   "Say or override one value: --set data.dataset=safetensors")
+                   "Set or override one value: --set data.dataset=safetensors")
       ->allow_extra_args(false);
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<file>)");
   verb->add_flag("--dry-run", options->dry_run,
                  "Only print the network, or each node that cannot be imported and why");
   verb->add_option("--sample", options->sample,
-                   "With --dry-run: the shape of a sample, such as 48,192,3, where the file leaves "
-                   "it free")
+                   "With --dry-run: the shape of a sample, such as 48,192,3 (height, width, "
+                   "channels), if the file leaves it free")
       ->delimiter(',')
       ->expected(1, 8)
       ->check(CLI::PositiveNumber);
+  verb->add_option("--output", options->output,
+                   "The output of the ONNX file that becomes the run's, if it has several");
   add_threads(*verb, options->threads);
   return [options] { return import_model(*options); };
 }

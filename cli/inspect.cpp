@@ -67,7 +67,7 @@ Verb add_inspect(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   auto graph = std::make_shared<bool>(false);
   CLI::App* verb = app.add_subcommand(
-      "inspect", "List the tensors and metadata of a file, or the network of a run");
+      "inspect", "List the tensors and metadata of a file, or print the network of a run");
   verb->add_option("file", *path,
                    "A checkpoint, safetensors or PyTorch file; with --graph also a run's folder")
       ->required();

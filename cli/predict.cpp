@@ -85,6 +85,15 @@ OutputKind outputs_of(const Experiment& experiment) {
   return OutputKind::kValues;
 }
 
+// Of an export, which ends in the activation that training leaves to the loss.
+OutputKind exported_outputs_of(const Experiment& experiment) {
+  const OutputKind outputs = outputs_of(experiment);
+  // The logarithms of shares are logits.
+  if (!experiment.leaves_head() || experiment.network()->head == "LogSoftmax") return outputs;
+  if (outputs == OutputKind::kLogits) return OutputKind::kProbabilities;
+  return outputs == OutputKind::kLabels ? OutputKind::kLabelProbabilities : outputs;
+}
+
 // With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const std::function<Tensor(const Tensor&)>& run) {
@@ -104,11 +113,16 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
         "$STEELYARD_PYTHON may name another");
   }
   const deploy::ImagePorts ports = image_ports(*experiment);
+  // A row for each sample; a sequence keeps its frames.
+  Shape sample;
+  if (const auto& network = experiment->network()) sample = network->output_sample;
   Predictor predictor =
-      run_predictor(experiment, kWholeFile, [runtime, path, ports](const Tensor& inputs) {
-        return deploy::run_onnx(*runtime, path, inputs, deploy::Session::kExact, ports);
+      run_predictor(experiment, kWholeFile, [runtime, path, ports, sample](const Tensor& inputs) {
+        const Tensor rows =
+            deploy::run_onnx(*runtime, path, inputs, deploy::Session::kExact, ports);
+        return sample.size() == 2 ? rows.reshape({inputs.dim(0), sample[0], sample[1]}) : rows;
       });
-  if (experiment->leaves_head()) predictor.outputs = OutputKind::kProbabilities;
+  predictor.outputs = exported_outputs_of(*experiment);
   return predictor;
 }
 
@@ -139,7 +153,9 @@ Predictor make_predictor(const Options& options) {
     if (path_exists(std::filesystem::path(options.model) / run_files::kLast)) {
       const LoadedRun run = load_run(options.model, "last", Registries(), RunData::kNone);
       predictor.form = form_of(*run.experiment);
-      if (predictor.outputs == OutputKind::kValues) predictor.outputs = outputs_of(*run.experiment);
+      if (predictor.outputs == OutputKind::kValues) {
+        predictor.outputs = exported_outputs_of(*run.experiment);
+      }
       predictor.characters = run.experiment->input().classes;
     }
     return predictor;
@@ -218,8 +234,8 @@ Verb add_predict(CLI::App& app) {
           "plain or gzip, or a safetensors file with `inputs`")
       ->required();
   verb->add_option("--with", options->with,
-                   "For a run, what computes: its checkpoint, the exported integer model or the "
-                   "ONNX file (default: checkpoint)")
+                   "For a run, what computes the predictions: its checkpoint, the exported integer "
+                   "model or the ONNX file (default: checkpoint)")
       ->check(CLI::IsMember({"checkpoint", "integer", "onnx"}));
   verb->add_option("--format", options->format,
                    "text, or csv or json with the probabilities of all classes (default: text)")

@@ -58,7 +58,7 @@ void PredictionPrinter::print(const std::string& sample, std::span<const float> 
   if (outputs_ == OutputKind::kLogits) chances = softmax(outputs);
   if (outputs_ == OutputKind::kLabels) chances = sigmoid(outputs);
   const std::span<const float> values = chances.empty() ? outputs : std::span<const float>(chances);
-  if (outputs_ == OutputKind::kLabels) {
+  if (outputs_ == OutputKind::kLabels || outputs_ == OutputKind::kLabelProbabilities) {
     print_labels(sample, values);
   } else if (outputs_ == OutputKind::kCharacters) {
     print_characters(sample, values);

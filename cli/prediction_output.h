@@ -11,8 +11,16 @@ namespace steelyard::cli {
 enum class PredictionFormat { kText, kCsv, kJson };
 
 // What the outputs of a model are: values of a regression, logits or probabilities of classes,
-// logits of labels that a sample may have several of, scores of characters [frames, classes].
-enum class OutputKind { kValues, kLogits, kProbabilities, kLabels, kCharacters };
+// logits or probabilities of labels that a sample may have several of, scores of characters
+// [frames, classes].
+enum class OutputKind {
+  kValues,
+  kLogits,
+  kProbabilities,
+  kLabels,
+  kLabelProbabilities,
+  kCharacters
+};
 
 // Prints rows as they come: text, a line of CSV (RFC 4180), or an entry of a JSON array.
 class PredictionPrinter {

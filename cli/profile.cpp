@@ -61,14 +61,14 @@ Verb add_profile(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("profile", "Time the steps of a training run, by layer and kind of work");
   verb->footer(
-      "Nothing is trained. Of a run's folder, the steps are those behind its last checkpoint, and "
-      "profile.json is written there.");
+      "Nothing is saved but the times. Given a run's folder, the steps are those after its last "
+      "checkpoint, and profile.json is written to the folder.");
   verb->add_option("recipe", options->recipe,
                    "A recipe file, the name of a preset, or a run's folder")
       ->required();
   verb->add_option("--set", options->overrides, "Override one value: --set data.batch_size=64")
       ->allow_extra_args(false);
-  verb->add_option("--steps", options->steps, "Steps in every mean (default: 20)")
+  verb->add_option("--steps", options->steps, "Steps to average over (default: 20)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
   verb->add_flag("--json", options->json, "Print JSON instead of a table");

@@ -220,7 +220,7 @@ Verb add_train(CLI::App& app) {
                  "With --resume: drop the record of the best epoch if best.safetensors is gone")
       ->needs(resume);
   verb->add_option("--device", options->device,
-                   "The device: auto, cpu, cuda (each rank its own) or cuda:N");
+                   "The device: auto, cpu, cuda (each rank has a GPU of its own) or cuda:N");
   add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");

@@ -1,5 +1,6 @@
-// The verbs of the command line, one file each. A verb adds its options to the parser and returns
-// what runs when it was chosen; the run's result is the exit code.
+// The commands of the program (`steelyard train`, ...), called verbs in the code, one file each. A
+// verb adds its options to the parser and returns the function that runs if the command was chosen;
+// the function's result is the exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,13 +23,13 @@ enum ExitCode {
 
 using Verb = std::function<ExitCode()>;
 
-// Lets idle threads sleep soon where the environment says nothing of how they wait: starts the
-// program again with a GOMP_SPINCOUNT, which libgomp reads before main(). Beside other busy
-// processes, spinning threads take the processor from those that they wait for.
+// Lets idle threads sleep soon, unless the environment says how they wait: restarts the program
+// with a GOMP_SPINCOUNT, which libgomp reads before main(). If other processes are busy, spinning
+// threads take the processor from those that they wait for.
 void shorten_spinning(char** argv);
 
-// As many threads as OMP_NUM_THREADS says, else as the process may use processors. Throws
-// InputError for a count that is none from 1 to 4096.
+// Sets the number of threads to OMP_NUM_THREADS, else to the number of processors that the process
+// may use. Throws InputError unless OMP_NUM_THREADS is from 1 to 4096.
 void use_default_threads();
 
 // Adds --threads, a decimal number from 1 to 4096.

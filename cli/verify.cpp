@@ -8,6 +8,7 @@
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_runtime.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/export/saturation.h"
 #include "steelyard/export/verify.h"
 #include "steelyard/framework/error.h"
@@ -71,13 +72,12 @@ double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
 }
 
 // Whether ONNX Runtime must give the same codes, because it fuses everything to integers
-// (docs/exports.md).
+// (docs/exports.md). Floats are rounded as each library likes.
 bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
   bool exact = experiment.recipe().exports.profile == qat::Profile::kOrt;
   for (const deploy::Node& node : graph.nodes) {
     if (node.weights) exact &= node.weights->one_scale_per_channel() && node.weights->bits > 4;
-    // Shares of floats are rounded as each library likes.
-    exact &= node.op != deploy::Op::kSoftmax || graph.values[node.output].quantization;
+    exact &= deploy::op_info(node.op).keeps_codes || graph.values[node.output].quantization;
   }
   return exact;
 }
@@ -101,9 +101,16 @@ std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
 // Prints how ONNX Runtime's outputs compare with the integer model's.
 deploy::OutputComparison compare_onnx(const Tensor& outputs, const Dataset& test,
                                       const deploy::Verification& result) {
-  const deploy::OutputComparison compared =
-      deploy::compare_outputs(result.outputs, outputs, result.trained_top1.has_value());
-  if (result.trained_top1) {
+  const bool text = target_kind(test.targets, test.classes) == TargetKind::kText;
+  const bool frames = text && result.outputs.rank() == 3;  // each chooses a character
+  const std::int64_t rows_of_sample = frames ? result.outputs.dim(1) : 1;
+  const Shape as{result.samples * rows_of_sample,
+                 outputs.size() / std::max<std::int64_t>(result.samples * rows_of_sample, 1)};
+  const deploy::OutputComparison compared = deploy::compare_outputs(
+      result.outputs.reshape(as), outputs.reshape(as), frames || result.trained_top1.has_value());
+  if (frames) {
+    fmt::print("the same character in {:.2f} % of the frames; ", compared.agreement);
+  } else if (result.trained_top1) {
     Shape rows{result.samples, outputs.size() / result.samples};
     fmt::print("top-1 {:.2f} %, the same class for {:.2f} %; ",
                top1(outputs.reshape(rows), test, result.samples), compared.agreement);
@@ -180,7 +187,7 @@ ExitCode verify_run(const Options& options) {
 Verb add_verify(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
-      "verify", "Prove that the deployed model computes what was trained, tensor by tensor");
+      "verify", "Compare the deployed model with the trained one, tensor by tensor");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--model", options->model,

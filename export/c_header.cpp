@@ -193,10 +193,14 @@ class HeaderWriter {
     if (node.weights) shape = node.weights->weight.shape();
     std::array<std::int64_t, 2> kernel{1, 1}, stride{1, 1}, padding{0, 0};
     for (const NodeField& field : op_info(node.op).fields) {
-      const std::string_view name = field.name;
-      if (name == "kernel") kernel = field.pair_of(node);
-      if (name == "stride") stride = field.pair_of(node);
-      if (name == "padding") padding = field.pair_of(node);
+      field.visit(node, [&](const auto& value) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, decltype(kernel)>) {
+          const std::string_view name = field.name;
+          if (name == "kernel") kernel = value;
+          if (name == "stride") stride = value;
+          if (name == "padding") padding = value;
+        }
+      });
     }
     if (shape.size() == 4) kernel = {shape[2], shape[3]};
     const Weights w = node.weights.value_or(Weights{});

@@ -1,4 +1,4 @@
-// Writes a graph as one C header: tables of constants for programs without a parser or a heap.
+// Writes a graph as a C header: tables of constants, for programs without a parser or a heap.
 #pragma once
 
 #include <filesystem>

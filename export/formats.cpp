@@ -4,6 +4,7 @@
 
 #include "steelyard/export/c_header.h"
 #include "steelyard/export/graph_file.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/framework/error.h"
 
@@ -16,8 +17,10 @@ std::string nothing(const Graph&) { return ""; }
 // What the C header has no form for.
 std::string c_refusal(const Graph& graph) {
   for (const Node& node : graph.nodes) {
-    if (node.op == Op::kHardSigmoid) return node.name + ": the C header has no hard sigmoid";
-    if (node.op == Op::kSilu) return node.name + ": the C header has no SiLU";
+    const bool known = op_info(node.op).graph_version < 4 || node.op == Op::kMul;
+    if (!known || !node.constants.empty() || node.axis != -1) {
+      return node.name + ": the C header has no form of this " + op_name(node.op);
+    }
   }
   for (const Value& value : graph.values) {
     if (!value.quantization || !value.quantization->wide()) continue;

@@ -11,7 +11,7 @@
 
 namespace steelyard::deploy {
 
-// What single formats look at.
+// Options of single formats.
 struct ExportOptions {
   OnnxOptions onnx = {};
 };
@@ -37,7 +37,7 @@ const std::vector<ExportFormat>& export_formats();
 const ExportFormat& export_format(std::string_view name);
 
 std::vector<std::string> format_names();
-// Those that this build writes where nobody says which.
+// The formats that this build writes if none are given.
 std::vector<std::string> default_format_names();
 
 }  // namespace steelyard::deploy

@@ -33,11 +33,32 @@ void validate_shape(const Value& value) {
 
 void validate_extents(const Node& node) {
   for (const NodeField& field : op_info(node.op).fields) {
-    if (field.pair == nullptr) continue;
-    for (const std::int64_t extent : field.pair_of(node)) {
-      expect(extent >= 0 && extent <= kMaxExtent, node,
-             fmt::format("expected windows of at most {} pixels, got {}", kMaxExtent, extent));
-    }
+    field.visit(node, [&](const auto& value) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::array<std::int64_t, 2>>) {
+        for (const std::int64_t extent : value) {
+          expect(extent >= 0 && extent <= kMaxExtent, node,
+                 fmt::format("expected windows of at most {} pixels, got {}", kMaxExtent, extent));
+        }
+      }
+    });
+  }
+}
+
+// Each operand has one place, which is a value's or a constant's.
+void validate_operands(const Node& node) {
+  const OpInfo& info = op_info(node.op);
+  const std::size_t operands = node.inputs.size() + node.constants.size();
+  const bool right = info.inputs == 0
+                         ? !node.inputs.empty()
+                         : operands <= info.inputs && operands + info.optional >= info.inputs;
+  expect(right && !node.inputs.empty(), node, "wrong number of inputs");
+  expect(node.constants.empty() || info.takes_constants, node, "has no constants");
+  std::size_t after = 0;
+  for (const Constant& constant : node.constants) {
+    expect(constant.place >= after && constant.place < operands && constant.value.defined() &&
+               constant.value.dtype() == DType::kF32,
+           node, "its constants are f32 operands in order");
+    after = constant.place + 1;
   }
 }
 
@@ -77,7 +98,7 @@ void validate_quantization(const Graph& graph, const Node& node) {
   const auto& out = graph.values[node.output].quantization;
   if (out) validate(node, *out);
   const OpInfo& info = op_info(node.op);
-  if (info.keeps_codes) expect(in == out, node, "keeps the quantization of its input");
+  if (info.keeps_codes && out) expect(in == out, node, "keeps the quantization of its input");
   if (info.check != nullptr) info.check(graph, node);
 }
 
@@ -109,8 +130,7 @@ void validate(const Graph& graph) {
   made[graph.input] = true;
   for (const Node& node : graph.nodes) {
     const OpInfo& info = op_info(node.op);
-    expect(info.inputs == 0 ? !node.inputs.empty() : node.inputs.size() == info.inputs, node,
-           "wrong number of inputs");
+    validate_operands(node);
     for (const std::size_t input : node.inputs) {
       expect(input < made.size() && made[input], node, "reads a value that no node made before");
     }

@@ -4,6 +4,7 @@
 // one quantization per tensor. The interpreter runs it, and every export writes it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,13 +16,14 @@
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/tensor.h"
 #include "steelyard/kernels/activation/activation.h"
 #include "steelyard/kernels/qparams.h"
 
 namespace steelyard::deploy {
 
-// What is wrong with a graph's weights, not with its form: others may be right.
+// An error in a graph's weights, not in its form: the same graph with other weights may be valid.
 class WeightFault : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
@@ -44,8 +46,8 @@ struct Quantization : kernels::QParams<float> {
   }
 };
 
-// Whether integers that are multiplied or added become a real value before they become codes: one
-// of the quantizations is wide.
+// Whether the integer result of a product or sum is converted to a real value before it becomes
+// codes: true if one of the quantizations is wide.
 inline bool rounds_reals(const Quantization& input, const std::optional<Quantization>& output) {
   return input.wide() || (output && output->wide());
 }
@@ -61,8 +63,8 @@ enum class Op {
   kQuantize,  // f32 to codes
   kLinear,    // weight [O, I]
   kConv2d,    // weight [O, C/groups, KH, KW]
-  kAdd,       // of two values of one shape
-  kConcat,    // of values along their last dimension
+  kAdd,       // of two values; of one shape where they are codes
+  kConcat,    // of values along a dimension
   kRelu,
   kRelu6,
   kMaxPool2d,
@@ -74,7 +76,39 @@ enum class Op {
   kSoftmax,  // along the last dimension
   kMul,      // of two values whose shapes broadcast
   kHardSigmoid,
-  kSilu
+  kSilu,
+  // Floats only, or codes that stay as they are: what imported graphs consist of besides.
+  kReshape,
+  kPermute,
+  kSlice,
+  kPad,
+  kResize,
+  kSub,
+  kDiv,
+  kSum,     // over some dimensions
+  kMatmul,  // of two values, or of one and a matrix
+  kGelu,
+  kLeakyRelu,
+  kClamp,
+  kLayerNorm,
+  kConvTranspose2d,  // weight [C, O/groups, KH, KW]
+  kScaleShift,       // x * scale + shift, numbers of each channel: a batch norm
+  kAffine,           // slope * x + offset
+  kSqrt,
+  kExp,
+  kLog,
+  kAbs,
+  kErf,
+  kTanh,
+  kPow,       // to a fixed exponent
+  kTanhGelu,  // by tanh
+  kMaximum,   // of two values, or of one and a constant
+  kMinimum,
+  kDivNoNan,   // 0 where the divisor is 0
+  kReduceMax,  // over some dimensions
+  kReduceMin,
+  kExpand,    // repeated along dimensions of size 1
+  kEmbedding  // rows of a table [rows, width] at whole numbers
 };
 
 enum class Product { kInteger, kFloat };
@@ -110,6 +144,13 @@ struct Weights {
 // f32 values of the weights.
 Tensor real_weight(const Weights& weights);
 
+// An operand that is no value: f32. `place` counts the operands of the operation, values too.
+struct Constant {
+  std::size_t place = 0;
+  Tensor value;
+};
+
+// Dimensions of samples are counted from 0, the batch's left out.
 struct Node {
   Op op = Op::kFlatten;
   std::string name;                 // the module's path: "layer1.0.conv1"
@@ -118,18 +159,34 @@ struct Node {
   kernels::Activation activation = kernels::Activation::kNone;  // fused: linear, conv, add
   Conv2dGeometry conv;
   Pool2dGeometry pool;
-  kernels::Ramp ramp = {};  // of a hard sigmoid
+  kernels::Ramp ramp = {};  // of a hard sigmoid or affine map; a leaky ReLU has its slope
   std::optional<Weights> weights;
+  std::vector<Constant> constants = {};  // in the order of their places
+
+  std::int64_t axis = -1;                           // concat: counted from 0, or -1, the last one
+  std::vector<std::int64_t> dims = {};              // reshape: the output's; permute: their order;
+                                                    // expand: the output's; sum, reduce_max,
+                                                    // reduce_min: which
+  std::vector<std::int64_t> first = {};             // slice: positions that are taken, from
+  std::vector<std::int64_t> steps = {};             // `first` on in `steps`
+  std::vector<std::int64_t> before = {};            // pad: elements before each dimension
+  std::array<std::int64_t, 2> repeats = {1, 1};     // resize: of each row and column; 0 where
+                                                    // weights [outputs, inputs] say it (constants)
+  std::array<std::int64_t, 2> output_padding = {};  // conv_transpose2d
+  double value = 0;                                 // pad: of the border; pow: the exponent
+  Bounds bounds = {};                               // clamp
+  double eps = 0;                                   // layer_norm
 };
 
-// How an ONNX file calls the input or output, and lays it out.
+// The name and layout of an input or output in an ONNX file.
 struct Port {
   std::string name;
   std::string batch = "N";
   bool channels_last = false;  // images as [N, H, W, C]; else [N, C, H, W]
+  DType dtype = DType::kF32;   // of an input that holds whole numbers: i32, i64
 };
 
-// How the model's f32 input was made from what the data holds.
+// The preprocessing that turns the data into the model's f32 input.
 struct Preprocessing {
   DType dtype = DType::kF32;  // of the data: u8 is scaled by 1/255 first
   Normalization normalization;
@@ -147,7 +204,7 @@ struct Graph {
   std::vector<std::string> class_names = {};  // of the outputs; empty: numbers
   Port input_port{"input"};
   Port output_port{"output"};
-  // What it was made from, as files say it: digest of a checkpoint's model; may be empty.
+  // The digest of the checkpoint's model from which it was made, written to files; may be empty.
   std::string model_sha256;
 };
 

@@ -23,8 +23,9 @@ constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
 // 2 if weights have zero points or integer sums of groups, which readers of version 1 do not know;
 // 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
-// softmax of codes that gives floats.
-constexpr const char* kVersions[] = {"1", "2", "3", "4"};
+// softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
+// constants, and with joins of other dimensions than the last.
+constexpr const char* kVersions[] = {"1", "2", "3", "4", "5"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -82,15 +83,20 @@ const char* version_of(const Graph& graph) {
     const Weights& weights = *node.weights;
     return !weights.zero_points.empty() || (weights.integer() && weights.has_groups());
   };
-  const auto has_new_operation = [&](const Node& node) {
+  std::size_t version = 1;
+  for (const Node& node : graph.nodes) {
     const bool codes = graph.values[node.inputs[0]].quantization.has_value();
     const bool gives_codes = graph.values[node.output].quantization.has_value();
-    return node.op == Op::kMul || node.op == Op::kHardSigmoid || node.op == Op::kSilu ||
-           (node.op == Op::kSoftmax && codes && !gives_codes);
-  };
-  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), has_new_operation)) return kVersions[3];
-  if (std::any_of(graph.values.begin(), graph.values.end(), is_wide)) return kVersions[2];
-  return kVersions[std::any_of(graph.nodes.begin(), graph.nodes.end(), is_newer) ? 1 : 0];
+    std::size_t needed = static_cast<std::size_t>(op_info(node.op).graph_version);
+    if (node.op == Op::kSoftmax && codes && !gives_codes) needed = 4;
+    if (!node.constants.empty() || node.axis != -1) needed = 5;
+    if (is_newer(node)) version = std::max<std::size_t>(version, 2);
+    version = std::max(version, needed);
+  }
+  if (std::any_of(graph.values.begin(), graph.values.end(), is_wide)) {
+    version = std::max<std::size_t>(version, 3);
+  }
+  return kVersions[version - 1];
 }
 
 DType dtype_from(const Json& json, std::initializer_list<DType> known) {
@@ -127,6 +133,13 @@ Value value_from(const Json& json) {
   return value;
 }
 
+Json default_of(const NodeField& field) {
+  Json json;
+  const Node fresh;
+  field.visit(fresh, [&](const auto& value) { json = value; });
+  return json;
+}
+
 Json to_json(const Node& node) {
   Json json{{"op", op_name(node.op)},
             {"name", node.name},
@@ -134,14 +147,10 @@ Json to_json(const Node& node) {
             {"output", node.output},
             {"activation", activation_name(node.activation)}};
   for (const NodeField& field : op_info(node.op).fields) {
-    if (field.pair != nullptr) {
-      json[field.name] = field.pair_of(node);
-    } else if (field.real != nullptr) {
-      json[field.name] = field.real_of(node);
-    } else {
-      json[field.name] = field.number_of(node);
-    }
+    field.visit(node, [&](const auto& value) { json[field.name] = value; });
+    if (field.optional && json[field.name] == default_of(field)) json.erase(field.name);
   }
+  for (const Constant& constant : node.constants) json["constants"].push_back(constant.place);
   if (node.weights) {
     json["weight_shape"] = node.weights->weight.shape();
     json["weight_bits"] = node.weights->has_codes() ? node.weights->bits : 32;
@@ -150,13 +159,22 @@ Json to_json(const Node& node) {
   return json;
 }
 
-// [height, width].
-std::array<std::int64_t, 2> pair_from(const Json& json) {
+// A node's field of its type.
+void read(const Json& json, std::vector<std::int64_t>& list) {
+  list = integers_of<std::int64_t>(json);
+}
+void read(const Json& json, std::array<std::int64_t, 2>& pair) {
   const auto values = integers_of<std::int64_t>(json);
   if (values.size() != 2) {
     throw std::invalid_argument("expected two integers, got " + std::to_string(values.size()));
   }
-  return {values[0], values[1]};
+  pair = {values[0], values[1]};
+}
+void read(const Json& json, std::int64_t& number) { number = integer_of<std::int64_t>(json); }
+void read(const Json& json, double& real) { real = json.get<double>(); }
+
+std::string constant_name(const std::string& node, std::size_t place) {
+  return node + ".operand" + std::to_string(place);
 }
 
 Op operation_from(const std::string& name) {
@@ -214,12 +232,13 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
   node.output = integer_of<std::size_t>(json.at("output"));
   node.activation = activations().at(json.at("activation").get<std::string>());
   for (const NodeField& field : op_info(node.op).fields) {
-    if (field.pair != nullptr) {
-      *field.pair(node) = pair_from(json.at(field.name));
-    } else if (field.real != nullptr) {
-      *field.real(node) = json.at(field.name).get<double>();
-    } else {
-      *field.number(node) = integer_of<std::int64_t>(json.at(field.name));
+    if (field.optional && !json.contains(field.name)) continue;
+    field.visit(node, [&](auto& value) { read(json.at(field.name), value); });
+  }
+  if (json.contains("constants")) {
+    for (const Json& at : json.at("constants")) {
+      const auto place = integer_of<std::size_t>(at);
+      node.constants.push_back({place, take(tensors, constant_name(node.name, place))});
     }
   }
   if (json.contains("weight_shape")) node.weights = weights_from(json, node.name, tensors);
@@ -272,6 +291,9 @@ Checkpoint contents_of(const Graph& graph) {
   for (const Value& value : graph.values) json["values"].push_back(to_json(value));
   for (const Node& node : graph.nodes) {
     json["nodes"].push_back(to_json(node));
+    for (const Constant& constant : node.constants) {
+      file.tensors.push_back({constant_name(node.name, constant.place), constant.value});
+    }
     if (!node.weights) continue;
     file.tensors.push_back({node.name + ".weight", pack(*node.weights)});
     if (node.weights->has_codes()) {
@@ -332,7 +354,7 @@ Graph load_graph(const std::filesystem::path& path) {
   }
   if (std::find(std::begin(kVersions), std::end(kVersions), entry(kVersionKey)) ==
       std::end(kVersions)) {
-    throw InputError(name + ": expected " + kVersionKey + " 1, 2, 3 or 4, got '" +
+    throw InputError(name + ": expected " + kVersionKey + " 1 to 5, got '" +
                      printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;

@@ -59,6 +59,9 @@ std::string to_string(const Graph& graph) {
     for (const std::size_t input : node.inputs) {
       from += (from.empty() ? "" : " + ") + printable(graph.values[input].name);
     }
+    for (const Constant& constant : node.constants) {
+      from += " + constant " + shape_string(constant.value.shape());
+    }
     text +=
         fmt::format("{:<{}}  {} of {}\n{:<{}}    -> {}\n", printable(node.name), width,
                     operation_text(node), from, "", width, value_text(graph.values[node.output]));
@@ -70,6 +73,7 @@ std::string to_string(const Graph& graph) {
 std::int64_t parameter_bytes(const Graph& graph) {
   std::int64_t bytes = 0;
   for (const Node& node : graph.nodes) {
+    for (const Constant& constant : node.constants) bytes += constant.value.bytes();
     if (!node.weights) continue;
     const Weights& w = *node.weights;
     const int bits = w.has_codes() ? stored_bits(w.bits) : 32;

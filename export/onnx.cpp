@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
@@ -82,6 +83,9 @@ class ProtoGraph : public OnnxGraph {
     } else if (const auto* real = std::get_if<float>(&attribute.value)) {
       proto.set_type(onnx::AttributeProto::FLOAT);
       proto.set_f(*real);
+    } else if (const auto* text = std::get_if<std::string>(&attribute.value)) {
+      proto.set_type(onnx::AttributeProto::STRING);
+      proto.set_s(*text);
     } else {
       proto.set_type(onnx::AttributeProto::INTS);
       for (const std::int64_t value : std::get<std::vector<std::int64_t>>(attribute.value)) {
@@ -122,12 +126,21 @@ bool needs_opset_21(const Graph& graph, const OnnxOptions& options) {
          });
 }
 
-// An f32 tensor of any number of samples.
+int opset_of(const Graph& graph, const OnnxOptions& options) {
+  if (needs_opset_21(graph, options)) return 21;
+  int opset = 13;
+  for (const Node& node : graph.nodes) opset = std::max(opset, op_info(node.op).opset);
+  return opset;
+}
+
+// A tensor of any number of samples.
 void describe(onnx::ValueInfoProto& info, const Port& port, Shape shape) {
   if (shape.size() == 3 && !port.channels_last) shape = {shape[2], shape[0], shape[1]};
   info.set_name(port.name);
   onnx::TypeProto::Tensor& type = *info.mutable_type()->mutable_tensor_type();
-  type.set_elem_type(onnx::TensorProto::FLOAT);
+  type.set_elem_type(port.dtype == DType::kI32   ? onnx::TensorProto::INT32
+                     : port.dtype == DType::kI64 ? onnx::TensorProto::INT64
+                                                 : onnx::TensorProto::FLOAT);
   type.mutable_shape()->add_dim()->set_dim_param(port.batch);
   for (const std::int64_t dim : shape) type.mutable_shape()->add_dim()->set_dim_value(dim);
 }
@@ -150,12 +163,13 @@ void add_metadata(onnx::ModelProto& model, const std::string& key, const std::st
 }
 
 onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
-  const bool newer = needs_opset_21(graph, options);
+  const int version = opset_of(graph, options);
   onnx::ModelProto model;
-  model.set_ir_version(newer ? 10 : 7);
+  // The one that came with the set.
+  model.set_ir_version(version >= 21 ? 10 : version >= 15 ? 8 : 7);
   onnx::OperatorSetIdProto& opset = *model.add_opset_import();
   opset.set_domain("");
-  opset.set_version(newer ? 21 : 13);
+  opset.set_version(version);
   model.set_producer_name("steelyard");
   add_metadata(model, "preprocessing", preprocessing_text(graph.preprocessing));
   if (!graph.class_names.empty()) {
@@ -172,16 +186,7 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   describe(*proto.add_input(), graph.input_port, input);
   describe(*proto.add_output(), graph.output_port, output);
   ProtoGraph onnx(proto, graph.input_port.name);
-  const std::string first = inner_name(graph.input_port, input);
-  const std::string last = inner_name(graph.output_port, output);
-  using Order = std::vector<std::int64_t>;
-  if (first != graph.input_port.name) {
-    onnx.add("Transpose", {graph.input_port.name}, first, {{"perm", Order{0, 3, 1, 2}}});
-  }
   OnnxNodes(graph, options, onnx).add_all();
-  if (last != graph.output_port.name) {
-    onnx.add("Transpose", {last}, graph.output_port.name, {{"perm", Order{0, 2, 3, 1}}});
-  }
   return model;
 }
 

@@ -16,10 +16,10 @@ enum class OnnxType { kFloat, kInt32, kInt64, kInt16, kUint16, kInt8, kUint8, kI
 
 struct OnnxAttribute {
   std::string name;
-  std::variant<std::int64_t, float, std::vector<std::int64_t>> value;
+  std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>> value;
 };
 
-// Where initializers and nodes go, in order.
+// The receiver of initializers and nodes, in order.
 class OnnxGraph {
  public:
   virtual ~OnnxGraph() = default;

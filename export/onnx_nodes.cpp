@@ -3,12 +3,44 @@
 #include <cmath>
 
 #include "steelyard/export/op_info.h"
+#include "steelyard/export/ops/support.h"
 #include "steelyard/framework/error.h"
 
 namespace steelyard::deploy {
 namespace {
 
 using kernels::CodeRange;
+
+// Whether a node reads and makes values of three dimensions as [N, C, H, W].
+bool works_channels_first(const Graph& graph, const Node& node,
+                          const std::vector<bool>& channels_first) {
+  const OnnxOrder order = op_info(node.op).onnx_order;
+  if (order != OnnxOrder::kOfInput) return order == OnnxOrder::kChannelsFirst;
+  for (const std::size_t input : node.inputs) {
+    if (graph.values[input].shape.size() == 3) return channels_first[input];
+  }
+  return false;
+}
+
+std::int64_t axis_in_file(std::size_t axis, bool channels_first) {
+  constexpr std::int64_t kChannelsFirst[] = {2, 3, 1};
+  return channels_first ? kChannelsFirst[axis] : static_cast<std::int64_t>(axis) + 1;
+}
+
+const char* suffix(bool channels_first) {
+  return channels_first ? "/channels_first" : "/channels_last";
+}
+
+// The tensor of a port's values as floats.
+std::string floats_of(const Port& port) {
+  return port.dtype == DType::kF32 ? port.name : port.name + "/floats";
+}
+
+void turn(OnnxGraph& onnx, const std::string& from, const std::string& to, bool channels_first) {
+  using Order = std::vector<std::int64_t>;
+  onnx.add("Transpose", {from}, to,
+           {{"perm", channels_first ? Order{0, 3, 1, 2} : Order{0, 2, 3, 1}}});
+}
 
 }  // namespace
 
@@ -22,18 +54,76 @@ std::vector<OnnxAttribute> window_attributes(const Pool2dGeometry& pool) {
           {"pads", pads(pool.padding)}};
 }
 
-std::string inner_name(const Port& port, const Shape& shape) {
-  return port.channels_last && shape.size() == 3 ? port.name + "/channels_first" : port.name;
+std::vector<bool> channels_first(const Graph& graph) {
+  std::vector<bool> result(graph.values.size(), false);
+  const auto is_image = [&](std::size_t value) { return graph.values[value].shape.size() == 3; };
+  result[graph.input] = is_image(graph.input);
+  for (const Node& node : graph.nodes) {
+    result[node.output] = is_image(node.output) && works_channels_first(graph, node, result);
+  }
+  return result;
 }
 
 std::string OnnxNodes::tensor(std::size_t value) const {
-  if (value == graph_.input) return inner_name(graph_.input_port, graph_.values[value].shape);
-  if (value == graph_.output) return inner_name(graph_.output_port, graph_.values[value].shape);
+  for (const auto& [end, port] : {std::pair{graph_.input, &graph_.input_port},
+                                  std::pair{graph_.output, &graph_.output_port}}) {
+    if (value != end) continue;
+    const bool same =
+        graph_.values[value].shape.size() != 3 || channels_first_[value] != port->channels_last;
+    const std::string floats = floats_of(*port);
+    return same ? floats : floats + suffix(channels_first_[value]);
+  }
   return graph_.values[value].name + "/values";
 }
 
+std::int64_t OnnxNodes::held_axis(std::size_t value, std::size_t axis) const {
+  return axis_in_file(axis, channels_first_[value]);
+}
+
+std::int64_t OnnxNodes::axis(const Node& node, std::size_t axis) const {
+  return axis_in_file(axis, graph_.values[node.output].shape.size() == 3 &&
+                                works_channels_first(graph_, node, channels_first_));
+}
+
+std::string OnnxNodes::input(const Node& node, std::size_t i) {
+  const std::size_t value = node.inputs[i];
+  const std::string held = tensor(value);
+  const bool wanted = works_channels_first(graph_, node, channels_first_);
+  if (graph_.values[value].shape.size() != 3 || channels_first_[value] == wanted) return held;
+  const std::string name = held + suffix(wanted);
+  if (turned_.insert(name).second) turn(onnx_, held, name, wanted);
+  return name;
+}
+
+std::string OnnxNodes::operand(const Node& node, std::size_t place) {
+  const Tensor* constant = constant_at(node, place);
+  if (constant == nullptr) return input(node, input_at(node, place));
+  const std::string name = node.name + "/operand" + std::to_string(place);
+  const std::size_t rank = graph_.values[node.output].shape.size() + 1;
+  const bool turns = rank == 4 && works_channels_first(graph_, node, channels_first_);
+  Shape shape = constant->shape();
+  if (!turns || shape.empty()) return onnx_.floats(name, constant->span<float>(), shape);
+  shape.insert(shape.begin(), rank - shape.size(), 1);
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < constant->size(); ++i) {  // [1, H, W, C] as [1, C, H, W]
+    const std::int64_t pixels = shape[1] * shape[2];
+    values.push_back(constant->data<float>()[i % pixels * shape[3] + i / pixels]);
+  }
+  return onnx_.floats(name, values, {1, shape[3], shape[1], shape[2]});
+}
+
 void OnnxNodes::add_all() {
+  const std::string first = tensor(graph_.input), last = tensor(graph_.output);
+  const std::string floats = floats_of(graph_.input_port);
+  constexpr std::int64_t kOnnxFloat = 1;
+  if (floats != graph_.input_port.name) {
+    onnx_.add("Cast", {graph_.input_port.name}, floats, {{"to", kOnnxFloat}});
+  }
+  if (first != floats) turn(onnx_, floats, first, true);
   for (const Node& node : graph_.nodes) add(node);
+  if (last != graph_.output_port.name) {
+    turn(onnx_, last, graph_.output_port.name, !channels_first_[graph_.output]);
+  }
 }
 
 void OnnxNodes::add(const Node& node) {

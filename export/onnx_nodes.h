@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,24 +18,34 @@ namespace steelyard::deploy {
 // Kernel, strides and padding.
 std::vector<OnnxAttribute> window_attributes(const Pool2dGeometry& pool);
 
-// What the nodes call an input or output: its name, and another one where it is transposed.
-std::string inner_name(const Port& port, const Shape& shape);
+// Whether the file holds each value as [N, C, H, W]: of three dimensions, and made by operations on
+// images or from such values. Others have the graph's order.
+std::vector<bool> channels_first(const Graph& graph);
 
-// What the rows of the operations write with.
+// The writer that the rows of the operations use.
 class OnnxNodes {
  public:
   OnnxNodes(const Graph& graph, const OnnxOptions& options, OnnxGraph& onnx)
-      : graph_(graph), options_(options), onnx_(onnx) {}
+      : graph_(graph), options_(options), onnx_(onnx), channels_first_(channels_first(graph)) {}
 
+  // From the input to the output, as their ports lay them out.
   void add_all();
 
   const Graph& graph() const { return graph_; }
   const OnnxOptions& options() const { return options_; }
   OnnxGraph& onnx() const { return onnx_; }
 
-  // The f32 tensor of a value: of the float itself, or dequantized.
+  // The f32 tensor of a value as the file holds it: of the float itself, or dequantized.
   std::string tensor(std::size_t value) const;
-  std::string input(const Node& node, std::size_t i = 0) const { return tensor(node.inputs[i]); }
+  // The dimension in that tensor of a sample's dimension.
+  std::int64_t held_axis(std::size_t value, std::size_t axis) const;
+
+  // The tensor of an input in the order that the node's operation reads and makes.
+  std::string input(const Node& node, std::size_t i = 0);
+  // The dimension of such a tensor, and of the output's.
+  std::int64_t axis(const Node& node, std::size_t axis) const;
+  // The operand at a place in that order: an input, or a constant that broadcasts.
+  std::string operand(const Node& node, std::size_t place);
 
   // How codes of this quantization are stored, and the zero point's byte of those of 8 bits.
   OnnxType code_type(const Quantization& q) const;
@@ -58,6 +69,8 @@ class OnnxNodes {
   const Graph& graph_;
   OnnxOptions options_;
   OnnxGraph& onnx_;
+  std::vector<bool> channels_first_;
+  std::set<std::string> turned_;  // tensors in another order that were made
 };
 
 }  // namespace steelyard::deploy

@@ -42,9 +42,11 @@ options.log_severity_level = 4
 options.add_session_config_entry("session.x64quantprecision", sys.argv[3])
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
-name = session.get_inputs()[0].name
+port = session.get_inputs()[0]
+whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64}
+inputs = inputs.astype(whole.get(port.type, numpy.float32))
 for begin in range(0, len(inputs), 500):
-    y = session.run(None, {name: inputs[begin:begin + 500]})[0].astype(numpy.float32)
+    y = session.run(None, {port.name: inputs[begin:begin + 500]})[0].astype(numpy.float32)
     outputs.write((y.transpose(0, 2, 3, 1) if y.ndim == 4 and sys.argv[4] == "NCHW" else y).tobytes())
 outputs.close()
 )py";

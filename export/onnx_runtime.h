@@ -15,8 +15,8 @@ struct OnnxRuntime {
   std::string version;  // of onnxruntime
 };
 
-// The first that has it: `python` alone where it is given, else $STEELYARD_PYTHON, the environment
-// that scripts/python_env makes (seen from the current folder), and python3.
+// The first Python that has it: only `python` is tried if it is given, else $STEELYARD_PYTHON, the
+// environment that scripts/python_env makes (relative to the current folder), and python3.
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python = "");
 
 // How ONNX Runtime adds products of u8 and s8 on x86 without VNNI. Elsewhere both are exact.

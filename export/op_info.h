@@ -1,4 +1,4 @@
-// The table of deployed operations: all that the library knows of one is in its row.
+// The table of deployed operations: a row contains everything that the library knows about one.
 //
 // Reading a trace, validation, both engines, the ONNX writer, files and texts go through it. A row
 // is made in export/ops/<operation>.cpp; op_info.cpp lists them.
@@ -7,6 +7,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "steelyard/export/graph.h"
@@ -29,19 +30,29 @@ struct Operands {
   const Value& output_value() const { return graph.values[node.output]; }
 };
 
-// A property of a node as files name it: [height, width], a whole or a real number; the other two
-// are null.
+// A property of a node as files name it: [height, width], a whole or a real number, or a list.
 struct NodeField {
-  const char* name;
-  std::array<std::int64_t, 2>* (*pair)(Node&);
-  std::int64_t* (*number)(Node&) = nullptr;
-  double* (*real)(Node&) = nullptr;
+  template <typename T>
+  using Member = T* (*)(Node&);
 
-  const std::array<std::int64_t, 2>& pair_of(const Node& node) const {
-    return *pair(const_cast<Node&>(node));
+  const char* name;
+  std::variant<Member<std::array<std::int64_t, 2>>, Member<std::int64_t>, Member<double>,
+               Member<std::vector<std::int64_t>>>
+      member;
+  bool optional = false;  // left out of files where it is as in a new node
+
+  // f(the member).
+  template <typename N, typename F>
+  void visit(N& node, const F& f) const {
+    std::visit([&](auto of) { f(*of(const_cast<Node&>(node))); }, member);
   }
-  std::int64_t number_of(const Node& node) const { return *number(const_cast<Node&>(node)); }
-  double real_of(const Node& node) const { return *real(const_cast<Node&>(node)); }
+};
+
+// How an ONNX file holds values of three dimensions.
+enum class OnnxOrder {
+  kOfInput,        // what is read and made: as the first such input is held
+  kChannelsFirst,  // images, [N, C, H, W]
+  kAsHere          // the graph's own order
 };
 
 struct OpInfo {
@@ -50,11 +61,15 @@ struct OpInfo {
   std::vector<std::string_view> recorded;  // operations of the tape that have this form
 
   std::size_t inputs = 1;         // 0: any number, of at least one
+  std::size_t optional = 0;       // of them, the last ones
+  bool takes_constants = false;   // all inputs but one may be constants
   bool has_weights = false;       // a linear map
   bool fuses_activation = false;  // Node::activation may be another than kNone
-  bool keeps_codes = false;       // its codes are codes of its input, whose quantization it has
+  bool keeps_codes = false;       // its codes, if it has any, are codes of its input, whose
+                                  // quantization it has
   bool rounds_floats = false;     // of floats, the order of its sums or its function may round
   std::vector<NodeField> fields{};
+  int graph_version = 1;  // of files that know it
 
   // Why a recorded operation has no deployed form after all; "" where it has.
   std::string (*refusal)(const Function&) = nullptr;
@@ -63,18 +78,20 @@ struct OpInfo {
 
   // The output's shape for one sample. Throws std::invalid_argument by expect() (ops/support.h).
   Shape (*shape)(const Graph&, const Node&);
-  // What quantization, weights and fields must fulfil beyond validate()'s own rules.
+  // Checks of quantization, weights and fields beyond validate()'s own rules.
   void (*check)(const Graph&, const Node&) = nullptr;
 
-  // Fills an output that has elements, as plain loops; of the code that trains it uses
-  // kernels/affine.h only. It judges everything else.
+  // Computes a non-empty output with plain loops; of the training code it uses kernels/affine.h
+  // only. Everything else is compared with it.
   void (*reference)(const Operands&);
   // The same with the exact integer kernels; false where there is none for the node.
   bool (*fast)(const Operands&) = nullptr;
 
   // Writes the operation on f32 tensors, quantizers around it left out. Null for kQuantize.
   void (*onnx)(OnnxNodes&, const Node&, const std::string& output) = nullptr;
-  // What a line about the node says behind the name: " 3x3, stride 1x1".
+  OnnxOrder onnx_order = OnnxOrder::kOfInput;
+  int opset = 13;  // that has what it writes
+  // The text after the name in a printed line about the node: " 3x3, stride 1x1".
   std::string (*text)(const Node&) = nullptr;
 };
 

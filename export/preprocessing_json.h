@@ -1,4 +1,4 @@
-// How images become a model's input, as files say it.
+// The JSON form of image transforms in files.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -112,12 +112,18 @@ class GraphBuilder {
 
   void add(const TracedOperation& operation) {
     Node node;
-    for (const Variable& input : operation.inputs) {
-      const auto found = index_.find(input.node().get());
-      if (found != index_.end()) node.inputs.push_back(found->second);
+    std::vector<Constant> others;
+    for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
+      const auto found = index_.find(operation.inputs[i].node().get());
+      if (found != index_.end()) {
+        node.inputs.push_back(found->second);
+      } else {
+        others.push_back({i, operation.inputs[i].value()});
+      }
     }
     if (node.inputs.empty()) return;  // made of parameters alone: a folded or rounded weight
     if (fold_norm(operation)) return;
+    if (operation.function->name() == "batch_norm") others = scale_and_shift(operation);
     const Function& function = *operation.function;
     const OpInfo* known = find_recorded(function.name());
     if (known == nullptr) refuse(operation, "has no deployed form");
@@ -135,8 +141,17 @@ class GraphBuilder {
       require_finite(operation);
       node.weights = weights_of(operation);
       require_whole_bias(operation, *node.weights);
-    } else if (node.inputs.size() != operation.inputs.size()) {
+    } else if (!others.empty() && !known->takes_constants) {
       refuse(operation, "with a constant has no deployed form");
+    } else if (!others.empty()) {
+      for (const Variable& input : operation.inputs) require_unfolded(operation, input);
+      for (Constant& other : others) {  // a copy, because the model may be trained further
+        node.constants.push_back({other.place, other.value.to(Device{}).clone()});
+      }
+    }
+    if (operation.output.shape().empty() ||
+        operation.output.dim(0) != trace_.values.front().dim(0)) {
+      refuse(operation, "of the batch has no deployed form");
     }
     node.output = add_value(operation.output, node.name);
     trace_.graph.nodes.push_back(std::move(node));
@@ -158,10 +173,34 @@ class GraphBuilder {
     fold(*layer.weights, host(kept[1]), host(operation.inputs[2].value()), host(kept[2]),
          host(kept[3]));
     const std::size_t value = layer.output;
+    folded_.insert(found->first);
     index_.erase(found);  // any other reader would read a value that is no longer computed
     index_.emplace(operation.output.node().get(), value);
     trace_.values[value] = operation.output;
     return true;
+  }
+
+  // What a batch norm does to each channel, as the constants of its node.
+  static std::vector<Constant> scale_and_shift(const TracedOperation& operation) {
+    const std::vector<Tensor>& kept = operation.function->saved();
+    const Tensor gamma = kept[1].to(Device{}), mean = kept[2].to(Device{}),
+                 inv_std = kept[3].to(Device{});
+    const Tensor beta = operation.inputs[2].value().to(Device{});
+    const Tensor scale = Tensor::empty(gamma.shape()), shift = Tensor::empty(gamma.shape());
+    for (std::int64_t c = 0; c < gamma.size(); ++c) {
+      const double factor = double{gamma.data<float>()[c]} * double{inv_std.data<float>()[c]};
+      scale.data<float>()[c] = static_cast<float>(factor);
+      shift.data<float>()[c] = static_cast<float>(double{beta.data<float>()[c]} -
+                                                  double{mean.data<float>()[c]} * factor);
+    }
+    return {{1, scale}, {2, shift}};
+  }
+
+  // A value that became part of another is no constant.
+  void require_unfolded(const TracedOperation& operation, const Variable& input) const {
+    if (folded_.contains(input.node().get())) {
+      refuse(operation, "reads a value before its batch norm, which has no deployed form");
+    }
   }
 
   // The codes of NaN and infinities are ordinary codes and would hide them.
@@ -206,7 +245,11 @@ class GraphBuilder {
       throw InputError("export: the model's output does not depend on its input");
     }
     trace_.graph.output = found->second;
-    validate(trace_.graph);
+    try {
+      validate(trace_.graph);
+    } catch (const std::invalid_argument& error) {
+      throw InputError(std::string("export: ") + error.what());
+    }
     return std::move(trace_);
   }
 
@@ -219,6 +262,7 @@ class GraphBuilder {
 
   Trace trace_;
   std::unordered_map<const GradNode*, std::size_t> index_;
+  std::set<const GradNode*> folded_;
   std::set<std::string> names_{"input"};
 };
 

@@ -1,4 +1,4 @@
-// Proof that a deployed model computes what was trained: every tensor, code by code.
+// Comparison of a deployed model with the trained one: every tensor, code by code.
 //
 // Each operation is checked on training's own inputs. If all operations are on integers, that
 // checks the whole model from end to end. After an operation that adds floats, where the two may
@@ -24,7 +24,7 @@ struct ValueComparison {
   double largest = 0;  // difference: of codes, or of f32 values
   // Whether a difference is more than what the order of a sum of floats explains.
   bool mismatch = false;
-  // Where scale, zero point or range are not training's, what they are: then every code differs.
+  // The scale, zero point and range, if they are not those of training: then every code differs.
   std::string other_quantization = {};
 };
 

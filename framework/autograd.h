@@ -18,14 +18,15 @@ namespace steelyard {
 
 class Function;
 
-// Something a plugin attaches to a variable's value (another representation of it); the engine
-// carries it and never looks inside.
+// An object that code above the engine attaches to a variable's value, such as its codes; the
+// engine passes it along and never reads it.
 class Companion {
  public:
   virtual ~Companion() = default;
 };
 
-// A differentiable value: what the tape's edges point to. The value itself is not kept here.
+// A node of the tape: a differentiable value, to which the tape's edges point. The value itself is
+// not kept here.
 struct GradNode {
   Shape shape;
   DType dtype = DType::kF32;
@@ -38,9 +39,9 @@ struct GradNode {
 class Variable {
  public:
   Variable() = default;
-  // A leaf.
+  // A leaf of the tape: a parameter or an input.
   explicit Variable(Tensor value, bool requires_grad = false);
-  // A value computed by `compute` when someone first asks for value(); `companion` may be null.
+  // A value that `compute` gives when value() is first called; `companion` may be null.
   static Variable deferred(Shape shape, DType dtype, std::function<Tensor()> compute,
                            std::shared_ptr<const Companion> companion);
 
@@ -132,7 +133,7 @@ inline Variable record(Tensor output, std::shared_ptr<Function> function,
   return record(Variable(std::move(output)), std::move(function), inputs);
 }
 
-// While one lives, operations on this thread are not recorded.
+// While an object exists, operations on this thread are not recorded.
 class NoGradGuard {
  public:
   NoGradGuard();

@@ -7,11 +7,11 @@
 
 namespace steelyard {
 
-// Called with a leaf whose gradient nothing that is still to come changes.
+// Called with a leaf whose gradient is final.
 using LeafReady = std::function<void(GradNode&)>;
 
-// What output.backward(grad_output) does. `ready`, where it is given, is called once for every leaf
-// on the tape that requires a gradient, whether or not one has reached it.
+// The implementation of output.backward(grad_output). `ready`, if given, is called once for every
+// leaf on the tape that requires a gradient, whether or not a gradient has reached it.
 void backward(const Variable& output, const Tensor& grad_output, const LeafReady& ready);
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// Memory that is kept for reuse by size class, for each device.
+// A caching allocator for each device: free blocks are kept by size class and reused.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace steelyard {
 
-// Fresh memory costs: on the CPU a page fault per 4 KiB, which for activations is as much as the
-// kernel that fills them, on a GPU a wait for the device. A training step asks for the same sizes
-// every time, so free blocks are kept.
+// New memory is expensive: on the CPU it costs a page fault per 4 KiB, which for activations takes
+// as long as the kernel that fills them; on a GPU the host must wait for the device. Training steps
+// ask for the same sizes again and again, so free blocks are kept.
 class CachingAllocator : public kernels::ScratchMemory {
  public:
   explicit CachingAllocator(Device device) : device_(device) {}

@@ -9,8 +9,8 @@
 
 namespace steelyard {
 
-// What `queue_work` queues on the device's compute stream, with the memory that it took. Tensors
-// that it read or wrote must stay where they are. One per device at a time.
+// The work that `queue_work` queues on the device's compute stream, with the memory that it took.
+// Tensors that it read or wrote must stay where they are. One per device at a time.
 class CapturedWork {
  public:
   // Records; nothing is run. Throws what queue_work throws, and std::runtime_error where work

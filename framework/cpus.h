@@ -1,4 +1,5 @@
-// How many processors this process may use: fewer than the machine has in a container.
+// The number of processors that this process may use; in a container that may be fewer than the
+// machine has.
 #pragma once
 
 #include <filesystem>

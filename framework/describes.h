@@ -3,8 +3,8 @@
 
 namespace steelyard {
 
-// A second base of a Function (or of what one is made of): `class Conv2dFunction : public Function,
-// public Describes<Conv2dGeometry>`.
+// A second base class of a Function (or of a part of one) that has options of type T: `class
+// Conv2dFunction : public Function, public Describes<Conv2dGeometry>`.
 template <typename T>
 class Describes {
  public:
@@ -14,7 +14,7 @@ class Describes {
   ~Describes() = default;
 };
 
-// The T of something that has one. Throws std::bad_cast for anything else.
+// The options of type T of an object. Throws std::bad_cast unless it derives from Describes<T>.
 template <typename T, typename Polymorphic>
 T described(const Polymorphic& function) {
   return dynamic_cast<const Describes<T>&>(function).described();

@@ -1,4 +1,4 @@
-// Where a tensor's memory lives.
+// The device that holds a tensor's memory.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ std::string device_name(Device device);
 // Throws InputError on other words and DeviceError when the device is not available.
 Device resolve_device(std::string_view name);
 
-// Why "auto" is the CPU; empty where it is a GPU.
+// Why "auto" selects the CPU; empty if it selects a GPU.
 std::string why_no_gpu();
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// Errors whose cause is what the user gave: a file, a recipe, a device that is not there.
+// Errors caused by the user's input: a file, a recipe, a device that does not exist.
 #pragma once
 
 #include <stdexcept>
@@ -13,7 +13,8 @@ class InputError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The asked device does not exist or was not built; the command line exits with 4.
+// The requested device does not exist or the build has no support for it; the command line exits
+// with 4.
 class DeviceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

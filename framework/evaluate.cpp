@@ -44,7 +44,7 @@ struct Totals {
 
   void add(Module& model, const Loss& by, const Batch& batch, PredictionRecord& predictions) const {
     ForwardContext context;
-    const Variable outputs = model.forward(Variable(batch.inputs), context);
+    const Variable outputs = rows_of(by, model.forward(Variable(batch.inputs), context));
     add_weighted(compute_loss(by, outputs, batch.targets).value(),
                  static_cast<double>(batch.inputs.dim(0)), loss);
     if (by.type == Loss::Type::kCrossEntropy) add_correct(outputs.value(), batch.targets, correct);

@@ -18,7 +18,7 @@ void add_weighted(const Tensor& value, double weight, const Tensor& sum);
 // Adds to `count`, i64 of rank 0, how many rows of logits [N, classes] are largest at their i64
 // label [N]. All on one device. Does not wait for the device.
 void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count);
-// That number by itself. Waits for a GPU.
+// The number of correct rows, as add_correct() counts them. Waits for a GPU.
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels);
 
 struct Evaluation {
@@ -26,14 +26,15 @@ struct Evaluation {
   Predictions predictions;
 };
 
-// Runs the model in evaluation mode, unrecorded, over the whole dataset, where its parameters are.
-// A GPU is waited for once, at the end.
+// Runs the model in evaluation mode over the whole dataset, on the device of its parameters,
+// without recording operations. Waits for a GPU once, at the end.
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size);
-// The same, to the bit, by ranks that have the same model and share the batches.
+// The same result, bit for bit, computed by several ranks that have the same model and share the
+// batches.
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size, comm::Communicator& ranks);
-// With the predictions that the metrics are made of.
+// The same, with the predictions from which the metrics are computed.
 Evaluation evaluate_predictions(Module& model, const Dataset& dataset,
                                 const Normalization& normalization, const Loss& loss,
                                 std::int64_t batch_size, comm::Communicator& ranks);

@@ -1,5 +1,5 @@
-// What a file holds, told from its first bytes: for messages about a file of another format than
-// the one that was expected.
+// The format of a file, recognized from its first bytes: for messages about files of another format
+// than the expected one.
 #pragma once
 
 #include <string>

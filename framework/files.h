@@ -31,8 +31,8 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-// Whether the path leads to something, and to a folder. Throw InputError where that cannot be
-// known.
+// Whether the path exists, and whether it is a folder. Both throw InputError if that cannot be
+// determined.
 bool path_exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 

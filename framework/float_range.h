@@ -1,4 +1,4 @@
-// Whether numbers of files are what computing in float32 can begin with.
+// Checks that numbers from files can be used in float32.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace steelyard {
 // "fc.weight: 1e+300 at [0, 7] is beyond float32". Other dtypes have none.
 void require_within_float32(const Tensor& tensor, const std::string& what);
 
-// The same for numbers that are not finite, of any floating-point dtype on the CPU.
+// Throws likewise for numbers that are not finite, of any floating-point dtype on the CPU.
 void require_finite_values(const Tensor& tensor, const std::string& what);
 
 }  // namespace steelyard

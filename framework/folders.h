@@ -7,11 +7,11 @@
 
 namespace steelyard {
 
-// Throws std::runtime_error "path: cannot create: reason" for a full disk, for which whoever named
-// the path is not to blame; InputError for all else.
+// Throws std::runtime_error "path: cannot create: reason" for a full disk, which is no error in the
+// user's input; InputError for all other reasons.
 [[noreturn]] void throw_cannot_create(const std::filesystem::path& path, std::error_code reason);
 
-// Creates a folder and those above it that are not there; throws likewise.
+// Creates a folder and its missing parents; throws likewise.
 void create_folders(const std::filesystem::path& path);
 
 // Throws InputError "path: expected a folder CONTENT", and what is there instead, unless the path

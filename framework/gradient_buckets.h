@@ -1,4 +1,4 @@
-// Gradients that are added over the ranks while backward still computes others.
+// Sums of gradients over the ranks that proceed while the backward pass computes other gradients.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace steelyard {
 // order of its own backward is. Sums are element by element, so buckets change no bit.
 class GradientBuckets {
  public:
-  // Large enough that a message's latency does not count, small enough to begin early.
+  // Large enough that the latency of a message does not matter, small enough that sums begin early.
   static constexpr std::size_t kBytes = std::size_t{1} << 20;
 
   GradientBuckets(comm::Communicator& ranks, const std::vector<NamedParameter>& parameters,
                   std::size_t bucket_bytes);
 
-  // This rank's gradient of a parameter, by its index: final, in the memory of the sum.
+  // Adds this rank's final gradient of a parameter, given by its index; the sum reuses its memory.
   void add(std::size_t parameter, Tensor gradient);
   // The sums, by the parameters' indices; all gradients were added.
   std::vector<Tensor> wait();

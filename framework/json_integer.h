@@ -1,4 +1,4 @@
-// Integers of JSON documents that somebody else may have written.
+// Integers in JSON documents from untrusted sources.
 #pragma once
 
 #include <concepts>

@@ -109,7 +109,15 @@ void validate_loss(const Loss& loss, const Dataset& dataset) {
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
                       const LossPart& part) {
   require_dtype(loss, targets);
-  return loss_info(loss.type).compute(loss, outputs, targets, part);
+  return loss_info(loss.type).compute(loss, rows_of(loss, outputs), targets, part);
+}
+
+Variable rows_of(const Loss& loss, const Variable& outputs) {
+  const TargetKind kind = loss_info(loss.type).targets;
+  const bool rows = kind == TargetKind::kClass || kind == TargetKind::kMarks;
+  const Shape& shape = outputs.shape();
+  if (!rows || shape.size() < 3) return outputs;
+  return reshape(outputs, {shape[0], shape_size({shape.begin() + 1, shape.end()})});
 }
 
 double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset) {

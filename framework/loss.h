@@ -26,13 +26,13 @@ struct LossPart {
   double rows = 1;  // rows of the batch / rows of the part
 };
 
-// What sets a loss apart.
+// The properties of a loss.
 struct LossInfo {
   Loss::Type type;
   TargetKind targets;
   Variable (*compute)(const Loss& loss, const Variable& outputs, const Tensor& targets,
                       const LossPart& part);
-  // Of outputs that are all zero, on targets of this kind; 0 where that depends on the model.
+  // The loss of outputs that are all zero, on targets of this kind; 0 if that depends on the model.
   double (*of_zero_outputs)(const Loss& loss, const Dataset& dataset);
 };
 
@@ -46,18 +46,22 @@ void validate_loss(const Loss& loss, const Dataset& dataset);
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
                       const LossPart& part = {});
 
-// The loss of outputs that are all zero, which for classes means the same probability for each. A
-// training loss is compared with it, since targets may have any unit.
+// The loss of outputs that are all zero; for classes these mean equal probabilities. The divergence
+// limit is a multiple of it, because targets may have any unit.
 double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset);
+
+// Outputs as the loss compares them with targets: a row for each sample where these are classes or
+// marks, so that a network may give images; otherwise as they are.
+Variable rows_of(const Loss& loss, const Variable& outputs);
 
 // CTC's outputs [N, frames, characters] of a model that gives those or [N, characters * frames],
 // the order in which Flatten leaves them. Throws InputError where they cannot be divided.
 Variable frames_of(const Variable& outputs, std::int64_t characters);
 
-// The loss as evaluation has it: without smoothing and weights.
+// The loss as evaluation computes it: without label smoothing and weights.
 Loss plain_loss(Loss loss);
 
-// With its tensors there.
+// The loss with its tensors moved to the device.
 Loss on_device(Loss loss, Device device);
 
 }  // namespace steelyard

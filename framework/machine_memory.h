@@ -1,4 +1,4 @@
-// How much memory there is.
+// The size of main memory.
 #pragma once
 
 #include <cstdint>

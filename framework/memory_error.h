@@ -1,4 +1,4 @@
-// Out of memory: an error that names what needed it.
+// Out-of-memory errors that name what needed the memory.
 #pragma once
 
 #include <new>
@@ -8,7 +8,7 @@
 
 namespace steelyard {
 
-// Runs `f`; the message about memory that runs out there begins with `what`, a file or a tensor.
+// Runs `f`; if memory runs out in it, the message begins with `what`, a file or a tensor.
 template <typename F>
 auto with_memory_for(const std::string& what, const F& f) {
   try {

@@ -84,7 +84,8 @@ class Module {
   Variable& register_parameter(std::string name, Tensor value);
   // The handle shares storage with the registered buffer: writes through it are the state.
   Tensor register_buffer(std::string name, Tensor value);
-  // A buffer that the CPU decides by: it stays there when the module moves to another device.
+  // A buffer whose values the host needs: it stays on the CPU when the module moves to another
+  // device.
   Tensor register_host_buffer(std::string name, Tensor value);
   Slot& register_child(std::string name, std::shared_ptr<Module> module);
 
@@ -126,11 +127,11 @@ std::string join_path(const std::string& prefix, const std::string& name);
 // Marks every gradient as absent.
 void clear_gradients(const Module& module);
 
-// Moves all parameters and buffers but those of the host, and whatever shares their storage, to a
-// device. Gradients are cleared.
+// Moves all parameters and buffers except host buffers, and everything that shares their storage,
+// to a device. Gradients are cleared.
 void move_to(const Module& module, Device device);
 
-// Where the module's parameters are; the CPU where it has none.
+// The device of the module's parameters; the CPU if it has none.
 Device device_of(const Module& module);
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// How an operation runs its kernels where its tensors are.
+// Runs kernels on the device of their tensors.
 #pragma once
 
 #include <string_view>
@@ -14,9 +14,9 @@ namespace steelyard {
 // does on a GPU is queued here, in order.
 const kernels::CudaQueue& cuda_queue(Device device);
 
-// How a device multiplies float32 matrices while this lives: "float32", "tf32" or "bf16" (the
-// process's default is float32). Throws std::invalid_argument on other words and for tf32 on the
-// CPU, which has none.
+// The precision of float32 matrix products on a device while this object exists: "float32", "tf32"
+// or "bf16" (the process's default is float32). Throws std::invalid_argument on other words and for
+// tf32 on the CPU, which has none.
 class MatmulPrecisionGuard {
  public:
   MatmulPrecisionGuard(Device device, std::string_view precision);

@@ -14,7 +14,7 @@
 
 namespace steelyard {
 
-// Says which parameters weight decay leaves alone.
+// Selects the parameters without weight decay.
 using NoDecay = std::function<bool(const NamedParameter&)>;
 
 // A parameter's learning rate as a multiple of the step's; empty: 1 for all.

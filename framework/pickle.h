@@ -11,7 +11,7 @@
 
 namespace steelyard {
 
-// What a pickle holds. Values are owned by their PickleDocument and may contain one another.
+// A value in a pickle. Values are owned by their PickleDocument and may contain one another.
 struct PickleValue {
   enum class Kind : std::uint8_t {
     kNone,

@@ -1,4 +1,4 @@
-// What a model gives for every sample of a dataset, in the short form that metrics need.
+// The predictions of a model for every sample of a dataset, reduced to what metrics need.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// On the host; what the loss's kind of targets does not need is undefined.
+// Tensors on the host; those that the kind of targets does not need are undefined.
 struct Predictions {
   Tensor classes = {};         // kClass: i64 [N], the largest output
   Tensor ranks = {};           // kClass: i64 [N], how many outputs are larger than the label's
@@ -19,14 +19,16 @@ struct Predictions {
   Tensor characters = {};      // kText: i64 [N, frames], the largest of every frame
 };
 
-// Gathers them batch by batch on the device of the outputs, which nobody waits for until finish().
+// Collects predictions batch by batch on the device of the outputs, without waiting for it until
+// finish().
 class PredictionRecord {
  public:
   // The dataset outlives it; batches are those of evaluation, `batch_size` samples each.
   PredictionRecord(const Loss& loss, const Dataset& dataset, std::int64_t batch_size,
                    Device device);
   void add(const Tensor& outputs, const Batch& batch);
-  // Of all batches, of ranks that had some of them each: the same bits as of one rank.
+  // The predictions of all batches. With several ranks, each of which had a part of the batches,
+  // the bits are those of one rank.
   Predictions finish(comm::Communicator& ranks);
 
  private:

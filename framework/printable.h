@@ -1,4 +1,4 @@
-// What may be shown of text that comes from a file or a user.
+// Printable forms of text that comes from a file or a user.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Ranks that run the same training: what they share at the start and how they notice that one of
-// them is no longer equal to the others.
+// Ranks that run the same training: what they exchange at the start, and how they detect that the
+// replicas are no longer equal.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace steelyard {
 
-// Errors that every rank throws, so that none waits for another.
+// Errors that every rank throws, so that no rank waits for another.
 class SharedInputError : public InputError {
  public:
   using InputError::InputError;
@@ -33,10 +33,10 @@ void on_all_ranks(comm::Communicator& ranks, const std::function<void()>& work);
 // InputError; its other errors are the first rank's.
 void on_first_rank(comm::Communicator& ranks, const std::function<void()>& work);
 
-// What the first rank has read becomes every rank's.
+// Sends the checkpoint that the first rank has read to all ranks.
 void broadcast(std::optional<Checkpoint>& checkpoint, comm::Communicator& ranks);
 
-// Something that must be equal on all ranks: what it is, and its value in words or as a checksum.
+// Something that must be equal on all ranks: its name, and its value as text or as a checksum.
 using Agreement = std::pair<std::string, std::string>;
 
 // Throws SharedInputError on all ranks, naming what differs, where and how. Every rank gives the

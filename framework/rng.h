@@ -21,9 +21,9 @@ class Rng {
 
   explicit Rng(std::uint64_t seed, std::uint64_t stream = 0) : state_{seed, stream, 0} {}
   explicit Rng(const State& state) : state_(state) {}
-  // The stream `first_stream` + `step`. `device_step` (i64, rank 0) holds `step` where kernels find
-  // it: on that device they look when they run, so that recorded work which runs again draws the
-  // numbers of the step that the tensor holds by then.
+  // The stream `first_stream` + `step`. `device_step` (i64, rank 0) contains `step` on the device.
+  // Kernels there read it when they run, so that captured work that is replayed draws the numbers
+  // of the step that the tensor contains by then.
   Rng(std::uint64_t seed, std::uint64_t first_stream, std::int64_t step, Tensor device_step);
 
   std::uint32_t next_u32();
@@ -49,8 +49,8 @@ class Rng {
   };
   // Sets `count` whole blocks aside for kernels on `device`.
   Blocks take_blocks(std::uint64_t count, Device device);
-  // Whether numbers were drawn that recorded work would see again whenever it runs: by the host, or
-  // by kernels that look at no step.
+  // Whether numbers were drawn that would be the same in every replay of captured work: by the
+  // host, or by kernels that do not read a step.
   bool drew_fixed_numbers() const { return drew_fixed_numbers_; }
 
   const State& state() const { return state_; }

@@ -1,10 +1,10 @@
-// Forward passes that only ask for shapes.
+// Forward passes that compute shapes only.
 #pragma once
 
 namespace steelyard {
 
-// While one lives, products on this thread (linear, conv2d) check their arguments and give zeros of
-// the right shape without computing anything.
+// While an object exists, products on this thread (linear, conv2d) check their arguments and give
+// zeros of the right shape without computing anything.
 class ShapesOnlyGuard {
  public:
   ShapesOnlyGuard();

@@ -1,5 +1,5 @@
-// Gradients of a batch that is cut into shards, which run one after the other and in several
-// processes.
+// Gradients of a batch that is divided into shards, which run one after the other, in one or
+// several processes.
 //
 // Shard s of M takes the rows [s r / M, (s + 1) r / M) of a batch of r. Gradients, losses and sums
 // of statistics are added over the shards as a fixed binary tree, so that their bits depend on M
@@ -43,12 +43,14 @@ class ShardedStep {
   std::pair<std::int64_t, std::int64_t> rows_of_shard(const Batch& batch, std::int64_t shard) const;
   bool has_rows(const Batch& batch) const;  // whether this rank's shards do
   void idle_pass(const Batch& batch, const ShardLoss& loss);
-  // Those that know nothing yet learn from a pass over the batch that leaves no gradients.
+  // A pass over the batch without gradients, from which modules that have no statistics yet get
+  // their first ones.
   void first_pass(const Batch& batch, const ShardLoss& loss);
   void run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums);
-  // Backward of one shard; of this rank's last one gradients go to the other ranks meanwhile.
+  // The backward pass of one shard. During that of this rank's last shard, gradients are sent to
+  // the other ranks.
   void run_backward(const Variable& loss, const Tensor& grad_output, bool last, Sums& sums) const;
-  // What a shard gave a parameter, by its index.
+  // Adds a shard's gradient of a parameter, given by its index.
   void take_gradient(std::size_t i, bool last, Sums& sums) const;
   // `flags`: of several ranks the larger ones count, in the same message.
   void learn_statistics(const std::vector<StepStatistics*>& who, std::span<float> flags = {});

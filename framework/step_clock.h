@@ -1,4 +1,4 @@
-// What steps take a rank: its own work, sums over the ranks, and waiting for them.
+// The time of a rank's steps: its own work, sums over the ranks, and waiting for them.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class StepClock {
  public:
   explicit StepClock(comm::Communicator& ranks) : ranks_(ranks) { start(); }
   void start();
-  // What passed since start(), of every rank; called by all of them.
+  // The seconds since start(), of every rank; called by all ranks.
   std::vector<StepSeconds> of_all_ranks() const;
 
  private:

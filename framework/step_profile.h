@@ -1,4 +1,4 @@
-// Where the time of training steps goes: kernels by the layer and the pass that runs them.
+// A profile of training steps: the time of kernels by the layer and the pass that runs them.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,15 @@ struct KernelSum {
 struct LayerProfile {
   std::string layer;  // path of the innermost slot; empty outside of all: the loss, the update
   std::vector<KernelSum> kernels = {};
-  // Of its operations: kept for backward, without parameters; and the least that each pass must
-  // read and write if nothing stays in a cache: operands, results, what was kept and gradients.
-  // Values with a companion count a byte each.
+  // Bytes of the layer's operations: those kept for the backward pass, without parameters, and the
+  // least that each pass must read and write if nothing stays in a cache: operands, results, kept
+  // tensors and gradients. Values with a companion count a byte each.
   std::int64_t saved_bytes = 0;
   std::int64_t forward_bytes = 0;
   std::int64_t backward_bytes = 0;
 };
 
-// Between begin() and end() it hears of what this thread computes: one profile at a time.
+// Between begin() and end() it records the kernels that this thread runs; one profile at a time.
 class StepProfile : private kernels::KernelWatcher {
  public:
   // Parameters do not count as saved.

@@ -1,4 +1,4 @@
-// What modules learn from a whole step beside gradients: running statistics, ranges.
+// Module state that is updated from a whole step without gradients: running statistics, ranges.
 //
 // A step whose batch is cut into shards runs forward once for each of them, perhaps in several
 // processes, and nothing that a shard sees may change what another one computes. Between
@@ -38,7 +38,7 @@ class StepStatistics {
   virtual void abandon_step() = 0;
 };
 
-// Those of a model, in the order of its modules.
+// The modules of a model that implement it, in order.
 std::vector<StepStatistics*> step_statistics(Module& model);
 
 }  // namespace steelyard

@@ -10,7 +10,7 @@
 
 namespace steelyard {
 
-// What an allocator holds, in bytes.
+// The memory that an allocator holds, in bytes.
 struct AllocatorStats {
   std::int64_t in_use_bytes = 0;
   std::int64_t peak_bytes = 0;    // largest in_use_bytes since start or reset_peak

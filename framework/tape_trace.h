@@ -1,4 +1,4 @@
-// Listening to the tape: every operation with its variables and the module that asked for it.
+// A trace of the tape: every recorded operation with its variables and the module that called it.
 #pragma once
 
 #include <cstddef>

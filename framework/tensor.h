@@ -77,7 +77,7 @@ class Tensor {
   // Conversion by value; the same dtype gives a clone. f16 and bf16 convert to and from the
   // floating dtypes only, rounded to nearest even.
   Tensor to(DType dtype) const;
-  // The elements on another device; on its own device the tensor itself.
+  // A copy of the tensor on another device; on its own device the tensor itself.
   Tensor to(Device device) const;
   // Moves the storage: every handle that shares it is on `device` afterwards.
   void move_to(Device device) const;

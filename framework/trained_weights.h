@@ -1,4 +1,4 @@
-// Weights of a file that training, or a teacher, begins with.
+// Weights that training, or a teacher, loads from a file.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ struct WeightsFile {
 };
 
 // Reads a checkpoint or another safetensors file (load_tensors()), or one that PyTorch wrote
-// (framework/torch_file.h): what it is its content says. Throws InputError.
+// (framework/torch_file.h): the format is recognized by content. Throws InputError.
 WeightsFile read_weights(const std::filesystem::path& path);
 
 // Throws InputError naming the file and the tensor for values that no training gives: NaN, infinite
@@ -24,8 +24,8 @@ WeightsFile read_weights(const std::filesystem::path& path);
 void require_trained_values(const std::vector<NamedTensor>& tensors,
                             const std::filesystem::path& path);
 
-// Copies a file of read_weights() into a module on the CPU, as load_into() does, and checks its
-// values. Gives what the file holds.
+// Loads a file with read_weights(), checks its values and copies them into a module on the CPU, as
+// load_into() does. Returns the contents of the file.
 WeightsFile load_trained_weights(Module& module, const std::filesystem::path& path);
 
 }  // namespace steelyard

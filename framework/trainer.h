@@ -28,24 +28,26 @@
 
 namespace steelyard {
 
-// Healthy runs stay below a few times the reference, even where a scheduled change hurts.
+// The losses of healthy runs stay below a few times the reference, even when a scheduled change
+// raises them.
 inline constexpr double kDivergenceLimit = 100;
 
 struct TrainerOptions : StepOptions {
   std::int64_t epochs = 1;
   LrSchedule lr_schedule;
-  // Present: averages of the weights are validated, and are the tensors of checkpoints.
+  // If present, averages of the weights are kept; they are validated and are the tensors of
+  // checkpoints.
   std::optional<WeightAverageOptions> average;
   // An epoch's training loss, or its validation loss, of more than so many times the reference is a
   // divergence. The reference is the larger of the first step's loss and the loss of outputs that
-  // are all zero. Absent: only what is not finite is one.
+  // are all zero. Absent: only a loss that is not finite is a divergence.
   std::optional<double> divergence_limit = kDivergenceLimit;
   // The metric that chooses the best epoch (framework/metrics.h); empty: higher top-1, or lower
   // loss where there is none.
   std::string best_metric = {};
-  // Where last.safetensors and best.safetensors go; empty: nothing is written.
+  // The folder of last.safetensors and best.safetensors; empty: nothing is written.
   std::filesystem::path run_dir;
-  // The caller's own, for every checkpoint.
+  // The caller's own metadata, written to every checkpoint.
   TensorFileMetadata metadata;
   std::int64_t checkpoint_every_steps = 0;  // 0: at the ends of epochs only
   bool keep_step_checkpoints = false;       // also as step-N.safetensors
@@ -95,7 +97,7 @@ class Trainer {
 
   // The best epoch so far, of which best.safetensors is the checkpoint.
   const std::optional<BestEpoch>& best() const { return best_; }
-  // Chooses it among the epochs that are left.
+  // Forgets the best epoch: it is chosen among the remaining epochs.
   void forget_best() { best_.reset(); }
 
   // Throws TrainingDiverged where a loss is not finite or beyond the divergence limit; `what` names
@@ -103,7 +105,7 @@ class Trainer {
   void require_loss(const std::string& what, double loss) const;
 
  private:
-  // Where the run stands; all of it is in the checkpoint.
+  // The position of the run; all of it is in the checkpoint.
   struct Position {
     std::int64_t epoch = 0;
     std::int64_t batch = 0;    // the next one
@@ -111,7 +113,7 @@ class Trainer {
     std::int64_t samples = 0;  // of the epoch so far
   };
 
-  // Of all callbacks; at the latest the last epoch.
+  // The latest final_form_from() of all callbacks, but at most the last epoch.
   std::int64_t final_form_from() const;
   TrainResult result(bool interrupted) const;
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
@@ -124,7 +126,7 @@ class Trainer {
   // Returns whether the run is to stop, on any rank.
   bool train_step(const Batch& batch, const std::atomic<bool>& stop);
   void finish_epoch();
-  // Of optimizer, averages and callbacks: everything but the model and the position.
+  // The state of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
   Checkpoint checkpoint();
   void save(const std::string& file_name);

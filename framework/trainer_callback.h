@@ -1,4 +1,4 @@
-// What watches or steers a training run from outside the engine.
+// Callbacks of a training run: they watch or change it from outside the engine.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ struct EpochReport {
   double train_loss = 0;                // mean over the epoch's samples, as trained
   std::optional<Metrics> validation{};  // when there is a validation split
   std::vector<Metric> metrics{};        // of all callbacks
-  // Of the steps since the epoch began or was resumed, by rank; empty in a run of one shard.
+  // Seconds of the steps since the epoch began or was resumed, by rank; empty in a run of one
+  // shard.
   std::vector<StepSeconds> ranks{};
 };
 
@@ -55,15 +56,15 @@ class StepWork {
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
-  // The place to change what decides on the work of a step (switches, widths): steps of one epoch
-  // may be captured.
+  // Called before an epoch. Everything that changes which kernels a step launches (switches,
+  // widths) must be changed here, because the steps of an epoch may be captured.
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
   // The epoch from which on the model has the form that the run is to end with: no earlier one is
   // the best.
   virtual std::int64_t final_form_from() const { return 0; }
   // Before a step is queued; `step` steps are done.
   virtual void on_step_begin(std::int64_t /*step*/, std::int64_t /*total_steps*/) {}
-  // What the callback does inside a step; null for nothing.
+  // The work of the callback inside a step; null for none.
   virtual StepWork* step_work() { return nullptr; }
   // After the step, before any checkpoint of it.
   virtual void on_step_end(const StepReport& /*report*/) {}
@@ -77,7 +78,8 @@ class TrainerCallback {
   virtual void on_saved(std::int64_t /*step*/) {}
   // Before the epoch's checkpoint.
   virtual void on_epoch_end(const EpochReport& /*report*/) {}
-  // What resuming needs of this callback, under names with a '/', as Optimizer::named_state().
+  // The state of the callback that resuming needs, under names with a '/', as
+  // Optimizer::named_state().
   virtual std::vector<NamedBuffer> named_state() const { return {}; }
   virtual std::vector<Metric> metrics() const { return {}; }
 };

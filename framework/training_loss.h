@@ -1,4 +1,5 @@
-// What a training step minimises: the task's loss, and where wanted a teacher's.
+// The loss that a training step minimizes: the task's loss, with distillation combined with a
+// teacher's.
 #pragma once
 
 #include <memory>
@@ -25,10 +26,10 @@ Variable training_loss(Module& model, const Loss& loss,
                        const std::optional<Distillation>& distillation, const Batch& batch,
                        ForwardContext& context, const LossPart& part = {});
 
-// Of a batch's rows, whose weights are added up once: the part that has them all.
+// The part that contains all rows of a batch; the weights of its labels are added up once.
 LossPart whole_batch(const Loss& loss, const Tensor& targets);
 
-// The same of a model whose outputs are all zero; of the teacher, at most.
+// The same for a model whose outputs are all zero; an upper bound for the teacher's part.
 double training_loss_of_zero_outputs(const Loss& loss,
                                      const std::optional<Distillation>& distillation,
                                      const Dataset& dataset);

@@ -1,4 +1,4 @@
-// How recipes, messages and checkpoints spell the engine's enumerations.
+// The names of the engine's enumeration values in recipes, messages and checkpoints.
 #pragma once
 
 #include "steelyard/framework/loss.h"

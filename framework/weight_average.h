@@ -18,8 +18,7 @@ struct WeightAverageOptions {
   // Names of the parameters that were set, not trained, since it was last called: their averages
   // begin anew. May be null.
   std::function<std::vector<std::string>()> take_set_parameters{};
-  // Called while the model holds new averages, to bring what follows from them in line. May be
-  // null.
+  // Called while the model contains new averages, to update what depends on them. May be null.
   std::function<void()> refresh{};
 };
 
@@ -44,8 +43,8 @@ class WeightAverage {
 
   // The averaged model by the model's own names, while it is not in the model.
   std::vector<NamedTensor> averaged();
-  // What else resuming needs: "<name>/trained" for every tensor of the model, which share the
-  // model's storage, and "average/updates".
+  // The other tensors that resuming needs: "<name>/trained" for every tensor of the model, which
+  // share the model's storage, and "average/updates".
   std::vector<NamedBuffer> named_state() const;
   // The model's tensors, just loaded, are the averaged ones; named_state() is restored next.
   void restore_averaged();

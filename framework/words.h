@@ -1,4 +1,5 @@
-// How values of an enumeration are spelt: one table each, for reading, writing, help and messages.
+// The names of enumeration values: one table for each enumeration, for reading, writing, help and
+// messages.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Operations of ONNX on values that are known: they are computed once, at import.
+// Constant folding: ONNX operations on known values are computed once, at import.
 #pragma once
 
 #include <optional>

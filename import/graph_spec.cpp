@@ -63,12 +63,19 @@ NodeSpec node_from(const Json& json) {
 }
 
 Json to_json(const PortSpec& port) {
-  return {{"name", port.name}, {"batch", port.batch}, {"channels_last", port.channels_last}};
+  Json json{{"name", port.name}, {"batch", port.batch}, {"channels_last", port.channels_last}};
+  if (port.whole()) json["type"] = port.type;
+  return json;
 }
 
 PortSpec port_from(const Json& json) {
-  return {json.at("name").get<std::string>(), json.at("batch").get<std::string>(),
-          json.at("channels_last").get<bool>()};
+  PortSpec port{json.at("name").get<std::string>(), json.at("batch").get<std::string>(),
+                json.at("channels_last").get<bool>()};
+  if (json.contains("type")) json.at("type").get_to(port.type);
+  if (port.type != "float" && port.type != "int32" && port.type != "int64") {
+    throw std::invalid_argument("the type of '" + printable(port.name) + "'");
+  }
+  return port;
 }
 
 Shape sample_from(const Json& json) {
@@ -159,7 +166,10 @@ GraphSpec graph_from(std::string_view text, const std::string& source) {
     graph.sample = sample_from(json.at("sample"));
     graph.output_sample = sample_from(json.at("output_sample"));
     json.at("head").get_to(graph.head);
-    if (graph.head != "" && graph.head != "Softmax") throw std::invalid_argument("unknown head");
+    if (graph.head != "" && graph.head != "Softmax" && graph.head != "LogSoftmax" &&
+        graph.head != "Sigmoid") {
+      throw std::invalid_argument("unknown head");
+    }
     if (json.at("nodes").size() > kMostNodes) throw std::invalid_argument("too many nodes");
     for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_from(node));
     return graph;

@@ -1,5 +1,5 @@
-// A network as data: the modules that compute it, their options and who reads whom. It is what an
-// imported file becomes, and what travels in checkpoints: weights are elsewhere.
+// A network as data: its modules, their options and their connections, without weights. It is the
+// result of an import and is stored in checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,13 @@ struct NodeSpec {
   Options options = {};
 };
 
-// How the file calls its input or output, and how it lays it out.
+// The name and layout of the file's input or output.
 struct PortSpec {
   std::string name;
   std::string batch = "N";     // what its free first dimension is called
   bool channels_last = false;  // an image is [N, H, W, C] there too; else [N, C, H, W]
+  std::string type = "float";  // or "int32", "int64": whole numbers, such as indices
+  bool whole() const { return type != "float"; }
   bool operator==(const PortSpec&) const = default;
 };
 
@@ -41,11 +43,11 @@ struct GraphSpec {
   Shape sample;         // of the input, without the batch, images as [H, W, C]
   Shape output_sample;  // of the output, likewise
   std::vector<NodeSpec> nodes;
-  // An activation behind the last node that losses of logits contain: "Softmax". It is left out of
-  // what such a loss trains, and part of what is exported.
+  // An activation behind the last node that losses of logits contain: "Softmax", "LogSoftmax". It
+  // is left out of what such a loss trains, and part of what is exported.
   std::string head = {};
 
-  // What tells graphs apart: the sha256 of text_of().
+  // Identifies the graph: the sha256 of text_of().
   std::string digest() const;
 };
 

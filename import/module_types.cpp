@@ -9,6 +9,8 @@
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/conv_transpose2d.h"
+#include "steelyard/layers/elementwise.h"
+#include "steelyard/layers/embedding.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
@@ -97,6 +99,21 @@ std::shared_ptr<Module> layer_norm(const OptionsReader& o, Rng&) {
   require_weights({o.integer("features")});
   return std::make_shared<LayerNorm>(
       LayerNormOptions{.features = o.integer("features"), .eps = o.real("eps")});
+}
+
+std::shared_ptr<Module> embedding(const OptionsReader& o, Rng& rng) {
+  require_weights({o.integer("count"), o.integer("width")});
+  return std::make_shared<Embedding>(
+      EmbeddingOptions{.count = o.integer("count"), .width = o.integer("width")}, rng);
+}
+
+template <ElementwiseFunction function>
+std::shared_ptr<Module> elementwise(const OptionsReader&, Rng&) {
+  return std::make_shared<Elementwise>(function);
+}
+
+std::shared_ptr<Module> power(const OptionsReader& o, Rng&) {
+  return std::make_shared<Elementwise>(ElementwiseFunction::kPow, o.real("exponent"));
 }
 
 Pool2dGeometry pool_of(const OptionsReader& o) {
@@ -188,10 +205,22 @@ const std::vector<ModuleType>& module_types() {
        [](const OptionsReader& o, Rng&) {
          return std::make_shared<HardSigmoid>(o.real("slope"), o.real("offset"));
        }},
+      {"Affine", [](const OptionsReader& o,
+                    Rng&) { return std::make_shared<Affine>(o.real("slope"), o.real("offset")); }},
       {"Hardswish", plain<Hardswish>},
       {"SiLU", plain<SiLU>},
       {"GELU", plain<GELU>},
       {"Softmax", plain<Softmax>},
+      {"LogSoftmax", plain<LogSoftmax>},
+      {"Embedding", embedding},
+      {"Sqrt", elementwise<ElementwiseFunction::kSqrt>},
+      {"Exp", elementwise<ElementwiseFunction::kExp>},
+      {"Log", elementwise<ElementwiseFunction::kLog>},
+      {"Abs", elementwise<ElementwiseFunction::kAbs>},
+      {"Erf", elementwise<ElementwiseFunction::kErf>},
+      {"Tanh", elementwise<ElementwiseFunction::kTanh>},
+      {"Pow", power},
+      {"TanhGELU", elementwise<ElementwiseFunction::kTanhGelu>},
       {"MaxPool2d",
        [](const OptionsReader& o, Rng&) { return std::make_shared<MaxPool2d>(pool_of(o)); }},
       {"AvgPool2d",
@@ -215,6 +244,10 @@ const std::vector<ModuleType>& module_types() {
        [](const OptionsReader& o, Rng&) {
          return std::make_shared<Pad>(o.integers("before"), o.integers("after"), o.real("value"));
        }},
+      {"Expand",
+       [](const OptionsReader& o, Rng&) { return std::make_shared<Expand>(o.integers("shape")); }},
+      {"ReduceMax", [](const OptionsReader& o, Rng&) { return reduce(Reduction::kMax, o); }},
+      {"ReduceMin", [](const OptionsReader& o, Rng&) { return reduce(Reduction::kMin, o); }},
       {"ReduceMean", [](const OptionsReader& o, Rng&) { return reduce(Reduction::kMean, o); }},
       {"ReduceSum", [](const OptionsReader& o, Rng&) { return reduce(Reduction::kSum, o); }},
       {"Resize",
@@ -226,6 +259,11 @@ const std::vector<ModuleType>& module_types() {
       {"Sub", pair_arithmetic<Arithmetic::kSubtract>},
       {"Mul", pair_arithmetic<Arithmetic::kMultiply>},
       {"Div", pair_arithmetic<Arithmetic::kDivide>},
+      {"DivNoNan", pair_arithmetic<Arithmetic::kDivideNoNan>},
+      {"Max", pair_arithmetic<Arithmetic::kMaximum>},
+      {"Min", pair_arithmetic<Arithmetic::kMinimum>},
+      {"MaxConstant", constant_arithmetic<Arithmetic::kMaximum, false>},
+      {"MinConstant", constant_arithmetic<Arithmetic::kMinimum, false>},
       {"AddConstant", constant_arithmetic<Arithmetic::kAdd, false>},
       {"SubConstant", constant_arithmetic<Arithmetic::kSubtract, false>},
       {"MulConstant", constant_arithmetic<Arithmetic::kMultiply, false>},

@@ -55,7 +55,7 @@ struct OnnxNode {
   bool has(const std::string& key) const { return attributes.contains(key); }
   // The input's name; "" where it is absent.
   std::string input(std::size_t i) const { return i < inputs.size() ? inputs[i] : std::string(); }
-  // What messages call it: its name, else its first output.
+  // The name in messages: its own, else that of its first output.
   std::string label() const;
 };
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "steelyard/import/batch_order.h"
 #include "steelyard/import/fold.h"
 #include "steelyard/import/unsupported.h"
 #include "steelyard/import/window_padding.h"
@@ -26,6 +27,7 @@ class Simplifier {
     fold_constants();
     index();
     drop_what_does_nothing();
+    model_.nodes = with_batch_first(std::move(model_.nodes), model_.initializers, outputs_);
     remove_unread();
     // From the end: the outermost node of a pattern comes first.
     for (std::size_t i = model_.nodes.size(); i-- > 0;) {
@@ -204,6 +206,8 @@ class Simplifier {
       if (auto known = activation(product)) replace(i, std::move(*known));
     } else if (node.op == "Add") {
       if (auto norm = layer_norm(node)) replace(i, std::move(*norm));
+    } else if (node.op == "Where") {
+      if (auto quotient = quotient_or_zero(node)) replace(i, std::move(*quotient));
     } else if (const OnnxNode* pad = inner(node.input(0), "Pad")) {
       if (auto window = with_padding(node, *pad, model_.initializers)) {
         replace(i, std::move(*window));
@@ -266,6 +270,37 @@ class Simplifier {
                : "";
   }
 
+  // x of 1 + Tanh(sqrt(2 / pi) * (x + 0.044715 x^3)), else "".
+  std::string shifted_tanh(const std::string& value) const {
+    const OnnxNode* add = inner(value, "Add");
+    const OnnxNode* tanh = add == nullptr ? nullptr : inner(beside_scalar(*add, 1), "Tanh");
+    if (tanh == nullptr) return "";
+    Product argument;
+    collect(tanh->input(0), argument);
+    const double factor = std::sqrt(2 / std::numbers::pi);
+    if (argument.values.size() != 1 || !near(argument.factor, factor)) return "";
+    const OnnxNode* sum = inner(argument.values[0], "Add");
+    if (sum == nullptr) return "";
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (is_cube_of(sum->input(1 - i), sum->input(i), 0.044715)) return sum->input(i);
+    }
+    return "";
+  }
+
+  // factor * x * x * x, however it was written.
+  bool is_cube_of(const std::string& value, const std::string& x, double factor) const {
+    Product product;
+    collect(value, product);
+    double exponent = 0;
+    for (const std::string& one : product.values) {
+      const OnnxNode* pow = inner(one, "Pow");
+      const std::string base = pow == nullptr ? one : pow->input(0);
+      if (base != x) return false;
+      exponent += pow == nullptr ? 1 : scalar(pow->input(1)).value_or(0);
+    }
+    return exponent == 3 && near(product.factor, factor);
+  }
+
   bool is_gate_of(const std::string& gate, const std::string& x, const char* op) const {
     const OnnxNode* node = inner(gate, op);
     if (node == nullptr || node->input(0) != x) return false;
@@ -291,11 +326,29 @@ class Simplifier {
       if (x.empty() || gate.empty()) continue;
       if (near(product.factor, 1.0 / 6) && shifted_relu6(gate) == x) return of("HardSwish", x, "");
       if (near(product.factor, 0.5) && shifted_erf(gate) == x) return of("GELU", x, kOwnDomain);
+      if (near(product.factor, 0.5) && shifted_tanh(gate) == x) {
+        OnnxNode gelu = of("GELU", x, kOwnDomain);
+        gelu.attributes = {{"approximate", std::string("tanh")}};
+        return gelu;
+      }
       if (product.factor != 1) continue;
       if (is_gate_of(gate, x, "HardSigmoid")) return of("HardSwish", x, "");
       if (is_gate_of(gate, x, "Sigmoid")) return of("SiLU", x, kOwnDomain);
     }
     return std::nullopt;
+  }
+
+  // 0 where y is 0, else x / y.
+  std::optional<OnnxNode> quotient_or_zero(const OnnxNode& where) const {
+    const OnnxNode* equal = inner(where.input(0), "Equal");
+    const OnnxNode* div = inner(where.input(2), "Div");
+    if (equal == nullptr || div == nullptr || scalar(where.input(1)) != 0.0) return std::nullopt;
+    if (beside_scalar(*equal, 0) != div->input(1)) return std::nullopt;
+    return OnnxNode{.name = "",
+                    .op = "DivNoNan",
+                    .domain = kOwnDomain,
+                    .inputs = {div->input(0), div->input(1)},
+                    .outputs = {}};
   }
 
   // Of the last dimension, which stays.
@@ -379,6 +432,8 @@ class Simplifier {
     if (node.op == "MatMul") return matmul_to_linear(node);
     if (node.op == "Gemm") return gemm_to_linear(node);
     if (node.op == "Add") take_bias(i);
+    if (node.op == "Mul") take_factor(i, /*divides=*/false);
+    if (node.op == "Div") take_factor(i, /*divides=*/true);
   }
 
   void matmul_to_linear(OnnxNode& node) {
@@ -431,32 +486,83 @@ class Simplifier {
     return c.shape[c.shape.size() + 1 - rank] == channels;
   }
 
+  // A linear map with constant weights of which node i alone reads the output.
+  struct Layer {
+    OnnxNode node;
+    std::int64_t outputs = 0;
+    std::size_t rank = 0;  // of the weight
+  };
+  std::optional<Layer> layer_before(const std::string& output) const {
+    for (const char* op : {"Linear", "Conv", "ConvTranspose"}) {
+      const OnnxNode* layer = inner(output, op);
+      if (layer == nullptr || layer->inputs.size() > 3) continue;
+      const Constant* weight = constant(layer->input(1));
+      const std::string bias = layer->input(2);
+      if (weight == nullptr || !weight->floating || weight->shape.size() < 2) continue;
+      const bool transposed = op == std::string("ConvTranspose");
+      const std::int64_t outputs =
+          transposed ? weight->shape[1] * layer->integer("group", 1) : weight->shape[0];
+      const Constant* own = constant(bias);
+      if (!bias.empty() && (own == nullptr || !own->floating || own->size() != outputs)) continue;
+      if (outputs < 1 || weight->size() % outputs != 0) continue;
+      return Layer{*layer, outputs, weight->shape.size()};
+    }
+    return std::nullopt;
+  }
+
+  // A number for each output of the layer, from one for each or one for all.
+  static std::optional<Constant> of_outputs(const Constant& value, const Layer& layer) {
+    if (!value.floating || value.shape.size() > layer.rank) return std::nullopt;
+    const bool fits = layer.node.op == "Linear"
+                          ? is_row(value, layer.outputs)
+                          : value.size() == 1 || is_of_channels(value, layer.outputs, layer.rank);
+    return fits ? std::optional(as_row(value, layer.outputs)) : std::nullopt;
+  }
+
+  // The layer in place of node i, under its own name.
+  void replace_by(std::size_t i, const Layer& layer) {
+    replace(i, layer.node);
+    model_.nodes[i].name = layer.node.name;
+  }
+
   void take_bias(std::size_t i) {
     for (std::size_t k = 0; k < 2; ++k) {
-      const Constant* value = constant(model_.nodes[i].input(k));
-      if (value == nullptr || !value->floating) continue;
-      const std::string sum_of = model_.nodes[i].input(1 - k);
-      for (const char* op : {"Linear", "Conv", "ConvTranspose"}) {
-        const OnnxNode* layer = inner(sum_of, op);
-        if (layer == nullptr || layer->inputs.size() != 2) continue;
-        const Constant* weight = constant(layer->input(1));
-        if (weight == nullptr || weight->shape.size() < 2) continue;
-        std::int64_t outputs = weight->shape[0];
-        bool fits = is_row(*value, outputs);
-        if (op != std::string("Linear")) {
-          if (op == std::string("ConvTranspose")) {
-            outputs = weight->shape[1] * layer->integer("group", 1);
-          }
-          fits = is_of_channels(*value, outputs, weight->shape.size());
-        }
-        if (!fits) continue;
-        OnnxNode with_bias = *layer;
-        with_bias.inputs.push_back(add_constant(model_.nodes[i].input(k), as_row(*value, outputs)));
-        const std::string name = layer->name;
-        replace(i, std::move(with_bias));
-        model_.nodes[i].name = name;
-        return;
+      const std::string name = model_.nodes[i].input(k);
+      const Constant* value = constant(name);
+      auto layer = value == nullptr ? std::nullopt : layer_before(model_.nodes[i].input(1 - k));
+      auto bias = layer ? of_outputs(*value, *layer) : std::nullopt;
+      if (!bias) continue;
+      if (const Constant* own = constant(layer->node.input(2))) {
+        std::transform(own->reals.begin(), own->reals.end(), bias->reals.begin(),
+                       bias->reals.begin(), std::plus<>());
       }
+      layer->node.inputs.resize(3);
+      layer->node.inputs[2] = add_constant(name, std::move(*bias));
+      return replace_by(i, *layer);
+    }
+  }
+
+  // A factor of each output, which the weights take.
+  void take_factor(std::size_t i, bool divides) {
+    for (std::size_t k = divides ? 1 : 0; k < 2; ++k) {
+      const std::string name = model_.nodes[i].input(k);
+      const Constant* value = constant(name);
+      auto layer = value == nullptr ? std::nullopt : layer_before(model_.nodes[i].input(1 - k));
+      if (!layer || layer->node.op == "ConvTranspose") continue;
+      auto factor = of_outputs(*value, *layer);
+      if (!factor) continue;
+      const auto scaled = [&](const std::string& of) {
+        Constant weight = *constant(of);
+        const auto each = static_cast<std::size_t>(weight.size() / layer->outputs);
+        for (std::size_t at = 0; at < weight.reals.size(); ++at) {
+          const float by = factor->reals[at / each];
+          weight.reals[at] = divides ? weight.reals[at] / by : weight.reals[at] * by;
+        }
+        return add_constant(of, std::move(weight));
+      };
+      layer->node.inputs[1] = scaled(layer->node.input(1));
+      if (!layer->node.input(2).empty()) layer->node.inputs[2] = scaled(layer->node.input(2));
+      return replace_by(i, *layer);
     }
   }
 

@@ -1,4 +1,4 @@
-// What exporters spell out in many nodes, as one.
+// Replaces the patterns of nodes that exporters write by single operations.
 #pragma once
 
 #include <string>
@@ -18,14 +18,15 @@ struct SimplifiedModel {
 };
 
 // Computes what depends on constants alone, leaves out what does nothing (Identity, Dropout, a
-// factor of 1) or what nobody reads, and recognises:
+// factor of 1) or what nobody reads, keeps the batch in front (batch_order.h), and recognises:
 //   x * clip(x + 3, 0, 6) / 6, x * HardSigmoid(x)     HardSwish
 //   clip(x + 3, 0, 6) / 6                             HardSigmoid
 //   x * Sigmoid(x)                                    SiLU
 //   x * (1 + Erf(x / sqrt(2))) / 2                    GELU
 //   (x - mean) / Sqrt(variance + eps) * gamma + beta  LayerNormalization
 //   MatMul or Gemm with a constant, then Add          Linear
-//   Conv or ConvTranspose, then Add of a channel      its bias
+//   Linear, Conv or ConvTranspose, then Add           its bias
+//   Linear or Conv, then Mul or Div of each output    its weights
 SimplifiedModel simplify(OnnxModel model);
 
 }  // namespace steelyard::imports

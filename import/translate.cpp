@@ -7,6 +7,8 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
+#include "steelyard/import/affine_maps.h"
+#include "steelyard/import/tidy.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {
@@ -17,8 +19,8 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 31;  // of a sample's 
 const std::vector<OperationRow>& operations() {
   static const std::vector<OperationRow> kRows = [] {
     std::vector<OperationRow> rows;
-    for (const auto& family :
-         {layer_operations(), elementwise_operations(), shape_operations(), window_operations()}) {
+    for (const auto& family : {layer_operations(), elementwise_operations(), shape_operations(),
+                               window_operations(), lookup_operations(), reduction_operations()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;
@@ -129,6 +131,19 @@ std::vector<SupportedOperation> supported_operations() {
   return list;
 }
 
+void choose_output(OnnxModel& model, const std::string& name) {
+  if (name.empty()) return;  // translate() says what it expects
+  std::string names;
+  for (OnnxPort& port : model.outputs) {
+    if (port.name == name) {
+      model.outputs = {OnnxPort(port)};
+      return;
+    }
+    names += (names.empty() ? "" : ", ") + port.name;
+  }
+  fail(model, "no output is called '" + printable(name) + "'; there are " + printable(names));
+}
+
 Imported translate(const OnnxModel& model, const Shape& sample) {
   only_input(model);
   return Translator(simplify(model), sample).run();
@@ -191,7 +206,10 @@ ExtentShape broadcast(const ExtentShape& a, const ExtentShape& b) {
 
 Translator::Translator(SimplifiedModel model, const Shape& sample) : model_(std::move(model)) {
   names_ = {"input", "output_activation"};
-  require_float_ports();
+  for (std::size_t i = 0; i < model_.model.nodes.size(); ++i) {
+    for (const std::string& output : model_.model.nodes[i].outputs) makers_[output] = i;
+  }
+  require_ports();
   const OnnxPort& port = only_input(model_.model);
   fixed_batch_ = port.dims[0].size;
   if (!port.dims[0].size && !port.dims[0].name.empty()) graph_.input.batch = port.dims[0].name;
@@ -201,22 +219,30 @@ Translator::Translator(SimplifiedModel model, const Shape& sample) : model_(std:
 }
 
 // What is wrong with them is listed beside the nodes that stand in the way.
-void Translator::require_float_ports() {
+void Translator::require_ports() {
   const OnnxPort& input = only_input(model_.model);
-  if (input.type != "float") {
-    unsupported_.push_back({input.name, "input", "expected float, got " + input.type});
+  if (input.type == "int32" || input.type == "int64") {
+    graph_.input.type = input.type;
+  } else if (input.type != "float") {
+    unsupported_.push_back(
+        {input.name, "input", "expected float, int32 or int64, got " + input.type});
   }
   const std::vector<OnnxPort>& outputs = model_.model.outputs;
   if (outputs.size() == 1) return;
   std::string names;
   for (const OnnxPort& port : outputs) names += (names.empty() ? "" : ", ") + port.name;
-  unsupported_.push_back({names, "outputs", "expected one, got " + std::to_string(outputs.size())});
+  unsupported_.push_back(
+      {names, "outputs",
+       "expected one, got " + std::to_string(outputs.size()) + ": model.output names it"});
 }
 
 Value Translator::input_value(const Shape& sample) {
   const OnnxPort& port = only_input(model_.model);
   if (sample.size() == 3 && matches(port.dims, channels_first(sample))) {
-    return {.shape = with_batch(channels_first(sample)), .node = "input", .channels_last = true};
+    return {.shape = with_batch(channels_first(sample)),
+            .node = "input",
+            .channels_last = true,
+            .whole = graph_.input.whole()};
   }
   if (!matches(port.dims, sample)) {
     const std::string as = sample.size() == 3 ? " (image [height, width, channels])" : "";
@@ -224,7 +250,7 @@ Value Translator::input_value(const Shape& sample) {
                            ", the data has samples of " + shape_string(sample) + as);
   }
   graph_.input.channels_last = sample.size() == 3;
-  return {.shape = with_batch(sample), .node = "input"};
+  return {.shape = with_batch(sample), .node = "input", .whole = graph_.input.whole()};
 }
 
 Imported Translator::run() {
@@ -234,8 +260,11 @@ Imported Translator::run() {
   }
   if (!unsupported_.empty()) throw UnsupportedGraph(model_.model.source, std::move(unsupported_));
   finish_output();
-  split_head();
   prune();
+  tidy(graph_, weights_);
+  make_affine(graph_, weights_);
+  prune();
+  split_head();
   Imported result{std::move(graph_), {}};
   for (const NodeSpec& node : result.graph.nodes) {
     for (NamedTensor& tensor : weights_[node.name]) result.weights.push_back(std::move(tensor));
@@ -267,10 +296,40 @@ void Translator::translate_node() {
                                                "' are not supported");
     }
     if (reads_unknown) return give_up("");
+    const bool whole = reads_whole_numbers(node);
+    if (whole && row->whole == WholeNumbers::kRefused) refuse("of whole numbers");
     row->translate(*this);
+    if (!whole || row->whole != WholeNumbers::kMoved) return;
+    for (const std::string& output : node.outputs) {
+      if (const auto made = values_.find(output); made != values_.end()) made->second.whole = true;
+    }
   } catch (const Unsupported& error) {
     give_up(error.what());
   }
+}
+
+bool Translator::reads_whole_numbers(const OnnxNode& node) const {
+  return std::any_of(node.inputs.begin(), node.inputs.end(), [&](const std::string& name) {
+    const Value* value = this->value(name);
+    return value != nullptr && value->whole;
+  });
+}
+
+const OnnxNode* Translator::maker(const std::string& value) const {
+  const auto found = makers_.find(value);
+  return found == makers_.end() ? nullptr : &model_.model.nodes[found->second];
+}
+
+const Value* Translator::value(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() || found->second.known ? nullptr : &found->second;
+}
+
+const Constant* Translator::constant_called(const std::string& name) {
+  const auto found = values_.find(name);
+  if (found != values_.end()) return found->second.known ? &*found->second.known : nullptr;
+  const auto initializer = model_.model.initializers.find(name);
+  return initializer == model_.model.initializers.end() ? nullptr : &initializer->second;
 }
 
 // Shapes are known, and what follows from known values alone.
@@ -339,6 +398,7 @@ std::string Translator::held(std::size_t i, bool channels_last) {
 const std::string& Translator::converted(const std::string& name, bool channels_last) {
   Value& value = values_.at(name);
   if (value.known) refuse("'" + printable(name) + "' is a constant, expected a computed value");
+  if (value.one_hot != 0) refuse("of one-hot values, which only a table may follow");
   if (value.rank() < 3) {
     if (channels_last) refuse("expected images, got " + to_string(value.shape));
     return value.node;
@@ -372,6 +432,11 @@ const std::string& Translator::converted(const std::string& name, bool channels_
                       ? add_called(as, "Reshape", {value.node}, {{"shape", open_sizes(shape)}})
                       : add_called(as, "Permute", {value.node}, {{"order", order}});
   return found->second;
+}
+
+std::string Translator::classes(std::size_t i) {
+  input(i);
+  return values_.at(node_->input(i)).node;
 }
 
 std::string Translator::averaged_row(std::size_t i) {
@@ -447,6 +512,7 @@ void Translator::finish_output() {
   if (found == values_.end() || found->second.known) fail(model_.model, what + " is a constant");
   node_ = nullptr;
   Value& value = found->second;
+  if (value.whole) fail(model_.model, what + " holds whole numbers");
   try {
     const bool image = value.rank() == 4 && value.channels_last;
     const std::string node = converted(name, image);
@@ -472,8 +538,12 @@ void Translator::finish_output() {
 
 // Shares of classes: losses take what is before.
 void Translator::split_head() {
-  if (graph_.nodes.size() < 2 || graph_.nodes.back().type != "Softmax") return;
-  if (graph_.output_sample.size() != 1) return;
+  if (graph_.nodes.size() < 2) return;
+  const std::string type = graph_.nodes.back().type;
+  // Over classes, or over those of each frame of a sequence.
+  const bool shares =
+      (type == "Softmax" || type == "LogSoftmax") && graph_.output_sample.size() <= 2;
+  if (!shares && type != "Sigmoid") return;
   const std::string before = graph_.nodes.back().inputs[0];
   const bool alone =
       std::none_of(graph_.nodes.begin(), graph_.nodes.end() - 1, [&](const NodeSpec& node) {
@@ -482,7 +552,7 @@ void Translator::split_head() {
   const auto maker = std::find_if(graph_.nodes.begin(), graph_.nodes.end(),
                                   [&](const NodeSpec& node) { return node.name == before; });
   if (!alone || maker == graph_.nodes.end()) return;
-  graph_.head = "Softmax";
+  graph_.head = type;
   graph_.nodes.pop_back();
   std::rotate(maker, maker + 1, graph_.nodes.end());
 }

@@ -21,6 +21,10 @@ struct Imported {
 // a size is free.
 Shape sample_of(const OnnxModel& model);
 
+// Leaves the output of that name as the model's only one; "" leaves all. Throws InputError, naming
+// the outputs, where there is none of that name.
+void choose_output(OnnxModel& model, const std::string& name);
+
 // Translates a model with one float input and one output for samples of that shape, with the batch
 // left free. Throws InputError where the sample does not fit the input, and UnsupportedGraph with
 // every node that has no form here.

@@ -1,4 +1,4 @@
-// What the translations of operations (import/ops/) work with.
+// The interface for the translations of operations (import/ops/).
 //
 // A value of rank 3 and more is held as ONNX has it or with its channels, dimension 1, moved to the
 // end: convolutions want that. Each operation asks for its inputs as it needs them; a Permute is
@@ -25,6 +25,8 @@ struct Value {
   std::string node = {};            // who makes it
   bool channels_last = false;       // how that gives it
   bool unknown = false;             // made by what is not supported
+  bool whole = false;               // whole numbers, held as floats
+  std::int64_t one_hot = 0;         // of that many classes, if not 0; `node` gives their numbers
   // Of a global average, whose node is made when it is asked for: the image, and its own name.
   std::string averaged = {};
   std::string label = {};
@@ -53,6 +55,8 @@ class Translator {
   std::string held(std::size_t i, bool channels_last);
   std::string plain(std::size_t i) { return held(i, false); }
   std::string image(std::size_t i) { return held(i, true); }
+  // The numbers of the classes of input i, which is one-hot, in ONNX's order.
+  std::string classes(std::size_t i);
   // The mean over the pixels of an image that is a global average, as [N, C]; "" for other inputs.
   std::string averaged_row(std::size_t i);
 
@@ -65,22 +69,32 @@ class Translator {
   void set_weight(const std::string& module, const std::string& parameter, const Constant& value,
                   Shape shape);
 
+  // For patterns: who makes a value, what it is, and the node that gives it. Null for constants of
+  // the file and for values that are not there.
+  const OnnxNode* maker(const std::string& value) const;
+  const Value* value(const std::string& name) const;
+  const Constant* constant_called(const std::string& name);
+  std::string node_of(const std::string& value, bool channels_last) {
+    return converted(value, channels_last);
+  }
+
   // The batch's size where the file fixes it: constants may contain it.
   const std::optional<std::int64_t>& fixed_batch() const { return fixed_batch_; }
 
-  // What the node's output is.
+  // Declares the node's output.
   void give(Value value, std::size_t output = 0);
   void give(const std::string& module, ExtentShape shape, bool channels_last) {
     give({.shape = std::move(shape), .node = module, .channels_last = channels_last});
   }
 
  private:
-  void require_float_ports();
+  void require_ports();
   Value input_value(const Shape& sample);
   void translate_node();
   std::string add_called(const std::string& name, const std::string& type,
                          std::vector<std::string> inputs, Options options);
   bool know(const OnnxNode& node);
+  bool reads_whole_numbers(const OnnxNode& node) const;
   const std::string& converted(const std::string& name, bool channels_last);
   std::string unique(const std::string& wanted);
   void finish_output();
@@ -93,6 +107,7 @@ class Translator {
   std::map<std::string, Value> values_;
   std::map<std::pair<std::string, bool>, std::string> converted_;
   std::set<std::string> names_;
+  std::map<std::string, std::size_t> makers_;  // indices of nodes
   std::vector<UnsupportedNode> unsupported_;
   const OnnxNode* node_ = nullptr;
   std::optional<std::int64_t> fixed_batch_;
@@ -115,15 +130,35 @@ ExtentShape broadcast(const ExtentShape& a, const ExtentShape& b);
 
 // --- operations, in import/ops/
 
+// What an operation does with whole numbers that depend on the input.
+enum class WholeNumbers {
+  kRefused,
+  kMoved,  // its outputs are such numbers
+  kRead    // it looks itself
+};
+
 struct OperationRow {
   std::string op;
   void (*translate)(Translator&);
   std::string note = {};  // what is not supported of it
   std::string domain = {};
+  WholeNumbers whole = WholeNumbers::kRefused;
 };
 std::vector<OperationRow> layer_operations();
 std::vector<OperationRow> elementwise_operations();
 std::vector<OperationRow> shape_operations();
 std::vector<OperationRow> window_operations();
+std::vector<OperationRow> lookup_operations();
+std::vector<OperationRow> reduction_operations();
+
+// Rows of a trainable table at the whole numbers that `node` gives: [..., width] for shape [...].
+void give_rows(Translator& t, const std::string& node, const ExtentShape& shape,
+               const std::string& name, const Constant& table);
+// Positions of a held dimension in any order, as slices that are joined.
+std::string picked(Translator& t, const std::string& node, std::size_t axis, std::size_t rank,
+                   const std::vector<std::int64_t>& positions);
+// Gives what several nodes from here backwards compute together, where it knows that (patterns).
+bool give_softmax(Translator& t);
+bool give_layer_norm(Translator& t);
 
 }  // namespace steelyard::imports

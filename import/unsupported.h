@@ -1,4 +1,4 @@
-// Why a graph cannot be imported: all of its nodes that stand in the way, not only the first.
+// The reasons why a graph cannot be imported: all unsupported nodes, not only the first.
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 
 namespace steelyard::imports {
 
-// What one node's translation throws: the reason alone.
+// The error that a node's translation throws: only the reason.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

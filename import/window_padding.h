@@ -1,4 +1,4 @@
-// Pads in front of convolutions and poolings, which pad by themselves.
+// Merges Pad nodes into the convolutions and poolings that follow them.
 #pragma once
 
 #include <map>

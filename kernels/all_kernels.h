@@ -1,13 +1,8 @@
 // The kernels of every family.
 #pragma once
 
-#include "steelyard/kernels/activation/activation.h"
 #include "steelyard/kernels/block_scales/block_scales.h"
-#include "steelyard/kernels/broadcast/broadcast.h"
 #include "steelyard/kernels/conv/conv.h"
-#include "steelyard/kernels/convert/convert.h"
-#include "steelyard/kernels/counter/counter.h"
-#include "steelyard/kernels/dropout/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
@@ -16,17 +11,16 @@
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
-#include "steelyard/kernels/losses/losses.h"
 #include "steelyard/kernels/matmul/matmul.h"
 #include "steelyard/kernels/norm/norm.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
-#include "steelyard/kernels/oscillation/oscillation.h"
 #include "steelyard/kernels/percentile/percentile.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/kernels/reduce/reduce.h"
 #include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/kernels/shared_bodies.h"
 #include "steelyard/kernels/shrunken_range/shrunken_range.h"
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/kernels/transpose/transpose.h"
@@ -36,13 +30,12 @@
 namespace steelyard::kernels {
 
 using AllKernels =
-    JoinedKernels<ActivationKernels, BlockScalesKernels, BroadcastKernels, ConvKernels,
-                  ConvOfCodesKernels, ConvertKernels, CounterKernels, DropoutKernels,
-                  ElementwiseKernels, EmbeddingKernels, FakeQuantizeKernels, HistogramKernels,
-                  HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
-                  LayerNormKernels, LossKernels, MatmulKernels, NormKernels, NormFoldKernels,
-                  OptimizerStepKernels, OscillationKernels, PercentileKernels, PoolKernels,
-                  QuantizerStateKernels, ReduceKernels, RequantizeKernels, ShrunkenRangeKernels,
-                  SoftmaxKernels, TransposeKernels, WeightCodesKernels, WideCodesKernels>;
+    JoinedKernels<BlockScalesKernels, ConvKernels, ConvOfCodesKernels, ElementwiseKernels,
+                  EmbeddingKernels, FakeQuantizeKernels, HistogramKernels, HistogramRangesKernels,
+                  IntegerGroupsKernels, IntegerProductKernels, LayerNormKernels, MatmulKernels,
+                  NormKernels, NormFoldKernels, OptimizerStepKernels, PercentileKernels,
+                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
+                  SharedBodies, ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels,
+                  WeightCodesKernels, WideCodesKernels>;
 
 }  // namespace steelyard::kernels

@@ -1,4 +1,4 @@
-// What every function of a build without CUDA does.
+// The error that every CUDA function throws in a build without CUDA.
 #pragma once
 
 #include <stdexcept>

@@ -4,7 +4,6 @@
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 #include "steelyard/kernels/cuda/cuda_memory.h"
 
@@ -26,40 +25,23 @@ bool device_is_available(DeviceType device) {
 }
 
 DeviceBuffer::DeviceBuffer(DeviceType device, std::size_t bytes)
-    : device_(device),
-      memory_(device == DeviceType::kCpu ? ::operator new(bytes, kAlignment)
-                                         : cuda_allocate(bytes)),
+    : memory_(device == DeviceType::kCpu ? ::operator new(bytes, kAlignment) : cuda_allocate(bytes),
+              {device}),
       bytes_(bytes) {
   if (memory_ == nullptr && bytes > 0) throw std::bad_alloc();
 }
 
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
-    : device_(other.device_),
-      memory_(std::exchange(other.memory_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(memory_, other.memory_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-DeviceBuffer::~DeviceBuffer() {
-  if (device_ == DeviceType::kCpu) {
-    ::operator delete(memory_, kAlignment);
-  } else {
-    cuda_release(memory_);
-  }
+void DeviceBuffer::Release::operator()(void* memory) const noexcept {
+  device == DeviceType::kCpu ? ::operator delete(memory, kAlignment) : cuda_release(memory);
 }
 
 void DeviceBuffer::copy_from_host(const void* host, std::size_t bytes) {
   require(bytes, bytes_);
   if (bytes == 0) return;
-  if (device_ == DeviceType::kCpu) {
-    std::memcpy(memory_, host, bytes);
+  if (memory_.get_deleter().device == DeviceType::kCpu) {
+    std::memcpy(memory_.get(), host, bytes);
   } else {
-    cuda_copy_to_device({}, memory_, host, bytes);
+    cuda_copy_to_device({}, memory_.get(), host, bytes);
     cuda_synchronize({});  // streams of the caller do not wait for the default one by themselves
   }
 }
@@ -67,10 +49,10 @@ void DeviceBuffer::copy_from_host(const void* host, std::size_t bytes) {
 void DeviceBuffer::copy_to_host(void* host, std::size_t bytes) const {
   require(bytes, bytes_);
   if (bytes == 0) return;
-  if (device_ == DeviceType::kCpu) {
-    std::memcpy(host, memory_, bytes);
+  if (memory_.get_deleter().device == DeviceType::kCpu) {
+    std::memcpy(host, memory_.get(), bytes);
   } else {
-    cuda_copy_to_host({}, host, memory_, bytes);
+    cuda_copy_to_host({}, host, memory_.get(), bytes);
   }
 }
 

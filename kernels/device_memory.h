@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/device_type.h"
 
 namespace steelyard::kernels {
 
@@ -15,9 +16,6 @@ bool device_is_available(DeviceType device);
 class DeviceBuffer {
  public:
   DeviceBuffer(DeviceType device, std::size_t bytes);
-  DeviceBuffer(DeviceBuffer&& other) noexcept;
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
-  ~DeviceBuffer();
 
   // The default stream's work is done before either returns.
   void copy_from_host(const void* host, std::size_t bytes);
@@ -25,14 +23,17 @@ class DeviceBuffer {
 
   template <typename T = void>
   T* data() const {
-    return static_cast<T*>(memory_);
+    return static_cast<T*>(memory_.get());
   }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  DeviceType device_;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
+  struct Release {
+    DeviceType device;
+    void operator()(void* memory) const noexcept;
+  };
+  std::unique_ptr<void, Release> memory_;
+  std::size_t bytes_;
 };
 
 }  // namespace steelyard::kernels

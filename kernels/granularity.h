@@ -1,4 +1,5 @@
-// Who shares a scale, and how recipes, plans' identities and text forms spell it.
+// Which elements share a scale, and the names of these granularities in recipes, identities of
+// plans and text forms.
 #pragma once
 
 #include <array>

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "steelyard/kernels/divide.h"
+
 namespace steelyard::kernels {
 
 // Element i belongs to channel (i / inner) % channels. Per tensor: channels = 1. A tensor of shape
@@ -14,6 +16,11 @@ struct ChannelLayout {
 
   static ChannelLayout per_tensor(std::int64_t size) { return {1, 1, size}; }
   std::int64_t size() const { return outer * channels * inner; }
+  // The element that is the i-th of its channel's, in order.
+  STEELYARD_HOST_DEVICE std::int64_t element(std::int64_t channel, std::int64_t i) const {
+    const std::int64_t before = divide(i, inner);
+    return (before * channels + channel) * inner + (i - before * inner);
+  }
 };
 
 }  // namespace steelyard::kernels

@@ -71,20 +71,7 @@ QuantProblem resolve(const QuantDescriptor& d) {
   check_codes(d);
   check_statistics(d);
   check_gradients(d);
-  QuantProblem problem;
-  problem.operation = d.operation;
-  problem.direction = d.direction;
-  problem.statistics = d.statistics;
-  problem.value_type = d.value_type;
-  problem.code_type = d.code_type;
-  problem.range = d.range;
-  problem.symmetric = d.symmetric;
-  problem.averaging_constant = d.averaging_constant;
-  problem.parameter_gradients = d.parameter_gradients;
-  problem.gradient_factor = d.gradient_factor;
-  problem.map = make_set_map(d.shape, d.granularity, d.options);
-  problem.strides = make_stride_map(d.shape, d.strides);
-  return problem;
+  return {d, make_set_map(d.shape, d.granularity, d.options), make_stride_map(d.shape, d.strides)};
 }
 
 std::size_t workspace_of(const QuantProblem& problem, DeviceType device) {

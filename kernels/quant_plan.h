@@ -25,28 +25,14 @@ namespace steelyard::kernels {
 // A cudaStream_t, or null: the default stream, or the CPU.
 using Stream = void*;
 
-struct QuantDescriptor {
-  QuantOperation operation = QuantOperation::kFakeQuantize;
-  QuantDirection direction = QuantDirection::kForward;
+// The members of QuantSpec, and the tensor.
+struct QuantDescriptor : QuantSpec {
   Granularity granularity = Granularity::kTensor;
   GranularityOptions options;
-  ValueType value_type = ValueType::kF32;
-  CodeType code_type = CodeType::kU8;
-  // Within the code type, qmin < qmax: a range of one code has no scale (hi - lo) / (qmax - qmin).
-  CodeRange range{0, 255};
   std::vector<std::int64_t> shape;  // at most 8 axes; {} is one element
   // Of every array of values, in elements; {} is dense. They may be negative, pointers are those of
   // the first element; elements must not overlap.
   std::vector<std::int64_t> strides;
-
-  Statistics statistics = Statistics::kGiven;  // forward of quantize and fake-quantize
-  bool symmetric = false;                      // scale from max |x|, zero point 0
-  double averaging_constant = 0.1;             // kCurrent, kDelayed: in (0, 1]
-
-  // Backward of fake-quantize: also the gradients of scale and zero point (LSQ, arXiv:1902.08153;
-  // LSQ+, arXiv:2004.09576), times gradient_factor.
-  bool parameter_gradients = false;
-  double gradient_factor = 1;
 };
 
 struct QuantPreference {

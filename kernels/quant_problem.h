@@ -1,5 +1,5 @@
-// What a quantization kernel is told: a resolved plan and the arrays of one call, plain data that
-// travels to a device. Made and checked by QuantPlan (kernels/quant_plan.h).
+// The arguments of a quantization kernel: a resolved plan and the arrays of one call, as plain data
+// that is copied to a device. Made and checked by QuantPlan (kernels/quant_plan.h).
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,26 @@ enum class QuantDirection { kForward, kBackward };
 //             Values pass unchanged until the average has seen a finite value.
 enum class Statistics { kGiven, kDynamic, kCurrent, kDelayed };
 
-struct QuantProblem {
+// What is computed with which formats.
+struct QuantSpec {
   QuantOperation operation = QuantOperation::kFakeQuantize;
   QuantDirection direction = QuantDirection::kForward;
-  Statistics statistics = Statistics::kGiven;
   ValueType value_type = ValueType::kF32;
   CodeType code_type = CodeType::kU8;
-  CodeRange range;
-  bool symmetric = false;           // of statistics
-  double averaging_constant = 0.1;  // of a moving average: the weight of the newest call
+  // Within the code type, qmin < qmax: a range of one code has no scale (hi - lo) / (qmax - qmin).
+  CodeRange range{0, 255};
+
+  Statistics statistics = Statistics::kGiven;  // forward of quantize and fake-quantize
+  bool symmetric = false;                      // scale from max |x|, zero point 0
+  double averaging_constant = 0.1;             // kCurrent, kDelayed: in (0, 1]
+
+  // Backward of fake-quantize: also the gradients of scale and zero point (LSQ, arXiv:1902.08153;
+  // LSQ+, arXiv:2004.09576), times gradient_factor.
   bool parameter_gradients = false;
-  double gradient_factor = 1;  // g of LSQ
+  double gradient_factor = 1;
+};
+
+struct QuantProblem : QuantSpec {
   SetMap map;
   StrideMap strides;  // of every array of values
 };
@@ -65,6 +74,43 @@ struct QuantArgs {
 // A switch of QuantArgs, read where it lives.
 STEELYARD_HOST_DEVICE inline bool is_on(const std::uint8_t* flag) {
   return flag == nullptr || *flag != 0;
+}
+
+// The gradient of one element from that of what an operation made of it.
+template <typename T>
+STEELYARD_HOST_DEVICE inline T gradient(QuantOperation operation, bool inside, T grad_y,
+                                        const Affine<T>& p) {
+  switch (operation) {
+    case QuantOperation::kQuantize:
+      return quantize_gradient(inside, grad_y, p.scale);
+    case QuantOperation::kDequantize:
+      return dequantize_gradient(grad_y, p.scale);
+    case QuantOperation::kFakeQuantize:
+      break;
+  }
+  return pass_inside(inside, grad_y);
+}
+
+// One call's extremes of a set enter its moving average, where there is one, and give its scale and
+// zero point.
+template <typename V>
+STEELYARD_HOST_DEVICE void follow_set(const QuantProblem& problem, const QuantArgs& args,
+                                      std::int64_t set, ComputeType<V> lo, ComputeType<V> hi) {
+  using T = ComputeType<V>;
+  lo += T(0);  // -0 + 0 = +0
+  hi += T(0);
+  if (problem.statistics != Statistics::kDynamic) {
+    T& range_lo = static_cast<T*>(args.range_lo)[set];
+    T& range_hi = static_cast<T*>(args.range_hi)[set];
+    if (lo <= hi) *args.initialized = 1;
+    update_range(range_lo, range_hi, lo, hi, problem.averaging_constant);
+    lo = range_lo;
+    hi = range_hi;
+  }
+  const auto chosen = qparams_of_range<V>(static_cast<double>(lo), static_cast<double>(hi),
+                                          problem.range, problem.symmetric);
+  static_cast<T*>(args.scale)[set] = chosen.scale;
+  args.zero_point[set] = chosen.zero_point;
 }
 
 // The first set whose scale is not finite and positive or whose zero point lies outside the range

@@ -71,6 +71,13 @@ void check_plan(const QuantizationParams& params, std::span<const std::int64_t> 
                     DeviceType::kCpu);
 }
 
+QuantizationParams shared(QuantizationParams params, Granularity granularity,
+                          const GranularityOptions& options) {
+  params.granularity = granularity;
+  params.options = options;
+  return params;
+}
+
 std::size_t index_of_set(const QuantizationParams& params, std::int64_t set) {
   const auto sets = static_cast<std::int64_t>(params.qparams.size());
   if (set < 0 || set >= sets) {
@@ -99,32 +106,20 @@ QuantizationParams QuantizationParams::int4_symmetric() {
 }
 
 QuantizationParams QuantizationParams::channel_wise(int axis) const {
-  QuantizationParams params = *this;
-  params.granularity = Granularity::kChannel;
-  params.options = {.axis = axis};
-  return params;
+  return shared(*this, Granularity::kChannel, {.axis = axis});
 }
 
 QuantizationParams QuantizationParams::token_wise() const {
-  QuantizationParams params = *this;
-  params.granularity = Granularity::kToken;
-  params.options = {};
-  return params;
+  return shared(*this, Granularity::kToken, {});
 }
 
 QuantizationParams QuantizationParams::block_wise(std::int64_t size, int axis) const {
-  QuantizationParams params = *this;
-  params.granularity = Granularity::kGroup;
-  params.options = {.axis = axis, .group_size = size};
-  return params;
+  return shared(*this, Granularity::kGroup, {.axis = axis, .group_size = size});
 }
 
 QuantizationParams QuantizationParams::block_wise_2d(std::int64_t rows,
                                                      std::int64_t columns) const {
-  QuantizationParams params = *this;
-  params.granularity = Granularity::kBlock;
-  params.options = {.block_rows = rows, .block_columns = columns};
-  return params;
+  return shared(*this, Granularity::kBlock, {.block_rows = rows, .block_columns = columns});
 }
 
 QuantizationParams QuantizationParams::from_statistics(std::span<const std::int64_t> shape,

@@ -1,5 +1,5 @@
-// A tensor's quantization as data: code format, who shares a scale, the scales themselves and the
-// range that they were chosen for.
+// A tensor's quantization as data: code format, granularity, the scales and the range for which
+// they were chosen.
 //
 // The arithmetic is kernels/qparams.h; a plan for the same tensor follows from descriptor().
 #pragma once

@@ -1,4 +1,4 @@
-// What searches for a range share, host and device.
+// Types that the searches for a range share, host and device.
 #pragma once
 
 #include <cmath>

@@ -14,6 +14,7 @@ Variable Softmax::forward(const Variable& x, ForwardContext&) { return softmax(x
 Variable GELU::forward(const Variable& x, ForwardContext&) { return gelu(x); }
 Variable SiLU::forward(const Variable& x, ForwardContext&) { return silu(x); }
 Variable Hardswish::forward(const Variable& x, ForwardContext&) { return hardswish(x); }
+Variable Affine::forward(const Variable& x, ForwardContext&) { return affine(x, slope_, offset_); }
 Variable HardSigmoid::forward(const Variable& x, ForwardContext&) {
   return hard_sigmoid(x, slope_, offset_);
 }

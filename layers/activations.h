@@ -81,6 +81,19 @@ class HardSigmoid : public Module {
   double slope_, offset_;
 };
 
+// slope * x + offset.
+class Affine : public Module {
+ public:
+  Affine(double slope, double offset) : slope_(slope), offset_(offset) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "Affine"; }
+  double slope() const { return slope_; }
+  double offset() const { return offset_; }
+
+ private:
+  double slope_, offset_;
+};
+
 // x within [lo, hi].
 class Clamp : public Module {
  public:

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/relu.h"
 
@@ -17,6 +18,12 @@ Variable combined(Arithmetic operation, const Variable& a, const Variable& b) {
       return subtract(a, b);
     case Arithmetic::kMultiply:
       return multiply(a, b);
+    case Arithmetic::kDivideNoNan:
+      return divide_no_nan(a, b);
+    case Arithmetic::kMaximum:
+      return maximum(a, b);
+    case Arithmetic::kMinimum:
+      return minimum(a, b);
     case Arithmetic::kDivide:
       break;
   }
@@ -39,6 +46,12 @@ const char* arithmetic_name(Arithmetic operation) {
       return "Sub";
     case Arithmetic::kMultiply:
       return "Mul";
+    case Arithmetic::kDivideNoNan:
+      return "DivNoNan";
+    case Arithmetic::kMaximum:
+      return "Max";
+    case Arithmetic::kMinimum:
+      return "Min";
     case Arithmetic::kDivide:
       break;
   }

@@ -1,22 +1,22 @@
-// Sums, differences, products and quotients as layers: of two values, or of one and a constant.
-// Shapes broadcast.
+// Sums, differences, products, quotients and extremes as layers: of two values, or of one and a
+// constant. Shapes broadcast.
 #pragma once
 
 #include "steelyard/layers/graph.h"
 
 namespace steelyard {
 
-enum class Arithmetic { kAdd, kSubtract, kMultiply, kDivide };
+enum class Arithmetic { kAdd, kSubtract, kMultiply, kDivide, kDivideNoNan, kMaximum, kMinimum };
 
-// "Add", "Sub", "Mul", "Div".
+// "Add", "Sub", "Mul", "Div", "DivNoNan", "Max", "Min".
 const char* arithmetic_name(Arithmetic operation);
 
-// Of two values. (Add, in layers/graph.h, is the sum of two of one shape.)
+// Arithmetic of two values. (Add, in layers/graph.h, is the sum of two values of one shape.)
 class PairArithmetic : public JoinModule {
  public:
   explicit PairArithmetic(Arithmetic operation) : operation_(operation) {}
   Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
-  // "BroadcastAdd", "Sub", "Mul", "Div".
+  // "BroadcastAdd", "Sub", ...
   std::string type_name() const override;
   Arithmetic operation() const { return operation_; }
 
@@ -30,7 +30,8 @@ struct ConstantArithmeticOptions {
   bool trainable = false;
 };
 
-// Of x and a constant: the parameter "value" where it is trainable, else the buffer "value".
+// Arithmetic of x and a constant: the parameter "value" if it is trainable, else the buffer
+// "value".
 class ConstantArithmetic : public Module {
  public:
   ConstantArithmetic(const ConstantArithmeticOptions& options, Tensor value);

@@ -30,7 +30,7 @@ inline ModulePtr<Linear> linear(std::int64_t in_features, std::int64_t out_featu
       LinearOptions{.in_features = in_features, .out_features = out_features, .bias = bias}, rng);
 }
 
-// What is rarely said of a convolution.
+// Rarely used options of a convolution.
 struct Conv2dDetails {
   std::array<std::int64_t, 2> stride{1, 1};
   std::array<std::int64_t, 2> padding{0, 0};

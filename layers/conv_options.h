@@ -1,5 +1,5 @@
-// What the options of convolutions (Conv1d, Conv2d, ConvTranspose2d) share: their checks and how
-// they are described.
+// Functions for the options of convolutions (Conv1d, Conv2d, ConvTranspose2d): checks and
+// descriptions.
 #pragma once
 
 #include <algorithm>

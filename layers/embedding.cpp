@@ -23,7 +23,7 @@ Embedding::Embedding(const EmbeddingOptions& options, Rng& rng)
     : options_(options), weight_(register_parameter("weight", normal_table(options, rng))) {}
 
 Variable Embedding::forward(const Variable& x, ForwardContext&) {
-  return embedding(x.value(), weight_);
+  return is_floating(x.dtype()) ? embedding(x, weight_) : embedding(x.value(), weight_);
 }
 
 std::string Embedding::description() const {

@@ -10,8 +10,8 @@ struct EmbeddingOptions {
   std::int64_t width = 0;
 };
 
-// y[..., D] = weight[x[...]] for i64 x. Parameter weight [N, D], normal with variance 1 as in
-// PyTorch.
+// y[..., D] = weight[x[...]] for i64 x, or floats, which are rounded to indices. Parameter weight
+// [N, D], normal with variance 1 as in PyTorch.
 class Embedding : public Module {
  public:
   // Throws std::invalid_argument on sizes below 1.

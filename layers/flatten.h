@@ -1,4 +1,4 @@
-// Images to rows.
+// The layer that turns images into rows of features.
 #pragma once
 
 #include "steelyard/framework/module.h"

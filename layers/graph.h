@@ -19,8 +19,8 @@ class JoinModule : public Module {
   }
 };
 
-// A module that says which of its children reads what; forward() follows from it. Who changes
-// modules (qat::prepare) walks these nodes and needs to know no container.
+// A module that declares which value each of its children reads; forward() follows from that.
+// qat::prepare() walks these nodes and need not know the kinds of containers.
 class GraphModule : public Module {
  public:
   // A child and the values that it reads: kGraphInput, or k + 1 for the output of nodes()[k].

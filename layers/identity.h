@@ -1,4 +1,4 @@
-// The layer that does nothing.
+// The identity layer.
 #pragma once
 
 #include "steelyard/framework/module.h"

@@ -20,9 +20,9 @@ void fill_fan_out_normal(const Tensor& weight, Rng& rng);
 void fill_normal(const Tensor& values, double deviation, Rng& rng);
 void fill_uniform(const Tensor& values, double bound, Rng& rng);
 
-// While one lives, the functions above count the bytes of weights made on this thread and leave
-// them as they are: a model can be tried before time and memory are spent on it. Beyond `max_bytes`
-// they throw std::invalid_argument.
+// While an object exists, the functions above only count the bytes of weights made on this thread
+// and do not set them: a model can be tried before time and memory are spent on it. Beyond
+// `max_bytes` they throw std::invalid_argument.
 class WeightCount {
  public:
   explicit WeightCount(std::int64_t max_bytes);

@@ -1,10 +1,10 @@
-// Layers that move values: other shapes and orders, parts, borders, means over axes, resized
-// images.
+// Layers that move values: other shapes and orders, parts, borders, repeated elements, reductions
+// over axes, resized images.
 #pragma once
 
-#include <array>
 #include <vector>
 
+#include "steelyard/framework/ops/resize.h"
 #include "steelyard/framework/ops/slice.h"
 #include "steelyard/layers/graph.h"
 
@@ -17,6 +17,7 @@ class Permute : public Module {
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Permute"; }
   std::string description() const override;
+  const std::vector<std::int64_t>& order() const { return order_; }
 
  private:
   std::vector<std::int64_t> order_;
@@ -29,6 +30,9 @@ class Reshape : public Module {
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Reshape"; }
   std::string description() const override;
+  const Shape& shape() const { return shape_; }
+  // Of the output for an input of this shape. Throws std::invalid_argument where it does not fit.
+  Shape shape_for(const Shape& input) const;
 
  private:
   Shape shape_;
@@ -40,6 +44,10 @@ class Slice : public Module {
   Slice(std::int64_t axis, const TakenAxis& taken) : axis_(axis), taken_(taken) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Slice"; }
+  std::int64_t axis() const { return axis_; }
+  const TakenAxis& taken() const { return taken_; }
+  // The positions along all dimensions of an input of this shape.
+  std::vector<TakenAxis> taken_of(const Shape& input) const;
 
  private:
   std::int64_t axis_;
@@ -53,23 +61,37 @@ class Pad : public Module {
       : before_(std::move(before)), after_(std::move(after)), value_(value) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Pad"; }
+  const std::vector<std::int64_t>& before() const { return before_; }
+  const std::vector<std::int64_t>& after() const { return after_; }
+  double value() const { return value_; }
 
  private:
   std::vector<std::int64_t> before_, after_;
   double value_;
 };
 
-enum class Reduction { kSum, kMean };
+// The elements repeated to a shape that has as many dimensions or more; -1 is a size of the input.
+class Expand : public Module {
+ public:
+  explicit Expand(Shape shape) : shape_(std::move(shape)) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "Expand"; }
+  std::string description() const override;
 
-// The sum or mean over some dimensions, which stay with size 1 or go.
+ private:
+  Shape shape_;
+};
+
+enum class Reduction { kSum, kMean, kMax, kMin };
+
+// The sum, mean, largest or smallest element over some dimensions, which stay with size 1 or go.
 class Reduce : public Module {
  public:
   Reduce(Reduction reduction, std::vector<std::int64_t> axes, bool keep)
       : reduction_(reduction), axes_(std::move(axes)), keep_(keep) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
-  std::string type_name() const override {
-    return reduction_ == Reduction::kSum ? "ReduceSum" : "ReduceMean";
-  }
+  // "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin".
+  std::string type_name() const override;
 
  private:
   Reduction reduction_;
@@ -89,25 +111,19 @@ class CatAxis : public JoinModule {
   std::int64_t axis_;
 };
 
-// How one dimension is resized: each output is a weighted sum of inputs.
-struct ResizedAxis {
-  std::int64_t repeats = 0;  // each input so often; 0: by the weights
-  std::int64_t inputs = 0;   // sizes
-  std::int64_t outputs = 0;
-  std::vector<double> weights{};  // [outputs, inputs]
-};
-
 // [N, H, W, C] with other heights and widths.
 class Resize : public Module {
  public:
-  Resize(ResizedAxis height, ResizedAxis width);
+  Resize(ResizedAxis height, ResizedAxis width)
+      : height_(std::move(height)), width_(std::move(width)) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Resize"; }
   std::string description() const override;
+  const ResizedAxis& height() const { return height_; }
+  const ResizedAxis& width() const { return width_; }
 
  private:
   ResizedAxis height_, width_;
-  std::array<Tensor, 2> weights_;  // f64, on the CPU; undefined for repeats
 };
 
 }  // namespace steelyard

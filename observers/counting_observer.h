@@ -1,4 +1,4 @@
-// What observers share that count everything they see in a histogram per channel.
+// Base class of observers that count all observed values in a histogram per channel.
 #pragma once
 
 #include "steelyard/kernels/histogram/histogram.h"

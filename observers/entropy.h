@@ -1,5 +1,5 @@
 // The clipping after which the quantized distribution diverges least from the original one
-// (kernels/divergence.h).
+// (kernels/histogram_ranges/clipping_divergence.h).
 #pragma once
 
 #include "steelyard/observers/counting_observer.h"

@@ -1,4 +1,4 @@
-// What observers share that learn nothing of a step but its extremes.
+// Base class of observers that learn only the extremes of each step.
 #pragma once
 
 #include "steelyard/observers/observer.h"

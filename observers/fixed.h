@@ -1,4 +1,4 @@
-// A range that is known beforehand.
+// An observer with a fixed range that is known beforehand.
 #pragma once
 
 #include "steelyard/observers/extremes_observer.h"

@@ -7,10 +7,12 @@ namespace steelyard::observers {
 
 void MinMaxObserver::learn(const Extremes& step) {
   run(kept().lo.device(), kernels::UpdateExtremes{.n = kept().lo.size(),
+                                                  .averaging = 0,
                                                   .step_lo = step.lo.data<float>(),
                                                   .step_hi = step.hi.data<float>(),
                                                   .lo = kept().lo.data<float>(),
-                                                  .hi = kept().hi.data<float>()});
+                                                  .hi = kept().hi.data<float>(),
+                                                  .steps = nullptr});
 }
 
 }  // namespace steelyard::observers

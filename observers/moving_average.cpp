@@ -18,13 +18,13 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
 }
 
 void MovingAverageObserver::learn(const Extremes& step) {
-  run(kept().lo.device(), kernels::UpdateAverageExtremes{.n = kept().lo.size(),
-                                                         .constant = averaging_constant_,
-                                                         .step_lo = step.lo.data<float>(),
-                                                         .step_hi = step.hi.data<float>(),
-                                                         .lo = kept().lo.data<float>(),
-                                                         .hi = kept().hi.data<float>(),
-                                                         .steps = steps_.data<std::int64_t>()});
+  run(kept().lo.device(), kernels::UpdateExtremes{.n = kept().lo.size(),
+                                                  .averaging = averaging_constant_,
+                                                  .step_lo = step.lo.data<float>(),
+                                                  .step_hi = step.hi.data<float>(),
+                                                  .lo = kept().lo.data<float>(),
+                                                  .hi = kept().hi.data<float>(),
+                                                  .steps = steps_.data<std::int64_t>()});
 }
 
 void MovingAverageObserver::reset() {

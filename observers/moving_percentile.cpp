@@ -44,13 +44,13 @@ void MovingPercentileObserver::observe(const kernels::ChannelLayout& layout, con
                                               .lo = percentiles.lo.data<double>(),
                                               .hi = percentiles.hi.data<double>()});
   const Extremes rounded{percentiles.lo.to(DType::kF32), percentiles.hi.to(DType::kF32)};
-  run(device, kernels::UpdateAverageExtremes{.n = layout.channels,
-                                             .constant = averaging_constant_,
-                                             .step_lo = rounded.lo.data<float>(),
-                                             .step_hi = rounded.hi.data<float>(),
-                                             .lo = state_.lo.data<float>(),
-                                             .hi = state_.hi.data<float>(),
-                                             .steps = steps_.data<std::int64_t>()});
+  run(device, kernels::UpdateExtremes{.n = layout.channels,
+                                      .averaging = averaging_constant_,
+                                      .step_lo = rounded.lo.data<float>(),
+                                      .step_hi = rounded.hi.data<float>(),
+                                      .lo = state_.lo.data<float>(),
+                                      .hi = state_.hi.data<float>(),
+                                      .steps = steps_.data<std::int64_t>()});
 }
 
 void MovingPercentileObserver::reset() {

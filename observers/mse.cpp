@@ -35,13 +35,13 @@ void MseObserver::observe(const kernels::ChannelLayout& layout, const Tensor& va
                                             .hi = step.hi.data<float>(),
                                             .best_lo = best.lo.data<float>(),
                                             .best_hi = best.hi.data<float>()});
-  run(device, kernels::UpdateAverageExtremes{.n = layout.channels,
-                                             .constant = averaging_constant_,
-                                             .step_lo = best.lo.data<float>(),
-                                             .step_hi = best.hi.data<float>(),
-                                             .lo = state_.lo.data<float>(),
-                                             .hi = state_.hi.data<float>(),
-                                             .steps = steps_.data<std::int64_t>()});
+  run(device, kernels::UpdateExtremes{.n = layout.channels,
+                                      .averaging = averaging_constant_,
+                                      .step_lo = best.lo.data<float>(),
+                                      .step_hi = best.hi.data<float>(),
+                                      .lo = state_.lo.data<float>(),
+                                      .hi = state_.hi.data<float>(),
+                                      .steps = steps_.data<std::int64_t>()});
 }
 
 void MseObserver::reset() {

@@ -39,7 +39,7 @@ Extremes gathered_extremes(const Tensor& gathered);
 struct RunningRange {
   Extremes state;        // f32
   double averaging = 0;  // the newest step's weight in a moving average; 0: extremes of all steps
-  Tensor steps = {};     // i64 [channels], of an average: kernels::update_average_extremes()
+  Tensor steps = {};     // i64 [channels], of an average: kernels::UpdateExtremes
 };
 
 // Of a moving average: how many steps weigh alike at its start, i64 [channels]. Absent from
@@ -60,8 +60,8 @@ class Observer : public StepStatistics {
   // Nothing unless each step's extremes are all that observe() learns: then kernels that know them
   // keep the range themselves, and nobody need materialise the values.
   virtual std::optional<RunningRange> running_range() const { return std::nullopt; }
-  // True when past steps fade by themselves and shall on weights too; other observers start anew
-  // where the whole tensor is visible in each step (weights).
+  // True if the influence of past steps decays by itself, and should do so on weights too. Other
+  // observers are reset in each step if the whole tensor is visible there (weights).
   virtual bool forgets() const { return false; }
   // The range that each channel needs, f32 or f64, where the state is; never waits for a GPU.
   virtual Extremes range() const = 0;

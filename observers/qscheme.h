@@ -1,5 +1,5 @@
-// What a quantizer's grid looks like, as plain data, and the scale and zero point that it gives a
-// range of values.
+// The quantization scheme of a quantizer, as plain data, and the scale and zero point for a range
+// of values.
 #pragma once
 
 #include <array>

@@ -22,7 +22,8 @@ std::unique_ptr<Observer> make(Arguments... arguments) {
   return std::make_unique<T>(arguments...);
 }
 
-constexpr ObserverOption kAveragingConstant{"averaging_constant", "weight of the newest batch",
+constexpr ObserverOption kAveragingConstant{"averaging_constant",
+                                            "weight of the newest batch in the average",
                                             &Options::averaging_constant, 0, 1};
 
 constexpr ObserverOption kPercentile{"percentile", "percentage of the values kept",
@@ -33,7 +34,7 @@ constexpr ObserverOption kLimit{"limit", "upper end of the range", &Options::lim
 std::vector<ObserverRow> make_rows() {
   return {
       {"min_max",
-       "smallest and largest value seen",
+       "smallest and largest value observed",
        {},
        [](const Options&, const QScheme&, std::int64_t channels) {
          return make<MinMaxObserver>(channels);
@@ -45,22 +46,23 @@ std::vector<ObserverRow> make_rows() {
          return make<MovingAverageObserver>(channels, options.averaging_constant);
        }},
       {"histogram",
-       "the range with the least squared error, estimated over everything seen, each end by "
-       "itself",
+       "the range with the least squared error, estimated from a histogram of everything observed; "
+       "both ends are searched independently",
        {},
        [](const Options&, const QScheme& scheme, std::int64_t channels) {
          return make<HistogramObserver>(channels, scheme);
        }},
       {"percentile",
-       "the values seen without the outermost ones: of |x| with `symmetric`, else at both ends",
+       "the range of the observed values without the outermost ones: the largest |x| with "
+       "`symmetric`, otherwise both ends",
        {kPercentile},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<PercentileObserver>(channels, scheme, options.percentile);
        },
        /*over_shards=*/false},
       {"moving_percentile",
-       "exponential moving average of each batch's percentiles: an outlier moves it little, and "
-       "early ranges fade",
+       "exponential moving average of each batch's percentiles: outliers have little influence, "
+       "and early ranges fade",
        {kPercentile, kAveragingConstant},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<MovingPercentileObserver>(channels, scheme, options.percentile,
@@ -68,22 +70,23 @@ std::vector<ObserverRow> make_rows() {
        },
        /*over_shards=*/false},
       {"mse",
-       "the smallest and largest value, shrunk until the squared error is least; of weights anew "
-       "in each step, of activations as a moving average; makes 100 passes over the values",
+       "the smallest and largest value, both shrunk by the factor with the least squared error; "
+       "for weights in each step alone, for activations as a moving average; needs 100 passes over "
+       "the values",
        {kAveragingConstant},
        [](const Options& options, const QScheme& scheme, std::int64_t channels) {
          return make<MseObserver>(channels, scheme, options.averaging_constant);
        },
        /*over_shards=*/false},
       {"fixed",
-       "from 0 to `limit`, whatever is seen: for values whose range is known",
+       "from 0 to `limit`, independent of the values: for a range that is known",
        {kLimit},
        [](const Options& options, const QScheme&, std::int64_t channels) {
          return make<FixedObserver>(channels, options.limit);
        }},
       {"entropy",
-       "the clipping with the least Kullback-Leibler divergence, as TensorRT calibrates, but with "
-       "clipped values counted",
+       "the clipping with the least Kullback-Leibler divergence, as in TensorRT's calibration, but "
+       "clipped values count",
        {},
        [](const Options&, const QScheme& scheme, std::int64_t channels) {
          return make<EntropyObserver>(channels, scheme);

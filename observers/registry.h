@@ -31,7 +31,8 @@ struct ObserverRow {
   std::string_view help;
   std::vector<ObserverOption> options;
   std::unique_ptr<Observer> (*make)(const ObserverOptions&, const QScheme&, std::int64_t channels);
-  // Whether a batch's extremes or counts, which merge exactly over its shards, are all it learns.
+  // Whether the observer learns only extremes or counts of a batch, which merge exactly over its
+  // shards.
   bool over_shards = true;
 };
 

@@ -1,4 +1,4 @@
-// The quantizer of an activation: one scale, whose range follows what passes.
+// The quantizer of an activation: one scale, whose range follows the values that pass through it.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace steelyard::qat {
 
-// A producer whose own kernel quantizes asks for an empty_output(), fills its codes, and ends with
+// A layer whose own kernel writes codes calls empty_output(), fills the codes, and ends with
 // learn_output().
 //
-// In a step of shards (framework/step_statistics.h) each of them is quantized with the range that
-// the steps before have left, and the range moves at the end, once.
+// In a step of several shards (framework/step_statistics.h) each shard is quantized with the range
+// that the previous steps left, and the range is updated once, at the end.
 class ActivationQuantizer : public FakeQuantize, public StepStatistics {
  public:
   explicit ActivationQuantizer(const QuantizerConfig& config) : FakeQuantize(config, 1) {}
@@ -29,12 +29,12 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   // Learns from f32 values and updates the scale and zero point; between begin_step() and
   // end_step() it gathers.
   QParamTensors observe(const Tensor& values);
-  // The same from values that only the producer's kernel sees; nothing where the observer needs
-  // them. The kernel is to be queued next.
+  // The same for values that only the layer's kernel computes; nothing if the observer needs the
+  // values themselves. The kernel must be queued next.
   std::optional<RangeObservation> observe_range();
-  // What a pass quantizes with whose observing gave `observed`, if it did; nothing changes it
-  // before the backward pass is over. Learning begins here. Throws std::logic_error when nothing
-  // was observed.
+  // The parameters of a pass, whose observation (if there was one) gave `observed`; they stay
+  // unchanged until its backward pass is over. Learning begins here. Throws std::logic_error if
+  // nothing was observed.
   QParamTensors parameters(const QParamTensors& observed, const ForwardContext& context);
   // Codes with parameters(), to be filled.
   QuantizedValue empty_output(Shape shape, const QParamTensors& observed,

@@ -9,7 +9,7 @@
 
 namespace steelyard::qat {
 
-// What weights are while the ranges of activations are measured.
+// How weights are used while the ranges of activations are measured.
 enum class CalibrationWeights { kQuantized, kFloat };
 
 // Shows `batches` >= 1 batches to every observer in `model`: batch norms use their running

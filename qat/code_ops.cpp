@@ -2,13 +2,14 @@
 
 #include <functional>
 
-#include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
+#include "steelyard/qat/code_function.h"
+#include "steelyard/qat/codes_of.h"
 #include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/quantized_layer.h"
 #include "steelyard/qat/straight_through.h"
@@ -16,47 +17,6 @@
 
 namespace steelyard::qat {
 namespace {
-
-// A recorded operation on codes: its gradient is a function of the saved tensors alone.
-class CodeFunction : public Function {
- public:
-  // grad of the output, the input's shape, saved tensors -> grad of each input.
-  using Gradient = std::function<Tensor(const Tensor&, const Shape&, const std::vector<Tensor>&)>;
-
-  CodeFunction(std::string name, Attributes attributes, Gradient gradient,
-               std::vector<Tensor> saved_tensors)
-      : name_(std::move(name)), attributes_(std::move(attributes)), gradient_(std::move(gradient)) {
-    for (Tensor& tensor : saved_tensors) save(std::move(tensor));
-  }
-  std::string name() const override { return name_; }
-  Attributes attributes() const override { return attributes_; }
-
-  std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    // Every input of these operations has the same gradient: one input, or the two of a sum.
-    const Tensor grad = gradient_(grad_output, inputs()[0]->shape, saved());
-    return std::vector<Tensor>(inputs().size(), grad);
-  }
-
- private:
-  std::string name_;
-  Attributes attributes_;
-  Gradient gradient_;
-};
-
-// One with a description of its operation, for exports.
-template <typename T>
-class DescribedCodeFunction : public CodeFunction, public Describes<T> {
- public:
-  DescribedCodeFunction(std::string name, Attributes attributes, T what, Gradient gradient,
-                        std::vector<Tensor> saved_tensors)
-      : CodeFunction(std::move(name), std::move(attributes), std::move(gradient),
-                     std::move(saved_tensors)),
-        what_(std::move(what)) {}
-  T described() const override { return what_; }
-
- private:
-  T what_;
-};
 
 // Sums of `count` codes of x fit int32.
 void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t count) {
@@ -69,11 +29,6 @@ void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t co
 
 std::uint8_t* bits_of(const Tensor& mask) {
   return mask.defined() ? mask.data<std::uint8_t>() : nullptr;
-}
-
-// The same parameters as `x` for codes of another shape.
-QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
-  return {.codes = std::move(codes), .qparams = x.qparams, .range = x.range};
 }
 
 Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Shape output_shape,
@@ -149,46 +104,37 @@ struct CodeSum {
   std::shared_ptr<const QuantizedValue> a, b;
   kernels::Activation activation;
 
-  // f<A, B>(codes of a, codes of b).
+  // f<A, B>() with the types of the codes of a and b.
   template <typename F>
   void visit(F&& f) const {
     visit_codes(a->codes.dtype(), [&](auto* tag_a) {
       visit_codes(b->codes.dtype(), [&](auto* tag_b) {
         using A = CodeOf<decltype(tag_a)>;
         using B = CodeOf<decltype(tag_b)>;
-        f.template operator()<A, B>(a->codes.template data<A>(), b->codes.template data<B>());
+        f.template operator()<A, B>();
       });
     });
   }
   Tensor values() const {
     Tensor sum = Tensor::empty(a->codes.shape(), DType::kF32, a->codes.device());
-    visit([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
-      run(sum.device(),
-          kernels::DequantizeAdd<A, B>{.n = sum.size(),
-                                       .activation = activation,
-                                       .a = codes_a,
-                                       .scale_a = a->qparams.scale.data<float>(),
-                                       .zero_point_a = a->qparams.zero_point.data<std::int32_t>(),
-                                       .b = codes_b,
-                                       .scale_b = b->qparams.scale.data<float>(),
-                                       .zero_point_b = b->qparams.zero_point.data<std::int32_t>(),
-                                       .out = sum.data<float>()});
+    visit([&]<typename A, typename B>() {
+      run(sum.device(), kernels::DequantizeAdd<A, B>{.n = sum.size(),
+                                                     .activation = activation,
+                                                     .a = codes_of<A>(*a),
+                                                     .b = codes_of<B>(*b),
+                                                     .out = sum.data<float>()});
     });
     return sum;
   }
   void write(const QuantizedValue& y, const Tensor& mask) const {
-    visit([&]<typename A, typename B>(const A* codes_a, const B* codes_b) {
+    visit([&]<typename A, typename B>() {
       visit_codes(y.codes.dtype(), [&](auto* tag) {
         using Code = CodeOf<decltype(tag)>;
         run(y.codes.device(), kernels::RequantizeAdd<A, B, Code>{
                                   .n = y.codes.size(),
                                   .activation = activation,
-                                  .a = codes_a,
-                                  .scale_a = a->qparams.scale.data<float>(),
-                                  .zero_point_a = a->qparams.zero_point.data<std::int32_t>(),
-                                  .b = codes_b,
-                                  .scale_b = b->qparams.scale.data<float>(),
-                                  .zero_point_b = b->qparams.zero_point.data<std::int32_t>(),
+                                  .a = codes_of<A>(*a),
+                                  .b = codes_of<B>(*b),
                                   .scale = y.qparams.scale.data<float>(),
                                   .zero_point = y.qparams.zero_point.data<std::int32_t>(),
                                   .range = y.range,

@@ -1,4 +1,5 @@
-// Activations quantized with scales of their own values, in training as in evaluation.
+// Dynamic quantization of activations: scales come from the values themselves, in training and in
+// evaluation.
 #pragma once
 
 #include "steelyard/observers/qscheme.h"

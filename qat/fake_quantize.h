@@ -22,7 +22,7 @@
 
 namespace steelyard::qat {
 
-// A pass that observes in a kernel of its own: what the kernel is given and what it writes.
+// Observation by a layer's own kernel: the kernel's inputs and outputs.
 struct RangeObservation {
   kernels::RangeRule rule;
   kernels::RangeQuantizer quantizer;
@@ -38,8 +38,8 @@ class FakeQuantize : public Module {
  public:
   std::string type_name() const override { return "FakeQuantize"; }
   std::string description() const override;
-  // A quantizer with the same state on the same device that shares nothing with this one. It has
-  // met no faults and has no listener.
+  // A quantizer with the same state on the same device that shares no storage with this one. Its
+  // fault counters are 0, and it has no listener.
   virtual std::shared_ptr<FakeQuantize> clone() const = 0;
   // Whether it quantizes a layer's weights: schedules and reports tell them from activations.
   virtual bool of_weights() const = 0;
@@ -51,10 +51,10 @@ class FakeQuantize : public Module {
   // The grid that saved switches (the buffer of that name) say; nothing where they are no switches.
   std::optional<observers::QScheme> scheme_in(const Tensor& switches) const;
   kernels::CodeRange code_range() const { return scheme().code_range(); }
-  // The widest codes it may have: 8 bits, or as configured.
+  // The largest allowed bit width: 8, or the configured width if that is larger.
   int most_bits() const { return std::max(8, config_.scheme.bits); }
-  // Changes the width of the codes, from 2 to most_bits(), over the same range. What learns begins
-  // anew with the next values observed.
+  // Changes the width of the codes, from 2 to most_bits(), over the same range. Learned parameters
+  // start again with the next values observed.
   void set_bits(int bits);
   // f32 and i32 [channels], on the module's device; they change in place.
   const Tensor& scale() const;
@@ -64,7 +64,7 @@ class FakeQuantize : public Module {
   std::vector<std::int32_t> host_zero_point() const;
   std::int64_t channels() const { return qparams_.scale.size(); }
   Device device() const { return qparams_.scale.device(); }
-  // Of each channel, the values of the smallest and of the largest code; waits for a GPU.
+  // The values of the smallest and of the largest code of each channel; waits for a GPU.
   std::vector<observers::Range> float_range() const;
   // Sets one channel's parameters. Throws std::invalid_argument when there is no such channel or
   // they are not valid, std::logic_error once the scale is learned (learns()).
@@ -85,7 +85,7 @@ class FakeQuantize : public Module {
   }
   // Whether a scale was ever found or set.
   bool observed() const { return is_on(kObserved); }
-  // Forgets what the observer has seen; the scale and zero point stay until it observes again.
+  // Resets the observer; the scale and zero point stay until it observes again.
   void forget() { observer_->reset(); }
   // While set, every pass that may observe gives the f32 values to `listener` instead, whatever the
   // switch says: nothing is learned. An empty one ends that.
@@ -106,7 +106,7 @@ class FakeQuantize : public Module {
   // With what the parameters are now; counts nothing.
   Tensor quantize(const Tensor& x) const;
 
-  // What was met since the last call, here or by the layer that owns the quantizer; each value and
+  // The faults since the last call, in the quantizer or in the layer that owns it; each value and
   // each pass counts once. Waits for a GPU.
   Faults take_faults() { return faults_.take(); }
   // Where non-finite values are counted: the first i64, on the module's device.

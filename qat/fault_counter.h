@@ -1,5 +1,5 @@
-// Counts what codes would hide, on the device where it occurs: non-finite values, and biases
-// without room in int32.
+// Counts faults that codes would hide, on the device where they occur: non-finite values, and
+// biases that do not fit int32 beside the products.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class FaultCounter {
   }
   // f32 [outputs, 2]: such a bias and its limit; zeros where none was.
   float* overflowing_biases(std::int64_t outputs, Device device);
-  // What was counted since the last call. Waits for a GPU.
+  // The faults since the last call. Waits for a GPU.
   Faults take();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace steelyard::qat {
 
-// What a quantized layer multiplies by and adds.
+// The weight and bias of a quantized layer's product.
 struct ProductOperands {
   Variable weight;       // quantized
   Variable bias;         // undefined for none

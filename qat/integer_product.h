@@ -21,7 +21,8 @@ Attributes activation_attribute(kernels::Activation activation);
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
                     kernels::CodeRange weight_range, const Tensor& acc);
 
-// Backward of the integer product: codes and masks were saved, floats are made again from them.
+// The backward pass of the integer product: codes and masks were saved, and floats are computed
+// from them again.
 class IntegerProductFunction : public Function {
  public:
   // output_mask undefined where the output is float. The third input is the bias, if it has one.

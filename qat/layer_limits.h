@@ -1,4 +1,4 @@
-// Limits that a layer's weights must meet before they are quantized.
+// Requirements on a layer's weights, checked before they are quantized.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Scales and offsets that learn with the weights: LSQ (Esser et al., arXiv:1902.08153), LSQ+
+// Scales and offsets that are learned with the weights: LSQ (Esser et al., arXiv:1902.08153), LSQ+
 // (Bhalgat et al., arXiv:2004.09576) and the clipping of PACT (Choi et al., arXiv:1805.06085). An
 // offset is the real value of the lowest code; the zero point is the code nearest to it.
 #pragma once

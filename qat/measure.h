@@ -1,4 +1,5 @@
-// What quantizing does to the tensors of a network: error, clipping, and histograms of the values.
+// The effect of quantization on the tensors of a network: error, clipping, and histograms of the
+// values.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,8 @@ struct ValueHistogram {
   double hi = 0;
 };
 
-// Of f32 values, exact to the bin; at most 2 * `bins` of them. `bins`: a power of two.
+// The histogram of f32 values, exact to the bin, with at most 2 * `bins` bins. `bins`: a power of
+// two.
 ValueHistogram histogram_of(std::span<const float> values, std::int64_t bins);
 
 // One quantizer with the tensor that it stands for.

@@ -15,11 +15,11 @@ namespace steelyard::qat {
 
 // A module with a quantized form, one that stays as it is, or a container whose forward is unknown.
 struct ModuleNode {
-  // What stands for a value that no node makes.
+  // Stands for a value that no node computes.
   static constexpr std::size_t kModelInput = SIZE_MAX;
   static constexpr std::size_t kUnknown = SIZE_MAX - 1;  // inside a container of unknown forward
 
-  // Who reads the output: a node, as which of its operands.
+  // A reader of the output: a node, and which of its operands.
   struct Reader {
     std::size_t node;
     std::size_t operand;

@@ -10,11 +10,12 @@ namespace steelyard::qat {
 // load_checkpoint(), then upgrade_checkpoint() and require_quantizer_state() (qat/saved_state.h).
 Checkpoint load_checkpoint_of(Module& model, const std::filesystem::path& path);
 
-// Gives the tensors of this model's quantizers the names and meaning that they have today.
+// Converts the tensors of this model's quantizers to their current names and meaning.
 //
-// Zero points used to learn as `learned_zero_point`, in codes. That becomes `learned_offset`, the
-// real value of the lowest code, with the scale that the latent beside it stands for: every zero
-// point is the one that was saved. The optimizer's state of these parameters begins anew.
+// Learned zero points used to be stored as `learned_zero_point`, in codes. They become
+// `learned_offset`, the real value of the lowest code, computed with the scale of the latent beside
+// it, so that every zero point is the saved one. The optimizer's state of these parameters begins
+// anew.
 void upgrade_checkpoint(Module& model, Checkpoint& checkpoint);
 
 }  // namespace steelyard::qat

@@ -157,7 +157,7 @@ std::vector<Metric> OscillationCallback::metrics() const {
   double oscillating = 0, frozen = 0, all = 0;
   for (const Tracked& w : weights_) {
     const Tensor counts = Tensor::empty({2}, DType::kI64, w.code.device());
-    run(counts.device(), kernels::CountOscillations{.n = w.size(),
+    run(counts.device(), kernels::CountOscillations{.rows = w.size(),
                                                     .frequency = kOscillating,
                                                     .state = w.state(),
                                                     .counts = counts.data<std::int64_t>()});

@@ -1,5 +1,5 @@
-// Watches the codes of weights during training, damps their oscillations and freezes the weights
-// that do not settle: a plugin of the trainer. Source: Nagel et al., arXiv:2203.11086.
+// A callback of the trainer that follows the codes of weights, damps their oscillations and freezes
+// weights that do not settle. Source: Nagel et al., arXiv:2203.11086.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What prepare() decided, for every module and tensor: printed before training starts.
+// The plan: what prepare() decided for every module and tensor. It is printed before training
+// starts.
 #pragma once
 
 #include <iosfwd>

@@ -17,7 +17,7 @@ class Product {
   virtual std::string name() const = 0;
   virtual Attributes attributes() const { return {}; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
-  // Elements of an input that dynamic scales take for a row: the features of a linear map, a whole
+  // Number of elements that dynamic scales treat as a row: the features of a linear map, a whole
   // sample of a convolution.
   virtual std::int64_t row_size(const Shape& x) const { return x.empty() ? 0 : x.back(); }
   // Groups of channels that are multiplied each by itself.

@@ -10,8 +10,8 @@
 
 namespace steelyard::qat {
 
-// y = quantize(activation(a + b)). Two quantized operands add as integers (docs/numerics.md:
-// requantization of a sum); a float one makes the sum a float one.
+// y = quantize(activation(a + b)). Two quantized operands are added as integers (docs/numerics.md:
+// what ONNX Runtime computes, QLinearAdd); with a float operand the sum is computed in float.
 class QatAdd : public JoinModule {
  public:
   QatAdd(kernels::Activation activation, const QuantizerConfig& output);

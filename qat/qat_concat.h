@@ -1,4 +1,4 @@
-// Joined branches whose output has a quantizer of its own.
+// Concatenation whose output has a quantizer of its own.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace steelyard::qat {
 Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& output,
                       ForwardContext& context);
 
-// y = quantize(concat(x1, x2, ...)); a float operand makes the join a float one.
+// y = quantize(concat(x1, x2, ...)); with a float operand the concatenation is one of floats.
 class QatCat : public JoinModule {
  public:
   explicit QatCat(const QuantizerConfig& output);

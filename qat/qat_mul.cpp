@@ -2,9 +2,13 @@
 
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/matmul.h"
+#include "steelyard/framework/ops/permute.h"
+#include "steelyard/framework/ops/slice.h"
 #include "steelyard/framework/ops/strided.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/layers/arithmetic.h"
+#include "steelyard/qat/codes_of.h"
 #include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
@@ -22,14 +26,10 @@ Tensor product(const QuantizedValue& a, const QuantizedValue& b, const Tensor& s
       using B = CodeOf<decltype(tag_b)>;
       run(y.device(),
           kernels::MultiplyCodes<A, B>{.n = y.size(),
-                                       .a = a.codes.data<A>(),
+                                       .a = codes_of<A>(a),
                                        .at_a = ops::broadcast_index(kName, a.codes.shape(), shape),
-                                       .scale_a = a.qparams.scale.data<float>(),
-                                       .zero_point_a = a.qparams.zero_point.data<std::int32_t>(),
-                                       .b = b.codes.data<B>(),
+                                       .b = codes_of<B>(b),
                                        .at_b = ops::broadcast_index(kName, b.codes.shape(), shape),
-                                       .scale_b = b.qparams.scale.data<float>(),
-                                       .zero_point_b = b.qparams.zero_point.data<std::int32_t>(),
                                        .scale = scale.defined() ? scale.data<float>() : nullptr,
                                        .y = y.data<float>()});
     });
@@ -90,7 +90,110 @@ class MultiplyCodesFunction : public Function {
   std::shared_ptr<const QuantizedValue> a_, b_;
 };
 
+// --- of matrices
+
+constexpr const char* kMatrices = "quantized_matmul";
+
+// float(code - zero point).
+Variable centred(const QuantizedValue& x) {
+  QuantizedValue in_codes = x;
+  in_codes.qparams.scale = Tensor::full({1}, 1, DType::kF32, x.codes.device());
+  return Variable(dequantized(in_codes));
+}
+
+// Positions [first, first + count) of a dimension, counted from the end.
+Variable some_of(const Variable& x, std::size_t from_end, std::int64_t first, std::int64_t count) {
+  std::vector<TakenAxis> axes;
+  for (const std::int64_t extent : x.shape()) axes.push_back({0, extent, 1});
+  axes[axes.size() - from_end] = {first, count, 1};
+  return slice(x, axes);
+}
+
+// The exact integer sums, rounded to f32: products of floats are exact in parts of so many terms.
+Tensor sums_of_codes(const QuantizedValue& a, const QuantizedValue& b) {
+  constexpr std::int64_t kLargest = 255 * 255, kExact = std::int64_t{1} << 24;
+  constexpr std::int64_t kTerms = kExact / kLargest;
+  const NoGradGuard no_grad;
+  const Variable left = centred(a), right = centred(b);
+  const std::int64_t terms = left.dim(-1);
+  if (terms > INT32_MAX / kLargest) {
+    throw std::invalid_argument(std::string("[") + kMatrices + "] expected sums of at most " +
+                                std::to_string(INT32_MAX / kLargest) +
+                                " products, so that they fit int32, got " + std::to_string(terms));
+  }
+  if (terms <= kTerms) return matmul(left, right).value();
+  Variable sums;
+  for (std::int64_t first = 0; first < terms; first += kTerms) {
+    const std::int64_t count = std::min(kTerms, terms - first);
+    const Variable part(matmul(some_of(left, 1, first, count), some_of(right, 2, first, count))
+                            .value()
+                            .to(DType::kF64));
+    sums = sums.defined() ? sums + part : part;
+  }
+  return sums.value().to(DType::kF32);
+}
+
+// The sums in units of `scale`, or as real values where that is undefined.
+Tensor scaled_sums(const Tensor& sums, const QuantizedValue& a, const QuantizedValue& b,
+                   const Tensor& scale) {
+  const NoGradGuard no_grad;
+  Variable factor = Variable(a.qparams.scale) * Variable(b.qparams.scale);
+  if (scale.defined()) factor = factor / Variable(scale);
+  return (Variable(sums) * factor).value();
+}
+
+class MultiplyMatricesFunction : public Function {
+ public:
+  MultiplyMatricesFunction(std::shared_ptr<const QuantizedValue> a,
+                           std::shared_ptr<const QuantizedValue> b, Tensor mask)
+      : a_(std::move(a)), b_(std::move(b)) {
+    save(a_->codes);
+    save(b_->codes);
+    save(std::move(mask));
+  }
+  std::string name() const override { return kMatrices; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const NoGradGuard no_grad;
+    const Variable passed(masked_gradient(grad_output, saved()[2]));
+    const auto turned = [](const QuantizedValue& x) {
+      return transpose(Variable(dequantized(x)), -2, -1);
+    };
+    std::vector<Tensor> grads(2);
+    if (needs_grad(0)) grads[0] = matmul(passed, turned(*b_)).value();
+    if (needs_grad(1)) grads[1] = matmul(turned(*a_), passed).value();
+    return grads;
+  }
+
+ private:
+  std::shared_ptr<const QuantizedValue> a_, b_;
+};
+
+// Codes of 8 bits or fewer with one scale.
+bool has_bytes(const Variable& x) {
+  const auto codes = quantized(x);
+  return codes != nullptr && !codes->wide() && !codes->dynamic;
+}
+
 }  // namespace
+
+Variable multiply_matrices(const Variable& a, const Variable& b, ActivationQuantizer& output,
+                           ForwardContext& context) {
+  const auto of_a = quantized(a), of_b = quantized(b);
+  const Tensor sums = sums_of_codes(*of_a, *of_b);
+  const std::function<Tensor()> values = [of_a, of_b, sums] {
+    return scaled_sums(sums, *of_a, *of_b, {});
+  };
+  QuantizedValue y = output.empty_output(sums.shape(), values, context);
+  const bool recorded = should_record({a, b});
+  const Tensor mask = recorded ? empty_mask(y.codes.size(), y.codes.device()) : Tensor();
+  round_product(scaled_sums(sums, *of_a, *of_b, y.qparams.scale), y, mask);
+  const Variable result = make_variable(std::move(y));
+  if (!recorded) return result;
+  return output.learn_output(
+      record(result, std::make_shared<MultiplyMatricesFunction>(of_a, of_b, mask), {a, b}), values,
+      context);
+}
 
 Variable multiply_codes(const Variable& a, const Variable& b, ActivationQuantizer& output,
                         ForwardContext& context) {
@@ -115,14 +218,35 @@ QatMul::QatMul(const QuantizerConfig& output)
 
 Variable QatMul::join(const std::vector<Variable>& inputs, ForwardContext& context) {
   const Variable &a = inputs.at(0), &b = inputs.at(1);
-  const auto bytes = [](const Variable& x) {
-    const auto codes = quantized(x);
-    return codes != nullptr && !codes->wide() && !codes->dynamic;
-  };
-  if (bytes(a) && bytes(b) && output_->quantizing() && !output_->scheme().wide()) {
+  if (has_bytes(a) && has_bytes(b) && output_->quantizing() && !output_->scheme().wide()) {
     return multiply_codes(a, b, *output_, context);
   }
   return output_->forward(multiply(a, b), context);
+}
+
+QatMatMul::QatMatMul(const QuantizerConfig& output)
+    : output_(std::make_shared<ActivationQuantizer>(output)) {
+  register_child("output_quantizer", output_);
+}
+
+Variable QatMatMul::join(const std::vector<Variable>& inputs, ForwardContext& context) {
+  const Variable &a = inputs.at(0), &b = inputs.at(1);
+  if (has_bytes(a) && has_bytes(b) && output_->quantizing() && !output_->scheme().wide()) {
+    return multiply_matrices(a, b, *output_, context);
+  }
+  return output_->forward(matmul(a, b), context);
+}
+
+QuantizedForm matmul_form() {
+  QuantizedForm form =
+      form_of<MatMul>("MatMul", FormKind::kJoins,
+                      [](const MatMul&, const FormRequest& request) -> std::shared_ptr<Module> {
+                        return std::make_shared<QatMatMul>(request.output);
+                      });
+  form.note = "of the product";
+  form.float_operands = SIZE_MAX;
+  form.reader = "a product reads it";
+  return form;
 }
 
 QuantizedForm mul_form() {

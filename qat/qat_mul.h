@@ -1,5 +1,5 @@
-// Products of two values whose output has a quantizer of its own: gates of squeeze-and-excite
-// blocks.
+// Products of two values, element by element or of matrices, whose output has a quantizer of its
+// own: gates of squeeze-and-excite blocks, attention.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,12 @@ namespace steelyard::qat {
 Variable multiply_codes(const Variable& a, const Variable& b, ActivationQuantizer& output,
                         ForwardContext& context);
 
-// A float operand makes the product a float one, which is then quantized.
+// a [..., m, k] times b [..., k, n] of such codes in exact integers, quantized by `output`
+// (docs/numerics.md: products of values).
+Variable multiply_matrices(const Variable& a, const Variable& b, ActivationQuantizer& output,
+                           ForwardContext& context);
+
+// With a float operand the product is computed in float and then quantized.
 class QatMul : public JoinModule {
  public:
   explicit QatMul(const QuantizerConfig& output);
@@ -27,6 +32,18 @@ class QatMul : public JoinModule {
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
+// The same of matrices.
+class QatMatMul : public JoinModule {
+ public:
+  explicit QatMatMul(const QuantizerConfig& output);
+  Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
+  std::string type_name() const override { return "QatMatMul"; }
+
+ private:
+  std::shared_ptr<ActivationQuantizer> output_;
+};
+
 QuantizedForm mul_form();
+QuantizedForm matmul_form();
 
 }  // namespace steelyard::qat

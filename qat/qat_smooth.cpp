@@ -42,6 +42,8 @@ Names names_of(SmoothActivation activation) {
       return {"quantized_silu", "QatSiLU"};
     case SmoothActivation::kHardSigmoid:
       return {"quantized_hard_sigmoid", "QatHardSigmoid"};
+    case SmoothActivation::kAffine:
+      return {"quantized_affine", "QatAffine"};
     default:
       return {"quantized_hardswish", "QatHardswish"};
   }
@@ -55,6 +57,8 @@ Variable activated(const Variable& x, SmoothActivation activation, const kernels
       return silu(x);
     case SmoothActivation::kHardSigmoid:
       return hard_sigmoid(x, ramp.slope, ramp.offset);
+    case SmoothActivation::kAffine:
+      return affine(x, ramp.slope, ramp.offset);
     default:
       return hardswish(x);
   }
@@ -167,6 +171,17 @@ QuantizedForm hardswish_form() {
       "Hardswish", FormKind::kComputes,
       [](const Hardswish&, const FormRequest& request) -> std::shared_ptr<Module> {
         return std::make_shared<QatSmoothActivation>(SmoothActivation::kHardswish, request.output);
+      });
+  form.note = "by a table of codes";
+  return form;
+}
+
+QuantizedForm affine_form() {
+  QuantizedForm form = form_of<Affine>(
+      "Affine", FormKind::kComputes,
+      [](const Affine& layer, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatSmoothActivation>(SmoothActivation::kAffine, request.output,
+                                                     kernels::Ramp{layer.slope(), layer.offset()});
       });
   form.note = "by a table of codes";
   return form;

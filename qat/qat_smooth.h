@@ -1,5 +1,5 @@
-// Sigmoid, SiLU, Hardswish and HardSigmoid on codes, through a table of the 256 codes that an input
-// can have.
+// Sigmoid, SiLU, Hardswish, HardSigmoid and affine maps on codes, through a table of the 256
+// codes that an input can have.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace steelyard::qat {
 
-// activation(x) quantized by `output`: sigmoid, SiLU, hardswish or a hard sigmoid, that of `ramp`,
-// of a value with codes of 8 bits or fewer (docs/numerics.md: activations by table).
+// activation(x) quantized by `output`, with the line `ramp` for hard sigmoids and affine maps, of a
+// value with codes of 8 bits or fewer (docs/numerics.md: activations by table).
 Variable smooth_activation_codes(const Variable& x, kernels::SmoothActivation activation,
                                  ActivationQuantizer& output, ForwardContext& context,
                                  const kernels::Ramp& ramp = {});
 
-// A float input is activated in float and then quantized.
+// For a float input the activation is computed in float and then quantized.
 class QatSmoothActivation : public Module {
  public:
   QatSmoothActivation(kernels::SmoothActivation activation, const QuantizerConfig& output,
@@ -34,5 +34,6 @@ QuantizedForm sigmoid_form();
 QuantizedForm silu_form();
 QuantizedForm hardswish_form();
 QuantizedForm hard_sigmoid_form();
+QuantizedForm affine_form();
 
 }  // namespace steelyard::qat

@@ -8,11 +8,11 @@
 
 namespace steelyard::qat {
 
-// Shares of a whole along the last dimension, in steps of 1/256 (1/128 with symmetric signed
-// codes): `output` has codes of 8 bits and that scale (docs/numerics.md: softmax of codes).
+// Probabilities along the last dimension, in steps of 1/256 (1/128 with symmetric signed codes):
+// `output` has codes of 8 bits and that scale (docs/numerics.md: softmax of codes).
 Variable softmax_codes(const Variable& x, ActivationQuantizer& output, ForwardContext& context);
 
-// A float input is taken in float and then quantized.
+// For a float input the softmax is computed in float and then quantized.
 class QatSoftmax : public Module {
  public:
   explicit QatSoftmax(const QuantizerConfig& output);

@@ -1,4 +1,4 @@
-// What to quantize and how: plain data, one-to-one with a recipe's `quantize` section.
+// The quantization of a model: plain data, one-to-one with a recipe's `quantize` section.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace steelyard::qat {
 
-// What a quantizer learns by gradient descent, once its observer has found a first range: LSQ's
-// scale, LSQ+'s zero point beside it, or PACT's clipping value.
+// The parameters that a quantizer learns by gradient descent, once its observer has found a first
+// range: LSQ's scale, LSQ+'s zero point beside it, or PACT's clipping value.
 enum class Learning { kNothing, kScale, kScaleAndZeroPoint, kClipping };
 
 // One quantizer: its grid and how its range is found.
@@ -35,7 +35,7 @@ struct QuantizeGroup {
   std::vector<std::string> target_places{};  // where each was written, for messages; may be empty
 };
 
-// What becomes of a batch norm behind a quantized layer (docs/numerics.md has the formulas).
+// How a batch norm after a quantized layer is treated (docs/numerics.md has the formulas).
 enum class BatchNormFold {
   kFrozen,          // folded once, from its running statistics, and dropped
   kNone,            // stays a float operation behind the product
@@ -43,7 +43,7 @@ enum class BatchNormFold {
   kOneConvolution   // folded in every step; the batch's statistics come from the folded product
 };
 
-// Which tensors carry codes, as the runtime wants them that will execute the model.
+// The tensors that carry codes, as required by the runtime that will execute the model.
 enum class Profile {
   kOrt,      // ONNX Runtime: every output, both operands of a sum and the sum
   kTensorrt  // the inputs of weighted layers and pools, a sum's shortcut; zero points 0

@@ -7,6 +7,7 @@
 #include "steelyard/qat/qat_concat.h"
 #include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_linear.h"
+#include "steelyard/qat/qat_moves.h"
 #include "steelyard/qat/qat_mul.h"
 #include "steelyard/qat/qat_pool.h"
 #include "steelyard/qat/qat_smooth.h"
@@ -48,6 +49,13 @@ const QuantizedForms& builtin_forms() {
       hard_sigmoid_form(),
       mul_form(),
       silu_form(),
+      wide(permute_form()),
+      wide(reshape_form()),
+      wide(slice_form()),
+      wide(pad_form()),
+      wide(resize_form()),
+      matmul_form(),
+      affine_form(),
   };
   return kForms;
 }

@@ -1,4 +1,5 @@
-// Quantized forms as a table: which float module becomes what, and what prepare() does around it.
+// The table of quantized forms: the quantized module that replaces a float module, and how
+// prepare() connects it.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ enum class FormKind {
   kJoins           // several inputs, an output with a quantizer of its own: a JoinModule
 };
 
-// What a form is made with.
+// The arguments from which a form is made.
 struct FormRequest {
   QConfig config{};          // kWeighted: of the layer's group
   QuantizerConfig output{};  // kComputes, kJoins: of the output

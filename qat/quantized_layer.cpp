@@ -28,7 +28,9 @@ struct AccumulatorScale {
 Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
   Tensor real = Tensor::empty(acc.shape(), DType::kF32, acc.device());
   run(acc.device(),
-      kernels::DequantizeAccumulators{.op = scale.op,
+      kernels::DequantizeAccumulators{.rows = scale.op.rows,
+                                      .channels = scale.op.channels,
+                                      .activation = scale.op.activation,
                                       .acc = acc.data<std::int32_t>(),
                                       .bias = scale.bias_data(),
                                       .product_scale = scale.product_scale.data<float>(),

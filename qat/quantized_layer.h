@@ -1,4 +1,5 @@
-// What QatLinear and QatConv2d share: quantized weights, integer product, bias and requantization.
+// The base class of QatLinear and QatConv2d: quantized weights, integer product, bias and
+// requantization.
 #pragma once
 
 #include <functional>
@@ -27,33 +28,33 @@ class QuantizedLayer : public Module {
 
   Variable forward(const Variable& x, ForwardContext& context) override;
 
-  // Gives the layer a quantizer for inputs that arrive without codes.
+  // Adds a quantizer for inputs that arrive without codes.
   void add_input_quantizer(const QuantizerConfig& config);
   // Weights in groups multiply codes as integers, with a scale for each group's sum. It is so from
   // the start where the config has activations; elsewhere codes are multiplied as floats.
   void multiply_groups_as_integers() { integer_groups_ = true; }
-  // Takes along the batch norm between the product and the activation.
+  // Sets the batch norm between the product and the activation, which the layer then computes.
   void take_norm(std::shared_ptr<const FoldedNorm> norm) { norm_ = std::move(norm); }
 
-  // Sees the real values in front of the activation in every pass from now on, before the output is
-  // computed, so that it may change the bias. Empty: nothing sees them.
+  // Sets a function that gets the real values before the activation in every pass from now on. It
+  // is called before the output is computed, so that it may change the bias. Empty: none.
   void set_probe(std::function<void(const Tensor& values)> probe) { probe_ = std::move(probe); }
-  // What adding to shifts those values: the bias, or that of the batch norm behind the product;
-  // undefined without one.
+  // The parameter that is added to those values: the bias, or the bias of the batch norm after the
+  // product; undefined without one.
   Tensor additive_bias() const;
 
   Variable& weight() { return weight_; }
   Variable& bias() { return bias_; }
   // Whether a batch norm is folded into the weights in every step.
   bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
-  // What the layer multiplies by in evaluation, before quantization: f32, a batch norm folded in.
+  // The weight of the product in evaluation, before quantization: f32, with a batch norm folded in.
   Tensor deployed_weight() const;
   kernels::Activation activation() const { return activation_; }
   // How inputs that arrive without codes are quantized in every pass; null where they are not.
   const observers::QScheme* dynamic_input() const {
     return dynamic_input_ ? &*dynamic_input_ : nullptr;
   }
-  // They stay in float from now on: what measures the weights alone asks for that.
+  // Leaves such inputs in float from now on, for measurements of the weights alone.
   void drop_dynamic_input() { dynamic_input_.reset(); }
   // Whether its inputs are rows of features: a linear map, no convolution.
   bool multiplies_rows() const { return product_->name() == "quantized_linear"; }
@@ -65,7 +66,7 @@ class QuantizedLayer : public Module {
   ActivationQuantizer* input_quantizer() const { return child<ActivationQuantizer>(input_slot_); }
 
  private:
-  // What follows a product.
+  // The operations after a product.
   struct Epilogue {
     kernels::Activation activation = kernels::Activation::kNone;
     ActivationQuantizer* output = nullptr;

@@ -45,12 +45,12 @@ struct WeightCodes {
   Tensor bias;           // i32 codes of that scale; undefined without a bias
 };
 
-// How a variable carries its codes.
+// The companion of a variable that carries codes.
 struct QuantizedCompanion : Companion {
   explicit QuantizedCompanion(QuantizedValue v) : value(std::move(v)) {}
   QuantizedValue value;
 };
-// How the float weights of a product in float carry theirs.
+// The companion of float weights that carry codes, for a product in float.
 struct WeightCompanion : Companion {
   explicit WeightCompanion(WeightCodes w) : codes(std::move(w)) {}
   WeightCodes codes;
@@ -59,7 +59,7 @@ struct WeightCompanion : Companion {
 // The codes of `x`, or null when it has none.
 std::shared_ptr<const QuantizedValue> quantized(const Variable& x);
 
-// How blocks lie in a tensor of rows of its last dimension.
+// The layout of blocks in a tensor whose rows are its last dimension.
 kernels::Blocks blocks_of(const std::array<std::int64_t, 2>& block, const Shape& shape);
 
 // f32 values of the codes.

@@ -1,5 +1,5 @@
-// Finds ranges that fit the values badly: those of activations, and those of weights that outgrew a
-// frozen range.
+// Finds ranges that do not fit the values: of activations, and of weights that outgrew a frozen
+// range.
 //
 // A range is wrong if clipping costs about three bits or more, or if the SQNR is far too low for
 // the number of bits. It is too narrow if clipped values have most of the noise, else too wide.
@@ -24,7 +24,8 @@ struct DoubtfulRange {
   double clipped_fraction = 0;
 };
 
-// Of measured tensors that are quantized, in their order; of weights those too narrow.
+// The ranges that do not fit, among measured tensors that are quantized, in their order; for
+// weights only ranges that are too narrow.
 std::vector<DoubtfulRange> doubtful_ranges(std::span<const MeasuredTensor> tensors);
 
 // "fc.output: too narrow, 6.10 % clipped, SQNR 13.2 dB at 8 bits".

@@ -1,4 +1,4 @@
-// Batch-norm statistics measured anew once training is done.
+// Re-estimation of batch-norm statistics after training.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace steelyard::qat {
 void reestimate_batch_norms(Module& model, std::int64_t batches,
                             const std::function<Tensor(std::int64_t)>& inputs, std::uint64_t seed);
 
-// How many batch norms the model has kept.
+// The number of batch norms that the model still has.
 std::int64_t count_batch_norms(Module& model);
 
 // Does so after the last step of a run of `epochs` epochs, before the model is evaluated and saved,

@@ -1,4 +1,4 @@
-// Which states of quantizers a checkpoint may hold.
+// Validation of the quantizer states in a checkpoint.
 #pragma once
 
 #include <string>

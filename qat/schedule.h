@@ -1,4 +1,4 @@
-// When quantizers observe, quantize and freeze: a plugin of the trainer.
+// A callback of the trainer that decides when quantizers observe, quantize and freeze.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which modules the entries of `targets` and `ignore` select.
+// Selection of modules by the entries of `targets` and `ignore`.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Fine-tuning of some parts of a model only: the rest, its quantizers included, stays as it is.
+// Fine-tuning of parts of a model: the rest, including its quantizers, stays unchanged.
 #pragma once
 
 #include <string>

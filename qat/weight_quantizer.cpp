@@ -144,8 +144,8 @@ WeightCodes WeightQuantizer::empty_codes(const Tensor& weight, const WeightBias*
 }
 
 // The state that the kernel reads and updates.
-kernels::WeightQuantizer WeightQuantizer::state(std::int64_t outputs, bool with_bias) {
-  kernels::WeightQuantizer state{};
+kernels::WeightQuantizerArrays WeightQuantizer::state(std::int64_t outputs, bool with_bias) {
+  kernels::WeightQuantizerArrays state{};
   if (const auto running = observer().running_range()) {
     state.lo = running->state.lo.data<float>();
     state.hi = running->state.hi.data<float>();

@@ -10,7 +10,7 @@
 
 namespace steelyard::qat {
 
-// What a layer adds to the product of its weights and the codes of its input.
+// The bias that a layer adds to the product of its weights and the codes of its input.
 struct WeightBias {
   QParamTensors input;  // [1] each
   kernels::CodeRange input_codes;
@@ -18,10 +18,9 @@ struct WeightBias {
   Tensor deployed;  // the bias that scales are fitted to, likewise
 };
 
-// Weights are wholly visible in every step: an observer that never forgets starts anew each time,
-// since a running extreme would never follow weights that shrink.
-// The shards of a step (framework/step_statistics.h) see the same weights: the first one's pass
-// observes them.
+// All weights are visible in every step, so an observer that never forgets is reset in each step: a
+// running extreme would never follow weights that shrink. The shards of a step
+// (framework/step_statistics.h) have the same weights, so only the first one observes them.
 class WeightQuantizer : public FakeQuantize, public StepStatistics {
  public:
   // channels: number of scales (observers::scale_count()), each of as many consecutive weights.
@@ -43,9 +42,9 @@ class WeightQuantizer : public FakeQuantize, public StepStatistics {
   // and is a fault. Throws std::logic_error when nothing was observed.
   WeightCodes quantize_weights(const Tensor& weight, const WeightBias* behind, bool recorded,
                                const ForwardContext& context);
-  // What a product of the codes hands its weights' gradient to: `weight`, or where the quantizer
-  // learns a variable through which gradients reach the latents too, and which takes the mask from
-  // the codes.
+  // The variable that gets the gradient of the weights from a product of their codes: `weight`, or
+  // where the quantizer learns a variable through which gradients reach the latents too, and which
+  // takes the mask from the codes.
   Variable learn_weight(const Variable& weight, WeightCodes& codes,
                         const ForwardContext& context) const;
 
@@ -63,7 +62,7 @@ class WeightQuantizer : public FakeQuantize, public StepStatistics {
   kernels::WeightQuantization operation_on(const Tensor& weight, const WeightBias* behind,
                                            const ForwardContext& context) const;
   WeightCodes empty_codes(const Tensor& weight, const WeightBias* behind, bool recorded) const;
-  kernels::WeightQuantizer state(std::int64_t outputs, bool with_bias);
+  kernels::WeightQuantizerArrays state(std::int64_t outputs, bool with_bias);
 
   bool observes_once_ = false;  // between begin_step() and end_step()
   bool observed_in_step_ = false;

@@ -1,4 +1,4 @@
-// How recipes and messages spell the enumerations of quantization.
+// The names of quantization's enumeration values in recipes and messages.
 #pragma once
 
 #include <array>

@@ -1,7 +1,6 @@
-// The sum of two values of one shape.
-#include "steelyard/export/onnx_nodes.h"
+// The sum of two values, or of one and a constant.
+#include "steelyard/export/ops/arithmetic.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/ops/support.h"
 #include "steelyard/framework/describes.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/quantized_value.h"
@@ -17,16 +16,13 @@ void read(const Function& function, Node& node) {
   if (fused != nullptr) node.activation = fused->described();
 }
 
-Shape shape(const Graph& graph, const Node& node) {
-  const Shape& a = graph.values[node.inputs[0]].shape;
-  expect(graph.values[node.inputs[1]].shape == a, node, "its inputs differ in shape");
-  return a;
-}
-
 void check(const Graph& graph, const Node& node) {
-  expect(!graph.values[node.output].quantization || (graph.values[node.inputs[0]].quantization &&
-                                                     graph.values[node.inputs[1]].quantization),
+  if (!graph.values[node.output].quantization) return;
+  expect(node.constants.empty() && graph.values[node.inputs[0]].quantization &&
+             graph.values[node.inputs[1]].quantization,
          node, "a quantized sum needs quantized operands");
+  expect(graph.values[node.inputs[0]].shape == graph.values[node.inputs[1]].shape, node,
+         "its inputs differ in shape");
 }
 
 bool has_wide(const Operands& op) {
@@ -42,14 +38,14 @@ Affine<float> whole_grid(const Value& value) {
 }
 
 void reference(const Operands& op) {
-  const bool codes = op.output_value().quantization.has_value();
-  if (!codes || has_wide(op)) {
+  if (!op.output_value().quantization) {
+    return combine_floats(op, [](float a, float b) { return a + b; });
+  }
+  if (has_wide(op)) {
     const Tensor a = dequantized(op.input_value(0), op.input(0));
     const Tensor b = dequantized(op.input_value(1), op.input(1));
-    const auto sum = [&](std::int64_t i) { return a.data<float>()[i] + b.data<float>()[i]; };
-    if (!codes) return fill_floats(op.output(), sum);
     return fill_codes(op.output(), [&, grid = output_grid(op)](std::int64_t i) {
-      return kernels::quantize_value(sum(i), grid);
+      return kernels::quantize_value(a.data<float>()[i] + b.data<float>()[i], grid);
     });
   }
   const Affine<float> grid = output_grid(op);
@@ -73,19 +69,16 @@ bool fast(const Operands& op) {
         using A = qat::CodeOf<decltype(tag_a)>;
         using B = qat::CodeOf<decltype(tag_b)>;
         using Y = qat::CodeOf<decltype(tag)>;
-        kernels::run(kernels::RequantizeAdd<A, B, Y>{.n = op.output().size(),
-                                                     .activation = op.node.activation,
-                                                     .a = op.input(0).data<A>(),
-                                                     .scale_a = &of_a.scale,
-                                                     .zero_point_a = &of_a.zero_point,
-                                                     .b = op.input(1).data<B>(),
-                                                     .scale_b = &of_b.scale,
-                                                     .zero_point_b = &of_b.zero_point,
-                                                     .scale = &q.scale,
-                                                     .zero_point = &q.zero_point,
-                                                     .range = q.range,
-                                                     .codes = op.output().data<Y>(),
-                                                     .mask = nullptr});
+        kernels::run(kernels::RequantizeAdd<A, B, Y>{
+            .n = op.output().size(),
+            .activation = op.node.activation,
+            .a = {op.input(0).data<A>(), &of_a.scale, &of_a.zero_point},
+            .b = {op.input(1).data<B>(), &of_b.scale, &of_b.zero_point},
+            .scale = &q.scale,
+            .zero_point = &q.zero_point,
+            .range = q.range,
+            .codes = op.output().data<Y>(),
+            .mask = nullptr});
       });
     });
   });
@@ -93,7 +86,7 @@ bool fast(const Operands& op) {
 }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  nodes.onnx().add("Add", {nodes.input(node, 0), nodes.input(node, 1)}, output);
+  add_arithmetic(nodes, node, "Add", output);
 }
 
 }  // namespace
@@ -103,9 +96,10 @@ OpInfo add_op() {
           .name = "add",
           .recorded = {"quantized_add", "add"},
           .inputs = 2,
+          .takes_constants = true,
           .fuses_activation = true,
           .read = read,
-          .shape = shape,
+          .shape = broadcast_shape,
           .check = check,
           .reference = reference,
           .fast = fast,

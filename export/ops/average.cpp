@@ -16,10 +16,9 @@
 namespace steelyard::deploy {
 namespace {
 
-void require_alike(const Graph& graph, const Node& node) {
-  expect(graph.values[node.inputs[0]].quantization.has_value() ==
-             graph.values[node.output].quantization.has_value(),
-         node, "input and output are both codes or floats");
+void check_codes(const Graph& graph, const Node& node) {
+  expect(!graph.values[node.output].quantization || graph.values[node.inputs[0]].quantization, node,
+         "codes are made of codes");
 }
 
 void check_sum(const Graph& graph, const Node& node, std::int64_t pixels) {
@@ -38,7 +37,7 @@ float real_factor(const Quantization& in, std::int64_t count) {
 }
 
 void reference(const Operands& op, const Windows& windows, Multiplier multiplier_of) {
-  const Tensor& x = op.input(0);
+  const Tensor x = op.output_value().quantization ? op.input(0) : real_operand(op, 0);
   const std::int64_t count = windows.kernel[0] * windows.kernel[1];
   const auto each = [&](const auto& read, const auto& take) {
     for_each_window(
@@ -119,7 +118,7 @@ void read_window(const Function& function, Node& node) {
 
 void check_windows(const Graph& graph, const Node& node) {
   check_sum(graph, node, node.pool.kernel[0] * node.pool.kernel[1]);
-  require_alike(graph, node);
+  check_codes(graph, node);
 }
 
 void window_reference(const Operands& op) {
@@ -155,7 +154,8 @@ void real_average_onnx(OnnxNodes& nodes, const Node& node, const Pool2dGeometry&
 
 bool rounds_reals(const OnnxNodes& nodes, const Node& node) {
   const auto& in = nodes.graph().values[node.inputs[0]].quantization;
-  return in && deploy::rounds_reals(*in, nodes.graph().values[node.output].quantization);
+  const auto& out = nodes.graph().values[node.output].quantization;
+  return in && out && deploy::rounds_reals(*in, out);
 }
 
 // Weights of code 1 and scale average_weight_scale(count) on every tap.
@@ -249,6 +249,7 @@ OpInfo avg_pool2d_op() {
           .reference = window_reference,
           .fast = window_fast,
           .onnx = window_onnx,
+          .onnx_order = OnnxOrder::kChannelsFirst,
           .text = pool_text};
 }
 
@@ -258,10 +259,11 @@ OpInfo global_avg_pool_op() {
           .recorded = {"quantized_global_avg_pool", "global_avg_pool"},
           .rounds_floats = true,
           .shape = global_shape,
-          .check = require_alike,
+          .check = check_codes,
           .reference = global_reference,
           .fast = global_fast,
-          .onnx = global_onnx};
+          .onnx = global_onnx,
+          .onnx_order = OnnxOrder::kChannelsFirst};
 }
 
 }  // namespace steelyard::deploy

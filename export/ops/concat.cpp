@@ -1,28 +1,58 @@
-// Joins values along the last dimension; their other dimensions are equal.
-#include <algorithm>
+// Joins values along a dimension, the last one for codes; their other dimensions are equal.
 #include <array>
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
+#include "steelyard/framework/describes.h"
 
 namespace steelyard::deploy {
 namespace {
 
+const Describes<std::int64_t>* float_join(const Function& function) {
+  return dynamic_cast<const Describes<std::int64_t>*>(&function);
+}
+
+std::string refusal(const Function& function) {
+  const auto* join = float_join(function);
+  return join != nullptr && join->described() == 0 ? "over the batch" : "";
+}
+
+void read(const Function& function, Node& node) {
+  const auto* join = float_join(function);
+  const std::int64_t rank = std::ssize(function.inputs()[0]->shape);
+  if (join != nullptr && join->described() + 1 < rank) node.axis = join->described() - 1;
+}
+
+std::size_t axis_of(const Graph& graph, const Node& node) {
+  const std::int64_t rank = std::ssize(graph.values[node.inputs[0]].shape);
+  expect(rank > 0, node, "expected inputs with channels or features");
+  expect(node.axis >= -1 && node.axis < rank, node, "its dimension is not one of its inputs'");
+  return static_cast<std::size_t>(node.axis < 0 ? rank - 1 : node.axis);
+}
+
+// Elements from the joined dimension on, of one sample.
+std::int64_t row_size(const Shape& shape, std::size_t axis) {
+  return shape_size({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()});
+}
+
 Shape shape(const Graph& graph, const Node& node) {
   Shape joined = graph.values[node.inputs[0]].shape;
-  expect(!joined.empty(), node, "expected inputs with channels or features");
-  joined.back() = 0;
+  const std::size_t axis = axis_of(graph, node);
+  joined[axis] = 0;
   for (const std::size_t input : node.inputs) {
-    const Shape& part = graph.values[input].shape;
-    expect(part.size() == joined.size() && std::equal(part.begin(), part.end() - 1, joined.begin()),
-           node, "its inputs differ in more than the last dimension");
-    joined.back() += part.back();
+    Shape part = graph.values[input].shape;
+    expect(part.size() == joined.size(), node, "its inputs differ in rank");
+    joined[axis] += part[axis];
+    part[axis] = joined[axis];
+    expect(part == joined, node, "its inputs differ in more than the joined dimension");
   }
   return joined;
 }
 
 void check(const Graph& graph, const Node& node) {
+  expect(node.axis == -1 || !graph.values[node.output].quantization, node,
+         "joins codes along the last dimension");
   for (const std::size_t input : node.inputs) {
     expect(!graph.values[node.output].quantization || graph.values[input].quantization, node,
            "a quantized join needs quantized operands");
@@ -33,11 +63,13 @@ void check(const Graph& graph, const Node& node) {
 void join_part(const Operands& op, std::size_t part, std::int64_t first) {
   const Tensor real = dequantized(op.input_value(part), op.input(part));
   const Tensor& out = op.output();
-  const std::int64_t width = real.dim(-1);
+  const std::size_t axis = axis_of(op.graph, op.node);
+  const std::int64_t width = row_size(op.input_value(part).shape, axis);
+  const std::int64_t whole = row_size(op.output_value().shape, axis);
   const auto& q = op.output_value().quantization;
 #pragma omp parallel for
   for (std::int64_t i = 0; i < real.size(); ++i) {
-    const std::int64_t to = i / width * out.dim(-1) + first + i % width;
+    const std::int64_t to = i / width * whole + first + i % width;
     const float x = real.data<float>()[i];
     if (q) {
       set_code(out, to, kernels::quantize_value(x, grid_of(*q)));
@@ -51,7 +83,7 @@ void reference(const Operands& op) {
   std::int64_t first = 0;
   for (std::size_t part = 0; part < op.node.inputs.size(); ++part) {
     join_part(op, part, first);
-    first += op.input(part).dim(-1);
+    first += row_size(op.input_value(part).shape, axis_of(op.graph, op.node));
   }
 }
 
@@ -92,9 +124,8 @@ bool fast(const Operands& op) {
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(nodes.input(node, i));
-  const std::size_t rank = nodes.graph().values[node.output].shape.size();
-  const std::size_t axis = rank == 3 ? 1 : rank;  // an image's channels, else the last
-  nodes.onnx().add("Concat", parts, output, {{"axis", static_cast<std::int64_t>(axis)}});
+  const std::int64_t axis = nodes.axis(node, axis_of(nodes.graph(), node));
+  nodes.onnx().add("Concat", parts, output, {{"axis", axis}});
 }
 
 }  // namespace
@@ -104,6 +135,9 @@ OpInfo concat_op() {
           .name = "concat",
           .recorded = {"quantized_concat", "concat"},
           .inputs = 0,
+          .fields = {{"axis", [](Node& node) { return &node.axis; }, /*optional=*/true}},
+          .refusal = refusal,
+          .read = read,
           .shape = shape,
           .check = check,
           .reference = reference,

@@ -73,13 +73,14 @@ OpInfo conv2d_op() {
           .fields = {{"stride", [](Node& node) { return &node.conv.stride; }},
                      {"padding", [](Node& node) { return &node.conv.padding; }},
                      {"dilation", [](Node& node) { return &node.conv.dilation; }},
-                     {"groups", nullptr, [](Node& node) { return &node.conv.groups; }}},
+                     {"groups", [](Node& node) { return &node.conv.groups; }}},
           .read = read,
           .shape = shape,
           .check = check_weights,
           .reference = reference,
           .fast = fast,
           .onnx = onnx,
+          .onnx_order = OnnxOrder::kChannelsFirst,
           .text = text};
 }
 

@@ -1,7 +1,7 @@
 // An image [H, W, C] as a row of features [C*H*W], channel by channel.
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/moves.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -17,17 +17,7 @@ void reference(const Operands& op) {
   const Shape& in = op.input_value(0).shape;
   const std::int64_t channels = in.size() == 3 ? in[2] : shape_size(in);
   const std::int64_t pixels = channels == 0 ? 0 : shape_size(in) / channels;
-  const std::int64_t size = pixels * channels;
-  const auto source = [&](std::int64_t i) {
-    const std::int64_t c = i % size / pixels;
-    return i / size * size + i % pixels * channels + c;
-  };
-  const Tensor& x = op.input(0);
-  if (op.output_value().quantization) {
-    fill_codes(op.output(), [&](std::int64_t i) { return code_at(x, source(i)); });
-  } else {
-    fill_floats(op.output(), [&](std::int64_t i) { return x.data<float>()[source(i)]; });
-  }
+  move(op, 0, [&](std::int64_t i) { return i % pixels * channels + i / pixels; });
 }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
@@ -43,7 +33,8 @@ OpInfo flatten_op() {
           .keeps_codes = true,
           .shape = shape,
           .reference = reference,
-          .onnx = onnx};
+          .onnx = onnx,
+          .onnx_order = OnnxOrder::kChannelsFirst};
 }
 
 }  // namespace steelyard::deploy

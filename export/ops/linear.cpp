@@ -42,16 +42,31 @@ std::vector<std::int8_t> turned(const Tensor& codes) {
   return values;
 }
 
+void reshape(OnnxNodes& nodes, const std::string& from, const Shape& shape,
+             const std::string& output) {
+  const std::string sizes =
+      nodes.onnx().int64s(output + "/shape", shape, {static_cast<std::int64_t>(shape.size())});
+  nodes.onnx().add("Reshape", {from, sizes}, output);
+}
+
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
-  if (in.size() != 1) refuse_onnx(node, "expected a row of features, got " + shape_string(in));
   const Tensor& codes = node.weights->weight;
   if (has_real_sums(nodes, node)) {
     return add_real_products(nodes, node, "MatMulInteger", turned(codes),
                              {codes.dim(1), codes.dim(0)}, {}, output);
   }
-  const std::vector<std::string> operands = linear_map_operands(nodes, node);
-  nodes.onnx().add("Gemm", operands, output, {{"transB", std::int64_t{1}}});
+  std::vector<std::string> operands = linear_map_operands(nodes, node);
+  Shape shape = nodes.graph().values[node.output].shape;
+  const bool rows = shape.size() > 1;  // which Gemm takes as a matrix
+  if (rows) {
+    reshape(nodes, operands[0], {-1, codes.dim(1)}, node.name + "/rows");
+    operands[0] = node.name + "/rows";
+  }
+  const std::string product = rows ? node.name + "/product" : output;
+  nodes.onnx().add("Gemm", operands, product, {{"transB", std::int64_t{1}}});
+  if (!rows) return;
+  shape.insert(shape.begin(), -1);
+  reshape(nodes, product, shape, output);
 }
 
 }  // namespace
@@ -67,7 +82,8 @@ OpInfo linear_op() {
           .check = check_weights,
           .reference = reference,
           .fast = fast,
-          .onnx = onnx};
+          .onnx = onnx,
+          .onnx_order = OnnxOrder::kAsHere};
 }
 
 }  // namespace steelyard::deploy

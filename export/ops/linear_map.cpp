@@ -278,7 +278,9 @@ bool run_linear_map(const Operands& op, const qat::Product& product) {
   const std::int32_t* bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
   if (!q || q->wide()) {
     const Tensor real = Tensor::empty(acc.shape());
-    kernels::run(kernels::DequantizeAccumulators{.op = rule,
+    kernels::run(kernels::DequantizeAccumulators{.rows = rule.rows,
+                                                 .channels = rule.channels,
+                                                 .activation = rule.activation,
                                                  .acc = acc.data<std::int32_t>(),
                                                  .bias = bias,
                                                  .product_scale = codes.product_scale.data<float>(),

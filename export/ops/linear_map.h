@@ -1,4 +1,4 @@
-// What linear and conv2d share: sums of products with weights, in integers or in float.
+// The common part of linear and conv2d: sums of products with weights, in integers or in float.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace steelyard::deploy {
 
-// That weights, scales and bias fit each other, the input and the output, and int32.
+// Checks that weights, scales and bias fit each other, the input and the output, and int32.
 void check_weights(const Graph& graph, const Node& node);
 
 // The operation as plain loops over patches of the input.

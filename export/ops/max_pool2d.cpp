@@ -21,8 +21,8 @@ void check(const Graph&, const Node& node) {
 
 void reference(const Operands& op) {
   const Windows windows = windows_of(op, op.node.pool);
-  const Tensor& x = op.input(0);
   const bool codes = op.output_value().quantization.has_value();
+  const Tensor x = codes ? op.input(0) : real_operand(op, 0);
   for_each_window(
       op, windows,
       [&](std::int64_t i, std::int64_t image, std::int64_t oh, std::int64_t ow, std::int64_t c) {
@@ -41,7 +41,7 @@ void reference(const Operands& op) {
 }
 
 bool fast(const Operands& op) {
-  if (!op.input_value(0).quantization) return false;
+  if (!op.output_value().quantization) return false;
   qat::visit_all_codes(op.output().dtype(), [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
     kernels::run(kernels::MaxPool<Code>{
@@ -71,6 +71,7 @@ OpInfo max_pool2d_op() {
           .reference = reference,
           .fast = fast,
           .onnx = onnx,
+          .onnx_order = OnnxOrder::kChannelsFirst,
           .text = pool_text};
 }
 

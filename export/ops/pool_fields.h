@@ -1,4 +1,4 @@
-// What the pools over windows share: fields, text, checks.
+// The common part of pools over windows: fields, text, checks.
 #pragma once
 
 #include <vector>

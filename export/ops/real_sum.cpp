@@ -97,7 +97,7 @@ void add_real_products(OnnxNodes& nodes, const Node& node, const std::string& op
                        const std::vector<OnnxAttribute>& attributes, const std::string& output) {
   if (const std::string why = onnx_refusal(nodes.graph()); !why.empty()) refuse_onnx(node, why);
   const Weights& weights = *node.weights;
-  const bool image = nodes.graph().values[node.output].shape.size() == 3;
+  const bool image = node.op == Op::kConv2d;
   const auto channels = static_cast<std::int64_t>(weights.scales.size());
   const Shape channel_shape = image ? Shape{1, channels, 1, 1} : Shape{channels};
   std::vector<float> scales;

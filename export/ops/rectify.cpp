@@ -1,10 +1,13 @@
-// ReLU and ReLU6 as operations of their own: codes of the input, clamped.
+// ReLU and ReLU6 as operations of their own: codes of the input, clamped. Leaky ReLU and clamps of
+// floats.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
+#include "steelyard/framework/describes.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -12,14 +15,15 @@ namespace {
 Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inputs[0]].shape; }
 
 void activate(const Operands& op, kernels::Activation activation) {
-  const Tensor& x = op.input(0);
   if (const auto& q = op.output_value().quantization) {
     const kernels::CodeRange left =
         kernels::activation_code_range(activation, q->range, q->scale, q->zero_point);
-    fill_codes(op.output(),
-               [&](std::int64_t i) { return std::clamp(code_at(x, i), left.qmin, left.qmax); });
+    fill_codes(op.output(), [&](std::int64_t i) {
+      return std::clamp(code_at(op.input(0), i), left.qmin, left.qmax);
+    });
     return;
   }
+  const Tensor x = real_operand(op, 0);
   const float top = activation == kernels::Activation::kRelu6 ? 6.0F : INFINITY;
   fill_floats(op.output(), [&](std::int64_t i) {
     return kernels::clamp_keeping_nan(x.data<float>()[i], 0.0F, top);
@@ -30,12 +34,53 @@ void relu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   nodes.onnx().add("Relu", {nodes.input(node)}, output);
 }
 
-void relu6_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const float ends[] = {0.0F, 6.0F};
+void add_clip(OnnxNodes& nodes, const Node& node, float lo, float hi, const std::string& output) {
   nodes.onnx().add("Clip",
-                   {nodes.input(node), nodes.onnx().floats(output + "/min", {ends, 1}, {}),
-                    nodes.onnx().floats(output + "/max", {ends + 1, 1}, {})},
+                   {nodes.input(node), nodes.onnx().floats(output + "/min", {&lo, 1}, {}),
+                    nodes.onnx().floats(output + "/max", {&hi, 1}, {})},
                    output);
+}
+
+void relu6_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  add_clip(nodes, node, 0, 6, output);
+}
+
+void check_floats(const Graph& graph, const Node& node) {
+  expect(!graph.values[node.output].quantization, node, "is computed in float");
+}
+
+void check_slope(const Graph& graph, const Node& node) {
+  check_floats(graph, node);
+  expect(std::isfinite(node.ramp.slope), node, "expected a finite slope");
+}
+
+void leak(const Operands& op) {
+  const Tensor real = real_operand(op, 0);
+  const auto slope = static_cast<float>(op.node.ramp.slope);
+  fill_floats(op.output(), [&](std::int64_t i) {
+    const float x = real.data<float>()[i];
+    return x > 0 ? x : slope * x;
+  });
+}
+
+// Ends beyond every f32 stand for none: files hold finite numbers.
+void read_bounds(const Function& function, Node& node) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  const auto [lo, hi] = described<Bounds>(function);
+  node.bounds = {std::clamp(lo, -kMost, kMost), std::clamp(hi, -kMost, kMost)};
+}
+
+void check_bounds(const Graph& graph, const Node& node) {
+  check_floats(graph, node);
+  expect(node.bounds.lo <= node.bounds.hi, node, "expected bounds in order");
+}
+
+void clamp_floats(const Operands& op) {
+  const Tensor x = real_operand(op, 0);
+  const auto lo = static_cast<float>(op.node.bounds.lo), hi = static_cast<float>(op.node.bounds.hi);
+  fill_floats(op.output(), [&](std::int64_t i) {
+    return kernels::clamp_keeping_nan(x.data<float>()[i], lo, hi);
+  });
 }
 
 }  // namespace
@@ -48,6 +93,41 @@ OpInfo relu_op() {
           .shape = shape,
           .reference = [](const Operands& op) { activate(op, kernels::Activation::kRelu); },
           .onnx = relu_onnx};
+}
+
+OpInfo leaky_relu_op() {
+  return {.op = Op::kLeakyRelu,
+          .name = "leaky_relu",
+          .recorded = {"leaky_relu"},
+          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }}},
+          .graph_version = 5,
+          .read = [](const Function& function,
+                     Node& node) { node.ramp.slope = described<double>(function); },
+          .shape = shape,
+          .check = check_slope,
+          .reference = leak,
+          .onnx =
+              [](OnnxNodes& nodes, const Node& node, const std::string& output) {
+                nodes.onnx().add("LeakyRelu", {nodes.input(node)}, output,
+                                 {{"alpha", static_cast<float>(node.ramp.slope)}});
+              }};
+}
+
+OpInfo clamp_op() {
+  return {.op = Op::kClamp,
+          .name = "clamp",
+          .recorded = {"clamp"},
+          .fields = {{"lo", [](Node& node) { return &node.bounds.lo; }},
+                     {"hi", [](Node& node) { return &node.bounds.hi; }}},
+          .graph_version = 5,
+          .read = read_bounds,
+          .shape = shape,
+          .check = check_bounds,
+          .reference = clamp_floats,
+          .onnx = [](OnnxNodes& nodes, const Node& node, const std::string& output) {
+            add_clip(nodes, node, static_cast<float>(node.bounds.lo),
+                     static_cast<float>(node.bounds.hi), output);
+          }};
 }
 
 OpInfo relu6_op() {

@@ -1,5 +1,5 @@
-// Sigmoid, SiLU, hardswish and hard sigmoid. Of codes: a table with an entry for each of the 256
-// input codes.
+// Sigmoid, SiLU, hardswish, hard sigmoid, GELU and affine maps. Of codes (not GELU): a table with
+// an entry for each of the 256 input codes.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -32,9 +32,8 @@ Formula hard_sigmoid_of(const Node& node) {
 Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inputs[0]].shape; }
 
 void check(const Graph& graph, const Node& node) {
-  expect(graph.values[node.inputs[0]].quantization.has_value() ==
-             graph.values[node.output].quantization.has_value(),
-         node, "input and output are both codes or floats");
+  if (!graph.values[node.output].quantization) return;
+  expect(graph.values[node.inputs[0]].quantization.has_value(), node, "codes are made of codes");
   require_bytes(graph, node);
 }
 
@@ -58,8 +57,8 @@ Table table_of(const Quantization& in, const Formula& formula) {
 }
 
 void activate(const Operands& op, const Formula& formula) {
-  const Tensor& x = op.input(0);
   if (!op.output_value().quantization) {
+    const Tensor x = real_operand(op, 0);
     fill_floats(op.output(), [&](std::int64_t i) {
       return static_cast<float>(formula(static_cast<double>(x.data<float>()[i])));
     });
@@ -67,7 +66,7 @@ void activate(const Operands& op, const Formula& formula) {
   }
   const Table table = table_of(*op.input_value(0).quantization, formula);
   const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
-  const auto* bytes = static_cast<const std::uint8_t*>(x.raw());
+  const auto* bytes = static_cast<const std::uint8_t*>(op.input(0).raw());
   fill_codes(op.output(),
              [&](std::int64_t i) { return kernels::quantize_value(table[bytes[i]], grid); });
 }
@@ -151,6 +150,45 @@ void hardswish_onnx(OnnxNodes& nodes, const Node& node, const std::string& outpu
       });
 }
 
+double gelu(double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }
+
+// x / 2 * (1 + Erf(x / sqrt(2))): Gelu came with opset 20.
+void gelu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const auto in_float = [&] {
+    OnnxGraph& onnx = nodes.onnx();
+    const std::string x = nodes.input(node), name = node.name;
+    const auto number = [&](const char* what, float value) {
+      return onnx.floats(name + what, {&value, 1}, {});
+    };
+    onnx.add("Mul", {x, number("/factor", static_cast<float>(std::sqrt(0.5)))}, name + "/scaled");
+    onnx.add("Erf", {name + "/scaled"}, name + "/erf");
+    onnx.add("Add", {name + "/erf", number("/one", 1)}, name + "/gate");
+    onnx.add("Mul", {x, name + "/gate"}, name + "/twice");
+    onnx.add("Mul", {name + "/twice", number("/half", 0.5F)}, output);
+  };
+  write(
+      nodes, node, output, gelu, [](float x) { return x == 0; }, in_float);
+}
+
+Formula affine_of(const Node& node) {
+  return [ramp = node.ramp](double x) { return ramp.slope * x + ramp.offset; };
+}
+
+void affine_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const auto in_float = [&] {
+    const auto number = [&](const char* name, double value) {
+      const auto as_float = static_cast<float>(value);
+      return nodes.onnx().floats(node.name + name, {&as_float, 1}, {});
+    };
+    const bool shifts = node.ramp.offset != 0;
+    const std::string scaled = shifts ? node.name + "/scaled" : output;
+    nodes.onnx().add("Mul", {nodes.input(node), number("/slope", node.ramp.slope)}, scaled);
+    if (shifts) nodes.onnx().add("Add", {scaled, number("/offset", node.ramp.offset)}, output);
+  };
+  write(
+      nodes, node, output, affine_of(node), [](float) { return false; }, in_float);
+}
+
 void read_ramp(const Function& function, Node& node) {
   node.ramp = described<kernels::Ramp>(function);
 }
@@ -181,13 +219,41 @@ OpInfo hard_sigmoid_op() {
           .name = "hard_sigmoid",
           .recorded = {"quantized_hard_sigmoid", "hard_sigmoid"},
           .rounds_floats = true,
-          .fields = {{"slope", nullptr, nullptr, [](Node& node) { return &node.ramp.slope; }},
-                     {"offset", nullptr, nullptr, [](Node& node) { return &node.ramp.offset; }}},
+          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }},
+                     {"offset", [](Node& node) { return &node.ramp.offset; }}},
+          .graph_version = 4,
           .read = read_ramp,
           .shape = shape,
           .check = check_ramp,
           .reference = [](const Operands& op) { activate(op, hard_sigmoid_of(op.node)); },
           .onnx = hard_sigmoid_onnx};
+}
+
+OpInfo affine_op() {
+  return {.op = Op::kAffine,
+          .name = "affine",
+          .recorded = {"quantized_affine", "affine"},
+          .rounds_floats = true,
+          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }},
+                     {"offset", [](Node& node) { return &node.ramp.offset; }}},
+          .graph_version = 5,
+          .read = read_ramp,
+          .shape = shape,
+          .check = check_ramp,
+          .reference = [](const Operands& op) { activate(op, affine_of(op.node)); },
+          .onnx = affine_onnx};
+}
+
+OpInfo gelu_op() {
+  return {.op = Op::kGelu,
+          .name = "gelu",
+          .recorded = {"gelu"},
+          .rounds_floats = true,
+          .graph_version = 5,
+          .shape = shape,
+          .check = check,
+          .reference = [](const Operands& op) { activate(op, gelu); },
+          .onnx = gelu_onnx};
 }
 
 OpInfo sigmoid_op() {
@@ -206,6 +272,7 @@ OpInfo silu_op() {
           .name = "silu",
           .recorded = {"quantized_silu", "silu"},
           .rounds_floats = true,
+          .graph_version = 4,
           .shape = shape,
           .check = check,
           .reference = [](const Operands& op) { activate(op, silu); },

@@ -77,9 +77,8 @@ void reference(const Operands& op) {
 }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const bool image = nodes.graph().values[node.output].shape.size() == 3;
-  nodes.onnx().add("Softmax", {nodes.input(node)}, output,
-                   {{"axis", std::int64_t{image ? 1 : -1}}});
+  const std::size_t rank = nodes.graph().values[node.output].shape.size();
+  nodes.onnx().add("Softmax", {nodes.input(node)}, output, {{"axis", nodes.axis(node, rank - 1)}});
 }
 
 }  // namespace

@@ -25,6 +25,25 @@ Shape batched(const Shape& sample) {
   return shape;
 }
 
+const Tensor* constant_at(const Node& node, std::size_t place) {
+  for (const Constant& constant : node.constants) {
+    if (constant.place == place) return &constant.value;
+  }
+  return nullptr;
+}
+
+std::size_t input_at(const Node& node, std::size_t place) {
+  std::size_t before = 0;
+  for (const Constant& constant : node.constants) before += constant.place < place ? 1 : 0;
+  return place - before;
+}
+
+Tensor real_operand(const Operands& op, std::size_t place) {
+  if (const Tensor* constant = constant_at(op.node, place)) return *constant;
+  const std::size_t i = input_at(op.node, place);
+  return dequantized(op.input_value(i), op.input(i));
+}
+
 Tensor dequantized(const Value& value, const Tensor& tensor) {
   if (!value.quantization) return tensor;
   const Quantization& q = *value.quantization;

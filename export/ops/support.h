@@ -1,4 +1,4 @@
-// What deployed operations share: checks, access to codes, output grids.
+// Functions that deployed operations share: checks, access to codes, output grids.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,14 @@ void require_bytes(const Graph& graph, const Node& node);
 
 // One sample as a batch of one: what the engine's shape functions take.
 Shape batched(const Shape& sample);
+
+// The f32 operand at a place: a constant, or a value, dequantized.
+Tensor real_operand(const Operands& op, std::size_t place);
+// The constant at a place; null where there is a value or nothing.
+const Tensor* constant_at(const Node& node, std::size_t place);
+
+// Which of the node's inputs stands at a place that no constant has.
+std::size_t input_at(const Node& node, std::size_t place);
 
 // Code i of a tensor of codes.
 inline std::int32_t code_at(const Tensor& codes, std::int64_t i) {

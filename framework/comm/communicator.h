@@ -28,7 +28,8 @@
 
 namespace steelyard::comm {
 
-// What ranks tell one another with every step, as bits of one word: any rank's bit reaches all.
+// The flags that ranks exchange with every step, as bits of one word: a bit that any rank sets
+// reaches all.
 enum ControlBits : std::uint32_t { kGoOn = 0, kStop = 1, kDiverged = 2, kNonFinite = 4 };
 
 // Since the communicator was made.

@@ -22,8 +22,8 @@ class GpuTransport : public Transport {
   virtual const kernels::CudaQueue& queue() const = 0;
   // Adds f32 or f64 over the ranks in place, in any order.
   virtual void sum_in_any_order(void* data, std::size_t count, DType dtype) = 0;
-  // What went wrong after it was queued; empty: nothing. Called by any thread. Then interrupt()
-  // ends what waits on the GPU.
+  // An error that occurred after work was queued; empty: none. Called by any thread. Then
+  // interrupt() ends what waits on the GPU.
   virtual std::string problem() = 0;
 };
 
@@ -36,7 +36,7 @@ class GpuReducer {
   // Queues a sum of f32 and f64 over the ranks, in place, after what the device's queue holds by
   // now. Keeps the tensors until wait().
   void start(const std::vector<Tensor>& tensors);
-  // What the device's queue gets from now on comes after all sums that were started.
+  // Work that is queued on the device from now on runs after all sums that were started.
   void wait();
   // Ends what is queued, and every later call, where something went wrong; returns what it was.
   std::string check();

@@ -1,4 +1,4 @@
-// How this process was started: alone, or as one of several ranks.
+// Detects how this process was started: alone, or as one of several ranks.
 #pragma once
 
 #include <functional>

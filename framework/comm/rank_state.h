@@ -1,4 +1,4 @@
-// What is said of this rank when another one is lost: the run keeps it up to date.
+// The state of a rank that is part of the message about a lost rank; the run updates it.
 #pragma once
 
 #include <algorithm>

@@ -26,7 +26,7 @@ class Ranks {
 
   // The end of the run, for which all ranks wait; also of a run that all ranks know has failed.
   void finish();
-  // What the others are told when this rank leaves without finish(): its own error.
+  // The message for the other ranks if this rank leaves without finish(): its own error.
   void set_reason(std::string reason) { reason_ = std::move(reason); }
 
  private:

@@ -1,4 +1,4 @@
-// How the shards of a batch are divided among ranks, and how one rank adds those that are its own.
+// Division of a batch's shards among ranks, and the sum of a rank's own shards.
 //
 // Shard sums form a binary tree over the shards' indices. A rank has an aligned subtree of it and
 // adds as a binary counter counts: two sums of equally many shards become one at once. What is left

@@ -1,4 +1,5 @@
-// What a backend provides: messages between two ranks. Every collective is written above it once.
+// The interface of a backend: messages between two ranks. Every collective is implemented once, on
+// top of it.
 #pragma once
 
 #include <array>

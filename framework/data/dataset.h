@@ -30,7 +30,7 @@ struct Dataset {
   // Of the inputs, wherever they are; `sample_shape` is that of one of them.
   DType dtype() const;
   Shape sample_shape() const;
-  // What it holds in memory.
+  // The bytes that it holds in memory.
   std::int64_t held_bytes() const;
 };
 
@@ -45,7 +45,7 @@ struct DatasetSplits {
   Dataset test;
 };
 
-// What is read of a dataset's files.
+// The parts of a dataset that are read.
 enum class DatasetParts { kAll, kTest };
 
 // Throws InputError that starts with `source` unless there are as many targets as samples.

@@ -1,4 +1,4 @@
-// What the numbers of a dataset stand for. Checkpoints hold it.
+// The names behind the numbers of a dataset (classes, columns). Checkpoints contain them.
 #pragma once
 
 #include <optional>

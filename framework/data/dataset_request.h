@@ -1,4 +1,4 @@
-// What a recipe says about its dataset.
+// The options of a dataset that a recipe gives.
 #pragma once
 
 #include <cstdint>

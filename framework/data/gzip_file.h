@@ -29,7 +29,8 @@ class GzipFile {
   // Fills `into` as far as there is data; returns the number of bytes.
   std::uint64_t read(void* into, std::uint64_t bytes);
   void rewind();
-  // What stopped the last read early: " (incorrect header check)"; "" at the end of the data.
+  // The reason why the last read ended early: " (incorrect header check)"; "" at the end of the
+  // data.
   std::string reason() const { return problem_.empty() ? "" : " (" + printable(problem_) + ")"; }
 
  private:

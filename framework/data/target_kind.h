@@ -1,4 +1,4 @@
-// What a sample's target is.
+// The kinds of targets.
 #pragma once
 
 #include <string>

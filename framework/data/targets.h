@@ -10,7 +10,7 @@
 
 namespace steelyard {
 
-// What a recipe says about targets.
+// The options of targets that a recipe gives.
 struct TargetOptions {
   // Absent: a class where there are texts or whole numbers, else numbers.
   std::optional<TargetKind> kind = {};
@@ -35,8 +35,8 @@ void set_targets(Dataset& dataset, const std::vector<std::string>& texts,
 // numbers [N, classes] become marks. Others are left as they are.
 void convert_targets(Dataset& dataset, const TargetOptions& options);
 
-// How many samples have each class or mark (above 1/2), or how often each character is there; empty
-// for numbers.
+// The number of samples with each class or label (mark above 1/2), or of occurrences of each
+// character; empty for numbers.
 std::vector<std::int64_t> class_counts(const Dataset& dataset);
 
 // Throws InputError that starts with `source` unless targets are of a kind and in its range.

@@ -3,73 +3,16 @@
 #include <algorithm>
 #include <numeric>
 
+#include "steelyard/framework/describes.h"
+#include "steelyard/framework/ops/combine.h"
 #include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/ops/reduced_axes.h"
 #include "steelyard/framework/ops/strided.h"
 #include "steelyard/kernels/broadcast/broadcast.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
-
-template <class F>
-Tensor combine(const char* op, const Tensor& a, const Tensor& b) {
-  Tensor y = Tensor::empty(ops::broadcast_shape(op, a.shape(), b.shape()), a.dtype(), a.device());
-  visit_floating(a.dtype(), op, [&](auto zero) {
-    using T = decltype(zero);
-    run(y.device(), kernels::Combine<T, F>{.n = y.size(),
-                                           .a = a.data<T>(),
-                                           .at_a = ops::broadcast_index(op, a.shape(), y.shape()),
-                                           .b = b.data<T>(),
-                                           .at_b = ops::broadcast_index(op, b.shape(), y.shape()),
-                                           .y = y.data<T>()});
-  });
-  return y;
-}
-
-Tensor sum_of_all(const char* op, const Tensor& x) {
-  Tensor y = Tensor::empty({}, x.dtype(), x.device());
-  visit_floating(x.dtype(), op, [&](auto zero) {
-    using T = decltype(zero);
-    run(x.device(), kernels::SumOfAll<T>{.n = x.size(), .x = x.data<T>(), .y = y.data<T>()});
-  });
-  return y;
-}
-
-// The sum of x over the axes that are marked, which keep size 1.
-Tensor sum_over(const char* op, const Tensor& x, const std::vector<bool>& summed) {
-  Shape kept = x.shape();
-  Shape apart(kept.size(), 1);
-  for (std::size_t axis = 0; axis < kept.size(); ++axis) {
-    if (summed[axis]) std::swap(kept[axis], apart[axis]);
-  }
-  if (shape_size(kept) == 1) return sum_of_all(op, x).reshape(kept);
-  std::vector<std::int64_t> strides(kept.size());
-  std::int64_t stride = 1;
-  for (std::size_t axis = kept.size(); axis-- > 0; stride *= x.shape()[axis])
-    strides[axis] = stride;
-  Tensor y = Tensor::empty(kept, x.dtype(), x.device());
-  visit_floating(x.dtype(), op, [&](auto zero) {
-    using T = decltype(zero);
-    run(x.device(), kernels::SumOverAxes<T>{.n = y.size(),
-                                            .x = x.data<T>(),
-                                            .kept = ops::strided_index(op, kept, strides),
-                                            .count = shape_size(apart),
-                                            .summed = ops::strided_index(op, apart, strides),
-                                            .y = y.data<T>()});
-  });
-  return y;
-}
-
-// The gradient of an operand of `shape` that was broadcast: summed over what was repeated.
-Tensor summed_to(const char* op, const Tensor& grad, const Shape& shape) {
-  if (grad.shape() == shape) return grad;
-  const std::size_t added = grad.shape().size() - shape.size();
-  std::vector<bool> summed(grad.shape().size(), true);
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    summed[added + i] = shape[i] != grad.shape()[added + i];
-  }
-  return sum_over(op, grad, summed).reshape(shape);
-}
 
 Tensor scaled(const char* op, const Tensor& x, double factor) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -92,7 +35,7 @@ class PairFunction : public Function {
     std::vector<Tensor> grads(2);
     for (std::size_t i = 0; i < 2; ++i) {
       if (needs_grad(i)) {
-        grads[i] = summed_to(name_, gradient(i, grad_output), inputs()[i]->shape);
+        grads[i] = ops::summed_to(name_, gradient(i, grad_output), inputs()[i]->shape);
       }
     }
     return grads;
@@ -128,13 +71,14 @@ class MultiplyFunction : public PairFunction {
 
  private:
   Tensor gradient(std::size_t input, const Tensor& grad_output) const override {
-    return combine<kernels::Product>(op(), grad_output, saved()[1 - input]);
+    return ops::combine<kernels::Product>(op(), grad_output, saved()[1 - input]);
   }
 };
 
+template <class Q>
 class DivideFunction : public PairFunction {
  public:
-  DivideFunction(const Variable& b, const Tensor& y) : PairFunction("div") {
+  DivideFunction(const char* name, const Variable& b, const Tensor& y) : PairFunction(name) {
     save(b.value());
     save(b.requires_grad() ? y : Tensor());
   }
@@ -142,9 +86,9 @@ class DivideFunction : public PairFunction {
  private:
   // y = a / b: dy/da = 1 / b, dy/db = -y / b.
   Tensor gradient(std::size_t input, const Tensor& grad_output) const override {
-    const Tensor by_b = combine<kernels::Quotient>(op(), grad_output, saved()[0]);
+    const Tensor by_b = ops::combine<Q>(op(), grad_output, saved()[0]);
     if (input == 0) return by_b;
-    return scaled(op(), combine<kernels::Product>(op(), by_b, saved()[1]), -1);
+    return scaled(op(), ops::combine<kernels::Product>(op(), by_b, saved()[1]), -1);
   }
 };
 
@@ -179,20 +123,23 @@ class WhereFunction : public PairFunction {
   }
 };
 
-class SumAxesFunction : public Function {
+class SumAxesFunction : public Function, public Describes<std::vector<std::int64_t>> {
  public:
   // `kept`: the shape of the sum with summed axes of size 1.
-  explicit SumAxesFunction(Shape kept) : kept_(std::move(kept)) {}
+  SumAxesFunction(Shape kept, std::vector<std::int64_t> axes)
+      : kept_(std::move(kept)), axes_(std::move(axes)) {}
   std::string name() const override { return "sum"; }
+  std::vector<std::int64_t> described() const override { return axes_; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor none = Tensor::zeros({}, grad_output.dtype(), grad_output.device());
     const Tensor zeros =
         Tensor::zeros(inputs()[0]->shape, grad_output.dtype(), grad_output.device());
-    return {combine<kernels::Total>("sum", grad_output.reshape(kept_), zeros)};
+    return {ops::combine<kernels::Total>("sum", grad_output.reshape(kept_), zeros)};
   }
 
  private:
   Shape kept_;
+  std::vector<std::int64_t> axes_;  // counted from 0, ascending
 };
 
 void require_pair(const char* op, const Variable& a, const Variable& b) {
@@ -223,18 +170,12 @@ Tensor compared(const char* op, const Variable& a, const Variable& b, bool or_eq
   return holds;
 }
 
-std::vector<bool> marked_axes(const char* op, const Variable& x,
-                              const std::vector<std::int64_t>& axes) {
-  const auto rank = static_cast<std::int64_t>(x.shape().size());
-  std::vector<bool> marked(x.shape().size(), false);
-  for (const std::int64_t axis : axes) {
-    const std::int64_t at = axis < 0 ? axis + rank : axis;
-    if (at < 0 || at >= rank || marked[static_cast<std::size_t>(at)]) {
-      ops::fail(op, "different axes of " + shape_string(x.shape()), shape_string(axes));
-    }
-    marked[static_cast<std::size_t>(at)] = true;
-  }
-  return marked;
+template <class Q>
+Variable quotient(const char* op, const Variable& a, const Variable& b) {
+  require_pair(op, a, b);
+  Tensor y = ops::combine<Q>(op, a.value(), b.value());
+  if (!should_record({a, b})) return Variable(y);
+  return record(y, std::make_shared<DivideFunction<Q>>(op, b, y), {a, b});
 }
 
 std::vector<std::int64_t> all_axes(const Variable& x) {
@@ -264,30 +205,31 @@ Variable add(const Variable& a, const Variable& b) {
 Variable broadcast_add(const Variable& a, const Variable& b) {
   require_pair("add", a, b);
   if (a.shape() == b.shape()) return add(a, b);
-  Tensor y = combine<kernels::Total>("add", a.value(), b.value());
+  Tensor y = ops::combine<kernels::Total>("add", a.value(), b.value());
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<SumFunction>("add", 1), {a, b});
 }
 
 Variable subtract(const Variable& a, const Variable& b) {
   require_pair("sub", a, b);
-  Tensor y = combine<kernels::Difference>("sub", a.value(), b.value());
+  Tensor y = ops::combine<kernels::Difference>("sub", a.value(), b.value());
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<SumFunction>("sub", -1), {a, b});
 }
 
 Variable multiply(const Variable& a, const Variable& b) {
   require_pair("mul", a, b);
-  Tensor y = combine<kernels::Product>("mul", a.value(), b.value());
+  Tensor y = ops::combine<kernels::Product>("mul", a.value(), b.value());
   if (!should_record({a, b})) return Variable(y);
   return record(y, std::make_shared<MultiplyFunction>(a, b), {a, b});
 }
 
 Variable divide(const Variable& a, const Variable& b) {
-  require_pair("div", a, b);
-  Tensor y = combine<kernels::Quotient>("div", a.value(), b.value());
-  if (!should_record({a, b})) return Variable(y);
-  return record(y, std::make_shared<DivideFunction>(b, y), {a, b});
+  return quotient<kernels::Quotient>("div", a, b);
+}
+
+Variable divide_no_nan(const Variable& a, const Variable& b) {
+  return quotient<kernels::QuotientOrZero>("div_no_nan", a, b);
 }
 
 Variable constant(double value, const Variable& like) {
@@ -314,15 +256,17 @@ Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
 
 Variable sum(const Variable& x, std::vector<std::int64_t> axes, ReducedAxes reduced) {
   ops::require_defined("sum", "a tensor", x);
-  const std::vector<bool> summed = marked_axes("sum", x, axes);
-  const Tensor kept = sum_over("sum", x.value(), summed);
+  const std::vector<bool> summed = ops::marked_axes("sum", x.shape(), axes);
+  const Tensor kept = ops::sum_over("sum", x.value(), summed);
   Shape shape;
+  axes.clear();
   for (std::size_t axis = 0; axis < summed.size(); ++axis) {
     if (!summed[axis] || reduced == ReducedAxes::kKeep) shape.push_back(kept.shape()[axis]);
+    if (summed[axis]) axes.push_back(static_cast<std::int64_t>(axis));
   }
   const Tensor y = kept.reshape(shape);
   if (!should_record({x})) return Variable(y);
-  return record(y, std::make_shared<SumAxesFunction>(kept.shape()), {x});
+  return record(y, std::make_shared<SumAxesFunction>(kept.shape(), axes), {x});
 }
 
 Variable sum(const Variable& x) {

@@ -20,6 +20,8 @@ Variable broadcast_add(const Variable& a, const Variable& b);
 Variable subtract(const Variable& a, const Variable& b);
 Variable multiply(const Variable& a, const Variable& b);
 Variable divide(const Variable& a, const Variable& b);
+// a / b, and 0 where b is 0, as the gradients are there.
+Variable divide_no_nan(const Variable& a, const Variable& b);
 
 inline Variable operator+(const Variable& a, const Variable& b) { return broadcast_add(a, b); }
 inline Variable operator-(const Variable& a, const Variable& b) { return subtract(a, b); }

@@ -15,8 +15,8 @@ struct BatchNormState {
   // True: normalize with the batch's statistics and update the running ones in place. False
   // (evaluation, or frozen in training): normalize with the running statistics.
   bool batch_statistics = false;
-  // Where defined, the batch's moments are added here and the running statistics stay as they are:
-  // f64 [3, C], move_by_gathered_moments().
+  // If defined, the batch's moments are added here and the running statistics are not updated: f64
+  // [3, C], move_by_gathered_moments().
   Tensor gathered = {};
 };
 

@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// How a kernel slides; pairs are {height, width}.
+// The geometry of a convolution; pairs are {height, width}.
 struct Conv2dGeometry {
   std::array<std::int64_t, 2> stride{1, 1};
   std::array<std::int64_t, 2> padding{0, 0};

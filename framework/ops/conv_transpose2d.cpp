@@ -1,5 +1,6 @@
 #include "steelyard/framework/ops/conv_transpose2d.h"
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/shapes_only.h"
 #include "steelyard/kernels/conv/conv.h"
@@ -9,7 +10,7 @@ namespace steelyard {
 namespace {
 
 // The convolution that this is the gradient of: it takes y to x.
-class ConvTranspose2dFunction : public Function {
+class ConvTranspose2dFunction : public Function, public Describes<ConvTranspose2dGeometry> {
  public:
   ConvTranspose2dFunction(const kernels::Conv2dShape& shape,
                           const ConvTranspose2dGeometry& geometry, const Variable& x,
@@ -20,6 +21,7 @@ class ConvTranspose2dFunction : public Function {
   }
 
   std::string name() const override { return "conv_transpose2d"; }
+  ConvTranspose2dGeometry described() const override { return geometry_; }
   Attributes attributes() const override {
     Attributes all = conv2d_attributes(geometry_.conv);
     all.emplace_back("output_padding", ops::pair_text(geometry_.output_padding));

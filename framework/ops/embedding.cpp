@@ -6,6 +6,7 @@
 namespace steelyard {
 namespace {
 
+// Of the table, or of floats that were rounded to the indices and the table.
 class EmbeddingFunction : public Function {
  public:
   explicit EmbeddingFunction(Tensor indices) { save(std::move(indices)); }
@@ -13,8 +14,19 @@ class EmbeddingFunction : public Function {
   std::string name() const override { return "embedding"; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    std::vector<Tensor> grads(inputs().size());
+    const std::size_t of_table = grads.size() - 1;
+    if (of_table > 0 && needs_grad(0)) {
+      grads[0] = Tensor::zeros(inputs()[0]->shape, grad_output.dtype(), grad_output.device());
+    }
+    if (needs_grad(of_table)) grads[of_table] = gradient_of_table(grad_output);
+    return grads;
+  }
+
+ private:
+  Tensor gradient_of_table(const Tensor& grad_output) const {
     const Tensor& indices = saved()[0];
-    const Shape& table = inputs()[0]->shape;
+    const Shape& table = inputs().back()->shape;
     Tensor grad = Tensor::empty(table, grad_output.dtype(), grad_output.device());
     visit_floating(grad.dtype(), "embedding", [&](auto zero) {
       using T = decltype(zero);
@@ -25,7 +37,7 @@ class EmbeddingFunction : public Function {
                                                        .grad_y = grad_output.data<T>(),
                                                        .grad_table = grad.data<T>()});
     });
-    return {grad};
+    return grad;
   }
 };
 
@@ -45,9 +57,7 @@ void require_indices(const Tensor& indices, std::int64_t rows) {
   }
 }
 
-}  // namespace
-
-Variable embedding(const Tensor& indices, const Variable& table) {
+Tensor rows_of(const Tensor& indices, const Variable& table) {
   ops::require_defined("embedding", "a table", table);
   if (table.shape().size() != 2) {
     ops::fail("embedding", "a table [N, D]", shape_string(table.shape()));
@@ -65,8 +75,33 @@ Variable embedding(const Tensor& indices, const Variable& table) {
                                           .table = table.value().data<T>(),
                                           .y = y.data<T>()});
   });
+  return y;
+}
+
+Tensor rounded(const Tensor& x) {
+  Tensor indices = Tensor::empty(x.shape(), DType::kI64, x.device());
+  visit_floating(x.dtype(), "embedding", [&](auto zero) {
+    using T = decltype(zero);
+    run(x.device(), kernels::RoundToIndices<T>{
+                        .n = x.size(), .x = x.data<T>(), .indices = indices.data<std::int64_t>()});
+  });
+  return indices;
+}
+
+}  // namespace
+
+Variable embedding(const Tensor& indices, const Variable& table) {
+  Tensor y = rows_of(indices, table);
   if (!should_record({table})) return Variable(y);
   return record(y, std::make_shared<EmbeddingFunction>(indices), {table});
+}
+
+Variable embedding(const Variable& indices, const Variable& table) {
+  ops::require_defined("embedding", "indices", indices);
+  const Tensor whole = rounded(indices.value());
+  Tensor y = rows_of(whole, table);
+  if (!should_record({indices, table})) return Variable(y);
+  return record(y, std::make_shared<EmbeddingFunction>(whole), {indices, table});
 }
 
 }  // namespace steelyard

@@ -1,18 +1,20 @@
 #include "steelyard/framework/ops/layer_norm.h"
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
 
 namespace steelyard {
 namespace {
 
-class LayerNormFunction : public Function {
+class LayerNormFunction : public Function, public Describes<double> {
  public:
   LayerNormFunction(double eps, Tensor x, Tensor gamma, Tensor mean, Tensor inv_std) : eps_(eps) {
     for (Tensor* kept : {&x, &gamma, &mean, &inv_std}) save(std::move(*kept));
   }
 
   std::string name() const override { return "layer_norm"; }
+  double described() const override { return eps_; }
   Attributes attributes() const override { return {{"eps", ops::number_text(eps_)}}; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {

@@ -1,4 +1,4 @@
-// What the losses share: their gradient is computed with them.
+// Parts that the losses share: the gradient is computed together with the loss.
 #pragma once
 
 #include <string>
@@ -40,7 +40,7 @@ class LossFunction : public Function {
   Attributes attributes_;
 };
 
-// Where a loss writes its gradient; undefined where nobody asks for one.
+// The tensor to which a loss writes its gradient; undefined if no gradient is needed.
 inline Tensor gradient_buffer(const Variable& x) {
   if (!should_record({x})) return {};
   return Tensor::empty(x.shape(), x.dtype(), x.value().device());

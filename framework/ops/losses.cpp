@@ -141,6 +141,20 @@ Variable regression_loss(const char* name, const Attributes& attributes, const V
   return record(loss, std::make_shared<ops::LossFunction>(name, attributes, grad), {x});
 }
 
+template <class Loss>
+Variable mean_loss(const char* name, const Attributes& attributes, const Variable& x,
+                   const Tensor& target, const Loss& of_element) {
+  return regression_loss(name, attributes, x, target, [&]<typename T>(T* loss, T* grad) {
+    const std::int64_t n = target.size();
+    const T *a = x.value().data<T>(), *b = target.data<T>();
+    run(target.device(),
+        kernels::MeanLoss<T, Loss>{.n = n, .a = a, .b = b, .loss = of_element, .mean = loss});
+    if (grad == nullptr) return;
+    run(target.device(), kernels::MeanLossBackward<T, Loss>{
+                             .n = n, .a = a, .b = b, .loss = of_element, .grad_a = grad});
+  });
+}
+
 }  // namespace
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing,
@@ -240,28 +254,13 @@ Variable mix_losses(const Variable& a, const Variable& b, double weight) {
 }
 
 Variable mse_loss(const Variable& x, const Tensor& target) {
-  return regression_loss("mse_loss", {}, x, target, [&]<typename T>(T* loss, T* grad) {
-    const std::int64_t n = target.size();
-    const T *a = x.value().data<T>(), *b = target.data<T>();
-    run(target.device(), kernels::MeanSquaredError<T>{.n = n, .a = a, .b = b, .mean = loss});
-    if (grad == nullptr) return;
-    run(target.device(),
-        kernels::MeanSquaredErrorBackward<T>{.n = n, .a = a, .b = b, .grad_a = grad});
-  });
+  return mean_loss("mse_loss", {}, x, target, kernels::SquaredError());
 }
 
 Variable huber_loss(const Variable& x, const Tensor& target, double delta) {
   if (!(delta > 0)) ops::fail("huber_loss", "delta above 0", ops::number_text(delta));
   const Attributes attributes{{"delta", ops::number_text(delta)}};
-  return regression_loss("huber_loss", attributes, x, target, [&]<typename T>(T* loss, T* grad) {
-    const std::int64_t n = target.size();
-    const T *a = x.value().data<T>(), *b = target.data<T>();
-    run(target.device(),
-        kernels::MeanHuberError<T>{.n = n, .a = a, .b = b, .delta = delta, .mean = loss});
-    if (grad == nullptr) return;
-    run(target.device(),
-        kernels::MeanHuberErrorBackward<T>{.n = n, .a = a, .b = b, .delta = delta, .grad_a = grad});
-  });
+  return mean_loss("huber_loss", attributes, x, target, kernels::HuberError{delta});
 }
 
 Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
@@ -274,17 +273,9 @@ Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
     ops::fail(kName, "positive weights f64 [1] or [" + std::to_string(columns) + "]",
               std::string(dtype_name(w.dtype())) + " " + shape_string(w.shape()));
   }
-  const kernels::PositiveWeights positive{w.defined() ? w.size() : 0,
-                                          w.defined() ? w.data<double>() : nullptr};
-  return regression_loss(kName, {}, logits, targets, [&]<typename T>(T* loss, T* grad) {
-    const std::int64_t n = targets.size();
-    const T *x = logits.value().data<T>(), *y = targets.data<T>();
-    run(targets.device(), kernels::MeanBinaryCrossEntropy<T>{
-                              .n = n, .x = x, .y = y, .positive = positive, .mean = loss});
-    if (grad == nullptr) return;
-    run(targets.device(), kernels::MeanBinaryCrossEntropyBackward<T>{
-                              .n = n, .x = x, .y = y, .positive = positive, .grad_x = grad});
-  });
+  const kernels::BinaryCrossEntropy loss{w.defined() ? w.size() : 0,
+                                         w.defined() ? w.data<double>() : nullptr};
+  return mean_loss(kName, {}, logits, targets, loss);
 }
 
 Variable cosine_loss(const Variable& x, const Tensor& target) {

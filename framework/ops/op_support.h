@@ -1,4 +1,4 @@
-// What the operations share: their error form, argument checks and attribute text.
+// Parts that the operations share: error messages, argument checks and attribute text.
 #pragma once
 
 #include <array>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/transpose/transpose.h"
 
@@ -34,10 +35,11 @@ Tensor permuted(const Tensor& x, const Order& order) {
   return y;
 }
 
-class PermuteFunction : public Function {
+class PermuteFunction : public Function, public Describes<Order> {
  public:
   explicit PermuteFunction(Order order) : order_(std::move(order)) {}
   std::string name() const override { return "permute"; }
+  Order described() const override { return order_; }
   Attributes attributes() const override {
     std::string text;
     for (const std::int64_t d : order_) {
@@ -58,16 +60,18 @@ class PermuteFunction : public Function {
   Order order_;
 };
 
-class ReshapeFunction : public Function {
+class ReshapeFunction : public Function, public Describes<Shape> {
  public:
-  explicit ReshapeFunction(Shape x_shape) : x_shape_(std::move(x_shape)) {}
+  ReshapeFunction(Shape x_shape, Shape y_shape)
+      : x_shape_(std::move(x_shape)), y_shape_(std::move(y_shape)) {}
   std::string name() const override { return "reshape"; }
+  Shape described() const override { return y_shape_; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return {grad_output.reshape(x_shape_)};
   }
 
  private:
-  Shape x_shape_;
+  Shape x_shape_, y_shape_;
 };
 
 void require_permutation(const Shape& x, const Order& order) {
@@ -115,7 +119,7 @@ Variable reshape(const Variable& x, Shape shape) {
   ops::require_defined("reshape", "a tensor", x);
   Tensor y = x.value().reshape(std::move(shape));
   if (!should_record({x})) return Variable(y);
-  return record(y, std::make_shared<ReshapeFunction>(x.shape()), {x});
+  return record(y, std::make_shared<ReshapeFunction>(x.shape(), y.shape()), {x});
 }
 
 }  // namespace steelyard

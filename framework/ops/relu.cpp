@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/activation/activation.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -52,11 +53,12 @@ Variable clamped_relu(const Variable& x, double ceiling) {
   return record(y, std::make_shared<ReluFunction>(ceiling, y), {x});
 }
 
-class LeakyReluFunction : public Function {
+class LeakyReluFunction : public Function, public Describes<double> {
  public:
   LeakyReluFunction(double slope, Tensor x) : slope_(slope) { save(std::move(x)); }
 
   std::string name() const override { return "leaky_relu"; }
+  double described() const override { return slope_; }
   Attributes attributes() const override { return {{"slope", ops::number_text(slope_)}}; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
@@ -77,11 +79,12 @@ class LeakyReluFunction : public Function {
   double slope_;
 };
 
-class ClampFunction : public Function {
+class ClampFunction : public Function, public Describes<Bounds> {
  public:
   ClampFunction(double lo, double hi, Tensor x) : lo_(lo), hi_(hi) { save(std::move(x)); }
 
   std::string name() const override { return "clamp"; }
+  Bounds described() const override { return {lo_, hi_}; }
   Attributes attributes() const override {
     return {{"lo", ops::number_text(lo_)}, {"hi", ops::number_text(hi_)}};
   }

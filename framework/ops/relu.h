@@ -15,6 +15,11 @@ Variable relu6(const Variable& x);
 // Nonlinearities Improve Neural Network Acoustic Models", 2013.
 Variable leaky_relu(const Variable& x, double slope = 0.01);
 
+// What clamp() keeps x within.
+struct Bounds {
+  double lo = 0, hi = 0;
+};
+
 // x within [lo, hi], either of which may be infinite; NaN stays NaN. Keeps its input for backward.
 // Throws std::invalid_argument unless lo <= hi.
 Variable clamp(const Variable& x, double lo, double hi);

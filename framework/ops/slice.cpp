@@ -2,70 +2,26 @@
 
 #include <algorithm>
 
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
-#include "steelyard/framework/ops/strided.h"
 
 namespace steelyard {
 namespace {
 
 using Axes = std::vector<TakenAxis>;
 
-// A part of a dense array: the index of its first element, and how its elements follow.
-struct Part {
-  Shape shape;
-  std::int64_t first = 0;
-  kernels::StridedIndex at;
-};
-
-Part part_of(const char* op, const Shape& whole, const Axes& axes) {
-  Part part;
-  std::vector<std::int64_t> strides = ops::row_major_strides(whole);
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    part.shape.push_back(axes[i].count);
-    part.first += axes[i].first * strides[i];
-    strides[i] *= axes[i].step;
-  }
-  part.at = ops::strided_index(op, part.shape, strides);
-  return part;
-}
-
-// Copies between the part and a dense array of its shape.
-void copy(const char* op, const Tensor& from, const Part* of_from, const Tensor& to,
-          const Part* of_to) {
-  const Part& part = of_from != nullptr ? *of_from : *of_to;
-  const std::int64_t n = shape_size(part.shape);
-  if (n == 0) return;
-  const auto dense = ops::strided_index(op, part.shape, ops::row_major_strides(part.shape));
-  visit_floating(to.dtype(), op, [&](auto zero) {
-    using T = decltype(zero);
-    run(to.device(),
-        kernels::CopyStrided<T>{.n = n,
-                                .x = from.data<T>() + (of_from != nullptr ? of_from->first : 0),
-                                .from = of_from != nullptr ? of_from->at : dense,
-                                .y = to.data<T>() + (of_to != nullptr ? of_to->first : 0),
-                                .to = of_to != nullptr ? of_to->at : dense});
-  });
-}
-
-Tensor taken(const char* op, const Tensor& x, const Axes& axes) {
-  const Part part = part_of(op, x.shape(), axes);
-  Tensor y = Tensor::empty(part.shape, x.dtype(), x.device());
-  copy(op, x, &part, y, nullptr);
-  return y;
-}
-
 // A tensor of `value` with x as that part.
 Tensor placed(const char* op, const Tensor& x, const Shape& whole, const Axes& axes, double value) {
   const Tensor y = Tensor::full(whole, value, x.dtype(), x.device());
-  const Part part = part_of(op, whole, axes);
-  copy(op, x, nullptr, y, &part);
+  ops::scatter(op, x, y, ops::part_of(whole, axes));
   return y;
 }
 
-class SliceFunction : public Function {
+class SliceFunction : public Function, public Describes<std::vector<TakenAxis>> {
  public:
   explicit SliceFunction(Axes axes) : axes_(std::move(axes)) {}
   std::string name() const override { return "slice"; }
+  Axes described() const override { return axes_; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return {placed("slice", grad_output, inputs()[0]->shape, axes_, 0)};
   }
@@ -74,17 +30,23 @@ class SliceFunction : public Function {
   Axes axes_;
 };
 
-class PadFunction : public Function {
+class PadFunction : public Function, public Describes<Border> {
  public:
   // Where the input lies in the output.
-  explicit PadFunction(Axes inner) : inner_(std::move(inner)) {}
+  PadFunction(Axes inner, double value) : inner_(std::move(inner)), value_(value) {}
   std::string name() const override { return "pad"; }
+  Border described() const override {
+    Border border{.value = value_};
+    for (const TakenAxis& axis : inner_) border.before.push_back(axis.first);
+    return border;
+  }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    return {taken("pad", grad_output, inner_)};
+    return {ops::gathered("pad", grad_output, ops::part_of(grad_output.shape(), inner_))};
   }
 
  private:
   Axes inner_;
+  double value_;
 };
 
 Axes whole_of(const Shape& shape) {
@@ -94,6 +56,16 @@ Axes whole_of(const Shape& shape) {
 }
 
 }  // namespace
+
+ops::Part ops::part_of(const Shape& whole, const Axes& axes) {
+  Part part{.shape = {}, .strides = row_major_strides(whole)};
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    part.shape.push_back(axes[i].count);
+    part.first += axes[i].first * part.strides[i];
+    part.strides[i] *= axes[i].step;
+  }
+  return part;
+}
 
 Variable slice(const Variable& x, const Axes& axes) {
   ops::require_defined("slice", "a tensor", x);
@@ -106,7 +78,7 @@ Variable slice(const Variable& x, const Axes& axes) {
   }
   if (!fits) ops::fail("slice", "positions inside of", shape_string(x.shape()));
   if (axes == whole_of(x.shape())) return x;
-  Tensor y = taken("slice", x.value(), axes);
+  Tensor y = ops::gathered("slice", x.value(), ops::part_of(x.shape(), axes));
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<SliceFunction>(axes), {x});
 }
@@ -132,7 +104,7 @@ Variable pad(const Variable& x, const std::vector<std::int64_t>& before,
   if (whole == part.shape()) return part;
   Tensor y = placed("pad", part.value(), whole, inner, value);
   if (!should_record({part})) return Variable(y);
-  return record(y, std::make_shared<PadFunction>(inner), {part});
+  return record(y, std::make_shared<PadFunction>(inner, value), {part});
 }
 
 }  // namespace steelyard

@@ -21,6 +21,8 @@ const char* op_name(SmoothActivation activation) {
       return "hardswish";
     case SmoothActivation::kHardSigmoid:
       return "hard_sigmoid";
+    case SmoothActivation::kAffine:
+      return "affine";
   }
   return "unknown";
 }
@@ -35,7 +37,9 @@ class SmoothActivationFunction : public Function, public Describes<kernels::Ramp
 
   std::string name() const override { return op_name(activation_); }
   Attributes attributes() const override {
-    if (activation_ != SmoothActivation::kHardSigmoid) return {};
+    const bool has_ramp =
+        activation_ == SmoothActivation::kHardSigmoid || activation_ == SmoothActivation::kAffine;
+    if (!has_ramp) return {};
     return {{"slope", ops::number_text(ramp_.slope)}, {"offset", ops::number_text(ramp_.offset)}};
   }
 
@@ -83,6 +87,9 @@ Variable silu(const Variable& x) { return apply(SmoothActivation::kSilu, x); }
 Variable hardswish(const Variable& x) { return apply(SmoothActivation::kHardswish, x); }
 Variable hard_sigmoid(const Variable& x, double slope, double offset) {
   return apply(SmoothActivation::kHardSigmoid, x, {slope, offset});
+}
+Variable affine(const Variable& x, double slope, double offset) {
+  return apply(SmoothActivation::kAffine, x, {slope, offset});
 }
 
 }  // namespace steelyard

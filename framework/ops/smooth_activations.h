@@ -20,4 +20,7 @@ Variable hardswish(const Variable& x);
 // min(max(slope * x + offset, 0), 1).
 Variable hard_sigmoid(const Variable& x, double slope, double offset);
 
+// slope * x + offset.
+Variable affine(const Variable& x, double slope, double offset);
+
 }  // namespace steelyard

@@ -19,7 +19,50 @@ std::vector<std::int64_t> strides_in(const Shape& own, const Shape& shape) {
   return strides;
 }
 
+// f(a value of the C++ type of a dtype of floats or codes).
+template <typename F>
+void visit_copied(DType dtype, const char* op, const F& f) {
+  switch (dtype) {
+    case DType::kI8:
+      return f(std::int8_t{0});
+    case DType::kU8:
+      return f(std::uint8_t{0});
+    case DType::kI32:
+      return f(std::int32_t{0});
+    default:
+      visit_floating(dtype, op, f);
+  }
+}
+
+void copy(const char* op, const Tensor& from, const Part* of_from, const Tensor& to,
+          const Part* of_to) {
+  const Part& part = of_from != nullptr ? *of_from : *of_to;
+  const std::int64_t n = shape_size(part.shape);
+  if (n == 0) return;
+  const auto dense = strided_index(op, part.shape, row_major_strides(part.shape));
+  const auto at = strided_index(op, part.shape, part.strides);
+  visit_copied(to.dtype(), op, [&](auto zero) {
+    using T = decltype(zero);
+    run(to.device(),
+        kernels::CopyStrided<T>{.n = n,
+                                .x = from.data<T>() + (of_from != nullptr ? part.first : 0),
+                                .from = of_from != nullptr ? at : dense,
+                                .y = to.data<T>() + (of_to != nullptr ? part.first : 0),
+                                .to = of_to != nullptr ? at : dense});
+  });
+}
+
 }  // namespace
+
+Tensor gathered(const char* op, const Tensor& x, const Part& part) {
+  Tensor y = Tensor::empty(part.shape, x.dtype(), x.device());
+  copy(op, x, &part, y, nullptr);
+  return y;
+}
+
+void scatter(const char* op, const Tensor& values, const Tensor& y, const Part& part) {
+  copy(op, values, nullptr, y, &part);
+}
 
 std::vector<std::int64_t> row_major_strides(const Shape& shape) {
   std::vector<std::int64_t> strides(shape.size());

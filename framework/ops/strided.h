@@ -16,6 +16,19 @@ std::vector<std::int64_t> row_major_strides(const Shape& shape);
 kernels::StridedIndex strided_index(const char* op, const Shape& shape,
                                     const std::vector<std::int64_t>& strides);
 
+// Some elements of a dense array: which is the first, and how far apart they lie along each of the
+// dimensions of `shape` (0 where they repeat).
+struct Part {
+  Shape shape;
+  std::int64_t first = 0;
+  std::vector<std::int64_t> strides;
+};
+
+// The part of x as a tensor of its own. Any dtype of floats or codes.
+Tensor gathered(const char* op, const Tensor& x, const Part& part);
+// Writes `values`, of the part's shape, to the part of y, none of whose elements repeats.
+void scatter(const char* op, const Tensor& values, const Tensor& y, const Part& part);
+
 // The shape of two that broadcast. Throws std::invalid_argument, naming `op`, where they do not.
 Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
 // Where the elements of `shape` lie in a dense array of the shape `own`, which broadcasts to it.

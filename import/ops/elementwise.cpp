@@ -1,4 +1,5 @@
 // Operations that compute each element by itself, and Softmax.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -19,10 +20,17 @@ void sigmoid(Translator& t) { unary(t, "Sigmoid"); }
 void hardswish(Translator& t) { unary(t, "Hardswish"); }
 void silu(Translator& t) { unary(t, "SiLU"); }
 
+void sqrt(Translator& t) { unary(t, "Sqrt"); }
+void exp(Translator& t) { unary(t, "Exp"); }
+void log(Translator& t) { unary(t, "Log"); }
+void abs(Translator& t) { unary(t, "Abs"); }
+void erf(Translator& t) { unary(t, "Erf"); }
+void tanh(Translator& t) { unary(t, "Tanh"); }
+
 void gelu(Translator& t) {
   const std::string how = t.node().text("approximate", "none");
-  if (how != "none") refuse("approximate: " + how + " is not supported");
-  unary(t, "GELU");
+  if (how != "none" && how != "tanh") refuse("approximate: " + how + " is not supported");
+  unary(t, how == "tanh" ? "TanhGELU" : "GELU");
 }
 
 void hard_sigmoid(Translator& t) {
@@ -69,15 +77,19 @@ void clip(Translator& t) {
 }
 
 void cast(Translator& t) {
+  constexpr std::int64_t kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9;
   const std::int64_t to = t.node().integer("to", 0);
-  constexpr std::int64_t kFloat = 1;
-  if (to != kFloat) refuse("of computed values to another type than float");
-  t.give(t.input(0));
+  Value value = t.input(0);
+  const bool stays =
+      value.whole && (to == kInt32 || to == kInt64 || (to == kBool && value.one_hot));
+  if (to != kFloat && !stays) refuse("of computed values to another type than float");
+  value.whole = stays || value.one_hot != 0;
+  t.give(std::move(value));
 }
 
 void identity(Translator& t) { t.give(t.input(0)); }
 
-void softmax(Translator& t) {
+void over_classes(Translator& t, const char* type) {
   const Value& in = t.input(0);
   const ExtentShape shape = in.shape;
   const std::size_t axis = axis_of(t.node().integer("axis", t.opset() < 13 ? 1 : -1), shape.size());
@@ -93,8 +105,10 @@ void softmax(Translator& t) {
     refuse("over dimension " + std::to_string(axis) + " of " + to_string(shape));
   }
   const bool last = over_channels && axis + 1 != shape.size();
-  t.give(t.add("Softmax", {t.held(0, last)}), shape, last);
+  t.give(t.add(type, {t.held(0, last)}), shape, last);
 }
+void softmax(Translator& t) { over_classes(t, "Softmax"); }
+void log_softmax(Translator& t) { over_classes(t, "LogSoftmax"); }
 
 // --- arithmetic
 
@@ -104,52 +118,76 @@ ExtentShape extents(const Shape& shape) {
   return result;
 }
 
-void of_two(Translator& t, const char* type) {
-  const ExtentShape a = t.input(0).shape, b = t.input(1).shape;
-  const bool last = a.size() == b.size() && a.size() > 2 &&
-                    (t.input(0).channels_last || t.input(1).channels_last);
-  const std::string first = t.held(0, last);
-  const std::string second = t.held(1, last);
-  const bool is_add = type == std::string("Add");
-  const std::string join = is_add && a != b ? "BroadcastAdd" : type;
-  t.give(t.add(join, {first, second}), broadcast(a, b), last);
+// Values that are combined one after another.
+struct Partial {
+  std::string node;
+  ExtentShape shape;  // ONNX's
+  bool last;          // held with channels last
+};
+
+Partial joined(Translator& t, const std::string& type, const Partial& a, const Partial& b) {
+  const std::string join = type == "Add" && a.shape != b.shape ? "BroadcastAdd" : type;
+  return {t.add(join, {a.node, b.node}), broadcast(a.shape, b.shape), a.last};
 }
 
-void with_constant(Translator& t, const std::string& type, std::size_t at) {
-  const std::size_t of = 1 - at;
-  const Constant& value = t.constant(at, "operand");
+Partial with_constant(Translator& t, const std::string& type, const Partial& x,
+                      const Constant& value, bool constant_first) {
   if (!value.floating) refuse("of integers");
-  const ExtentShape shape = t.input(of).shape;
-  const ExtentShape result = broadcast(shape, extents(value.shape));
-  if (result.size() > shape.size()) {
+  const ExtentShape result = broadcast(x.shape, extents(value.shape));
+  if (result.size() > x.shape.size()) {
     refuse("its constant " + shape_string(value.shape) + " has more dimensions than " +
-           to_string(shape));
+           to_string(x.shape));
   }
-  const bool last = t.input(of).channels_last;
   Constant moved = value;
   if (value.size() == 1) {
     moved.shape = {};
-  } else if (last) {
-    moved.shape.insert(moved.shape.begin(), shape.size() - moved.shape.size(), 1);
+  } else if (x.last) {
+    moved.shape.insert(moved.shape.begin(), x.shape.size() - moved.shape.size(), 1);
     std::vector<std::int64_t> order;
-    for (const std::size_t axis : held_order(shape.size(), true)) {
+    for (const std::size_t axis : held_order(x.shape.size(), true)) {
       order.push_back(static_cast<std::int64_t>(axis));
     }
     moved = transposed(moved, order);
   }
-  const bool commutes = type == "Add" || type == "Mul";
-  const std::string name = at == 0 && !commutes ? "Constant" + type : type + "Constant";
+  const bool ordered = type == "Sub" || type == "Div";
+  const std::string name = constant_first && ordered ? "Constant" + type : type + "Constant";
   const std::string module =
-      t.add(name, {t.held(of, last)}, {{"shape", moved.shape}, {"trainable", moved.size() > 1}});
+      t.add(name, {x.node}, {{"shape", moved.shape}, {"trainable", moved.size() > 1}});
   t.set_weight(module, "value", moved);
-  t.give(module, result, last);
+  return {module, result, x.last};
+}
+
+// Inputs from the first to the last, constants among them; the first computed one comes first where
+// the order does not matter.
+void combine_all(Translator& t, const std::string& type) {
+  const std::size_t count = t.node().inputs.size();
+  std::size_t rank = 0, first = count;
+  bool last = false, images = true;
+  for (std::size_t i = count; i-- > 0;) {
+    if (t.input(i).known) continue;
+    rank = std::max(rank, t.input(i).rank());
+    last = last || t.input(i).channels_last;
+    images = images && t.input(i).rank() == t.input(first == count ? i : first).rank();
+    first = i;
+  }
+  if (first == count) refuse("of constants");
+  last = last && images && rank > 2;
+  Partial sum{t.held(first, last), t.input(first).shape, last};
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i == first) continue;
+    const Value& next = t.input(i);
+    if (next.known) {
+      sum = with_constant(t, type, sum, *next.known, i < first);
+    } else {
+      sum = joined(t, type, sum, {t.held(i, last), next.shape, last});
+    }
+  }
+  t.give(sum.node, sum.shape, sum.last);
 }
 
 void arithmetic(Translator& t, const char* type) {
   if (t.node().inputs.size() != 2) refuse("of other than two operands");
-  if (t.input(0).known) return with_constant(t, type, 0);
-  if (t.input(1).known) return with_constant(t, type, 1);
-  of_two(t, type);
+  combine_all(t, type);
 }
 
 // A module of a value and a fixed number.
@@ -168,18 +206,10 @@ void of_number(Translator& t, const char* type, float value) {
 void negative(Translator& t) { of_number(t, "MulConstant", -1); }
 void reciprocal(Translator& t) { of_number(t, "ConstantDiv", 1); }
 
-// 2 / (1 + exp(-2x)) - 1.
-void tanh(Translator& t) {
-  const ExtentShape shape = t.input(0).shape;
-  const bool last = t.input(0).channels_last;
-  const std::string twice = with_number(t, "MulConstant", t.held(0, last), 2);
-  const std::string gate = with_number(t, "MulConstant", t.add("Sigmoid", {twice}), 2);
-  t.give(with_number(t, "SubConstant", gate, 1), shape, last);
-}
-
 void power(Translator& t) {
   const auto exponent = scalar_of(t.constant(1, "exponent"));
-  if (!exponent || (*exponent != 2 && *exponent != 3)) refuse("an exponent other than 2 or 3");
+  if (!exponent || !std::isfinite(*exponent)) refuse("an exponent other than one finite number");
+  if (*exponent != 2 && *exponent != 3) return unary(t, "Pow", {{"exponent", *exponent}});
   const ExtentShape shape = t.input(0).shape;
   const bool last = t.input(0).channels_last;
   const std::string x = t.held(0, last);
@@ -188,43 +218,45 @@ void power(Translator& t) {
   t.give(node, shape, last);
 }
 
-// Of a value and a number.
+// Of any number of values; of one and a number, which is a bound.
 void extreme(Translator& t, bool largest) {
-  if (t.node().inputs.size() != 2) refuse("of other than a value and a number");
+  if (t.node().inputs.size() != 2 || t.input(0).known.has_value() == t.input(1).known.has_value()) {
+    return combine_all(t, largest ? "Max" : "Min");
+  }
   const std::size_t at = t.input(0).known ? 0 : 1;
   const Value& number = t.input(at);
-  const auto bound = number.known ? scalar_of(*number.known) : std::nullopt;
-  if (!bound || number.known->shape.size() > t.input(1 - at).rank()) {
-    refuse("of other than a value and a number");
+  const auto bound = scalar_of(*number.known);
+  const Value& in = t.input(1 - at);
+  if (!bound || !number.known->floating || number.known->shape.size() > in.rank()) {
+    return combine_all(t, largest ? "Max" : "Min");
   }
-  const ExtentShape shape = t.input(1 - at).shape;
-  const bool last = t.input(1 - at).channels_last;
-  constexpr double kNone = std::numeric_limits<double>::max();
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  if (*bound == (largest ? -kNone : kNone)) return t.give(in);
+  const ExtentShape shape = in.shape;
+  const bool last = in.channels_last;
+  constexpr double kMost = std::numeric_limits<double>::max();
   t.give(t.add("Clamp", {t.held(1 - at, last)},
-               {{"lo", largest ? *bound : -kNone}, {"hi", largest ? kNone : *bound}}),
+               {{"lo", largest ? *bound : -kMost}, {"hi", largest ? kMost : *bound}}),
          shape, last);
 }
 void largest(Translator& t) { extreme(t, true); }
 void smallest(Translator& t) { extreme(t, false); }
 
-// Of any number of values.
-void sum(Translator& t) {
-  ExtentShape shape = t.input(0).shape;
-  const std::size_t count = t.node().inputs.size();
-  bool last = false;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (t.input(i).known || t.input(i).shape != shape) refuse("of constants or different shapes");
-    last = last || (shape.size() > 2 && t.input(i).channels_last);
-  }
-  std::string node = t.held(0, last);
-  for (std::size_t i = 1; i < count; ++i) node = t.add("Add", {node, t.held(i, last)});
-  t.give(node, shape, last);
+void sum(Translator& t) { combine_all(t, "Add"); }
+void add(Translator& t) {
+  if (!give_layer_norm(t)) arithmetic(t, "Add");
 }
-
-void add(Translator& t) { arithmetic(t, "Add"); }
 void sub(Translator& t) { arithmetic(t, "Sub"); }
 void mul(Translator& t) { arithmetic(t, "Mul"); }
-void div(Translator& t) { arithmetic(t, "Div"); }
+void div_no_nan(Translator& t) {
+  for (const std::size_t i : {0U, 1U}) {
+    if (t.input(i).known) refuse("of a constant");
+  }
+  arithmetic(t, "DivNoNan");
+}
+void div(Translator& t) {
+  if (!give_softmax(t)) arithmetic(t, "Div");
+}
 
 }  // namespace
 
@@ -238,22 +270,29 @@ std::vector<OperationRow> elementwise_operations() {
       {"HardSigmoid", hard_sigmoid},
       {"HardSwish", hardswish},
       {"SiLU", silu, "", kOwnDomain},
-      {"Gelu", gelu, "approximate: tanh"},
+      {"Gelu", gelu},
       {"GELU", gelu, "", kOwnDomain},
       {"Softmax", softmax, "dimensions other than the channels and the last"},
+      {"LogSoftmax", log_softmax, "dimensions other than the channels and the last"},
+      {"Sqrt", sqrt},
+      {"Exp", exp},
+      {"Log", log},
+      {"Abs", abs},
+      {"Erf", erf},
       {"Neg", negative},
       {"Reciprocal", reciprocal},
       {"Tanh", tanh},
-      {"Pow", power, "exponents other than 2 and 3"},
-      {"Max", largest, "other than a value and a number"},
-      {"Min", smallest, "other than a value and a number"},
-      {"Sum", sum, "constants, different shapes"},
+      {"Pow", power, "exponents other than one number"},
+      {"Max", largest},
+      {"Min", smallest},
+      {"Sum", sum},
       {"Add", add},
       {"Sub", sub},
       {"Mul", mul},
       {"Div", div},
-      {"Cast", cast, "computed values to integers"},
-      {"Identity", identity},
+      {"DivNoNan", div_no_nan, "", kOwnDomain},
+      {"Cast", cast, "computed floats to other types", "", WholeNumbers::kRead},
+      {"Identity", identity, "", "", WholeNumbers::kMoved},
       {"Dropout", identity, "left out, as in inference; the mask"},
   };
 }

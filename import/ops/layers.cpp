@@ -102,6 +102,11 @@ void linear(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   const Constant& weight = t.constant(1, "weight");
   const std::int64_t inputs = weight.shape[1], outputs = weight.shape[0];
+  if (t.input(0).one_hot == inputs && !t.has_input(2)) {
+    const ExtentShape positions(in.begin(), in.end() - 1);
+    return give_rows(t, t.classes(0), positions, t.node().input(1), transposed(weight, {1, 0}));
+  }
+  if (t.input(0).whole) refuse("of whole numbers");
   if (in.size() < 2 || fixed(in.back()) != inputs) {
     refuse("its weight [" + std::to_string(inputs) + ", " + std::to_string(outputs) +
            "] does not fit the input " + to_string(in));
@@ -171,7 +176,7 @@ std::vector<OperationRow> layer_operations() {
       {"Conv", conv, "weights that are computed, 3 spatial dimensions"},
       {"ConvTranspose", conv_transpose, "one spatial dimension, auto_pad, output_shape"},
       {"Gemm", gemm, "matrices that are both computed, transA"},
-      {"Linear", linear, "", kOwnDomain},
+      {"Linear", linear, "", kOwnDomain, WholeNumbers::kRead},
       {"MatMul", matmul, "operands of different leading dimensions, a constant first operand"},
       {"BatchNormalization", batch_norm, "training_mode"},
       {"LayerNormalization", layer_norm, "more than the last dimension"},

@@ -35,18 +35,71 @@ void max_pool(Translator& t) {
   t.give(t.add("MaxPool2d", {image}, pool_options(window)), out, true);
 }
 
+// Of a window with padding that does not count: [1, height, width, 1], the window's size by the
+// pixels of it that are inside of the image.
+Constant shares_inside(const ExtentShape& in, const Window& window) {
+  Constant shares{.shape = {1, window.outputs[0], window.outputs[1], 1}, .floating = true};
+  const auto inside = [&](std::size_t i, std::int64_t output) {
+    const std::int64_t begin = output * window.stride[i] - window.before[i];
+    return std::min(begin + window.kernel[i], fixed(in[i + 2])) - std::max<std::int64_t>(begin, 0);
+  };
+  const std::int64_t size = window.kernel[0] * window.kernel[1];
+  constexpr std::int64_t kMost = std::int64_t{1} << 12;
+  if (std::max(window.outputs[0], window.outputs[1]) > kMost) refuse("an image that is too large");
+  for (std::int64_t y = 0; y < window.outputs[0]; ++y) {
+    for (std::int64_t x = 0; x < window.outputs[1]; ++x) {
+      const std::int64_t count = inside(0, y) * inside(1, x);
+      if (count < 1) refuse("a window of padding alone");
+      shares.reals.push_back(static_cast<float>(size) / static_cast<float>(count));
+    }
+  }
+  return shares;
+}
+
+// Padding that differs at both ends is a Pad in front.
+void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
+  const bool counts = t.node().integer("count_include_pad", 0) != 0;
+  const Constant shares = counts ? Constant{} : shares_inside(in, window);
+  const ExtentShape out = window_output(in, fixed(in[1]), window);
+  const std::string image = padded_image(t, window, 0);
+  Options options = pool_options(window);
+  options["count_include_pad"] = true;
+  std::string node = t.add("AvgPool2d", {image}, options);
+  if (!counts) {
+    node = t.add("MulConstant", {node}, {{"shape", shares.shape}, {"trainable", false}});
+    t.set_weight(node, "value", shares);
+  }
+  t.give(node, out, true);
+}
+
 void average_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   const Window window = pool_window(t, in, OverEdge::kRefuses);
-  if (!window.symmetric()) refuse("padding that differs at both ends is not supported");
+  if (!window.symmetric()) return average_of_padded(t, in, window);
   Options options = pool_options(window);
   const bool padded = window.before != std::vector<std::int64_t>{0, 0};
   options["count_include_pad"] = !padded || t.node().integer("count_include_pad", 0) != 0;
   t.give(t.add("AvgPool2d", {t.image(0)}, options), window_output(in, fixed(in[1]), window), true);
 }
 
+// Over all dimensions behind the channels, which there need not be two of.
+void global_reduction(Translator& t, const char* type) {
+  const ExtentShape in = t.input(0).shape;
+  if (in.size() < 3) refuse("expected [N, C, ...], got " + to_string(in));
+  std::vector<std::int64_t> axes;
+  ExtentShape out{in[0], in[1]};
+  const bool last = t.input(0).channels_last;
+  for (std::size_t i = 2; i < in.size(); ++i) {
+    fixed(in[i]);
+    axes.push_back(static_cast<std::int64_t>(held_axis(i, in.size(), last)));
+    out.push_back({1});
+  }
+  t.give(t.add(type, {t.held(0, last)}, {{"axes", axes}, {"keep", true}}), out, last);
+}
+
 void global_average_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
+  if (in.size() != 4) return global_reduction(t, "ReduceMean");
   require_image(in);
   fixed(in[2]);
   fixed(in[3]);
@@ -58,6 +111,7 @@ void global_average_pool(Translator& t) {
 
 void global_max_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
+  if (in.size() != 4) return global_reduction(t, "ReduceMax");
   require_image(in);
   const std::vector<std::int64_t> whole{fixed(in[2]), fixed(in[3])};
   t.give(t.add("MaxPool2d", {t.image(0)},
@@ -65,6 +119,43 @@ void global_max_pool(Translator& t) {
                 {"stride", std::vector<std::int64_t>{1, 1}},
                 {"padding", std::vector<std::int64_t>{0, 0}}}),
          {in[0], in[1], {1}, {1}}, true);
+}
+
+// x / (bias + alpha * mean of x^2 over `size` neighbouring channels)^beta, where what is beyond the
+// first and the last channel counts as 0.
+void local_response_norm(Translator& t) {
+  const ExtentShape shape = t.input(0).shape;
+  require_image(shape);
+  const std::int64_t size = t.node().integer("size", 0), channels = fixed(shape[1]);
+  if (size < 1 || size > 2 * channels) refuse("a size of " + std::to_string(size));
+  const std::string x = t.image(0);
+  // Channels as the width of images that have one channel.
+  const std::int64_t pixels = fixed(elements({shape[2], shape[3]}));
+  std::string node = t.add("Mul", {x, x});
+  node = t.add("Reshape", {node}, {{"shape", std::vector<std::int64_t>{-1, pixels, channels, 1}}});
+  using List = std::vector<std::int64_t>;
+  const std::int64_t before = (size - 1) / 2, after = size - 1 - before;
+  if (before != after) {
+    node =
+        t.add("Pad", {node},
+              {{"before", List{0, 0, before, 0}}, {"after", List{0, 0, after, 0}}, {"value", 0.0}});
+  }
+  node = t.add("AvgPool2d", {node},
+               {{"kernel", List{1, size}},
+                {"stride", List{1, 1}},
+                {"padding", List{0, before == after ? before : 0}},
+                {"count_include_pad", true}});
+  ExtentShape held;
+  for (const std::size_t axis : held_order(4, true)) held.push_back(shape[axis]);
+  node = t.add("Reshape", {node}, {{"shape", open_sizes(held)}});
+  const auto with_number = [&](const char* type, float number) {
+    node = t.add(type, {node}, {{"shape", List{}}, {"trainable", false}});
+    t.set_weight(node, "value", {.shape = {}, .floating = true, .reals = {number}});
+  };
+  with_number("MulConstant", t.node().real("alpha", 1e-4F));
+  with_number("AddConstant", t.node().real("bias", 1));
+  node = t.add("Pow", {node}, {{"exponent", double{t.node().real("beta", 0.75F)}}});
+  t.give(t.add("Div", {x, node}), shape, true);
 }
 
 // --- resizing
@@ -219,10 +310,10 @@ void upsample(Translator& t) {
 std::vector<OperationRow> window_operations() {
   return {
       {"MaxPool", max_pool, "dilations, indices"},
-      {"AveragePool", average_pool,
-       "dilations, padding that differs at both ends, ceil_mode over the edge"},
-      {"GlobalAveragePool", global_average_pool, "other than two spatial dimensions"},
-      {"GlobalMaxPool", global_max_pool, "other than two spatial dimensions"},
+      {"AveragePool", average_pool, "dilations, ceil_mode over the edge"},
+      {"GlobalAveragePool", global_average_pool},
+      {"GlobalMaxPool", global_max_pool},
+      {"LRN", local_response_norm, "other than two spatial dimensions"},
       {"Resize", resize, "mode: cubic, antialias, regions, axes"},
       {"Upsample", upsample},
   };

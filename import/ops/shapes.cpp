@@ -1,4 +1,4 @@
-// Operations that move values: other shapes and orders, parts, borders, joins; reductions.
+// Operations that move values: other shapes and orders, parts, borders, joins.
 #include <algorithm>
 #include <numeric>
 
@@ -6,8 +6,6 @@
 
 namespace steelyard::imports {
 namespace {
-
-using Axes = std::vector<std::size_t>;
 
 // Input 0 under another shape of as many elements.
 void reshaped(Translator& t, const ExtentShape& to) {
@@ -132,6 +130,37 @@ void transpose(Translator& t) {
   t.give(t.add("Permute", {node}, {{"order", order_for(false)}}), to, false);
 }
 
+void expand(Translator& t) {
+  const Value& in = t.input(0);
+  const ExtentShape from = in.shape;
+  const Constant& wanted = t.constant(1, "shape");
+  if (wanted.floating) refuse("its shape holds floats");
+  ExtentShape sizes = wanted.integers;
+  if (t.fixed_batch() && sizes.size() == from.size() && !from.empty() &&
+      from[0] == Extent{1, true} && sizes[0] == Extent{*t.fixed_batch()}) {
+    sizes[0] = from[0];
+  }
+  const ExtentShape to = broadcast(from, sizes);
+  if (to == from) return t.give(in);
+  const std::size_t added = to.size() - from.size();
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const bool own = i >= added && from[i - added] == to[i];
+    if (to[i].of_batch && !own) refuse("to a size that depends on the batch's");
+  }
+  const bool last = added == 0 && in.channels_last;
+  ExtentShape held;
+  for (const std::size_t axis : held_order(to.size(), last)) held.push_back(to[axis]);
+  t.give(t.add("Expand", {t.held(0, last)}, {{"shape", open_sizes(held)}}), to, last);
+}
+
+std::string sliced_node(Translator& t, std::string node, std::size_t at, const SlicedAxis& taken) {
+  return t.add("Slice", {std::move(node)},
+               {{"axis", static_cast<std::int64_t>(at)},
+                {"first", taken.first},
+                {"count", taken.count},
+                {"step", taken.step}});
+}
+
 void concat(Translator& t) {
   const std::size_t count = t.node().inputs.size();
   ExtentShape shape = t.input(0).shape;
@@ -157,14 +186,6 @@ void concat(Translator& t) {
   t.give(t.add("CatAxis", inputs, {{"axis", static_cast<std::int64_t>(at)}}), shape, last);
 }
 
-std::string sliced_node(Translator& t, std::string node, std::size_t at, const SlicedAxis& taken) {
-  return t.add("Slice", {std::move(node)},
-               {{"axis", static_cast<std::int64_t>(at)},
-                {"first", taken.first},
-                {"count", taken.count},
-                {"step", taken.step}});
-}
-
 void slice(Translator& t) {
   const auto starts = t.attribute_or_input("starts", 1), ends = t.attribute_or_input("ends", 2);
   auto axes = t.attribute_or_input("axes", 3);
@@ -182,6 +203,8 @@ void slice(Translator& t) {
   std::string node = t.held(0, last);
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const std::size_t axis = axis_of(axes[i], shape.size());
+    constexpr std::int64_t kEverything = 1'000'000'000;  // larger than a batch
+    if (shape[axis].of_batch && starts[i] == 0 && steps[i] == 1 && ends[i] >= kEverything) continue;
     const std::int64_t extent = fixed(shape[axis]);
     const SlicedAxis taken = sliced(starts[i], ends[i], steps[i], extent);
     if (taken.count < 1) refuse("its result is empty");
@@ -223,9 +246,33 @@ void split(Translator& t) {
   }
 }
 
+// Borders that mirror what is beside them.
+void reflect(Translator& t, const std::vector<std::int64_t>& pads) {
+  ExtentShape shape = t.input(0).shape;
+  const bool last = t.input(0).channels_last;
+  std::string node = t.held(0, last);
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    const std::int64_t before = pads[axis], after = pads[axis + shape.size()];
+    if (before == 0 && after == 0) continue;
+    const std::int64_t extent = fixed(shape[axis]);
+    constexpr std::int64_t kMost = std::int64_t{1} << 20;
+    if (extent > kMost || std::min(before, after) < 0 || std::max(before, after) >= extent) {
+      refuse("borders of " + std::to_string(before) + " and " + std::to_string(after) +
+             " that mirror " + std::to_string(extent) + " elements");
+    }
+    std::vector<std::int64_t> positions;
+    for (std::int64_t at = -before; at < extent + after; ++at) {
+      positions.push_back(at < extent ? std::abs(at) : 2 * (extent - 1) - at);
+    }
+    node = picked(t, node, held_axis(axis, shape.size(), last), shape.size(), positions);
+    shape[axis] = {std::ssize(positions)};
+  }
+  t.give(node, shape, last);
+}
+
 void pad(Translator& t) {
   const std::string mode = t.node().text("mode", "constant");
-  if (mode != "constant") refuse("mode: " + mode + " is not supported");
+  if (mode != "constant" && mode != "reflect") refuse("mode: " + mode + " is not supported");
   if (t.has_input(3)) refuse("axes are not supported");
   const auto pads = t.attribute_or_input("pads", 1);
   double value = t.node().real("value", 0);
@@ -236,6 +283,7 @@ void pad(Translator& t) {
   }
   ExtentShape shape = t.input(0).shape;
   if (pads.size() != 2 * shape.size()) refuse("pads " + shape_string(pads));
+  if (mode == "reflect") return reflect(t, pads);
   const bool last = t.input(0).channels_last;
   std::vector<std::int64_t> before, after;
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
@@ -255,76 +303,46 @@ void pad(Translator& t) {
          shape, last);
 }
 
-// Whether a held value's dimensions without those dropped are in that order.
-bool leaves_order(const ExtentShape& from, const std::vector<bool>& dropped, bool last,
-                  bool output_last) {
-  std::vector<std::size_t> index(from.size(), 0);  // of what is left, in ONNX's order
-  std::size_t left = 0;
-  for (std::size_t i = 0; i < from.size(); ++i) index[i] = dropped[i] ? 0 : left++;
-  if (output_last && left < 3) return false;
-  Axes order;
-  for (const std::size_t axis : held_order(from.size(), last)) {
-    if (!dropped[axis]) order.push_back(index[axis]);
-  }
-  return order == held_order(left, output_last);
-}
-
-void reduce(Translator& t, const char* type) {
-  const Value& in = t.input(0);
-  const ExtentShape from = in.shape;
-  std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
-  if (axes.empty()) {
-    if (t.node().integer("noop_with_empty_axes", 0) != 0) return t.give(in);
-    refuse("over all dimensions, the batch too");
-  }
-  std::vector<bool> reduced(from.size(), false);
-  for (const std::int64_t axis : axes) reduced[axis_of(axis, from.size())] = true;
-  const bool keep = t.node().integer("keepdims", 1) != 0;
-  ExtentShape to;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    if (reduced[i]) fixed(from[i]);
-    if (!reduced[i]) to.push_back(from[i]);
-    if (reduced[i] && keep) to.push_back({1});
-  }
-  const bool image = from.size() == 4 && reduced == std::vector<bool>{false, false, true, true};
-  if (image && type == std::string("ReduceMean")) {
-    if (keep)
-      return t.give({.shape = to,
-                     .channels_last = true,
-                     .averaged = t.node().input(0),
-                     .label = t.node().label()});
-    return t.give(t.add("GlobalAvgPool", {t.image(0)}), to, false);
-  }
-  bool last = in.channels_last, output_last = last;
-  if (!keep) {
-    output_last = leaves_order(from, reduced, last, true);
-    if (!output_last && !leaves_order(from, reduced, last, false)) last = false;
-  }
-  std::vector<std::int64_t> held;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    if (reduced[i]) held.push_back(static_cast<std::int64_t>(held_axis(i, from.size(), last)));
-  }
-  t.give(t.add(type, {t.held(0, last)}, {{"axes", held}, {"keep", keep}}), to, output_last);
-}
-
-void reduce_mean(Translator& t) { reduce(t, "ReduceMean"); }
-void reduce_sum(Translator& t) { reduce(t, "ReduceSum"); }
-
 }  // namespace
 
+std::string picked(Translator& t, const std::string& node, std::size_t axis, std::size_t rank,
+                   const std::vector<std::int64_t>& positions) {
+  constexpr std::size_t kMostParts = 256;
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < positions.size();) {
+    // As many as follow each other in steps of one size.
+    std::size_t end = i + 1;
+    const std::int64_t step = end < positions.size() ? positions[end] - positions[i] : 1;
+    while (step != 0 && end < positions.size() && positions[end] - positions[end - 1] == step) {
+      ++end;
+    }
+    const auto count = static_cast<std::int64_t>(end - i);
+    parts.push_back(
+        sliced_node(t, node, axis, {positions[i], count, count > 1 && step != 0 ? step : 1}));
+    i = end;
+    if (parts.size() > kMostParts) {
+      refuse("of more than " + std::to_string(kMostParts) + " runs of positions");
+    }
+  }
+  if (parts.empty()) refuse("its result is empty");
+  if (parts.size() == 1) return parts[0];
+  if (axis + 1 == rank) return t.add("Cat", parts);
+  return t.add("CatAxis", parts, {{"axis", static_cast<std::int64_t>(axis)}});
+}
+
 std::vector<OperationRow> shape_operations() {
+  constexpr auto kMoved = WholeNumbers::kMoved;
   return {
-      {"Reshape", reshape, "shapes that are computed from values"},
-      {"Flatten", flatten},
-      {"Squeeze", squeeze},
-      {"Unsqueeze", unsqueeze},
-      {"Transpose", transpose},
-      {"Concat", concat, "constants among the inputs"},
-      {"Slice", slice, "starts and ends that are computed from values"},
-      {"Split", split},
-      {"Pad", pad, "modes other than constant"},
-      {"ReduceMean", reduce_mean, "over the batch"},
-      {"ReduceSum", reduce_sum, "over the batch"},
+      {"Reshape", reshape, "shapes that are computed from values", "", kMoved},
+      {"Flatten", flatten, "", "", kMoved},
+      {"Squeeze", squeeze, "", "", kMoved},
+      {"Unsqueeze", unsqueeze, "", "", kMoved},
+      {"Transpose", transpose, "", "", kMoved},
+      {"Concat", concat, "constants among the inputs", "", kMoved},
+      {"Expand", expand, "shapes that are computed from values", "", kMoved},
+      {"Slice", slice, "starts and ends that are computed from values", "", kMoved},
+      {"Split", split, "", "", kMoved},
+      {"Pad", pad, "modes other than constant and reflect", "", kMoved},
   };
 }
 

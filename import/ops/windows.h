@@ -17,7 +17,7 @@ struct Window {
   bool symmetric() const { return before == after; }
 };
 
-// What ceil_mode does where a last window reaches over the edge.
+// What happens if ceil_mode lets a last window reach over the edge.
 enum class OverEdge { kRefuses, kPads };
 
 // Reads kernel_shape (or that of the weight), strides, dilations, pads and auto_pad for an input of

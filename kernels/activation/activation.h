@@ -11,14 +11,15 @@
 namespace steelyard::kernels {
 
 enum class SmoothActivation {
-  kSigmoid,     // 1 / (1 + exp(-x))
-  kGelu,        // x * Phi(x), Phi by erf (Hendrycks and Gimpel, arXiv:1606.08415)
-  kSilu,        // x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)
-  kHardswish,   // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
-  kHardSigmoid  // min(max(slope * x + offset, 0), 1)
+  kSigmoid,      // 1 / (1 + exp(-x))
+  kGelu,         // x * Phi(x), Phi by erf (Hendrycks and Gimpel, arXiv:1606.08415)
+  kSilu,         // x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)
+  kHardswish,    // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
+  kHardSigmoid,  // min(max(slope * x + offset, 0), 1)
+  kAffine        // slope * x + offset
 };
 
-// The line of a hard sigmoid.
+// The line of a hard sigmoid or an affine map.
 struct Ramp {
   double slope = 0;
   double offset = 0;
@@ -59,6 +60,8 @@ STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x
       return x * sigmoid(x);
     case SmoothActivation::kHardSigmoid:
       return hard_sigmoid(x, ramp);
+    case SmoothActivation::kAffine:
+      return T(ramp.slope) * x + T(ramp.offset);
     case SmoothActivation::kHardswish:
       break;
   }
@@ -85,6 +88,8 @@ STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x
     }
     case SmoothActivation::kHardSigmoid:
       return hard_sigmoid_slope(x, ramp);
+    case SmoothActivation::kAffine:
+      return T(ramp.slope);
     case SmoothActivation::kHardswish:
       break;
   }
@@ -99,7 +104,7 @@ struct Activate {
   SmoothActivation activation;
   const T* x;
   T* y;
-  Ramp ramp = {};  // of kHardSigmoid
+  Ramp ramp = {};  // of kHardSigmoid and kAffine
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
     y[i] = activation_value(activation, x[i], ramp);
@@ -173,8 +178,8 @@ struct ClampBackward {
   }
 };
 
-// Sigmoid, SiLU, hardswish and the hard sigmoid with the same bits on host and device: computed in
-// double from exp_of_negative(), rounded once.
+// Sigmoid, SiLU, hardswish, the hard sigmoid and affine maps with the same bits on host and device:
+// computed in double from exp_of_negative(), rounded once.
 STEELYARD_HOST_DEVICE inline double exact_sigmoid(double x) {
   const double e = exp_of_negative(x < 0 ? x : -x);
   return x < 0 ? e / (1 + e) : 1 / (1 + e);
@@ -184,6 +189,9 @@ STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation,
   const auto v = static_cast<double>(x);
   if (activation == SmoothActivation::kHardSigmoid) {
     return static_cast<float>(hard_sigmoid(v, ramp));
+  }
+  if (activation == SmoothActivation::kAffine) {
+    return static_cast<float>(ramp.slope * v + ramp.offset);
   }
   if (activation == SmoothActivation::kSigmoid) return static_cast<float>(exact_sigmoid(v));
   if (activation == SmoothActivation::kSilu) return static_cast<float>(v * exact_sigmoid(v));

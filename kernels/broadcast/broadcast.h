@@ -3,6 +3,7 @@
 #pragma once
 
 #include "steelyard/kernels/divide.h"
+#include "steelyard/kernels/requantize/formulas.h"
 #include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
@@ -28,7 +29,7 @@ struct StridedIndex {
   }
 };
 
-// y[to(i)] = x[from(i)]: parts of arrays, backwards too where a stride is negative.
+// y[to(i)] = x[from(i)]: parts of arrays, backwards too where a stride is negative. Of codes too.
 template <typename T>
 struct CopyStrided {
   static constexpr std::int64_t kGrain = 4096;
@@ -72,34 +73,70 @@ struct Quotient {
     return a / b;
   }
 };
+struct QuotientOrZero {  // 0 where the divisor is 0
+  template <typename T>
+  STEELYARD_HOST_DEVICE static T of(T a, T b) {
+    return b == T(0) ? T(0) : a / b;
+  }
+};
 struct Total {
   template <typename T>
   STEELYARD_HOST_DEVICE static T of(T a, T b) {
     return a + b;
   }
 };
+// The larger and the smaller one; a NaN wins.
+struct Largest {
+  template <typename T>
+  STEELYARD_HOST_DEVICE static T of(T a, T b) {
+    return a > b || a != a ? a : b;
+  }
+};
+struct Smallest {
+  template <typename T>
+  STEELYARD_HOST_DEVICE static T of(T a, T b) {
+    return a < b || a != a ? a : b;
+  }
+};
+
+// The gradient of the larger (or smaller) of a[i] and b[i] that reaches a: all of it, or half where
+// both are equal.
+template <typename T>
+struct ShareOfExtreme {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  bool largest;
+  const T* a;
+  StridedIndex at_a;
+  const T* b;
+  StridedIndex at_b;
+  const T* grad_y;
+  T* grad_a;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T own = a[at_a(i)];
+    const T other = b[at_b(i)];
+    const bool won = largest ? own > other : own < other;
+    grad_a[i] = own == other ? grad_y[i] / T(2) : won ? grad_y[i] : T(0);
+  }
+};
 
 // Products of codes: y[i] = float((a[i] - z_a) * (b[i] - z_b)) * (s_a * s_b / scale), in units of
 // the output's scale, or real values where `scale` is null. Codes are int8_t or uint8_t, their
-// products exact; scales and zero points are one number each, where the codes are.
+// products exact.
 template <typename A, typename B>
 struct MultiplyCodes {
   static constexpr std::int64_t kGrain = 4096;
   std::int64_t n;
-  const A* a;
+  CodesOf<A> a;
   StridedIndex at_a;
-  const float* scale_a;
-  const std::int32_t* zero_point_a;
-  const B* b;
+  CodesOf<B> b;
   StridedIndex at_b;
-  const float* scale_b;
-  const std::int32_t* zero_point_b;
   const float* scale;
   float* y;
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const std::int32_t product = (static_cast<std::int32_t>(a[at_a(i)]) - *zero_point_a) *
-                                 (static_cast<std::int32_t>(b[at_b(i)]) - *zero_point_b);
-    const float real = *scale_a * *scale_b;
+    const std::int32_t product = (static_cast<std::int32_t>(a.codes[at_a(i)]) - *a.zero_point) *
+                                 (static_cast<std::int32_t>(b.codes[at_b(i)]) - *b.zero_point);
+    const float real = *a.scale * *b.scale;
     y[i] = static_cast<float>(product) * (scale == nullptr ? real : real / *scale);
   }
 };
@@ -157,6 +194,50 @@ struct SumOverAxes {
   }
 };
 
+// y[i] = the largest (or smallest) x[kept(i) + reduced(j)] over j in [0, count); a NaN wins.
+template <typename T>
+struct ExtremeOverAxes {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n;
+  bool largest;
+  const T* x;
+  StridedIndex kept;
+  std::int64_t count;
+  StridedIndex reduced;
+  T* y;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T* const first = x + kept(i);
+    T best = first[reduced(0)];
+    for (std::int64_t j = 1; j < count; ++j) {
+      const T v = first[reduced(j)];
+      best = largest ? Largest::of(best, v) : Smallest::of(best, v);
+    }
+    y[i] = best;
+  }
+};
+// grad_y[i] in equal parts for all x that are y[i], 0 for the others.
+template <typename T>
+struct ExtremeOverAxesBackward {
+  static constexpr std::int64_t kGrain = 64;
+  std::int64_t n;
+  const T* x;
+  StridedIndex kept;
+  std::int64_t count;
+  StridedIndex reduced;
+  const T *y, *grad_y;
+  T* grad_x;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t first = kept(i);
+    std::int64_t equal = 0;
+    for (std::int64_t j = 0; j < count; ++j) equal += x[first + reduced(j)] == y[i] ? 1 : 0;
+    const T share = grad_y[i] / static_cast<T>(equal);
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t at = first + reduced(j);
+      grad_x[at] = x[at] == y[i] ? share : T(0);
+    }
+  }
+};
+
 // *y = the sum of x.
 template <typename T>
 struct SumOfAll {
@@ -169,12 +250,15 @@ struct SumOfAll {
 
 template <typename T>
 using CombineKernels = KernelList<Combine<T, Difference>, Combine<T, Product>, Combine<T, Quotient>,
-                                  Combine<T, Total>>;
+                                  Combine<T, QuotientOrZero>, Combine<T, Total>,
+                                  Combine<T, Largest>, Combine<T, Smallest>>;
 using CodeProductKernels =
     KernelList<MultiplyCodes<std::int8_t, std::int8_t>, MultiplyCodes<std::int8_t, std::uint8_t>,
                MultiplyCodes<std::uint8_t, std::int8_t>, MultiplyCodes<std::uint8_t, std::uint8_t>>;
 using BroadcastKernels =
     JoinedKernels<CodeProductKernels, CombineKernels<float>, CombineKernels<double>,
-                  ForFloats<CopyStrided, IsGreater, Choose, SumOverAxes, SumOfAll>>;
+                  ForTypes<CopyStrided, float, double, std::int8_t, std::uint8_t, std::int32_t>,
+                  ForFloats<IsGreater, Choose, ShareOfExtreme, SumOverAxes, ExtremeOverAxes,
+                            ExtremeOverAxesBackward, SumOfAll>>;
 
 }  // namespace steelyard::kernels

@@ -5,11 +5,13 @@
 
 namespace steelyard::kernels {
 
-// *total += the sum of n counts, of which there are no more than channels of a tensor.
+// *total += the sum of n counts, exact up to 2^53.
 struct AddCounts {
   std::int64_t n;
   const std::int64_t* counts;
   std::int64_t* total;
+  STEELYARD_HOST_DEVICE double term(std::int64_t i) const { return static_cast<double>(counts[i]); }
+  STEELYARD_HOST_DEVICE void finish(double sum) const { *total += static_cast<std::int64_t>(sum); }
 };
 
 // *counter += 1.

@@ -6,47 +6,27 @@
 namespace steelyard::kernels {
 namespace {
 
-// The gradient of one element.
-struct PassInside {  // fake-quantize
-  template <typename T>
-  static T gradient(bool inside, T grad_y, const Affine<T>&) {
-    return pass_inside(inside, grad_y);
-  }
-};
-struct DivideInside {  // quantize
-  template <typename T>
-  static T gradient(bool inside, T grad_y, const Affine<T>& p) {
-    return quantize_gradient(inside, grad_y, p.scale);
-  }
-};
-struct MultiplyAll {  // dequantize
-  template <typename T>
-  static T gradient(bool, T grad_y, const Affine<T>& p) {
-    return dequantize_gradient(grad_y, p.scale);
-  }
-};
-
-template <typename Rule, typename T, typename Params>
+template <QuantOperation kOperation, typename T, typename Params>
 void gradient_run(std::int64_t n, Params params, const T* x, const T* grad_y, T* grad_x) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
-    grad_x[i] = Rule::gradient(is_inside(x[i], params[i]), grad, params[i]);
+    grad_x[i] = gradient(kOperation, is_inside(x[i], params[i]), grad, params[i]);
   }
 }
 
 // inside[i] != 0 where the gradient passes.
-template <typename Rule, typename T, typename Params>
+template <QuantOperation kOperation, typename T, typename Params>
 void masked_run(std::int64_t n, Params params, const std::uint8_t* inside, const T* grad_y,
                 T* grad_x) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
-    grad_x[i] = Rule::gradient(inside[i] != 0, grad, params[i]);
+    grad_x[i] = gradient(kOperation, inside[i] != 0, grad, params[i]);
   }
 }
 
-template <typename V, typename Rule>
+template <typename V, QuantOperation kOperation>
 class Backward {
  public:
   using T = ComputeType<V>;
@@ -92,11 +72,11 @@ class Backward {
           T grad_buffer[kBlockElements];
           const T* in = load_values(problem_.strides, x(), first, count, x_buffer);
           const T* grad = load_values(problem_.strides, grad_y(), first, count, grad_buffer);
-          params_.for_each_run(first, first + count,
-                               [&](std::int64_t start, std::int64_t length, auto params) {
-                                 const std::int64_t at = start - first;
-                                 gradient_run<Rule>(length, params, in + at, grad + at, out + at);
-                               });
+          params_.for_each_run(
+              first, first + count, [&](std::int64_t start, std::int64_t length, auto params) {
+                const std::int64_t at = start - first;
+                gradient_run<kOperation>(length, params, in + at, grad + at, out + at);
+              });
         });
   }
 
@@ -113,11 +93,12 @@ class Backward {
         [&](std::int64_t first, std::int64_t count, T* out) {
           T grad_buffer[kBlockElements];
           const T* grad = load_values(problem_.strides, grad_y(), first, count, grad_buffer);
-          params_.for_each_run(
-              first, first + count, [&](std::int64_t start, std::int64_t length, auto params) {
-                const std::int64_t at = start - first;
-                masked_run<Rule>(length, params, inside + (start - begin), grad + at, out + at);
-              });
+          params_.for_each_run(first, first + count,
+                               [&](std::int64_t start, std::int64_t length, auto params) {
+                                 const std::int64_t at = start - first;
+                                 masked_run<kOperation>(length, params, inside + (start - begin),
+                                                        grad + at, out + at);
+                               });
         });
   }
 
@@ -146,16 +127,14 @@ void run_backward(const QuantProblem& problem, const QuantArgs& args) {
     pass_gradient<V>(problem, args);
     return;
   }
+  using O = QuantOperation;
   switch (problem.operation) {
-    case QuantOperation::kQuantize:
-      Backward<V, DivideInside>(problem, args).run();
-      return;
-    case QuantOperation::kDequantize:
-      Backward<V, MultiplyAll>(problem, args).run();
-      return;
-    case QuantOperation::kFakeQuantize:
-      Backward<V, PassInside>(problem, args).run();
-      return;
+    case O::kQuantize:
+      return Backward<V, O::kQuantize>(problem, args).run();
+    case O::kDequantize:
+      return Backward<V, O::kDequantize>(problem, args).run();
+    case O::kFakeQuantize:
+      return Backward<V, O::kFakeQuantize>(problem, args).run();
   }
 }
 

@@ -13,14 +13,9 @@ namespace {
 template <typename V>
 void run_forward(const QuantProblem& problem, const QuantArgs& args) {
   const Forward<V> forward(problem, args);
-  if (!is_on(args.quantizing)) {
-    parallel_blocks(problem.map.elements,
-                    [&](std::int64_t begin, std::int64_t end) { forward.pass_block(begin, end); });
-    return;
-  }
   std::atomic<std::int64_t> nan{0};
   parallel_blocks(problem.map.elements, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t block_nan = forward.block(begin, end);
+    const std::int64_t block_nan = forward.block_or_pass(begin, end);
     if (block_nan != 0) nan.fetch_add(block_nan, std::memory_order_relaxed);
   });
   if (args.non_finite_count != nullptr) *args.non_finite_count += nan.load();
@@ -43,11 +38,8 @@ void run_batch(const std::vector<QuantCall>& calls) {
       while (block >= first_block[call + 1]) ++call;
       const std::int64_t at = (block - first_block[call]) * kBlockElements;
       const std::int64_t stop = std::min(calls[call].problem->map.elements, at + kBlockElements);
-      if (!is_on(calls[call].args.quantizing)) {
-        forwards[call].pass_block(at, stop);
-      } else if (const std::int64_t found = forwards[call].block(at, stop); found != 0) {
-        nan[call].fetch_add(found, std::memory_order_relaxed);
-      }
+      const std::int64_t found = forwards[call].block_or_pass(at, stop);
+      if (found != 0) nan[call].fetch_add(found, std::memory_order_relaxed);
     }
     stream_fence();
   });

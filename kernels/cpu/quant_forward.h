@@ -99,6 +99,13 @@ class Forward {
     return 0;
   }
 
+  // The same, or the values themselves where the quantizer is off.
+  std::int64_t block_or_pass(std::int64_t begin, std::int64_t end) const {
+    if (is_on(args_.quantizing)) return block(begin, end);
+    pass_block(begin, end);
+    return 0;
+  }
+
   // Fake-quantizes elements [begin, end) without a mask and measures them, in one pass. Only where
   // runs lie in one set.
   void measured_block(std::int64_t begin, std::int64_t end, RangeSlots<T>& slots) const {

@@ -5,7 +5,6 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cpu/quant_forward.h"
-#include "steelyard/kernels/qparams.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -51,8 +50,6 @@ class StatisticsPass {
 
  private:
   const V* x() const { return static_cast<const V*>(args_.x); }
-  T* range_lo() const { return static_cast<T*>(args_.range_lo); }
-  T* range_hi() const { return static_cast<T*>(args_.range_hi); }
 
   bool sets_follow_each_other() const {
     const ChannelLayout layout = problem_.map.as_channels();
@@ -109,27 +106,11 @@ class StatisticsPass {
                  });
   }
 
-  // Each set's extremes enter its average, if there is one, and give its scale.
   void update() {
     for (std::int64_t set = 0; set < problem_.map.sets; ++set) {
-      T lo = seen_.lo[set] + T(0);  // -0 + 0 = +0
-      T hi = seen_.hi[set] + T(0);
-      if (problem_.statistics != Statistics::kDynamic) {
-        if (lo <= hi) *args_.initialized = 1;
-        update_range(range_lo()[set], range_hi()[set], lo, hi, problem_.averaging_constant);
-        lo = range_lo()[set];
-        hi = range_hi()[set];
-      }
-      set_qparams(set, lo, hi);
+      follow_set<V>(problem_, args_, set, seen_.lo[set], seen_.hi[set]);
       if (args_.non_finite_count != nullptr) *args_.non_finite_count += seen_.skipped[set];
     }
-  }
-
-  void set_qparams(std::int64_t set, T lo, T hi) const {
-    const auto chosen = qparams_of_range<V>(static_cast<double>(lo), static_cast<double>(hi),
-                                            problem_.range, problem_.symmetric);
-    static_cast<T*>(args_.scale)[set] = chosen.scale;
-    args_.zero_point[set] = chosen.zero_point;
   }
 
   // Each set is read, measured and quantized while it is in the cache.
@@ -147,12 +128,7 @@ class StatisticsPass {
           skipped.fetch_add(measure_set(set, layout.inner), std::memory_order_relaxed);
         }
         for (std::int64_t at = from * layout.inner; at < to * layout.inner; at += kBlockElements) {
-          const std::int64_t end = std::min(to * layout.inner, at + kBlockElements);
-          if (is_on(args_.quantizing)) {
-            forward.block(at, end);
-          } else {
-            forward.pass_block(at, end);
-          }
+          forward.block_or_pass(at, std::min(to * layout.inner, at + kBlockElements));
         }
       }
       stream_fence();
@@ -172,7 +148,7 @@ class StatisticsPass {
       seen.hi = std::max(seen.hi, part.hi);
       seen.skipped += part.skipped;
     }
-    set_qparams(set, seen.lo + T(0), seen.hi + T(0));
+    follow_set<V>(problem_, args_, set, seen.lo, seen.hi);
     return seen.skipped;
   }
 

@@ -59,46 +59,36 @@ inline Sets make_sets(const SetMap& map) {
           map};
 }
 
-// Up to eight neighbours from or to registers: at once where there are eight and they lie on 16
-// bytes (8 for codes). `local` is an array of eight, aligned to 16 bytes; it stays in registers
-// where all that use it know their index, so loops over it are unrolled to eight.
+// Copies up to eight neighbours between registers and memory: at once where there are eight and
+// they lie on 16 bytes (8 for codes). The array of registers has eight, aligned to 16 bytes; it
+// stays in registers where all that use it know their index, so loops over it are unrolled to
+// eight.
 template <typename T>
-__device__ void load_span(const T* from, int count, T* local) {
-  if (count == kEight && is_aligned(from, 16) && sizeof(T) > 1) {
+__device__ void copy_span(const T* memory, const T* from, int count, T* to) {
+  if (count == kEight && is_aligned(memory, 16) && sizeof(T) > 1) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
-      reinterpret_cast<uint4*>(local)[i] = reinterpret_cast<const uint4*>(from)[i];
+      reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
     }
-  } else if (count == kEight && is_aligned(from, 8)) {
+  } else if (count == kEight && is_aligned(memory, 8)) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
-      reinterpret_cast<uint2*>(local)[i] = reinterpret_cast<const uint2*>(from)[i];
+      reinterpret_cast<uint2*>(to)[i] = reinterpret_cast<const uint2*>(from)[i];
     }
   } else {
 #pragma unroll
     for (int i = 0; i < kEight; ++i) {
-      if (i < count) local[i] = from[i];
+      if (i < count) to[i] = from[i];
     }
   }
 }
 template <typename T>
+__device__ void load_span(const T* from, int count, T* local) {
+  copy_span(from, from, count, local);
+}
+template <typename T>
 __device__ void store_span(const T* local, int count, T* to) {
-  if (count == kEight && is_aligned(to, 16) && sizeof(T) > 1) {
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) {
-      reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(local)[i];
-    }
-  } else if (count == kEight && is_aligned(to, 8)) {
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) {
-      reinterpret_cast<uint2*>(to)[i] = reinterpret_cast<const uint2*>(local)[i];
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      if (i < count) to[i] = local[i];
-    }
-  }
+  copy_span<T>(to, local, count, to);
 }
 
 // An array of values with the way to reach it: one at a time, or, where it is `wide` (dense and

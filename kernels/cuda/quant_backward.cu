@@ -23,19 +23,6 @@ struct BackwardCall {
   const std::uint8_t* quantizing;
 };
 
-template <typename T>
-__device__ T gradient(QuantOperation operation, bool inside, T grad_y, const Affine<T>& p) {
-  switch (operation) {
-    case QuantOperation::kQuantize:
-      return quantize_gradient(inside, grad_y, p.scale);
-    case QuantOperation::kDequantize:
-      return dequantize_gradient(grad_y, p.scale);
-    case QuantOperation::kFakeQuantize:
-      break;
-  }
-  return pass_inside(inside, grad_y);
-}
-
 template <typename V>
 __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call, Sets sets) {
   using T = ComputeType<V>;

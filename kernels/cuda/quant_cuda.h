@@ -1,5 +1,6 @@
 // The GPU's quantization kernels behind QuantPlan; problem and arguments were checked there. A
-// build without CUDA has the same functions in kernels/cuda_absent, which throw std::runtime_error.
+// build without CUDA has the same functions in kernels/quant_cuda_absent.cpp, which throw
+// std::runtime_error.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,8 @@ void require_cuda();
 // Elements are handled eight at a time; each function works on `stream` and does not wait.
 void quant_forward_cuda(const QuantProblem& problem, void* workspace, const QuantArgs& args,
                         void* stream);
+void quant_forward_with_statistics_cuda(const QuantProblem& problem, void* workspace,
+                                        const QuantArgs& args, void* stream);
 void quant_backward_cuda(const QuantProblem& problem, const QuantArgs& args, void* stream);
 void quant_parameter_gradients_cuda(const QuantProblem& problem, void* workspace,
                                     const QuantArgs& args, void* stream);

@@ -12,54 +12,43 @@ namespace {
 static_assert(kSumLanes == 32, "a warp sums a chunk");
 static_assert(kTotalLanes == kThreads, "a block sums the chunks of a set");
 
-template <typename V>
-struct GradientCall {
-  using T = ComputeType<V>;
-
-  SetMap map;
-  std::int64_t chunks;  // of each set
-  StrideMap strides;
-  const V* x;
-  const V* grad_y;
-  V* grad_x;
-  SetParameters<T> parameters;
-  double* scale_sums;
-  double* zero_point_sums;
-  const std::uint8_t* quantizing;
-};
-
 // One warp, one chunk of a set.
 template <typename V>
-__global__ void __launch_bounds__(kThreads) chunk_kernel(GradientCall<V> call) {
+__global__ void __launch_bounds__(kThreads)
+    chunk_kernel(QuantProblem problem, QuantArgs args, std::int64_t chunks, double* scale_sums,
+                 double* zero_point_sums) {
   using T = ComputeType<V>;
+  const SetMap& map = problem.map;
   const std::int64_t warp = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  if (warp >= call.map.sets * call.chunks) return;
-  const std::int64_t set = divide(warp, call.chunks);
-  const std::int64_t begin = (warp - set * call.chunks) * kSumChunk;
-  const std::int64_t size = call.map.size_of(set);
+  if (warp >= map.sets * chunks) return;
+  const std::int64_t set = divide(warp, chunks);
+  const std::int64_t begin = (warp - set * chunks) * kSumChunk;
+  const std::int64_t size = map.size_of(set);
   const std::int64_t end = begin + kSumChunk < size ? begin + kSumChunk : size;
-  const Affine<T> p = call.parameters.at(set);
-  const bool on = is_on(call.quantizing);
+  const SetParameters<T> parameters{static_cast<const T*>(args.scale), args.zero_point,
+                                    problem.range};
+  const Affine<T> p = parameters.at(set);
+  const bool on = is_on(args.quantizing);
   T scale_sum = 0;
   T zero_point_sum = 0;
   for (std::int64_t k = begin + lane; k < end; k += kSumLanes) {
-    const std::int64_t at = call.strides.offset_of(call.map.element_of(set, k));
-    const T x = widen(call.x[at]);
-    const T grad = widen(call.grad_y[at]);
+    const std::int64_t at = problem.strides.offset_of(map.element_of(set, k));
+    const T x = widen(static_cast<const V*>(args.x)[at]);
+    const T grad = widen(static_cast<const V*>(args.grad_y)[at]);
     if (on) {
       scale_sum += scale_gradient_term(x, grad, p);
       zero_point_sum += zero_point_gradient_term(x, grad, p);
     }
-    call.grad_x[at] = narrow<V>(on ? pass_inside(is_inside(x, p), grad) : grad);
+    static_cast<V*>(args.grad_x)[at] = narrow<V>(on ? pass_inside(is_inside(x, p), grad) : grad);
   }
   for (int half = kSumLanes / 2; half > 0; half /= 2) {
     scale_sum += __shfl_down_sync(0xFFFFFFFFU, scale_sum, half);
     zero_point_sum += __shfl_down_sync(0xFFFFFFFFU, zero_point_sum, half);
   }
   if (lane == 0) {
-    call.scale_sums[warp] = static_cast<double>(scale_sum);
-    call.zero_point_sums[warp] = static_cast<double>(zero_point_sum);
+    scale_sums[warp] = static_cast<double>(scale_sum);
+    zero_point_sums[warp] = static_cast<double>(zero_point_sum);
   }
 }
 
@@ -90,18 +79,9 @@ void parameter_gradients(const QuantProblem& problem, void* workspace, const Qua
   const std::int64_t chunks = sum_chunks_per_set(problem.map);
   const std::int64_t warps = problem.map.sets * chunks;
   double* sums = static_cast<double*>(workspace);
-  const GradientCall<V> call{problem.map,
-                             chunks,
-                             problem.strides,
-                             static_cast<const V*>(args.x),
-                             static_cast<const V*>(args.grad_y),
-                             static_cast<V*>(args.grad_x),
-                             {static_cast<const T*>(args.scale), args.zero_point, problem.range},
-                             sums,
-                             sums + warps,
-                             args.quantizing};
   constexpr std::int64_t kWarps = kThreads / 32;
-  launch(chunk_kernel<V>, {(warps + kWarps - 1) / kWarps, kThreads}, stream, call);
+  launch(chunk_kernel<V>, {(warps + kWarps - 1) / kWarps, kThreads}, stream, problem, args, chunks,
+         sums, sums + warps);
   const std::int64_t blocks = problem.map.sets * (args.grad_zero_point == nullptr ? 1 : 2);
   launch(total_kernel<T>, {blocks, kThreads, kTotalLanes * sizeof(double)}, stream,
          static_cast<const double*>(sums), problem.map.sets, chunks, problem.gradient_factor,

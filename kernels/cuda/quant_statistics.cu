@@ -1,15 +1,13 @@
 // Quantization with a scale that follows from the values of the call itself, or from a moving
 // average over calls. Switches, averages and scales stay on the device: every call launches the
 // same kernels.
-#include "steelyard/kernels/cuda/quant_statistics.h"
-
 #include <type_traits>
 #include <vector>
 
 #include "steelyard/kernels/cuda/extremes.h"
 #include "steelyard/kernels/cuda/quant_cuda.h"
 #include "steelyard/kernels/cuda/quant_forward.h"
-#include "steelyard/kernels/qparams.h"
+#include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
 namespace cuda {
@@ -32,51 +30,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// One thread, one set.
 template <typename V>
-struct Update {
-  using T = ComputeType<V>;
-
-  std::int64_t sets;
-  Statistics statistics;
-  CodeRange range;
-  bool symmetric;
-  double averaging_constant;
-  Seen<T> seen;
-  T* range_lo;
-  T* range_hi;
-  T* scale;
-  std::int32_t* zero_point;
-  std::uint8_t* initialized;
-  unsigned long long* non_finite_count;
-  const std::uint8_t* observing;
-};
-
-// One thread, one set: its extremes enter the average, which gives scale and zero point.
-template <typename V>
-__global__ void update_kernel(Update<V> u) {
+__global__ void update_kernel(QuantProblem problem, QuantArgs args, const std::uint8_t* observing,
+                              Seen<ComputeType<V>> seen) {
   using T = ComputeType<V>;
   const std::int64_t set = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (set >= u.sets || !is_on(u.observing)) return;
-  T lo = from_key<T>(u.seen.lo[set]) + T(0);  // -0 + 0 = +0
-  T hi = from_key<T>(u.seen.hi[set]) + T(0);
-  if (u.statistics != Statistics::kDynamic) {
-    if (lo <= hi) *u.initialized = 1;
-    update_range(u.range_lo[set], u.range_hi[set], lo, hi, u.averaging_constant);
-    lo = u.range_lo[set];
-    hi = u.range_hi[set];
-  }
-  const auto chosen =
-      qparams_of_range<V>(static_cast<double>(lo), static_cast<double>(hi), u.range, u.symmetric);
-  u.scale[set] = chosen.scale;
-  u.zero_point[set] = chosen.zero_point;
-  if (u.non_finite_count != nullptr && u.seen.skipped[set] != 0) {
-    atomicAdd(u.non_finite_count, u.seen.skipped[set]);
-  }
+  if (set >= problem.map.sets || !is_on(observing)) return;
+  follow_set<V>(problem, args, set, from_key<T>(seen.lo[set]), from_key<T>(seen.hi[set]));
+  count(static_cast<std::int64_t>(seen.skipped[set]), args.non_finite_count);
 }
 
 template <typename V>
-void forward_with_statistics_of(const QuantProblem& problem, void* workspace, const QuantArgs& args,
-                                cudaStream_t stream) {
+void forward_with_statistics(const QuantProblem& problem, void* workspace, const QuantArgs& args,
+                             cudaStream_t stream) {
   using T = ComputeType<V>;
   const bool dynamic = problem.statistics == Statistics::kDynamic;
   const std::uint8_t* observing = dynamic ? nullptr : args.observing;
@@ -85,41 +52,28 @@ void forward_with_statistics_of(const QuantProblem& problem, void* workspace, co
   const Seen<T> seen = seen_in<T>(workspace, problem.map.sets);
   const LaunchShape by_eights = shape_for_eights(problem.map.elements);
   const LaunchShape by_set{(problem.map.sets + kThreads - 1) / kThreads, kThreads};
-  const Update<V> update{problem.map.sets,
-                         problem.statistics,
-                         problem.range,
-                         problem.symmetric,
-                         problem.averaging_constant,
-                         seen,
-                         static_cast<T*>(args.range_lo),
-                         static_cast<T*>(args.range_hi),
-                         static_cast<T*>(args.scale),
-                         args.zero_point,
-                         args.initialized,
-                         reinterpret_cast<unsigned long long*>(args.non_finite_count),
-                         observing};
   launch(clear_kernel<T>, by_set, stream, seen, problem.map.sets);
   if (problem.statistics == Statistics::kDelayed) {
     launch(observe_and_forward_kernel<V>, by_eights, stream, call, sets, observing, seen);
-    launch(update_kernel<V>, by_set, stream, update);
+    launch(update_kernel<V>, by_set, stream, problem, args, observing, seen);
     return;
   }
   launch(observe_kernel<V>, by_eights, stream, call.x, problem.map.elements, sets, observing, seen);
-  launch(update_kernel<V>, by_set, stream, update);
+  launch(update_kernel<V>, by_set, stream, problem, args, observing, seen);
   launch(forward_kernel<V>, by_eights, stream, call, sets);
 }
 
 }  // namespace
 
-void forward_with_statistics(const QuantProblem& problem, void* workspace, const QuantArgs& args,
-                             cudaStream_t stream) {
+}  // namespace cuda
+
+void quant_forward_with_statistics_cuda(const QuantProblem& problem, void* workspace,
+                                        const QuantArgs& args, void* stream) {
   visit_value_type(problem.value_type, [&](auto* tag) {
-    forward_with_statistics_of<std::remove_pointer_t<decltype(tag)>>(problem, workspace, args,
-                                                                     stream);
+    cuda::forward_with_statistics<std::remove_pointer_t<decltype(tag)>>(
+        problem, workspace, args, static_cast<cudaStream_t>(stream));
   });
 }
-
-}  // namespace cuda
 
 std::size_t statistics_workspace_cuda(const QuantProblem& problem) {
   const std::size_t key = problem.value_type == ValueType::kF64 ? 8 : 4;

@@ -8,33 +8,6 @@
 
 namespace steelyard::kernels::cuda {
 
-__device__ inline void count(std::int64_t met, std::int64_t* counter) {
-  if (met != 0 && counter != nullptr) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(met));
-  }
-}
-
-// Extremes of the finite values met so far; the others are counted.
-struct FiniteExtremes {
-  float lo = INFINITY;
-  float hi = -INFINITY;
-  std::int64_t skipped = 0;
-
-  __device__ void take(float value) {
-    const bool finite = is_finite(value);
-    lo = finite && value < lo ? value : lo;
-    hi = finite && value > hi ? value : hi;
-    skipped += finite ? 0 : 1;
-  }
-  __device__ void join(const FiniteExtremes& other) {
-    lo = other.lo < lo ? other.lo : lo;
-    hi = other.hi > hi ? other.hi : hi;
-    skipped += other.skipped;
-  }
-  // What an observer learns from: zeros are +0.
-  __device__ FiniteExtremes learned(std::int64_t) const { return {lo + 0.0F, hi + 0.0F, skipped}; }
-};
-
 // What groups of `lanes` neighbouring threads found, in the first of each. `lanes` is a power of
 // two; `all` is shared memory, one for each thread of the block, which calls together.
 template <typename Extremes>

@@ -54,7 +54,7 @@ __global__ void list_kernel(TensorList<Tensor> list, K kernel) {
   for (std::int64_t i = at.begin + threadIdx.x; i < at.end; i += kThreads) element(i);
 }
 
-// parts[block] = the sum of its elements' terms.
+// parts[block] = the sum of its elements' terms; a single block finishes.
 template <class K>
 __global__ void sum_kernel(K kernel, double* parts) {
   const std::int64_t begin = blockIdx.x * kSumBlock;
@@ -64,7 +64,12 @@ __global__ void sum_kernel(K kernel, double* parts) {
     sum += static_cast<double>(kernel.term(i));
   }
   sum = block_sum(sum, shared_memory<double>());
-  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+  if (threadIdx.x != 0) return;
+  if (gridDim.x == 1) {
+    kernel.finish(sum);
+  } else {
+    parts[blockIdx.x] = sum;
+  }
 }
 
 // One block.
@@ -82,6 +87,7 @@ void run_sum(const CudaQueue& queue, const K& kernel) {
   const Scratch<double> parts(queue, blocks);
   launch(sum_kernel<K>, {blocks, kThreads, reduce_bytes(kThreads)}, stream_of(queue), kernel,
          parts.data());
+  if (blocks == 1) return;
   launch(finish_kernel<K>, {1, kThreads, reduce_bytes(kThreads)}, stream_of(queue), kernel, blocks,
          parts.data());
 }
@@ -120,6 +126,7 @@ void run_by_kind(const CudaQueue& queue, const K& kernel) {
   } else if constexpr (ListKernel<K>) {
     for_each_list(kernel.tensors, [&](const auto& list) {
       using List = std::remove_cvref_t<decltype(list)>;
+      static_assert(sizeof(List) <= 4000);
       launch(list_kernel<K, typename List::Element>, {list.blocks(), kThreads}, stream_of(queue),
              list, kernel);
     });

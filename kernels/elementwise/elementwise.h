@@ -16,14 +16,6 @@ struct Add {
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = a[i] + b[i]; }
 };
 
-template <typename T>
-struct Multiply {
-  std::int64_t n;
-  const T *a, *b;
-  T* y;
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = a[i] * b[i]; }
-};
-
 // y = x * factor; y may alias x.
 template <typename T>
 struct Scale {
@@ -128,66 +120,6 @@ struct CopyColumns {
 };
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline double difference(T a, T b) {
-  return static_cast<double>(a) - static_cast<double>(b);
-}
-
-// *mean = the mean of (a - b)^2, summed in double.
-template <typename T>
-struct MeanSquaredError {
-  std::int64_t n;
-  const T *a, *b;
-  T* mean;
-  STEELYARD_HOST_DEVICE double term(std::int64_t i) const {
-    const double d = difference(a[i], b[i]);
-    return d * d;
-  }
-  STEELYARD_HOST_DEVICE void finish(double sum) const {
-    *mean = static_cast<T>(sum / static_cast<double>(n));
-  }
-};
-// grad_a = 2 (a - b) / n.
-template <typename T>
-struct MeanSquaredErrorBackward {
-  std::int64_t n;
-  const T *a, *b;
-  T* grad_a;
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    grad_a[i] = static_cast<T>(difference(a[i], b[i]) * (2.0 / static_cast<double>(n)));
-  }
-};
-
-// *mean = the mean of 0.5 d^2 where |d| <= delta, else delta (|d| - 0.5 delta), d = a - b, summed
-// in double.
-template <typename T>
-struct MeanHuberError {
-  std::int64_t n;
-  const T *a, *b;
-  double delta;
-  T* mean;
-  STEELYARD_HOST_DEVICE double term(std::int64_t i) const {
-    const double d = std::abs(difference(a[i], b[i]));
-    return d <= delta ? 0.5 * d * d : delta * (d - 0.5 * delta);
-  }
-  STEELYARD_HOST_DEVICE void finish(double sum) const {
-    *mean = static_cast<T>(sum / static_cast<double>(n));
-  }
-};
-// grad_a = clamp(d, -delta, delta) / n.
-template <typename T>
-struct MeanHuberErrorBackward {
-  std::int64_t n;
-  const T *a, *b;
-  double delta;
-  T* grad_a;
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const double d = difference(a[i], b[i]);
-    const double clamped = d < -delta ? -delta : d > delta ? delta : d;
-    grad_a[i] = static_cast<T>(clamped / static_cast<double>(n));
-  }
-};
-
-template <typename T>
 STEELYARD_HOST_DEVICE inline bool is_finite(T x) {
   return x - x == T(0);
 }
@@ -218,9 +150,8 @@ struct SwapBytes {
 };
 
 using ElementwiseKernels =
-    JoinedKernels<ForFloats<Add, Multiply, Scale, ScaleBy, Mix, Fill, Relu, ReluBackward, AddBias,
-                            ColumnSums, CopyColumns, MeanSquaredError, MeanSquaredErrorBackward,
-                            MeanHuberError, MeanHuberErrorBackward, CountNonFinite, AddWeighted>,
+    JoinedKernels<ForFloats<Add, Scale, ScaleBy, Mix, Fill, Relu, ReluBackward, AddBias, ColumnSums,
+                            CopyColumns, CountNonFinite, AddWeighted>,
                   ForTypes<Fill, std::int64_t, std::int32_t, std::int8_t, std::uint8_t>,
                   KernelList<SwapBytes>>;
 

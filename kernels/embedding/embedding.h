@@ -7,6 +7,21 @@
 
 namespace steelyard::kernels {
 
+// indices[i] = x[i] rounded, halves to even; -1 where that is no index.
+template <typename T>
+struct RoundToIndices {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  const T* x;
+  std::int64_t* indices;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T whole = std::nearbyint(x[i]);
+    const bool fits = whole >= T(0) && whole < T(std::int64_t{1} << 62);
+    indices[i] = fits ? static_cast<std::int64_t>(whole) : -1;
+  }
+};
+
 // y[i, :] = table[indices[i], :] of table[table_rows, width]. An index that is not in the table,
 // which callers refuse where they can see it, gives a row of NaN and has no gradient.
 template <typename T>
@@ -33,6 +48,6 @@ struct EmbeddingBackward {
   T* grad_table;
 };
 
-using EmbeddingKernels = ForFloats<Embedding, EmbeddingBackward>;
+using EmbeddingKernels = ForFloats<RoundToIndices, Embedding, EmbeddingBackward>;
 
 }  // namespace steelyard::kernels

@@ -20,10 +20,8 @@ constexpr std::int64_t kMostCopiedBins = 4096;
 constexpr std::int64_t kCounterLimit = std::int64_t{1} << 31;
 
 // The bins of count elements; a non-finite element has the extra bin `bins`.
-template <typename T>
-void find_bins(const HistogramGrid& grid, T inverse_width, std::int64_t count, const T* x,
+void find_bins(std::int32_t bins, float inverse_width, std::int64_t count, const float* x,
                std::int32_t* bin) {
-  const std::int32_t bins = static_cast<std::int32_t>(grid.bins);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < count; ++i) bin[i] = histogram_bin(x[i], inverse_width, bins);
 }
@@ -49,16 +47,13 @@ class PartialCounts {
     for (; i < count; ++i) ++table[bin[i]];
   }
 
-  // Moves the counts to `totals` (one per bin) and returns those of the non-finite slot.
-  std::int64_t flush(std::uint64_t* totals) {
-    std::int64_t non_finite = 0;
+  // Moves the counts to `totals`, one per bin.
+  void flush(std::int64_t* totals) {
     for (std::int64_t copy = 0; copy < copies_; ++copy) {
       const std::uint32_t* table = counters_.data() + copy * slots_;
       for (std::int64_t b = 0; b + 1 < slots_; ++b) totals[b] += table[b];
-      non_finite += table[slots_ - 1];
     }
     std::fill(counters_.begin(), counters_.end(), 0U);
-    return non_finite;
   }
 
  private:
@@ -68,47 +63,36 @@ class PartialCounts {
 };
 
 // For few elements, where a table would cost more.
-void count_few(const HistogramGrid& grid, std::int64_t n, const float* x, std::uint64_t* counts) {
-  const std::int32_t bins = static_cast<std::int32_t>(grid.bins);
-  const float inverse_width = histogram_inverse_width<float>(grid.exponent);
+void count_few(std::int32_t bins, float inverse_width, std::int64_t n, const float* x,
+               std::int64_t* counts) {
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int32_t bin = histogram_bin(x[i], inverse_width, bins);
     if (bin < bins) ++counts[bin];
   }
 }
 
-std::uint64_t* counts_of(const ChannelHistograms& histograms, std::int64_t channel) {
-  return reinterpret_cast<std::uint64_t*>(histograms.counts) + channel * histograms.bins;
-}
-
-}  // namespace
-
-int histogram_exponent(double amax, std::int64_t bins) { return smallest_exponent(amax, bins); }
-
-template <typename T>
-void compute(const HistogramAccumulate<T>& k) {
-  const T inverse_width = histogram_inverse_width<T>(k.grid.exponent);
-  std::int64_t skipped = 0;
+void count_many(std::int32_t bins, float inverse_width, std::int64_t n, const float* x,
+                std::int64_t* counts) {
   std::mutex mutex;
-  parallel_for(k.n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    PartialCounts partial(k.grid.bins);
+  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    PartialCounts partial(bins);
     std::int32_t bin[kBatch];
     while (begin < end) {
       const std::int64_t stop = std::min(end, begin + kCounterLimit);
       for (; begin < stop; begin += kBatch) {
         const std::int64_t count = std::min(kBatch, stop - begin);
-        find_bins(k.grid, inverse_width, count, k.x + begin, bin);
+        find_bins(bins, inverse_width, count, x + begin, bin);
         partial.add(count, bin);
       }
       begin = stop;
       const std::lock_guard<std::mutex> lock(mutex);
-      skipped += partial.flush(k.counts);
+      partial.flush(counts);
     }
   });
-  if (k.non_finite != nullptr) *k.non_finite += skipped;
 }
 
-void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
+// Doubles the bin width `doublings` times, merging pairs.
+void grow(std::int64_t bins, int doublings, std::int64_t* counts) {
   const std::int64_t half = bins / 2;
   // Walking outwards from zero, a bin is read before it is overwritten.
   for (std::int64_t k = 0; k < half; ++k) {
@@ -117,13 +101,15 @@ void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts) {
   }
 }
 
+}  // namespace
+
 static void compute(const GrowHistograms& k) {
   const ChannelHistograms& h = k.histograms;
   for (std::int64_t c = 0; c < h.channels; ++c) {
     const GridChange change =
         extend_histogram(h.lo[c], h.hi[c], h.exponent[c], k.step_lo[c], k.step_hi[c], h.bins);
     h.exponent[c] = change.exponent;
-    if (change.doublings > 0) histogram_grow(h.bins, change.doublings, counts_of(h, c));
+    if (change.doublings > 0) grow(h.bins, change.doublings, h.counts + c * h.bins);
   }
 }
 
@@ -142,12 +128,9 @@ static void compute(const CountInHistograms& k) {
         }
         values = gathered.data();
       }
-      const HistogramGrid grid{h.exponent[c], h.bins};
-      if (4 * n < h.bins) {
-        count_few(grid, n, values, counts_of(h, c));
-      } else {
-        compute(HistogramAccumulate<float>{grid, n, values, counts_of(h, c), nullptr});
-      }
+      const auto count = 4 * n < h.bins ? count_few : count_many;
+      count(static_cast<std::int32_t>(h.bins), histogram_inverse_width(h.exponent[c]), n, values,
+            h.counts + c * h.bins);
     }
   });
 }

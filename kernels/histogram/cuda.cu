@@ -18,75 +18,44 @@ constexpr std::int64_t kMostSharedBins = 48 * 1024 / 4 - 1;
 constexpr std::int64_t kMostBlocks = 1024;
 constexpr std::int64_t kPerThread = 16;
 
-// Counts in [channels, bins]. The width of a channel's bins is 2^exponent[channel], or where
-// exponent is null given by `inverse_width`.
-template <typename T>
-struct Counting {
-  ChannelLayout layout;
-  const T* x;
-  std::int32_t bins;
-  const std::int32_t* exponent;
-  T inverse_width;
-  Count *counts, *non_finite;
-};
+__device__ Count* counts_of(const ChannelHistograms& h, std::int64_t channel) {
+  return reinterpret_cast<Count*>(h.counts) + channel * h.bins;
+}
 
 // Block b counts part b % parts of channel b / parts in its shared memory, then adds the counts
 // that are not 0. They are integers, so the order does not matter.
-template <typename T>
-__global__ void __launch_bounds__(kThreads) count_kernel(Counting<T> k, std::int64_t parts) {
+__global__ void __launch_bounds__(kThreads) count_kernel(CountInHistograms k, std::int64_t parts) {
   const ChannelLayout& layout = k.layout;
-  const std::int32_t bins = k.bins;
+  const auto bins = static_cast<std::int32_t>(k.histograms.bins);
   unsigned* table = cuda::shared_memory<unsigned>();
   for (std::int32_t b = static_cast<std::int32_t>(threadIdx.x); b <= bins; b += kThreads) {
     table[b] = 0;
   }
   __syncthreads();
   const std::int64_t c = cuda::divide(blockIdx.x, parts);
-  const T inverse =
-      k.exponent == nullptr ? k.inverse_width : histogram_inverse_width<T>(k.exponent[c]);
+  const float inverse = histogram_inverse_width(k.histograms.exponent[c]);
   const std::int64_t n = layout.outer * layout.inner;
   for (std::int64_t i = (blockIdx.x - c * parts) * kThreads + threadIdx.x; i < n;
        i += parts * kThreads) {
-    const std::int64_t outer = cuda::divide(i, layout.inner);
-    const T value = k.x[(outer * layout.channels + c) * layout.inner + (i - outer * layout.inner)];
-    atomicAdd(table + histogram_bin(value, inverse, bins), 1U);
+    atomicAdd(table + histogram_bin(k.x[layout.element(c, i)], inverse, bins), 1U);
   }
   __syncthreads();
+  Count* counts = counts_of(k.histograms, c);
   for (std::int32_t b = static_cast<std::int32_t>(threadIdx.x); b < bins; b += kThreads) {
-    if (table[b] != 0) atomicAdd(k.counts + c * bins + b, static_cast<Count>(table[b]));
-  }
-  if (threadIdx.x == 0 && k.non_finite != nullptr && table[bins] != 0) {
-    atomicAdd(k.non_finite, static_cast<Count>(table[bins]));
+    if (table[b] != 0) atomicAdd(counts + b, static_cast<Count>(table[b]));
   }
 }
 
 // For channels with fewer elements than bins.
-__global__ void count_few_kernel(std::int64_t n, ChannelLayout layout, std::int32_t bins,
-                                 const std::int32_t* exponent, const float* x, Count* counts) {
+__global__ void count_few_kernel(std::int64_t n, CountInHistograms k) {
   const std::int64_t i = cuda::element_index();
   if (i >= n) return;
-  const std::int64_t plane = cuda::divide(i, layout.inner);
-  const std::int64_t c = plane - cuda::divide(plane, layout.channels) * layout.channels;
-  const std::int32_t bin = histogram_bin(x[i], histogram_inverse_width<float>(exponent[c]), bins);
-  if (bin < bins) atomicAdd(counts + c * bins + bin, Count{1});
-}
-
-template <typename T>
-void count(const CudaQueue& queue, const Counting<T>& k) {
-  if (k.bins > kMostSharedBins) {
-    throw std::invalid_argument("[histogram] expected at most " + std::to_string(kMostSharedBins) +
-                                " bins on a GPU, got " + std::to_string(k.bins));
-  }
-  const ChannelLayout& layout = k.layout;
-  const std::int64_t n = layout.outer * layout.inner;
-  if (n == 0 || layout.channels == 0) return;
-  const std::int64_t per_block = kThreads * kPerThread;
-  const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / layout.channels);
-  const std::int64_t parts = std::min(most, (n + per_block - 1) / per_block);
-  cuda::launch(
-      count_kernel<T>,
-      {layout.channels * parts, kThreads, static_cast<std::size_t>(k.bins + 1) * sizeof(unsigned)},
-      cuda::stream_of(queue), k, parts);
+  const std::int64_t plane = cuda::divide(i, k.layout.inner);
+  const std::int64_t c = plane - cuda::divide(plane, k.layout.channels) * k.layout.channels;
+  const auto bins = static_cast<std::int32_t>(k.histograms.bins);
+  const float inverse = histogram_inverse_width(k.histograms.exponent[c]);
+  const std::int32_t bin = histogram_bin(k.x[i], inverse, bins);
+  if (bin < bins) atomicAdd(counts_of(k.histograms, c) + bin, Count{1});
 }
 
 // One block, one channel, kThreads bins of each side at a time, outwards from 0: all are read, at
@@ -106,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) grow_kernel(GrowHistograms k) {
   }
   if (change.doublings == 0) return;
   const std::int64_t half = h.bins / 2;
-  Count* above = reinterpret_cast<Count*>(h.counts) + c * h.bins + half;
+  Count* above = counts_of(h, c) + half;
   Count* below = above - 1;
   for (std::int64_t first = 0; first < half; first += kThreads) {
     const std::int64_t bin = first + threadIdx.x;
@@ -126,37 +95,26 @@ __global__ void __launch_bounds__(kThreads) grow_kernel(GrowHistograms k) {
 
 }  // namespace
 
-template <typename T>
-void compute(const CudaQueue& queue, const HistogramAccumulate<T>& k) {
-  count<T>(queue, {.layout = ChannelLayout::per_tensor(k.n),
-                   .x = k.x,
-                   .bins = static_cast<std::int32_t>(k.grid.bins),
-                   .exponent = nullptr,
-                   .inverse_width = histogram_inverse_width<T>(k.grid.exponent),
-                   .counts = reinterpret_cast<Count*>(k.counts),
-                   .non_finite = reinterpret_cast<Count*>(k.non_finite)});
-}
-
 static void compute(const CudaQueue& queue, const GrowHistograms& k) {
   cuda::launch(grow_kernel, {k.histograms.channels, kThreads}, cuda::stream_of(queue), k);
 }
 
 static void compute(const CudaQueue& queue, const CountInHistograms& k) {
-  const ChannelHistograms& h = k.histograms;
-  Count* counts = reinterpret_cast<Count*>(h.counts);
-  if (k.layout.outer * k.layout.inner < h.bins) {
-    cuda::launch_elements(queue, count_few_kernel, k.layout.size(), k.layout,
-                          static_cast<std::int32_t>(h.bins),
-                          static_cast<const std::int32_t*>(h.exponent), k.x, counts);
-    return;
+  const std::int64_t channels = k.histograms.channels;
+  const std::int64_t bins = k.histograms.bins;
+  const std::int64_t n = k.layout.outer * k.layout.inner;
+  if (n < bins) return cuda::launch_elements(queue, count_few_kernel, k.layout.size(), k);
+  if (bins > kMostSharedBins) {
+    throw std::invalid_argument("[histogram] expected at most " + std::to_string(kMostSharedBins) +
+                                " bins on a GPU, got " + std::to_string(bins));
   }
-  count<float>(queue, {.layout = k.layout,
-                       .x = k.x,
-                       .bins = static_cast<std::int32_t>(h.bins),
-                       .exponent = h.exponent,
-                       .inverse_width = 0,
-                       .counts = counts,
-                       .non_finite = nullptr});
+  if (channels == 0) return;
+  const std::int64_t per_block = kThreads * kPerThread;
+  const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / channels);
+  const std::int64_t parts = std::min(most, (n + per_block - 1) / per_block);
+  cuda::launch(count_kernel,
+               {channels * parts, kThreads, static_cast<std::size_t>(bins + 1) * sizeof(unsigned)},
+               cuda::stream_of(queue), k, parts);
 }
 
 template struct CudaKernels<HistogramKernels>;

@@ -11,23 +11,22 @@
 
 namespace steelyard::kernels {
 
-template <typename T>
-STEELYARD_HOST_DEVICE inline T histogram_inverse_width(int exponent) {
-  return std::ldexp(T(1), -exponent);
+STEELYARD_HOST_DEVICE inline float histogram_inverse_width(int exponent) {
+  return std::ldexp(1.0F, -exponent);
 }
 
 // A non-finite value has the extra bin `bins`. Scaling by a power of two is exact unless it
 // underflows; floor then still has to see the sign.
-template <typename T>
-STEELYARD_HOST_DEVICE inline std::int32_t histogram_bin(T value, T inverse_width,
+STEELYARD_HOST_DEVICE inline std::int32_t histogram_bin(float value, float inverse_width,
                                                         std::int32_t bins) {
-  const bool finite = value - value == T(0);
-  const T scaled = std::floor((finite ? value : T(0)) * inverse_width);
-  const T floor = value < T(0) && scaled > T(-1) ? T(-1) : scaled;
+  const bool finite = is_finite(value);
+  const float scaled = std::floor((finite ? value : 0.0F) * inverse_width);
+  const float floor = value < 0 && scaled > -1.0F ? -1.0F : scaled;
   return finite ? static_cast<std::int32_t>(floor) + bins / 2 : bins;
 }
 
-// histogram_exponent() (kernels/histogram.h).
+// The smallest exponent whose bins cover [-amax, amax] (amax finite, >= 0; 0 gives the smallest
+// exponent that keeps the width a normal float).
 STEELYARD_HOST_DEVICE inline int smallest_exponent(double amax, std::int64_t bins) {
   constexpr int kSmallest = FLT_MIN_EXP - 1;  // 2^-126
   if (!(amax > 0)) return kSmallest;

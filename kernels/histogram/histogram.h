@@ -8,33 +8,9 @@
 
 namespace steelyard::kernels {
 
-// Bins of width 2^exponent; bin b (0 <= b < bins, bins even) covers
+// A histogram per channel, kept where it lives; each widens with what it must hold. `bins` is even,
+// and bin b of a channel covers
 // [(b - bins/2) * 2^exponent, (b + 1 - bins/2) * 2^exponent).
-struct HistogramGrid {
-  int exponent = 0;
-  std::int64_t bins = 2048;
-};
-
-// The smallest exponent whose grid covers [-amax, amax] (amax finite, >= 0; 0 gives the smallest
-// exponent that keeps the width a normal float).
-int histogram_exponent(double amax, std::int64_t bins);
-
-// Adds every finite element's bin to counts[bins]. Elements must fit the grid (the caller grows it
-// first); *non_finite (may be null) grows by the elements that were skipped. On a GPU at
-// most 12,287 bins.
-template <typename T>
-struct HistogramAccumulate {
-  HistogramGrid grid;
-  std::int64_t n;
-  const T* x;
-  std::uint64_t* counts;
-  std::int64_t* non_finite;
-};
-
-// Doubles the bin width `doublings` times, merging pairs; total count is kept exactly.
-void histogram_grow(std::int64_t bins, int doublings, std::uint64_t* counts);
-
-// A histogram per channel, kept where it lives; each widens with what it must hold.
 struct ChannelHistograms {
   std::int64_t channels;
   std::int64_t bins;       // of each channel
@@ -73,8 +49,6 @@ struct AddHistograms {
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { to[i] += counts[i]; }
 };
 
-using HistogramKernels =
-    JoinedKernels<ForFloats<HistogramAccumulate>,
-                  KernelList<GrowHistograms, CountInHistograms, AddHistograms>>;
+using HistogramKernels = KernelList<GrowHistograms, CountInHistograms, AddHistograms>;
 
 }  // namespace steelyard::kernels

@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "steelyard/kernels/clipping_error.h"
 #include "steelyard/kernels/cpu/each_histogram.h"
 #include "steelyard/kernels/cpu/run.h"
-#include "steelyard/kernels/divergence.h"
+#include "steelyard/kernels/histogram_ranges/clipping_divergence.h"
+#include "steelyard/kernels/histogram_ranges/clipping_error.h"
 #include "steelyard/kernels/prefix_sums.h"
 
 namespace steelyard::kernels {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "steelyard/kernels/clipping_error.h"
 #include "steelyard/kernels/cuda/block_search.h"
 #include "steelyard/kernels/cuda/run.h"
-#include "steelyard/kernels/divergence.h"
+#include "steelyard/kernels/histogram_ranges/clipping_divergence.h"
+#include "steelyard/kernels/histogram_ranges/clipping_error.h"
 
 namespace steelyard::kernels {
 namespace {

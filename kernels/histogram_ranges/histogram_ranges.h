@@ -12,7 +12,7 @@ namespace steelyard::kernels {
 // The clipping of least estimated squared error among those at bin edges within the extremes; both
 // ends alike where symmetric. The error is taken from the centres of the bins: outside, the squared
 // distance from the clipped end; within half a step of 0, which is always exact, the squared value;
-// elsewhere scale^2 / 12 (kernels/clipping_error.h).
+// elsewhere scale^2 / 12 (clipping_error.h).
 struct LeastErrorRanges {
   ChannelHistograms histograms;
   CodeRange range;
@@ -21,7 +21,7 @@ struct LeastErrorRanges {
 };
 
 // The clipping after which the quantized distribution diverges least from the original one
-// (kernels/divergence.h); the extremes where fewer bins than codes hold the values.
+// (clipping_divergence.h); the extremes where fewer bins than codes hold the values.
 struct LeastDivergenceRanges {
   ChannelHistograms histograms;
   CodeRange range;

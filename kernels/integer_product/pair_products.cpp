@@ -98,6 +98,8 @@ class Windows {
       }
     }
   }
+  const Conv2dShape& shape() const { return shape_; }
+  const Bordered& images() const { return images_; }
   const std::vector<std::int64_t>& taps() const { return taps_; }
   std::int64_t begin(std::int64_t pixel) const {
     const std::int64_t line = pixel / shape_.out_w();
@@ -113,9 +115,10 @@ class Windows {
 };
 
 // All outputs of a group for some pixels.
-void multiply_block(const Conv2dShape& s, const Bordered& images, const Windows& windows,
-                    std::int64_t first, std::int64_t pixels, const Operand* x, const Operand* w,
-                    std::int32_t* acc) {
+void multiply_block(const Windows& windows, std::int64_t first, std::int64_t pixels,
+                    const Operand* x, const Operand* w, std::int32_t* acc) {
+  const Conv2dShape& s = windows.shape();
+  const Bordered& images = windows.images();
   const std::int64_t outputs = s.out_channels_per_group();
   const std::int64_t tile = std::ssize(windows.taps()) * images.channels * kColumns;
   std::int32_t sums[kRows * kColumns];
@@ -157,7 +160,7 @@ void compute(const IntegerConv2d<Code>& k) {
   parallel_for(pixels, kPixelBlock, [&](std::int64_t begin, std::int64_t end) {
     for (; begin < end; begin += kPixelBlock) {
       for (std::int64_t group = 0; group < s.groups; ++group) {
-        multiply_block(s, images, windows, begin, std::min(kPixelBlock, end - begin),
+        multiply_block(windows, begin, std::min(kPixelBlock, end - begin),
                        x + group * images.channels, w + group * group_weights,
                        k.acc + begin * s.out_channels + group * s.out_channels_per_group());
       }

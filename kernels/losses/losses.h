@@ -137,49 +137,77 @@ struct SquaredErrors {
   STEELYARD_HOST_DEVICE void finish(std::int64_t c, double sum) const { sums[c] = sum; }
 };
 
-// exp(-|x|) stays in range: log(1 + exp(-x)).
-STEELYARD_HOST_DEVICE inline double softplus_of_negative(double x) {
-  return std::log1p(std::exp(x < 0 ? x : -x)) + (x < 0 ? -x : 0.0);
-}
-
-// The weight of positive targets of element i: one for all, or one for each column.
-struct PositiveWeights {
-  std::int64_t count;  // 0: all are 1
-  const double* weights;
-  STEELYARD_HOST_DEVICE double of(std::int64_t i) const {
-    return count == 0 ? 1.0 : weights[i % count];
-  }
-};
-
-// *mean = the mean over n elements of -p y log sigmoid(x) - (1 - y) log(1 - sigmoid(x)).
-template <typename T>
-struct MeanBinaryCrossEntropy {
+// *mean = the mean over n elements of loss.value(a[i], b[i], i), summed in double.
+template <typename T, class Loss>
+struct MeanLoss {
   std::int64_t n;
-  const T *x, *y;
-  PositiveWeights positive;
+  const T *a, *b;
+  Loss loss;
   T* mean;
   STEELYARD_HOST_DEVICE double term(std::int64_t i) const {
-    const auto logit = static_cast<double>(x[i]), target = static_cast<double>(y[i]);
-    const double weight = 1 + (positive.of(i) - 1) * target;
-    return (1 - target) * logit + weight * softplus_of_negative(logit);
+    return loss.value(static_cast<double>(a[i]), static_cast<double>(b[i]), i);
   }
   STEELYARD_HOST_DEVICE void finish(double sum) const {
     *mean = static_cast<T>(sum / static_cast<double>(n));
   }
 };
-template <typename T>
-struct MeanBinaryCrossEntropyBackward {
+// grad_a = d mean / d a.
+template <typename T, class Loss>
+struct MeanLossBackward {
   std::int64_t n;
-  const T *x, *y;
-  PositiveWeights positive;
-  T* grad_x;
+  const T *a, *b;
+  Loss loss;
+  T* grad_a;
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const auto logit = static_cast<double>(x[i]), target = static_cast<double>(y[i]);
-    const double weight = 1 + (positive.of(i) - 1) * target;
+    const auto left = static_cast<double>(a[i]), right = static_cast<double>(b[i]);
+    grad_a[i] = static_cast<T>(loss.mean_slope(left, right, i, static_cast<double>(n)));
+  }
+};
+template <class Loss>
+using MeanLossKernels = KernelList<MeanLoss<float, Loss>, MeanLoss<double, Loss>,
+                                   MeanLossBackward<float, Loss>, MeanLossBackward<double, Loss>>;
+
+// (a - b)^2.
+struct SquaredError {
+  STEELYARD_HOST_DEVICE double value(double a, double b, std::int64_t) const {
+    return (a - b) * (a - b);
+  }
+  STEELYARD_HOST_DEVICE double mean_slope(double a, double b, std::int64_t, double n) const {
+    return (a - b) * (2.0 / n);
+  }
+};
+
+// 0.5 d^2 where |d| <= delta, else delta (|d| - 0.5 delta), d = a - b.
+struct HuberError {
+  double delta;
+  STEELYARD_HOST_DEVICE double value(double a, double b, std::int64_t) const {
+    const double d = std::abs(a - b);
+    return d <= delta ? 0.5 * d * d : delta * (d - 0.5 * delta);
+  }
+  STEELYARD_HOST_DEVICE double mean_slope(double a, double b, std::int64_t, double n) const {
+    return clamp_keeping_nan(a - b, -delta, delta) / n;
+  }
+};
+
+// -p b log sigmoid(a) - (1 - b) log(1 - sigmoid(a)): a are logits, b targets in [0, 1], p the
+// weight of positive targets of an element, one for all or one for each column.
+struct BinaryCrossEntropy {
+  std::int64_t count;  // of the weights; 0: all are 1
+  const double* weights;
+  STEELYARD_HOST_DEVICE double weight(double target, std::int64_t i) const {
+    return 1 + ((count == 0 ? 1.0 : weights[i % count]) - 1) * target;
+  }
+  STEELYARD_HOST_DEVICE double value(double logit, double target, std::int64_t i) const {
+    // exp(-|x|) stays in range: log(1 + exp(-x)).
+    const double softplus =
+        std::log1p(std::exp(logit < 0 ? logit : -logit)) + (logit < 0 ? -logit : 0.0);
+    return (1 - target) * logit + weight(target, i) * softplus;
+  }
+  STEELYARD_HOST_DEVICE double mean_slope(double logit, double target, std::int64_t i,
+                                          double n) const {
     const double e = std::exp(logit < 0 ? logit : -logit);
     const double sigmoid_of_negative = logit < 0 ? 1 / (1 + e) : e / (1 + e);
-    grad_x[i] =
-        static_cast<T>((1 - target - weight * sigmoid_of_negative) / static_cast<double>(n));
+    return (1 - target - weight(target, i) * sigmoid_of_negative) / n;
   }
 };
 
@@ -384,8 +412,8 @@ struct CtcRows {
 };
 
 using LossKernels = JoinedKernels<
-    ForFloats<SumOfRows, CrossEntropyRows, MeanBinaryCrossEntropy, MeanBinaryCrossEntropyBackward,
-              CosineRows, CtcRows, RankOfLabel, SquaredErrors>,
+    ForFloats<SumOfRows, CrossEntropyRows, CosineRows, CtcRows, RankOfLabel, SquaredErrors>,
+    MeanLossKernels<SquaredError>, MeanLossKernels<HuberError>, MeanLossKernels<BinaryCrossEntropy>,
     KernelList<SumLabelWeights>>;
 
 }  // namespace steelyard::kernels

@@ -62,13 +62,23 @@ struct TrackOscillations {
   }
 };
 
-// counts[0] = how many weights are frozen, counts[1] = how many others have a frequency above
-// `frequency`.
+// counts[0] = how many of `rows` weights are frozen, counts[1] = how many others have a frequency
+// above `frequency`.
 struct CountOscillations {
-  std::int64_t n;
+  static constexpr std::int64_t channels = 2;
+  std::int64_t rows;
   float frequency;
   OscillationState state;
   std::int64_t* counts;
+  STEELYARD_HOST_DEVICE float term(std::int64_t i, std::int64_t) const {
+    const std::int64_t weight = i / 2;
+    const bool frozen = state.frozen[weight] != 0;
+    const bool others = !frozen && state.frequency[weight] > frequency;
+    return (i % 2 == 0 ? frozen : others) ? 1.0F : 0.0F;
+  }
+  STEELYARD_HOST_DEVICE void finish(std::int64_t c, double sum) const {
+    counts[c] = static_cast<std::int64_t>(sum);
+  }
 };
 
 // grad += d/dx of lambda * sum (s * (code - z) - clip(x, s * (qmin - z), s * (qmax - z)))^2 for

@@ -124,9 +124,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t n = layout.outer * layout.inner;
   for (std::int64_t i = (blockIdx.x - c * parts) * kThreads + threadIdx.x; i < n;
        i += parts * kThreads) {
-    const std::int64_t outer = cuda::divide(i, layout.inner);
-    const float value =
-        k.x[(outer * layout.channels + c) * layout.inner + (i - outer * layout.inner)];
+    const float value = k.x[layout.element(c, i)];
     if (!is_finite(value)) continue;
     const std::uint64_t key = key_of(k.symmetric && value < 0 ? -value : value);
     const auto digit = static_cast<int>((key >> shift) % kDigits);

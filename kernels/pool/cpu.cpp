@@ -14,16 +14,6 @@ std::int64_t grain_of(std::int64_t elements) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, elements));
 }
 
-// Calls visit(input pixel within the image, offset inside the window) over a window.
-template <class Visit>
-void for_each_pixel(const Conv2dShape& s, const Window& w, Visit&& visit) {
-  for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
-    for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
-      visit(row * s.in_w + column, (row - w.top) * s.kernel_w + column - w.left);
-    }
-  }
-}
-
 // Shares output rows among threads: body(image, output pixel, window).
 template <class Body>
 void parallel_windows(const Conv2dShape& s, Body&& body) {

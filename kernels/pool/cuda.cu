@@ -26,13 +26,10 @@ __device__ inline Place place_of(std::int64_t i, std::int64_t height, std::int64
 template <typename Visit>
 __device__ inline void for_each_input(const ConvSizes& p, const Place& output, const Window& w,
                                       Visit&& visit) {
-  for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
-    for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
-      const std::int64_t pixel = (output.image * p.s.in_h + row) * p.s.in_w + column;
-      visit(pixel * p.s.in_channels + output.channel,
-            (row - w.top) * p.s.kernel_w + column - w.left);
-    }
-  }
+  const std::int64_t image = output.image * p.s.in_h * p.s.in_w;
+  for_each_pixel(p.s, w, [&](std::int64_t pixel, std::int64_t offset) {
+    visit((image + pixel) * p.s.in_channels + output.channel, offset);
+  });
 }
 
 // Outputs [first, last] along an axis whose windows hold an input at `at`.

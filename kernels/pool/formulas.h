@@ -22,4 +22,14 @@ STEELYARD_HOST_DEVICE inline T average_factor(const Conv2dShape& s, const Window
   return T(1) / T(rows * columns);
 }
 
+// Calls visit(input pixel within the image, offset inside the window) over a window.
+template <class Visit>
+STEELYARD_HOST_DEVICE void for_each_pixel(const Conv2dShape& s, const Window& w, Visit&& visit) {
+  for (std::int64_t row = w.row_begin; row < w.row_end; ++row) {
+    for (std::int64_t column = w.column_begin; column < w.column_end; ++column) {
+      visit(row * s.in_w + column, (row - w.top) * s.kernel_w + column - w.left);
+    }
+  }
+}
+
 }  // namespace steelyard::kernels

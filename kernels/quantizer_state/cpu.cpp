@@ -14,12 +14,6 @@ static void compute(const ObserveValues& kernel) {
   follow_extremes(kernel.rule, kernel.to, lo, hi);
 }
 
-static void compute(const FollowLatents& kernel) {
-  for (std::int64_t c = 0; c < kernel.n; ++c) {
-    if (kernel.follow(c) && kernel.non_finite != nullptr) ++*kernel.non_finite;
-  }
-}
-
 template struct CpuKernels<QuantizerStateKernels>;
 
 }  // namespace steelyard::kernels

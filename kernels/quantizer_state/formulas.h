@@ -13,7 +13,7 @@ namespace steelyard::kernels {
 
 // How the extremes of each step make a range, and the range a scale.
 struct RangeRule {
-  double averaging = 0;   // as `constant` of update_average_extremes(); 0: extremes of all steps
+  double averaging = 0;   // as of UpdateExtremes; 0: extremes of all steps
   bool restarts = false;  // the range is that of the newest step alone
   CodeRange codes = {};
   bool symmetric = false;
@@ -34,6 +34,39 @@ struct RangeQuantizer {
 };
 
 STEELYARD_HOST_DEVICE inline bool is_finite(float value) { return value - value == 0.0F; }
+
+// *counter += met, whatever other threads do; counter may be null.
+STEELYARD_HOST_DEVICE inline void count(std::int64_t met, std::int64_t* counter) {
+  if (met == 0 || counter == nullptr) return;
+#ifdef __CUDA_ARCH__
+  atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(met));
+#else
+  __atomic_fetch_add(counter, met, __ATOMIC_RELAXED);
+#endif
+}
+
+// Extremes of the finite values met so far; the others are counted.
+struct FiniteExtremes {
+  float lo = INFINITY;
+  float hi = -INFINITY;
+  std::int64_t skipped = 0;
+
+  STEELYARD_HOST_DEVICE void take(float value) {
+    const bool finite = is_finite(value);
+    lo = finite && value < lo ? value : lo;
+    hi = finite && value > hi ? value : hi;
+    skipped += finite ? 0 : 1;
+  }
+  STEELYARD_HOST_DEVICE void join(const FiniteExtremes& other) {
+    lo = other.lo < lo ? other.lo : lo;
+    hi = other.hi > hi ? other.hi : hi;
+    skipped += other.skipped;
+  }
+  // What an observer learns from: zeros are +0.
+  STEELYARD_HOST_DEVICE FiniteExtremes learned(std::int64_t) const {
+    return {lo + 0.0F, hi + 0.0F, skipped};
+  }
+};
 
 // The smallest power of two that is no smaller: of value > 0.
 STEELYARD_HOST_DEVICE inline double power_of_two_above(double value) {
@@ -143,6 +176,19 @@ STEELYARD_HOST_DEVICE inline std::int32_t zero_point_of_offset(float offset, flo
 STEELYARD_HOST_DEVICE inline float offset_of(std::int32_t zero_point, float scale,
                                              CodeRange range) {
   return dequantize_code(static_cast<float>(range.qmin), static_cast<float>(zero_point), scale);
+}
+
+// The latents of a scale and, where offset is not null, of a zero point move them as far as they
+// are finite. Returns whether all are.
+STEELYARD_HOST_DEVICE inline bool follow_latents(float latent, float initial, float floor,
+                                                 const float* offset, CodeRange range,
+                                                 QParams<float>& qparams) {
+  const bool moves = is_finite(latent);
+  if (moves) qparams.scale = scale_of_latent(latent, initial, floor, range);
+  if (offset == nullptr || !moves) return moves;
+  if (!is_finite(*offset)) return false;
+  qparams.zero_point = zero_point_of_offset(*offset, qparams.scale, range);
+  return true;
 }
 
 // The slope of scale_of_latent, from its value.

@@ -12,28 +12,23 @@
 namespace steelyard::kernels {
 
 // One step's finite extremes enter a running range: lo > hi says that a channel has seen nothing,
-// or that the step had nothing finite for it, which leaves the range. The first kernel: the
-// extremes of all steps; the second: their mean at first, and once a step would weigh less than
-// `constant` in it, their moving average with that weight of the newest step. steps counts the
-// mean's.
+// or that the step had nothing finite for it, which leaves the range. With an averaging constant of
+// 0 the range has the extremes of all steps; else their mean at first, and once a step would weigh
+// less than the constant in it, their moving average with that weight of the newest step. steps
+// counts the mean's.
 struct UpdateExtremes {
   std::int64_t n;
+  double averaging;
   const float *step_lo, *step_hi;
   float *lo, *hi;
+  std::int64_t* steps;  // of an average
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
-    extend_range(lo[c], hi[c], step_lo[c], step_hi[c]);
-  }
-};
-struct UpdateAverageExtremes {
-  std::int64_t n;
-  double constant;
-  const float *step_lo, *step_hi;
-  float *lo, *hi;
-  std::int64_t* steps;
-
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
-    average_range(lo[c], hi[c], steps[c], step_lo[c], step_hi[c], constant);
+    if (averaging > 0) {
+      average_range(lo[c], hi[c], steps[c], step_lo[c], step_hi[c], averaging);
+    } else {
+      extend_range(lo[c], hi[c], step_lo[c], step_hi[c]);
+    }
   }
 };
 
@@ -82,7 +77,7 @@ struct QparamsOfRanges {
   }
 };
 
-// MinMax, UpdateExtremes or UpdateAverageExtremes and QparamsOfRanges of n values; on a GPU one
+// MinMax, UpdateExtremes and QparamsOfRanges of n values; on a GPU one
 // launch.
 struct ObserveValues {
   RangeRule rule;
@@ -110,6 +105,7 @@ struct BeginLatents {
 // code that comes nearest to making the lowest code stand for it. A latent that is not finite
 // leaves them and is counted. step_scale and step_zero_point (may be null) become copies.
 struct FollowLatents {
+  static constexpr std::int64_t kGrain = 1024;
   std::int64_t n;
   CodeRange range;
   const float *latent, *initial, *floor, *offset;
@@ -119,15 +115,16 @@ struct FollowLatents {
   float* step_scale;
   std::int32_t* step_zero_point;
 
-  // Returns whether a latent was not finite.
-  STEELYARD_HOST_DEVICE bool follow(std::int64_t c) const {
-    const bool moves = is_finite(latent[c]);
-    if (moves) scale[c] = scale_of_latent(latent[c], initial[c], floor[c], range);
-    const bool shifts = moves && offset != nullptr && is_finite(offset[c]);
-    if (shifts) zero_point[c] = zero_point_of_offset(offset[c], scale[c], range);
-    if (step_scale != nullptr) step_scale[c] = scale[c];
-    if (step_zero_point != nullptr) step_zero_point[c] = zero_point[c];
-    return !moves || (offset != nullptr && !shifts);
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
+    QParams<float> qparams{scale[c], zero_point == nullptr ? 0 : zero_point[c]};
+    const float* own_offset = offset == nullptr ? nullptr : offset + c;
+    const bool all_finite =
+        follow_latents(latent[c], initial[c], floor[c], own_offset, range, qparams);
+    scale[c] = qparams.scale;
+    if (offset != nullptr) zero_point[c] = qparams.zero_point;
+    if (step_scale != nullptr) step_scale[c] = qparams.scale;
+    if (step_zero_point != nullptr) step_zero_point[c] = qparams.zero_point;
+    count(all_finite ? 0 : 1, non_finite);
   }
 };
 
@@ -169,9 +166,9 @@ struct RescaleQparams {
   }
 };
 
-using QuantizerStateKernels = JoinedKernels<
-    KernelList<UpdateExtremes, UpdateAverageExtremes, GatherExtremes, GatheredExtremes,
-               ObserveValues, BeginLatents, FollowLatents, ChainLatentGradients, RescaleQparams>,
-    ForFloats<QparamsOfRanges>>;
+using QuantizerStateKernels =
+    JoinedKernels<KernelList<UpdateExtremes, GatherExtremes, GatheredExtremes, ObserveValues,
+                             BeginLatents, FollowLatents, ChainLatentGradients, RescaleQparams>,
+                  ForFloats<QparamsOfRanges>>;
 
 }  // namespace steelyard::kernels

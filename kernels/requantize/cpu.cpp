@@ -28,14 +28,6 @@ struct TiledChannels {
   std::vector<float> product_scale;
 };
 
-void dequantize_run(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                    const float* product_scale, LinearPart linear, float* out) {
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = linear.clamp(dequantize_sum(acc[i] + bias[i], product_scale[i]));
-  }
-}
-
 // The values of its channel for each accumulator of a run.
 struct OfChannels {
   const std::int32_t* bias;
@@ -96,18 +88,6 @@ struct SumExtremes {
 };
 
 }  // namespace
-
-static void compute(const DequantizeAccumulators& k) {
-  const TiledChannels tiled(k.op, k.bias, k.product_scale);
-  const LinearPart linear = linear_part(k.op.activation);
-  parallel_blocks(k.op.rows * k.op.channels, [&](std::int64_t begin, std::int64_t end) {
-    tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
-      const std::int64_t slot = first % tiled.plan.tile();
-      dequantize_run(count, k.acc + first, tiled.bias.data() + slot,
-                     tiled.product_scale.data() + slot, linear, k.out + first);
-    });
-  });
-}
 
 static void compute(const ObserveAccumulators& k) {
   const TiledChannels tiled(k.op, k.bias, k.product_scale);
@@ -175,14 +155,14 @@ void compute(const RequantizeAverage<Code>& k) {
 
 template <typename CodeA, typename CodeB, typename CodeY>
 void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
-  const Affine<float> left = whole_grid<CodeA>(*k.scale_a, *k.zero_point_a);
-  const Affine<float> right = whole_grid<CodeB>(*k.scale_b, *k.zero_point_b);
+  const Affine<float> left = k.a.grid();
+  const Affine<float> right = k.b.grid();
   const Affine<float> result = whole_grid<CodeY>(*k.scale, *k.zero_point);
   const Addition add{left, right, make_add_requantizer(left, right, result),
                      output_codes(k.activation, *k.scale, *k.zero_point, k.range)};
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
-    add_run(end - begin, k.a + begin, k.b + begin, add, k.codes + begin, passes);
+    add_run(end - begin, k.a.codes + begin, k.b.codes + begin, add, k.codes + begin, passes);
     if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
   });
 }

@@ -10,7 +10,6 @@ namespace {
 
 using cuda::kEight;
 using cuda::kThreads;
-using cuda::launch_elements;
 using cuda::load_span;
 using cuda::Span;
 using cuda::span_of;
@@ -26,10 +25,6 @@ struct Column {
         at(element - cuda::divide(element, channels_of_row) * channels_of_row) {}
   __device__ void advance() { at = at + 1 == channels ? 0 : at + 1; }
 };
-
-__device__ std::int32_t with_bias(std::int32_t acc, const std::int32_t* bias, std::int64_t c) {
-  return bias == nullptr ? acc : acc + bias[c];
-}
 
 // Writes the span's codes and, where mask is not null, its bits: element(i, code) sets a code and
 // tells whether it passes.
@@ -47,21 +42,8 @@ __device__ void write_codes(const Span& span, Code* codes, std::uint8_t* mask,
   if (mask != nullptr) mask[span.first / kEight] = static_cast<std::uint8_t>(passes);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    dequantize_accumulators_kernel(std::int64_t n, DequantizeAccumulators k) {
-  const std::int64_t i = cuda::element_index();
-  if (i >= n) return;
-  const Column column(k.op.channels, i);
-  k.out[i] = linear_part(k.op.activation)
-                 .clamp(dequantize_sum(with_bias(k.acc[i], k.bias, column.at),
-                                       k.product_scale[column.at]));
-}
-
 template <typename Code>
-__global__ void __launch_bounds__(kThreads)
-    requantize_kernel(std::int64_t n, RequantizeAccumulators<Code> k) {
-  const Span span = span_of(blockIdx.x, n);
-  if (span.count == 0) return;
+__device__ void compute_span(const Span& span, const RequantizeAccumulators<Code>& k) {
   const float s = *k.scale;
   const OutputCodes out = output_codes(k.op.activation, s, *k.zero_point, k.range);
   Column column(k.op.channels, span.first);
@@ -79,10 +61,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Code>
-__global__ void __launch_bounds__(kThreads)
-    requantize_average_kernel(std::int64_t n, RequantizeAverage<Code> k) {
-  const Span span = span_of(blockIdx.x, n);
-  if (span.count == 0) return;
+__device__ void compute_span(const Span& span, const RequantizeAverage<Code>& k) {
   const Affine<float> grid = make_affine(k.range, *k.scale, *k.zero_point);
   const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
   alignas(16) std::int32_t sums[kEight];
@@ -95,19 +74,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename CodeA, typename CodeB, typename CodeY>
-__global__ void __launch_bounds__(kThreads)
-    requantize_add_kernel(std::int64_t n, RequantizeAdd<CodeA, CodeB, CodeY> k) {
-  const Span span = span_of(blockIdx.x, n);
-  if (span.count == 0) return;
-  const Affine<float> left = whole_grid<CodeA>(*k.scale_a, *k.zero_point_a);
-  const Affine<float> right = whole_grid<CodeB>(*k.scale_b, *k.zero_point_b);
+__device__ void compute_span(const Span& span, const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
+  const Affine<float> left = k.a.grid();
+  const Affine<float> right = k.b.grid();
   const OutputCodes out = output_codes(k.activation, *k.scale, *k.zero_point, k.range);
   const AddRequantizer add =
       make_add_requantizer(left, right, whole_grid<CodeY>(*k.scale, *k.zero_point));
   alignas(16) CodeA of_a[kEight];
   alignas(16) CodeB of_b[kEight];
-  load_span(k.a + span.first, span.count, of_a);
-  load_span(k.b + span.first, span.count, of_b);
+  load_span(k.a.codes + span.first, span.count, of_a);
+  load_span(k.b.codes + span.first, span.count, of_b);
   write_codes(span, k.codes, k.mask, [&](int i, CodeY& y) {
     const float code_a = static_cast<float>(of_a[i]);
     const float code_b = static_cast<float>(of_b[i]);
@@ -118,10 +94,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Code>
-__global__ void __launch_bounds__(kThreads)
-    activate_codes_kernel(std::int64_t n, ActivateCodes<Code> k) {
-  const Span span = span_of(blockIdx.x, n);
-  if (span.count == 0) return;
+__device__ void compute_span(const Span& span, const ActivateCodes<Code>& k) {
   const CodeRange left = activation_code_range(k.activation, k.range, *k.scale, *k.zero_point);
   alignas(16) Code x[kEight];
   load_span(k.x + span.first, span.count, x);
@@ -133,9 +106,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Code>
-__global__ void __launch_bounds__(kThreads) drop_codes_kernel(std::int64_t n, DropCodes<Code> k) {
-  const Span span = span_of(blockIdx.x, n);
-  if (span.count == 0) return;
+__device__ void compute_span(const Span& span, const DropCodes<Code>& k) {
   const unsigned keeps = k.mask[span.first / kEight];
   const Code zero = static_cast<Code>(*k.zero_point);
   alignas(16) Code y[kEight];
@@ -161,45 +132,29 @@ struct RealAccumulator {
 };
 
 template <class K>
-void launch_eights(const CudaQueue& queue, void (*function)(std::int64_t, K), std::int64_t n,
-                   const K& kernel) {
-  cuda::launch(function, cuda::shape_for_eights(n), cuda::stream_of(queue), n, kernel);
+__global__ void __launch_bounds__(kThreads) span_kernel(std::int64_t n, K k) {
+  const Span span = span_of(blockIdx.x, n);
+  if (span.count > 0) compute_span(span, k);
 }
 
 }  // namespace
-
-static void compute(const CudaQueue& queue, const DequantizeAccumulators& k) {
-  launch_elements(queue, dequantize_accumulators_kernel, k.op.rows * k.op.channels, k);
-}
 
 static void compute(const CudaQueue& queue, const ObserveAccumulators& k) {
   cuda::observe_range<RealExtremes>(queue, k.rule, k.to, k.op.rows * k.op.channels,
                                     RealAccumulator{k.op, k.acc, k.bias, k.product_scale});
 }
 
-template <typename Code>
-void compute(const CudaQueue& queue, const RequantizeAccumulators<Code>& k) {
-  launch_eights(queue, requantize_kernel<Code>, k.op.rows * k.op.channels, k);
-}
-
-template <typename Code>
-void compute(const CudaQueue& queue, const RequantizeAverage<Code>& k) {
-  launch_eights(queue, requantize_average_kernel<Code>, k.n, k);
-}
-
-template <typename CodeA, typename CodeB, typename CodeY>
-void compute(const CudaQueue& queue, const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
-  launch_eights(queue, requantize_add_kernel<CodeA, CodeB, CodeY>, k.n, k);
-}
-
-template <typename Code>
-void compute(const CudaQueue& queue, const ActivateCodes<Code>& k) {
-  launch_eights(queue, activate_codes_kernel<Code>, k.n, k);
-}
-
-template <typename Code>
-void compute(const CudaQueue& queue, const DropCodes<Code>& k) {
-  launch_eights(queue, drop_codes_kernel<Code>, k.n, k);
+// Of codes.
+template <class K>
+requires requires(const K& k) { k.codes; }
+void compute(const CudaQueue& queue, const K& k) {
+  std::int64_t n;
+  if constexpr (requires { k.n; }) {
+    n = k.n;
+  } else {
+    n = k.op.rows * k.op.channels;
+  }
+  cuda::launch(span_kernel<K>, cuda::shape_for_eights(n), cuda::stream_of(queue), n, k);
 }
 
 template struct CudaKernels<RequantizeKernels>;

@@ -28,6 +28,12 @@ STEELYARD_HOST_DEVICE inline LinearPart linear_part(Activation activation) {
   return {any ? 0.0F : -INFINITY, activation == Activation::kRelu6 ? 6.0F : INFINITY};
 }
 
+// An accumulator of channel c with its bias; there may be none.
+STEELYARD_HOST_DEVICE inline std::int32_t with_bias(std::int32_t acc, const std::int32_t* bias,
+                                                    std::int64_t c) {
+  return bias == nullptr ? acc : acc + bias[c];
+}
+
 // The output's quantization: its own range decides the mask, the narrower range of the activation's
 // values (relu: from the code of 0) clamps the codes.
 struct OutputCodes {
@@ -77,6 +83,16 @@ STEELYARD_HOST_DEVICE inline Affine<float> whole_grid(float scale, std::int32_t 
   constexpr CodeType kType = std::is_signed_v<Code> ? CodeType::kS8 : CodeType::kU8;
   return make_affine(whole_range(kType), scale, zero_point);
 }
+
+// Codes with the one scale and zero point of their tensor, where the codes are.
+template <typename Code>
+struct CodesOf {
+  const Code* codes;
+  const float* scale;
+  const std::int32_t* zero_point;
+
+  STEELYARD_HOST_DEVICE Affine<float> grid() const { return whole_grid<Code>(*scale, *zero_point); }
+};
 
 STEELYARD_HOST_DEVICE inline float real_sum(float a, const Affine<float>& of_a, float b,
                                             const Affine<float>& of_b) {

@@ -35,10 +35,19 @@ struct SubtractZeroPoints {
 
 // out[r, c] = activation(float(acc + bias) * product_scale): what observers see.
 struct DequantizeAccumulators {
-  Requantize op;
+  std::int64_t rows, channels;
+  Activation activation;
   const std::int32_t *acc, *bias;
   const float* product_scale;
   float* out;
+
+  static constexpr auto per_channel() {
+    return std::tuple{&DequantizeAccumulators::bias, &DequantizeAccumulators::product_scale};
+  }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t c) const {
+    const LinearPart linear = linear_part(activation);
+    out[i] = linear.clamp(dequantize_sum(with_bias(acc[i], bias, c), product_scale[c]));
+  }
 };
 
 // ObserveValues of what DequantizeAccumulators would write. Where one of the extremes is not finite
@@ -71,12 +80,8 @@ template <typename CodeA, typename CodeB, typename CodeY>
 struct RequantizeAdd {
   std::int64_t n;
   Activation activation;
-  const CodeA* a;
-  const float* scale_a;
-  const std::int32_t* zero_point_a;
-  const CodeB* b;
-  const float* scale_b;
-  const std::int32_t* zero_point_b;
+  CodesOf<CodeA> a;
+  CodesOf<CodeB> b;
   const float* scale;
   const std::int32_t* zero_point;
   CodeRange range;
@@ -89,18 +94,13 @@ template <typename CodeA, typename CodeB>
 struct DequantizeAdd {
   std::int64_t n;
   Activation activation;
-  const CodeA* a;
-  const float* scale_a;
-  const std::int32_t* zero_point_a;
-  const CodeB* b;
-  const float* scale_b;
-  const std::int32_t* zero_point_b;
+  CodesOf<CodeA> a;
+  CodesOf<CodeB> b;
   float* out;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const Affine<float> of_a = whole_grid<CodeA>(*scale_a, *zero_point_a);
-    const Affine<float> of_b = whole_grid<CodeB>(*scale_b, *zero_point_b);
-    const float sum = real_sum(static_cast<float>(a[i]), of_a, static_cast<float>(b[i]), of_b);
+    const float sum = real_sum(static_cast<float>(a.codes[i]), a.grid(),
+                               static_cast<float>(b.codes[i]), b.grid());
     out[i] = linear_part(activation).clamp(sum);
   }
 };

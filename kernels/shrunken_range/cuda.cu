@@ -46,9 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t first = chunk * kSumChunk;
   const int count = static_cast<int>(size - first < kSumChunk ? size - first : kSumChunk);
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-    const std::int64_t outer = cuda::divide(first + i, layout.inner);
-    const std::int64_t inner = first + i - outer * layout.inner;
-    values[i] = summed_value(x[(outer * layout.channels + c) * layout.inner + inner]);
+    values[i] = summed_value(x[layout.element(c, first + i)]);
   }
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x % 32);

@@ -1,6 +1,4 @@
 // A block has a few rows of weights: it finds their scales, then their codes.
-#include "steelyard/kernels/weight_codes/weight_codes.h"
-
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -9,15 +7,12 @@
 #include "steelyard/kernels/cuda/eight.h"
 #include "steelyard/kernels/cuda/range_update.h"
 #include "steelyard/kernels/cuda/run.h"
-#include "steelyard/kernels/integer_product/integer_product.h"
-#include "steelyard/kernels/quantizer_state/formulas.h"
+#include "steelyard/kernels/weight_codes/formulas.h"
 
 namespace steelyard::kernels {
 namespace {
 
-using cuda::count;
 using cuda::divide;
-using cuda::FiniteExtremes;
 using cuda::kEight;
 using cuda::kThreads;
 
@@ -67,76 +62,11 @@ __device__ float largest_bias(const WeightQuantization& op, const BiasBehind& be
       cuda::block_reduce(largest, static_cast<double*>(reduction), cuda::Larger()));
 }
 
-// The scale and zero point of a row in this step, and what the quantizer keeps. One thread of the
-// grid `keeps` for every scale. Other threads may read a given scale before or after it was raised;
-// they compute the same from both.
-__device__ QParams<float> scale_of_row(const QuantizeWeights& k, std::int64_t row, bool keeps,
-                                       const FiniteExtremes& seen, float bias,
-                                       std::int64_t largest_sum) {
-  const WeightQuantization& op = k.op;
-  const WeightQuantizer& q = k.quantizer;
-  const BiasBehind& behind = k.behind;
-  const bool affine = q.zero_point != nullptr;
-  const std::int64_t c = op.scales == 1 ? 0 : row;
-  float scale = q.scale[c];
-  std::int32_t zero_point = affine ? q.zero_point[c] : 0;
-  if (op.source == ScaleSource::kExtremes) {
-    const FiniteExtremes step = seen.learned(op.row_size);
-    std::int64_t* steps = q.steps == nullptr ? nullptr : q.steps + c;
-    const auto chosen = follow_extremes(op.rule, q.lo[c], q.hi[c], steps, step.lo, step.hi);
-    scale = chosen.scale;
-    zero_point = chosen.zero_point;
-    q.zero_range[c] = is_zero_range(q.lo[c], q.hi[c]) ? 1 : 0;
-    count(step.skipped, q.non_finite);
-  }
-  FittedScale fitted{scale, q.floor == nullptr ? 0 : q.floor[c]};
-  if (op.fit == BiasFit::kFollows) {
-    fitted = fit_weight_scale(scale, q.zero_range[c] != 0, bias, *behind.x_scale);
-  }
-  if (op.source == ScaleSource::kLatent) {
-    const bool moves = is_finite(q.latent[c]);
-    if (moves) {
-      fitted.scale = scale_of_latent(q.latent[c], q.initial[c], fitted.floor, op.rule.codes);
-    }
-    const bool shifts = moves && q.offset != nullptr && is_finite(q.offset[c]);
-    if (shifts) zero_point = zero_point_of_offset(q.offset[c], fitted.scale, op.rule.codes);
-    if (keeps) count(moves && (q.offset == nullptr || shifts) ? 0 : 1, q.non_finite);
-  }
-  if (op.fit == BiasFit::kKeepsRoom) {
-    fitted = keep_room(fitted, bias, *behind.x_scale, largest_sum);
-  }
-  scale = fitted.scale;
-  const bool changes = op.source != ScaleSource::kGiven || op.fit != BiasFit::kNothing;
-  if (keeps && op.keeps && changes) q.scale[c] = scale;
-  if (keeps && op.keeps && affine && op.source != ScaleSource::kGiven) q.zero_point[c] = zero_point;
-  if (keeps && op.keeps && q.floor != nullptr) q.floor[c] = fitted.floor;
-  return {scale, zero_point};
-}
-
-__device__ void quantize_bias_of_row(std::int64_t row, float scale, std::int64_t largest_sum,
-                                     const WeightQuantizer& q, const BiasBehind& behind,
-                                     const WeightCodeArrays& to) {
-  const float product = *behind.x_scale * scale;
-  to.product_scale[row] = product;
-  if (behind.bias == nullptr) return;
-  const std::int32_t room = bias_room(largest_sum);
-  const BiasCode bias = bias_code(behind.bias[row], product, room);
-  to.bias_codes[row] = bias.code;
-  count(bias.finite ? 0 : 1, q.non_finite);
-  if (bias.fits) return;
-  count(1, q.too_large);
-  q.too_large_bias[2 * row] = behind.bias[row];
-  q.too_large_bias[2 * row + 1] = dequantize_sum(room, product);
-}
-
-// `most`: the largest possible product. `adds_up`: whether there are so many products that a bias
-// may lack room.
 __global__ void __launch_bounds__(kThreads)
-    quantize_weights_kernel(QuantizeWeights given, int rows, std::int64_t most, bool adds_up) {
+    quantize_weights_kernel(QuantizeWeights given, int rows, LargestSum largest_sum) {
   const WeightQuantization& op = given.op;
-  const WeightQuantizer& q = given.quantizer;
-  const BiasBehind& behind = given.behind;
   const WeightCodeArrays& to = given.to;
+  const bool adds_up = largest_sum.adds_up;
   const BlockMemory memory = block_memory();
   const int lanes = kThreads / rows;
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -151,12 +81,13 @@ __global__ void __launch_bounds__(kThreads)
     }
     seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction));
   }
-  const float bias = largest_bias(op, behind, row, memory.reduction);
+  const float bias = largest_bias(op, given.behind, row, memory.reduction);
   const bool leads = lane == 0 && row < op.rows;
   float scale = 0;
   if (leads) {
     const bool keeps = op.scales > 1 || row == 0;
-    const auto grid = scale_of_row(given, row, keeps, seen, bias, most * op.row_size);
+    const FiniteExtremes step = seen.learned(op.row_size);
+    const auto grid = follow_row(given, row, keeps, step, bias, largest_sum.of_any(given));
     scale = memory.scales[mine] = grid.scale;
     memory.zero_points[mine] = grid.zero_point;
     const std::int64_t c = op.scales == 1 ? 0 : row;
@@ -199,14 +130,12 @@ __global__ void __launch_bounds__(kThreads)
     cuda::store_span(codes, size, to.codes + i);
     if (to.mask != nullptr) to.mask[i / kEight] = static_cast<std::uint8_t>(inside);
   }
-  if (op.source != ScaleSource::kExtremes && !op.counted) count(nan, q.non_finite);
+  if (op.source != ScaleSource::kExtremes && !op.counted) {
+    count(nan, given.quantizer.non_finite);
+  }
   if (adds_up) __syncthreads();
-  if (!leads || behind.x_scale == nullptr) return;
-  const std::int64_t largest_sum =
-      adds_up ? static_cast<std::int64_t>(largest_operand(op.x_codes, *behind.x_zero_point)) *
-                    memory.sums[mine]
-              : most * op.row_size;
-  quantize_bias_of_row(row, scale, largest_sum, q, behind, to);
+  if (!leads || given.behind.x_scale == nullptr) return;
+  quantize_bias_of_row(given, row, scale, largest_sum.of(given, memory.sums[mine]));
 }
 
 }  // namespace
@@ -214,13 +143,11 @@ __global__ void __launch_bounds__(kThreads)
 static void compute(const CudaQueue& queue, const QuantizeWeights& k) {
   const WeightQuantization& op = k.op;
   const int rows = rows_of_block(op.row_size);
-  const std::int64_t most = largest_product(op.x_codes, op.rule.codes, op.rule.symmetric);
-  const bool adds_up = k.behind.bias != nullptr && !sums_leave_room(op.row_size, most);
   cuda::launch(quantize_weights_kernel,
                {.blocks = (op.rows + rows - 1) / rows,
                 .threads = kThreads,
                 .shared_bytes = BlockMemory::kBytes},
-               cuda::stream_of(queue), k, rows, most, adds_up);
+               cuda::stream_of(queue), k, rows, LargestSum(k));
 }
 
 template struct CudaKernels<WeightCodesKernels>;

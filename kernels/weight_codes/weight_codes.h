@@ -40,7 +40,7 @@ struct WeightQuantization {
 
 // What a layer's weight quantizer keeps, [scales] each: see
 // kernels/quantizer_state/quantizer_state.h. Only what the source needs is used; floor may be null.
-struct WeightQuantizer {
+struct WeightQuantizerArrays {
   float* lo;
   float* hi;
   std::int64_t* steps;
@@ -83,7 +83,7 @@ struct WeightCodeArrays {
 struct QuantizeWeights {
   WeightQuantization op;
   const float* weight;  // [rows, row_size]
-  WeightQuantizer quantizer;
+  WeightQuantizerArrays quantizer;
   BiasBehind behind;
   WeightCodeArrays to;
 };

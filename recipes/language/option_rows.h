@@ -1,6 +1,6 @@
 // Rows that bind a recipe's key to the member of a struct that its value goes to.
 //
-// A row is the only place that says a key: its name, help, limits and default (an option of
+// A row is the only declaration of a key: its name, help, limits and default (an option of
 // option_table.h, from which the parser, the resolved text, the schema and the documentation come)
 // and where the value goes. What kind of value it takes follows from the member's type:
 //

@@ -329,7 +329,7 @@ std::vector<std::string> paths_of_role(const RecipeOption& table, OptionRole rol
 std::string describe_expectation(const RecipeOption& option) {
   switch (option.kind) {
     case OptionKind::kString:
-      return option.pattern.empty() ? "a text" : option.pattern_help;
+      return option.pattern.empty() ? "a string" : option.pattern_help;
     case OptionKind::kInteger:
       if (option.min && option.min == option.max) return bound_text(*option.min);
       return "a whole number" + describe_range(option);

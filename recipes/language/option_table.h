@@ -26,7 +26,7 @@ enum class OptionKind {
   kChoiceOrList,   // one of `choices`, or a list of members[0]
 };
 
-// What a value decides on.
+// The effect of a value on a run.
 enum class OptionRole {
   kEssential,     // the results of a run
   kNotEssential,  // where they come from or what they are called: equal runs may differ in it
@@ -76,7 +76,7 @@ struct OptionCase {
 // the table in messages about missing keys ("" for the root).
 YamlNode resolve_options(const YamlNode& node, const RecipeOption& table, const std::string& path);
 
-// What a value must be: "a whole number from 2 to 8".
+// The description of valid values: "a whole number from 2 to 8".
 std::string describe_expectation(const RecipeOption& option);
 
 // Names of a table's cases.

@@ -1,4 +1,4 @@
-// Which keys of two recipes differ, for messages.
+// The keys in which two recipes differ, for messages.
 #pragma once
 
 #include <string>

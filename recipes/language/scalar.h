@@ -17,8 +17,8 @@ std::optional<std::int64_t> parse_integer(std::string_view text);
 // cannot hold.
 std::optional<double> parse_number(std::string_view text);
 
-// What keeps a text from being a number for the two above that other programs would read as one,
-// for the end of a message: " (a number has no leading zeros)"; "" for any other text.
+// Why a text that other programs would read as a number is none for the two functions above, for
+// the end of a message: " (a number has no leading zeros)"; "" for any other text.
 std::string why_not_a_number(std::string_view text);
 
 // "true" or "false" and no other spelling.

@@ -70,7 +70,7 @@ auto at_place(const std::string& place, const F& f) {
   }
 }
 
-// What stands there, for messages: 'abc', a list, a table, nothing.
+// The value of a node, for messages: 'abc', a list, a table, nothing.
 std::string describe_value(const YamlNode& node);
 
 }  // namespace steelyard

@@ -39,9 +39,11 @@ class WithOutputActivation : public Module {
 
 }  // namespace
 
-ImportedModel read_imported_model(const std::filesystem::path& path, const Shape& sample) {
+ImportedModel read_imported_model(const std::filesystem::path& path, const Shape& sample,
+                                  const std::string& output) {
   if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path);
-  const imports::OnnxModel model = imports::read_onnx(path);
+  imports::OnnxModel model = imports::read_onnx(path);
+  imports::choose_output(model, output);
   imports::Imported imported = imports::translate(model, sample);
   return {std::move(imported.graph), std::move(imported.weights), model.sha256};
 }
@@ -55,7 +57,7 @@ std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, co
                        ", the dataset has " + shape_string(sample));
   }
   const std::int64_t asked = spec.classes.value_or(classes);
-  if (asked != 0 && graph.output_sample != Shape{asked}) {
+  if (asked != 0 && shape_size(graph.output_sample) != asked) {
     fail_at(place, "model.onnx: expected a network of " + std::to_string(asked) + " outputs, got " +
                        shape_string(graph.output_sample));
   }

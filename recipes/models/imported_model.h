@@ -1,4 +1,4 @@
-// Networks that somebody else made: `model: {onnx: file}`.
+// Imported networks: `model: {onnx: file}`.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +23,8 @@ struct ImportedModel {
 
 // Reads an ONNX file for samples of that shape, or the network of a checkpoint of a run that began
 // with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
-ImportedModel read_imported_model(const std::filesystem::path& path, const Shape& sample);
+ImportedModel read_imported_model(const std::filesystem::path& path, const Shape& sample,
+                                  const std::string& output);
 
 // The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
 // Throws InputError where the samples or the outputs do not fit.

@@ -158,9 +158,11 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default("true")},
       make_conv2d);
   registry.add_layer<Conv1dOptions>(
-      "Conv1d", "one-dimensional convolution of a sequence [length, channels]; in float",
+      "Conv1d", "one-dimensional convolution of a sequence [length, channels]; stays in float",
       {key("out_channels", "outputs", &Conv1dOptions::out_channels).required().within(1, kMaxSize),
-       key("kernel_size", "steps", &Conv1dOptions::kernel_size).required().within(1, kMaxExtent),
+       key("kernel_size", "length of the window", &Conv1dOptions::kernel_size)
+           .required()
+           .within(1, kMaxExtent),
        key("stride", "distance between windows", &Conv1dOptions::stride)
            .by_default("1")
            .within(1, kMaxExtent),
@@ -176,7 +178,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default("true")},
       make_conv1d);
   registry.add_layer<ConvTranspose2dOptions>(
-      "ConvTranspose2d", "transposed two-dimensional convolution; in float",
+      "ConvTranspose2d", "transposed two-dimensional convolution; stays in float",
       {key("out_channels", "outputs", &ConvTranspose2dOptions::out_channels)
            .required()
            .within(1, kMaxSize),
@@ -205,11 +207,11 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("bias", "whether a bias is added", &ConvTranspose2dOptions::bias).by_default("true")},
       make_conv_transpose2d);
   registry.add_layer(
-      "BatchNorm2d", "normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
+      "BatchNorm2d", "batch normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
       });
   registry.add_layer(
-      "LayerNorm", "normalization over the channels or features; in float", {},
+      "LayerNorm", "normalization over the channels or features; stays in float", {},
       [](const LayerSpec& spec, Rng&) {
         return std::make_shared<LayerNorm>(LayerNormOptions{.features = spec.input_shape().back()});
       });
@@ -220,7 +222,8 @@ void add_pools(ModelRegistry& registry) {
       key("kernel_size", "height and width", &PoolSpec::geometry, &Pool2dGeometry::kernel)
           .required()
           .within(1, kMaxExtent),
-      key("stride", "kernel_size when absent", &PoolSpec::stride).within(1, kMaxExtent),
+      key("stride", "distance between windows; absent: kernel_size", &PoolSpec::stride)
+          .within(1, kMaxExtent),
       key("padding", "positions added on each side", &PoolSpec::geometry, &Pool2dGeometry::padding)
           .by_default("0")
           .within(0, kMaxExtent)};
@@ -241,13 +244,13 @@ void add_pools(ModelRegistry& registry) {
 void add_containers(ModelRegistry& registry) {
   registry.add_layer<ResidualSpec>(
       "Residual", "activation(main(x) + shortcut(x))",
-      {registry.layer_list("main", "the branch with the work", &ResidualSpec::main).required(),
+      {registry.layer_list("main", "the main branch", &ResidualSpec::main).required(),
        registry.layer_list("shortcut", "the other branch; the input when absent",
                            &ResidualSpec::shortcut),
        key("activation", "after the sum", &ResidualSpec::activation).by_default("relu")},
       make_residual);
   registry.add_layer<ConcatSpec>(
-      "Concat", "branches of one input, joined along channels or features",
+      "Concat", "branches of one input, concatenated along channels or features",
       {registry
            .branches("branches",
                      "lists of layers, named branch1, branch2, ...; an empty one is the input",
@@ -255,7 +258,7 @@ void add_containers(ModelRegistry& registry) {
            .required()},
       make_concat);
   registry.add_layer<SequentialSpec>(
-      "Sequential", "layers in a row under one name",
+      "Sequential", "layers one after another under one name",
       {registry.layer_list("layers", "first to last", &SequentialSpec::layers).required()},
       [](SequentialSpec options, const LayerSpec& spec, Rng& rng) {
         return spec.build_layers(options.layers, rng).module;
@@ -269,7 +272,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer("ReLU", "max(x, 0)", {}, make_plain<ReLU>);
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
   registry.add_layer<LeakyReluSpec>(
-      "LeakyReLU", "max(x, 0) + slope * min(x, 0); in float",
+      "LeakyReLU", "max(x, 0) + slope * min(x, 0); stays in float",
       {key("slope", "factor below zero", &LeakyReluSpec::slope).by_default("0.01").within(0, 1)},
       [](LeakyReluSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<LeakyReLU>(options.slope);
@@ -277,7 +280,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer("Sigmoid", "1 / (1 + exp(-x))", {}, make_plain<Sigmoid>);
   registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features", {},
                      make_plain<Softmax>);
-  registry.add_layer("GELU", "x * Phi(x), by erf; in float", {}, make_plain<GELU>);
+  registry.add_layer("GELU", "x * Phi(x), by erf; stays in float", {}, make_plain<GELU>);
   registry.add_layer("SiLU", "x * sigmoid(x)", {}, make_plain<SiLU>);
   registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6", {}, make_plain<Hardswish>);
   add_pools(registry);

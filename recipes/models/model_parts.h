@@ -1,5 +1,5 @@
-// What the ready architectures are made of. Everything fits the layer that it is made for, or is an
-// InputError at its place.
+// Parts of the built-in architectures. A part that does not fit its place in the model is an
+// InputError there.
 #pragma once
 
 #include <memory>

@@ -105,18 +105,23 @@ RecipeOption ModelRegistry::branches(const std::string& name, const std::string&
 Table<ModelSpec> ModelRegistry::model_table() const {
   const Row<ModelSpec> layers{layer_list("layers", "the modules, first to last"), {}};
   return Table<ModelSpec>(
-             "The network: a ready architecture, or a list of layers. Its weights must fit in "
-             "memory.",
+             "The network: a built-in architecture, a list of layers, or an ONNX file. Its weights "
+             "must fit in memory.",
              {key("type",
-                  "a ready architecture; exactly one of `type`, `layers` and `onnx` is given",
+                  "a built-in architecture; exactly one of `type`, `layers` and `onnx` is given",
                   &ModelSpec::type),
               key("onnx",
-                  "a float ONNX file whose network and weights are taken, or a checkpoint of a run "
-                  "that began with one; relative to the current folder. Checkpoints hold the "
-                  "network: the file is read once",
+                  "a float ONNX file with the network and its weights, or a checkpoint of a run "
+                  "that imported one; relative to the current folder. The file is read once: "
+                  "checkpoints contain the network",
                   &ModelSpec::onnx)
                   .role(OptionRole::kNotEssential),
-              key("classes", "outputs; must agree with the dataset, which gives it when absent",
+              key("output",
+                  "the output of the ONNX file that is trained and exported, if it has several",
+                  &ModelSpec::output)
+                  .role(OptionRole::kNotEssential),
+              key("classes",
+                  "number of outputs; must agree with the dataset; absent: taken from the dataset",
                   &ModelSpec::classes)
                   .within(1, static_cast<double>(kMaxClasses)),
               layers})
@@ -124,8 +129,13 @@ Table<ModelSpec> ModelRegistry::model_table() const {
       .check([](const OptionReader& from, ModelSpec& model) {
         model.options = from.node();
         const int given = int{from.has("type")} + int{from.has("layers")} + int{from.has("onnx")};
-        if (given == 1) return;
-        fail_at(from.place(), "expected exactly one of 'type', 'layers' and 'onnx' in the model");
+        if (given != 1) {
+          fail_at(from.place(), "expected exactly one of 'type', 'layers' and 'onnx' in the model");
+        }
+        if (from.has("output") && !from.has("onnx")) {
+          fail_at(from.at("output").place,
+                  "model.output: is for ONNX files: 'model.onnx' is absent");
+        }
       });
 }
 

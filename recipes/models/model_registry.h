@@ -15,10 +15,11 @@ namespace steelyard {
 
 class ModelRegistry;
 
-// What a recipe says about its model.
+// The section `model` of a recipe.
 struct ModelSpec {
-  std::string type = {};                 // empty: the options hold `layers` or `onnx`
-  std::optional<std::string> onnx = {};  // recipes/models/imported_model.h
+  std::string type = {};                   // empty: the options hold `layers` or `onnx`
+  std::optional<std::string> onnx = {};    // recipes/models/imported_model.h
+  std::optional<std::string> output = {};  // of an ONNX file
   std::optional<std::int64_t> classes = {};
   YamlNode options =
       {};  // the resolved `model` table, for build_model() in recipes/models/models.h
@@ -30,7 +31,8 @@ struct BuiltModule {
   Shape output_shape;
 };
 
-// What a factory is given: the checked options of one layer or model, and what it must fit.
+// The arguments of a factory: the checked options of one layer or model, and the shape of its
+// input.
 class LayerSpec : public OptionReader {
  public:
   LayerSpec(const YamlNode& resolved, const ModelRegistry& registry, Shape input_shape,

@@ -227,16 +227,17 @@ std::int64_t outputs_of(const ModelSpec& spec, std::int64_t classes) {
 }  // namespace
 
 void add_models(ModelRegistry& registry) {
-  registry.add_model<MlpSpec>("mlp", "fully connected, for images and flat features",
-                              {sizes_row("hidden", "widths of the hidden layers", &MlpSpec::hidden)
-                                   .by_default("[256, 128]"),
-                               dropout_row(&MlpSpec::dropout, kHiddenUnits, "0")},
-                              build_mlp);
+  registry.add_model<MlpSpec>(
+      "mlp", "fully connected, for images and flat features",
+      {sizes_row("hidden", "numbers of units of the hidden layers", &MlpSpec::hidden)
+           .by_default("[256, 128]"),
+       dropout_row(&MlpSpec::dropout, kHiddenUnits, "0")},
+      build_mlp);
   registry.add_model<CnnSpec>(
       "cnn", "3x3 convolutions with batch norm and 2x2 max pooling",
-      {sizes_row("channels", "outputs of each convolution", &CnnSpec::channels)
+      {sizes_row("channels", "output channels of each convolution", &CnnSpec::channels)
            .by_default("[32, 64]"),
-       key("hidden", "width of the hidden linear layer", &CnnSpec::hidden)
+       key("hidden", "number of units of the hidden linear layer", &CnnSpec::hidden)
            .by_default("128")
            .within(1, 65536),
        dropout_row(&CnnSpec::dropout, kHiddenUnits, "0")},
@@ -246,19 +247,22 @@ void add_models(ModelRegistry& registry) {
       {key("depth", "layers with weights: 6n+2", &ResnetSpec::depth)
            .by_default("8")
            .within(8, 1202),
-       key("width", "channels of the first stage, doubled by each next", &ResnetSpec::width)
+       key("width", "channels of the first stage; each further stage doubles them",
+           &ResnetSpec::width)
            .by_default("16")
            .within(1, 4096)},
       build_resnet);
   registry.add_model<MobilenetSpec>(
       "mobilenet", "depthwise separable convolutions for small images (Howard et al., 2017)",
-      {key("stem", "outputs of the first convolution", &MobilenetSpec::stem)
+      {key("stem", "output channels of the first convolution", &MobilenetSpec::stem)
            .by_default("32")
            .within(1, 4096),
-       key("stem_stride", "1, or 2 for images of 64 pixels and more", &MobilenetSpec::stem_stride)
+       key("stem_stride",
+           "stride of the first convolution: 1, or 2 for images of 64 pixels and more",
+           &MobilenetSpec::stem_stride)
            .by_default("1")
            .within(1, 2),
-       sizes_row("channels", "outputs of each block", &MobilenetSpec::channels)
+       sizes_row("channels", "output channels of each block", &MobilenetSpec::channels)
            .by_default("[64, 128, 128, 256, 256]"),
        sizes_row("strides", "stride of each block", &MobilenetSpec::strides, 2)
            .by_default("[1, 2, 1, 2, 1]"),

@@ -1,4 +1,4 @@
-// Ready architectures and the layers of `layers:` lists.
+// The built-in architectures and the layers of `layers:` lists.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// What a report shows of each class: scores, confusions and the samples that the model gets most
-// wrong.
+// The part of a report about classes: scores, confusion matrix and the worst predictions.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ struct ClassReport {
   std::vector<ReportedMistake> worst = {};
 };
 
-// Of a dataset with classes or labels; empty for others.
+// The report on a dataset with classes or labels; empty for other datasets.
 ClassReport report_classes(const std::string& model, const Evaluation& evaluation,
                            const Dataset& dataset);
 

@@ -1,4 +1,4 @@
-// A picture of what a model is trained on.
+// A picture of training images before and after augmentation.
 #pragma once
 
 #include "steelyard/framework/data/data_loader.h"
@@ -6,8 +6,8 @@
 
 namespace steelyard {
 
-// Rows of up to eight training images of a class, each above what training makes of it in its first
-// epoch; of the first sixteen classes. Throws InputError for what is no image.
+// Rows of up to eight training images of a class, each above its augmented form in the first epoch,
+// for the first sixteen classes. Throws InputError if samples are not images.
 Image contact_sheet(const Dataset& train, const LoaderOptions& options);
 
 }  // namespace steelyard

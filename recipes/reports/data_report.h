@@ -1,4 +1,4 @@
-// What a recipe's data holds, before anything is trained on it.
+// A summary of a recipe's data, without training.
 #pragma once
 
 #include <array>

@@ -23,7 +23,7 @@ struct ReportOptions {
   std::int64_t samples = 10'000;  // of the test set, at most, for accuracies
 };
 
-// What the page could not show, and why.
+// A part that is missing on the page, and the reason.
 struct MissingPart {
   std::string what;
   std::string why;

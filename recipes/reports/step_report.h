@@ -1,4 +1,4 @@
-// What `steelyard profile` found, as text, as JSON and as a picture.
+// The result of `steelyard profile` as text, as JSON and as a picture.
 #pragma once
 
 #include <filesystem>

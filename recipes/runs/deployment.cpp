@@ -100,9 +100,6 @@ deploy::ImagePorts image_ports(const Experiment& experiment) {
 }
 
 deploy::Graph deployed_graph(Experiment& experiment) {
-  if (!experiment.plan()) {
-    throw InputError("export: the run has no 'quantize' section: nothing runs on integers");
-  }
   const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
   for (const qat::NamedQuantizer& entry : quantizers) {
     if (const auto difference = yet_to_change(entry)) throw InputError("export: " + *difference);
@@ -124,7 +121,10 @@ deploy::Graph deployed_graph(Experiment& experiment) {
   }
   if (const auto& network = experiment.network()) {
     const auto port = [](const imports::PortSpec& spec) {
-      return deploy::Port{spec.name, spec.batch, spec.channels_last};
+      const DType dtype = spec.type == "int32"   ? DType::kI32
+                          : spec.type == "int64" ? DType::kI64
+                                                 : DType::kF32;
+      return deploy::Port{spec.name, spec.batch, spec.channels_last, dtype};
     };
     graph.input_port = port(network->input);
     graph.output_port = port(network->output);

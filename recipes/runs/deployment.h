@@ -21,7 +21,7 @@ deploy::Graph deployed_graph(Experiment& experiment);
 // The same of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);
 
-// How the ONNX file of the run's model takes and gives images.
+// The image layouts of the inputs and outputs of the ONNX file of the run's model.
 deploy::ImagePorts image_ports(const Experiment& experiment);
 
 // How a checkpoint from an early part of the schedule differs from the plan: the first quantizer
@@ -35,7 +35,7 @@ void require_exportable(const Experiment& experiment, const Registries& registri
 // Where the recipe asks for none, a note in the plan says why its model could have none.
 void note_exportability(Experiment& experiment, const Registries& registries);
 
-// Where a format lies in an export folder: "safetensors" is model.safetensors.
+// The path of a format in an export folder: "safetensors" is model.safetensors.
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);
 
 // Writes the graph in each of the formats; creates the folder. Returns what was written.

@@ -123,11 +123,11 @@ void Experiment::load_network(const std::string& text) {
   const std::string place = this->place("model", "onnx");
   if (!text.empty()) {
     network_ = imports::graph_from(text, place + ": model.onnx: the checkpoint");
-    return;
+    return require_whole_numbers();
   }
   ImportedModel imported = [&] {
     try {
-      return read_imported_model(*onnx, input_.sample);
+      return read_imported_model(*onnx, input_.sample, recipe_.model.output.value_or(""));
     } catch (const imports::UnsupportedGraph&) {
       throw;  // has a list of its own
     } catch (const InputError& error) {
@@ -137,6 +137,23 @@ void Experiment::load_network(const std::string& text) {
   network_ = std::move(imported.graph);
   imported_weights_ = std::move(imported.weights);
   if (!imported.sha256.empty()) sources_["model.onnx"] = imported.sha256;
+  require_whole_numbers();
+}
+
+// Indices are what the samples hold: anything that is computed of them would be others.
+void Experiment::require_whole_numbers() const {
+  if (!network_ || !network_->input.whole()) return;
+  const std::string why = ": the input '" + printable(network_->input.name) +
+                          "' of the network is " + network_->input.type +
+                          ", whole numbers such as indices";
+  if (normalization() != Normalization{}) {
+    fail_at(place("data", "normalize"), "data.normalize: expected none" + why);
+  }
+  if (input_.dtype != DType::kF32) {
+    fail_at(place("model", "onnx"), "model.onnx: expected samples of f32, which hold them, got " +
+                                        std::string(dtype_name(input_.dtype)) +
+                                        ", which is divided by 255" + why);
+  }
 }
 
 // What the file holds, unless other weights are asked for.
@@ -155,7 +172,21 @@ std::shared_ptr<Module> Experiment::with_head(std::shared_ptr<Module> model) con
 }
 
 bool Experiment::leaves_head() const {
-  return network_ && !network_->head.empty() && loss().type == Loss::Type::kCrossEntropy;
+  if (!network_) return false;
+  const bool shares = network_->head == "Softmax" || network_->head == "LogSoftmax";
+  switch (loss().type) {
+    case Loss::Type::kCrossEntropy:
+      return shares && network_->output_sample.size() == 1;
+    case Loss::Type::kCtc:
+      return shares;
+    case Loss::Type::kBinaryCrossEntropy:
+      return network_->head == "Sigmoid";
+    case Loss::Type::kMeanSquaredError:
+    case Loss::Type::kHuber:
+    case Loss::Type::kCosine:
+      break;
+  }
+  return false;
 }
 
 RunRecord Experiment::record() const {

@@ -26,24 +26,24 @@ struct Registries {
   DatasetRegistry datasets = builtin_datasets();
 };
 
-// Those of a program that adds nothing.
+// The names of a program that adds none.
 const Registries& builtin_registries();
 
-// Where a model's first weights come from.
+// The source of a model's first weights.
 enum class InitialWeights {
   kRecipe,  // init.checkpoint where the recipe has it, else random from the seed
   kLater    // the caller restores a checkpoint of this run
 };
 
-// Which data a trained model is loaded with.
+// The data that is loaded with a trained model.
 enum class RunData {
   kNone,  // what its checkpoint says about it
   kTest,  // the test set
   kAll
 };
 
-// A recipe made real. Throws InputError for whatever does not fit: dataset, model, checkpoint,
-// targets, schedule.
+// The objects of a recipe: data, model, optimizer, callbacks. Throws InputError for whatever does
+// not fit: dataset, model, checkpoint, targets, schedule.
 class Experiment {
  public:
   // `network`: RunRecord::network of a checkpoint that the weights come from; else `model.onnx` is
@@ -62,10 +62,10 @@ class Experiment {
   RunRecord record() const;
   // Of the training and the validation split (framework/data/dataset_digest.h).
   const std::string& data_digest() const;
-  // What the user should know and nobody asked for.
+  // Notes for the user, a line each.
   const std::vector<std::string>& notes() const { return notes_; }
   Module& model() { return *model_; }
-  // What is quantized; nothing for a float run.
+  // The plan of the quantization; nothing for a float run.
   const std::optional<qat::Plan>& plan() const { return plan_; }
   // Of an imported model, else nothing.
   const std::optional<imports::GraphSpec>& network() const { return network_; }
@@ -101,7 +101,7 @@ class Experiment {
   // says from then on; they are built on the CPU.
   // Throws as require_trainable_on().
   void move_to(Device device);
-  // Back, with what was trained.
+  // Moves the trained model back to the CPU.
   void move_to_cpu();
 
   std::unique_ptr<Optimizer> make_optimizer();
@@ -112,10 +112,11 @@ class Experiment {
   TrainerOptions trainer_options() const;
   // Null for a float run that freezes nothing.
   std::unique_ptr<TrainerCallback> make_schedule() { return make_schedule(*model_); }
-  // What follows the codes of weights; null unless the recipe asks for it. Throws InputError when
-  // no layer that is trained has quantized weights.
+  // The callback that follows the codes of weights; null unless the recipe asks for it. Throws
+  // InputError when no layer that is trained has quantized weights.
   std::unique_ptr<TrainerCallback> make_oscillations();
-  // What measures batch-norm statistics anew at the end; null unless the recipe asks for it.
+  // The callback that measures batch-norm statistics again at the end; null unless the recipe asks
+  // for it.
   std::unique_ptr<TrainerCallback> make_reestimation();
   // The batches of the first epoch, without augmentation: at most batches_per_epoch(). The result
   // must not outlive the experiment.
@@ -146,6 +147,7 @@ class Experiment {
   void note_unknown_normalization(std::string_view key);
   void note_other_normalization(std::string_view key, const std::string& checkpoint);
   void build(const Registries& registries, InitialWeights weights);
+  void require_whole_numbers() const;
   // Of `model.onnx`: from a checkpoint's text, else from the file.
   void load_network(const std::string& text);
   void load_imported_weights();

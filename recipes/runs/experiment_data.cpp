@@ -81,7 +81,8 @@ void Experiment::load_data(const Registries& registries,
   if (data.validation >= splits.train.size()) {
     fail_at(place("data", "validation"),
             "data.validation: expected fewer than the " + std::to_string(splits.train.size()) +
-                " training samples, got " + std::to_string(data.validation));
+                " training samples, got " + std::to_string(data.validation) +
+                " (the default is 5000)");
   }
   test_ = splits.test;
   std::tie(train_, validation_) = split_validation(splits.train, data.validation, kSplitSeed);

@@ -1,4 +1,4 @@
-// `init`: a file's tensors under the model's names.
+// The section `init`: loads a file's tensors under the model's names.
 #pragma once
 
 #include <string>

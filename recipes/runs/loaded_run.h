@@ -14,7 +14,7 @@ namespace steelyard {
 
 // Of a checkpoint file. Throws InputError as load_checkpoint() does.
 std::string model_digest(const std::filesystem::path& checkpoint);
-// Which of a run's checkpoints has that digest: "last" or "best".
+// The checkpoint of a run with that digest: "last" or "best".
 std::optional<std::string> checkpoint_of_digest(const std::filesystem::path& folder,
                                                 const std::string& digest);
 

@@ -1,4 +1,4 @@
-// How much memory a training run will need.
+// An estimate of the memory that a training run needs.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct MemoryEstimate {
   std::int64_t averages_bytes = 0;           // of the weights
   std::int64_t oscillations_bytes = 0;       // what is known of each weight's code
   std::int64_t saved_activations_bytes = 0;  // kept for backward, one full batch
-  // What else a step takes, and the blocks that the caching allocator keeps for the last, smaller
-  // batches of training, validation and test.
+  // Temporary tensors of a step, and the blocks that the caching allocator keeps for the last,
+  // smaller batches of training, validation and test.
   std::int64_t temporaries_bytes = 0;
 
   std::int64_t host_bytes() const { return program_bytes + dataset_bytes + batches_bytes; }

@@ -1,4 +1,5 @@
-// What a run measures, as lines of JSON and, where the recipe wants it, as TensorBoard events.
+// The measurements of a run, written as lines of JSON and, if the recipe asks for it, as
+// TensorBoard events.
 #pragma once
 
 #include <chrono>

@@ -70,7 +70,7 @@ class Run {
   // Loads the teacher of a recipe that distills, once; train() does it too. Throws InputError.
   void load_teacher();
 
-  // Of the checkpoint that the run goes on from; nothing for a new run.
+  // The number of steps at the checkpoint from which the run continues; nothing for a new run.
   std::optional<std::int64_t> resumes_at() const;
 
   Experiment& experiment() { return experiment_; }

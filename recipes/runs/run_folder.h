@@ -1,4 +1,4 @@
-// A run's folder: its files, its lock, and who may write into it.
+// A run's folder: its files, and the lock that admits one writing process.
 #pragma once
 
 #include <atomic>
@@ -32,9 +32,9 @@ struct RunOptions {
   bool resume = false;
   bool other_data = false;   // resume although the training data is another
   bool forget_best = false;  // resume although best.safetensors is gone
-  // Told, a line each, what a resumed run does that the user may not expect.
+  // Called with a line for everything that a resumed run does and the user may not expect.
   std::function<void(const std::string&)> note = [](const std::string&) {};
-  // Told the result on the test set, before exports are written.
+  // Called with the result on the test set, before exports are written.
   std::function<void(const Metrics&)> tested = [](const Metrics&) {};
 };
 
@@ -64,9 +64,9 @@ class RunLock {
 [[nodiscard]] RunLock open_run(const RunOptions& options, const Experiment& experiment,
                                const Registries& registries);
 
-// Of which epoch a file is the best, counted from 0; nothing where there is no such file.
+// The epoch (from 0) of a checkpoint of the best epoch; nothing if there is no such file.
 std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path);
-// How many steps the run of a checkpoint had done; likewise.
+// The number of steps done at a checkpoint; likewise.
 std::optional<std::int64_t> step_of_checkpoint(const std::filesystem::path& path);
 
 // The recipe that a run was made with.

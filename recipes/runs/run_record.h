@@ -1,5 +1,5 @@
-// What a checkpoint says about the run that wrote it: enough to use its model without the training
-// data, and to notice other data or another recipe.
+// The record in a checkpoint about the run that wrote it: enough to use its model without the
+// training data, and to notice other data or another recipe.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace steelyard {
 
-// What a model takes, and what its outputs mean.
+// The input format of a model, and the meaning of its outputs.
 struct InputFormat {
   DType dtype = DType::kU8;  // u8 or f32
   Shape sample;              // [H, W, C] or [features]
@@ -41,8 +41,8 @@ struct RunRecord {
   std::string network = {};  // of an imported model, as imports::text_of() writes it; else empty
 };
 
-// What tells the model of one checkpoint from another's: the sha256 of names, dtypes, shapes and
-// values of its tensors, training state left out.
+// Identifies the model of a checkpoint: the sha256 of names, dtypes, shapes and values of its
+// tensors, without training state.
 std::string model_digest(std::vector<NamedTensor> tensors);
 
 // A resolved recipe without what a run may change when it is resumed: device, data.path, and what

@@ -1,4 +1,5 @@
-// What a training step takes, by layer and kind of work, next to what the machine can do.
+// The time of a training step by layer and kind of work, beside the least time that the machine
+// allows.
 #pragma once
 
 #include <array>
@@ -78,7 +79,7 @@ struct StepTiming {
   MachineRates rates = {};
   std::vector<TimedLayer> layers = {};
 
-  // Of the watched steps, what no kernel took: memory, bookkeeping.
+  // The seconds of the watched steps outside of kernels: memory, bookkeeping.
   double outside_kernels() const;
 };
 

@@ -35,11 +35,10 @@ Row<DataSpec> normalize_row() {
   row.option.kind = OptionKind::kChoiceOrTable;
   row.option.name = "normalize";
   row.option.help =
-      "normalization of the inputs, (x - mean) / std per channel; bytes are "
-      "divided by 255 first. `dataset`: with the mean and standard deviation of "
-      "this run's training set; a table: with the given ones (those of the model "
-      "in `init.checkpoint`, if another framework trained it); `none`: not at all. "
-      "Checkpoints hold the numbers";
+      "normalization of the inputs, (x - mean) / std per channel; bytes are divided by 255 first. "
+      "`dataset`: the mean and standard deviation of this run's training set; a table: the given "
+      "ones (for a model that another framework trained, those of its training); `none`: no "
+      "normalization. Checkpoints contain the numbers";
   row.stores.push_back([given](const YamlNode& node, DataSpec& data) {
     if (node.kind == YamlNode::Kind::kTable) {
       given.read(node, data.normalize);
@@ -53,30 +52,31 @@ Row<DataSpec> normalize_row() {
 Table<ImageTransforms> transforms_table() {
   constexpr double kLargestSide = 16384;
   return Table<ImageTransforms>(
-             "How images become samples of one size, in this order; evaluation and `predict` do "
-             "the same. In training, `augment: [random_resized_crop]` takes the place of all of "
-             "it.",
-             {key("resize", "to this height and width, antialiased", &ImageTransforms::resize)
+             "Transforms that bring images to one size, in this order, in training, evaluation and "
+             "`predict`. In training, `augment: [random_resized_crop]` replaces them.",
+             {key("resize", "height and width to resize to, antialiased", &ImageTransforms::resize)
                   .within(1, kLargestSide),
-              key("resize_shorter", "the shorter side to this many pixels, the other in proportion",
+              key("resize_shorter",
+                  "number of pixels of the shorter side after resizing; the other side follows in "
+                  "proportion",
                   &ImageTransforms::resize_shorter)
                   .within(1, kLargestSide),
-              key("centre_crop", "the part of this height and width in the centre",
+              key("centre_crop", "height and width of the centre crop",
                   &ImageTransforms::centre_crop)
                   .within(1, kLargestSide),
-              key("interpolation", "of resizing", &ImageTransforms::interpolation)
+              key("interpolation", "interpolation of resizing", &ImageTransforms::interpolation)
                   .by_default("bilinear"),
               key("grey", "whether images are read with one channel, not three",
                   &ImageTransforms::grey)
                   .by_default("false"),
               key("random_area",
-                  "least and largest share of an image that random_resized_crop takes",
+                  "smallest and largest fraction of an image that random_resized_crop takes",
                   &ImageTransforms::random_area)
                   .by_default("[0.08, 1]")
                   .above(0)
                   .at_most(1)
                   .items(2, 2),
-              key("random_ratio", "least and largest width / height of that part",
+              key("random_ratio", "smallest and largest aspect ratio (width / height) of that part",
                   &ImageTransforms::random_ratio)
                   .by_default("[0.75, 1.3333333333333333]")
                   .within(0.01, 100)
@@ -108,25 +108,31 @@ Table<Augmentation> augment_table() {
     return row.by_default(by_default).within(least, most);
   };
   return Table<Augmentation>(
-             "Strengths of the changes that `augment` names.",
-             {within(key("brightness", "colour_jitter: factors from 1 - this to 1 + this",
-                         &Augmentation::brightness),
-                     "0.4", 0, 10),
+             "Options of the changes that `augment` lists.",
+             {within(
+                  key("brightness",
+                      "colour_jitter: a factor is drawn between 1 - this value and 1 + this value",
+                      &Augmentation::brightness),
+                  "0.4", 0, 10),
               within(key("contrast", "colour_jitter: the same", &Augmentation::contrast), "0.4", 0,
                      10),
               within(key("saturation", "colour_jitter: the same", &Augmentation::saturation), "0.4",
                      0, 10),
-              within(key("hue", "colour_jitter: turns from minus this to this, of a circle of 1",
+              within(key("hue",
+                         "colour_jitter: the hue is rotated by at most this fraction of the colour "
+                         "circle, in both directions",
                          &Augmentation::hue),
                      "0.1", 0, 0.5),
-              within(key("rotation_degrees", "rotation: angles from minus this to this",
+              within(key("rotation_degrees", "rotation: largest angle, in both directions",
                          &Augmentation::rotation_degrees),
                      "15", 0, 180),
-              within(key("erasing_probability", "erasing: of erasing anything in an image",
+              within(key("erasing_probability",
+                         "erasing: probability that a rectangle of an image is erased",
                          &Augmentation::erasing_probability),
                      "0.5", 0, 1),
               key_of<std::vector<double>, Augmentation>(
-                  "erasing_area", "erasing: least and largest share of the image",
+                  "erasing_area",
+                  "erasing: smallest and largest fraction of the image that is erased",
                   [](Augmentation& to, std::vector<double> limits) {
                     to.erasing_area = {limits[0], limits[1]};
                   })
@@ -135,14 +141,14 @@ Table<Augmentation> augment_table() {
                   .at_most(1)
                   .items(2, 2),
               key_of<std::vector<double>, Augmentation>(
-                  "erasing_ratio", "erasing: least and largest height / width",
+                  "erasing_ratio", "erasing: smallest and largest aspect ratio (height / width)",
                   [](Augmentation& to, std::vector<double> limits) {
                     to.erasing_ratio = {limits[0], limits[1]};
                   })
                   .by_default("[0.3, 3.3]")
                   .within(0.01, 100)
                   .items(2, 2),
-              key("mixup_alpha", "mixup: shares are drawn from Beta(alpha, alpha)",
+              key("mixup_alpha", "mixup: mixing weights are drawn from Beta(alpha, alpha)",
                   &Augmentation::mixup_alpha)
                   .by_default("0.2")
                   .within(0.01, 100),
@@ -162,14 +168,17 @@ Table<Augmentation> augment_table() {
 Table<TableOptions> table_table() {
   constexpr std::size_t kMostColumns = 65536;
   return {
-      "Which columns of `dataset: table` mean what. All others are numbers that the model gets.",
-      {key("target", "the column to learn; of a regression, one or several", &TableOptions::target)
+      "The meaning of the columns, for `dataset: table`. All other columns are numeric inputs of "
+      "the model.",
+      {key("target", "the column to predict; for a regression, one or several",
+           &TableOptions::target)
            .required()
            .items(1, kMostColumns),
        key("regression", "whether the targets are numbers, not classes", &TableOptions::regression)
            .by_default("false"),
        key("categories",
-           "columns of words: each category of the training set becomes a feature, 0 or 1",
+           "categorical columns: each category of the training set becomes a feature, 0 or 1 "
+           "(one-hot)",
            &TableOptions::categories)
            .by_default("[]")
            .items(0, kMostColumns),
@@ -177,13 +186,14 @@ Table<TableOptions> table_table() {
            .by_default("[]")
            .items(0, kMostColumns),
        key("missing",
-           "words that stand for a missing value, \"\" for an empty field: a number becomes "
-           "its column's mean, a category one of its own. A missing value that is not named "
-           "is an error",
+           "strings that stand for a missing value, \"\" for an empty field: a missing number "
+           "becomes the mean of its column, a missing category a category of its own. Any other "
+           "field that is not a number is an error in a numeric column",
            &TableOptions::missing)
            .by_default("[]")
            .may_be_empty(),
-       key("delimiter", "absent: a tab in .tsv files, else a comma", &TableOptions::delimiter)}};
+       key("delimiter", "separator of fields; absent: a tab in .tsv files, else a comma",
+           &TableOptions::delimiter)}};
 }
 
 }  // namespace
@@ -195,8 +205,8 @@ Table<DataSpec> data_table() {
   return Table<DataSpec>(
              "What to train and test on.",
              {key("dataset",
-                  "fashion_mnist, cifar10, images (folders), shards (tar), table (CSV), arrays "
-                  "(NumPy), safetensors or a registered one",
+                  "fashion_mnist, cifar10, images (folders), shards (tar archives), table (CSV), "
+                  "arrays (NumPy), safetensors, or a dataset that a C++ program registered",
                   &DataSpec::dataset)
                   .required(),
               key("path",
@@ -208,20 +218,20 @@ Table<DataSpec> data_table() {
               key("batch_size", "samples per step", &DataSpec::loader, &LoaderOptions::batch_size)
                   .by_default("128")
                   .within(1, 65536),
-              flags<DataSpec>("augment",
-                              "random changes of training samples, in this order: "
-                              "random_resized_crop, rotation, trivial_augment, colour_jitter, "
-                              "random_crop, flip and erasing of images; mixup and (of images) "
-                              "cutmix mix two samples and their targets",
-                              {augment("random_crop", &Augmentation::random_crop),
-                               augment("flip", &Augmentation::flip),
-                               augment("random_resized_crop", &Augmentation::resized_crop),
-                               augment("rotation", &Augmentation::rotation),
-                               augment("trivial_augment", &Augmentation::trivial_augment),
-                               augment("colour_jitter", &Augmentation::colour_jitter),
-                               augment("erasing", &Augmentation::erasing),
-                               augment("mixup", &Augmentation::mixup),
-                               augment("cutmix", &Augmentation::cutmix)})
+              flags<DataSpec>(
+                  "augment",
+                  "random changes of training samples, applied in this order: random_resized_crop, "
+                  "rotation, trivial_augment, colour_jitter, random_crop, flip and erasing for "
+                  "images; mixup, and cutmix for images, mix two samples and their targets",
+                  {augment("random_crop", &Augmentation::random_crop),
+                   augment("flip", &Augmentation::flip),
+                   augment("random_resized_crop", &Augmentation::resized_crop),
+                   augment("rotation", &Augmentation::rotation),
+                   augment("trivial_augment", &Augmentation::trivial_augment),
+                   augment("colour_jitter", &Augmentation::colour_jitter),
+                   augment("erasing", &Augmentation::erasing),
+                   augment("mixup", &Augmentation::mixup),
+                   augment("cutmix", &Augmentation::cutmix)})
                   .by_default("[]"),
               normalize_row(),
               key("crop_padding", "pixels added on each side before random_crop", &DataSpec::loader,
@@ -231,17 +241,17 @@ Table<DataSpec> data_table() {
               nested<DataSpec>("augment_options", augment_table(), &DataSpec::loader,
                                &LoaderOptions::augment),
               key("validation",
-                  "training samples set aside for validation, on which the best epoch is "
-                  "chosen; 0: none",
+                  "training samples set aside for validation, which chooses the best epoch; must "
+                  "be fewer than the training samples; 0: none",
                   &DataSpec::validation)
                   .by_default("5000")
                   .within(0, kMaxCount),
-              key("test", "samples set aside as the test set, of a dataset that has none",
+              key("test", "samples set aside as the test set, for a dataset without one",
                   &DataSpec::test)
                   .within(1, kMaxCount),
               key("label_separator",
-                  "with the loss binary_cross_entropy: what stands between the labels of a sample, "
-                  "in tables and .cls files",
+                  "with the loss binary_cross_entropy: the separator between the labels of a "
+                  "sample, in tables and .cls files",
                   &DataSpec::label_separator)
                   .by_default("\"|\""),
               nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),

@@ -12,7 +12,7 @@
 
 namespace steelyard {
 
-// Which layer types that can be quantized a float model has: "Conv2d", "Linear".
+// The quantizable layer types that a float model contains: "Conv2d", "Linear".
 std::vector<std::string> quantizable_types(Module& model);
 
 // How ranges are found, as recipes name it.
@@ -28,7 +28,7 @@ struct LayerWidth {
   int weight_bits = 8;
 };
 
-// What a float recipe is measured as.
+// The quantization with which a float recipe is measured.
 struct FloatDefaults {
   std::vector<std::string> targets;
   bool narrow_range = true;  // of weights

@@ -111,12 +111,12 @@ Table<QuantizerConfig> weights_table() {
   };
   return Table<QuantizerConfig>(
              "Quantization of weights.",
-             {bits_row("width of the codes", 8), symmetric_row("true"),
+             {bits_row("bit width", 8), symmetric_row("true"),
               scheme("strategy",
-                     "`channel`: a scale for each output channel; `tensor`: one for all; `group`: "
-                     "one for each group of an output channel's weights (with `activations`, codes "
-                     "are multiplied as integers and each group's sum is scaled; without, weights "
-                     "are multiplied in float)",
+                     "granularity of the scales. `channel`: one for each output channel; `tensor`: "
+                     "one for all; `group`: one for each group of consecutive weights of an output "
+                     "channel (with `activations`, codes are multiplied as integers and each "
+                     "group's sum is scaled; without, weights are multiplied in float)",
                      &QScheme::granularity)
                   .only({Granularity::kChannel, Granularity::kTensor, Granularity::kGroup})
                   .by_default("channel"),
@@ -126,11 +126,10 @@ Table<QuantizerConfig> weights_table() {
                      "exceed it; absent: 32",
                      &QScheme::group_size)
                   .within(1, kMaxCount),
-              scheme(
-                  "narrow_range",
-                  "whether the lowest code stays unused; absent: yes, but no with learned scales "
-                  "and with `symmetric: false`",
-                  &QScheme::narrow_range),
+              scheme("narrow_range",
+                     "whether the lowest code is left unused (with 8 bits: -127 to 127 instead of "
+                     "-128 to 127); absent: yes, except with learned scales or `symmetric: false`",
+                     &QScheme::narrow_range),
               observer_row("how the range is found").by_default("min_max")})
       .cases("observer", observer_cases())
       .check([](const OptionReader& from, QuantizerConfig& weights) {
@@ -141,16 +140,15 @@ Table<QuantizerConfig> weights_table() {
 Table<QuantizerConfig> activations_table() {
   return Table<QuantizerConfig>(
              "Quantization of activations.",
-             {bits_row(
-                  "width of the codes; more than 8 not with `dynamic`, the observer entropy or "
-                  "the profile tensorrt",
-                  16),
+             {bits_row("bit width; at most 8 with `dynamic`, the observer entropy or the profile "
+                       "tensorrt",
+                       16),
               symmetric_row("false"),
               key("strategy",
-                  "`tensor`: one scale; the others need `dynamic`. `token`: one for each row that "
-                  "a Linear reads or each sample that a Conv2d reads; `group`, `block` (Linear "
-                  "only): one for each group of a row's features, or each block of rows and "
-                  "features",
+                  "granularity of the scales. `tensor`: one for the whole tensor; the others need "
+                  "`dynamic`. `token`: one for each row that a Linear reads or each sample that a "
+                  "Conv2d reads; `group`, `block` (Linear only): one for each group of consecutive "
+                  "features of a row, or for each block of rows and features",
                   &QuantizerConfig::scheme, &QScheme::granularity)
                   .only({Granularity::kTensor, Granularity::kToken, Granularity::kGroup,
                          Granularity::kBlock})
@@ -194,8 +192,9 @@ Table<qat::QuantizeGroup> group_table() {
   return Table<qat::QuantizeGroup>(
              "At least one of `weights` and `activations` is given.",
              {key("targets",
-                  "type names, exact paths, or `re:` and a regular expression that matches the "
-                  "whole path, in RE2's syntax (no lookaround, no backreferences)",
+                  "modules to quantize: type names, exact module paths, or `re:` and a regular "
+                  "expression that matches the whole path, in RE2's syntax (no lookaround, no "
+                  "backreferences)",
                   &qat::QuantizeGroup::targets)
                   .required()
                   .items(1)
@@ -217,9 +216,11 @@ Table<QuantizeSpec> algorithm_table() {
           .by_default("1")
           .above(0)
           .at_most(1e6)};
-  return Table<QuantizeSpec>("How gradients pass the quantizers.",
-                             {key("method", "the estimator", &QuantizeSpec::algorithm)
-                                  .by_default(word_of(Learning::kNothing))})
+  return Table<QuantizeSpec>(
+             "The gradient estimator of the quantizers, and which quantization parameters are "
+             "learned.",
+             {key("method", "the method", &QuantizeSpec::algorithm)
+                  .by_default(word_of(Learning::kNothing))})
       .cases("method",
              {when<Learning, QuantizeSpec>(Learning::kNothing, {}), when(Learning::kScale, learned),
               when(Learning::kScaleAndZeroPoint, learned), when(Learning::kClipping, learned)});
@@ -240,23 +241,24 @@ Table<qat::CosineSchedule> cosine_table(const std::string& help, const std::stri
 Table<qat::OscillationOptions> oscillations_table() {
   using qat::OscillationOptions;
   return {
-      "Oscillations of the weights' codes: their share is reported at the end of "
-      "each epoch, and damping and freezing reduce them (Nagel et al., "
-      "arXiv:2203.11086). A schedule goes from `start` to `end` along half a "
-      "cosine over all steps of training. Needs `bn_fold` frozen or none.",
+      "Oscillations of the weights' codes: the percentage of oscillating weights is reported at "
+      "the end of each epoch; damping and freezing reduce it (Nagel et al., arXiv:2203.11086). A "
+      "schedule goes from `start` to `end` along half a cosine over all steps of training. Needs "
+      "`bn_fold` frozen or none.",
       {key("momentum", "weight of the newest step in the averages", &OscillationOptions::momentum)
            .by_default("0.01")
            .above(0)
            .at_most(1),
-       nested<OscillationOptions>("damping",
-                                  cosine_table("Adds lambda times the squared distances of weights "
-                                               "from their quantized values to the loss.",
-                                               "lambda", "0", "0.1", 1e6),
-                                  &OscillationOptions::damping),
+       nested<OscillationOptions>(
+           "damping",
+           cosine_table("Adds lambda times the sum of squared distances between weights and their "
+                        "quantized values to the loss.",
+                        "lambda", "0", "0.1", 1e6),
+           &OscillationOptions::damping),
        nested<OscillationOptions>(
            "freeze_threshold",
-           cosine_table("Fixes the code of a weight, at its rounded mean, when the frequency of "
-                        "its oscillations (turns per step) exceeds this.",
+           cosine_table("Freezes a weight at its mean code, rounded, when the frequency of its "
+                        "oscillations (changes of direction per step) exceeds the threshold.",
                         "threshold", "0.1", "0.01", 1),
            &OscillationOptions::freeze_threshold)}};
 }
@@ -324,7 +326,8 @@ Table<QuantizeSpec> quantize_table() {
                   .required()
                   .items(1),
               config("ignore",
-                     "modules left in float, written as targets are; a container is ignored whole",
+                     "modules left in float, written like targets; a container is left in float "
+                     "with everything in it",
                      &qat::QuantizeConfig::ignore)
                   .by_default("[]")
                   .places(&QuantizeSpec::config, &qat::QuantizeConfig::ignore_places),
@@ -336,9 +339,9 @@ Table<QuantizeSpec> quantize_table() {
                   .by_default(word_of(qat::BatchNormFold::kFrozen)),
               words_key<QuantizeSpec>(
                   "ranges",
-                  "which range a step's activations are quantized with: the one that they "
-                  "themselves have moved (`current`), or the one that the steps before have left "
-                  "(`delayed`), as several `train.shards` need it; absent: `current` with one "
+                  "the range with which a step quantizes its activations: the range updated with "
+                  "these activations (`current`), or the range left by the steps before "
+                  "(`delayed`), which several `train.shards` need; absent: `current` with one "
                   "shard, `delayed` with several",
                   {{"current", false}, {"delayed", true}}, &QuantizeSpec::delayed_ranges),
               nested<QuantizeSpec>("algorithm", algorithm_table()).by_default("{}"),
@@ -349,25 +352,26 @@ Table<QuantizeSpec> quantize_table() {
 
 Table<Recipe> calibrate_table() {
   return {
-      "Ranges measured before the first step, with the initial weights: post-training quantization "
-      "as the starting point. Needs `quantize`.",
+      "Measures ranges before the first step, with the initial weights: training then starts from "
+      "post-training quantization. Needs `quantize`.",
       {key("batches", "training batches to measure on, without augmentation",
            &Recipe::calibrate_batches)
            .by_default("32")
            .within(1, kMaxCount),
        key("equalize",
-           "whether the initial float weights are scaled first, so that each channel has one range "
-           "in the layer that makes it and in the one that reads it (cross-layer equalization, "
-           "Nagel et al., arXiv:1906.04721); the float network stays the same",
+           "whether the initial float weights are scaled first, so that each channel has the same "
+           "range in the layer that produces it and in the layer that reads it (cross-layer "
+           "equalization, Nagel et al., arXiv:1906.04721); the function of the float network stays "
+           "the same",
            &Recipe::equalize)
            .by_default("false"),
        key("bias_correction",
-           "training samples, without augmentation, that pass together to correct biases: each "
-           "channel of a quantized layer gets the mean that it has in float (Nagel et al., "
-           "arXiv:1906.04721); absent: biases stay",
+           "number of training samples, without augmentation, on which biases are corrected: each "
+           "output channel of a quantized layer gets the mean that it has in float (Nagel et al., "
+           "arXiv:1906.04721); absent: biases are not corrected",
            &Recipe::correct_biases)
            .within(1, kMaxCount),
-       key("freeze", "whether ranges stay fixed afterwards", &Recipe::schedule,
+       key("freeze", "whether training keeps the measured ranges", &Recipe::schedule,
            &qat::QatSchedule::keep_ranges)
            .by_default("false")}};
 }
@@ -375,7 +379,7 @@ Table<Recipe> calibrate_table() {
 Table<Recipe> export_table() {
   const std::vector<std::string> formats = deploy::format_names();
   return Table<Recipe>(
-             "How the model is deployed. Needs `quantize`.",
+             "How the model is deployed: in integers, or in float without `quantize`.",
              {key("formats", "formats written after training, any of " + listed(formats),
                   &Recipe::exports, &ExportSpec::formats)
                   .by_default("[]")
@@ -387,13 +391,15 @@ Table<Recipe> export_table() {
                   "where tensors are quantized: as ONNX Runtime or as TensorRT executes them",
                   &Recipe::exports, &ExportSpec::profile)
                   .also(&Recipe::quantize, &QuantizeSpec::config, &qat::QuantizeConfig::profile)
-                  .by_default(word_of(qat::Profile::kOrt)),
+                  .by_default(word_of(qat::Profile::kOrt))
+                  .needs("quantize"),
               key("reduce_range",
-                  "whether weights of 8 bits get 7 bits (codes from -63 to 63, without "
-                  "`narrow_range` from -64), so that no sum saturates in ONNX Runtime's default "
+                  "whether 8-bit weights are reduced to 7 bits (codes from -63 to 63; from -64 "
+                  "without `narrow_range`), so that no sum saturates in ONNX Runtime's default "
                   "session on x86 without VNNI",
                   &Recipe::exports, &ExportSpec::reduce_range)
-                  .by_default("false")})
+                  .by_default("false")
+                  .needs("quantize")})
       .check([](const OptionReader&, Recipe& recipe) {
         if (recipe.quantize && recipe.exports.reduce_range) reduce_range(*recipe.quantize);
       });

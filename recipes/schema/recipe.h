@@ -1,6 +1,7 @@
 // A training recipe: one strict YAML file, as the options of what it configures.
 //
-// Each key is declared once, by a row in *_rows.cpp, which says where its value goes.
+// Each key is declared once, by a row that names the member that takes its value: in *_rows.cpp and
+// recipe_options.cpp here, in recipes/models/ and in observers/registry.cpp.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +70,7 @@ struct OptimizerSpec {
   AdamWOptions adamw = {};
 };
 
-// Weights in a loss: given, or from how often the training set has each class.
+// Weights in a loss: given, or computed from the class frequencies of the training set.
 struct WeightSpec {
   bool balanced = false;
   std::vector<double> values = {};
@@ -78,8 +79,8 @@ struct WeightSpec {
 };
 
 struct TrainSpec {
-  // The run adds the teacher, the loss's weights, steps for epochs, what is averaged and where it
-  // writes.
+  // The run fills in the teacher, the weights of the loss, the numbers of steps, the averaged
+  // tensors and the output folder.
   TrainerOptions trainer = {};
   WeightSpec class_weights = {};     // of trainer.loss
   WeightSpec positive_weights = {};  // of trainer.loss
@@ -102,7 +103,7 @@ struct QuantizeSpec {
   std::optional<qat::OscillationOptions> oscillations = {};
 };
 
-// How the tensors of init.checkpoint become the model's.
+// How the tensors of init.checkpoint are assigned to the model.
 struct InitSpec {
   struct Rename {
     std::string from;  // a regular expression
@@ -140,8 +141,7 @@ struct Recipe {
   YamlNode resolved = {};
 };
 
-// Whether codes of weights lack the smallest one unless `narrow_range` says otherwise: they do
-// where no scale of weights is learned.
+// The default of `narrow_range`: true unless scales of weights are learned.
 bool has_narrow_weights(const QuantizeSpec& spec);
 
 // Parses and checks a recipe. `source` names the text in messages; `overrides` are "key.path=value"

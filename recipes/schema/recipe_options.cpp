@@ -8,7 +8,7 @@ namespace steelyard {
 namespace {
 
 Table<InitSpec::Rename> rename_table() {
-  return {"What is replaced in the names of tensors.",
+  return {"A rule that renames tensors.",
           {key("from", "a regular expression (RE2's syntax); every match is replaced",
                &InitSpec::Rename::from)
                .required(),
@@ -17,21 +17,21 @@ Table<InitSpec::Rename> rename_table() {
 }
 
 Table<Recipe> init_table() {
-  return {"Where the weights come from; random when absent.",
-          {key("checkpoint",
-               "a safetensors file with PyTorch's names, or a file of `torch.save` with a state "
-               "dict, at its top or as its entry `state_dict`, `model_state_dict` or `model`",
-               &Recipe::init_checkpoint)
-               .required(),
-           list_of<InitSpec::Rename, Recipe>(
-               "rename", "changes of the names in the file, one after the other", rename_table(),
-               &Recipe::init, &InitSpec::rename),
-           key("skip",
-               "modules or tensors that keep their random values, whatever the file holds, such as "
-               "the last layer for other classes; `re:` and a regular expression matches whole "
-               "paths",
-               &Recipe::init, &InitSpec::skip)
-               .items(1)}};
+  return {
+      "Where the weights come from; random when absent.",
+      {key("checkpoint",
+           "a safetensors file with PyTorch's names, or a file of `torch.save` with a state "
+           "dict, at its top or as its entry `state_dict`, `model_state_dict` or `model`",
+           &Recipe::init_checkpoint)
+           .required(),
+       list_of<InitSpec::Rename, Recipe>(
+           "rename", "renaming rules for the tensors in the file, applied one after the other",
+           rename_table(), &Recipe::init, &InitSpec::rename),
+       key("skip",
+           "modules or tensors that are not loaded and keep their random values, such as the last "
+           "layer if the classes are others; `re:` and a regular expression matches whole paths",
+           &Recipe::init, &InitSpec::skip)
+           .items(1)}};
 }
 
 // Modules that are not trained keep their ranges and their statistics.
@@ -100,7 +100,8 @@ Table<Recipe> recipe_table(const ModelRegistry& registry) {
                       .also(&Recipe::train, &TrainSpec::trainer, &TrainerOptions::seed)
                       .by_default("1")
                       .at_least(0),
-                  key("device", "auto, cpu, cuda or cuda:N", &Recipe::device)
+                  key("device", "where to train; auto: the first GPU that works, else the CPU",
+                      &Recipe::device)
                       .by_default("auto")
                       .matching("auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or cuda:N")
                       .role(OptionRole::kFree),
@@ -111,7 +112,7 @@ Table<Recipe> recipe_table(const ModelRegistry& registry) {
                   nested<Recipe>("quantize", quantize_table(), &Recipe::quantize),
                   nested<Recipe>("calibrate", calibrate_table()).needs("quantize"),
                   nested<Recipe>("schedule", schedule_table()).by_default("{}"),
-                  nested<Recipe>("export", export_table()).by_default("{}").needs("quantize")})
+                  nested<Recipe>("export", export_table()).by_default("{}")})
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_known_ranges(from, recipe);
@@ -131,15 +132,17 @@ std::string recipe_schema(const ModelRegistry& registry) {
 std::string recipe_markdown(const ModelRegistry& registry) {
   return "# Recipes\n\n"
          "For users of the command line and of C++: every key of a recipe, with its values,\n"
-         "default and meaning.\n\n"
+         "default and meaning. [tutorial.md](tutorial.md#which-preset-to-copy) says which recipe\n"
+         "to start from; [glossary.md](glossary.md) explains the terms.\n\n"
          "One YAML file describes a training run. Every key is checked: an unknown key, a wrong\n"
          "type or a value out of range is an error with its line and column. Whole numbers are\n"
          "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"
          "allowed. `--set key.path=value` replaces one value (`null` removes the key, a number in\n"
          "the path is a list index). The resolved recipe, with every default, is saved with the\n"
-         "run. This page is generated from the rows that declare the keys: "
-         "`recipes/schema/*_rows.cpp`,\n"
-         "`recipes/models/layer_types.cpp`. [glossary.md](glossary.md) explains the terms.\n\n" +
+         "run.\n\n"
+         "This page is generated from the rows that declare the keys: in `recipes/schema/`\n"
+         "(`*_rows.cpp`, `recipe_options.cpp`), `recipes/models/` (`model` and its layers) and\n"
+         "`observers/registry.cpp`.\n\n" +
          markdown(recipe_options(registry));
 }
 

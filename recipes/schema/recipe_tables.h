@@ -1,4 +1,5 @@
-// The tables of a recipe's sections. Their rows, in *_rows.cpp, declare every key once.
+// The tables of a recipe's sections. Their rows, in *_rows.cpp and recipe_options.cpp, declare
+// every key once.
 #pragma once
 
 #include "steelyard/recipes/language/option_rows.h"
@@ -14,7 +15,7 @@ Table<Recipe> calibrate_table();
 Table<Recipe> schedule_table();
 Table<Recipe> export_table();
 
-// What a schedule must keep to beside the rest of the recipe. Throws InputError.
+// Checks a schedule against the rest of the recipe. Throws InputError.
 void check_schedule(const OptionReader& schedule, const Recipe& recipe);
 
 // The whole recipe. `registry` gives the layers and models and must outlive the result.

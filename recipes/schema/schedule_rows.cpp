@@ -27,11 +27,11 @@ Row<Recipe> at_epoch(const std::string& name, const std::string& help,
 
 Table<BitStage> stage_table() {
   const auto bits = [](const std::string& name, int BitStage::*member) {
-    return key(name, "fewest bits of " + name, member).within(2, 8);
+    return key(name, "smallest bit width of " + name + " in this stage", member).within(2, 8);
   };
   return Table<BitStage>(
              "A stage; it begins where the one before ends.",
-             {key("until", "first epoch after the stage, counted from 0", &BitStage::until)
+             {key("until", "first epoch after the stage (epochs count from 0)", &BitStage::until)
                   .required()
                   .within(1, kMaxEpoch),
               bits("weights", &BitStage::weights), bits("activations", &BitStage::activations)})
@@ -167,18 +167,17 @@ Table<Recipe> schedule_table() {
                   .needs("quantize"),
               nested<Recipe>(
                   "fake_quant",
-                  Table<Recipe>(
-                      "when tensors start to be quantized",
-                      {epoch_key("from", "epoch, from 0", &QatSchedule::fake_quant_from)
-                           .by_default("0"),
-                       epoch_key("activations_from",
-                                 "epoch, from 0, for activations; absent: with the weights",
-                                 &QatSchedule::fake_quant_activations_from)}))
+                  Table<Recipe>("when tensors start to be quantized",
+                                {epoch_key("from", "epoch, from 0", &QatSchedule::fake_quant_from)
+                                     .by_default("0"),
+                                 epoch_key("activations_from",
+                                           "epoch (from 0) from which activations are quantized; "
+                                           "absent: when the weights are",
+                                           &QatSchedule::fake_quant_activations_from)}))
                   .by_default("{}")
                   .needs("quantize"),
               list_of<BitStage, Recipe>(
-                  "bits",
-                  "progressive widths: stages in which codes have more bits than in the end",
+                  "bits", "progressive bit widths: stages with more bits than at the end",
                   stage_table(), &Recipe::schedule, &QatSchedule::stages)
                   .items(1)
                   .needs("quantize"),
@@ -190,13 +189,13 @@ Table<Recipe> schedule_table() {
                   .needs("quantize"),
               at_epoch("freeze_bn", "when batch-norm statistics stop changing; absent: never",
                        &QatSchedule::freeze_batch_norm),
-              nested<Recipe>(
-                  "reestimate_bn",
-                  Table<Recipe>(
-                      "Batch-norm statistics measured anew after the last epoch.",
-                      {key("batches", "training batches to measure on", &Recipe::reestimate_bn)
-                           .required()
-                           .within(1, kMaxCount)}))})
+              nested<Recipe>("reestimate_bn",
+                             Table<Recipe>("Measures batch-norm statistics again, with the final "
+                                           "weights, after the last epoch.",
+                                           {key("batches", "training batches to measure on",
+                                                &Recipe::reestimate_bn)
+                                                .required()
+                                                .within(1, kMaxCount)}))})
       .check([](const OptionReader& from, Recipe& recipe) { require_epochs(from, recipe); });
 }
 

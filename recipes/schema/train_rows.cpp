@@ -27,7 +27,7 @@ Table<TrainSpec> optimizer_table() {
                   .required()
                   .above(0)
                   .at_most(1e6),
-              sgd("weight_decay", "factor of the weight decay", &SgdOptions::weight_decay)
+              sgd("weight_decay", "weight decay coefficient", &SgdOptions::weight_decay)
                   .also(&TrainSpec::optimizer, &OptimizerSpec::adamw, &AdamWOptions::weight_decay)
                   .by_default("0")
                   .within(0, 1e3),
@@ -38,21 +38,22 @@ Table<TrainSpec> optimizer_table() {
           "type",
           {when<OptimizerType, TrainSpec>(
                OptimizerType::kSgd,
-               {sgd("momentum", "factor of the moving sum of gradients", &SgdOptions::momentum)
+               {sgd("momentum", "momentum coefficient", &SgdOptions::momentum)
                     .by_default("0.9")
                     .within(0, 0.9999),
                 sgd("nesterov", "Nesterov's momentum", &SgdOptions::nesterov).by_default("false")}),
            when<OptimizerType, TrainSpec>(
-               OptimizerType::kAdamW, {adamw("beta1", "decay of the mean", &AdamWOptions::beta1)
-                                           .by_default("0.9")
-                                           .within(0, 0.999999),
-                                       adamw("beta2", "decay of the variance", &AdamWOptions::beta2)
-                                           .by_default("0.999")
-                                           .within(0, 0.999999),
-                                       adamw("eps", "added to the denominator", &AdamWOptions::eps)
-                                           .by_default("1e-8")
-                                           .above(0)
-                                           .at_most(1)})})
+               OptimizerType::kAdamW,
+               {adamw("beta1", "decay of the first-moment estimate", &AdamWOptions::beta1)
+                    .by_default("0.9")
+                    .within(0, 0.999999),
+                adamw("beta2", "decay of the second-moment estimate", &AdamWOptions::beta2)
+                    .by_default("0.999")
+                    .within(0, 0.999999),
+                adamw("eps", "added to the denominator", &AdamWOptions::eps)
+                    .by_default("1e-8")
+                    .above(0)
+                    .at_most(1)})})
       .check([](const OptionReader& from, TrainSpec& train) {
         const SgdOptions& options = train.optimizer.sgd;
         if (options.nesterov && options.momentum == 0) {
@@ -150,11 +151,10 @@ Row<TrainSpec> best_row() {
   for (const MetricInfo& metric : metric_table()) {
     words.emplace_back(metric.name, metric.name);
   }
-  return words_key<TrainSpec>(
-      "best",
-      "the metric on the validation samples that chooses the best epoch; absent: the largest top1, "
-      "or the smallest loss where there is none",
-      words, &TrainSpec::trainer, &TrainerOptions::best_metric);
+  return words_key<TrainSpec>("best",
+                              "the validation metric that chooses the best epoch; absent: the "
+                              "highest top1, or the lowest loss for tasks without top1",
+                              words, &TrainSpec::trainer, &TrainerOptions::best_metric);
 }
 
 void check_train(const OptionReader& from, TrainSpec& train) {
@@ -213,43 +213,46 @@ Table<TrainSpec> train_table() {
                   .above(0)
                   .at_most(1e30),
               loss("label_smoothing",
-                   "with cross_entropy: share of the target that is spread evenly over all classes",
+                   "with cross_entropy: fraction of the target that is spread evenly over all "
+                   "classes",
                    &Loss::label_smoothing)
                   .by_default("0")
                   .within(0, 0.999),
               list_or_word("class_weights",
-                           "with cross_entropy: the weight of each class in the mean over samples, "
-                           "or from the training set, so that all classes together weigh the "
-                           "same; absent: all are 1. Validation and test weigh none",
+                           "with cross_entropy: the weight of each class in the mean over samples; "
+                           "`balanced`: weights inverse to the numbers of training samples, so "
+                           "that each class has the same total weight; absent: all are 1. "
+                           "Validation and test losses are not weighted",
                            "balanced", &TrainSpec::class_weights, &WeightSpec::values,
                            &WeightSpec::balanced)
                   .above(0)
                   .at_most(1e6)
                   .items(1, kMaxClasses),
-              list_or_word("positive_weights",
-                           "with binary_cross_entropy: the weight of samples that have a label, of "
-                           "each class or one for all, or the samples without it for each with it; "
-                           "absent: all are 1. Validation and test weigh none",
-                           "balanced", &TrainSpec::positive_weights, &WeightSpec::values,
-                           &WeightSpec::balanced)
+              list_or_word(
+                  "positive_weights",
+                  "with binary_cross_entropy: the weight of samples that have a label, one for "
+                  "each label or one for all; `balanced`: samples without the label / samples with "
+                  "it; absent: all are 1. Validation and test losses are not weighted",
+                  "balanced", &TrainSpec::positive_weights, &WeightSpec::values,
+                  &WeightSpec::balanced)
                   .above(0)
                   .at_most(1e6)
                   .items(1, kMaxClasses),
               loss("zero_infinity",
-                   "with ctc: whether a text that is too long for its frames is left out; else it "
-                   "is an error",
+                   "with ctc: whether a text that is too long for its frames has a loss of 0; "
+                   "otherwise its loss is infinite and ends the run",
                    &Loss::zero_infinity)
                   .by_default("false"),
               trainer("clip_grad_norm",
-                      "limit on the norm of all gradients together; absent: no limit",
+                      "limit on the joint L2 norm of all gradients; absent: no limit",
                       &TrainerOptions::clip_grad_norm)
                   .above(0)
                   .at_most(1e30),
               trainer("shards",
-                      "number of parts (shards) of each batch, a power of two: they run one after "
-                      "the other, so that activations need the memory of one part, or in several "
-                      "processes, and their gradients are added; batch norms normalize each part "
-                      "by itself",
+                      "number of parts (shards) of each batch, a power of two. Shards run one "
+                      "after the other, so that activations need the memory of one shard only, or "
+                      "in several processes; their gradients are added. Batch norms normalize each "
+                      "shard by itself",
                       &TrainerOptions::shards)
                   .by_default("1")
                   .within(1, kMostShards),
@@ -257,19 +260,19 @@ Table<TrainSpec> train_table() {
               nested<TrainSpec>("distill", distill_table()),
               nested<TrainSpec>("ema", ema_table()),
               key("only",
-                  "modules to train, with everything beneath them, written as targets of "
-                  "`quantize` are (with the types of the float model); the others keep their "
-                  "weights, their batch-norm statistics and the ranges from `calibrate`; absent: "
-                  "everything is trained",
+                  "modules to train, with everything inside them, written like the targets of "
+                  "`quantize` (with the types of the float model); all others keep their weights, "
+                  "their batch-norm statistics and the ranges from `calibrate`; absent: everything "
+                  "is trained",
                   &TrainSpec::only)
                   .items(1)
                   .places(&TrainSpec::only_places),
               key_of<double, TrainSpec>(
                   "divergence_limit",
-                  "limit on losses, as a multiple of the larger of the first step's loss and "
-                  "the loss of outputs that are all zero: the run fails when an epoch's "
-                  "training loss, its validation loss or the test loss is above it; 0: only "
-                  "when one is not finite",
+                  "limit on losses, as a multiple of a reference: the larger of the first step's "
+                  "loss and the loss of outputs that are all zero. The run fails if an epoch's "
+                  "training loss, its validation loss or the test loss exceeds it; 0: only if a "
+                  "loss is not finite",
                   [](TrainSpec& train, double limit) {
                     train.trainer.divergence_limit.reset();
                     if (limit > 0) train.trainer.divergence_limit = limit;
@@ -294,12 +297,12 @@ Table<TrainSpec> train_table() {
                   "quantized forward pass always multiplies integers",
                   &TrainSpec::matmul_precision)
                   .by_default("float32"),
-              words_key<TrainSpec>("cuda_graph",
-                                   "on a GPU: whether a step is captured as a CUDA graph once an "
-                                   "epoch and replayed; "
-                                   "auto does so where nothing in a step depends on the host",
-                                   {{"auto", true}, {"off", false}}, &TrainSpec::trainer,
-                                   &TrainerOptions::cuda_graph)
+              words_key<TrainSpec>(
+                  "cuda_graph",
+                  "on a GPU: whether a step is captured as a CUDA graph once an epoch and "
+                  "replayed; `auto`: if nothing in a step depends on the host",
+                  {{"auto", true}, {"off", false}}, &TrainSpec::trainer,
+                  &TrainerOptions::cuda_graph)
                   .by_default("auto")
                   .role(OptionRole::kFree),
               key("tensorboard",

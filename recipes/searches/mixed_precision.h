@@ -1,4 +1,5 @@
-// A width for each layer under a budget, from measured sensitivities, as a recipe.
+// The choice of a bit width for each layer within a budget, from measured sensitivities, and the
+// recipe with these widths.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which layer hurts: what quantizing each layer alone does to a trained network.
+// Sensitivity analysis: the effect of quantizing each layer of a trained network alone.
 #pragma once
 
 #include <cstdint>

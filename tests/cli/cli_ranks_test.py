@@ -136,8 +136,14 @@ class SameBits(Ranks):
 
 class Together(Ranks):
     def until_a_checkpoint(self, process):
-        """The processes of the ranks, by rank."""
-        self.wait_for(lambda: process.poll() is not None or os.path.exists(self.path("run", "last.safetensors")))
+        """The processes of the ranks, by rank. The second epoch has ended: of the first checkpoint some rank may not know yet."""
+        def saved():
+            metrics = self.path("run", "metrics.jsonl")
+            if not os.path.exists(metrics):
+                return False
+            with open(metrics) as file:
+                return len({json.loads(line).get("epoch") for line in file if line.endswith("\n")}) > 2
+        self.wait_for(lambda: process.poll() is not None or saved())
         return mpirun.rank_processes(self.path("run"))
 
     def lose(self, kind, recipe, hosts=None):

@@ -298,7 +298,7 @@ class InitialWeights(Case):
                                ("init.rename=[{from: 'weight|bias', to: x}]",
                                 "'module.bn.weight' and 'module.bn.bias' both become 'module.bn.x'")):
             self.fail_with(2, message, arguments=["train", recipe, "--set", value])
-        self.fail_with(2, "weights.pt: holds weights alone: --architecture", arguments=["import", "weights.pt"])
+        self.fail_with(2, "weights.pt: holds weights only: name their network with --architecture", arguments=["import", "weights.pt"])
         with open(self.path("weights.pt"), "wb") as file:
             file.write(whole.replace(b"torch\nFloatStorage", b"posix\nsystem      "[:18]))
         self.fail_with(2, "weights.pt: data.pkl, byte ", "names posix.system", arguments=["train", recipe])

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "steelyard/export/interpreter.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
@@ -146,8 +147,10 @@ TEST(ExportsPage, HoldsEveryKeyAndOperation) {
     collect_keys(nlohmann::json::parse(file.metadata.at("graph")), words);
   }
   EXPECT_TRUE(words.contains("dilation") && words.contains("kernel") && words.contains("qmin"));
-  for (int op = 0; op <= static_cast<int>(Op::kFlatten); ++op) {
-    words.insert(op_name(static_cast<Op>(op)));
+  words.insert("constants");
+  for (const OpInfo& info : op_table()) {
+    words.insert(info.name);
+    for (const NodeField& field : info.fields) words.insert(field.name);
   }
   for (const std::string& word : words) {
     EXPECT_NE(page.find("`" + word + "`"), std::string::npos) << word;

@@ -150,20 +150,5 @@ TEST_F(Onnx, RefusesAveragesThatOnnxRuntimeCannotCompute) {
   }
 }
 
-TEST_F(Onnx, RefusesRowsOfFeaturesThatAreImages) {
-  Graph graph;
-  graph.values = {{"input", {2, 2, 3}, {}}, {"fc", {2, 2, 4}, {}}};
-  Node node;
-  node.op = Op::kLinear;
-  node.name = "fc";
-  node.inputs = {0};
-  node.output = 1;
-  node.weights.emplace().weight = Tensor::zeros({4, 3});
-  graph.nodes = {node};
-  graph.output = 1;
-  EXPECT_EQ(refusal(graph),
-            "export: fc (linear) has no ONNX form: expected a row of features, got [2, 2, 3]");
-}
-
 }  // namespace
 }  // namespace steelyard::deploy

@@ -86,8 +86,6 @@ TEST(DeployedGraph, RefusesWhatIsNotReady) {
     return message_of<InputError>([&] { deployed_graph(experiment); });
   };
   const Case mlp{"mlp", "fashion-mnist-mlp-w8a8", kOrt};
-  EXPECT_EQ(message({"float", "fashion-mnist-mlp-float", {}}, [](Experiment&) {}),
-            "export: the run has no 'quantize' section: nothing runs on integers");
   EXPECT_EQ(message(mlp, [](Experiment&) {}),
             "export: the quantizer fc1.weight_quantizer never observed anything");
   EXPECT_NE(message(mlp,

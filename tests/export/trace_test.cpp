@@ -59,13 +59,18 @@ TEST(Trace, PlacesQuantizersAsTensorrtExecutesThem) {
                                               "block2.conv2", "block2", "block2#2", "fc"}));
 }
 
-TEST(Trace, RefusesABatchNormThatStaysInFloat) {
+// Between product and quantizer: two numbers for each channel.
+TEST(Trace, KeepsABatchNormThatStaysInFloat) {
   Rng rng(1);
   qat::QuantizeConfig config = w8a8();
   config.bn_fold = qat::BatchNormFold::kNone;
   const auto model = quantized_model(testing::residual_net(rng), config);
-  EXPECT_EQ(message_of<InputError>([&] { trace(*model, images(2, 1), "net"); }),
-            "export: conv1: the operation batch_norm has no deployed form");
+  const Trace traced = trace(*model, images(2, 1), "net");
+  const Node& norm = traced.graph.nodes[2];
+  EXPECT_EQ(norm.op, Op::kScaleShift);
+  EXPECT_EQ(norm.constants.size(), 2U);
+  EXPECT_TRUE(testing::all_close(Interpreter(traced.graph).run(images(2, 1)),
+                                 traced.values[traced.graph.output].value(), 0, 1e-5));
 }
 
 TEST(Trace, TensorrtNeedsSymmetricActivations) {
@@ -140,12 +145,12 @@ class Captures : public Module {
   Variable own_;
 };
 
-TEST(Trace, RefusesConstantsAndComputedWeights) {
+TEST(Trace, RefusesConstantsOfTheBatchAndComputedWeights) {
   Captures sum(true);
   EXPECT_EQ(message_of<InputError>([&] {
               trace(sum, Tensor::zeros({3, 4}), "net");
             }),
-            "export: the model: the operation add with a constant has no deployed form");
+            "export: [graph] add (add): a constant differs from sample to sample");
   Captures product(false);
   EXPECT_EQ(message_of<InputError>([&] {
               trace(product, Tensor::zeros({3, 4}), "net");
@@ -186,10 +191,16 @@ TEST(Trace, RefusesABiasThatInt32CannotHold) {
             "export: fc: the bias 10000 of channel 0 and its products can overflow int32");
 }
 
+class Choice : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override { return where(x > 0, x, 2 * x); }
+  std::string type_name() const override { return "Choice"; }
+};
+
 TEST(Trace, RefusesWhatHasNoDeployedForm) {
-  Sequential lone_norm({{"bn", testing::norm(3, 1)}});
-  EXPECT_EQ(message_of<InputError>([&] { trace(lone_norm, images(1, 1), "net"); }),
-            "export: bn: the operation batch_norm has no deployed form");
+  Sequential choice({{"choice", std::make_shared<Choice>()}});
+  EXPECT_EQ(message_of<InputError>([&] { trace(choice, images(1, 1), "net"); }),
+            "export: choice: the operation where has no deployed form");
   AvgPool2d uneven({{{2, 2}, {2, 2}, {1, 1}}, /*count_include_pad=*/false});
   EXPECT_THROW(trace(uneven, images(1, 1), "net"), InputError);
 }

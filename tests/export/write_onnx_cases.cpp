@@ -3,13 +3,17 @@
 // usage: write_onnx_cases FOLDER [RANDOM_GRAPHS]. NAME.onnx, and NAME.safetensors with "input" and
 // every value by its name, images as [N, C, H, W]; the metadata says what is expected of ONNX
 // Runtime.
+#include <cmath>
 #include <filesystem>
 
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/onnx.h"
+#include "steelyard/export/onnx_nodes.h"
 #include "steelyard/framework/safetensors.h"
 #include "tests/export/export_support.h"
+#include "tests/export/float_nets.h"
 #include "tests/export/random_graph.h"
+#include "tests/support/attention_net.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -19,19 +23,18 @@ using testing::quantized_model;
 using testing::w8a8;
 
 // [N, H, W, C] as [N, C, H, W].
-Tensor channels_first(const Tensor& x) {
-  if (x.rank() != 4) return x;
+Tensor turned(const Tensor& x) {
   const std::int64_t pixels = x.dim(1) * x.dim(2), channels = x.dim(3);
   const std::size_t bytes = dtype_bytes(x.dtype());
-  const Tensor turned = Tensor::empty({x.dim(0), channels, x.dim(1), x.dim(2)}, x.dtype());
+  const Tensor y = Tensor::empty({x.dim(0), channels, x.dim(1), x.dim(2)}, x.dtype());
   for (std::int64_t i = 0; i < x.size(); ++i) {
     const std::int64_t image = i / (pixels * channels);
     const std::int64_t pixel = i / channels % pixels;
     const auto to = static_cast<std::size_t>((image * channels + i % channels) * pixels + pixel);
     std::copy_n(static_cast<const char*>(x.raw()) + static_cast<std::size_t>(i) * bytes, bytes,
-                static_cast<char*>(turned.raw()) + to * bytes);
+                static_cast<char*>(y.raw()) + to * bytes);
   }
-  return turned;
+  return y;
 }
 
 struct Expected {
@@ -39,6 +42,7 @@ struct Expected {
   std::string operators = {};     // that the optimised graph holds, separated by spaces
   std::string no_operators = {};  // that it does not hold
   bool in_numpy = false;          // check_integer_models.py runs it too
+  double distance = INFINITY;     // most of the outputs, of the largest one
 };
 
 class Writer {
@@ -51,14 +55,17 @@ class Writer {
     if (expected.in_numpy) save_graph(folder_ / (name + ".model.safetensors"), graph);
     TensorFile file;
     const std::vector<Tensor> values = Interpreter(graph).run_all(inputs);
+    const std::vector<bool> first = channels_first(graph);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      file.tensors.push_back({graph.values[i].name, channels_first(values[i])});
+      file.tensors.push_back({graph.values[i].name, first[i] ? turned(values[i]) : values[i]});
     }
-    file.tensors.push_back(
-        {"output", channels_first(dequantized(graph.values[graph.output], values[graph.output]))});
+    const bool image = graph.values[graph.output].shape.size() == 3;
+    const Tensor output = dequantized(graph.values[graph.output], values[graph.output]);
+    file.tensors.push_back({"output", image ? turned(output) : output});
     file.metadata = {{"exact", expected.exact ? "yes" : "no"},
                      {"operators", expected.operators},
-                     {"no_operators", expected.no_operators}};
+                     {"no_operators", expected.no_operators},
+                     {"distance", std::to_string(expected.distance)}};
     write_safetensors(folder_ / (name + ".safetensors"), file);
   }
 
@@ -75,6 +82,15 @@ class Writer {
  private:
   std::filesystem::path folder_;
 };
+
+// A model whose quantized layers are those of `targets`, none of them included.
+Graph traced(std::shared_ptr<Module> (*network)(Rng&), const std::vector<std::string>& targets) {
+  Rng rng(2);
+  qat::QuantizeConfig config = w8a8();
+  config.groups[0].targets = targets;
+  const auto model = targets.empty() ? network(rng) : quantized_model(network(rng), config);
+  return trace(*model, images(2, 8), "net").graph;
+}
 
 // Codes of rows [5, 8], joined with their rectified selves along the 8.
 Graph joined_rows() {
@@ -147,6 +163,10 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("smooth_signed", testing::smooth_net, w8a8(8, true), smooth);
   writer.write_network("smooth_tensorrt", testing::smooth_net, testing::tensorrt(8), close,
                        tensorrt);
+  const Expected attention{true, "QLinearConv QLinearMatMul QGemm QLinearSoftmax",
+                           "Conv Gemm MatMul"};
+  writer.write_network("attention", testing::attention_net, w8a8(), attention);
+  writer.write_network("attention_signed", testing::attention_net, w8a8(8, true), attention);
   writer.write("rows", joined_rows(), testing::random_tensor({40, 5, 8}, 7, DType::kF32),
                {true, "QLinearConcat", "Concat"});
   qat::QuantizeConfig partly = w8a8();
@@ -194,6 +214,18 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   head.groups = {{{"Conv2d"}, qat::default_w8a8()}, testing::weight_groups(4).groups[1]};
   writer.write_network("layers_with_a_head_in_groups", testing::every_layer, head,
                        {false, "QLinearConv", "Conv"});
+  using Case = std::pair<std::string, std::shared_ptr<Module> (*)(Rng&)>;
+  for (const auto& [name, network] :
+       {Case{"images", &testing::image_operations}, Case{"attention", &testing::attention}}) {
+    const std::vector<std::string> products{"Conv2d", "Linear"};
+    const bool rows = name == "attention";
+    writer.write("float_" + name, traced(network, {}), images(40, 7),
+                 {.exact = false, .distance = 1e-5});
+    writer.write("quantized_" + name,
+                 traced(network, {products.begin(), products.begin() + (rows ? 2 : 1)}),
+                 images(40, 7),
+                 {.exact = false, .operators = rows ? "QGemm" : "QLinearConv", .distance = 0.05});
+  }
   for (unsigned seed = 1; seed <= random_graphs; ++seed) {
     const testing::RandomGraph random(seed, seed % 2 == 0 ? DType::kU8 : DType::kI8);
     writer.write("random" + std::to_string(seed), random.graph(), random.inputs(),

@@ -11,6 +11,8 @@
 #include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
+#include "steelyard/framework/ops/expand.h"
+#include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/ops/matmul.h"
@@ -19,6 +21,7 @@
 #include "steelyard/framework/ops/slice.h"
 #include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
+#include "steelyard/framework/ops/unary.h"
 #include "tests/framework/device_cases.h"
 
 namespace steelyard::testing {
@@ -133,6 +136,53 @@ void add_lookups(std::vector<DeviceCase>& cases) {
   }
 }
 
+void add_functions(std::vector<DeviceCase>& cases) {
+  using Unary = Variable (*)(const Variable&);
+  for (const auto& [name, f] :
+       std::vector<std::pair<const char*, Unary>>{{"sqrt", sqrt},
+                                                  {"exp", exp},
+                                                  {"log", log},
+                                                  {"abs", abs},
+                                                  {"erf", erf},
+                                                  {"tanh", tanh},
+                                                  {"tanh_gelu", tanh_gelu}}) {
+    for (const std::int64_t n : {1, 1003}) {
+      cases.push_back({name, {random_tensor({n}, 1)}, [f = f](const Vs& v, const Place&) {
+                         return f(v[0] + 1.5);
+                       }});
+    }
+  }
+  cases.push_back({"pow", {random_tensor({1003}, 1)}, [](const Vs& v, const Place&) {
+                     return pow(v[0] + 1.5, -0.75);
+                   }});
+  for (const auto& [a, b] : std::vector<std::array<Shape, 2>>{{Shape{37, 29}, Shape{37, 29}},
+                                                              {Shape{3, 1, 70}, Shape{41, 1}}}) {
+    cases.push_back({"maximum",
+                     {spread_tensor(a), spread_tensor(b)},  // some are equal
+                     [](const Vs& v, const Place&) { return maximum(v[0], v[1]); }});
+    cases.push_back({"minimum",
+                     {spread_tensor(a), random_tensor(b, 2)},
+                     [](const Vs& v, const Place&) { return minimum(v[0], v[1]); }});
+  }
+  cases.push_back({"div_no_nan",
+                   {random_tensor({40}, 1), spread_tensor({30, 40})},
+                   [](const Vs& v, const Place&) { return divide_no_nan(v[0], relu(v[1])); }});
+  cases.push_back({"amax", {spread_tensor({5, 33, 7})}, [](const Vs& v, const Place&) {
+                     return amax(v[0] * v[0], {0, 2});
+                   }});
+  cases.push_back({"amin", {random_tensor({70, 40}, 1)}, [](const Vs& v, const Place&) {
+                     return amin(v[0], {-1}, ReducedAxes::kKeep);
+                   }});
+  cases.push_back({"expand", {random_tensor({3, 1, 40}, 1)}, [](const Vs& v, const Place&) {
+                     return expand(v[0], {2, 3, 33, 40});
+                   }});
+  cases.push_back(
+      {"embedding_of_floats", {random_tensor({7, 40}, 1)}, [](const Vs& v, const Place& place) {
+         const Tensor rows = labels_below(130, 6).to(v[0].dtype());
+         return embedding(Variable(place(rows)), v[0]);
+       }});
+}
+
 std::vector<DeviceCase> cases() {
   std::vector<DeviceCase> all{
       {"add",
@@ -215,6 +265,7 @@ std::vector<DeviceCase> cases() {
   add_task_losses(all);
   add_layouts(all);
   add_lookups(all);
+  add_functions(all);
   return all;
 }
 

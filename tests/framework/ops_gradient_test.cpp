@@ -13,6 +13,8 @@
 #include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/dropout.h"
 #include "steelyard/framework/ops/embedding.h"
+#include "steelyard/framework/ops/expand.h"
+#include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
@@ -23,6 +25,7 @@
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
+#include "steelyard/framework/ops/unary.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -46,6 +49,13 @@ using Vs = std::vector<Variable>;
 // From [-1, 1) to [0, 1).
 Tensor half(const Tensor& x) {
   for (double& value : x.span<double>()) value = (value + 1) / 2;
+  return x;
+}
+
+// From [-1, 1) to [0.5, 2.5).
+Tensor positive(const Shape& shape) {
+  const Tensor x = random_tensor(shape, 1);
+  for (double& value : x.span<double>()) value += 1.5;
   return x;
 }
 
@@ -98,6 +108,40 @@ const std::vector<OpCase>& op_cases() {
        [](const Vs& v) {
          return embedding(Tensor::from<std::int64_t>({3, 0, 3, 1}, {2, 2}), v[0]);
        }},
+      {"embedding",
+       {random_tensor({4, 3}, 1)},
+       [](const Vs& v) {
+         return embedding(Variable(Tensor::from<double>({3, 0.2, 2.9, 1}, {2, 2})), v[0]);
+       }},
+      {"sqrt", {positive({3, 5})}, [](const Vs& v) { return sqrt(v[0]); }},
+      {"exp", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return exp(v[0]); }},
+      {"log", {positive({3, 5})}, [](const Vs& v) { return log(v[0]); }},
+      {"abs", {spread_tensor({3, 5})}, [](const Vs& v) { return abs(v[0]); }},
+      {"erf", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return erf(v[0]); }},
+      {"tanh", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return tanh(v[0]); }},
+      {"pow", {positive({3, 5})}, [](const Vs& v) { return pow(v[0], -0.75); }},
+      {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 3); }},
+      {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 0); }},
+      {"tanh_gelu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return tanh_gelu(v[0]); }},
+      {"maximum",
+       {spread_tensor({2, 1, 3}), random_tensor({4, 1}, 2)},
+       [](const Vs& v) { return maximum(v[0], v[1]); }},
+      {"minimum",
+       {random_tensor({3, 4}, 1), random_tensor({3, 4}, 2)},
+       [](const Vs& v) { return minimum(v[0], v[1]); }},
+      {"amax",
+       {spread_tensor({2, 3, 4})},
+       [](const Vs& v) {
+         return amax(v[0], {0, -1});
+       }},
+      {"amin",
+       {spread_tensor({2, 3, 4})},
+       [](const Vs& v) { return amin(v[0], {1}, ReducedAxes::kKeep); }},
+      {"expand",
+       {random_tensor({2, 1, 3}, 1)},
+       [](const Vs& v) {
+         return expand(v[0], {4, 2, 5, 3});
+       }},
       {"add",
        {random_tensor({2, 1, 3}, 1), random_tensor({4, 1}, 2)},
        [](const Vs& v) { return v[0] + v[1]; }},
@@ -113,6 +157,9 @@ const std::vector<OpCase>& op_cases() {
        {random_tensor({3}, 1), random_tensor({2, 3}, 2)},
        [](const Vs& v) { return v[0] / (v[1] + 3.0); }},
       {"div", {random_tensor({3}, 1)}, [](const Vs& v) { return 2.0 / (v[0] + 3.0); }},
+      {"div_no_nan",
+       {random_tensor({3}, 1), spread_tensor({2, 3})},
+       [](const Vs& v) { return divide_no_nan(v[0], v[1]); }},
       {"where",
        {spread_tensor({3, 4}), random_tensor({4}, 2)},
        [](const Vs& v) { return where(v[0] > 0, v[0], 0.1 * v[1]); }},

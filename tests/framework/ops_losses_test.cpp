@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/ops/losses.h"
+#include "tests/framework/softmax_of.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -15,6 +16,7 @@ using testing::gradcheck;
 using testing::message_of;
 using testing::random_leaf;
 using testing::random_tensor;
+using testing::softmax_of;
 using testing::values;
 
 Tensor labels(std::initializer_list<std::int64_t> list) {
@@ -26,13 +28,11 @@ double reference(const Tensor& logits, const Tensor& targets, double smoothing) 
   const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
   double loss = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
-    const double* row = logits.data<double>() + r * classes;
-    double sum = 0;
-    for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(row[c]);
+    const auto p = softmax_of(logits, r);
     for (std::int64_t c = 0; c < classes; ++c) {
       const double hot = targets.data<std::int64_t>()[r] == c ? 1.0 : 0.0;
       const double target = (1 - smoothing) * hot + smoothing / static_cast<double>(classes);
-      loss -= target * (row[c] - std::log(sum));
+      loss -= target * std::log(p[static_cast<std::size_t>(c)]);
     }
   }
   return loss / static_cast<double>(rows);
@@ -93,20 +93,10 @@ TEST(CrossEntropy, Errors) {
 
 // By the definition: mean over rows of T^2 * sum_c p_c (log p_c - log q_c).
 double divergence(const Tensor& logits, const Tensor& teacher, double temperature) {
-  const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
-  const auto probabilities = [&](const Tensor& t, std::int64_t r) {
-    std::vector<double> p;
-    double sum = 0;
-    for (std::int64_t c = 0; c < classes; ++c) {
-      p.push_back(std::exp(t.data<double>()[r * classes + c] / temperature));
-      sum += p.back();
-    }
-    for (double& value : p) value /= sum;
-    return p;
-  };
+  const std::int64_t rows = logits.dim(0);
   double sum = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
-    const auto p = probabilities(teacher, r), q = probabilities(logits, r);
+    const auto p = softmax_of(teacher, r, temperature), q = softmax_of(logits, r, temperature);
     for (std::size_t c = 0; c < p.size(); ++c) sum += p[c] * std::log(p[c] / q[c]);
   }
   return temperature * temperature * sum / static_cast<double>(rows);

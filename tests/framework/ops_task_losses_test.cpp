@@ -11,6 +11,7 @@
 #include "steelyard/framework/loss.h"
 #include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/losses.h"
+#include "tests/framework/softmax_of.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -20,21 +21,10 @@ using testing::gradcheck;
 using testing::message_of;
 using testing::random_leaf;
 using testing::random_tensor;
+using testing::softmax_of;
 using testing::values;
 
 const Tensor kWeights = Tensor::from<double>({0.5, 2, 1, 3}, {4});
-
-std::vector<double> softmax_of(const Tensor& logits, std::int64_t row) {
-  const std::int64_t classes = logits.dim(-1);
-  std::vector<double> p;
-  double sum = 0;
-  for (std::int64_t c = 0; c < classes; ++c) {
-    p.push_back(std::exp(logits.data<double>()[row * classes + c]));
-    sum += p.back();
-  }
-  for (double& value : p) value /= sum;
-  return p;
-}
 
 TEST(WeightedCrossEntropy, IsTheSumOverTheSumOfWeights) {
   const Variable logits = random_leaf({5, 4}, 1);

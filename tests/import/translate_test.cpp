@@ -8,7 +8,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/softmax.h"
+#include "steelyard/framework/ops/unary.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 
@@ -98,6 +101,12 @@ std::string erf_gate(ModelMaker& m, bool divides) {
   return m.node("Add", {m.node("Erf", {scaled}), m.number(1)});
 }
 
+std::string tanh_gate(ModelMaker& m, const std::string& cube) {
+  const std::string sum = m.node("Add", {"x", cube});
+  return m.node("Add",
+                {m.number(1), m.node("Tanh", {m.node("Mul", {m.number(0.79788456F), sum})})});
+}
+
 TEST(Translate, RecognisesHowExportersSpellActivations) {
   const auto clip = [](ModelMaker& m) {
     return m.node("Clip", {m.node("Add", {m.number(3), "x"}), m.number(0), m.number(6)});
@@ -139,6 +148,31 @@ TEST(Translate, RecognisesHowExportersSpellActivations) {
          return m.node("Mul", {m.node("Mul", {m.number(0.5F), "x"}), erf_gate(m, false)});
        },
        gelu},
+      {"TanhGELU",
+       [](ModelMaker& m) {
+         std::string cube = m.node("Mul", {m.number(0.044715F), "x"});
+         cube = m.node("Mul", {"x", m.node("Mul", {"x", cube})});
+         return m.node("Mul", {"x", m.node("Mul", {m.number(0.5F), tanh_gate(m, cube)})});
+       },
+       tanh_gelu},
+      {"TanhGELU",
+       [](ModelMaker& m) {
+         const std::string cube =
+             m.node("Mul", {m.node("Pow", {"x", m.number(3)}), m.number(0.044715F)});
+         return m.node("Mul", {m.node("Mul", {"x", m.number(0.5F)}), tanh_gate(m, cube)});
+       },
+       tanh_gelu},
+      {"DivNoNan",
+       [](ModelMaker& m) {
+         const std::string zero = m.node("Equal", {"x", m.number(0)});
+         return m.node("Where", {zero, m.number(0), m.node("Div", {"x", "x"})});
+       },
+       [](const Variable& x) { return divide_no_nan(x, x); }},
+      {"TanhGELU",
+       [](ModelMaker& m) {
+         return m.node("Gelu", {"x"}, {{"approximate", std::string("tanh")}});
+       },
+       tanh_gelu},
   };
   const Tensor x = testing::spread_tensor({2, 60}).to(DType::kF32);
   for (const Pattern& pattern : patterns) {
@@ -176,12 +210,195 @@ TEST(Translate, RecognisesLayerNorm) {
   EXPECT_NEAR(std::get<double>(imported.graph.nodes[0].options.at("eps")), 1e-3, 1e-9);
 }
 
+// What a reduction dropped, under the shape of what it is combined with.
+std::string spread(ModelMaker& m, const std::string& x, const Ints& kept, const Ints& shape) {
+  return m.node("Expand", {m.node("Reshape", {x, m.integers(kept)}), m.integers(shape)});
+}
+
+TEST(Translate, RecognisesASoftmaxThatIsSpeltOut) {
+  const auto imported = [](const Ints& axes, bool centres) {
+    ModelMaker m({{std::nullopt}, {3}, {3}});
+    std::string x = "x";
+    if (centres) {
+      const std::string largest =
+          m.node("ReduceMax", {x}, {{"axes", axes}, {"keepdims", std::int64_t{0}}});
+      const std::string bound = m.node("Max", {m.number(-INFINITY), largest});
+      x = m.node("Sub", {x, spread(m, bound, {-1, 3, 1}, {1, 3, 1})});
+    }
+    x = m.node("Exp", {x});
+    const std::string sum =
+        m.node("ReduceSum", {x, m.integers(axes)}, {{"keepdims", std::int64_t{0}}});
+    return translate(m.ending_in(m.node("Div", {x, spread(m, sum, {-1, 3, 1}, {1, 3, 1})})),
+                     {3, 3});
+  };
+  const Tensor x = random_tensor({2, 3, 3}, 1, DType::kF32);
+  for (const bool centres : {true, false}) {
+    const Imported last = imported({2}, centres);
+    EXPECT_THAT(types_of(last), ElementsAre("Softmax"));
+    EXPECT_TRUE(all_close(output_of(last, x), softmax(Variable(x)).value(), 1e-6, 1e-7));
+  }
+  // Sums of columns under the shape of rows are something else.
+  const auto others = types_of(imported({1}, true));
+  EXPECT_EQ(std::count(others.begin(), others.end(), "Softmax"), 0);
+  EXPECT_EQ(others.back(), "Div");
+}
+
+// With the mean of squares less the square of the mean, along dimension 1.
+TEST(Translate, RecognisesALayerNormOfMoments) {
+  const auto imported = [](float bound) {
+    ModelMaker m({{std::nullopt}, {6}, {4}});
+    const auto mean = [&](const std::string& x) {
+      const std::string sum =
+          m.node("ReduceSum", {x, m.integers({1})}, {{"keepdims", std::int64_t{0}}});
+      return m.node("Mul", {sum, m.number(1 / 6.0F)});
+    };
+    const std::string average = mean("x"), squares = mean(m.node("Mul", {"x", "x"}));
+    const std::string variance = m.node(
+        "Max", {m.number(bound), m.node("Sub", {squares, m.node("Mul", {average, average})})});
+    const std::string shifted =
+        m.node("Add", {spread(m, variance, {-1, 1, 4}, {1, 1, 4}), m.number(1e-3F)});
+    const std::string inverse = m.node("Reciprocal", {m.node("Sqrt", {shifted})});
+    const std::string factor = m.node("Mul", {inverse, m.weight("gamma", {1, 6, 1})});
+    const std::string centred = m.node("Sub", {"x", spread(m, average, {-1, 1, 4}, {1, 1, 4})});
+    return translate(
+        m.ending_in(m.node("Add", {m.node("Mul", {centred, factor}), m.weight("beta", {6, 1})})),
+        {6, 4});
+  };
+  const Imported norm = imported(0), other = imported(0.5F);
+  EXPECT_THAT(types_of(norm), ElementsAre("Permute", "LayerNorm", "Permute"));
+  const auto types = types_of(other);  // whose variance is no variance
+  EXPECT_EQ(std::count(types.begin(), types.end(), "LayerNorm"), 0);
+  const Tensor x = random_tensor({3, 6, 4}, 1, DType::kF32);
+  const Tensor large = [&] {
+    Tensor scaled = x.clone();
+    for (float& v : scaled.span<float>()) v *= 4;  // its variances are above the bound
+    return scaled;
+  }();
+  EXPECT_TRUE(all_close(output_of(norm, large), output_of(other, large), 1e-4, 1e-5));
+}
+
+// --- whole numbers
+
+OnnxModel of_whole_numbers(const std::function<std::string(ModelMaker&)>& make) {
+  ModelMaker m({{std::nullopt}, {5}});
+  m.model().inputs[0].type = "int64";
+  return m.ending_in(make(m));
+}
+
+TEST(Translate, OneHotTimesATableIsAnEmbedding) {
+  const auto table = [](ModelMaker& m) {
+    return m.reals("table.weight", {3, 2}, {0, 1, 2, 3, 4, 5});
+  };
+  const std::vector<std::function<std::string(ModelMaker&)>> spellings{
+      [&](ModelMaker& m) {
+        std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
+        x = m.node("Equal", {m.node("Expand", {x, m.integers({1, 5, 1})}), m.integers({0, 1, 2})});
+        x = m.node("Cast", {x}, {{"to", std::int64_t{1}}});
+        return m.node("MatMul", {x, table(m)});
+      },
+      [&](ModelMaker& m) {
+        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
+        return m.node("MatMul", {x, table(m)});
+      },
+      [&](ModelMaker& m) {
+        return m.node("Gather", {table(m), m.node("Cast", {"x"}, {{"to", std::int64_t{6}}})});
+      }};
+  for (const auto& spelling : spellings) {
+    const Imported imported = translate(of_whole_numbers(spelling), {5});
+    EXPECT_EQ(imported.graph.nodes.back().type, "Embedding");
+    EXPECT_EQ(imported.graph.nodes.back().name, "table");
+    EXPECT_EQ(imported.graph.input.type, "int64");
+    EXPECT_EQ(graph_from(text_of(imported.graph), "file").input, imported.graph.input);
+    const Tensor y = output_of(imported, Tensor::from<float>({2, 0, 1, 1, 2}, {1, 5}));
+    EXPECT_TRUE(all_close(y, Tensor::from<float>({4, 5, 0, 1, 2, 3, 2, 3, 4, 5}, {1, 5, 2}), 0, 0));
+  }
+}
+
+TEST(Translate, RefusesOtherUsesOfWholeNumbers) {
+  const auto refusal = [](const std::function<std::string(ModelMaker&)>& make) {
+    const OnnxModel model = of_whole_numbers(make);
+    return message_of<InputError>([&] { translate(model, {5}); });
+  };
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                return m.node("Equal", {m.node("Reshape", {"x", m.integers({-1, 5, 1})}),
+                                        m.integers({1, 2, 3})});
+              }),
+              HasSubstr("other than of whole numbers [..., 1] with 0, 1, ..., classes - 1"));
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                return m.node("Sub", {"x", "x"});
+              }),
+              HasSubstr("Sub_0 (Sub): of whole numbers"));
+  EXPECT_THAT(refusal([](ModelMaker& m) { return m.node("Identity", {"x"}); }),
+              HasSubstr("holds whole numbers"));
+  EXPECT_THAT(
+      refusal([](ModelMaker& m) {
+        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
+        return m.node("Relu", {m.node("Cast", {x}, {{"to", std::int64_t{1}}})});
+      }),
+      HasSubstr("of whole numbers"));
+}
+
+TEST(Translate, PositionsInAnyOrderAreSlicesThatAreJoined) {
+  ModelMaker m({{std::nullopt}, {6}});
+  const Imported some = translate(m.ending_in(m.node("Gather", {"x", m.integers({-1, 4, 3, 0, 0})},
+                                                     {{"axis", std::int64_t{1}}})),
+                                  {6});
+  EXPECT_THAT(types_of(some), ElementsAre("Slice", "Slice", "Slice", "Cat"));
+  const Tensor x = Tensor::from<float>({0, 1, 2, 3, 4, 5}, {1, 6});
+  EXPECT_TRUE(all_close(output_of(some, x), Tensor::from<float>({5, 4, 3, 0, 0}, {1, 5}), 0, 0));
+  ModelMaker n({{std::nullopt}, {6}});
+  const Imported mirrored = translate(n.ending_in(n.node("Pad", {"x", n.integers({0, 2, 0, 1})},
+                                                         {{"mode", std::string("reflect")}})),
+                                      {6});
+  EXPECT_TRUE(all_close(output_of(mirrored, x),
+                        Tensor::from<float>({2, 1, 0, 1, 2, 3, 4, 5, 4}, {1, 9}), 0, 0));
+}
+
+// Operands of several shapes, constants among them.
+TEST(Translate, ExtremesTakeAnyNumberOfOperands) {
+  ModelMaker m({{std::nullopt}, {2}, {2}});
+  const std::string row = m.node("ReduceMin", {"x"}, {{"axes", Ints{1}}});
+  const std::string y = m.node("Max", {m.reals("c", {2}, {0, -9}), "x", row, m.number(-1)});
+  const Imported imported = translate(m.ending_in(y), {2, 2});
+  const Tensor x = Tensor::from<float>({-3, -4, 5, -6}, {1, 2, 2});
+  EXPECT_TRUE(
+      all_close(output_of(imported, x), Tensor::from<float>({0, -1, 5, -1}, {1, 2, 2}), 0, 0));
+}
+
 TEST(Translate, BiasesJoinTheirLayers) {
   ModelMaker m(images(2));
   const std::string x = m.node("Add", {conv(m, "x", "c", 2, 3), m.weight("b", {1, 3, 1, 1})});
   const Imported imported = translate(m.ending_in(x), {4, 4, 2});
   EXPECT_THAT(types_of(imported), ElementsAre("Conv2d"));
   EXPECT_EQ(imported.weights.size(), 2U);
+}
+
+// Rows as images, as exporters of sequences have them.
+TEST(Translate, MovesBesideEachOtherAreOneAndABiasBehindThemJoins) {
+  ModelMaker m({{std::nullopt}, {6}, {3}});
+  std::string x = m.node("Transpose", {"x"}, {{"perm", Ints{0, 2, 1}}});
+  x = m.node("Unsqueeze", {x, m.integers({3})});
+  x = m.node("Transpose", {x}, {{"perm", Ints{0, 1, 3, 2}}});
+  x = m.node("Conv", {x, m.weight("c.weight", {4, 3, 1, 5})}, {{"kernel_shape", Ints{1, 5}}});
+  x = m.node("Add", {m.node("Squeeze", {x, m.integers({2})}), m.weight("b", {1, 4, 1})});
+  const Imported imported = translate(m.ending_in(m.node("Relu", {x})), {6, 3});
+  EXPECT_THAT(types_of(imported),
+              ElementsAre("Reshape", "Permute", "Conv2d", "Reshape", "ReLU", "Permute"));
+  EXPECT_EQ(std::get<bool>(imported.graph.nodes[2].options.at("bias")), true);
+  ASSERT_EQ(imported.weights.size(), 2U);
+  const Tensor input = random_tensor({2, 6, 3}, 1, DType::kF32);
+  const Tensor y = output_of(imported, input);
+  ASSERT_EQ(y.shape(), (Shape{2, 4, 2}));
+  for (std::int64_t i = 0; i < y.size(); ++i) {
+    const std::int64_t n = i / 8, channel = i / 2 % 4, at = i % 2;
+    double sum = double{m.model().initializers["b"].reals[static_cast<std::size_t>(channel)]};
+    for (std::int64_t k = 0; k < 15; ++k) {  // [in, position]
+      const float w =
+          m.model().initializers["c.weight"].reals[static_cast<std::size_t>(channel * 15 + k)];
+      sum += double{w} * double{input.data<float>()[n * 18 + (at + k % 5) * 3 + k / 5]};
+    }
+    EXPECT_NEAR(y.data<float>()[i], std::max(sum, 0.0), 1e-5);
+  }
 }
 
 TEST(Translate, ANetworkOfTfsLayoutNeedsNoPermutation) {
@@ -223,13 +440,75 @@ TEST(Translate, FlattensInOnnxsOrder) {
 TEST(Translate, ConstantsFollowTheLayout) {
   ModelMaker m(images(2));
   const std::string x = conv(m, "x", "c", 2, 2);
-  const std::string scaled = m.node("Mul", {x, m.reals("scale", {2, 1, 1}, {2, 3})});
+  const std::string scaled =
+      m.node("Mul", {m.node("Relu", {x}), m.reals("scale", {2, 1, 1}, {2, 3})});
   const Imported imported =
       translate(m.ending_in(m.node("Sub", {m.number(1), m.node("Relu", {scaled})})), {1, 2, 2});
-  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d", "MulConstant", "ReLU", "ConstantSub"));
-  EXPECT_EQ(imported.graph.nodes[1].options.at("shape"), OptionValue(Ints{1, 1, 1, 2}));
-  EXPECT_EQ(imported.graph.nodes[1].options.at("trainable"), OptionValue(true));
-  EXPECT_EQ(imported.graph.nodes[3].options.at("trainable"), OptionValue(false));
+  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d", "ReLU", "MulConstant", "ReLU", "Affine"));
+  EXPECT_EQ(imported.graph.nodes[2].options.at("shape"), OptionValue(Ints{1, 1, 1, 2}));
+  EXPECT_EQ(imported.graph.nodes[2].options.at("trainable"), OptionValue(true));
+  EXPECT_EQ(imported.graph.nodes[4].options.at("slope"), OptionValue(-1.0));
+  EXPECT_EQ(imported.graph.nodes[4].options.at("offset"), OptionValue(1.0));
+}
+
+TEST(Translate, LayersTakeTheFactorsAndSumsBehindThem) {
+  const auto network = [](bool with_arithmetic) {
+    ModelMaker m(images(2));
+    std::string x = conv(m, "x", "c", 2, 2);
+    if (with_arithmetic) {
+      x = m.node("Add", {m.number(3), m.node("Mul", {x, m.reals("scale", {1, 2, 1, 1}, {2, -3})})});
+      x = m.node("Div", {x, m.number(4)});
+    }
+    return translate(m.ending_in(x), {1, 2, 2});
+  };
+  const Imported plain = network(false), scaled = network(true);
+  EXPECT_THAT(types_of(scaled), ElementsAre("Conv2d"));
+  const Tensor x = testing::random_tensor({2, 1, 2, 2}, 1, DType::kF32);
+  const Tensor before = output_of(plain, x), after = output_of(scaled, x);
+  for (std::int64_t i = 0; i < before.size(); ++i) {
+    const float factor = i % 2 == 0 ? 2 : -3;
+    EXPECT_FLOAT_EQ(after.data<float>()[i], (before.data<float>()[i] * factor + 3) / 4);
+  }
+}
+
+// Three parts of one tensor, which a Transpose brings to the front: [3, N, 4, 2].
+TEST(Translate, PartsAreTakenInFrontOfATransposeOfTheBatch) {
+  for (const std::string way : {"Slice", "Split", "Gather", "last by -1"}) {
+    ModelMaker m({{std::nullopt}, {24}});
+    const std::string turned =
+        m.node("Transpose", {m.node("Reshape", {"x", m.integers({0, 4, 3, 2})})},
+               {{"perm", Ints{2, 0, 1, 3}}});
+    if (way == "Split") {
+      m.model().nodes.push_back({.name = "split",
+                                 .op = "Split",
+                                 .inputs = {turned},
+                                 .outputs = {"part0", "part1", "part2"},
+                                 .attributes = {{"axis", std::int64_t{0}}}});
+    }
+    const auto part = [&](std::int64_t i) {
+      const bool behind = way == "last by -1" && i == 2;
+      if (way == "Gather") {
+        m.model().initializers["at" + std::to_string(i)] = {.shape = {}, .integers = {{i}}};
+        return m.node("Gather", {turned, "at" + std::to_string(i)}, {{"axis", std::int64_t{0}}});
+      }
+      const std::string taken =
+          way == "Split"
+              ? "part" + std::to_string(i)
+              : m.node("Slice", {turned, m.integers({behind ? -1 : i}),
+                                 m.integers({behind ? INT32_MAX : i + 1}), m.integers({0})});
+      return m.node("Squeeze", {taken, m.integers({0})});
+    };
+    const std::string a = part(0), b = part(1), c = part(2);
+    const Imported imported =
+        translate(m.ending_in(m.node("Sub", {a, m.node("Mul", {b, c})})), {24});
+    const Tensor x = random_tensor({2, 24}, 1, DType::kF32);
+    const Tensor y = output_of(imported, x);
+    ASSERT_EQ(y.shape(), (Shape{2, 4, 2})) << way;
+    for (std::int64_t i = 0; i < y.size(); ++i) {
+      const float* from = x.data<float>() + i / 2 * 6 + i % 2;
+      EXPECT_FLOAT_EQ(y.data<float>()[i], from[0] - from[2] * from[4]) << way;
+    }
+  }
 }
 
 TEST(Translate, AFixedBatchIsFreed) {
@@ -262,7 +541,7 @@ TEST(Translate, NamesAreLegalAndUnique) {
 
 TEST(Translate, ListsEveryNodeThatStandsInTheWay) {
   ModelMaker m(images(2));
-  std::string x = m.node("LRN", {"x"}, {{"size", std::int64_t{3}}});
+  std::string x = m.node("GridSample", {"x"});
   x = conv(m, m.node("Relu", {x}), "c", 2, 2);
   x = m.node("Einsum", {x});
   x = m.node("Pad", {m.node("Add", {x, "x"}), m.integers({0, 0, 0, 0, 0, 0, 1, 1})},
@@ -277,10 +556,10 @@ TEST(Translate, ListsEveryNodeThatStandsInTheWay) {
   } catch (const UnsupportedGraph& error) {
     std::vector<std::string> lines;
     for (const UnsupportedNode& node : error.nodes()) lines.push_back(to_string(node));
-    EXPECT_THAT(lines, ElementsAre("LRN_0 (LRN): the operation is not supported",
+    EXPECT_THAT(lines, ElementsAre("GridSample_0 (GridSample): the operation is not supported",
                                    "Einsum_3 (Einsum): the operation is not supported",
                                    "pool\\x0a (MaxPool): dilations are not supported"));
-    EXPECT_THAT(error.what(), HasSubstr("test.onnx: 3 nodes cannot be imported: LRN_0"));
+    EXPECT_THAT(error.what(), HasSubstr("test.onnx: 3 nodes cannot be imported: GridSample_0"));
   }
 }
 
@@ -296,8 +575,11 @@ TEST(Translate, SaysWhatDoesNotFit) {
             "test.onnx: the input 'x' is [batch, 3, h, w], the data has samples of [28, 28, 1] "
             "(image [height, width, channels])");
   EXPECT_THAT(refusal(nothing, {28}), HasSubstr("the data has samples of [28]"));
+  EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "uint8"; }, {4, 4, 3}),
+            "test.onnx: 1 node cannot be imported: x (input): expected float, int32 or int64, got "
+            "uint8");
   EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "int32"; }, {4, 4, 3}),
-            "test.onnx: 1 node cannot be imported: x (input): expected float, got int32");
+            "test.onnx: 1 node cannot be imported: Relu_0 (Relu): of whole numbers");
   EXPECT_EQ(refusal(
                 [](ModelMaker& m) {
                   m.model().inputs.push_back({"mask", "float"});
@@ -309,9 +591,22 @@ TEST(Translate, SaysWhatDoesNotFit) {
                   m.model().outputs.push_back({"x", "float"});
                 },
                 {4, 4, 3}),
-            "test.onnx: 1 node cannot be imported: Relu_0:0, x (outputs): expected one, got 2");
+            "test.onnx: 1 node cannot be imported: Relu_0:0, x (outputs): expected one, got 2: "
+            "model.output names it");
   EXPECT_EQ(refusal([](ModelMaker& m) { m.ending_in("x"); }, {4, 4, 3}),
             "test.onnx: the output 'x' is the input: the graph has no operation");
+}
+
+TEST(Translate, OneOfSeveralOutputsIsChosen) {
+  ModelMaker m({{std::nullopt}, {3}});
+  const std::string scores = m.node("Sigmoid", {m.node("Relu", {"x"})});
+  m.ending_in(scores);
+  m.model().outputs.push_back({"Relu_0:0", "float"});
+  OnnxModel model = m.model();
+  choose_output(model, "Relu_0:0");
+  EXPECT_THAT(types_of(translate(model, {3})), ElementsAre("ReLU"));
+  EXPECT_EQ(message_of<InputError>([&] { choose_output(model, scores); }),
+            "test.onnx: no output is called 'Sigmoid_1:0'; there are Relu_0:0");
 }
 
 TEST(Translate, ASampleOfAFileIsItsFixedSizes) {

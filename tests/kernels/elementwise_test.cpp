@@ -1,4 +1,6 @@
 #include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/broadcast/broadcast.h"
+#include "steelyard/kernels/losses/losses.h"
 
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
 #include "steelyard/kernels/transpose/transpose.h"
@@ -22,7 +24,8 @@ TYPED_TEST(Elementwise, Arithmetic) {
     const auto a = random_values<T>(n, 1), b = random_values<T>(n, 2);
     std::vector<T> sum(n), product(n), scaled(n), constant(n), in_place = a;
     run(Add<T>{n, a.data(), b.data(), sum.data()});
-    run(Multiply<T>{n, a.data(), b.data(), product.data()});
+    const StridedIndex dense{1, {n}, {1}};
+    run(Combine<T, Product>{n, a.data(), dense, b.data(), dense, product.data()});
     run(Scale<T>{n, a.data(), T(3), scaled.data()});
     run(Fill<T>{n, T(7), constant.data()});
     run(Add<T>{n, in_place.data(), b.data(), in_place.data()});
@@ -96,12 +99,12 @@ TYPED_TEST(Elementwise, HuberIsSquaredUpToDeltaAndThenLinear) {
   std::vector<T> grad(5);
   // 0, 0.5, 0.5, 2 * 2.5 - 2, 2 * 4 - 2 with delta 2.
   T mean = 0;
-  run(MeanHuberError<T>{5, a.data(), b.data(), 2, &mean});
-  run(MeanHuberErrorBackward<T>{5, a.data(), b.data(), 2, grad.data()});
+  run(MeanLoss<T, HuberError>{5, a.data(), b.data(), {2}, &mean});
+  run(MeanLossBackward<T, HuberError>{5, a.data(), b.data(), {2}, grad.data()});
   EXPECT_EQ(mean, T((1 + 3.0 + 6.0) / 5));
   EXPECT_EQ(grad, (std::vector<T>{0, T(0.2), T(-0.2), T(0.4), T(-0.4)}));
-  run(MeanHuberError<T>{5, bad.data(), b.data(), 2, &mean});
-  run(MeanHuberErrorBackward<T>{5, bad.data(), b.data(), 2, grad.data()});
+  run(MeanLoss<T, HuberError>{5, bad.data(), b.data(), {2}, &mean});
+  run(MeanLossBackward<T, HuberError>{5, bad.data(), b.data(), {2}, grad.data()});
   EXPECT_TRUE(std::isnan(mean));
   EXPECT_TRUE(std::isnan(grad[1]));
 }
@@ -124,8 +127,8 @@ TYPED_TEST(Elementwise, SumsInDouble) {
     std::vector<T> grad(n);
     const double expected = errors / double(n);
     T mean = 0;
-    run(MeanSquaredError<T>{n, a.data(), b.data(), &mean});
-    run(MeanSquaredErrorBackward<T>{n, a.data(), b.data(), grad.data()});
+    run(MeanLoss<T, SquaredError>{n, a.data(), b.data(), {}, &mean});
+    run(MeanLossBackward<T, SquaredError>{n, a.data(), b.data(), {}, grad.data()});
     EXPECT_NEAR(double(mean), expected,
                 expected * std::max(1e-12, double(std::numeric_limits<T>::epsilon())));
     for (std::int64_t i = 0; i < n; ++i) {
@@ -176,7 +179,7 @@ TYPED_TEST(Elementwise, SumsDoNotDependOnTheThreadCount) {
     run(SumOfSquares<T>{whole, &squares});
     all.push_back(squares);
     T mean = 0;
-    run(MeanSquaredError<T>{200003, a.data(), b.data(), &mean});
+    run(MeanLoss<T, SquaredError>{200003, a.data(), b.data(), {}, &mean});
     all.push_back(double(mean));
     return all;
   });

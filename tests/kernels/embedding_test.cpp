@@ -34,5 +34,13 @@ TYPED_TEST(EmbeddingKernel, GathersRowsAndAddsTheirGradientsInOrder) {
   }
 }
 
+TYPED_TEST(EmbeddingKernel, RoundsToIndicesHalvesToEven) {
+  using T = TypeParam;
+  const std::vector<T> x{T(0), T(0.5), T(1.5), T(2.4), T(-0.4), T(-0.6), T(NAN), T(INFINITY)};
+  std::vector<std::int64_t> indices(x.size(), 99);
+  run(RoundToIndices<T>{std::ssize(x), x.data(), indices.data()});
+  EXPECT_EQ(indices, (std::vector<std::int64_t>{0, 0, 2, 2, 0, -1, -1, -1}));
+}
+
 }  // namespace
 }  // namespace steelyard::kernels

@@ -10,6 +10,7 @@ steelyard_add_tests(float_kernels_test
     optimizer_step_test.cpp
     pool_test.cpp
     softmax_test.cpp
+    unary_test.cpp
   DEPENDS steelyard::kernels
   AGAIN avx2 eigen
   LABELS quick)

@@ -9,6 +9,7 @@
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
+#include "steelyard/kernels/softmax/softmax.h"
 #include "tests/kernels/twin.h"
 
 namespace steelyard::kernels {
@@ -173,7 +174,8 @@ void check_requantize(std::int64_t rows, std::int64_t channels, Activation activ
     run(queue...,
         RequantizeAccumulators<Code>{op, at(a.acc), at(a.bias), at(a.product_scale), at(scale),
                                      at(zero), range, at(codes_alone), at(no_mask)});
-    run(queue..., DequantizeAccumulators{op, at(a.acc), at(a.bias), at(a.product_scale), at(real)});
+    run(queue..., DequantizeAccumulators{op.rows, op.channels, op.activation, at(a.acc), at(a.bias),
+                                         at(a.product_scale), at(real)});
   });
   EXPECT_EQ(codes.differences(), 0);
   EXPECT_EQ(codes_alone.differences(), 0);
@@ -215,11 +217,8 @@ TEST(RequantizeOnGpu, ExtremesOfAccumulatorsAreTheCpus) {
           });
           range.expect_equal();
           std::vector<float> real(a.acc.values().size());
-          run(DequantizeAccumulators{{rows, channels, activation},
-                                     a.acc.cpu(),
-                                     a.bias.cpu(),
-                                     a.product_scale.cpu(),
-                                     real.data()});
+          run(DequantizeAccumulators{rows, channels, activation, a.acc.cpu(), a.bias.cpu(),
+                                     a.product_scale.cpu(), real.data()});
           const bool overflows =
               std::any_of(real.begin(), real.end(), [](float v) { return std::isinf(v); });
           EXPECT_EQ(range.non_finite.values()[0], overflows ? 4 : 3);
@@ -241,11 +240,20 @@ void check_add(std::int64_t n, Activation activation, std::vector<float> scales,
   Twin<std::uint8_t> mask(mask_bytes(n));
   Twin<float> real(n);
   on_both([&](auto at, auto&... queue) {
-    run(queue..., RequantizeAdd<CodeA, CodeB, CodeY>{
-                      n, activation, at(a), at(scale), at(zero), at(b), at(scale) + 1, at(zero) + 1,
-                      at(scale) + 2, at(zero) + 2, range, at(codes), at(mask)});
-    run(queue..., DequantizeAdd<CodeA, CodeB>{n, activation, at(a), at(scale), at(zero), at(b),
-                                              at(scale) + 1, at(zero) + 1, at(real)});
+    run(queue..., RequantizeAdd<CodeA, CodeB, CodeY>{n,
+                                                     activation,
+                                                     {at(a), at(scale), at(zero)},
+                                                     {at(b), at(scale) + 1, at(zero) + 1},
+                                                     at(scale) + 2,
+                                                     at(zero) + 2,
+                                                     range,
+                                                     at(codes),
+                                                     at(mask)});
+    run(queue..., DequantizeAdd<CodeA, CodeB>{n,
+                                              activation,
+                                              {at(a), at(scale), at(zero)},
+                                              {at(b), at(scale) + 1, at(zero) + 1},
+                                              at(real)});
   });
   EXPECT_EQ(codes.differences(), 0);
   EXPECT_EQ(mask.differences(), 0);
@@ -347,6 +355,37 @@ TEST(LargeProductsOnGpu, RowsAreTakenInBlocks) {
   const Conv2dShape s{5, 16, 16, 6400, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1};
   check_conv(s, any_codes<std::uint8_t>(s.input_size(), 1), 101,
              any_codes<std::int8_t>(s.weight_size(), 2));
+}
+
+template <typename In, typename Code>
+void check_softmax(std::int64_t rows, std::int64_t columns, std::int32_t z) {
+  Twin<In> x(any_codes<In>(rows * columns, 1));
+  Twin<float> in_scale(std::vector<float>{0.07F}), scale(std::vector<float>{0x1p-8F});
+  Twin<std::int32_t> zero(std::vector<std::int32_t>{z});
+  Twin<std::uint32_t> table(256);
+  Twin<Code> codes(rows * columns);
+  const CodeRange range = whole_range(std::is_signed_v<Code> ? CodeType::kS8 : CodeType::kU8);
+  on_both([&](auto at, auto&... queue) {
+    run(queue..., SoftmaxTable{256, columns, at(in_scale), at(table)});
+    run(queue..., SoftmaxCodes<In, Code>{rows, columns, at(x), at(table), at(scale), at(zero),
+                                         range, at(codes)});
+  });
+  EXPECT_EQ(table.differences(), 0) << columns;
+  EXPECT_EQ(codes.differences(), 0) << rows << " x " << columns;
+  const auto& made = codes.values();
+  EXPECT_GT(*std::max_element(made.begin(), made.end()),
+            *std::min_element(made.begin(), made.end()));
+}
+
+TEST(SoftmaxOfCodesOnGpu, IsTheCpus) {
+  for (const auto& [rows, columns] : {std::pair<int, int>{1, 2}, {5, 10}, {300, 33}, {2, 1000}}) {
+    for_each_order([&] {
+      check_softmax<std::uint8_t, std::uint8_t>(rows, columns, 0);
+      check_softmax<std::uint8_t, std::int8_t>(rows, columns, -128);
+      check_softmax<std::int8_t, std::uint8_t>(rows, columns, 0);
+      check_softmax<std::int8_t, std::int8_t>(rows, columns, -128);
+    });
+  }
 }
 
 }  // namespace

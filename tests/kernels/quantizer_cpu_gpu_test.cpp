@@ -6,6 +6,7 @@
 
 #include "steelyard/kernels/code_type.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
+#include "steelyard/kernels/histogram/formulas.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/oscillation/oscillation.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
@@ -131,37 +132,35 @@ TEST(RangesOnGpu, AreTheCpus) {
   }
 }
 
-template <typename T>
 void check_histogram(std::int64_t n, std::int64_t bins) {
-  std::vector<T> values = random_reals<T>(n, T(2), 4);
-  double amax = 0;
-  for (T& v : values) {
-    if (std::abs(v) > T(1e30) && !std::isinf(v)) v = T(0.25);
-    if (std::isfinite(v)) amax = std::max(amax, std::abs(static_cast<double>(v)));
+  std::vector<float> values = random_reals<float>(n, 2.0F, 4);
+  float amax = 0;
+  for (float& v : values) {
+    if (std::abs(v) > 1e30F && !std::isinf(v)) v = 0.25F;
+    if (std::isfinite(v)) amax = std::max(amax, std::abs(v));
   }
-  const HistogramGrid grid{histogram_exponent(amax, bins), bins};
-  Twin<T> x(std::move(values));
-  Twin<std::uint64_t> counts(bins);
-  Twin<std::int64_t> skipped(std::vector<std::int64_t>{5}), none;
+  Twin<float> x(std::move(values)), lo(1), hi(1);
+  Twin<std::int64_t> counts(bins);
+  Twin<std::int32_t> exponent(std::vector<std::int32_t>{smallest_exponent(amax, bins)});
   on_both([&](auto at, auto&... queue) {
-    run(queue..., HistogramAccumulate<T>{grid, n, at(x), at(counts), at(skipped)});
-    run(queue..., HistogramAccumulate<T>{grid, n, at(x), at(counts), at(none)});
+    const ChannelHistograms histogram{1, bins, at(counts), at(exponent), at(lo), at(hi)};
+    for (int i = 0; i < 2; ++i) {
+      run(queue..., CountInHistograms{histogram, ChannelLayout::per_tensor(n), at(x)});
+    }
   });
   EXPECT_EQ(counts.differences(), 0) << n << " values in " << bins << " bins";
-  EXPECT_EQ(skipped.differences(), 0);
 }
 
 TEST(HistogramsOnGpu, AreTheCpus) {
   for (const std::int64_t n : {0, 1, 255, 20011}) {
-    for (const std::int64_t bins : {2, 6, 2048}) {
-      check_histogram<float>(n, bins);
-      check_histogram<double>(n, bins);
-    }
+    for (const std::int64_t bins : {2, 6, 2048}) check_histogram(n, bins);
   }
 }
 
 TEST(HistogramsOnGpu, MoreBinsThanABlockHoldsAreRefused) {
-  const HistogramAccumulate<float> kernel{{0, 1 << 20}, 0, nullptr, nullptr, nullptr};
+  constexpr std::int64_t kMany = 1 << 20;
+  const ChannelHistograms histogram{1, kMany, nullptr, nullptr, nullptr, nullptr};
+  const CountInHistograms kernel{histogram, ChannelLayout::per_tensor(kMany), nullptr};
   EXPECT_THROW(run(CudaQueue{}, kernel), std::invalid_argument);
 }
 
@@ -238,13 +237,15 @@ TEST(QuantizerStateOnGpu, ObserversAndParametersAreTheCpus) {
     Twin<float> scale(channels), narrow_scale(channels);
     Twin<std::int32_t> zero(channels), narrow_zero(channels);
     Twin<std::uint8_t> flags(channels), no_flags;
+    Twin<std::int64_t> no_steps;
     for (unsigned seed = 0; seed < 6; ++seed) {
       const Step step(channels, seed);
       Twin<float> step_lo(step.lo), step_hi(step.hi);
       on_both([&](auto at, auto&... queue) {
-        run(queue..., UpdateExtremes{channels, at(step_lo), at(step_hi), at(lo), at(hi)});
-        run(queue..., UpdateAverageExtremes{channels, static_cast<double>(0.3F), at(step_lo),
-                                            at(step_hi), at(mean_lo), at(mean_hi), at(steps)});
+        run(queue...,
+            UpdateExtremes{channels, 0, at(step_lo), at(step_hi), at(lo), at(hi), at(no_steps)});
+        run(queue..., UpdateExtremes{channels, static_cast<double>(0.3F), at(step_lo), at(step_hi),
+                                     at(mean_lo), at(mean_hi), at(steps)});
         run(queue..., QparamsOfRanges<float>{channels,
                                              {0, 255},
                                              false,
@@ -298,11 +299,7 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
           float want_lo = rule.restarts ? INFINITY : -0.5F,
                 want_hi = rule.restarts ? -INFINITY : 0.25F;
           std::int64_t steps = 1;
-          if (rule.averaging > 0) {
-            run(UpdateAverageExtremes{1, rule.averaging, &lo, &hi, &want_lo, &want_hi, &steps});
-          } else {
-            run(UpdateExtremes{1, &lo, &hi, &want_lo, &want_hi});
-          }
+          run(UpdateExtremes{1, rule.averaging, &lo, &hi, &want_lo, &want_hi, &steps});
           float scale;
           std::int32_t zero;
           std::uint8_t zero_range;

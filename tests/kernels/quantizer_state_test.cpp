@@ -41,12 +41,12 @@ TEST(QuantizerState, RangesFollowTheirSteps) {
   const float inf = INFINITY;
   std::vector<float> lo{inf, inf, -1}, hi{-inf, -inf, 2}, mean_lo = lo, mean_hi = hi;
   const std::vector<float> step_lo{-2, inf, -3}, step_hi{1, -inf, 1};
-  run(UpdateExtremes{3, step_lo.data(), step_hi.data(), lo.data(), hi.data()});
+  run(UpdateExtremes{3, 0, step_lo.data(), step_hi.data(), lo.data(), hi.data(), nullptr});
   EXPECT_EQ(lo, (std::vector<float>{-2, inf, -3}));
   EXPECT_EQ(hi, (std::vector<float>{1, -inf, 2}));
   std::vector<std::int64_t> steps(3, 0);  // the third channel's average counted none
-  run(UpdateAverageExtremes{3, 0.25, step_lo.data(), step_hi.data(), mean_lo.data(), mean_hi.data(),
-                            steps.data()});
+  run(UpdateExtremes{3, 0.25, step_lo.data(), step_hi.data(), mean_lo.data(), mean_hi.data(),
+                     steps.data()});
   EXPECT_EQ(mean_lo, (std::vector<float>{-2, inf, -1.5F}));
   EXPECT_EQ(mean_hi, (std::vector<float>{1, -inf, 1.75F}));
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 0, 0}));
@@ -68,8 +68,8 @@ TEST(QuantizerState, AveragesStartAsTheMean) {
   const float step_lo[] = {-8, -4, 0, 0, 0, -8};
   for (int i = 0; i < 6; ++i) {
     const float step_hi = -2 * step_lo[i];
-    run(UpdateAverageExtremes{1, 0.25, &none_lo, &none_hi, &lo, &hi, &steps});
-    run(UpdateAverageExtremes{1, 0.25, &step_lo[i], &step_hi, &lo, &hi, &steps});
+    run(UpdateExtremes{1, 0.25, &none_lo, &none_hi, &lo, &hi, &steps});
+    run(UpdateExtremes{1, 0.25, &step_lo[i], &step_hi, &lo, &hi, &steps});
     EXPECT_EQ(lo, want_lo[i]);
     EXPECT_EQ(hi, -2 * want_lo[i]);
     EXPECT_EQ(steps, std::min(i + 1, 4));

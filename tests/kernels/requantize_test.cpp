@@ -93,7 +93,8 @@ void check_requantize(const Accumulators& a, Activation activation, bool with_bi
                                    codes.data(), mask.data()});
   run(RequantizeAccumulators<Code>{op, a.acc.data(), bias, scales, &scale, &zero, range,
                                    codes_alone.data(), nullptr});
-  run(DequantizeAccumulators{op, a.acc.data(), bias, scales, real.data()});
+  run(DequantizeAccumulators{op.rows, op.channels, op.activation, a.acc.data(), bias, scales,
+                             real.data()});
   float lo = 0, hi = 0, range_scale = 0, step_scale = 0;
   std::int32_t range_zero = 0, step_zero = 0;
   std::uint8_t zero_range = 0;
@@ -165,11 +166,20 @@ void check_add(Activation activation, std::int64_t n, QParams<float> pa, QParams
   std::vector<float> real(a.size());
   std::vector<std::uint8_t> mask((a.size() + 7) / 8, 0xFF);
   const std::int32_t zero = zero_point;
-  run(RequantizeAdd<CodeA, CodeB, CodeY>{n, activation, a.data(), &pa.scale, &pa.zero_point,
-                                         b.data(), &pb.scale, &pb.zero_point, &scale, &zero, range,
-                                         codes.data(), mask.data()});
-  run(DequantizeAdd<CodeA, CodeB>{n, activation, a.data(), &pa.scale, &pa.zero_point, b.data(),
-                                  &pb.scale, &pb.zero_point, real.data()});
+  run(RequantizeAdd<CodeA, CodeB, CodeY>{n,
+                                         activation,
+                                         {a.data(), &pa.scale, &pa.zero_point},
+                                         {b.data(), &pb.scale, &pb.zero_point},
+                                         &scale,
+                                         &zero,
+                                         range,
+                                         codes.data(),
+                                         mask.data()});
+  run(DequantizeAdd<CodeA, CodeB>{n,
+                                  activation,
+                                  {a.data(), &pa.scale, &pa.zero_point},
+                                  {b.data(), &pb.scale, &pb.zero_point},
+                                  real.data()});
   const float ra = pa.scale / scale;
   const float rb = pb.scale / scale;
   const float za = static_cast<float>(pa.zero_point);
@@ -275,12 +285,8 @@ void check_recorded(std::initializer_list<RecordedSum> sums) {
     run(RequantizeAdd<Code, Code, Code>{
         1,
         Activation::kNone,
-        &a,
-        &s.a.scale,
-        &s.a.zero_point,
-        &b,
-        &s.b.scale,
-        &s.b.zero_point,
+        {&a, &s.a.scale, &s.a.zero_point},
+        {&b, &s.b.scale, &s.b.zero_point},
         &s.scale,
         &s.zero_point,
         {std::numeric_limits<Code>::min(), std::numeric_limits<Code>::max()},

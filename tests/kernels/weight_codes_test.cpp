@@ -60,7 +60,7 @@ struct Layer {
         too_large_bias(std::vector<float>(static_cast<std::size_t>(2 * rows), 0.0F)) {}
 
   template <typename At>
-  WeightQuantizer quantizer(const At& at) {
+  WeightQuantizerArrays quantizer(const At& at) {
     return {at(lo),
             at(hi),
             at(steps),
@@ -173,7 +173,7 @@ TEST(WeightCodesOnGpu, LeaveOutWhatIsNull) {
   Twin<std::uint8_t> no_mask;
   const WeightQuantization op{33, 9, 33, ScaleSource::kExtremes, rule_of({-2, 1}, 0, true)};
   on_both([&](auto at, auto&... queue) {
-    WeightQuantizer quantizer = layer.quantizer(at);
+    WeightQuantizerArrays quantizer = layer.quantizer(at);
     quantizer.floor = nullptr;
     WeightCodeArrays to = layer.results(at);
     to.mask = nullptr;
@@ -222,7 +222,7 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRowsWithZeroPoints) {
   on_both([&](auto at, auto&... queue) {
     BiasBehind behind = layer.behind(at);
     behind.bias = at(bias);
-    WeightQuantizer quantizer = layer.quantizer(at);
+    WeightQuantizerArrays quantizer = layer.quantizer(at);
     quantizer.zero_point = at(zero_point);
     run(queue..., QuantizeWeights{op, at(weight), quantizer, behind, layer.results(at)});
   });

@@ -77,7 +77,7 @@ double squared_error(const std::vector<float>& values, const Range& range, const
 }
 
 // The loop of Migacz's slides, with the handling of zeros, empty bins and clipped values that
-// kernels/divergence.h states.
+// kernels/histogram_ranges/clipping_divergence.h states.
 class ReferenceEntropy {
  public:
   ReferenceEntropy(const std::vector<float>& values, const QScheme& scheme) : scheme_(scheme) {

@@ -10,6 +10,7 @@
 #include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/schedule.h"
 #include "tests/qat/device_networks.h"
+#include "tests/support/attention_net.h"
 
 namespace steelyard::qat {
 namespace {
@@ -309,29 +310,43 @@ TEST_F(QuantizersOnCuda, TellABiasThatLacksRoomAsTheCpuDoes) {
   EXPECT_FALSE(take_fault(named_quantizers(*gpu))) << "counted from anew";
 }
 
+// A training pass, its gradients and an evaluation.
+void expect_same_training(Module& cpu, Module& gpu, const Shape& shape) {
+  const Tensor x = testing::random_tensor(shape, 1, DType::kF32);
+  move_to(gpu, kCudaDevice);
+  Rng of_cpu(3), of_gpu(3);
+  Variable y, there;
+  const auto expected = computed(cpu, x, {.training = true, .rng = &of_cpu}, &y);
+  const auto actual = computed(gpu, x, {.training = true, .rng = &of_gpu}, &there);
+  expect_same_bits(actual, expected);
+  expect_same_state(gpu, cpu);
+  y.backward(Tensor::full(y.shape(), 1));
+  there.backward(Tensor::full(y.shape(), 1, DType::kF32, kCudaDevice));
+  const auto a = gpu.named_parameters(), b = cpu.named_parameters();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!b[i].variable.grad().defined()) continue;
+    EXPECT_TRUE(all_close(a[i].variable.grad().to(Device{}), b[i].variable.grad(), 2e-5, 2e-5))
+        << a[i].name;
+  }
+  const Tensor other = testing::random_tensor(shape, 2, DType::kF32);
+  expect_same_bits(computed(gpu, other, {}), computed(cpu, other, {}));
+}
+
 TEST_F(QuantizersOnCuda, DoTheSameInBranches) {
   const QuantizeConfig learning =
       both(weight_scheme(4, Granularity::kChannel, "min_max", Learning::kScale),
            activation_scheme(4, "min_max", Learning::kScaleAndZeroPoint));
   for (const QuantizeConfig& config : {config_, learning}) {
-    const auto cpu = branches(config), gpu = branches(config);
-    move_to(*gpu, kCudaDevice);
-    Rng of_cpu(3), of_gpu(3);
-    Variable y, there;
-    const auto expected = computed(*cpu, images(1), {.training = true, .rng = &of_cpu}, &y);
-    const auto actual = computed(*gpu, images(1), {.training = true, .rng = &of_gpu}, &there);
-    expect_same_bits(actual, expected);
-    expect_same_state(*gpu, *cpu);
-    y.backward(Tensor::full(y.shape(), 1));
-    there.backward(Tensor::full(y.shape(), 1, DType::kF32, kCudaDevice));
-    const auto a = gpu->named_parameters(), b = cpu->named_parameters();
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      if (!b[i].variable.grad().defined()) continue;
-      EXPECT_TRUE(all_close(a[i].variable.grad().to(Device{}), b[i].variable.grad(), 2e-5, 2e-5))
-          << a[i].name;
-    }
-    expect_same_bits(computed(*gpu, images(2), {}), computed(*cpu, images(2), {}));
+    expect_same_training(*branches(config), *branches(config), {4, 8, 8, 3});
   }
+}
+
+TEST_F(QuantizersOnCuda, MoveAndMultiplyCodesAsTheCpuDoes) {
+  const auto attention = [&] {
+    Rng rng(9);
+    return prepare(testing::attention_net(rng), config_).model;
+  };
+  expect_same_training(*attention(), *attention(), {4, 9, 8, 3});
 }
 
 // Every channel's extremes, and one count of what was left out of them.

@@ -13,6 +13,7 @@
 #include "steelyard/layers/pooling.h"
 #include "steelyard/qat/prepare.h"
 #include "tests/qat/activation_config.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -57,6 +58,62 @@ TEST(MultiplyCodes, EachCodeFollowsTheRule) {
     const auto reached = values(leaf_b.grad());
     for (std::size_t i = 0; i < reached.size(); ++i) EXPECT_NEAR(reached[i], grad_b[i], 1e-4);
   }
+}
+
+// Sums of more than 258 products are added in parts.
+TEST(MultiplyMatrices, EachCodeFollowsTheRule) {
+  for (const std::int64_t terms : {5, 258, 700}) {
+    ActivationQuantizer of_a(activations(false)), of_b(activations(true));
+    ActivationQuantizer output(activations(false));
+    ForwardContext training{.training = true}, evaluation;
+    const Variable leaf_a(random_tensor({2, 3, terms}, 1, DType::kF32), true);
+    const Variable leaf_b(random_tensor({2, terms, 4}, 2, DType::kF32), true);
+    const Variable a = of_a.forward(leaf_a, training), b = of_b.forward(leaf_b, training);
+    const float scale = 0.0025F * std::sqrt(static_cast<float>(terms));
+    output.set_qparams(0, scale, 120);  // clips some
+    const Variable y = multiply_matrices(a, b, output, evaluation);
+    const auto qa = quantized(a), qb = quantized(b), qy = quantized(y);
+    const auto codes_a = values(qa->codes), codes_b = values(qb->codes), got = values(qy->codes);
+    const float ratio = qa->host_scale() * qb->host_scale() / scale;
+    const Tensor grad = random_tensor(y.shape(), 3, DType::kF32);
+    y.backward(grad);
+    const auto real_a = values(a.value()), real_b = values(b.value()), given = values(grad);
+    std::vector<double> grad_a(real_a.size(), 0), grad_b(real_b.size(), 0);
+    std::int64_t clipped = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const auto k = static_cast<std::size_t>(terms);
+      const std::size_t row = i / 4 * k, column = i / 12 * k * 4 + i % 4;
+      std::int64_t sum = 0;
+      for (std::size_t j = 0; j < k; ++j) {
+        sum += static_cast<std::int64_t>((codes_a[row + j] - qa->host_zero_point()) *
+                                         (codes_b[column + 4 * j] - qb->host_zero_point()));
+      }
+      const double code = std::nearbyint(static_cast<float>(sum) * ratio) + 120;
+      EXPECT_EQ(got[i], std::clamp<double>(code, qy->range.qmin, qy->range.qmax)) << i;
+      const bool inside = code >= qy->range.qmin && code <= qy->range.qmax;
+      clipped += inside ? 0 : 1;
+      for (std::size_t j = 0; inside && j < k; ++j) {
+        grad_a[row + j] += real_b[column + 4 * j] * given[i];
+        grad_b[column + 4 * j] += real_a[row + j] * given[i];
+      }
+    }
+    EXPECT_GT(clipped, 0);
+    EXPECT_LT(clipped, std::ssize(got));
+    const auto reached_a = values(leaf_a.grad()), reached_b = values(leaf_b.grad());
+    for (std::size_t i = 0; i < grad_a.size(); ++i) EXPECT_NEAR(reached_a[i], grad_a[i], 1e-4);
+    for (std::size_t i = 0; i < grad_b.size(); ++i) EXPECT_NEAR(reached_b[i], grad_b[i], 1e-4);
+  }
+}
+
+TEST(MultiplyMatrices, RefusesSumsThatInt32CannotHold) {
+  ActivationQuantizer of_codes(activations(false)), output(activations(false));
+  ForwardContext training{.training = true};
+  const Variable a = of_codes.forward(Variable(Tensor::zeros({1, 1, 33026})), training);
+  const Variable b = of_codes.forward(Variable(Tensor::zeros({1, 33026, 1})), training);
+  EXPECT_EQ(testing::message_of<std::invalid_argument>(
+                [&] { multiply_matrices(a, b, output, training); }),
+            "[quantized_matmul] expected sums of at most 33025 products, so that they fit int32, "
+            "got 33026");
 }
 
 TEST(PrepareMul, GatesHaveQuantizersOfTheirOwn) {

@@ -1,5 +1,4 @@
-// Sigmoid, SiLU, Hardswish and HardSigmoid on codes: the rule, gradients, and where prepare() puts
-// them.
+// Smooth activations on codes: the rule, gradients, and where prepare() puts them.
 #include "steelyard/qat/qat_smooth.h"
 
 #include <gtest/gtest.h>
@@ -21,10 +20,11 @@ using kernels::SmoothActivation;
 using testing::random_tensor;
 using testing::values;
 
-constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // of hard sigmoids
+constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // of hard sigmoids, affine maps
 
 double value_of(SmoothActivation activation, double x) {
   if (activation == SmoothActivation::kHardSigmoid) return std::clamp(0.25 * x + 0.5, 0.0, 1.0);
+  if (activation == SmoothActivation::kAffine) return 0.25 * x + 0.5;
   if (activation == SmoothActivation::kSigmoid) return 1 / (1 + std::exp(-x));
   if (activation == SmoothActivation::kSilu) return x / (1 + std::exp(-x));
   return x * std::clamp(x + 3, 0.0, 6.0) / 6;
@@ -36,8 +36,9 @@ double slope_of(SmoothActivation activation, double x) {
 }
 
 TEST(SmoothCodes, EachCodeFollowsTheRule) {
-  for (const auto activation : {SmoothActivation::kSigmoid, SmoothActivation::kSilu,
-                                SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid}) {
+  for (const auto activation :
+       {SmoothActivation::kSigmoid, SmoothActivation::kSilu, SmoothActivation::kAffine,
+        SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid}) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;

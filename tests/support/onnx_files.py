@@ -2,7 +2,7 @@
 import random
 import struct
 
-FLOAT, INT64 = 1, 7
+FLOAT, INT32, INT64 = 1, 6, 7
 
 
 def varint(value):
@@ -45,10 +45,10 @@ def node(op, inputs, output, **attributes):
             b"".join(field(5, attribute(name, value)) for name, value in attributes.items()))
 
 
-def port(name, dims):
+def port(name, dims, kind=FLOAT):
     """dims: numbers, or names of free ones."""
     shape = b"".join(field(1, field(2 if isinstance(dim, str) else 1, dim)) for dim in dims)
-    return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, shape)))
+    return field(1, name) + field(2, field(1, field(1, kind) + field(2, shape)))
 
 
 def model(nodes, tensors, inputs, outputs, opset=13):

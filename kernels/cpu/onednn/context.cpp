@@ -1,36 +1,11 @@
 #include "steelyard/kernels/cpu/onednn/context.h"
 
-#include <new>
-
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/onednn/kernels.h"
+#include "steelyard/kernels/device_memory.h"
 
 namespace steelyard::kernels::onednn {
 namespace {
-
-constexpr std::align_val_t kAlignment{64};
-
-struct AlignedBuffer {
-  AlignedBuffer() = default;
-  AlignedBuffer(const AlignedBuffer&) = delete;
-  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
-  ~AlignedBuffer() { release(); }
-
-  void release() {
-    if (data != nullptr) ::operator delete(data, kAlignment);
-    data = nullptr;
-    size = 0;
-  }
-  void grow(std::size_t bytes) {
-    if (bytes <= size) return;
-    release();
-    data = ::operator new(bytes, kAlignment);
-    size = bytes;
-  }
-
-  void* data = nullptr;
-  std::size_t size = 0;
-};
 
 // True where the processor has the instructions and DNNL_MAX_CPU_ISA lets oneDNN use them.
 bool may_use(dnnl::cpu_isa isa) {
@@ -63,10 +38,14 @@ dnnl::stream& cpu_stream() {
 }
 
 void* scratch(Scratch slot, std::size_t bytes) {
-  thread_local std::array<AlignedBuffer, static_cast<std::size_t>(Scratch::kCount)> buffers;
-  AlignedBuffer& buffer = buffers[static_cast<std::size_t>(slot)];
-  buffer.grow(bytes);
-  return buffer.data;
+  constexpr auto kSlots = static_cast<std::size_t>(Scratch::kCount);
+  thread_local std::array<std::optional<DeviceBuffer>, kSlots> buffers;
+  auto& buffer = buffers[static_cast<std::size_t>(slot)];
+  if (!buffer || buffer->bytes() < bytes) {
+    buffer.reset();
+    buffer.emplace(DeviceType::kCpu, bytes);
+  }
+  return buffer->data();
 }
 
 dnnl::primitive_attr user_scratchpad() {

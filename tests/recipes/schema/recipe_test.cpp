@@ -238,7 +238,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:2:7: expected a name of letters, digits, '.', '_' and '-', got the "
                   "string 'a\\x00..'"},
         BadRecipe{"PathThatEndsEarly", "name: quantized", "name: a\ninit: {checkpoint: \"a\\0b\"}",
-                  "r.yaml:3:20: expected a text, got the string 'a\\x00b'"},
+                  "r.yaml:3:20: expected a string, got the string 'a\\x00b'"},
         BadRecipe{"LeadingZeros", "name: quantized", "name: a\nseed: 007",
                   "r.yaml:3:7: expected a whole number of at least 0, got '007' (a number has no "
                   "leading zeros)"},

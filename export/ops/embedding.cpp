@@ -1,0 +1,65 @@
+// Rows of a table of floats at the whole numbers that the input holds, as floats.
+#include <cmath>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+Shape shape(const Graph& graph, const Node& node) {
+  const Tensor* table = constant_at(node, 1);
+  expect(node.inputs.size() == 1 && table != nullptr && table->rank() == 2, node,
+         "expected numbers of rows and a constant table [rows, width]");
+  Shape out = graph.values[node.inputs[0]].shape;
+  out.push_back(table->dim(1));
+  return out;
+}
+
+void check(const Graph& graph, const Node& node) {
+  expect(!graph.values[node.output].quantization, node, "is computed in float");
+}
+
+// A number that is no row gives NaN.
+void reference(const Operands& op) {
+  const Tensor x = real_operand(op, 0);
+  const Tensor& table = *constant_at(op.node, 1);
+  const std::int64_t rows = table.dim(0), width = table.dim(1);
+  fill_floats(op.output(), [&](std::int64_t i) {
+    const float row = std::nearbyint(x.data<float>()[i / width]);
+    const bool known = row >= 0 && row < static_cast<float>(rows);
+    return known ? table.data<float>()[static_cast<std::int64_t>(row) * width + i % width] : NAN;
+  });
+}
+
+std::string refusal(const Function& function) {
+  return function.inputs().size() == 2 ? "" : "of integers";
+}
+
+void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  constexpr std::int64_t kOnnxInt64 = 7;
+  const std::string rounded = node.name + "/rounded", rows = node.name + "/rows";
+  nodes.onnx().add("Round", {nodes.input(node)}, rounded);
+  nodes.onnx().add("Cast", {rounded}, rows, {{"to", kOnnxInt64}});
+  nodes.onnx().add("Gather", {nodes.operand(node, 1), rows}, output, {{"axis", std::int64_t{0}}});
+}
+
+}  // namespace
+
+OpInfo embedding_op() {
+  return {.op = Op::kEmbedding,
+          .name = "embedding",
+          .recorded = {"embedding"},
+          .inputs = 2,
+          .takes_constants = true,
+          .graph_version = 5,
+          .refusal = refusal,
+          .shape = shape,
+          .check = check,
+          .reference = reference,
+          .onnx = onnx,
+          .onnx_order = OnnxOrder::kAsHere};
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,308 @@
+// Operations that move elements of a sample without changing them, floats or codes: other shapes
+// and orders, parts, borders.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/moves.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/framework/describes.h"
+#include "steelyard/framework/ops/slice.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using List = std::vector<std::int64_t>;
+
+const Shape& input_shape(const Graph& graph, const Node& node) {
+  return graph.values[node.inputs[0]].shape;
+}
+const Shape& output_shape(const Graph& graph, const Node& node) {
+  return graph.values[node.output].shape;
+}
+
+List strides_of(const Shape& shape) {
+  List strides(shape.size(), 1);
+  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  return strides;
+}
+
+// Calls f(dimension, position) for each dimension of element i.
+template <typename F>
+void for_each_position(std::int64_t i, const Shape& shape, const F& f) {
+  for (std::size_t d = shape.size(); d-- > 0; i /= shape[d]) f(d, i % shape[d]);
+}
+
+// --- reshape
+
+void reshape(const Operands& op) {
+  move(op, 0, [](std::int64_t i) { return i; });
+}
+
+Shape reshaped(const Graph& graph, const Node& node) {
+  std::int64_t size = 1;
+  for (const std::int64_t dim : node.dims) {
+    expect(dim >= 0 && !__builtin_mul_overflow(size, dim, &size), node, "expected sizes");
+  }
+  expect(size == shape_size(input_shape(graph, node)), node,
+         "cannot give " + shape_string(input_shape(graph, node)) + " the shape " +
+             shape_string(node.dims));
+  return node.dims;
+}
+
+std::string reshape_refusal(const Function& function) {
+  const Shape to = described<Shape>(function);
+  return !to.empty() && to[0] == function.inputs()[0]->shape[0] ? "" : "of the batch";
+}
+
+void read_shape(const Function& function, Node& node) {
+  const Shape to = described<Shape>(function);
+  node.dims.assign(to.begin() + 1, to.end());
+}
+
+void reshape_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  Shape shape = node.dims;
+  shape.insert(shape.begin(), -1);
+  const std::string to = nodes.onnx().int64s(node.name + "/shape", shape, {std::ssize(shape)});
+  nodes.onnx().add("Reshape", {nodes.input(node), to}, output);
+}
+
+// --- permute
+
+Shape permuted(const Graph& graph, const Node& node) {
+  const Shape& in = input_shape(graph, node);
+  List sorted = node.dims, all(in.size());
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(all.begin(), all.end(), 0);
+  expect(sorted == all, node, "expected a permutation of the dimensions of " + shape_string(in));
+  Shape out;
+  for (const std::int64_t d : node.dims) out.push_back(in[static_cast<std::size_t>(d)]);
+  return out;
+}
+
+void permute(const Operands& op) {
+  const List strides = strides_of(op.input_value(0).shape);
+  const Shape& out = op.output_value().shape;
+  move(op, 0, [&](std::int64_t i) {
+    std::int64_t from = 0;
+    for_each_position(i, out, [&](std::size_t d, std::int64_t at) {
+      from += at * strides[static_cast<std::size_t>(op.node.dims[d])];
+    });
+    return from;
+  });
+}
+
+std::string permute_refusal(const Function& function) {
+  return described<List>(function)[0] == 0 ? "" : "of the batch";
+}
+
+void read_order(const Function& function, Node& node) {
+  const List order = described<List>(function);
+  for (std::size_t i = 1; i < order.size(); ++i) node.dims.push_back(order[i] - 1);
+}
+
+// From however the input is held.
+void permute_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  List order{0};
+  for (const std::int64_t d : node.dims) {
+    order.push_back(nodes.held_axis(node.inputs[0], static_cast<std::size_t>(d)));
+  }
+  nodes.onnx().add("Transpose", {nodes.tensor(node.inputs[0])}, output, {{"perm", order}});
+}
+
+// --- slice
+
+Shape sliced(const Graph& graph, const Node& node) {
+  const Shape& in = input_shape(graph, node);
+  const Shape& out = output_shape(graph, node);
+  expect(
+      node.first.size() == in.size() && node.steps.size() == in.size() && out.size() == in.size(),
+      node, "expected positions in each dimension of " + shape_string(in));
+  for (std::size_t d = 0; d < in.size(); ++d) {
+    std::int64_t last = 0;
+    const bool fits =
+        out[d] == 0 || (!__builtin_mul_overflow(out[d] - 1, node.steps[d], &last) &&
+                        !__builtin_add_overflow(last, node.first[d], &last) && node.first[d] >= 0 &&
+                        node.first[d] < in[d] && last >= 0 && last < in[d] && node.steps[d] != 0);
+    expect(fits, node, "takes positions outside of " + shape_string(in));
+  }
+  return out;
+}
+
+void slice(const Operands& op) {
+  const List strides = strides_of(op.input_value(0).shape);
+  const Shape& out = op.output_value().shape;
+  const Node& node = op.node;
+  move(op, 0, [&](std::int64_t i) {
+    std::int64_t from = 0;
+    for_each_position(i, out, [&](std::size_t d, std::int64_t at) {
+      from += (node.first[d] + at * node.steps[d]) * strides[d];
+    });
+    return from;
+  });
+}
+
+std::string slice_refusal(const Function& function) {
+  const TakenAxis batch = described<std::vector<TakenAxis>>(function)[0];
+  return batch == TakenAxis{0, function.inputs()[0]->shape[0], 1} ? "" : "of the batch";
+}
+
+void read_parts(const Function& function, Node& node) {
+  const auto taken = described<std::vector<TakenAxis>>(function);
+  for (std::size_t i = 1; i < taken.size(); ++i) {
+    node.first.push_back(taken[i].first);
+    node.steps.push_back(taken[i].step);
+  }
+}
+
+void slice_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const Shape& in = input_shape(nodes.graph(), node);
+  const Shape& out = output_shape(nodes.graph(), node);
+  List starts, ends, axes, steps;
+  for (std::size_t d = 0; d < in.size(); ++d) {
+    if (out[d] == in[d] && node.steps[d] == 1) continue;
+    const std::int64_t end = node.first[d] + out[d] * node.steps[d];
+    starts.push_back(node.first[d]);
+    // Negative ends count from behind.
+    ends.push_back(end < 0 ? std::numeric_limits<std::int64_t>::min() : end);
+    axes.push_back(nodes.axis(node, d));
+    steps.push_back(node.steps[d]);
+  }
+  const auto list = [&](const char* name, const List& values) {
+    return nodes.onnx().int64s(node.name + name, values, {std::ssize(values)});
+  };
+  nodes.onnx().add("Slice",
+                   {nodes.input(node), list("/starts", starts), list("/ends", ends),
+                    list("/axes", axes), list("/steps", steps)},
+                   output);
+}
+
+// --- pad
+
+Shape padded(const Graph& graph, const Node& node) {
+  const Shape& in = input_shape(graph, node);
+  const Shape& out = output_shape(graph, node);
+  expect(node.before.size() == in.size() && out.size() == in.size(), node,
+         "expected a border of " + shape_string(in));
+  for (std::size_t d = 0; d < in.size(); ++d) {
+    expect(node.before[d] >= 0 && node.before[d] <= out[d] - in[d], node,
+           "its border does not fit " + shape_string(out));
+  }
+  return out;
+}
+
+void check_border(const Graph& graph, const Node& node) {
+  expect(!std::isnan(node.value) && (!graph.values[node.output].quantization || node.value == 0),
+         node, "expected a border of 0 around codes, of a number around floats");
+}
+
+void pad(const Operands& op) {
+  const Shape& in = op.input_value(0).shape;
+  const List strides = strides_of(in);
+  const Shape& out = op.output_value().shape;
+  move(op, op.node.value, [&](std::int64_t i) {
+    std::int64_t from = 0;
+    bool inside = true;
+    for_each_position(i, out, [&](std::size_t d, std::int64_t at) {
+      const std::int64_t own = at - op.node.before[d];
+      inside = inside && own >= 0 && own < in[d];
+      from += own * strides[d];
+    });
+    return inside ? from : kBorder;
+  });
+}
+
+std::string pad_refusal(const Function& function) {
+  return described<Border>(function).before[0] == 0 ? "" : "of the batch";
+}
+
+void read_border(const Function& function, Node& node) {
+  const Border border = described<Border>(function);
+  node.before.assign(border.before.begin() + 1, border.before.end());
+  constexpr double kMost = std::numeric_limits<double>::max();  // files hold finite numbers
+  node.value = std::clamp(border.value, -kMost, kMost);
+}
+
+void pad_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const Shape& in = input_shape(nodes.graph(), node);
+  const Shape& out = output_shape(nodes.graph(), node);
+  const std::size_t rank = in.size() + 1;
+  List pads(2 * rank, 0);
+  for (std::size_t d = 0; d < in.size(); ++d) {
+    const auto axis = static_cast<std::size_t>(nodes.axis(node, d));
+    pads[axis] = node.before[d];
+    pads[rank + axis] = out[d] - in[d] - node.before[d];
+  }
+  const auto value = static_cast<float>(node.value);
+  nodes.onnx().add(
+      "Pad",
+      {nodes.input(node), nodes.onnx().int64s(node.name + "/pads", pads, {std::ssize(pads)}),
+       nodes.onnx().floats(node.name + "/border", {&value, 1}, {})},
+      output);
+}
+
+}  // namespace
+
+OpInfo reshape_op() {
+  return {.op = Op::kReshape,
+          .name = "reshape",
+          .recorded = {"quantized_reshape", "reshape"},
+          .keeps_codes = true,
+          .fields = {{"shape", [](Node& node) { return &node.dims; }}},
+          .graph_version = 5,
+          .refusal = reshape_refusal,
+          .read = read_shape,
+          .shape = reshaped,
+          .reference = reshape,
+          .onnx = reshape_onnx,
+          .onnx_order = OnnxOrder::kAsHere};
+}
+
+OpInfo permute_op() {
+  return {.op = Op::kPermute,
+          .name = "permute",
+          .recorded = {"quantized_permute", "permute"},
+          .keeps_codes = true,
+          .fields = {{"order", [](Node& node) { return &node.dims; }}},
+          .graph_version = 5,
+          .refusal = permute_refusal,
+          .read = read_order,
+          .shape = permuted,
+          .reference = permute,
+          .onnx = permute_onnx,
+          .onnx_order = OnnxOrder::kAsHere};
+}
+
+OpInfo slice_op() {
+  return {.op = Op::kSlice,
+          .name = "slice",
+          .recorded = {"quantized_slice", "slice"},
+          .keeps_codes = true,
+          .fields = {{"first", [](Node& node) { return &node.first; }},
+                     {"steps", [](Node& node) { return &node.steps; }}},
+          .graph_version = 5,
+          .refusal = slice_refusal,
+          .read = read_parts,
+          .shape = sliced,
+          .reference = slice,
+          .onnx = slice_onnx};
+}
+
+OpInfo pad_op() {
+  return {.op = Op::kPad,
+          .name = "pad",
+          .recorded = {"quantized_pad", "pad"},
+          .keeps_codes = true,
+          .fields = {{"before", [](Node& node) { return &node.before; }},
+                     {"value", [](Node& node) { return &node.value; }}},
+          .graph_version = 5,
+          .refusal = pad_refusal,
+          .read = read_border,
+          .shape = padded,
+          .check = check_border,
+          .reference = pad,
+          .onnx = pad_onnx};
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,112 @@
+// Norms of floats: layer norms, and batch norms that are part of no layer before them.
+#include <cmath>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/support.h"
+#include "steelyard/framework/describes.h"
+
+namespace steelyard::deploy {
+namespace {
+
+// Two constants with a number for each channel, the last dimension.
+Shape shape(const Graph& graph, const Node& node) {
+  const Shape& in = graph.values[node.inputs[0]].shape;
+  expect(!in.empty(), node, "expected an input with channels or features");
+  for (const std::size_t place : {1U, 2U}) {
+    const Tensor* constant = constant_at(node, place);
+    expect(constant != nullptr && constant->shape() == Shape{in.back()}, node,
+           "expected two constants of " + std::to_string(in.back()) + " numbers");
+  }
+  return in;
+}
+
+void check(const Graph& graph, const Node& node) {
+  expect(!graph.values[node.output].quantization, node, "is computed in float");
+  expect(std::isfinite(node.eps) && node.eps >= 0, node, "expected an eps of at least 0");
+}
+
+void normalize(const Operands& op) {
+  const Tensor x = real_operand(op, 0);
+  const float* gamma = constant_at(op.node, 1)->data<float>();
+  const float* beta = constant_at(op.node, 2)->data<float>();
+  const std::int64_t columns = x.dim(-1), rows = x.size() / columns;
+#pragma omp parallel for
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* from = x.data<float>() + row * columns;
+    double mean = 0, variance = 0;
+    for (std::int64_t c = 0; c < columns; ++c) mean += double{from[c]};
+    mean /= static_cast<double>(columns);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      variance += (double{from[c]} - mean) * (double{from[c]} - mean);
+    }
+    const double scale = 1 / std::sqrt(variance / static_cast<double>(columns) + op.node.eps);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      op.output().data<float>()[row * columns + c] =
+          static_cast<float>((double{from[c]} - mean) * scale * double{gamma[c]} + double{beta[c]});
+    }
+  }
+}
+
+void scale_and_shift(const Operands& op) {
+  const Tensor x = real_operand(op, 0);
+  const float* scale = constant_at(op.node, 1)->data<float>();
+  const float* shift = constant_at(op.node, 2)->data<float>();
+  const std::int64_t channels = x.dim(-1);
+  fill_floats(op.output(), [&](std::int64_t i) {
+    const std::int64_t c = i % channels;
+    return static_cast<float>(double{x.data<float>()[i]} * double{scale[c]} + double{shift[c]});
+  });
+}
+
+void layer_norm_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const auto constant = [&](const char* name, std::size_t place) {
+    const Tensor& value = *constant_at(node, place);
+    return nodes.onnx().floats(node.name + name, value.span<float>(), value.shape());
+  };
+  nodes.onnx().add("LayerNormalization",
+                   {nodes.input(node), constant("/gamma", 1), constant("/beta", 2)}, output,
+                   {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(node.eps)}});
+}
+
+void scale_shift_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  nodes.onnx().add("Mul", {nodes.operand(node, 0), nodes.operand(node, 1)}, node.name + "/scaled");
+  nodes.onnx().add("Add", {node.name + "/scaled", nodes.operand(node, 2)}, output);
+}
+
+}  // namespace
+
+OpInfo layer_norm_op() {
+  return {
+      .op = Op::kLayerNorm,
+      .name = "layer_norm",
+      .recorded = {"layer_norm"},
+      .inputs = 3,
+      .takes_constants = true,
+      .rounds_floats = true,
+      .fields = {{"eps", [](Node& node) { return &node.eps; }}},
+      .graph_version = 5,
+      .read = [](const Function& function, Node& node) { node.eps = described<double>(function); },
+      .shape = shape,
+      .check = check,
+      .reference = normalize,
+      .onnx = layer_norm_onnx,
+      .onnx_order = OnnxOrder::kAsHere,
+      .opset = 17};
+}
+
+OpInfo scale_shift_op() {
+  return {.op = Op::kScaleShift,
+          .name = "scale_shift",
+          .recorded = {"batch_norm"},
+          .inputs = 3,
+          .takes_constants = true,
+          .rounds_floats = true,
+          .graph_version = 5,
+          .shape = shape,
+          .check = check,
+          .reference = scale_and_shift,
+          .onnx = scale_shift_onnx};
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,137 @@
+// Functions of each element, of floats.
+#include <cmath>
+#include <numbers>
+
+#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/support.h"
+#include "steelyard/framework/describes.h"
+
+namespace steelyard::deploy {
+namespace {
+
+Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inputs[0]].shape; }
+
+void check(const Graph& graph, const Node& node) {
+  expect(!graph.values[node.output].quantization, node, "is computed in float");
+  expect(std::isfinite(node.value), node, "expected a finite exponent");
+}
+
+template <typename F>
+void compute(const Operands& op, const F& f) {
+  const Tensor x = real_operand(op, 0);
+  fill_floats(op.output(), [&](std::int64_t i) {
+    return static_cast<float>(f(static_cast<double>(x.data<float>()[i])));
+  });
+}
+
+// `name` is the tape's too.
+template <double (*f)(double)>
+OpInfo row(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const std::string&)) {
+  return {.op = op,
+          .name = name,
+          .recorded = {name},
+          .rounds_floats = true,
+          .graph_version = 5,
+          .shape = shape,
+          .check = check,
+          .reference = [](const Operands& operands) { compute(operands, f); },
+          .onnx = onnx};
+}
+
+double root(double x) { return std::sqrt(x); }
+double exponential(double x) { return std::exp(x); }
+double logarithm(double x) { return std::log(x); }
+double magnitude(double x) { return std::abs(x); }
+double error_function(double x) { return std::erf(x); }
+double hyperbolic_tangent(double x) { return std::tanh(x); }
+const double kGeluFactor = std::sqrt(2 / std::numbers::pi);
+double gelu_by_tanh(double x) {
+  return x / 2 * (1 + std::tanh(kGeluFactor * (x + 0.044715 * x * x * x)));
+}
+
+// By the formula: Gelu came with opset 20.
+void tanh_gelu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  OnnxGraph& onnx = nodes.onnx();
+  const std::string x = nodes.input(node), name = node.name;
+  const auto number = [&](const char* what, double value) {
+    const auto real = static_cast<float>(value);
+    return onnx.floats(name + what, {&real, 1}, {});
+  };
+  onnx.add("Mul", {x, x}, name + "/square");
+  onnx.add("Mul", {name + "/square", number("/cubic_factor", 0.044715)}, name + "/scaled");
+  onnx.add("Add", {name + "/scaled", number("/one", 1)}, name + "/factor");
+  onnx.add("Mul", {x, name + "/factor"}, name + "/sum");
+  onnx.add("Mul", {name + "/sum", number("/tanh_factor", kGeluFactor)}, name + "/argument");
+  onnx.add("Tanh", {name + "/argument"}, name + "/tanh");
+  onnx.add("Add", {name + "/tanh", name + "/one"}, name + "/gate");
+  onnx.add("Mul", {x, name + "/gate"}, name + "/twice");
+  onnx.add("Mul", {name + "/twice", number("/half", 0.5)}, output);
+}
+
+void pow_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const auto exponent = static_cast<float>(node.value);
+  nodes.onnx().add(
+      "Pow", {nodes.input(node), nodes.onnx().floats(node.name + "/exponent", {&exponent, 1}, {})},
+      output);
+}
+
+// ONNX's operation of the name.
+void add(OnnxNodes& nodes, const Node& node, const char* operation, const std::string& output) {
+  nodes.onnx().add(operation, {nodes.input(node)}, output);
+}
+
+}  // namespace
+
+OpInfo sqrt_op() {
+  return row<root>(Op::kSqrt, "sqrt", [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+    add(nodes, node, "Sqrt", y);
+  });
+}
+OpInfo exp_op() {
+  return row<exponential>(
+      Op::kExp, "exp",
+      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Exp", y); });
+}
+OpInfo log_op() {
+  return row<logarithm>(
+      Op::kLog, "log",
+      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Log", y); });
+}
+OpInfo abs_op() {
+  return row<magnitude>(
+      Op::kAbs, "abs",
+      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Abs", y); });
+}
+OpInfo erf_op() {
+  return row<error_function>(
+      Op::kErf, "erf",
+      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Erf", y); });
+}
+OpInfo tanh_op() {
+  return row<hyperbolic_tangent>(Op::kTanh, "tanh",
+                                 [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+                                   add(nodes, node, "Tanh", y);
+                                 });
+}
+OpInfo tanh_gelu_op() { return row<gelu_by_tanh>(Op::kTanhGelu, "tanh_gelu", tanh_gelu_onnx); }
+
+OpInfo pow_op() {
+  return {.op = Op::kPow,
+          .name = "pow",
+          .recorded = {"pow"},
+          .rounds_floats = true,
+          .fields = {{"exponent", [](Node& node) { return &node.value; }}},
+          .graph_version = 5,
+          .read = [](const Function& function,
+                     Node& node) { node.value = described<double>(function); },
+          .shape = shape,
+          .check = check,
+          .reference =
+              [](const Operands& op) {
+                compute(op, [e = op.node.value](double x) { return std::pow(x, e); });
+              },
+          .onnx = pow_onnx};
+}
+
+}  // namespace steelyard::deploy

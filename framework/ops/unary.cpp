@@ -1,0 +1,98 @@
+#include "steelyard/framework/ops/unary.h"
+
+#include "steelyard/framework/describes.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/kernels/unary/unary.h"
+
+namespace steelyard {
+namespace {
+
+using kernels::UnaryFunction;
+
+const char* op_name(UnaryFunction function) {
+  switch (function) {
+    case UnaryFunction::kSqrt:
+      return "sqrt";
+    case UnaryFunction::kExp:
+      return "exp";
+    case UnaryFunction::kLog:
+      return "log";
+    case UnaryFunction::kAbs:
+      return "abs";
+    case UnaryFunction::kErf:
+      return "erf";
+    case UnaryFunction::kTanh:
+      return "tanh";
+    case UnaryFunction::kPower:
+      return "pow";
+    case UnaryFunction::kTanhGelu:
+      break;
+  }
+  return "tanh_gelu";
+}
+
+// Described by its exponent.
+class UnaryOperation : public Function, public Describes<double> {
+ public:
+  UnaryOperation(UnaryFunction function, double exponent, Tensor x)
+      : function_(function), exponent_(exponent) {
+    save(std::move(x));
+  }
+  double described() const override { return exponent_; }
+
+  std::string name() const override { return op_name(function_); }
+  Attributes attributes() const override {
+    if (function_ != UnaryFunction::kPower) return {};
+    return {{"exponent", ops::number_text(exponent_)}};
+  }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    const Tensor& x = saved()[0];
+    Tensor grad_x = Tensor::empty(x.shape(), x.dtype(), x.device());
+    visit_floating(x.dtype(), op_name(function_), [&](auto zero) {
+      using T = decltype(zero);
+      run(x.device(), kernels::UnaryBackward<T>{.n = x.size(),
+                                                .function = function_,
+                                                .exponent = static_cast<T>(exponent_),
+                                                .x = x.data<T>(),
+                                                .grad_y = grad_output.data<T>(),
+                                                .grad_x = grad_x.data<T>()});
+    });
+    return {grad_x};
+  }
+
+ private:
+  UnaryFunction function_;
+  double exponent_;
+};
+
+Variable apply(UnaryFunction function, const Variable& x, double exponent = 1) {
+  ops::require_defined(op_name(function), "a tensor", x);
+  const Tensor& value = x.value();
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
+  visit_floating(x.dtype(), op_name(function), [&](auto zero) {
+    using T = decltype(zero);
+    run(y.device(), kernels::Unary<T>{.n = y.size(),
+                                      .function = function,
+                                      .exponent = static_cast<T>(exponent),
+                                      .x = value.data<T>(),
+                                      .y = y.data<T>()});
+  });
+  if (!should_record({x})) return Variable(y);
+  return record(y, std::make_shared<UnaryOperation>(function, exponent, value), {x});
+}
+
+}  // namespace
+
+Variable sqrt(const Variable& x) { return apply(UnaryFunction::kSqrt, x); }
+Variable exp(const Variable& x) { return apply(UnaryFunction::kExp, x); }
+Variable log(const Variable& x) { return apply(UnaryFunction::kLog, x); }
+Variable abs(const Variable& x) { return apply(UnaryFunction::kAbs, x); }
+Variable erf(const Variable& x) { return apply(UnaryFunction::kErf, x); }
+Variable tanh(const Variable& x) { return apply(UnaryFunction::kTanh, x); }
+Variable pow(const Variable& x, double exponent) {
+  return apply(UnaryFunction::kPower, x, exponent);
+}
+Variable tanh_gelu(const Variable& x) { return apply(UnaryFunction::kTanhGelu, x); }
+
+}  // namespace steelyard

@@ -1,0 +1,24 @@
+// Functions of each element; each keeps its input for backward. Outside of its domain a function
+// gives NaN or an infinity, as its slope does: sqrt() at 0 has an infinite one.
+#pragma once
+
+#include "steelyard/framework/autograd.h"
+
+namespace steelyard {
+
+Variable sqrt(const Variable& x);
+Variable exp(const Variable& x);
+Variable log(const Variable& x);
+// The slope at 0 is 0.
+Variable abs(const Variable& x);
+Variable erf(const Variable& x);
+Variable tanh(const Variable& x);
+
+// x to the power of a number.
+Variable pow(const Variable& x, double exponent);
+
+// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), which is close to gelu() (Hendrycks and
+// Gimpel, arXiv:1606.08415).
+Variable tanh_gelu(const Variable& x);
+
+}  // namespace steelyard

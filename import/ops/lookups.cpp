@@ -1,0 +1,108 @@
+// Rows of tables, one-hot values, and positions that a list names.
+#include "steelyard/import/translator.h"
+
+namespace steelyard::imports {
+namespace {
+
+// Positions in a dimension of a computed value.
+void gather_positions(Translator& t, const Constant& list) {
+  const ExtentShape from = t.input(0).shape;
+  const std::size_t axis = axis_of(t.node().integer("axis", 0), from.size());
+  const std::int64_t extent = fixed(from[axis]);
+  std::vector<std::int64_t> positions = integers_of(list, "indices");
+  for (std::int64_t& at : positions) {
+    if (at < 0) at += extent;
+    if (at < 0 || at >= extent) refuse("an index is outside of its dimension");
+  }
+  ExtentShape to(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(axis));
+  for (const std::int64_t size : list.shape) to.push_back({size});
+  to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(axis) + 1, from.end());
+  const bool same_rank = to.size() == from.size();
+  const bool last = same_rank && t.input(0).channels_last;
+  const std::string node =
+      picked(t, t.held(0, last), held_axis(axis, from.size(), last), from.size(), positions);
+  if (same_rank) return t.give(node, to, last);
+  t.give(t.add("Reshape", {node}, {{"shape", open_sizes(to)}}), to, false);
+}
+
+void gather(Translator& t) {
+  if (!t.input(0).known) return gather_positions(t, t.constant(1, "list of indices"));
+  const Constant& table = t.constant(0, "table");
+  if (!t.input(1).whole || t.input(1).one_hot != 0) refuse("of other than whole numbers");
+  if (!table.floating || table.shape.size() != 2) {
+    refuse("of a table " + shape_string(table.shape) + ", expected floats [rows, width]");
+  }
+  if (axis_of(t.node().integer("axis", 0), 2) != 0) refuse("of columns of a table");
+  give_rows(t, t.plain(1), t.input(1).shape, t.node().input(0), table);
+}
+
+// Values [..., 1] beside 0, 1, ..., classes - 1 in the last dimension are one-hot.
+void equal(Translator& t) {
+  const std::size_t at = t.input(0).known ? 1 : 0;
+  const Value& in = t.input(at);
+  const Constant& numbers = t.constant(1 - at, "second operand");
+  bool counts = !numbers.floating && !numbers.shape.empty() && numbers.size() > 0 &&
+                numbers.size() == numbers.shape.back() && in.whole && in.one_hot == 0;
+  for (std::int64_t i = 0; counts && i < numbers.size(); ++i) {
+    counts = numbers.integers[static_cast<std::size_t>(i)] == Extent{i};
+  }
+  const ExtentShape shape = in.shape;
+  if (!counts || shape.size() < 2 || shape.back() != Extent{1} ||
+      numbers.shape.size() > shape.size()) {
+    refuse("other than of whole numbers [..., 1] with 0, 1, ..., classes - 1");
+  }
+  ExtentShape without(shape.begin(), shape.end() - 1), to = shape;
+  to.back() = {numbers.size()};
+  t.give({.shape = to,
+          .node = t.add("Reshape", {t.plain(at)}, {{"shape", open_sizes(without)}}),
+          .whole = true,
+          .one_hot = numbers.size()});
+}
+
+void one_hot(Translator& t) {
+  const auto depth = scalar_of(t.constant(1, "depth"));
+  const Constant& values = t.constant(2, "values");
+  const bool of_ones = values.floating ? values.reals == std::vector<float>{0, 1}
+                                       : values.integers == std::vector<Extent>{{0}, {1}};
+  if (!of_ones) refuse("values other than 0 and 1");
+  constexpr double kMostClasses = 1 << 24;  // that floats count
+  if (!depth || !(*depth >= 1 && *depth <= kMostClasses))
+    refuse("a depth that is no number of classes");
+  const Value& in = t.input(0);
+  if (!in.whole || in.one_hot != 0) refuse("of other than whole numbers");
+  ExtentShape to = in.shape;
+  to.push_back({static_cast<std::int64_t>(*depth)});
+  const std::int64_t axis = t.node().integer("axis", -1);
+  if (axis != -1 && axis != std::ssize(to) - 1) refuse("along other than a new last dimension");
+  t.give({.shape = to,
+          .node = t.plain(0),
+          .whole = true,
+          .one_hot = static_cast<std::int64_t>(*depth)});
+}
+
+}  // namespace
+
+void give_rows(Translator& t, const std::string& node, const ExtentShape& shape,
+               const std::string& name, const Constant& table) {
+  const std::int64_t count = table.shape[0], width = table.shape[1];
+  const std::string module =
+      t.add_named(name, "Embedding", {node}, {{"count", count}, {"width", width}});
+  t.set_weight(module, "weight", table);
+  ExtentShape to = shape;
+  to.push_back({width});
+  t.give(module, to, false);
+}
+
+std::vector<OperationRow> lookup_operations() {
+  return {
+      {"Gather", gather,
+       "tables other than constant ones of two dimensions; computed indices of others", "",
+       WholeNumbers::kRead},
+      {"Equal", equal, "other than what makes one-hot values of whole numbers", "",
+       WholeNumbers::kRead},
+      {"OneHot", one_hot, "values other than 0 and 1, a dimension other than the last", "",
+       WholeNumbers::kRead},
+  };
+}
+
+}  // namespace steelyard::imports

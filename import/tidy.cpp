@@ -1,0 +1,100 @@
+#include "steelyard/import/tidy.h"
+
+#include <set>
+
+namespace steelyard::imports {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+const Ints& integers(const NodeSpec& node, const char* option) {
+  return std::get<Ints>(node.options.at(option));
+}
+
+class Tidier {
+ public:
+  Tidier(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights)
+      : graph_(graph), weights_(weights) {}
+
+  // A node is looked at when what it reads is tidy, wherever it stands.
+  void run() {
+    for (NodeSpec& node : graph_.nodes) nodes_[node.name] = &node;
+    for (const NodeSpec& node : graph_.nodes) {
+      for (const std::string& input : node.inputs) ++readers_[input];
+    }
+    for (NodeSpec& node : graph_.nodes) look_at(node);
+  }
+
+ private:
+  void look_at(NodeSpec& node) {
+    if (!done_.insert(node.name).second) return;
+    for (std::string& input : node.inputs) {
+      if (NodeSpec* before = find(input)) look_at(*before);
+      if (const auto other = stands_for_.find(input); other != stands_for_.end()) {
+        input = other->second;
+      }
+    }
+    if (node.type == "Reshape" || node.type == "Permute") return merge(node);
+    if (node.type == "AddConstant" && takes_bias(node)) {
+      stands_for_[node.name] = node.inputs[0];
+    }
+  }
+
+  NodeSpec* find(const std::string& name) const {
+    const auto found = nodes_.find(name);
+    return found == nodes_.end() ? nullptr : found->second;
+  }
+
+  // A Reshape or Permute of another one reads what that reads.
+  void merge(NodeSpec& node) const {
+    const NodeSpec* before = find(node.inputs[0]);
+    if (before == nullptr || before->type != node.type) return;
+    if (node.type == "Permute") {
+      const Ints& first = integers(*before, "order");
+      Ints order;
+      for (const std::int64_t axis : integers(node, "order")) {
+        order.push_back(first.at(static_cast<std::size_t>(axis)));
+      }
+      node.options["order"] = order;
+    }
+    node.inputs = before->inputs;
+  }
+
+  // Whether the convolution before the node, and before a Reshape that leaves channels alone, has
+  // the constant as its bias now. The last node stays: it gives the output.
+  bool takes_bias(const NodeSpec& node) {
+    const Tensor value = weights_.at(node.name).at(0).tensor;
+    if (value.rank() == 0 || value.size() != value.dim(-1) || &node == &graph_.nodes.back()) {
+      return false;
+    }
+    NodeSpec* layer = find(node.inputs[0]);
+    if (layer != nullptr && layer->type == "Reshape") {
+      if (readers_[layer->name] != 1 || integers(*layer, "shape").back() != value.size()) {
+        return false;
+      }
+      layer = find(layer->inputs[0]);
+    }
+    if (layer == nullptr || (layer->type != "Conv2d" && layer->type != "Conv1d")) return false;
+    const bool fits = readers_[layer->name] == 1 && !std::get<bool>(layer->options.at("bias")) &&
+                      std::get<std::int64_t>(layer->options.at("out_channels")) == value.size();
+    if (!fits) return false;
+    layer->options["bias"] = true;
+    weights_[layer->name].push_back({layer->name + ".bias", value.reshape({value.size()})});
+    return true;
+  }
+
+  GraphSpec& graph_;
+  std::map<std::string, std::vector<NamedTensor>>& weights_;
+  std::map<std::string, NodeSpec*> nodes_;
+  std::map<std::string, int> readers_;
+  std::map<std::string, std::string> stands_for_;
+  std::set<std::string> done_;
+};
+
+}  // namespace
+
+void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights) {
+  Tidier(graph, weights).run();
+}
+
+}  // namespace steelyard::imports

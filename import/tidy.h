@@ -1,0 +1,18 @@
+// What translation leaves that one module less computes too.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/safetensors.h"
+#include "steelyard/import/graph_spec.h"
+
+namespace steelyard::imports {
+
+// Merges a Reshape or Permute into the one before it, and the constant of each channel that is
+// added behind a convolution into its bias. Nodes that nobody reads then stay. `weights`: of each
+// node.
+void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights);
+
+}  // namespace steelyard::imports

@@ -1,0 +1,6 @@
+#include "steelyard/kernels/shared_bodies.h"
+
+#include "steelyard/kernels/cpu/run.h"
+
+template struct steelyard::kernels::CpuKernels<steelyard::kernels::SharedArithmetic>;
+template struct steelyard::kernels::CpuKernels<steelyard::kernels::SharedBookkeeping>;

@@ -1,0 +1,31 @@
+// Functions of each element as layers, and the logarithm of Softmax.
+#pragma once
+
+#include "steelyard/framework/module.h"
+
+namespace steelyard {
+
+enum class ElementwiseFunction { kSqrt, kExp, kLog, kAbs, kErf, kTanh, kPow, kTanhGelu };
+
+class Elementwise : public Module {
+ public:
+  explicit Elementwise(ElementwiseFunction function, double exponent = 1)
+      : function_(function), exponent_(exponent) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  // "Sqrt", "Exp", "Log", "Abs", "Erf", "Tanh", "Pow", "TanhGELU".
+  std::string type_name() const override;
+  std::string description() const override;
+
+ private:
+  ElementwiseFunction function_;
+  double exponent_;  // of kPow
+};
+
+// x - log(sum of exp(x)) along the last dimension.
+class LogSoftmax : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "LogSoftmax"; }
+};
+
+}  // namespace steelyard

@@ -1,0 +1,61 @@
+// Recorded operations on codes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/describes.h"
+#include "steelyard/qat/quantized_value.h"
+
+namespace steelyard::qat {
+
+// A recorded operation on codes: its gradient is a function of the saved tensors alone.
+class CodeFunction : public Function {
+ public:
+  // grad of the output, the input's shape, saved tensors -> grad of each input.
+  using Gradient = std::function<Tensor(const Tensor&, const Shape&, const std::vector<Tensor>&)>;
+
+  CodeFunction(std::string name, Attributes attributes, Gradient gradient,
+               std::vector<Tensor> saved_tensors)
+      : name_(std::move(name)), attributes_(std::move(attributes)), gradient_(std::move(gradient)) {
+    for (Tensor& tensor : saved_tensors) save(std::move(tensor));
+  }
+  std::string name() const override { return name_; }
+  Attributes attributes() const override { return attributes_; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    // Every input of these operations has the same gradient: one input, or the two of a sum.
+    const Tensor grad = gradient_(grad_output, inputs()[0]->shape, saved());
+    return std::vector<Tensor>(inputs().size(), grad);
+  }
+
+ private:
+  std::string name_;
+  Attributes attributes_;
+  Gradient gradient_;
+};
+
+// One with a description of its operation, for exports.
+template <typename T>
+class DescribedCodeFunction : public CodeFunction, public Describes<T> {
+ public:
+  DescribedCodeFunction(std::string name, Attributes attributes, T what, Gradient gradient,
+                        std::vector<Tensor> saved_tensors)
+      : CodeFunction(std::move(name), std::move(attributes), std::move(gradient),
+                     std::move(saved_tensors)),
+        what_(std::move(what)) {}
+  T described() const override { return what_; }
+
+ private:
+  T what_;
+};
+
+// The same parameters as `x` for codes of another shape.
+inline QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
+  return {.codes = std::move(codes), .qparams = x.qparams, .range = x.range};
+}
+
+}  // namespace steelyard::qat

@@ -1,0 +1,150 @@
+// Networks of what imported graphs have besides layers: parts, borders, other orders and sizes,
+// arithmetic with constants, products of values, norms. Some layers are quantized by w8a8().
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/concat.h"
+#include "steelyard/framework/ops/embedding.h"
+#include "steelyard/framework/ops/expand.h"
+#include "steelyard/framework/ops/extremes.h"
+#include "steelyard/framework/ops/layer_norm.h"
+#include "steelyard/framework/ops/matmul.h"
+#include "steelyard/framework/ops/permute.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/resize.h"
+#include "steelyard/framework/ops/slice.h"
+#include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/softmax.h"
+#include "steelyard/framework/ops/unary.h"
+#include "steelyard/layers/conv_transpose2d.h"
+#include "tests/export/export_support.h"
+
+namespace steelyard::testing {
+
+// The rows of a matrix [outputs, inputs] that each sum to 1.
+inline ResizedAxis blended(std::int64_t inputs, std::int64_t outputs) {
+  ResizedAxis axis{.inputs = inputs, .outputs = outputs};
+  for (std::int64_t o = 0; o < outputs; ++o) {
+    const std::int64_t first = o * (inputs - 1) / outputs;
+    for (std::int64_t i = 0; i < inputs; ++i) {
+      axis.weights.push_back(i == first ? 0.25 : i == first + 1 ? 0.75 : 0);
+    }
+  }
+  return axis;
+}
+
+// Images [N, 9, 8, 3] to images [N, 8, 6, 2], in float but for its convolutions.
+class ImageOperations : public Module {
+ public:
+  explicit ImageOperations(Rng& rng)
+      : conv_(register_child("conv", conv(3, 4, 3, 1, rng))),
+        norm_(register_child("norm", norm(4, 3))),
+        up_(register_child(
+            "up", std::make_shared<ConvTranspose2d>(ConvTranspose2dOptions{.in_channels = 4,
+                                                                           .out_channels = 6,
+                                                                           .kernel_size = {3, 2},
+                                                                           .stride = {2, 1},
+                                                                           .padding = {1, 0},
+                                                                           .output_padding = {1, 0},
+                                                                           .groups = 2},
+                                                    rng))),
+        last_(register_child("last", conv(12, 2, 1, 1, rng))),
+        scale_(register_parameter("scale", random_tensor({4}, 5, DType::kF32))),
+        map_(register_parameter("map", random_tensor({9, 8, 1}, 6, DType::kF32))) {}
+
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    Variable y = leaky_relu(norm_(leaky_relu(conv_(x, context), 0.3), context), 0.1);
+    y = y * scale_ + map_;
+    y = pad(1.5 - y / 2.0, {0, 1, 0, 0}, {0, 0, 2, 0}, 0.5);             // 10 x 10
+    y = slice(y, {{0, y.dim(0), 1}, {8, 4, -2}, {1, 3, 3}, {0, 4, 1}});  // 4 x 3, backwards
+    y = clamp(y, -1, 1.25);
+    const Variable large = up_(y, context);  // 8 x 4 x 6
+    const Variable twice = resize(y, {.repeats = 2, .inputs = 4, .outputs = 8}, blended(3, 4));
+    y = concat(
+        {large,
+         concat({twice, slice(twice, {{0, y.dim(0), 1}, {0, 8, 1}, {0, 4, 1}, {1, 2, 1}})})});
+    y = resize(y, blended(8, 8), {.repeats = 2, .inputs = 4, .outputs = 8});
+    y = slice(y, {{0, y.dim(0), 1}, {0, 8, 1}, {1, 6, 1}, {0, 12, 1}});
+    return last_(concat({slice(y, {{0, y.dim(0), 1}, {0, 3, 1}, {0, 6, 1}, {0, 12, 1}}),
+                         slice(y, {{0, y.dim(0), 1}, {3, 5, 1}, {0, 6, 1}, {0, 12, 1}})},
+                        1),
+                 context);
+  }
+  std::string type_name() const override { return "ImageOperations"; }
+
+ private:
+  Slot& conv_;
+  Slot& norm_;
+  Slot& up_;
+  Slot& last_;
+  Variable scale_, map_;
+};
+
+// Images [N, 9, 8, 3] as a sequence of rows: one head of attention over them, a score for each row.
+// What lies between is functions of numbers and rows of a table.
+class Attention : public Module {
+ public:
+  explicit Attention(Rng& rng)
+      : stem_(register_child("stem", conv(3, 4, 3, 2, rng))),
+        query_(register_child("query", std::make_shared<Linear>(LinearOptions{16, 6}, rng))),
+        key_(register_child("key", std::make_shared<Linear>(LinearOptions{16, 6}, rng))),
+        value_(register_child("value", std::make_shared<Linear>(LinearOptions{16, 6}, rng))),
+        scores_(register_child("scores", std::make_shared<Linear>(LinearOptions{6, 5}, rng))),
+        matrix_(register_parameter("matrix", random_tensor({6, 6}, 7, DType::kF32))),
+        table_(register_parameter("table", random_tensor({4, 6}, 10, DType::kF32))),
+        gamma_(register_parameter("gamma", random_tensor({6}, 8, DType::kF32))),
+        beta_(register_parameter("beta", random_tensor({6}, 9, DType::kF32))) {}
+
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    const Variable image = stem_(x, context);  // [N, 5, 4, 4]
+    const std::int64_t n = image.dim(0);
+    const Variable rows = reshape(permute(image, {0, 2, 1, 3}), {n, 5, 16});
+    const auto heads = [&](const Variable& all) {  // [N, 2, 5, 3]
+      return permute(reshape(all, {n, 5, 2, 3}), {0, 2, 1, 3});
+    };
+    const Variable q = heads(query_(rows, context)), k = heads(key_(rows, context)),
+                   v = heads(value_(rows, context));
+    const Variable shares = softmax(matmul(q, transpose(k, 2, 3)) / 1.5);
+    Variable y = reshape(permute(matmul(shares, v), {0, 2, 1, 3}), {n, 5, 6});
+    y = gelu(layer_norm(matmul(y, matrix_), gamma_, beta_, 1e-3)) + looked_up(x);
+    y = functions(y);
+    return scores_(y - mean(y, {1}, ReducedAxes::kKeep), context);
+  }
+  std::string type_name() const override { return "Attention"; }
+
+ private:
+  // Rows of a table at what the input holds when it is rounded.
+  Variable looked_up(const Variable& x) const {
+    const std::int64_t n = x.dim(0);
+    const Variable column = slice(x, {{0, n, 1}, {2, 5, 1}, {3, 1, 1}, {1, 1, 1}});
+    return embedding(reshape(clamp(column * 2.0, 0, 3), {n, 5}), table_);
+  }
+
+  // Every function of one number, and extremes; shares are a softmax that is spelt out.
+  Variable functions(const Variable& y) const {
+    const Variable weights = exp(y - expand(amax(y, {2}, ReducedAxes::kKeep), y.shape()));
+    const Variable shares = weights / sum(weights, {2}, ReducedAxes::kKeep);
+    const Variable sizes = log(sqrt(abs(y) + 1.0)) + pow(abs(y) + 0.5, -0.75);
+    const Variable bent = tanh_gelu(erf(y)) - tanh(maximum(y, gamma_));
+    const Variable kept = relu(y);  // 0 here and there
+    return minimum(shares + sizes, bent) + divide_no_nan(kept * kept, kept) -
+           reshape(amin(y, {1, 2}), {y.dim(0), 1, 1});
+  }
+
+  Slot& stem_;
+  Slot& query_;
+  Slot& key_;
+  Slot& value_;
+  Slot& scores_;
+  Variable matrix_, table_, gamma_, beta_;
+};
+
+inline std::shared_ptr<Module> image_operations(Rng& rng) {
+  return std::make_shared<ImageOperations>(rng);
+}
+inline std::shared_ptr<Module> attention(Rng& rng) { return std::make_shared<Attention>(rng); }
+
+}  // namespace steelyard::testing

@@ -1,0 +1,49 @@
+// A network of codes that are moved and multiplied with each other, for inputs [N, 9, 8, 3]:
+// pixels that repeat, a border, parts, permutations, shapes, and one head of attention over rows.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/graph.h"
+#include "steelyard/layers/linear.h"
+#include "steelyard/layers/reorder.h"
+
+namespace steelyard::testing {
+
+inline std::shared_ptr<Module> attention_net(Rng& rng) {
+  using Order = std::vector<std::int64_t>;
+  const auto linear = [&](std::int64_t in, std::int64_t out) {
+    return std::make_shared<Linear>(LinearOptions{in, out}, rng);
+  };
+  const auto twice = [](std::int64_t inputs) {
+    return ResizedAxis{.repeats = 2, .inputs = inputs, .outputs = 2 * inputs};
+  };
+  const auto stem = std::make_shared<Conv2d>(Conv2dOptions{.in_channels = 3,
+                                                           .out_channels = 4,
+                                                           .kernel_size = {3, 3},
+                                                           .stride = {2, 2},
+                                                           .padding = {1, 1}},
+                                             rng);
+  return std::make_shared<Graph>(std::vector<Graph::NamedNode>{
+      {"stem", stem},                                                           // 5 x 4
+      {"up", std::make_shared<Resize>(twice(5), twice(4))},                     // 10 x 8
+      {"pad", std::make_shared<Pad>(Order{0, 1, 0, 0}, Order{0, 0, 2, 0}, 0)},  // 11 x 10
+      {"rows", std::make_shared<Slice>(1, TakenAxis{9, 5, -2})},                // 5 x 10, backwards
+      {"turn", std::make_shared<Permute>(Order{0, 1, 3, 2})},
+      {"features", std::make_shared<Reshape>(Shape{-1, 5, 40})},
+      {"query", linear(40, 6), {"features"}},
+      {"key", linear(40, 6), {"features"}},
+      {"value", linear(40, 6), {"features"}},
+      {"keys", std::make_shared<Permute>(Order{0, 2, 1}), {"key"}},
+      {"scores", std::make_shared<MatMul>(), {"query", "keys"}},
+      {"shares", std::make_shared<Softmax>()},
+      {"mixed", std::make_shared<MatMul>(), {"shares", "value"}},
+      {"flat", std::make_shared<Reshape>(Shape{-1, 30})},
+      {"fc", linear(30, 7)}});
+}
+
+}  // namespace steelyard::testing
