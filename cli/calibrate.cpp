@@ -34,6 +34,7 @@ ExitCode calibrate(const Options& options) {
                               run.experiment().loader_options().batch_size));
              print_result(run, final);
            }});
+  run.require_folder();
   show(model_text(run.experiment(), run.device()));
   print_notes(run.experiment().notes());
   print_exports(run.calibrate());

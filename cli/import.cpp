@@ -130,6 +130,7 @@ ExitCode import_model(const Options& options) {
   const std::string folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir;
   Run run(std::move(recipe),
           {.folder = folder, .tested = [&](const Metrics& final) { print_result(run, final); }});
+  run.require_folder();
   show(model_text(run.experiment(), run.device()));
   print_notes(run.experiment().notes());
   run.save_untrained();

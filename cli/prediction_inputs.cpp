@@ -68,8 +68,15 @@ PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
   }
   if (is_table(file)) return of_table(file, form);
   PredictionInputs inputs;
-  const bool tensors = kind == kSafetensorsKind || file.extension() == ".safetensors";
-  inputs.samples.inputs = tensors ? load_safetensors_inputs(file) : read_idx_images(file);
+  if (kind == kSafetensorsKind || file.extension() == ".safetensors") {
+    inputs.samples.inputs = load_safetensors_inputs(file);
+  } else if (kind == "gzip" || kind.starts_with("IDX")) {
+    inputs.samples.inputs = read_idx_images(file);
+  } else {
+    throw InputError(printable(file.string()) +
+                     ": expected images, a table, a NumPy array, a safetensors file or IDX images" +
+                     looks_like(kind));
+  }
   return inputs;
 }
 

@@ -56,10 +56,11 @@ std::string model_text(Experiment& experiment, Device device) {
     if (p.variable.requires_grad()) trained += p.variable.value().size();
   }
   std::string text = fmt::format(
-      "{}: {} training, {} validation, {} test samples; {} parameters; {} threads, {}, on {}\n",
+      "{}: {} training, {} validation, {} test samples; {} parameters; {} thread{}, {}, on {}\n",
       experiment.recipe().name, experiment.train().size(), experiment.validation().size(),
       experiment.test().size(), parameters, kernels::num_threads(),
-      kernels::backend_name(kernels::default_backend()), device_text(experiment, device));
+      kernels::num_threads() == 1 ? "" : "s", kernels::backend_name(kernels::default_backend()),
+      device_text(experiment, device));
   if (trained < parameters) {
     text += fmt::format("{} of the parameters are trained (train.only)\n", trained);
   }

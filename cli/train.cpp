@@ -181,6 +181,7 @@ ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ran
     });
     return kDone;
   }
+  on_first_rank(all, [&] { run->require_folder(); });
   RankProgress rank_progress(state, *run);
   run->join(all, ranks.rank_on_machine());
   open_logs(run->folder(), state, all);

@@ -7,17 +7,13 @@
 #include <map>
 #include <numeric>
 
+#include "steelyard/import/constants.h"
 #include "steelyard/import/unsupported.h"
 
 namespace steelyard::imports {
 namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 28;
-
 using Inputs = std::vector<const Constant*>;
-using Indices = std::vector<std::int64_t>;
-
-[[noreturn]] void refuse(const std::string& why) { throw Unsupported(why); }
 
 const Constant& required(const Inputs& inputs, std::size_t i) {
   if (i >= inputs.size() || inputs[i] == nullptr) {
@@ -27,59 +23,6 @@ const Constant& required(const Inputs& inputs, std::size_t i) {
 }
 const Constant* optional(const Inputs& inputs, std::size_t i) {
   return i < inputs.size() ? inputs[i] : nullptr;
-}
-
-std::int64_t limited_size(const Shape& shape) {
-  std::int64_t size = 1;
-  for (const std::int64_t dim : shape) {
-    if (dim < 0 || (dim > 0 && size > kMostElements / dim)) {
-      refuse("a constant of shape " + shape_string(shape) + " is too large");
-    }
-    size *= dim;
-  }
-  return size;
-}
-
-std::vector<std::int64_t> strides_of(const Shape& shape) {
-  std::vector<std::int64_t> strides(shape.size());
-  std::int64_t stride = 1;
-  for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) strides[i] = stride;
-  return strides;
-}
-
-// Calls f(position in the result, multi-index) for each element of `shape`.
-template <typename F>
-void for_each_index(const Shape& shape, const F& f) {
-  const std::int64_t size = limited_size(shape);
-  Indices index(shape.size(), 0);
-  for (std::int64_t i = 0; i < size; ++i) {
-    f(static_cast<std::size_t>(i), index);
-    for (std::size_t axis = shape.size(); axis-- > 0;) {
-      if (++index[axis] < shape[axis]) break;
-      index[axis] = 0;
-    }
-  }
-}
-
-// The elements of `x` that `at` says, as a constant of `shape`.
-template <typename At>
-Constant picked(const Constant& x, Shape shape, const At& at) {
-  Constant y{.shape = std::move(shape), .floating = x.floating};
-  const auto size = static_cast<std::size_t>(limited_size(y.shape));
-  if (y.floating) {
-    y.reals.resize(size);
-  } else {
-    y.integers.resize(size);
-  }
-  for_each_index(y.shape, [&](std::size_t i, const Indices& index) {
-    const auto from = static_cast<std::size_t>(at(index));
-    if (y.floating) {
-      y.reals[i] = x.reals[from];
-    } else {
-      y.integers[i] = x.integers[from];
-    }
-  });
-  return y;
 }
 
 Constant reshaped(const Constant& x, Shape shape) {
@@ -190,7 +133,7 @@ Constant gather(const OnnxNode& node, const Inputs& in) {
   const Constant& x = required(in, 0);
   const Constant& at = required(in, 1);
   const std::size_t axis = axis_of(node.integer("axis", 0), x.shape.size());
-  Indices rows = integers_of(at, "indices");
+  std::vector<std::int64_t> rows = integers_of(at, "indices");
   for (std::int64_t& row : rows) {
     if (row < 0) row += x.shape[axis];
     if (row < 0 || row >= x.shape[axis]) refuse("an index is outside of its axis");
@@ -199,7 +142,7 @@ Constant gather(const OnnxNode& node, const Inputs& in) {
   shape.insert(shape.end(), at.shape.begin(), at.shape.end());
   shape.insert(shape.end(), x.shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, x.shape.end());
   const auto strides = strides_of(x.shape), row_strides = strides_of(at.shape);
-  return picked(x, shape, [&](const Indices& index) {
+  return rearranged(x, shape, [&](const Positions& index) {
     std::int64_t from = 0, row = 0;
     for (std::size_t i = 0; i < axis; ++i) from += index[i] * strides[i];
     for (std::size_t i = 0; i < at.shape.size(); ++i) row += index[axis + i] * row_strides[i];
@@ -216,10 +159,10 @@ Constant slice(const OnnxNode& node, const Inputs& in) {
   const auto given = [&](const char* name, std::size_t i) {
     if (old) return node.integers(name);
     const Constant* input = optional(in, i);
-    return input == nullptr ? Indices{} : integers_of(*input, name);
+    return input == nullptr ? std::vector<std::int64_t>{} : integers_of(*input, name);
   };
-  const Indices starts = given("starts", 1), ends = given("ends", 2);
-  Indices axes = given("axes", 3), steps = given("steps", 4);
+  const std::vector<std::int64_t> starts = given("starts", 1), ends = given("ends", 2);
+  std::vector<std::int64_t> axes = given("axes", 3), steps = given("steps", 4);
   if (axes.empty()) {
     axes.resize(starts.size());
     std::iota(axes.begin(), axes.end(), 0);
@@ -236,23 +179,10 @@ Constant slice(const OnnxNode& node, const Inputs& in) {
   Shape shape;
   for (const SlicedAxis& axis : taken) shape.push_back(axis.count);
   const auto strides = strides_of(x.shape);
-  return picked(x, shape, [&](const Indices& index) {
+  return rearranged(x, shape, [&](const Positions& index) {
     std::int64_t from = 0;
     for (std::size_t i = 0; i < index.size(); ++i) {
       from += (taken[i].first + index[i] * taken[i].step) * strides[i];
-    }
-    return from;
-  });
-}
-
-Constant expanded(const Constant& x, const Shape& wanted) {
-  const Shape shape = broadcast(x.shape, wanted);
-  const auto strides = strides_of(x.shape);
-  const std::size_t added = shape.size() - x.shape.size();
-  return picked(x, shape, [&](const Indices& index) {
-    std::int64_t from = 0;
-    for (std::size_t i = 0; i < x.shape.size(); ++i) {
-      if (x.shape[i] != 1) from += index[added + i] * strides[i];
     }
     return from;
   });
@@ -407,7 +337,7 @@ Constant range(const Inputs& in) {
              step = scalar_of(required(in, 2));
   if (in[0]->floating || !first || !limit || !step || *step == 0) refuse("expected whole numbers");
   const double count = std::max(0.0, std::ceil((*limit - *first) / *step));
-  if (count > static_cast<double>(kMostElements)) refuse("a constant that is too large");
+  if (count > static_cast<double>(kMostElementsOfAConstant)) refuse("a constant that is too large");
   std::vector<std::int64_t> values;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
     values.push_back(static_cast<std::int64_t>(*first) + i * static_cast<std::int64_t>(*step));
@@ -491,80 +421,6 @@ std::optional<std::vector<Constant>> fold(const OnnxNode& node, const Inputs& in
   if (found == folds().end() || !node.domain.empty()) return std::nullopt;
   std::vector<Constant> outputs{found->second(node, inputs)};
   return outputs;
-}
-
-std::optional<double> scalar_of(const Constant& constant) {
-  if (constant.size() != 1) return std::nullopt;
-  if (constant.floating) return constant.reals[0];
-  if (constant.integers[0].of_batch) return std::nullopt;
-  return static_cast<double>(constant.integers[0].value);
-}
-
-std::vector<std::int64_t> integers_of(const Constant& constant, const std::string& what) {
-  if (constant.floating) throw Unsupported(what + ": expected whole numbers, got floats");
-  std::vector<std::int64_t> values;
-  for (const Extent& e : constant.integers) {
-    if (e.of_batch) throw Unsupported(what + ": depends on the batch's size");
-    values.push_back(e.value);
-  }
-  return values;
-}
-
-std::size_t axis_of(std::int64_t axis, std::size_t rank) {
-  const auto signed_rank = static_cast<std::int64_t>(rank);
-  if (axis < -signed_rank || axis >= signed_rank) {
-    throw Unsupported("axis " + std::to_string(axis) + " of " + std::to_string(rank) +
-                      " dimensions");
-  }
-  return static_cast<std::size_t>(axis < 0 ? axis + signed_rank : axis);
-}
-
-SlicedAxis sliced(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t extent) {
-  if (step == 0 || step == std::numeric_limits<std::int64_t>::min()) {
-    throw Unsupported("a step of " + std::to_string(step));
-  }
-  if (extent == 0) return {0, 0, step};
-  const auto from_begin = [&](std::int64_t at) { return at < 0 ? at + extent : at; };
-  const std::int64_t lowest = step > 0 ? 0 : -1;
-  const std::int64_t highest = step > 0 ? extent : extent - 1;
-  const std::int64_t first =
-      std::clamp(from_begin(start), step > 0 ? lowest : std::int64_t{0}, highest);
-  std::int64_t last = end < -extent && step < 0 ? -1 : from_begin(end);
-  last = std::clamp(last, lowest, highest);
-  const std::int64_t span = step > 0 ? last - first : first - last;
-  const std::int64_t stride = step > 0 ? step : -step;
-  return {first, span <= 0 ? 0 : (span - 1) / stride + 1, step};
-}
-
-Shape broadcast(const Shape& a, const Shape& b) {
-  Shape shape(std::max(a.size(), b.size()));
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const std::int64_t of_a = i < a.size() ? a[a.size() - 1 - i] : 1;
-    const std::int64_t of_b = i < b.size() ? b[b.size() - 1 - i] : 1;
-    if (of_a != of_b && of_a != 1 && of_b != 1) {
-      throw Unsupported("shapes " + shape_string(a) + " and " + shape_string(b) +
-                        " do not broadcast");
-    }
-    shape[shape.size() - 1 - i] = of_a == 1 ? of_b : of_a;
-  }
-  return shape;
-}
-
-Constant transposed(const Constant& x, const std::vector<std::int64_t>& order) {
-  std::vector<std::int64_t> sorted = order, all(x.shape.size());
-  std::sort(sorted.begin(), sorted.end());
-  std::iota(all.begin(), all.end(), 0);
-  if (sorted != all) throw Unsupported("perm " + shape_string(order) + " is no order of the axes");
-  Shape shape;
-  for (const std::int64_t axis : order) shape.push_back(x.shape[static_cast<std::size_t>(axis)]);
-  const auto strides = strides_of(x.shape);
-  return picked(x, shape, [&](const Indices& index) {
-    std::int64_t from = 0;
-    for (std::size_t i = 0; i < index.size(); ++i) {
-      from += index[i] * strides[static_cast<std::size_t>(order[i])];
-    }
-    return from;
-  });
 }
 
 }  // namespace steelyard::imports

@@ -8,10 +8,6 @@
 
 namespace steelyard::imports {
 
-// Operations that simplify() makes, beside ONNX's own, in this domain: "Linear" (x, weight
-// [out, in], optional bias [out]), "SiLU" (x), "GELU" (x).
-inline constexpr const char* kOwnDomain = "steelyard";
-
 struct SimplifiedModel {
   OnnxModel model;
   std::vector<std::string> outputs;  // the values that model.outputs are, by their names inside

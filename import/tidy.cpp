@@ -1,5 +1,6 @@
 #include "steelyard/import/tidy.h"
 
+#include <algorithm>
 #include <set>
 
 namespace steelyard::imports {
@@ -95,6 +96,40 @@ class Tidier {
 
 void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights) {
   Tidier(graph, weights).run();
+}
+
+void prune(GraphSpec& graph) {
+  std::set<std::string> read{graph.nodes.back().name};
+  std::vector<NodeSpec> kept;
+  // Readers may stand before what they read: the output's maker was moved to the end alone.
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    NodeSpec& node = graph.nodes[i];
+    if (!read.contains(node.name)) continue;
+    read.insert(node.inputs.begin(), node.inputs.end());
+    kept.push_back(std::move(node));
+  }
+  std::reverse(kept.begin(), kept.end());
+  graph.nodes = std::move(kept);
+}
+
+void split_head(GraphSpec& graph) {
+  if (graph.nodes.size() < 2) return;
+  const std::string type = graph.nodes.back().type;
+  // Over classes, or over those of each frame of a sequence.
+  const bool shares =
+      (type == "Softmax" || type == "LogSoftmax") && graph.output_sample.size() <= 2;
+  if (!shares && type != "Sigmoid") return;
+  const std::string before = graph.nodes.back().inputs[0];
+  const bool alone =
+      std::none_of(graph.nodes.begin(), graph.nodes.end() - 1, [&](const NodeSpec& node) {
+        return std::find(node.inputs.begin(), node.inputs.end(), before) != node.inputs.end();
+      });
+  const auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                  [&](const NodeSpec& node) { return node.name == before; });
+  if (!alone || maker == graph.nodes.end()) return;
+  graph.head = type;
+  graph.nodes.pop_back();
+  std::rotate(maker, maker + 1, graph.nodes.end());
 }
 
 }  // namespace steelyard::imports

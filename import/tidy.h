@@ -15,4 +15,10 @@ namespace steelyard::imports {
 // node.
 void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights);
 
+// Takes out the nodes that the last one does not read, such as those that only asked for a shape.
+void prune(GraphSpec& graph);
+
+// Makes a last Softmax, LogSoftmax or Sigmoid the graph's head: losses take what is before it.
+void split_head(GraphSpec& graph);
+
 }  // namespace steelyard::imports

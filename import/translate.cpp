@@ -3,18 +3,16 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <numeric>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/import/affine_maps.h"
+#include "steelyard/import/fold.h"
 #include "steelyard/import/tidy.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {
 namespace {
-
-constexpr std::int64_t kMostElements = std::int64_t{1} << 31;  // of a sample's value
 
 const std::vector<OperationRow>& operations() {
   static const std::vector<OperationRow> kRows = [] {
@@ -149,61 +147,6 @@ Imported translate(const OnnxModel& model, const Shape& sample) {
   return Translator(simplify(model), sample).run();
 }
 
-// --- shapes
-
-std::int64_t fixed(const Extent& extent) {
-  if (extent.of_batch) refuse("expected a size that does not depend on the batch's");
-  return extent.value;
-}
-
-Extent elements(const ExtentShape& shape) {
-  Extent product{1};
-  for (const Extent& dim : shape) {
-    if (dim.of_batch && product.of_batch) refuse("two dimensions depend on the batch's size");
-    product.of_batch = product.of_batch || dim.of_batch;
-    if (dim.value < 0 || (dim.value > 0 && product.value > kMostElements / dim.value)) {
-      refuse("a value of shape " + to_string(shape) + " is too large");
-    }
-    product.value *= dim.value;
-  }
-  return product;
-}
-
-Shape open_sizes(const ExtentShape& shape) {
-  elements(shape);
-  Shape sizes;
-  for (const Extent& dim : shape) sizes.push_back(dim.of_batch ? -1 : dim.value);
-  return sizes;
-}
-
-std::vector<std::size_t> held_order(std::size_t rank, bool channels_last) {
-  std::vector<std::size_t> order(rank);
-  std::iota(order.begin(), order.end(), 0);
-  if (channels_last) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
-  return order;
-}
-
-std::size_t held_axis(std::size_t axis, std::size_t rank, bool channels_last) {
-  const auto order = held_order(rank, channels_last);
-  return static_cast<std::size_t>(std::find(order.begin(), order.end(), axis) - order.begin());
-}
-
-ExtentShape broadcast(const ExtentShape& a, const ExtentShape& b) {
-  ExtentShape shape(std::max(a.size(), b.size()));
-  const Extent one{1};
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const Extent of_a = i < a.size() ? a[a.size() - 1 - i] : one;
-    const Extent of_b = i < b.size() ? b[b.size() - 1 - i] : one;
-    if (of_a != of_b && of_a != one && of_b != one) {
-      refuse("shapes " + to_string(a) + " and " + to_string(b) + " do not broadcast");
-    }
-    shape[shape.size() - 1 - i] = of_a == one ? of_b : of_a;
-  }
-  return shape;
-}
-
-// --- the translator
-
 Translator::Translator(SimplifiedModel model, const Shape& sample) : model_(std::move(model)) {
   names_ = {"input", "output_activation"};
   for (std::size_t i = 0; i < model_.model.nodes.size(); ++i) {
@@ -260,11 +203,11 @@ Imported Translator::run() {
   }
   if (!unsupported_.empty()) throw UnsupportedGraph(model_.model.source, std::move(unsupported_));
   finish_output();
-  prune();
+  prune(graph_);
   tidy(graph_, weights_);
   make_affine(graph_, weights_);
-  prune();
-  split_head();
+  prune(graph_);
+  split_head(graph_);
   Imported result{std::move(graph_), {}};
   for (const NodeSpec& node : result.graph.nodes) {
     for (NamedTensor& tensor : weights_[node.name]) result.weights.push_back(std::move(tensor));
@@ -534,42 +477,6 @@ void Translator::finish_output() {
   } catch (const Unsupported& error) {
     fail(model_.model, what + ": " + error.what());
   }
-}
-
-// Shares of classes: losses take what is before.
-void Translator::split_head() {
-  if (graph_.nodes.size() < 2) return;
-  const std::string type = graph_.nodes.back().type;
-  // Over classes, or over those of each frame of a sequence.
-  const bool shares =
-      (type == "Softmax" || type == "LogSoftmax") && graph_.output_sample.size() <= 2;
-  if (!shares && type != "Sigmoid") return;
-  const std::string before = graph_.nodes.back().inputs[0];
-  const bool alone =
-      std::none_of(graph_.nodes.begin(), graph_.nodes.end() - 1, [&](const NodeSpec& node) {
-        return std::find(node.inputs.begin(), node.inputs.end(), before) != node.inputs.end();
-      });
-  const auto maker = std::find_if(graph_.nodes.begin(), graph_.nodes.end(),
-                                  [&](const NodeSpec& node) { return node.name == before; });
-  if (!alone || maker == graph_.nodes.end()) return;
-  graph_.head = type;
-  graph_.nodes.pop_back();
-  std::rotate(maker, maker + 1, graph_.nodes.end());
-}
-
-// What only asked for a shape is not read.
-void Translator::prune() {
-  std::set<std::string> read{graph_.nodes.back().name};
-  std::vector<NodeSpec> kept;
-  // Readers may stand before what they read: the output's maker was moved to the end alone.
-  for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
-    NodeSpec& node = graph_.nodes[i];
-    if (!read.contains(node.name)) continue;
-    read.insert(node.inputs.begin(), node.inputs.end());
-    kept.push_back(std::move(node));
-  }
-  std::reverse(kept.begin(), kept.end());
-  graph_.nodes = std::move(kept);
 }
 
 }  // namespace steelyard::imports

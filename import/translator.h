@@ -13,9 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/import/fold.h"
+#include "steelyard/import/constants.h"
+#include "steelyard/import/editable_graph.h"
+#include "steelyard/import/extents.h"
 #include "steelyard/import/simplify.h"
 #include "steelyard/import/translate.h"
+#include "steelyard/import/unsupported.h"
 
 namespace steelyard::imports {
 
@@ -98,8 +101,6 @@ class Translator {
   const std::string& converted(const std::string& name, bool channels_last);
   std::string unique(const std::string& wanted);
   void finish_output();
-  void split_head();
-  void prune();
 
   SimplifiedModel model_;
   GraphSpec graph_;
@@ -112,21 +113,6 @@ class Translator {
   const OnnxNode* node_ = nullptr;
   std::optional<std::int64_t> fixed_batch_;
 };
-
-// --- shapes
-
-// The sizes without the batch's. Throws Unsupported where one depends on it.
-std::int64_t fixed(const Extent& extent);
-// The sizes for a Reshape module: -1 for what depends on the batch.
-Shape open_sizes(const ExtentShape& shape);
-// The elements, a multiple of the batch's size where one dimension is.
-Extent elements(const ExtentShape& shape);
-// Dimension `axis` of ONNX in a held value of that rank.
-std::size_t held_axis(std::size_t axis, std::size_t rank, bool channels_last);
-// ONNX's dimension at each held position.
-std::vector<std::size_t> held_order(std::size_t rank, bool channels_last);
-ExtentShape broadcast(const ExtentShape& a, const ExtentShape& b);
-[[noreturn]] inline void refuse(const std::string& why) { throw Unsupported(why); }
 
 // --- operations, in import/ops/
 

@@ -14,6 +14,7 @@ class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+[[noreturn]] inline void refuse(const std::string& why) { throw Unsupported(why); }
 
 struct UnsupportedNode {
   std::string node;

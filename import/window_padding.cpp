@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "steelyard/import/fold.h"
+#include "steelyard/import/constants.h"
 
 namespace steelyard::imports {
 namespace {

@@ -46,6 +46,9 @@ class Run {
   // train the same run to the same bits, and where a rank has no GPU of its own.
   void join(comm::Communicator& ranks, int rank_on_machine = 0);
 
+  // Throws InputError for a folder that holds another run, as train() does: before much is printed.
+  void require_folder() const { require_no_other_run(options_); }
+
   // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
   // the folder's files, and at the end the exports that the recipe asks for. `watchers` see every
   // step. Throws InputError for a folder that holds another run or cannot go on,

@@ -134,17 +134,19 @@ bool has_checkpoint(const std::filesystem::path& folder) {
   return path_exists(folder / run_files::kLast);
 }
 
+void require_no_other_run(const RunOptions& options) {
+  if (options.resume || !has_checkpoint(options.folder)) return;
+  throw InputError(options.folder.string() +
+                   ": already holds a run: continue it with --resume, or pass another --run-dir");
+}
+
 RunLock open_run(const RunOptions& options, const Experiment& experiment,
                  const Registries& registries) {
   create_folders(options.folder);
   RunLock lock(options.folder);
+  require_no_other_run(options);
   const std::filesystem::path recipe_path = options.folder / run_files::kRecipe;
   if (has_checkpoint(options.folder)) {
-    if (!options.resume) {
-      throw InputError(
-          options.folder.string() +
-          ": already holds a run: continue it with --resume, or pass another --run-dir");
-    }
     require_same_run(options, experiment, registries);
     return lock;
   }
@@ -177,6 +179,12 @@ RunLock open_run(const RunOptions& options, const Experiment& experiment,
 
 Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry) {
   const std::filesystem::path path = folder / run_files::kRecipe;
+  if (!path_exists(path)) {
+    const std::string found = is_folder(folder) ? "this folder has no " + path.filename().string()
+                              : path_exists(folder) ? "this is a file"
+                                                    : "there is none";
+    throw InputError(printable(folder.string()) + ": expected a run's folder, " + found);
+  }
   return parse_recipe(read_file(path, kMaxRecipeBytes), path.string(), {}, registry);
 }
 

@@ -55,6 +55,9 @@ class RunLock {
   int descriptor_ = -1;
 };
 
+// Throws InputError for a folder whose run would have to be continued, without `resume`.
+void require_no_other_run(const RunOptions& options);
+
 // Opens a run and keeps other processes out of its folder while the result lives. A new folder gets
 // its files; so does one whose run stopped before its first checkpoint, after what that run left
 // was removed. A run with a checkpoint is continued only with `resume`, on the same data, by the

@@ -174,7 +174,9 @@ class Calibrate(Case):
         self.fail_with(2, "schedule.freeze_observers has no effect: calibrate.freeze keeps all ranges",
                        arguments=["validate", recipe, "--set", "calibrate.freeze=true",
                                   "--set", "schedule.freeze_observers.epoch=1"])
-        self.fail_with(2, "float: already holds a run", arguments=["calibrate", recipe, "--run-dir", "float"])
+        for verb in ("calibrate", "train"):
+            result = self.fail_with(2, "float: already holds a run", arguments=[verb, recipe, "--run-dir", "float"])
+            self.assertEqual(result.stdout, "")  # no plan of what is refused
         self.assertEqual(self.run_program("calibrate").returncode, 2)
 
 

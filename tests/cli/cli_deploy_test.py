@@ -397,7 +397,13 @@ class Deploy(Case):
         self.fail_with(2, "expected 1 sample or more, got inputs [0, 8, 8, 1]", arguments=["predict", late, "empty.safetensors"])
         write_safetensors(self.path("none.safetensors"), {"x": ("U8", [1], b"1")})
         self.fail_with(2, "expected a tensor 'inputs'", arguments=["predict", late, "none.safetensors"])
-        self.fail_with(2, "nowhere/recipe.yaml", arguments=["verify", "nowhere"])
+        with open(self.path("notes.yaml"), "w", encoding="utf-8") as file:
+            file.write("version: 1\n")
+        self.fail_with(2, "notes.yaml: expected images, a table, a NumPy array, a safetensors file or IDX images",
+                       arguments=["predict", late, "notes.yaml"])
+        os.mkdir(self.path("empty"))
+        for folder, found in (("nowhere", "there is none"), ("notes.yaml", "this is a file"), ("empty", "this folder has no recipe.yaml")):
+            self.fail_with(2, folder + ": expected a run's folder, " + found, arguments=["verify", folder])
 
 
 if __name__ == "__main__":

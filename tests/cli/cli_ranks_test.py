@@ -240,7 +240,7 @@ class Together(Ranks):
         for arguments, what in ((("train", recipe, "--run-dir", f"{recipe}/run"), r"\S+recipe.yaml/run: cannot create: Not a directory"),
                                 (("train", "none.yaml"), "no recipe file and no preset 'none.yaml'"),
                                 (("train", recipe, "--bogus"), "unknown option '--bogus'"),
-                                (("sensitivity", "none"), "none/recipe.yaml: cannot open"),
+                                (("sensitivity", "none"), "none: expected a run's folder, there is none"),
                                 (("report", "run"), "report is for one process: start it without mpirun or srun")):
             with self.subTest(arguments):
                 self.require_one_error("".join(self.ranks(2, *arguments, code=2)), what)

@@ -1,0 +1,45 @@
+// Shapes and elements of constants.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "steelyard/import/onnx_model.h"
+
+namespace steelyard::imports {
+
+inline constexpr std::int64_t kMostElementsOfAConstant = std::int64_t{1} << 28;
+
+// The number of a constant of one element.
+std::optional<double> scalar_of(const Constant& constant);
+// Whole numbers without the batch's size. Throws Unsupported that begins with `what` otherwise.
+std::vector<std::int64_t> integers_of(const Constant& constant, const std::string& what);
+// From 0, for an axis that may count from the end. Throws Unsupported where it is none of them.
+std::size_t axis_of(std::int64_t axis, std::size_t rank);
+// The positions that Slice takes of an axis: the first, how many, and the step.
+struct SlicedAxis {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t step = 1;
+};
+SlicedAxis sliced(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t extent);
+// The shape of two that broadcast (NumPy's rule). Throws Unsupported.
+Shape broadcast(const Shape& a, const Shape& b);
+// The number of elements. Throws Unsupported for more than kMostElementsOfAConstant.
+std::int64_t limited_size(const Shape& shape);
+// The distance of neighbours of each axis, in elements.
+std::vector<std::int64_t> strides_of(const Shape& shape);
+
+// A constant of `shape` whose element at a position is that of `x` which `from` gives for it.
+using Positions = std::vector<std::int64_t>;  // one of each axis
+using From = std::function<std::int64_t(const Positions&)>;
+Constant rearranged(const Constant& x, Shape shape, const From& from);
+// A constant broadcast to a shape. Throws Unsupported.
+Constant expanded(const Constant& x, const Shape& wanted);
+// A constant with its axes in another order.
+Constant transposed(const Constant& constant, const std::vector<std::int64_t>& order);
+
+}  // namespace steelyard::imports

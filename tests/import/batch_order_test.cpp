@@ -1,0 +1,58 @@
+#include "steelyard/import/batch_order.h"
+
+#include <gtest/gtest.h>
+
+#include "steelyard/import/translate.h"
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using testing::all_close;
+using testing::random_tensor;
+
+using Ints = std::vector<std::int64_t>;
+
+// Three parts of one tensor, which a Transpose brings to the front: [3, N, 4, 2].
+TEST(BatchOrder, PartsAreTakenInFrontOfATransposeOfTheBatch) {
+  for (const std::string way : {"Slice", "Split", "Gather", "last by -1"}) {
+    ModelMaker m({{std::nullopt}, {24}});
+    const std::string turned =
+        m.node("Transpose", {m.node("Reshape", {"x", m.integers({0, 4, 3, 2})})},
+               {{"perm", Ints{2, 0, 1, 3}}});
+    if (way == "Split") {
+      m.model().nodes.push_back({.name = "split",
+                                 .op = "Split",
+                                 .inputs = {turned},
+                                 .outputs = {"part0", "part1", "part2"},
+                                 .attributes = {{"axis", std::int64_t{0}}}});
+    }
+    const auto part = [&](std::int64_t i) {
+      const bool behind = way == "last by -1" && i == 2;
+      if (way == "Gather") {
+        m.model().initializers["at" + std::to_string(i)] = {.shape = {}, .integers = {{i}}};
+        return m.node("Gather", {turned, "at" + std::to_string(i)}, {{"axis", std::int64_t{0}}});
+      }
+      const std::string taken =
+          way == "Split"
+              ? "part" + std::to_string(i)
+              : m.node("Slice", {turned, m.integers({behind ? -1 : i}),
+                                 m.integers({behind ? INT32_MAX : i + 1}), m.integers({0})});
+      return m.node("Squeeze", {taken, m.integers({0})});
+    };
+    const std::string a = part(0), b = part(1), c = part(2);
+    const Imported imported =
+        translate(m.ending_in(m.node("Sub", {a, m.node("Mul", {b, c})})), {24});
+    const Tensor x = random_tensor({2, 24}, 1, DType::kF32);
+    const Tensor y = output_of(imported, x);
+    ASSERT_EQ(y.shape(), (Shape{2, 4, 2})) << way;
+    for (std::int64_t i = 0; i < y.size(); ++i) {
+      const float* from = x.data<float>() + i / 2 * 6 + i % 2;
+      EXPECT_FLOAT_EQ(y.data<float>()[i], from[0] - from[2] * from[4]) << way;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::imports
