@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
-from reliability.common import BUILD, Clock, Result, ROOT, build, sha256
+from reliability.common import BUILD, Clock, Result, ROOT, build, commit, sha256
 
 EXECUTIONS = 10_000_000
 SECONDS = 3600  # of processor time
@@ -37,8 +37,15 @@ class Target:
         self.findings = os.path.join(BUILD, "fuzz-findings", name)
         for folder in (self.corpus, self.findings):
             os.makedirs(folder, exist_ok=True)
-        self.result = Result(arguments, "fuzz-" + name, {"program_sha256": sha256(self.program)},
-                             {"sanitizers": "address, undefined, float-cast-overflow", "cpu_seconds": 0.0})
+        # Counts go on over versions of the reader; findings are those of the last.
+        self.result = Result(arguments, "fuzz-" + name, {},
+                             {"sanitizers": "address, undefined, float-cast-overflow", "cpu_seconds": 0.0, "program_sha256": ""})
+        earlier = {self.result["commit"]: self.result["executions"]} if self.result["executions"] else {}
+        self.versions = self.result.data.setdefault("executions_of_commits", earlier)
+        program = sha256(self.program)
+        if self.result["program_sha256"] != program:
+            self.result["findings"] = []
+        self.result["program_sha256"], self.result["commit"] = program, commit()
 
     def finished(self):
         result = self.result
@@ -79,7 +86,9 @@ class Target:
 
     def note(self, done):
         count = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
-        self.result["executions"] += int(count.group(1)) if count else 0
+        executions = int(count.group(1)) if count else 0
+        self.versions[self.result["commit"]] = self.versions.get(self.result["commit"], 0) + executions
+        self.result["executions"] += executions
         covered = re.findall(r"cov: (\d+)", done.stderr)
         if covered:
             self.result["covered_edges"] = int(covered[-1])
