@@ -81,7 +81,8 @@ void print_result(Run& run, const Metrics& final) {
   std::string text = fmt::format("test loss {:.4f}", final.loss);
   if (const auto metric = main_metric(final)) text += "  " + metric_text(*metric);
   show(text + "\n" + warning_of_ranges(run.experiment()) +
-       fmt::format("run folder: {}\n", shown(run.folder())));
+       fmt::format("memory of tensors: {:.1f} MiB\nrun folder: {}\n",
+                   static_cast<double>(run.memory_bytes()) / (1 << 20), shown(run.folder())));
 }
 
 void print_exports(const RunResult& result) {

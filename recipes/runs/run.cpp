@@ -8,6 +8,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/sha256.h"
+#include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/old_checkpoint.h"
 #include "steelyard/qat/saved_state.h"
@@ -29,13 +30,14 @@ void open_log(MetricsLog& log, const RunOptions& options, const Experiment& expe
 }
 
 Json summary(const RunOptions& options, Experiment& experiment, const TrainResult& result,
-             const Metrics& final, double seconds) {
+             const Metrics& final, double seconds, std::int64_t memory_bytes) {
   Json json{{"name", experiment.recipe().name},
             {"device", device_name(device_of(experiment.model()))},
             {"seed", experiment.recipe().seed},
             {"epochs", experiment.recipe().train.trainer.epochs},
             {"steps", result.step},
             {"seconds", seconds},
+            {"memory_bytes", memory_bytes},
             {"final", to_json(final)},
             {"best", nullptr}};
   if (result.best) {
@@ -215,6 +217,11 @@ std::optional<std::int64_t> Run::resumes_at() const {
   return step_of_checkpoint(options_.folder / run_files::kLast);
 }
 
+std::int64_t Run::memory_bytes() const {
+  const AllocatorStats stats = allocator_stats(device_);
+  return std::max(stats.peak_bytes, stats.in_use_bytes + stats.cached_bytes);
+}
+
 void Run::load_teacher() {
   if (!std::exchange(teacher_loaded_, true)) experiment_.load_teacher(registries_);
 }
@@ -307,7 +314,8 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     const Metrics final = tested(experiment_, trainer, *ranks_);
     if (first_rank()) {
       log.final_test(result.step, final);
-      write_summary(options_, summary(options_, experiment_, result, final, log.seconds()));
+      write_summary(options_,
+                    summary(options_, experiment_, result, final, log.seconds(), memory_bytes()));
     }
     experiment_.move_to_cpu();
     return final;
@@ -391,7 +399,7 @@ Metrics Run::save_before_training(std::int64_t batches_of_ranges) {
     const std::atomic<bool> stop = true;  // before the first step: only saves
     const TrainResult result = trainer.run(stop);
     log.final_test(0, final);
-    Json json = summary(options_, experiment_, result, final, log.seconds());
+    Json json = summary(options_, experiment_, result, final, log.seconds(), memory_bytes());
     json["epochs"] = 0;
     if (batches_of_ranges > 0) json["calibration_batches"] = batches_of_ranges;
     write_summary(options_, json);

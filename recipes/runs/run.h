@@ -79,6 +79,8 @@ class Run {
   Experiment& experiment() { return experiment_; }
   const std::filesystem::path& folder() const { return options_.folder; }
   Device device() const { return device_; }
+  // The memory of the device's tensors so far: what was in use together, and blocks kept for reuse.
+  std::int64_t memory_bytes() const;
 
  private:
   std::optional<Metrics> train_in_folder(const std::atomic<bool>& stop,
