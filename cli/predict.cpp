@@ -52,23 +52,41 @@ SampleForm form_of(const Experiment& experiment) {
   return {input.dtype, input.sample, input.names, data.transforms, data.table};
 }
 
+// Of an integer model's file.
+OutputKind outputs_of(const deploy::Graph& graph) {
+  const auto last = graph.nodes.empty() ? deploy::Op::kFlatten : graph.nodes.back().op;
+  const Shape& output = graph.values[graph.output].shape;
+  switch (graph.target) {
+    case TargetKind::kClass:
+      if (output.size() != 1 || output[0] < 2) return OutputKind::kValues;
+      return last == deploy::Op::kSoftmax ? OutputKind::kProbabilities : OutputKind::kLogits;
+    case TargetKind::kMarks:
+      return last == deploy::Op::kSigmoid ? OutputKind::kLabelProbabilities : OutputKind::kLabels;
+    case TargetKind::kText:
+      return OutputKind::kCharacters;
+    case TargetKind::kValues:
+      break;
+  }
+  return OutputKind::kValues;
+}
+
 Predictor integer_predictor(deploy::Graph exported) {
   auto interpreter =
       std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kFast);
   const deploy::Graph& graph = interpreter->graph();
-  const Shape& output = graph.values[graph.output].shape;
-  OutputKind outputs = OutputKind::kValues;
-  if (graph.classifies && output.size() == 1 && output[0] > 1) {
-    const bool ends_in_softmax =
-        !graph.nodes.empty() && graph.nodes.back().op == deploy::Op::kSoftmax;
-    outputs = ends_in_softmax ? OutputKind::kProbabilities : OutputKind::kLogits;
+  const deploy::Preprocessing& preprocessing = graph.preprocessing;
+  DatasetNames names{.classes = graph.class_names};
+  std::optional<TableOptions> table;
+  if (preprocessing.table) {
+    table = preprocessing.table->options;
+    names.columns = preprocessing.table->columns;
   }
-  const DatasetNames names{.classes = graph.class_names};
-  return {{graph.preprocessing.dtype, graph.values[graph.input].shape, names,
-           graph.preprocessing.transforms},
-          outputs,
+  return {{preprocessing.dtype, graph.values[graph.input].shape, names, preprocessing.transforms,
+           table},
+          outputs_of(graph),
           kBatch,
-          [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); }};
+          [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); },
+          graph.characters};
 }
 
 OutputKind outputs_of(const Experiment& experiment) {
@@ -148,8 +166,8 @@ Predictor make_predictor(const Options& options) {
     deploy::Graph graph = deploy::load_graph(path);
     require_own_export(options.model, path, graph.model_sha256);
     Predictor predictor = integer_predictor(std::move(graph));
-    // The export does not say how images and tables became its inputs; its run does, where it is
-    // still there.
+    // Exports of earlier versions do not say how images and tables became their inputs; the run
+    // does, where it is still there.
     if (path_exists(std::filesystem::path(options.model) / run_files::kLast)) {
       const LoadedRun run = load_run(options.model, "last", Registries(), RunData::kNone);
       predictor.form = form_of(*run.experiment);

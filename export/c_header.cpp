@@ -141,7 +141,7 @@ class HeaderWriter {
       array<float>("float", "steelyard_stddev", normal.stddev);
     }
     out_ += "\n";
-    define("STEELYARD_CLASSIFIES", graph_.classifies ? 1 : 0);
+    define("STEELYARD_CLASSIFIES", graph_.target == TargetKind::kClass ? 1 : 0);
     define("STEELYARD_INPUT", graph_.input);
     define("STEELYARD_OUTPUT", graph_.output);
     define("STEELYARD_VALUES", graph_.values.size());

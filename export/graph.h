@@ -13,7 +13,10 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/data/images/transforms.h"
+#include "steelyard/framework/data/tables/table_options.h"
+#include "steelyard/framework/data/target_kind.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/ops/relu.h"
@@ -186,11 +189,18 @@ struct Port {
   DType dtype = DType::kF32;   // of an input that holds whole numbers: i32, i64
 };
 
+// The columns of a table that are the features, and what its other columns are.
+struct TableFeatures {
+  TableOptions options;
+  std::vector<TableColumn> columns;
+};
+
 // The preprocessing that turns the data into the model's f32 input.
 struct Preprocessing {
   DType dtype = DType::kF32;  // of the data: u8 is scaled by 1/255 first
   Normalization normalization;
   std::optional<ImageTransforms> transforms = {};  // of images, before all else
+  std::optional<TableFeatures> table = {};         // where the data are rows of a table
 };
 
 struct Graph {
@@ -200,8 +210,9 @@ struct Graph {
   std::size_t input = 0;
   std::size_t output = 0;
   Preprocessing preprocessing;
-  bool classifies = true;  // the output scores classes; else it is a vector of values
-  std::vector<std::string> class_names = {};  // of the outputs; empty: numbers
+  TargetKind target = TargetKind::kClass;     // what the outputs are scores of, or values
+  std::int64_t characters = 0;                // that texts consist of, the blank included
+  std::vector<std::string> class_names = {};  // of the classes, labels or characters; may be empty
   Port input_port{"input"};
   Port output_port{"output"};
   // The digest of the checkpoint's model from which it was made, written to files; may be empty.

@@ -245,12 +245,39 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
   return node;
 }
 
+// What the file says of data and outputs fits the network.
+void require_fit(const Graph& graph) {
+  const std::int64_t outputs = shape_size(graph.values[graph.output].shape);
+  const bool texts = graph.target == TargetKind::kText;
+  if (texts && (graph.characters < 2 || outputs % graph.characters != 0)) {
+    throw InputError(std::to_string(outputs) + " outputs are not those of frames of " +
+                     std::to_string(graph.characters) + " characters");
+  }
+  const std::int64_t classes = texts ? graph.characters : outputs;
+  if (!graph.class_names.empty() && std::ssize(graph.class_names) != classes) {
+    throw InputError("expected names of " + std::to_string(classes) + " classes, got " +
+                     std::to_string(graph.class_names.size()));
+  }
+  if (!graph.preprocessing.table) return;
+  const std::int64_t features = feature_count(graph.preprocessing.table->columns);
+  if (graph.values[graph.input].shape != Shape{features}) {
+    throw InputError("the table's columns give " + std::to_string(features) +
+                     " features, the input is " + shape_string(graph.values[graph.input].shape));
+  }
+}
+
 Graph graph_from(const Json& json, const TensorsByName& tensors) {
   Graph graph;
   json.at("name").get_to(graph.name);
   graph.input = integer_of<std::size_t>(json.at("input"));
   graph.output = integer_of<std::size_t>(json.at("output"));
-  graph.classifies = json.value("classifies", true);
+  graph.target = json.value("classifies", true) ? TargetKind::kClass : TargetKind::kValues;
+  if (json.contains("target")) {
+    graph.target = value_of<TargetKind>(json.at("target").get<std::string>());
+  }
+  if (graph.target == TargetKind::kText) {
+    graph.characters = integer_of<std::int64_t>(json.at("characters"));
+  }
   const Json& preprocessing = json.at("preprocessing");
   graph.preprocessing.dtype = dtype_from(preprocessing.at("dtype"), {DType::kU8, DType::kF32});
   preprocessing.at("mean").get_to(graph.preprocessing.normalization.mean);
@@ -258,15 +285,14 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   if (preprocessing.contains("transforms")) {
     graph.preprocessing.transforms = transforms_from(preprocessing.at("transforms"));
   }
+  if (preprocessing.contains("table")) {
+    graph.preprocessing.table = table_from(preprocessing.at("table"));
+  }
   if (json.contains("class_names")) json.at("class_names").get_to(graph.class_names);
   for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
   for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_from(node, tensors));
   validate(graph);
-  const std::int64_t outputs = shape_size(graph.values[graph.output].shape);
-  if (!graph.class_names.empty() && std::ssize(graph.class_names) != outputs) {
-    throw InputError("expected names of " + std::to_string(outputs) + " classes, got " +
-                     std::to_string(graph.class_names.size()));
-  }
+  require_fit(graph);
   return graph;
 }
 
@@ -275,7 +301,7 @@ Checkpoint contents_of(const Graph& graph) {
   Json json{{"name", graph.name},
             {"input", graph.input},
             {"output", graph.output},
-            {"classifies", graph.classifies},
+            {"classifies", graph.target == TargetKind::kClass},
             {"preprocessing",
              {{"dtype", dtype_name(graph.preprocessing.dtype)},
               {"mean", graph.preprocessing.normalization.mean},
@@ -286,6 +312,13 @@ Checkpoint contents_of(const Graph& graph) {
   if (const auto& transforms = graph.preprocessing.transforms) {
     json["preprocessing"]["transforms"] = transforms_json(*transforms);
   }
+  if (const auto& table = graph.preprocessing.table) {
+    json["preprocessing"]["table"] = table_json(*table);
+  }
+  if (graph.target == TargetKind::kMarks || graph.target == TargetKind::kText) {
+    json["target"] = word_of(graph.target);
+  }
+  if (graph.target == TargetKind::kText) json["characters"] = graph.characters;
   if (!graph.class_names.empty()) json["class_names"] = graph.class_names;
   Checkpoint file;
   for (const Value& value : graph.values) json["values"].push_back(to_json(value));

@@ -145,6 +145,11 @@ void describe(onnx::ValueInfoProto& info, const Port& port, Shape shape) {
   for (const std::int64_t dim : shape) type.mutable_shape()->add_dim()->set_dim_value(dim);
 }
 
+// Names of files and categories need not be UTF-8.
+std::string text_of(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // How the input is computed from the data: {"dtype", "scale", "mean", "stddev"}.
 std::string preprocessing_text(const Preprocessing& preprocessing) {
   nlohmann::ordered_json json;
@@ -153,7 +158,8 @@ std::string preprocessing_text(const Preprocessing& preprocessing) {
   json["mean"] = preprocessing.normalization.mean;
   json["stddev"] = preprocessing.normalization.stddev;
   if (preprocessing.transforms) json["transforms"] = transforms_json(*preprocessing.transforms);
-  return json.dump();
+  if (preprocessing.table) json["table"] = table_json(*preprocessing.table);
+  return text_of(json);
 }
 
 void add_metadata(onnx::ModelProto& model, const std::string& key, const std::string& value) {
@@ -173,9 +179,7 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   model.set_producer_name("steelyard");
   add_metadata(model, "preprocessing", preprocessing_text(graph.preprocessing));
   if (!graph.class_names.empty()) {
-    add_metadata(model, "class_names",
-                 nlohmann::json(graph.class_names)
-                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    add_metadata(model, "class_names", text_of(graph.class_names));
   }
   if (!graph.model_sha256.empty()) add_metadata(model, kModelKey, graph.model_sha256);
 

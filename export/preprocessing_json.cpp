@@ -1,6 +1,8 @@
 #include "steelyard/export/preprocessing_json.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "steelyard/framework/error.h"
@@ -49,6 +51,54 @@ ImageTransforms transforms_from(const nlohmann::json& json) {
   }
   json.at("grey").get_to(transforms.grey);
   return transforms;
+}
+
+nlohmann::ordered_json columns_json(const std::vector<TableColumn>& columns) {
+  auto json = nlohmann::ordered_json::array();
+  for (const TableColumn& column : columns) {
+    auto& added = json.emplace_back(nlohmann::ordered_json{{"name", column.name}});
+    if (!column.categories.empty()) added["categories"] = column.categories;
+    if (column.missing) added["missing"] = *column.missing;
+  }
+  return json;
+}
+
+std::vector<TableColumn> columns_from(const nlohmann::json& json) {
+  std::vector<TableColumn> columns;
+  for (const auto& column : json) {
+    TableColumn& added = columns.emplace_back();
+    column.at("name").get_to(added.name);
+    if (column.contains("categories")) column.at("categories").get_to(added.categories);
+    if (!column.contains("missing")) continue;
+    added.missing = column.at("missing").get<float>();
+    if (!std::isfinite(*added.missing)) throw InputError("columns: a number that is not finite");
+  }
+  return columns;
+}
+
+nlohmann::ordered_json table_json(const TableFeatures& table) {
+  const TableOptions& options = table.options;
+  nlohmann::ordered_json json{{"columns", columns_json(table.columns)}};
+  for (const auto& [key, names] : {std::pair("target", &options.target),
+                                   {"ignore", &options.ignore},
+                                   {"missing", &options.missing}}) {
+    if (!names->empty()) json[key] = *names;
+  }
+  if (options.delimiter) json["delimiter"] = word_of(*options.delimiter);
+  return json;
+}
+
+TableFeatures table_from(const nlohmann::json& json) {
+  TableFeatures table{{}, columns_from(json.at("columns"))};
+  for (const auto& [key, names] : {std::pair("target", &table.options.target),
+                                   {"ignore", &table.options.ignore},
+                                   {"missing", &table.options.missing}}) {
+    if (json.contains(key)) json.at(key).get_to(*names);
+  }
+  if (json.contains("delimiter")) {
+    table.options.delimiter = value_of<Delimiter>(json.at("delimiter").get<std::string>());
+  }
+  return table;
 }
 
 }  // namespace steelyard::deploy

@@ -1,9 +1,9 @@
-// The JSON form of image transforms in files.
+// The JSON forms of image transforms and of a table's columns in files.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "steelyard/framework/data/images/transforms.h"
+#include "steelyard/export/graph.h"
 
 namespace steelyard::deploy {
 
@@ -14,5 +14,15 @@ nlohmann::ordered_json transforms_json(const ImageTransforms& transforms);
 // The same read back. Throws InputError for what no training has, and the library's exceptions for
 // other types.
 ImageTransforms transforms_from(const nlohmann::json& json);
+
+// [{"name", "categories": [...], "missing"}, ...]: a column of numbers has no categories, one
+// without missing values no "missing".
+nlohmann::ordered_json columns_json(const std::vector<TableColumn>& columns);
+std::vector<TableColumn> columns_from(const nlohmann::json& json);  // throws as transforms_from()
+
+// {"columns", "target": [...], "ignore": [...], "missing": [...], "delimiter"}: lists that are
+// empty are absent, and so is a delimiter that the file's name tells.
+nlohmann::ordered_json table_json(const TableFeatures& table);
+TableFeatures table_from(const nlohmann::json& json);  // throws as transforms_from()
 
 }  // namespace steelyard::deploy

@@ -1,5 +1,7 @@
 #include "steelyard/import/onnx_model.h"
 
+#include "steelyard/framework/printable.h"
+
 namespace steelyard::imports {
 namespace {
 
@@ -30,7 +32,7 @@ std::string to_string(const ExtentShape& shape) {
 std::string to_string(const std::vector<OnnxDim>& dims) {
   return bracketed(dims, [](const OnnxDim& dim) {
     if (dim.size) return std::to_string(*dim.size);
-    return dim.name.empty() ? std::string("?") : dim.name;
+    return dim.name.empty() ? std::string("?") : printable(dim.name);
   });
 }
 

@@ -1,6 +1,7 @@
 // The names behind the numbers of a dataset (classes, columns). Checkpoints contain them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,14 @@ struct TableColumn {
 
   bool operator==(const TableColumn& other) const = default;
 };
+
+inline std::int64_t feature_count(const std::vector<TableColumn>& columns) {
+  std::int64_t count = 0;
+  for (const TableColumn& column : columns) {
+    count += column.categories.empty() ? 1 : static_cast<std::int64_t>(column.categories.size());
+  }
+  return count;
+}
 
 struct DatasetNames {
   std::vector<std::string> classes = {};  // of the labels 0, 1, ...; empty: the numbers themselves

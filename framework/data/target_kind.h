@@ -4,6 +4,7 @@
 #include <string>
 
 #include "steelyard/framework/tensor.h"
+#include "steelyard/framework/words.h"
 
 namespace steelyard {
 
@@ -13,6 +14,15 @@ enum class TargetKind {
   kMarks,   // f32 [N, classes]: for each class, from 0 (no) to 1 (yes)
   kText     // i64 [N, length]: numbers of characters, 1 to classes - 1, then -1 to the end
 };
+
+inline constexpr Word<TargetKind> kTargetKindWords[] = {
+    {TargetKind::kClass, "class"},
+    {TargetKind::kValues, "values"},
+    {TargetKind::kMarks, "labels"},
+    {TargetKind::kText, "text"},
+};
+static_assert(is_complete<TargetKind>(kTargetKindWords, TargetKind::kText));
+constexpr std::span<const Word<TargetKind>> words_of(TargetKind) { return kTargetKindWords; }
 
 // Of a dataset with so many classes (0: numbers).
 inline TargetKind target_kind(const Tensor& targets, std::int64_t classes) {

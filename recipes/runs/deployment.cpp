@@ -114,10 +114,12 @@ deploy::Graph deployed_graph(Experiment& experiment) {
   if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
   graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
   graph.preprocessing.transforms = transforms_of(experiment);
-  graph.classifies = experiment.target_kind() == TargetKind::kClass;
-  // Characters are those of every frame.
-  if (experiment.target_kind() != TargetKind::kText) {
-    graph.class_names = experiment.input().names.classes;
+  graph.target = experiment.target_kind();
+  if (graph.target == TargetKind::kText) graph.characters = experiment.input().classes;
+  const DatasetNames& names = experiment.input().names;
+  graph.class_names = names.classes;
+  if (const auto& table = experiment.recipe().data.table; table && !names.columns.empty()) {
+    graph.preprocessing.table = {*table, names.columns};
   }
   if (const auto& network = experiment.network()) {
     const auto port = [](const imports::PortSpec& spec) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/json_integer.h"
 #include "steelyard/framework/printable.h"
@@ -70,11 +71,7 @@ void validate(const Normalization& normalization, const Shape& sample) {
 
 void validate(const DatasetNames& names, const InputFormat& input) {
   const auto& [classes, columns] = names;
-  std::int64_t features = 0;
-  for (const TableColumn& column : columns) {
-    features += std::max<std::int64_t>(1, std::ssize(column.categories));
-    require(!column.missing || std::isfinite(*column.missing), "a number that is not finite");
-  }
+  const std::int64_t features = feature_count(columns);
   require(classes.empty() || std::ssize(classes) == input.classes,
           std::to_string(classes.size()) + " names of classes");
   require(columns.empty() || input.sample == Shape{features},
@@ -84,25 +81,13 @@ void validate(const DatasetNames& names, const InputFormat& input) {
 // Only what the dataset has: other records are as they were without names.
 void add_names(const DatasetNames& names, Json& data) {
   if (!names.classes.empty()) data["class_names"] = names.classes;
-  if (names.columns.empty()) return;
-  Json& columns = data["columns"] = Json::array();
-  for (const TableColumn& column : names.columns) {
-    Json& added = columns.emplace_back(Json{{"name", column.name}});
-    if (!column.categories.empty()) added["categories"] = column.categories;
-    if (column.missing) added["missing"] = *column.missing;
-  }
+  if (!names.columns.empty()) data["columns"] = deploy::columns_json(names.columns);
 }
 
 DatasetNames names_in(const Json& data) {
   DatasetNames names;
   if (data.contains("class_names")) data.at("class_names").get_to(names.classes);
-  if (!data.contains("columns")) return names;
-  for (const Json& column : data.at("columns")) {
-    TableColumn& added = names.columns.emplace_back();
-    column.at("name").get_to(added.name);
-    if (column.contains("categories")) column.at("categories").get_to(added.categories);
-    if (column.contains("missing")) added.missing = column.at("missing").get<float>();
-  }
+  if (data.contains("columns")) names.columns = deploy::columns_from(data.at("columns"));
   return names;
 }
 

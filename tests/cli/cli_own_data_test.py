@@ -255,6 +255,7 @@ class Tasks(OwnData):
         text = self.succeed("predict", "several", test)
         self.assertRegex(text, r"^colours/test0\.png  (-|(blue|green|red) [01]\.\d{3}.*)\n$")
         self.assertEqual(self.succeed("predict", "several", test, "--with", "integer"), text)
+        self.assertEqual(self.succeed("predict", os.path.join("several", "export", "model.safetensors"), test), text)
         entry = json.loads(self.succeed("predict", "several", test, "--format", "json"))[0]
         self.assertEqual(entry["labels"], [name for name, chance in entry["probabilities"].items() if chance > 0.5])
         row = next(csv.DictReader(io.StringIO(self.succeed("predict", "several", test, "--format", "csv"))))
@@ -290,6 +291,9 @@ class Tasks(OwnData):
         entry = json.loads(self.succeed("predict", "read", "bars/test0.png", "--format", "json"))[0]
         self.assertEqual(rows[0]["text"], entry["text"])
         self.assertEqual(self.succeed("predict", "read", "bars/test0.png"), f"bars/test0.png  {entry['text']}\n")
+        self.succeed("export", "read")
+        exported = os.path.join("read", "export", "model.safetensors")
+        self.assertEqual(self.succeed("predict", exported, "bars/test0.png"), f"bars/test0.png  {entry['text']}\n")
         self.fail_with(2, "the loss ctc needs model.classes, a multiple of the 4 characters",
                        arguments=["validate", recipe, "--set", "model.classes=47"])
 
@@ -310,6 +314,9 @@ class OwnTables(OwnData):
         self.write("colour,length\nwhite,1.5\npale red,NA\n", "new.csv")
         text = self.succeed("predict", "whole1", "new.csv")
         self.assertRegex(text, r"^new\.csv:2  (iris|lily|rose)  [01]\.\d{3}\nnew\.csv:3  ")
+        self.succeed("export", "whole1")
+        exported = os.path.join("whole1", "export", "model.safetensors")
+        self.assertEqual(self.succeed("predict", exported, "new.csv"), self.succeed("predict", "whole1", "new.csv", "--with", "integer"))
         for old, new, fragment in (("pale red", "green", "bad.csv:3: column 'colour': the training set has no category 'green'"),
                                    ("colour", "color", "no column 'colour', which the training set names"),
                                    ("1.5", "much", "bad.csv:2: column 'length': expected a finite number, got 'much'")):

@@ -94,6 +94,30 @@ class Tutorial(InAFolder):
         self.assertRegex(printed, r"(?m)^0 of \d+ codes differ")
 
 
+class Tables(InAFolder):
+    """docs/tables.md, with made-up measurements, and its C++ program."""
+
+    def test_page(self):
+        generator = random.Random(11)
+        rows = ["pressure,vibration,site,state"]
+        for _ in range(300):
+            state = generator.randrange(3)  # worn pumps shake, blocked ones have pressure
+            pressure = (3 + 4 * (state == 2) + generator.random()) if generator.randrange(9) else None
+            vibration = 0.2 + 0.7 * (state == 1) + 0.1 * generator.random()
+            rows.append(f"{'NA' if pressure is None else round(pressure, 2)},{vibration:.2f},"
+                        f"{generator.choice(('north', 'south', 'west'))},{('good', 'worn', 'blocked')[state]}")
+        self.write("pumps.csv", "\n".join(rows) + "\n")
+        compared, commands = self.run_page("tables.md")
+        self.assertEqual((compared, len(commands)), (4, 5))
+        model = os.path.join("runs", "pumps-w8a8", "export", "model.safetensors")
+        printed = self.output_of(os.environ["TABLES_EXAMPLE"], model, "new.csv")
+        self.assertEqual(printed, "new.csv:2  good\nnew.csv:3  worn\n")
+        self.write("new.csv", "site,vibration,pressure\neast,1,1\n")
+        failed = subprocess.run([os.environ["TABLES_EXAMPLE"], model, "new.csv"], cwd=self.folder, text=True, capture_output=True)
+        self.assertIn("error: new.csv:2: column 'site': the training set has no category 'east'", failed.stderr)
+        self.assertEqual(failed.returncode, 1)
+
+
 class Photographs(InAFolder):
     """docs/photographs.md, with small pictures of three classes in place of photographs."""
 

@@ -34,7 +34,7 @@ Graph graph_of(int weight_bits, std::vector<std::string> ignore = {}) {
   config.ignore = std::move(ignore);
   const auto model = quantized_model(testing::every_layer(rng), config);
   Graph graph = trace(*model, images(1, 1), "net").graph;
-  graph.classifies = false;
+  graph.target = TargetKind::kValues;
   graph.preprocessing = {DType::kU8, {{0.25F, 0.5F, 0.125F}, {0.3F, 0.2F, 0.1F}}};
   return graph;
 }
@@ -50,7 +50,7 @@ TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
     save_graph(again, loaded);
     EXPECT_EQ(read_file(path, 1 << 24), read_file(again, 1 << 24));
     EXPECT_EQ(to_string(loaded), to_string(graph));
-    EXPECT_EQ(loaded.classifies, graph.classifies);
+    EXPECT_EQ(loaded.target, graph.target);
     EXPECT_EQ(loaded.preprocessing.normalization.mean, graph.preprocessing.normalization.mean);
     const Tensor inputs = images(3, 4);
     EXPECT_TRUE(
@@ -85,6 +85,47 @@ TEST(GraphFile, KeepsTransformsAndNamesOfClasses) {
                 .find("expected names of " + std::to_string(outputs) + " classes, got " +
                       std::to_string(outputs - 1)),
             std::string::npos);
+}
+
+TEST(GraphFile, KeepsTheColumnsOfATable) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  Rng rng(2);
+  Linear model(LinearOptions{4, 3}, rng);
+  Graph graph = trace(model, Tensor::zeros({1, 4}), "rows").graph;
+  graph.target = TargetKind::kMarks;
+  graph.preprocessing.table = TableFeatures{
+      {.target = {"a", "b"}, .ignore = {"id"}, .missing = {"", "NA"}, .delimiter = Delimiter::kTab},
+      {{"colour", {"red", "green", "blue"}, {}}, {"length", {}, 1.5F}}};
+  save_graph(path, graph);
+  const Graph loaded = load_graph(path);
+  EXPECT_EQ(loaded.target, TargetKind::kMarks);
+  ASSERT_TRUE(loaded.preprocessing.table);
+  EXPECT_EQ(loaded.preprocessing.table->options, graph.preprocessing.table->options);
+  EXPECT_EQ(loaded.preprocessing.table->columns, graph.preprocessing.table->columns);
+  graph.preprocessing.table->columns.pop_back();
+  save_graph(path, graph);
+  EXPECT_NE(testing::message_of<InputError>([&] {
+              load_graph(path);
+            }).find("the table's columns give 3 features, the input is [4]"),
+            std::string::npos);
+}
+
+TEST(GraphFile, KeepsTheCharactersOfTexts) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  Graph graph = graph_of(8);
+  graph.target = TargetKind::kText;
+  const std::int64_t outputs = shape_size(graph.values[graph.output].shape);
+  graph.characters = outputs;
+  graph.class_names.assign(static_cast<std::size_t>(outputs), "x");
+  save_graph(path, graph);
+  EXPECT_EQ(load_graph(path).characters, outputs);
+  graph.characters = outputs + 1;
+  save_graph(path, graph);
+  EXPECT_NE(
+      testing::message_of<InputError>([&] { load_graph(path); }).find("are not those of frames of"),
+      std::string::npos);
 }
 
 TEST(GraphFile, KnowsWhetherItHoldsAGraph) {

@@ -317,6 +317,9 @@ def graphs():
              "nodes": [{"op": "quantize", "name": "q", "inputs": [0], "output": 1, "activation": "none"},
                        {"op": "linear", "name": "fc", "inputs": [1], "output": 2, "activation": "relu",
                         "weight_shape": [2, 3], "weight_bits": 8, "product": "integer"}]}
+    small["target"] = "labels"
+    small["preprocessing"]["table"] = {"columns": [{"name": "colour", "categories": ["red", "blue"]}, {"name": "x", "missing": 0.5}],
+                                       "target": ["a"], "missing": ["NA"], "delimiter": "tab"}
     write("graph", "linear", graph_input(small, [("fc.weight", "I8", [2, 3]), ("fc.weight_scale", "F32", [2])],
                                          bytes([1, 255, 128, 127, 5, 6]) + values_of("<2f", 0.5, 0.25)))
 

@@ -113,11 +113,9 @@ std::string category_of(const CsvReader& reader, std::int64_t line, const std::s
 class Encoder {
  public:
   Encoder(std::vector<TableColumn> columns, std::vector<std::string> missing)
-      : columns_(std::move(columns)), missing_(std::move(missing)) {
-    for (const TableColumn& column : columns_) {
-      features_ += column.categories.empty() ? 1 : std::ssize(column.categories);
-    }
-  }
+      : columns_(std::move(columns)),
+        missing_(std::move(missing)),
+        features_(feature_count(columns_)) {}
 
   std::int64_t features() const { return features_; }
   const std::vector<TableColumn>& columns() const { return columns_; }
@@ -158,7 +156,7 @@ class Encoder {
 
   std::vector<TableColumn> columns_;
   std::vector<std::string> missing_;
-  std::int64_t features_ = 0;
+  std::int64_t features_;
 };
 
 std::vector<std::size_t> places_of(const CsvReader& reader, const Header& header,

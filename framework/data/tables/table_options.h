@@ -26,6 +26,8 @@ struct TableOptions {
   std::vector<std::string> ignore = {};      // columns that are not used
   std::vector<std::string> missing = {};     // words that stand for a missing value
   std::optional<Delimiter> delimiter = {};   // absent: by the file's name
+
+  bool operator==(const TableOptions& other) const = default;
 };
 
 }  // namespace steelyard
