@@ -7,6 +7,7 @@
 
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 #include "steelyard/framework/printable.h"
 
 namespace steelyard {
@@ -44,25 +45,55 @@ std::vector<std::string> sorted_classes(std::vector<std::string> names, const st
   return names;
 }
 
-std::int64_t label_of(const std::vector<std::string>& sorted, const std::string& name) {
-  const auto found = std::find(sorted.begin(), sorted.end(), name);
-  return found == sorted.end() ? -1 : found - sorted.begin();
+std::int64_t label_of(const std::vector<std::string>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? -1 : found - names.begin();
 }
 
-Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& sorted,
-                    const std::string& source) {
+Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& names,
+                    const std::string& source, const std::string& names_source) {
   std::unordered_map<std::string, std::int64_t> labels;
-  for (const std::string& name : sorted) labels.emplace(name, std::ssize(labels));
+  for (const std::string& name : names) labels.emplace(name, std::ssize(labels));
   Tensor targets = Tensor::empty({std::ssize(samples)}, DType::kI64);
   std::int64_t* target = targets.data<std::int64_t>();
   for (const std::string& name : samples) {
     const auto label = labels.find(name);
     if (label == labels.end()) {
-      throw InputError(source + ": the training set has no class '" + printable(name) + "'");
+      throw InputError(source + ": " + names_source + " has no class '" + printable(name) + "'");
     }
     *target++ = label->second;
   }
   return targets;
+}
+
+std::vector<std::string> read_names(const std::filesystem::path& path, bool characters) {
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 26;
+  const std::string text = read_file(path, kMaxBytes);
+  std::vector<std::string> names;
+  if (characters) names.emplace_back();
+  std::unordered_map<std::string, std::int64_t> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string name = text.substr(begin, end - begin);
+    if (name.ends_with('\r')) name.pop_back();
+    begin = end + 1;
+    const std::int64_t line = std::ssize(lines) + 1;
+    const auto fail = [&](const std::string& problem) {
+      throw InputError(printable(path.string()) + ":" + std::to_string(line) + ": " + problem);
+    };
+    if (name.empty() || !is_utf8(name)) fail("expected a name, got '" + printable(name) + "'");
+    if (characters && utf8_length(name) != name.size()) {
+      fail("expected one character, got '" + printable(name) + "'");
+    }
+    const auto [earlier, is_new] = lines.emplace(name, line);
+    if (!is_new) fail("'" + printable(name) + "' is in line " + std::to_string(earlier->second));
+    if (std::ssize(names) == kMaxClasses) {
+      fail("expected at most " + std::to_string(kMaxClasses) + " names");
+    }
+    names.push_back(std::move(name));
+  }
+  if (lines.empty()) throw InputError(printable(path.string()) + ": expected a name in each line");
+  return names;
 }
 
 std::int64_t count_classes(const Tensor& targets, const std::string& source) {

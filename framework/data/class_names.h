@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,18 @@ namespace steelyard {
 // Throws InputError that starts with `source` for more than kMaxClasses.
 std::vector<std::string> sorted_classes(std::vector<std::string> names, const std::string& source);
 
-// The label of a class, or -1 where `sorted` does not have it.
-std::int64_t label_of(const std::vector<std::string>& sorted, const std::string& name);
+// The label of a class, or -1 where `names` do not have it.
+std::int64_t label_of(const std::vector<std::string>& names, const std::string& name);
 
 // i64 [samples]: the label of each sample's class. Throws InputError that starts with `source` for
-// a class that `sorted`, the training set's, does not have.
-Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& sorted,
-                    const std::string& source);
+// a class that `names`, those of `names_source`, do not have.
+Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& names,
+                    const std::string& source, const std::string& names_source);
+
+// The lines of a text file, UTF-8, each the name of a class, a label or, with `characters`, one
+// character; those follow "", the blank. Throws InputError with file and line for a name that is
+// empty or there twice.
+std::vector<std::string> read_names(const std::filesystem::path& path, bool characters);
 
 // 1 + the largest of integer labels; 0 for other targets. Throws InputError that starts with
 // `source` where that is more than kMaxClasses: a stray label must not become a model of a million

@@ -61,6 +61,20 @@ void transform(const DatasetRequest& request, DatasetSplits& splits) {
   }
 }
 
+// Names for labels that a dataset has as numbers.
+void name_numbers(const DatasetRequest& request, Dataset& dataset) {
+  const std::vector<std::string>& names = request.known_classes();
+  if (names.empty() || dataset.classes == 0 || !dataset.names.classes.empty()) return;
+  if (dataset.classes > std::ssize(names)) {
+    throw InputError(request.targets.names_source + ": expected " +
+                     std::to_string(dataset.classes) +
+                     " names or more, the data has labels up to " +
+                     std::to_string(dataset.classes - 1) + "; got " + std::to_string(names.size()));
+  }
+  dataset.names.classes = names;
+  dataset.classes = std::ssize(names);
+}
+
 }  // namespace
 
 void DatasetRegistry::add(std::string name, std::filesystem::path default_path, Loader loader) {
@@ -79,6 +93,8 @@ DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
       with_memory_for("dataset '" + name + "'", [&] { return row->second.loader(request); });
   convert_targets(splits.train, request.targets);
   convert_targets(splits.test, request.targets);
+  name_numbers(request, splits.train);
+  name_numbers(request, splits.test);
   set_test_aside(request, splits);
   transform(request, splits);
   if (request.parts == DatasetParts::kAll || splits.train.size() > 0) {

@@ -27,6 +27,11 @@ struct DatasetRequest {
   // Of a model that was trained on the dataset: what its numbers stand for. Absent: as the training
   // set has it.
   std::optional<DatasetNames> names = {};
+
+  // The names of classes, labels or characters, where they do not come from the training set.
+  const std::vector<std::string>& known_classes() const {
+    return names ? names->classes : targets.names;
+  }
 };
 
 }  // namespace steelyard

@@ -34,8 +34,8 @@ std::vector<std::string> characters(const std::string& text, const std::string& 
 // The numbers of parts of texts, such as labels or characters.
 class Vocabulary {
  public:
-  Vocabulary(std::vector<std::string> names, const char* part, std::string source)
-      : names_(std::move(names)), part_(part), source_(std::move(source)) {
+  Vocabulary(std::vector<std::string> names, const char* part, std::string source, std::string of)
+      : names_(std::move(names)), part_(part), source_(std::move(source)), of_(std::move(of)) {
     for (const std::string& name : names_) numbers_.emplace(name, std::ssize(numbers_));
   }
 
@@ -43,13 +43,14 @@ class Vocabulary {
   std::int64_t number(const std::string& name) const {
     const auto found = numbers_.find(name);
     if (found != numbers_.end()) return found->second;
-    throw InputError(source_ + ": the training set has no " + part_ + " '" + printable(name) + "'");
+    throw InputError(source_ + ": " + of_ + " has no " + part_ + " '" + printable(name) + "'");
   }
 
  private:
   std::vector<std::string> names_;
   const char* part_;
   std::string source_;
+  std::string of_;  // whose names they are
   std::unordered_map<std::string, std::int64_t> numbers_;
 };
 
@@ -92,7 +93,7 @@ void set_targets(Dataset& dataset, const std::vector<std::string>& texts,
   const TargetKind kind = options.kind.value_or(TargetKind::kClass);
   if (!options.may_be_empty()) {
     dataset.names.classes = known.empty() ? sorted_classes(texts, source) : known;
-    dataset.targets = class_labels(texts, dataset.names.classes, source);
+    dataset.targets = class_labels(texts, dataset.names.classes, source, options.names_source);
     dataset.classes = std::ssize(dataset.names.classes);
     return;
   }
@@ -107,7 +108,8 @@ void set_targets(Dataset& dataset, const std::vector<std::string>& texts,
     if (names.empty()) throw InputError(source + ": all targets are empty");
     if (!marks) names.insert(names.begin(), "");  // the blank
   }
-  const Vocabulary vocabulary(std::move(names), marks ? "label" : "character", source);
+  const Vocabulary vocabulary(std::move(names), marks ? "label" : "character", source,
+                              options.names_source);
   dataset.names.classes = vocabulary.names();
   dataset.classes = std::ssize(vocabulary.names());
   if (marks) {

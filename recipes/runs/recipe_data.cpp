@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard {
 namespace {
@@ -15,6 +17,19 @@ std::optional<TargetKind> targets_of(const Recipe& recipe) {
   return told ? std::optional(kind) : std::nullopt;
 }
 
+TargetOptions target_options(const Recipe& recipe, bool names_are_known) {
+  const DataSpec& data = recipe.data;
+  TargetOptions options{.kind = targets_of(recipe), .separator = data.label_separator};
+  if (!data.class_names || names_are_known) return options;
+  try {
+    options.names = read_names(*data.class_names, options.kind == TargetKind::kText);
+  } catch (const InputError& error) {
+    fail_at(recipe.resolved.find("data")->find("class_names")->place, error.what());
+  }
+  options.names_source = printable(*data.class_names);
+  return options;
+}
+
 }  // namespace
 
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets, DatasetParts parts,
@@ -22,6 +37,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
   const DataSpec& data = recipe.data;
   const std::vector<std::string> names = datasets.names();
   const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
+  const TargetOptions targets = target_options(recipe, trained_on.has_value());
   try {
     // Absolute, so that a message says where the dataset was looked for.
     return datasets.load(
@@ -30,7 +46,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .parts = parts,
          .transforms = data.transforms,
          .table = data.table,
-         .targets = {.kind = targets_of(recipe), .separator = data.label_separator},
+         .targets = targets,
          .test_samples = data.test,
          .names = trained_on});
   } catch (const InputError& error) {

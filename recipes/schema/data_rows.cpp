@@ -254,6 +254,11 @@ Table<DataSpec> data_table() {
                   "sample, in tables and .cls files",
                   &DataSpec::label_separator)
                   .by_default("\"|\""),
+              key("class_names",
+                  "a text file with the name of a class, label or (loss ctc) character in each "
+                  "line, in the order of the model's outputs; a character's number is its line, 0 "
+                  "is the blank; absent: the names that the training set has, sorted",
+                  &DataSpec::class_names),
               nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),
               nested<DataSpec>("table", table_table(), &DataSpec::table)})
       .check([](const OptionReader&, DataSpec& data) { data.loader.shuffle = true; });

@@ -52,6 +52,7 @@ struct DataSpec {
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
   std::string label_separator = {};
+  std::optional<std::string> class_names = {};  // a file
 };
 
 enum class OptimizerType { kSgd, kAdamW };

@@ -159,6 +159,22 @@ class OwnImages(OwnData):
         for name, fragment in (("x.gif", "GIF image"), ("cut.png", "cut.png: damaged PNG image"), ("own.yaml", "own.yaml")):
             self.fail_with(2, fragment, arguments=["predict", "whole1", name])
 
+    def test_names_in_the_order_of_a_file(self):
+        self.write_images()
+        self.write("green\nunseen\nred, dark\nblue\n", "names.txt")
+        data = IMAGES.replace("path: pictures", "path: pictures\n  class_names: names.txt")
+        recipe = self.own_recipe(data, CNN.replace("classes: 3", "classes: 4").replace("out_features: 3", "out_features: 4"), SGD)
+        self.train(recipe, "named")
+        record = json.loads(read_checkpoint(self.path("named", "last.safetensors"))[0]["__metadata__"]["data"])
+        self.assertEqual(record["class_names"], ["green", "unseen", "red, dark", "blue"])
+        os.remove(self.path("names.txt"))
+        row = next(csv.DictReader(io.StringIO(self.succeed("predict", "named", "pictures/test/blue", "--format", "csv"))))
+        self.assertEqual(list(row)[-4:], record["class_names"])
+        self.assertIn("top-1", self.succeed("eval", "named"))
+        self.fail_with(2, "own.yaml:8:16: names.txt: cannot open", arguments=["validate", recipe])
+        self.write("green\nblue\n", "names.txt")
+        self.fail_with(2, "names.txt has no class 'red, dark'", arguments=["validate", recipe])
+
     def test_what_a_recipe_may_say(self):
         self.write_images()
         for old, new, message in (
@@ -371,6 +387,13 @@ class OwnArrays(OwnData):
         self.assertLess(json.loads(self.succeed("eval", "numbers", "--format", "json"))["cer"], 5)
         expected = "".join(f"{i}  {a} {b}\n" for i, (a, b) in enumerate(texts))
         self.assertEqual(self.succeed("predict", "numbers", "texts.npz"), expected)
+        self.write("x\ny\nz\n", "letters.txt")
+        self.train(recipe, "letters", "--set", "data.class_names=letters.txt")
+        expected = "".join(f"{i}  {'xyz'[a - 1]}{'xyz'[b - 1]}\n" for i, (a, b) in enumerate(texts))
+        self.assertEqual(self.succeed("predict", "letters", "texts.npz"), expected)
+        self.write("x\ny\n", "letters.txt")
+        self.fail_with(2, "letters.txt: expected 4 names or more, the data has labels up to 3; got 3",
+                       arguments=["validate", recipe, "--set", "data.class_names=letters.txt"])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <tuple>
+
+#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/error.h"
 #include "tests/support/temporary_folder.h"
@@ -108,6 +112,37 @@ TEST(Targets, OfATableInColumnsOrWords) {
   EXPECT_EQ(values(words.test.targets), (std::vector<double>{0, 1}));
   request.targets.kind = TargetKind::kText;
   EXPECT_THAT(registry.load(request).train.names.classes, ElementsAre("", "a", "b", "|"));
+}
+
+TEST(ReadNames, AreThoseOfTheLines) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "names.txt";
+  const auto names = [&](const std::string& text, bool characters = false) {
+    std::ofstream(path, std::ios::binary) << text;
+    return read_names(path, characters);
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names("b\r\na b\n \nc"), (Names{"b", "a b", " ", "c"}));
+  EXPECT_EQ(names("x\n\u00e4\n", true), (Names{"", "x", "\u00e4"}));
+  for (const auto& [text, characters, problem] :
+       {std::tuple("a\n\nb\n", false, "names.txt:2: expected a name, got ''"),
+        std::tuple("a\nb\na\n", false, "names.txt:3: 'a' is in line 1"),
+        std::tuple("a\nbc\n", true, "names.txt:2: expected one character, got 'bc'"),
+        std::tuple("\xFF\n", false, "names.txt:1: expected a name, got "),
+        std::tuple("", true, "names.txt: expected a name in each line")}) {
+    EXPECT_NE(error_of([&] { names(text, characters); }).find(problem), std::string::npos) << text;
+  }
+}
+
+TEST(SetTargets, NamesOfAFileKeepTheirOrderAndTheirNumbers) {
+  const TargetOptions options{.names = {"rose", "iris", "lily"}, .names_source = "names.txt"};
+  Dataset train;
+  set_targets(train, {"lily", "rose"}, options, options.names, "here");
+  EXPECT_EQ(train.classes, 3);
+  EXPECT_EQ(train.names.classes, options.names);
+  EXPECT_EQ(train.targets.data<std::int64_t>()[0], 2);
+  EXPECT_EQ(error_of([&] { set_targets(train, {"tulip"}, options, options.names, "here"); }),
+            "here: names.txt has no class 'tulip'");
 }
 
 }  // namespace

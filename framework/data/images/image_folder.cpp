@@ -156,8 +156,7 @@ DatasetSplits load_images(const DatasetRequest& request) {
   const fs::path& folder = request.path;
   require_folder(folder, "of images");
   const bool may_be_empty = request.targets.may_be_empty();
-  std::vector<std::string> classes =
-      request.names ? request.names->classes : std::vector<std::string>{};
+  std::vector<std::string> classes = request.known_classes();
   std::optional<LabelledFiles> train = find_split(folder, "train", may_be_empty);
   std::optional<LabelledFiles> test = find_split(folder, "test", may_be_empty);
   if (!train && !test && request.test_samples) train = files_of_folders(folder);

@@ -142,8 +142,7 @@ Dataset load_split(const std::vector<fs::path>& paths, const DatasetRequest& req
 DatasetSplits load_shards(const DatasetRequest& request) {
   const std::string source = printable(request.path.string());
   require_folder(request.path, "of archives");
-  std::vector<std::string> classes;
-  if (request.names) classes = request.names->classes;
+  std::vector<std::string> classes = request.known_classes();
   const std::vector<fs::path> train = shard_paths(request.path, "train");
   const std::vector<fs::path> test = shard_paths(request.path, "test");
   const bool needs_train = request.parts == DatasetParts::kAll || test.empty() || classes.empty();

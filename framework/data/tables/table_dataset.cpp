@@ -346,7 +346,7 @@ Dataset regression_of(const std::shared_ptr<TableSamples>& samples, const TableO
 
 // Classes are those of `known`, or those that the rows have.
 Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOptions& options,
-                   const std::vector<std::string>& known) {
+                   const std::vector<std::string>& known, const std::string& known_source) {
   const CsvReader& reader = samples->reader();
   const std::size_t place = samples->header().place(reader, options.target[0], "data.table.target");
   std::map<std::string, std::int64_t> numbers;  // in order of appearance
@@ -357,8 +357,8 @@ Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
       reader.fail(row.line, "column " + quoted(options.target[0]) + ": the class is missing");
     }
     if (!known.empty() && !contains(known, name)) {
-      reader.fail(row.line, "column " + quoted(options.target[0]) +
-                                ": the training set has no class " + quoted(name));
+      reader.fail(row.line, "column " + quoted(options.target[0]) + ": " + known_source +
+                                " has no class " + quoted(name));
     }
     found.push_back(numbers.emplace(name, std::ssize(numbers)).first->second);
   });
@@ -401,7 +401,7 @@ Dataset targets_of(const std::shared_ptr<TableSamples>& samples, const DatasetRe
   if (!numbers && request.targets.may_be_empty()) {
     return texts_of(samples, options, request.targets, known);
   }
-  if (!numbers) return classes_of(samples, options, known);
+  if (!numbers) return classes_of(samples, options, known, request.targets.names_source);
   Dataset dataset = regression_of(samples, options);
   if (marks) dataset.names.classes = options.target;
   return dataset;
@@ -438,7 +438,7 @@ DatasetSplits load_table(const DatasetRequest& request) {
   const bool folder = is_folder(request.path);
   const auto train_path = [&] { return folder ? split_path(request.path, "train") : request.path; };
   const bool test_only = folder && request.parts == DatasetParts::kTest && request.names;
-  DatasetNames names = request.names.value_or(DatasetNames{});
+  DatasetNames names = request.names.value_or(DatasetNames{.classes = request.targets.names});
   DatasetSplits splits;
   if (!request.names) names.columns = learned_columns(train_path(), options);
   if (!test_only) {
