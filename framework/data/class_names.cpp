@@ -86,7 +86,9 @@ std::vector<std::string> read_names(const std::filesystem::path& path, bool char
       fail("expected one character, got '" + printable(name) + "'");
     }
     const auto [earlier, is_new] = lines.emplace(name, line);
-    if (!is_new) fail("'" + printable(name) + "' is in line " + std::to_string(earlier->second));
+    if (!is_new) {
+      fail("the name of line " + std::to_string(earlier->second) + ", '" + printable(name) + "'");
+    }
     if (std::ssize(names) == kMaxClasses) {
       fail("expected at most " + std::to_string(kMaxClasses) + " names");
     }

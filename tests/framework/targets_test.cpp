@@ -126,7 +126,7 @@ TEST(ReadNames, AreThoseOfTheLines) {
   EXPECT_EQ(names("x\n\u00e4\n", true), (Names{"", "x", "\u00e4"}));
   for (const auto& [text, characters, problem] :
        {std::tuple("a\n\nb\n", false, "names.txt:2: expected a name, got ''"),
-        std::tuple("a\nb\na\n", false, "names.txt:3: 'a' is in line 1"),
+        std::tuple("a\nb\na\n", false, "names.txt:3: the name of line 1, 'a'"),
         std::tuple("a\nbc\n", true, "names.txt:2: expected one character, got 'bc'"),
         std::tuple("\xFF\n", false, "names.txt:1: expected a name, got "),
         std::tuple("", true, "names.txt: expected a name in each line")}) {
