@@ -137,7 +137,7 @@ void validate(const Graph& graph) {
     expect(node.output < made.size() && !made[node.output], node,
            "its output is made by another node");
     expect(node.weights.has_value() == info.has_weights, node,
-           "weights belong to linear and conv2d");
+           "weights belong to linear, conv2d and conv_transpose2d");
     expect(node.activation == kernels::Activation::kNone || info.fuses_activation, node,
            "has no fused activation");
     expect(node.activation == kernels::Activation::kNone ||

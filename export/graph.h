@@ -94,7 +94,7 @@ enum class Op {
   kLeakyRelu,
   kClamp,
   kLayerNorm,
-  kConvTranspose2d,  // weight [C, O/groups, KH, KW]
+  kConvTranspose2d,  // weight [O, C/groups, KH, KW]
   kScaleShift,       // x * scale + shift, numbers of each channel: a batch norm
   kAffine,           // slope * x + offset
   kSqrt,

@@ -24,8 +24,8 @@ constexpr const char* kVersionKey = "graph_version";
 // 2 if weights have zero points or integer sums of groups, which readers of version 1 do not know;
 // 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
-// constants, and with joins of other dimensions than the last.
-constexpr const char* kVersions[] = {"1", "2", "3", "4", "5"};
+// constants, and with joins of other dimensions than the last; 6 with conv_transpose2d.
+constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -387,7 +387,7 @@ Graph load_graph(const std::filesystem::path& path) {
   }
   if (std::find(std::begin(kVersions), std::end(kVersions), entry(kVersionKey)) ==
       std::end(kVersions)) {
-    throw InputError(name + ": expected " + kVersionKey + " 1 to 5, got '" +
+    throw InputError(name + ": expected " + kVersionKey + " 1 to 6, got '" +
                      printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;

@@ -73,6 +73,8 @@ struct OpInfo {
 
   // Why a recorded operation has no deployed form after all; "" where it has.
   std::string (*refusal)(const Function&) = nullptr;
+  // has_weights: f32 weights in the graph's layout, where a recorded parameter has another.
+  Tensor (*weight)(const Node&, const Tensor& parameter) = nullptr;
   // Fills the node's fields and activation.
   void (*read)(const Function&, Node&) = nullptr;
 

@@ -140,6 +140,9 @@ class GraphBuilder {
       }
       require_finite(operation);
       node.weights = weights_of(operation);
+      if (known->weight != nullptr && !node.weights->has_codes()) {
+        node.weights->weight = known->weight(node, node.weights->weight);
+      }
       require_whole_bias(operation, *node.weights);
     } else if (!others.empty() && !known->takes_constants) {
       refuse(operation, "with a constant has no deployed form");

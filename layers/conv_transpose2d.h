@@ -35,6 +35,7 @@ class ConvTranspose2d : public Module {
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "ConvTranspose2d"; }
   std::string description() const override;
+  const ConvTranspose2dOptions& options() const { return options_; }
 
  private:
   ConvTranspose2dOptions options_;

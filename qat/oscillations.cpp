@@ -17,6 +17,25 @@ const std::int32_t* zero_points_of(const FakeQuantize& quantizer) {
   return quantizer.zero_point().data<std::int32_t>();
 }
 
+// A layer's weight or its gradient in the order of the codes, changes of which go back to it.
+class ByOutput {
+ public:
+  ByOutput(const QuantizedLayer& layer, const Tensor& source)
+      : layer_(layer), source_(source), tensor_(layer.turned(source)) {}
+  ~ByOutput() {
+    if (tensor_.raw() != source_.raw()) source_.copy_from(layer_.turned(tensor_));
+  }
+  ByOutput(const ByOutput&) = delete;
+  ByOutput& operator=(const ByOutput&) = delete;
+
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  const QuantizedLayer& layer_;
+  Tensor source_;
+  Tensor tensor_;
+};
+
 }  // namespace
 
 double CosineSchedule::at(std::int64_t step, std::int64_t total_steps) const {
@@ -39,7 +58,7 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
       throw InputError("oscillations: " + entry.name +
                        " folds its batch norm in every step: expected bn_fold frozen or none");
     }
-    const Shape& shape = layer->weight().shape();
+    const Shape shape = layer->weight_by_output().shape();
     const Device device = layer->weight().value().device();
     weights_.push_back(
         {join_path(entry.name, "weight"), layer, Tensor::zeros(shape, DType::kI8, device),
@@ -79,15 +98,16 @@ void OscillationCallback::on_gradients() {
     w.work = work_of(w);
     if (w.work == Work::kNone) continue;
     FakeQuantize& quantizer = *w.layer->weight_quantizer();
-    const Variable& weight = w.layer->weight();
-    const Tensor codes = quantizer.quantize(weight.value());
+    const ByOutput weight(*w.layer, w.layer->weight().value());
+    const ByOutput gradient(*w.layer, w.layer->weight().grad());
+    const Tensor codes = quantizer.quantize(weight.tensor());
     const kernels::OscillationState state = w.state();
     const kernels::ChannelLayout layout = quantizer.layout(w.size());
     const float* scale = quantizer.scale().data<float>();
     const std::int32_t* zero_point = zero_points_of(quantizer);
     const auto* code = codes.data<std::int8_t>();
-    float* values = weight.value().data<float>();
-    float* grad = weight.grad().data<float>();
+    float* values = weight.tensor().data<float>();
+    float* grad = gradient.tensor().data<float>();
     if (w.work == Work::kTrack) {
       run(codes.device(),
           kernels::TrackOscillations{.n = w.size(),
@@ -121,13 +141,13 @@ void OscillationCallback::on_update() {
   for (const Tracked& w : weights_) {
     if (w.steps() == 0 && w.work == Work::kNone) continue;
     const FakeQuantize& quantizer = *w.layer->weight_quantizer();
-    const Tensor& weight = w.layer->weight().value();
+    const ByOutput weight(*w.layer, w.layer->weight().value());
     const float* scale = quantizer.scale().data<float>();
-    run(weight.device(), kernels::HoldFrozen{.layout = quantizer.layout(w.size()),
+    run(w.code.device(), kernels::HoldFrozen{.layout = quantizer.layout(w.size()),
                                              .state = w.state(),
                                              .scale = scale,
                                              .zero_point = zero_points_of(quantizer),
-                                             .x = weight.data<float>(),
+                                             .x = weight.tensor().data<float>(),
                                              .grad = static_cast<float*>(nullptr)});
   }
 }

@@ -1,4 +1,4 @@
-// The two products that quantized layers are made of, in integers forward and in float backward.
+// The products that quantized layers are made of, in integers forward and in float backward.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,15 @@
 
 namespace steelyard::qat {
 
-// A linear map of activations by weights [channels, ...]: what QatLinear and QatConv2d share.
+// A linear map of activations by weights [channels, ...], those of an output channel side by side:
+// what quantized layers share.
 class Product {
  public:
   virtual ~Product() = default;
   virtual std::string name() const = 0;
+  // The weights of a parameter, which may have another layout. The same function makes a parameter
+  // of weights; codes go along.
+  virtual Variable turned(const Variable& parameter) const { return parameter; }
   virtual Attributes attributes() const { return {}; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
   // Number of elements that dynamic scales treat as a row: the features of a linear map, a whole

@@ -77,10 +77,10 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
   validate(config);
   weight_ = register_parameter("weight", weight);
   if (bias.defined()) bias_ = register_parameter("bias", bias);
+  outputs_ = weight_by_output().dim(0);
   if (config.weights) {
-    const std::int64_t outputs = weight.dim(0);
-    const std::int64_t scales = observers::scale_count(config.weights->scheme, outputs,
-                                                       outputs == 0 ? 0 : weight.size() / outputs);
+    const std::int64_t scales = observers::scale_count(
+        config.weights->scheme, outputs_, outputs_ == 0 ? 0 : weight.size() / outputs_);
     weight_slot_ = &register_child("weight_quantizer",
                                    std::make_shared<WeightQuantizer>(*config.weights, scales));
   }
@@ -102,9 +102,10 @@ Tensor QuantizedLayer::additive_bias() const {
 }
 
 Tensor QuantizedLayer::deployed_weight() const {
-  if (!folds_norm()) return weight_.value();
   const NoGradGuard no_grad;
-  return norm_->operands(weight_, bias_, ForwardContext{}).weight.value();
+  const Variable weight = product_->turned(weight_);
+  if (!folds_norm()) return weight.value();
+  return norm_->operands(weight, bias_, ForwardContext{}).weight.value();
 }
 
 Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
@@ -120,14 +121,15 @@ Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
 
 Variable QuantizedLayer::computed(const Variable& input, const Epilogue& epilogue,
                                   ForwardContext& context) {
+  const Variable weight = product_->turned(weight_);
   if (norm_ == nullptr) {
     const Tensor bias = bias_.defined() ? bias_.value() : Tensor();
-    return multiply(input, {weight_, bias_, bias}, epilogue, context);
+    return multiply(input, {weight, bias_, bias}, epilogue, context);
   }
-  const ProductOperands operands = norm_->operands(weight_, bias_, context);
+  const ProductOperands operands = norm_->operands(weight, bias_, context);
   if (!norm_->normalizes(context)) return multiply(input, operands, epilogue, context);
   const Variable product = multiply(input, operands, Epilogue{}, context);
-  const auto raw_product = [&] { return product_->float_forward(input, weight_, Variable()); };
+  const auto raw_product = [&] { return product_->float_forward(input, weight, Variable()); };
   const Variable y =
       apply_activation(norm_->normalize(product, bias_, raw_product, context), epilogue.activation);
   return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;
@@ -152,7 +154,7 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
 
 bool QuantizedLayer::has_groups() const {
   const FakeQuantize* quantizer = weight_quantizer();
-  return quantizer != nullptr && quantizer->channels() > std::max<std::int64_t>(1, weight_.dim(0));
+  return quantizer != nullptr && quantizer->channels() > std::max<std::int64_t>(1, outputs_);
 }
 
 Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue& codes,
@@ -163,8 +165,8 @@ Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue
       quantizer.quantize_weights(operands.weight.value(), nullptr, recorded, context);
   const Variable weight_input = quantizer.learn_weight(operands.weight, weight, context);
   const Tensor bias = operands.bias.defined() ? operands.bias.value() : Tensor();
-  const Tensor y = Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kF32,
-                                 codes.codes.device());
+  const Tensor y = Tensor::empty(product_->output_shape(x.shape(), weight.codes.shape()),
+                                 DType::kF32, codes.codes.device());
   product_->grouped(codes, weight, bias, y);
   if (!recorded) return Variable(y);
   return record(Variable(y),
@@ -218,10 +220,10 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
 
   const Device device = codes.codes.device();
   const Tensor acc =
-      Tensor::empty(product_->output_shape(x.shape(), weight_.shape()), DType::kI32, device);
+      Tensor::empty(product_->output_shape(x.shape(), weight.codes.shape()), DType::kI32, device);
   multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
   AccumulatorScale scale;
-  scale.op.channels = weight_.dim(0);
+  scale.op.channels = outputs_;
   scale.op.rows = scale.op.channels == 0 ? 0 : acc.size() / scale.op.channels;
   scale.bias = weight.bias;
   scale.product_scale = weight.product_scale;

@@ -1,5 +1,5 @@
-// The base class of QatLinear and QatConv2d: quantized weights, integer product, bias and
-// requantization.
+// The base class of QatLinear, QatConv2d and QatConvTranspose2d: quantized weights, integer
+// product, bias and requantization.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ namespace steelyard::qat {
 // whatever is quantized: the same function up to float rounding.
 class QuantizedLayer : public Module {
  public:
-  // weight [O, ...]; bias [O] or undefined.
+  // weight [O, ...], or as the product's parameter has it; bias [O] or undefined.
   QuantizedLayer(std::shared_ptr<const Product> product, const Tensor& weight, const Tensor& bias,
                  kernels::Activation activation, const QConfig& config);
 
@@ -45,6 +45,10 @@ class QuantizedLayer : public Module {
 
   Variable& weight() { return weight_; }
   Variable& bias() { return bias_; }
+  // What of the parameter's layout belongs to an output channel side by side, [O, ...], and back
+  // again; the same tensor where the parameter has this layout.
+  Tensor turned(const Tensor& weight) const { return product_->turned(Variable(weight)).value(); }
+  Tensor weight_by_output() const { return turned(weight_.value()); }
   // Whether a batch norm is folded into the weights in every step.
   bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
   // The weight of the product in evaluation, before quantization: f32, with a batch norm folded in.
@@ -90,6 +94,7 @@ class QuantizedLayer : public Module {
                          const Epilogue& epilogue, ForwardContext& context);
 
   std::shared_ptr<const Product> product_;
+  std::int64_t outputs_ = 0;
   Variable weight_;
   Variable bias_;
   kernels::Activation activation_;

@@ -34,7 +34,9 @@ void reference(const Operands& op) {
 
 bool fast(const Operands& op) { return run_linear_map(op, *qat::conv2d_product(op.node.conv)); }
 
-void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+}  // namespace
+
+void conv2d_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const Tensor& weight = node.weights->weight;
   const Shape& kernel = weight.shape();
   const std::vector<OnnxAttribute> attributes{
@@ -50,6 +52,8 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   }
   nodes.onnx().add("Conv", linear_map_operands(nodes, node), output, attributes);
 }
+
+namespace {
 
 std::string text(const Node& node) {
   const Shape& w = node.weights->weight.shape();
@@ -79,7 +83,7 @@ OpInfo conv2d_op() {
           .check = check_weights,
           .reference = reference,
           .fast = fast,
-          .onnx = onnx,
+          .onnx = conv2d_onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .text = text};
 }

@@ -1,111 +1,177 @@
-// A transposed convolution of floats: an image and a weight [C, O/groups, KH, KW].
+// A transposed convolution: an image and a weight [O, C/groups, KH, KW].
 #include "steelyard/framework/ops/conv_transpose2d.h"
 
 #include <fmt/core.h>
 
-#include "steelyard/export/onnx_nodes.h"
+#include <tuple>
+
+#include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/pool_fields.h"
+#include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/describes.h"
+#include "steelyard/qat/conv_transpose2d_product.h"
+#include "steelyard/qat/integer_product.h"
 
 namespace steelyard::deploy {
 namespace {
 
-const Tensor& weight_of(const Node& node) { return *constant_at(node, 1); }
-
-void check_operands(const Graph& graph, const Node& node) {
-  const Shape& in = graph.values[node.inputs[0]].shape;
-  expect(in.size() == 3, node, "expected an image, got " + shape_string(in));
-  const Tensor* weight = constant_at(node, 1);
-  expect(weight != nullptr && weight->rank() == 4 && weight->dim(0) == in[2] &&
-             weight->size() > 0 && node.conv.groups >= 1 && in[2] % node.conv.groups == 0,
-         node, "its weight does not fit the input " + shape_string(in));
-  const Tensor* bias = constant_at(node, 2);
-  expect(bias == nullptr || bias->shape() == Shape{weight->dim(1) * node.conv.groups}, node,
-         "its bias does not fit the weight");
-}
+ConvTranspose2dGeometry geometry_of(const Node& node) { return {node.conv, node.output_padding}; }
 
 Shape shape(const Graph& graph, const Node& node) {
-  check_operands(graph, node);
   const Shape& in = graph.values[node.inputs[0]].shape;
-  const Tensor& weight = weight_of(node);
-  const Conv2dGeometry& g = node.conv;
-  Shape out{0, 0, weight.dim(1) * g.groups};
-  for (std::size_t i = 0; i < 2; ++i) {
-    expect(g.stride[i] >= 1 && g.dilation[i] >= 1 && node.output_padding[i] < g.stride[i] &&
-               in[i] >= 1,
-           node, "expected strides and dilations of at least 1, and less output padding");
-    out[i] = (in[i] - 1) * g.stride[i] - 2 * g.padding[i] +
-             g.dilation[i] * (weight.shape()[i + 2] - 1) + node.output_padding[i] + 1;
-    expect(out[i] >= 1, node, "its output has no pixels");
-  }
-  return out;
+  const Tensor& weight = node.weights->weight;
+  const std::int64_t groups = node.conv.groups;
+  expect(in.size() == 3, node, "expected an image, got " + shape_string(in));
+  expect(groups >= 1 && weight.rank() == 4 && weight.size() > 0 &&
+             in[2] == weight.dim(1) * groups && weight.dim(0) % groups == 0,
+         node, "its weight does not fit the input " + shape_string(in));
+  const auto s = qat::transposed_conv(batched(in), weight.shape(), geometry_of(node));
+  return {s.height.out, s.width.out, s.out_channels};
 }
 
-void check(const Graph& graph, const Node& node) {
-  expect(!graph.values[node.output].quantization, node, "is computed in float");
+Tensor weight(const Node& node, const Tensor& parameter) {
+  return qat::turned_weight(parameter, node.conv.groups);
 }
 
 void reference(const Operands& op) {
-  const Tensor x = real_operand(op, 0);
-  const Tensor& w = weight_of(op.node);
-  const Tensor* bias = constant_at(op.node, 2);
-  const Conv2dGeometry& g = op.node.conv;
-  const Shape& in = op.input_value(0).shape;
-  const Shape& out = op.output_value().shape;
-  const std::int64_t outputs = w.dim(1), taps = w.dim(2) * w.dim(3), channels = in[2] / g.groups;
-  // The input's position that tap k of output position `at` reads; -1 where there is none.
-  const auto source = [&](std::size_t side, std::int64_t at, std::int64_t k) -> std::int64_t {
-    const std::int64_t from = at + g.padding[side] - k * g.dilation[side];
-    const bool hits = from >= 0 && from % g.stride[side] == 0 && from / g.stride[side] < in[side];
-    return hits ? from / g.stride[side] : -1;
-  };
-  fill_floats(op.output(), [&](std::int64_t i) {
-    const std::int64_t o = i % out[2], pixel = i / out[2];
-    const std::int64_t row = pixel / out[1] % out[0], image = pixel / out[1] / out[0];
-    const std::int64_t first = o / outputs * channels;
-    double sum = bias == nullptr ? 0 : double{bias->data<float>()[o]};
-    for (std::int64_t tap = 0; tap < taps; ++tap) {
-      const std::int64_t r = source(0, row, tap / w.dim(3));
-      const std::int64_t c = source(1, pixel % out[1], tap % w.dim(3));
-      if (r < 0 || c < 0) continue;
-      const float* from = x.data<float>() + ((image * in[0] + r) * in[1] + c) * in[2] + first;
-      for (std::int64_t k = 0; k < channels; ++k) {
-        sum += double{from[k]} *
-               double{w.data<float>()[((first + k) * outputs + o % outputs) * taps + tap]};
-      }
-    }
-    return static_cast<float>(sum);
-  });
+  const Shape& kernel = op.node.weights->weight.shape();
+  Windows windows = windows_of(op, {kernel[2], kernel[3]}, op.node.conv);
+  windows.transposed = true;
+  run_linear_map(op, windows);
+}
+
+bool fast(const Operands& op) {
+  return run_linear_map(op, *qat::conv_transpose2d_product(geometry_of(op.node)));
 }
 
 void read(const Function& function, Node& node) {
-  const auto geometry = described<ConvTranspose2dGeometry>(function);
+  const auto* integer = dynamic_cast<const qat::IntegerProductFunction*>(&function);
+  const auto geometry = integer != nullptr ? described<ConvTranspose2dGeometry>(integer->product())
+                                           : described<ConvTranspose2dGeometry>(function);
+  if (integer != nullptr) node.activation = integer->activation();
   node.conv = geometry.conv;
   node.output_padding = geometry.output_padding;
 }
 
-void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const Tensor& weight = weight_of(node);
-  std::vector<std::string> operands{
-      nodes.input(node),
-      nodes.onnx().floats(node.name + "/weight", weight.span<float>(), weight.shape())};
-  if (const Tensor* bias = constant_at(node, 2)) {
-    operands.push_back(
-        nodes.onnx().floats(node.name + "/bias", bias->span<float>(), bias->shape()));
+// The convolution of all phases (kernels/transposed_conv), which runtimes have in integers.
+Node phases_of(const Node& node, const kernels::TransposedConv& conv) {
+  const kernels::Conv2dShape shape = conv.convolution();
+  const Weights& from = *node.weights;
+  Node phases = node;
+  phases.op = Op::kConv2d;
+  phases.name = node.name + "/phases";
+  phases.conv = {.stride = {1, 1},
+                 .padding = {shape.pad_h, shape.pad_w},
+                 .dilation = {shape.dilation_h, shape.dilation_w},
+                 .groups = shape.groups};
+  Weights& weights = *phases.weights;
+  weights.weight = Tensor::empty(
+      {shape.out_channels, shape.in_channels_per_group(), shape.kernel_h, shape.kernel_w},
+      DType::kI8);
+  kernels::run(kernels::PhaseWeights<std::int8_t>{
+      .n = weights.weight.size(),
+      .channels = shape.in_channels_per_group(),
+      .height = conv.height,
+      .width = conv.width,
+      .w = from.weight.data<std::int8_t>(),
+      .zero_points = from.zero_points.empty() ? nullptr : from.zero_points.data(),
+      .phases = weights.weight.data<std::int8_t>()});
+  const auto repeat = [&](auto& to, const auto& values) {
+    to.clear();
+    for (const auto& value : values) {
+      to.insert(to.end(), static_cast<std::size_t>(conv.phases()), value);
+    }
+  };
+  repeat(weights.scales, from.scales);
+  repeat(weights.zero_points, from.zero_points);
+  if (from.bias.defined()) {
+    std::vector<std::int32_t> bias;
+    repeat(bias, from.bias.span<std::int32_t>());
+    weights.bias = Tensor::from(bias, {shape.out_channels});
+  }
+  return phases;
+}
+
+// Integers: the convolution of all phases, whose pixels are then put side by side.
+void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const auto conv = qat::transposed_conv(batched(nodes.graph().values[node.inputs[0]].shape),
+                                         node.weights->weight.shape(), geometry_of(node));
+  const auto& [h, w] = std::tie(conv.height, conv.width);
+  const Shape whole{h.positions() * h.stride, w.positions() * w.stride};
+  const bool apart = conv.phases() > 1, larger = whole != Shape{h.out, w.out};
+  const Node phases = phases_of(node, conv);
+  if (!apart && !larger) return conv2d_onnx(nodes, phases, output);
+  std::string pixels = phases.name + "/real";
+  conv2d_onnx(nodes, phases, pixels);
+  if (nodes.graph().values[node.output].quantization && !has_real_sums(nodes, node)) {
+    nodes.quantize_and_back(node, pixels, phases.name, phases.name + "/values");
+    pixels = phases.name + "/values";
+  }
+  OnnxGraph& onnx = nodes.onnx();
+  const auto numbers = [&](const std::string& name, const std::vector<std::int64_t>& values) {
+    return onnx.int64s(phases.name + "/" + name, values, {std::ssize(values)});
+  };
+  if (apart) {
+    const std::string each = phases.name + "/each", rows = phases.name + "/rows";
+    const std::string together = larger ? phases.name + "/together" : output;
+    onnx.add("Reshape",
+             {pixels, numbers("each_shape", {0, conv.out_channels, h.stride, w.stride,
+                                             h.positions(), w.positions()})},
+             each);
+    onnx.add("Transpose", {each}, rows, {{"perm", std::vector<std::int64_t>{0, 1, 4, 2, 5, 3}}});
+    onnx.add("Reshape",
+             {rows, numbers("together_shape", {0, conv.out_channels, whole[0], whole[1]})},
+             together);
+    pixels = together;
+  }
+  if (!larger) return;
+  onnx.add("Slice",
+           {pixels, numbers("first", {h.first(), w.first()}),
+            numbers("end", {h.first() + h.out, w.first() + w.out}), numbers("axes", {2, 3})},
+           output);
+}
+
+// Floats: ConvTranspose, whose weight is [C, O/groups, KH, KW].
+void float_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const Conv2dGeometry& g = node.conv;
+  const Shape w = node.weights->weight.shape();
+  Node turned = node;
+  if (!node.weights->has_codes()) {
+    turned.weights->weight = qat::turned_weight(node.weights->weight, g.groups);
+  }
+  std::vector<std::string> operands = linear_map_operands(nodes, turned);
+  if (node.weights->has_codes()) {
+    OnnxGraph& onnx = nodes.onnx();
+    const auto reshape = [&](const std::string& to, const Shape& shape) {
+      const std::string sizes = onnx.int64s(to + "_shape", shape, {std::ssize(shape)});
+      onnx.add("Reshape", {operands[1], sizes}, to);
+      operands[1] = to;
+    };
+    const std::string name = node.name + "/parameter", outputs_last = name + "_groups_turned";
+    reshape(name + "_groups", {g.groups, w[0] / g.groups, w[1], w[2], w[3]});
+    onnx.add("Transpose", {operands[1]}, outputs_last,
+             {{"perm", std::vector<std::int64_t>{0, 2, 1, 3, 4}}});
+    operands[1] = outputs_last;
+    reshape(name, {w[1] * g.groups, w[0] / g.groups, w[2], w[3]});
   }
   nodes.onnx().add("ConvTranspose", operands, output,
-                   {{"kernel_shape", std::vector<std::int64_t>{weight.dim(2), weight.dim(3)}},
-                    {"strides", pair(node.conv.stride)},
-                    {"pads", pads(node.conv.padding)},
-                    {"dilations", pair(node.conv.dilation)},
+                   {{"kernel_shape", std::vector<std::int64_t>{w[2], w[3]}},
+                    {"strides", pair(g.stride)},
+                    {"pads", pads(g.padding)},
+                    {"dilations", pair(g.dilation)},
                     {"output_padding", pair(node.output_padding)},
-                    {"group", node.conv.groups}});
+                    {"group", g.groups}});
+}
+
+void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  node.weights->one_scale_per_channel() ? integer_onnx(nodes, node, output)
+                                        : float_onnx(nodes, node, output);
 }
 
 std::string text(const Node& node) {
-  return fmt::format(" {}x{}, stride {}, padding {}", weight_of(node).dim(2),
-                     weight_of(node).dim(3), extent_text(node.conv.stride),
+  const Shape& w = node.weights->weight.shape();
+  return fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3], extent_text(node.conv.stride),
                      extent_text(node.conv.padding));
 }
 
@@ -114,21 +180,21 @@ std::string text(const Node& node) {
 OpInfo conv_transpose2d_op() {
   return {.op = Op::kConvTranspose2d,
           .name = "conv_transpose2d",
-          .recorded = {"conv_transpose2d"},
-          .inputs = 3,
-          .optional = 1,
-          .takes_constants = true,
-          .rounds_floats = true,
+          .recorded = {"quantized_conv_transpose2d", "conv_transpose2d"},
+          .has_weights = true,
+          .fuses_activation = true,
           .fields = {{"stride", [](Node& node) { return &node.conv.stride; }},
                      {"padding", [](Node& node) { return &node.conv.padding; }},
                      {"dilation", [](Node& node) { return &node.conv.dilation; }},
                      {"output_padding", [](Node& node) { return &node.output_padding; }},
                      {"groups", [](Node& node) { return &node.conv.groups; }}},
-          .graph_version = 5,
+          .graph_version = 6,
+          .weight = weight,
           .read = read,
           .shape = shape,
-          .check = check,
+          .check = check_weights,
           .reference = reference,
+          .fast = fast,
           .onnx = onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .text = text};

@@ -1,4 +1,5 @@
-// The common part of linear and conv2d: sums of products with weights, in integers or in float.
+// The common part of linear, conv2d and conv_transpose2d: sums of products with weights, in
+// integers or in float.
 #pragma once
 
 #include <string>
@@ -18,6 +19,9 @@ void run_linear_map(const Operands& op, const Windows& windows);
 
 // The integer product on the exact kernels that training runs; false for a float one.
 bool run_linear_map(const Operands& op, const qat::Product& product);
+
+// A convolution in ONNX.
+void conv2d_onnx(OnnxNodes& nodes, const Node& node, const std::string& output);
 
 // The names of the ONNX tensors that the product reads: input, weight and, if there is one, bias.
 std::vector<std::string> linear_map_operands(OnnxNodes& nodes, const Node& node);

@@ -132,7 +132,7 @@ std::string onnx_refusal(const Graph& graph) {
     if (!node.weights || !node.weights->one_scale_per_channel()) continue;
     const bool sums = rounds_reals(*graph.values[node.inputs[0]].quantization,
                                    graph.values[node.output].quantization);
-    if (sums && node.op == Op::kConv2d && !node.weights->zero_points.empty()) {
+    if (sums && node.op != Op::kLinear && !node.weights->zero_points.empty()) {
       return node.name +
              ": a convolution with zero points of weights has no form beside codes of more than 8 "
              "bits";

@@ -14,6 +14,7 @@ struct Windows {
   std::int64_t in_h, in_w, channels;
   std::int64_t out_h, out_w;
   std::array<std::int64_t, 2> kernel, stride, padding, dilation;
+  bool transposed = false;  // the output's pixels are moved over the input's, not the other way
 
   // Calls f(position of the tap in the kernel, index of the pixel in the image) for every tap of
   // the output pixel (oh, ow) that lies inside the image.
@@ -21,12 +22,20 @@ struct Windows {
   void for_each_tap(std::int64_t oh, std::int64_t ow, const F& f) const {
     for (std::int64_t kh = 0; kh < kernel[0]; ++kh) {
       for (std::int64_t kw = 0; kw < kernel[1]; ++kw) {
-        const std::int64_t h = oh * stride[0] - padding[0] + kh * dilation[0];
-        const std::int64_t w = ow * stride[1] - padding[1] + kw * dilation[1];
+        const std::int64_t h = source(0, oh, kh), w = source(1, ow, kw);
         if (h < 0 || h >= in_h || w < 0 || w >= in_w) continue;
         f(kh * kernel[1] + kw, h * in_w + w);
       }
     }
+  }
+
+ private:
+  // The row (side 0) or column that tap k of the output's position `at` reads; outside of the image
+  // where there is none.
+  std::int64_t source(std::size_t side, std::int64_t at, std::int64_t k) const {
+    if (!transposed) return at * stride[side] - padding[side] + k * dilation[side];
+    const std::int64_t from = at + padding[side] - k * dilation[side];
+    return from >= 0 && from % stride[side] == 0 ? from / stride[side] : -1;
   }
 };
 

@@ -73,42 +73,43 @@ class ConvTranspose2dFunction : public Function, public Describes<ConvTranspose2
   Shape w_shape_;
 };
 
-kernels::Conv2dShape checked_shape(const Variable& x, const Variable& w, const Variable& bias,
-                                   const ConvTranspose2dGeometry& geometry) {
+}  // namespace
+
+kernels::Conv2dShape conv_transpose2d_shape(const Shape& x, const Shape& w,
+                                            const ConvTranspose2dGeometry& geometry) {
   constexpr const char* kOp = "conv_transpose2d";
-  ops::require_defined(kOp, "an input", x);
-  ops::require_defined(kOp, "a weight", w);
-  ops::require_same_dtype(kOp, "weight", x, w);
-  ops::require_same_dtype(kOp, "bias", x, bias);
   const Conv2dGeometry& g = geometry.conv;
-  if (x.shape().size() != 4) ops::fail(kOp, "input [N, H, W, C]", shape_string(x.shape()));
-  if (w.shape().size() != 4 || w.dim(0) != x.dim(3)) {
-    ops::fail(kOp, "weight [C, O/groups, KH, KW] with C = " + std::to_string(x.dim(3)),
-              shape_string(w.shape()));
+  if (x.size() != 4) ops::fail(kOp, "input [N, H, W, C]", shape_string(x));
+  if (w.size() != 4 || w[0] != x[3]) {
+    ops::fail(kOp, "weight [C, O/groups, KH, KW] with C = " + std::to_string(x[3]),
+              shape_string(w));
   }
-  if (g.groups < 1 || x.dim(3) % g.groups != 0) {
-    ops::fail(kOp, "groups that divide C = " + std::to_string(x.dim(3)), std::to_string(g.groups));
+  if (g.groups < 1 || x[3] % g.groups != 0) {
+    ops::fail(kOp, "groups that divide C = " + std::to_string(x[3]), std::to_string(g.groups));
   }
-  Shape y{x.dim(0), 0, 0, w.dim(1) * g.groups};
+  Shape y{x[0], 0, 0, w[1] * g.groups};
   for (std::size_t i = 0; i < 2; ++i) {
     if (g.stride[i] < 1) ops::fail(kOp, "stride of at least 1", ops::pair_text(g.stride));
     if (geometry.output_padding[i] < 0 || geometry.output_padding[i] >= g.stride[i]) {
       ops::fail(kOp, "output_padding of at least 0 and less than the stride",
                 ops::pair_text(geometry.output_padding));
     }
-    y[i + 1] = (x.shape()[i + 1] - 1) * g.stride[i] - 2 * g.padding[i] +
-               g.dilation[i] * (w.shape()[i + 2] - 1) + geometry.output_padding[i] + 1;
+    y[i + 1] = (x[i + 1] - 1) * g.stride[i] - 2 * g.padding[i] + g.dilation[i] * (w[i + 2] - 1) +
+               geometry.output_padding[i] + 1;
     if (y[i + 1] < 1) ops::fail(kOp, "an output with pixels", shape_string(y));
   }
-  ops::require_vector(kOp, "bias", y[3], bias);
-  return conv2d_shape(y, w.shape(), g);
+  return conv2d_shape(y, w, g);
 }
-
-}  // namespace
 
 Variable conv_transpose2d(const Variable& x, const Variable& w, const Variable& bias,
                           const ConvTranspose2dGeometry& geometry) {
-  const kernels::Conv2dShape shape = checked_shape(x, w, bias, geometry);
+  constexpr const char* kOp = "conv_transpose2d";
+  ops::require_defined(kOp, "an input", x);
+  ops::require_defined(kOp, "a weight", w);
+  ops::require_same_dtype(kOp, "weight", x, w);
+  ops::require_same_dtype(kOp, "bias", x, bias);
+  const kernels::Conv2dShape shape = conv_transpose2d_shape(x.shape(), w.shape(), geometry);
+  ops::require_vector(kOp, "bias", shape.in_channels, bias);
   Shape y_shape{shape.batch, shape.in_h, shape.in_w, shape.in_channels};
   if (shapes_only()) return Variable(Tensor::zeros(y_shape, x.dtype(), x.value().device()));
   Tensor y = Tensor::empty(std::move(y_shape), x.dtype(), x.value().device());

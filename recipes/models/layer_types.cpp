@@ -178,7 +178,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default("true")},
       make_conv1d);
   registry.add_layer<ConvTranspose2dOptions>(
-      "ConvTranspose2d", "transposed two-dimensional convolution; stays in float",
+      "ConvTranspose2d", "transposed two-dimensional convolution",
       {key("out_channels", "outputs", &ConvTranspose2dOptions::out_channels)
            .required()
            .within(1, kMaxSize),

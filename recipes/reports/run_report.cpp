@@ -268,7 +268,7 @@ class Reporter {
   // A float run is measured where a quantized one would have its quantizers.
   void measure_float_layers() {
     const std::vector<std::string> targets = quantizable_types(loaded_.experiment->model());
-    if (targets.empty()) throw InputError("the model has no Linear and no Conv2d");
+    if (targets.empty()) throw InputError("the model has no layer with weights");
     Experiment experiment(
         parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, {targets}, 8, {}),
                                       loaded_.checkpoint.string()),

@@ -5,9 +5,8 @@
 #include <map>
 #include <set>
 
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/linear.h"
 #include "steelyard/observers/registry.h"
+#include "steelyard/qat/quantized_form.h"
 #include "steelyard/qat/target_match.h"
 #include "steelyard/qat/words.h"
 
@@ -47,7 +46,10 @@ YamlNode default_groups(const std::vector<std::string>& targets, const ObserverN
 
 // A target for one layer. A path that equals a type's name would select all layers of that type.
 std::string target_of(const LayerWidth& layer) {
-  const bool is_type = layer.path == "Linear" || layer.path == "Conv2d";
+  const qat::QuantizedForms& forms = qat::builtin_forms();
+  const bool is_type = std::any_of(forms.begin(), forms.end(), [&](const qat::QuantizedForm& form) {
+    return form.type == layer.path;
+  });
   return is_type ? "re:" + layer.path : layer.path;
 }
 
@@ -63,10 +65,8 @@ bool matches(const YamlNode& group, const LayerWidth& layer) {
 std::vector<std::string> quantizable_types(Module& model) {
   std::set<std::string> types;
   for (const NamedModule& entry : model.named_modules()) {
-    if (dynamic_cast<Linear*>(entry.module) != nullptr ||
-        dynamic_cast<Conv2d*>(entry.module) != nullptr) {
-      types.insert(entry.module->type_name());
-    }
+    const qat::QuantizedForm* form = qat::find_form({}, *entry.module);
+    if (form != nullptr && form->kind == qat::FormKind::kWeighted) types.insert(form->type);
   }
   return {types.begin(), types.end()};
 }

@@ -16,7 +16,6 @@
 #include "steelyard/qat/measure.h"
 #include "steelyard/qat/old_checkpoint.h"
 #include "steelyard/qat/prepare.h"
-#include "steelyard/qat/qat_linear.h"
 
 namespace steelyard {
 namespace {
@@ -184,10 +183,13 @@ class Network {
     std::vector<std::pair<std::string, std::int64_t>> found;
     for (const TracedOperation& operation : trace.operations()) {
       const std::string name = operation.function->name();
-      if (name != "linear" && name != "conv2d") continue;
+      const bool transposed = name == "conv_transpose2d";  // weights [C, O/groups, KH, KW]
+      if (name != "linear" && name != "conv2d" && !transposed) continue;
       const Shape& weight = operation.inputs.at(1).shape();
-      const std::int64_t per_output = shape_size(weight) / std::max<std::int64_t>(1, weight[0]);
-      found.emplace_back(operation.module, shape_size(operation.output.shape()) * per_output);
+      const Shape& used = transposed ? operation.inputs.at(0).shape() : operation.output.shape();
+      found.emplace_back(
+          operation.module,
+          shape_size(used) * (shape_size(weight) / std::max<std::int64_t>(1, weight[0])));
     }
     return found;
   }
@@ -261,7 +263,7 @@ class Measurement {
     require_widths(options.bits);
     const Experiment& experiment = *run_.experiment;
     if (!experiment.recipe().quantize && targets_.empty()) {
-      throw InputError(folder.string() + ": the model has no Linear and no Conv2d to quantize");
+      throw InputError(folder.string() + ": the model has no layer with weights to quantize");
     }
     const bool validates = experiment.validation().size() > 0;
     const Dataset& split = validates ? experiment.validation() : experiment.test();
@@ -383,8 +385,7 @@ class Measurement {
         layer.activations = part.tensors[0].error->elements / network.samples_seen();
         continue;
       }
-      const bool linear = dynamic_cast<qat::QatLinear*>(part.weights_of) != nullptr;
-      layer.type = linear ? "Linear" : "Conv2d";
+      layer.type = part.weights_of->type_name().substr(std::string("Qat").size());
       const Tensor weight = part.weights_of->deployed_weight();
       layer.weights = weight.size();
       const auto own = part.tensors[0].quantizer->channels();

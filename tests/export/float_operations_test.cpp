@@ -162,9 +162,9 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
        [](Node& n) {
          n.conv.stride = {0, 1};
        },
-       "expected strides"},
+       "expected stride"},
       {Op::kConvTranspose2d, [](Node& n) { n.conv.groups = 3; }, "its weight does not fit"},
-      {Op::kConvTranspose2d, [](Node& n) { n.constants.clear(); }, "wrong number of inputs"},
+      {Op::kConvTranspose2d, [](Node& n) { n.weights.reset(); }, "weights belong to"},
       {Op::kScaleShift, [](Node& n) { n.constants[1].value = Tensor::zeros({3}); },
        "expected two constants of 4 numbers"},
       {Op::kMul, [](Node& n) { n.constants[0].value = Tensor::zeros({3}); }, "do not broadcast"},

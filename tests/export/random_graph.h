@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "steelyard/export/interpreter.h"
+#include "steelyard/qat/conv_transpose2d_product.h"
 
 namespace steelyard::testing {
 
@@ -59,7 +60,7 @@ class RandomGraph {
   }
 
   void add_image_operation() {
-    switch (pick(0, 10)) {
+    switch (pick(0, 12)) {
       case 0:
         return pool(deploy::Op::kMaxPool2d);
       case 1:
@@ -80,6 +81,8 @@ class RandomGraph {
         return;
       case 7:
         return gate();
+      case 8:
+        return upsample();
       default:
         return conv(pick(1, 3), pick(1, 2), pick_activation());
     }
@@ -99,6 +102,24 @@ class RandomGraph {
     const auto s = conv2d_shape(batched(in), weight, node.conv);
     node.weights = weights(weight);
     last_ = finish(node, {s.out_h(), s.out_w(), out});
+  }
+
+  // A transposed convolution of images that are not too large already.
+  void upsample() {
+    const Shape in = shape();
+    if (in[0] * in[1] > 200) return;
+    deploy::Node node = make_node(deploy::Op::kConvTranspose2d, {last_}, pick_activation());
+    const std::int64_t groups = pick(0, 2) == 0 ? in[2] : 1, stride = pick(1, 3);
+    node.conv = {.stride = {stride, pick(1, 2)},
+                 .padding = {pick(0, 1), 0},
+                 .dilation = {1, pick(1, 2)},
+                 .groups = groups};
+    node.output_padding = {pick(0, stride - 1), 0};
+    const std::int64_t out = groups * pick(1, 3);
+    const Shape weight{out, in[2] / groups, pick(2, 3), pick(1, 3)};
+    node.weights = weights(weight);
+    const auto s = qat::transposed_conv(batched(in), weight, {node.conv, node.output_padding});
+    last_ = finish(node, {s.height.out, s.width.out, out});
   }
 
   void residual() {

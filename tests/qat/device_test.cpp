@@ -5,6 +5,7 @@
 
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/captured_work.h"
+#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"
 #include "steelyard/qat/oscillations.h"
@@ -347,6 +348,37 @@ TEST_F(QuantizersOnCuda, MoveAndMultiplyCodesAsTheCpuDoes) {
     return prepare(testing::attention_net(rng), config_).model;
   };
   expect_same_training(*attention(), *attention(), {4, 9, 8, 3});
+}
+
+// Two of them, with and without phases; codes, zero points and groups of weights, wide codes.
+TEST_F(QuantizersOnCuda, TransposeConvolutionsAsTheCpuDoes) {
+  QuantizerConfig affine = weight_scheme(4, Granularity::kChannel);
+  affine.scheme.symmetric = affine.scheme.narrow_range = false;
+  const QuantizerConfig average = activation_scheme(8, "moving_average");
+  for (QuantizeConfig config :
+       {config_, both(affine, average), both(weight_scheme(4, Granularity::kGroup), average),
+        both(affine, activation_scheme(16, "moving_average"))}) {
+    config.groups[0].targets = {"ConvTranspose2d"};
+    const auto model = [&] {
+      Rng rng(9);
+      const auto up = [&](const ConvTranspose2dOptions& options) {
+        return std::make_shared<ConvTranspose2d>(options, rng);
+      };
+      return prepare(std::make_shared<Sequential>(Sequential::Children{
+                         up({.in_channels = 3, .out_channels = 4, .kernel_size = {3, 3}}),
+                         std::make_shared<ReLU>(),
+                         up({.in_channels = 4,
+                             .out_channels = 6,
+                             .kernel_size = {3, 3},
+                             .stride = {2, 2},
+                             .padding = {1, 1},
+                             .output_padding = {1, 0},
+                             .groups = 2})}),
+                     config)
+          .model;
+    };
+    expect_same_training(*model(), *model(), {2, 4, 5, 3});
+  }
 }
 
 // Every channel's extremes, and one count of what was left out of them.
