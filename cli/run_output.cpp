@@ -8,6 +8,7 @@
 #include "cli/progress.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/kernels/backend.h"
+#include "steelyard/qat/input_codes.h"
 #include "steelyard/qat/range_check.h"
 
 namespace steelyard::cli {
@@ -78,11 +79,15 @@ void print_notes(const std::vector<std::string>& notes) {
 }
 
 void print_result(Run& run, const Metrics& final) {
+  Experiment& experiment = run.experiment();
   std::string text = fmt::format("test loss {:.4f}", final.loss);
   if (const auto metric = main_metric(final)) text += "  " + metric_text(*metric);
-  show(text + "\n" + warning_of_ranges(run.experiment()) +
+  show(text + "\n" + warning_of_ranges(experiment) +
        fmt::format("memory of tensors: {:.1f} MiB\nrun folder: {}\n",
                    static_cast<double>(run.memory_bytes()) / (1 << 20), shown(run.folder())));
+  if (experiment.input().dtype != DType::kU8) return;
+  const auto note = qat::bytes_between_codes(experiment.model(), experiment.normalization());
+  if (note) print_note(*note);
 }
 
 void print_exports(const RunResult& result) {

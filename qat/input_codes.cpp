@@ -1,0 +1,48 @@
+#include "steelyard/qat/input_codes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/prepare.h"
+
+namespace steelyard::qat {
+namespace {
+
+constexpr int kBytes = 256;
+
+// The mean distance of a channel's bytes from the nearest multiple of the scale, in codes.
+double distance_from_codes(double mean, double stddev, double scale) {
+  double sum = 0;
+  for (int byte = 0; byte < kBytes; ++byte) {
+    const double code = (byte / 255.0 - mean) / stddev / scale;
+    sum += std::abs(code - std::nearbyint(code));
+  }
+  return sum / kBytes;
+}
+
+}  // namespace
+
+std::optional<std::string> bytes_between_codes(Module& model, const Normalization& normalization) {
+  constexpr double kHalfWay =
+      0.45;  // 0.25 where bytes and codes have nothing to do with each other
+  const auto quantizers = named_quantizers(model);
+  const auto input = std::find_if(quantizers.begin(), quantizers.end(), [](const auto& entry) {
+    return entry.name == "input_quantizer";
+  });
+  if (input == quantizers.end() || !input->quantizer->observed()) return std::nullopt;
+  const std::vector<float> scales = input->quantizer->host_scale();
+  if (scales.size() != 1) return std::nullopt;  // dynamic, or in blocks
+  for (std::size_t c = 0; c < normalization.mean.size(); ++c) {
+    const double mean = normalization.mean[c];
+    if (distance_from_codes(mean, normalization.stddev[c], scales[0]) < kHalfWay) continue;
+    const long nearest = std::lround(mean * 255);
+    return "the input's bytes lie half-way between its codes, which costs half a code of every "
+           "value: with a mean of " +
+           std::to_string(nearest) + "/255 = " + std::to_string(nearest / 255.0) + " in place of " +
+           std::to_string(mean) + " in data.normalize they lie on codes";
+  }
+  return std::nullopt;
+}
+
+}  // namespace steelyard::qat
