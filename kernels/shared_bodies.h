@@ -7,6 +7,7 @@
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/dropout/dropout.h"
 #include "steelyard/kernels/losses/losses.h"
+#include "steelyard/kernels/lstm/lstm.h"
 #include "steelyard/kernels/oscillation/oscillation.h"
 #include "steelyard/kernels/transposed_conv/transposed_conv.h"
 #include "steelyard/kernels/unary/unary.h"
@@ -16,7 +17,7 @@ namespace steelyard::kernels {
 // Two lists: nvcc stops at a table of about a hundred kernels.
 using SharedArithmetic = JoinedKernels<ActivationKernels, BroadcastKernels, UnaryKernels>;
 using SharedBookkeeping = JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, LossKernels,
-                                        OscillationKernels, TransposedConvKernels>;
+                                        LstmKernels, OscillationKernels, TransposedConvKernels>;
 using SharedBodies = JoinedKernels<SharedArithmetic, SharedBookkeeping>;
 
 }  // namespace steelyard::kernels

@@ -14,7 +14,9 @@
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/input_part.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/lstm.h"
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/relu.h"
@@ -175,6 +177,16 @@ void add_functions(std::vector<DeviceCase>& cases) {
                    }});
   cases.push_back({"expand", {random_tensor({3, 1, 40}, 1)}, [](const Vs& v, const Place&) {
                      return expand(v[0], {2, 3, 33, 40});
+                   }});
+  cases.push_back(
+      {"lstm",
+       {random_tensor({5, 7, 11}, 1), random_tensor({36, 11}, 2), random_tensor({36, 9}, 3),
+        random_tensor({36}, 4), random_tensor({9}, 5), random_tensor({9}, 6)},
+       [](const Vs& v, const Place&) {
+         return lstm(v[0], {v[1], v[2], v[3], v[4], v[5]}, {.reverse = true, .final_cell = true});
+       }});
+  cases.push_back({"input_part", {random_tensor({37, 12, 5}, 1)}, [](const Vs& v, const Place&) {
+                     return input_part(v[0], {.first = 7, .shape = {4, 11}});
                    }});
   cases.push_back(
       {"embedding_of_floats", {random_tensor({7, 40}, 1)}, [](const Vs& v, const Place& place) {

@@ -16,9 +16,11 @@
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/input_part.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/lstm.h"
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/pool.h"
@@ -57,6 +59,12 @@ Tensor positive(const Shape& shape) {
   const Tensor x = random_tensor(shape, 1);
   for (double& value : x.span<double>()) value += 1.5;
   return x;
+}
+
+// 2 sequences of 4 steps of 3 numbers, and the parameters of 2 units.
+std::vector<Tensor> of_lstm() {
+  return {random_tensor({2, 4, 3}, 1), random_tensor({8, 3}, 2), random_tensor({8, 2}, 3),
+          random_tensor({8}, 4),       random_tensor({2}, 5),    random_tensor({2}, 6)};
 }
 
 const std::vector<OpCase>& op_cases() {
@@ -112,6 +120,19 @@ const std::vector<OpCase>& op_cases() {
        {random_tensor({4, 3}, 1)},
        [](const Vs& v) {
          return embedding(Variable(Tensor::from<double>({3, 0.2, 2.9, 1}, {2, 2})), v[0]);
+       }},
+      {"input_part",
+       {random_tensor({3, 2, 5}, 1)},
+       [](const Vs& v) {
+         return input_part(v[0], {.first = 3, .shape = {2, 1, 3}});
+       }},
+      {"lstm", of_lstm(),
+       [](const Vs& v) {
+         return lstm(v[0], {v[1], v[2], v[3], v[4], v[5]});
+       }},
+      {"lstm", of_lstm(),
+       [](const Vs& v) {
+         return lstm(v[0], {v[1], v[2], v[3], v[4], v[5]}, {.reverse = true, .final_cell = true});
        }},
       {"sqrt", {positive({3, 5})}, [](const Vs& v) { return sqrt(v[0]); }},
       {"exp", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return exp(v[0]); }},

@@ -13,6 +13,7 @@
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/input_part.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/relu.h"
@@ -138,6 +139,16 @@ TEST(LayerNorm, NormalizesEachRow) {
       "[layer_norm] expected gamma [2], got [3]");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { layer_norm(x, gamma, beta, 0); }),
             "[layer_norm] expected eps above 0, got 0");
+}
+
+TEST(InputPart, TakesSomeValuesOfEachSample) {
+  const Variable x(Tensor::from<float>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {2, 5}));
+  const Tensor y = input_part(x, {.first = 1, .shape = {2, 2}}).value();
+  EXPECT_TRUE(all_close(y, Tensor::from<float>({1, 2, 3, 4, 6, 7, 8, 9}, {2, 2, 2}), 0, 0));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              input_part(x, {.first = 2, .shape = {2, 2}});
+            }),
+            "[input_part] expected samples of 6 values or more, got [2, 5]");
 }
 
 TEST(Embedding, ChoosesRows) {

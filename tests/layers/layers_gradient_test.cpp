@@ -18,6 +18,7 @@
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
+#include "steelyard/layers/lstm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/reorder.h"
 #include "steelyard/layers/residual.h"
@@ -78,6 +79,10 @@ const std::vector<LayerCase>& layer_cases() {
       {"Linear", random_tensor({3, 4}, 1),
        [](Rng& rng) {
          return std::make_shared<Linear>(LinearOptions{4, 3}, rng);
+       }},
+      {"LSTM", random_tensor({2, 3, 4}, 1),
+       [](Rng& rng) {
+         return std::make_shared<LSTM>(LstmLayerOptions{4, 3, {.final_cell = true}}, rng);
        }},
       {"LinearNoBias", random_tensor({3, 4}, 1),
        [](Rng& rng) {

@@ -1,0 +1,34 @@
+// Long short-term memory layer.
+#pragma once
+
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/ops/lstm.h"
+
+namespace steelyard {
+
+struct LstmLayerOptions {
+  std::int64_t inputs = 0;
+  std::int64_t units = 0;
+  LstmOptions pass = {};
+};
+
+// lstm() (framework/ops/lstm.h) of x [N, L, inputs] in one direction. Parameters weight
+// [4 units, inputs], recurrent_weight [4 units, units] and bias [4 units], uniform in
+// [-1, 1] / sqrt(units) as in PyTorch, gates in the order input, output, forget, cell. Buffers
+// first_output and first_cell [units], zero: the state before the first step.
+class LSTM : public Module {
+ public:
+  // Throws std::invalid_argument on sizes below 1.
+  LSTM(const LstmLayerOptions& options, Rng& rng);
+
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "LSTM"; }
+  std::string description() const override;
+
+ private:
+  LstmLayerOptions options_;
+  LstmParameters parameters_;  // without the states before the first step
+  Tensor first_output_, first_cell_;
+};
+
+}  // namespace steelyard
