@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "steelyard/framework/data/arrays/array_dataset.h"
 #include "steelyard/framework/data/arrays/npy.h"
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/data/images/image_folder.h"
@@ -58,7 +59,24 @@ PredictionInputs of_table(const fs::path& file, const SampleForm& form) {
   return of_source(table_features(file, *form.table, form.names), true);
 }
 
+std::vector<std::string> names_of(const std::vector<NamedInput>& inputs) {
+  std::vector<std::string> names;
+  for (const NamedInput& input : inputs) names.push_back(input.name);
+  return names;
+}
+
+// Of a model with several inputs.
+PredictionInputs of_named_inputs(const fs::path& file, const SampleForm& form) {
+  const std::string kind = kind_of(InputFile(file));
+  const std::vector<std::string> names = names_of(form.names.inputs);
+  if (kind == kSafetensorsKind) return {.samples = load_safetensors_inputs(file, names)};
+  if (file.extension() == ".npz") return {.samples = load_npy_inputs(file, names)};
+  throw InputError(printable(file.string()) + ": is " + kind +
+                   ", the model takes several inputs: a safetensors or .npz file with them");
+}
+
 PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
+  if (!form.names.inputs.empty() && !is_folder(file)) return of_named_inputs(file, form);
   if (is_folder(file)) return of_images(image_paths(file), form);
   const std::string kind = kind_of(InputFile(file));
   if (kind.ends_with(" image") && kind != "a GIF image") return of_images({file.string()}, form);
@@ -69,7 +87,7 @@ PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
   if (is_table(file)) return of_table(file, form);
   PredictionInputs inputs;
   if (kind == kSafetensorsKind || file.extension() == ".safetensors") {
-    inputs.samples.inputs = load_safetensors_inputs(file);
+    inputs.samples = load_safetensors_inputs(file);
   } else if (kind == "gzip" || kind.starts_with("IDX")) {
     inputs.samples.inputs = read_idx_images(file);
   } else {
@@ -88,6 +106,11 @@ Shape shape_of(const Dataset& samples) {
 }
 
 void require_fit(const std::string& file, const Dataset& samples, const SampleForm& form) {
+  if (samples.names.inputs != form.names.inputs) {
+    throw InputError(file + ": expected inputs " +
+                     sample_form_text(form.dtype, form.shape, form.names) + ", got " +
+                     sample_form_text(samples.dtype(), samples.sample_shape(), samples.names));
+  }
   const Shape found = shape_of(samples);
   Shape expected = form.shape;
   expected.insert(expected.begin(), found.empty() ? 0 : found[0]);
@@ -109,6 +132,7 @@ void require_fit(const std::string& file, const Dataset& samples, const SampleFo
 PredictionInputs read_prediction_inputs(const fs::path& file, const SampleForm& form) {
   PredictionInputs inputs = read_file(file, form);
   Dataset& samples = inputs.samples;
+  if (form.shape.size() == 3) add_channel_dimension(samples);
   // Images that a file holds in one size, as the dataset's.
   if (form.transforms && !inputs.named && shape_of(samples).size() == 4 && samples.size() > 0) {
     samples.source = transformed_samples(samples_of(samples), *form.transforms);

@@ -10,7 +10,8 @@
 namespace steelyard {
 namespace {
 
-std::string shortest(double value) {
+template <typename T>
+std::string shortest(T value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
@@ -37,6 +38,14 @@ void require_within_float32(const Tensor& tensor, const std::string& what) {
   refuse<double>(tensor, what, "", " is beyond float32", [](double v) {
     return std::isfinite(v) && std::abs(v) > std::numeric_limits<float>::max();
   });
+}
+
+Tensor whole_numbers(const Tensor& integers, const std::string& what) {
+  constexpr std::int64_t kMost = std::int64_t{1} << std::numeric_limits<float>::digits;
+  const Tensor wide = integers.to(DType::kI64);
+  refuse<std::int64_t>(wide, what, "", " is beyond the whole numbers of float32",
+                       [](std::int64_t v) { return v < -kMost || v > kMost; });
+  return wide.to(DType::kF32);
 }
 
 void require_finite_values(const Tensor& tensor, const std::string& what) {

@@ -11,6 +11,10 @@ namespace steelyard {
 // "fc.weight: 1e+300 at [0, 7] is beyond float32". Other dtypes have none.
 void require_within_float32(const Tensor& tensor, const std::string& what);
 
+// Integers of any dtype as f32, which holds those of at most 2^24 exactly. Throws likewise for
+// others.
+Tensor whole_numbers(const Tensor& integers, const std::string& what);
+
 // Throws likewise for numbers that are not finite, of any floating-point dtype on the CPU.
 void require_finite_values(const Tensor& tensor, const std::string& what);
 

@@ -13,6 +13,7 @@
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/framework/rng.h"
 #include "steelyard/kernels/backend.h"
 
@@ -110,8 +111,8 @@ Normalization normalization_of(const SampleSource& source, double scale) {
 
 // "inputs f32 [12], targets i64 []": of one sample.
 std::string sample_text(const Dataset& dataset) {
-  return "inputs " + std::string(dtype_name(dataset.dtype())) + " " +
-         shape_string(dataset.sample_shape()) + ", " + target_text(dataset);
+  return "inputs " + sample_form_text(dataset.dtype(), dataset.sample_shape(), dataset.names) +
+         ", " + target_text(dataset);
 }
 
 using ByteCounts = std::array<std::int64_t, 256>;
@@ -172,6 +173,15 @@ std::pair<Dataset, Dataset> split_samples(const Dataset& dataset, std::int64_t c
 
 }  // namespace
 
+std::string sample_form_text(DType dtype, const Shape& sample, const DatasetNames& names) {
+  if (names.inputs.empty()) return std::string(dtype_name(dtype)) + " " + shape_string(sample);
+  std::string text;
+  for (const NamedInput& input : names.inputs) {
+    text += (text.empty() ? "" : ", ") + printable(input.name) + " " + shape_string(input.shape);
+  }
+  return text;
+}
+
 std::int64_t Dataset::size() const {
   if (source) return source->size();
   return inputs.defined() ? inputs.dim(0) : 0;
@@ -186,6 +196,19 @@ Shape Dataset::sample_shape() const {
 
 std::int64_t Dataset::held_bytes() const {
   return (inputs.defined() ? inputs.bytes() : 0) + (targets.defined() ? targets.bytes() : 0);
+}
+
+void add_channel_dimension(Dataset& dataset) {
+  if (dataset.size() == 0) return;
+  Shape shape = dataset.sample_shape();
+  if (shape.size() != 2) return;
+  shape.push_back(1);
+  if (dataset.source) {
+    dataset.source = std::make_shared<ReshapedSamples>(dataset.source, shape);
+  } else {
+    shape.insert(shape.begin(), dataset.size());
+    dataset.inputs = dataset.inputs.reshape(shape);
+  }
 }
 
 std::shared_ptr<const SampleSource> samples_of(const Dataset& dataset) {
@@ -249,9 +272,8 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
   }
   require(shape.empty() || shape[0] > 0,
           "expected 1 sample or more, got inputs " + shape_string(shape));
-  require((shape.size() == 2 || shape.size() == 4) &&
-              std::find(shape.begin(), shape.end(), 0) == shape.end(),
-          "expected inputs [N, features] or [N, H, W, C], got " + shape_string(shape));
+  require(shape.size() >= 2 && std::find(shape.begin(), shape.end(), 0) == shape.end(),
+          "expected inputs [N, ...] with a value or more in a sample, got " + shape_string(shape));
   require_target_for_each(dataset, source);
   // What is read later is looked at then.
   if (dataset.inputs.defined()) require_finite(dataset.inputs, source + ": inputs");

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kMaxClasses = 65536;
 
 // Samples and what they should give. Copies share storage.
 struct Dataset {
-  Tensor inputs;   // u8 or f32; [N, H, W, C] or [N, features]; undefined where there is a source
+  Tensor inputs;   // u8 or f32, [N, ...] (sample_source.h); undefined where there is a source
   Tensor targets;  // as target_kind() says: labels i64 [N], values f32 [N, ...], ...
   std::int64_t classes = 0;                         // 0 for regression; characters of a text
   std::shared_ptr<const SampleSource> source = {};  // of samples that are not held in memory
@@ -33,6 +33,9 @@ struct Dataset {
   // The bytes that it holds in memory.
   std::int64_t held_bytes() const;
 };
+
+// Samples of two dimensions as images of one channel: [H, W] becomes [H, W, 1].
+void add_channel_dimension(Dataset& dataset);
 
 // Reads the inputs, wherever they are. The dataset has samples.
 std::shared_ptr<const SampleSource> samples_of(const Dataset& dataset);

@@ -1,10 +1,12 @@
-// The names behind the numbers of a dataset (classes, columns). Checkpoints contain them.
+// The names behind the numbers of a dataset (classes, columns, inputs). Checkpoints contain them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "steelyard/framework/tensor.h"
 
 namespace steelyard {
 
@@ -26,11 +28,23 @@ inline std::int64_t feature_count(const std::vector<TableColumn>& columns) {
   return count;
 }
 
+// One of several inputs of a sample, whose values lie one after another in it.
+struct NamedInput {
+  std::string name;
+  Shape shape;  // of one sample
+
+  bool operator==(const NamedInput& other) const = default;
+};
+
 struct DatasetNames {
   std::vector<std::string> classes = {};  // of the labels 0, 1, ...; empty: the numbers themselves
   std::vector<TableColumn> columns = {};  // of the features; empty: no table
+  std::vector<NamedInput> inputs = {};    // empty: a sample is one input
 
   bool operator==(const DatasetNames& other) const = default;
 };
+
+// The form of a sample: "f32 [28, 28, 1]", "ids [16], mask [16]".
+std::string sample_form_text(DType dtype, const Shape& sample, const DatasetNames& names);
 
 }  // namespace steelyard

@@ -51,6 +51,20 @@ void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {
   }
 }
 
+// A sample of two dimensions is an image, unless it is a sequence.
+void add_channels(const DatasetRequest& request, DatasetSplits& splits) {
+  for (Dataset* dataset : {&splits.train, &splits.test}) {
+    if (dataset->size() == 0 || (request.sequences && dataset->dtype() == DType::kF32)) continue;
+    add_channel_dimension(*dataset);
+  }
+}
+
+void require_named_inputs(const DatasetRequest& request, const DatasetSplits& splits) {
+  if (request.inputs.empty() || !splits.test.names.inputs.empty()) return;
+  throw InputError("data.inputs: the dataset " + request.name +
+                   " has no arrays with names; arrays and safetensors have");
+}
+
 // Images in files are transformed where they are decoded.
 void transform(const DatasetRequest& request, DatasetSplits& splits) {
   if (!request.transforms) return;
@@ -96,6 +110,8 @@ DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
   name_numbers(request, splits.train);
   name_numbers(request, splits.test);
   set_test_aside(request, splits);
+  require_named_inputs(request, splits);
+  add_channels(request, splits);
   transform(request, splits);
   if (request.parts == DatasetParts::kAll || splits.train.size() > 0) {
     validate_dataset(splits.train, name + " (train)");
@@ -122,7 +138,7 @@ DatasetRegistry builtin_datasets() {
   registry.add("cifar10", "",
                [](const DatasetRequest& r) { return load_cifar10(r.path, r.parts); });
   registry.add("safetensors", "", [](const DatasetRequest& r) {
-    return load_safetensors_dataset(r.path, r.parts, r.targets);
+    return load_safetensors_dataset(r.path, r.parts, r.targets, r.inputs);
   });
   registry.add("images", "", load_images);
   registry.add("shards", "", load_shards);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/data/images/transforms.h"
@@ -24,6 +25,11 @@ struct DatasetRequest {
   TargetOptions targets = {};
   // Set aside as the test set, of a dataset that has none.
   std::optional<std::int64_t> test_samples = {};
+  // The arrays that are the inputs of a sample, of a dataset that has several.
+  std::vector<std::string> inputs = {};
+  // Whether samples [H, W] of floats stay as they are: sequences, such as [length, features]. Else,
+  // and of bytes, they are images of one channel, [H, W, 1].
+  bool sequences = false;
   // Of a model that was trained on the dataset: what its numbers stand for. Absent: as the training
   // set has it.
   std::optional<DatasetNames> names = {};

@@ -20,7 +20,7 @@ class SampleSource {
   virtual ~SampleSource() = default;
 
   virtual std::int64_t size() const = 0;
-  // Of a sample: u8 or f32; [H, W, C] or [features].
+  // Of a sample: u8 or f32; images [H, W, C], features [F], or any other shape.
   virtual DType dtype() const = 0;
   virtual const Shape& shape() const = 0;
 
@@ -91,6 +91,29 @@ class SelectedSamples : public SampleSource {
 
   std::shared_ptr<const SampleSource> source_;
   std::vector<std::int64_t> samples_;
+};
+
+// The samples of another source under another shape of as many values.
+class ReshapedSamples : public SampleSource {
+ public:
+  ReshapedSamples(std::shared_ptr<const SampleSource> source, Shape shape)
+      : source_(std::move(source)), shape_(std::move(shape)) {}
+
+  std::int64_t size() const override { return source_->size(); }
+  DType dtype() const override { return source_->dtype(); }
+  const Shape& shape() const override { return shape_; }
+  void read(std::int64_t sample, Rng* random, void* to) const override {
+    source_->read(sample, random, to);
+  }
+  const void* in_memory(std::int64_t sample) const override { return source_->in_memory(sample); }
+  std::string name(std::int64_t sample) const override { return source_->name(sample); }
+  std::string content_digest(std::int64_t sample) const override {
+    return source_->content_digest(sample);
+  }
+
+ private:
+  std::shared_ptr<const SampleSource> source_;
+  Shape shape_;
 };
 
 // Values of a sample, and their bytes.

@@ -63,7 +63,7 @@ void Experiment::require_input_of(const RunRecord& record, const Dataset& datase
 }
 
 void Experiment::load_test(const Registries& registries, const RunRecord& record) {
-  test_ = load_splits(recipe_, registries.datasets, DatasetParts::kTest, record.input.names).test;
+  test_ = load_splits(recipe_, registries.datasets, DatasetParts::kTest, &record.input).test;
   // The training set may have more classes than the test set.
   if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
   require_input_of(record, test_);

@@ -33,11 +33,11 @@ TargetOptions target_options(const Recipe& recipe, bool names_are_known) {
 }  // namespace
 
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets, DatasetParts parts,
-                          const std::optional<DatasetNames>& trained_on) {
+                          const InputFormat* trained_on) {
   const DataSpec& data = recipe.data;
   const std::vector<std::string> names = datasets.names();
   const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
-  const TargetOptions targets = target_options(recipe, trained_on.has_value());
+  const TargetOptions targets = target_options(recipe, trained_on != nullptr);
   try {
     // Absolute, so that a message says where the dataset was looked for.
     return datasets.load(
@@ -48,7 +48,10 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .table = data.table,
          .targets = targets,
          .test_samples = data.test,
-         .names = trained_on});
+         .inputs = data.inputs,
+         // Steelyard's own models take images; earlier versions had images for imported ones too.
+         .sequences = recipe.model.onnx && (!trained_on || trained_on->sample.size() != 3),
+         .names = trained_on ? std::optional(trained_on->names) : std::nullopt});
   } catch (const InputError& error) {
     const YamlNode& table = *recipe.resolved.find("data");
     fail_at(table.find(known && data.path ? "path" : "dataset")->place, error.what());

@@ -1,17 +1,16 @@
 // The data that a recipe names.
 #pragma once
 
-#include <optional>
-
 #include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/recipes/runs/run_record.h"
 #include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {
 
-// Both sets, before validation samples are set aside. `trained_on`: what the data of a trained
-// model stands for. Throws InputError that begins with the place in the recipe.
+// Both sets, before validation samples are set aside. `trained_on`: the record of a trained model,
+// whose samples these should be. Throws InputError that begins with the place in the recipe.
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
                           DatasetParts parts = DatasetParts::kAll,
-                          const std::optional<DatasetNames>& trained_on = std::nullopt);
+                          const InputFormat* trained_on = nullptr);
 
 }  // namespace steelyard

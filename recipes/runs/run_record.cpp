@@ -49,7 +49,7 @@ std::int64_t channels_of(const Shape& sample) { return sample.empty() ? 0 : samp
 
 void validate(const InputFormat& input) {
   std::int64_t values = 1;
-  bool fits = input.sample.size() == 1 || input.sample.size() == 3;
+  bool fits = !input.sample.empty();
   for (const std::int64_t extent : input.sample) {
     fits = fits && extent > 0 && extent <= kMostValuesOfASample / values;
     if (fits) values *= extent;
@@ -70,24 +70,43 @@ void validate(const Normalization& normalization, const Shape& sample) {
 }
 
 void validate(const DatasetNames& names, const InputFormat& input) {
-  const auto& [classes, columns] = names;
+  const auto& [classes, columns, inputs] = names;
   const std::int64_t features = feature_count(columns);
   require(classes.empty() || std::ssize(classes) == input.classes,
           std::to_string(classes.size()) + " names of classes");
   require(columns.empty() || input.sample == Shape{features},
           "columns of " + std::to_string(features) + " features");
+  std::int64_t left = inputs.empty() ? 0 : shape_size(input.sample);
+  for (const NamedInput& one : inputs) {
+    std::int64_t values = 1;
+    for (const std::int64_t extent : one.shape) {
+      require(extent > 0 && values <= left / extent, "inputs of more values than a sample has");
+      values *= extent;
+    }
+    left -= values;
+  }
+  require(left == 0, "inputs of less values than a sample has");
 }
 
 // Only what the dataset has: other records are as they were without names.
 void add_names(const DatasetNames& names, Json& data) {
   if (!names.classes.empty()) data["class_names"] = names.classes;
   if (!names.columns.empty()) data["columns"] = deploy::columns_json(names.columns);
+  for (const NamedInput& input : names.inputs) {
+    data["inputs"].push_back({{"name", input.name}, {"shape", input.shape}});
+  }
 }
 
 DatasetNames names_in(const Json& data) {
   DatasetNames names;
   if (data.contains("class_names")) data.at("class_names").get_to(names.classes);
   if (data.contains("columns")) names.columns = deploy::columns_from(data.at("columns"));
+  if (data.contains("inputs")) {
+    for (const Json& input : data.at("inputs")) {
+      names.inputs.push_back(
+          {input.at("name").get<std::string>(), integers_of<std::int64_t>(input.at("shape"))});
+    }
+  }
   return names;
 }
 
@@ -189,7 +208,7 @@ InputFormat input_format(const Dataset& dataset) {
 std::string to_string(const InputFormat& format) {
   const std::string outputs =
       format.classes > 0 ? std::to_string(format.classes) + " classes" : "regression";
-  return std::string(dtype_name(format.dtype)) + " " + shape_string(format.sample) + ", " + outputs;
+  return sample_form_text(format.dtype, format.sample, format.names) + ", " + outputs;
 }
 
 std::string difference_of_names(const DatasetNames& trained_on, const DatasetNames& found) {
@@ -206,6 +225,7 @@ std::string difference_of_names(const DatasetNames& trained_on, const DatasetNam
     return std::string();
   };
   if (auto text = first("class", trained_on.classes, found.classes); !text.empty()) return text;
+  if (trained_on.inputs != found.inputs) return "";  // whose texts differ
   const auto names = [](const std::vector<TableColumn>& columns) {
     std::vector<std::string> all;
     for (const TableColumn& column : columns) all.push_back(column.name);

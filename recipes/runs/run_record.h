@@ -16,9 +16,9 @@ namespace steelyard {
 // The input format of a model, and the meaning of its outputs.
 struct InputFormat {
   DType dtype = DType::kU8;  // u8 or f32
-  Shape sample;              // [H, W, C] or [features]
+  Shape sample;              // as the dataset's
   std::int64_t classes = 0;  // 0 for regression
-  DatasetNames names = {};   // of classes and columns, where the dataset has them
+  DatasetNames names = {};   // of classes, columns and inputs, where the dataset has them
 
   // A batch of `count` samples.
   Shape batch(std::int64_t count) const;

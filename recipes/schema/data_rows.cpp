@@ -199,6 +199,7 @@ Table<TableOptions> table_table() {
 }  // namespace
 
 Table<DataSpec> data_table() {
+  constexpr std::size_t kMostInputs = 256;
   const auto augment = [](const std::string& word, bool Augmentation::*member) {
     return flag(word, &DataSpec::loader, &LoaderOptions::augment, member);
   };
@@ -259,9 +260,23 @@ Table<DataSpec> data_table() {
                   "line, in the order of the model's outputs; a character's number is its line, 0 "
                   "is the blank; absent: the names that the training set has, sorted",
                   &DataSpec::class_names),
+              key("inputs",
+                  "names of the arrays or tensors that are the inputs of a sample, for a model "
+                  "with several inputs (datasets arrays and safetensors); empty: one input",
+                  &DataSpec::inputs)
+                  .by_default("[]")
+                  .items(0, kMostInputs),
               nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),
               nested<DataSpec>("table", table_table(), &DataSpec::table)})
-      .check([](const OptionReader&, DataSpec& data) { data.loader.shuffle = true; });
+      .check([](const OptionReader& from, DataSpec& data) {
+        data.loader.shuffle = true;
+        std::vector<std::string> names = data.inputs;
+        if (!names.empty()) names.emplace_back("targets");
+        std::sort(names.begin(), names.end());
+        if (std::adjacent_find(names.begin(), names.end()) == names.end()) return;
+        fail_at(from.at("inputs").place,
+                "data.inputs: expected different names other than targets");
+      });
 }
 
 }  // namespace steelyard

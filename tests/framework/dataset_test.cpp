@@ -9,10 +9,12 @@
 
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/data/dataset_registry.h"
+#include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/kernels/backend.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tensors.h"
 
 namespace steelyard {
 namespace {
@@ -137,8 +139,9 @@ TEST(ValidateDataset, NamesWhatIsWrong) {
   d.targets = Tensor::zeros({3}, DType::kI64);
   EXPECT_EQ(error(d), "here: expected targets for 4 samples, got shape [3]");
   d = numbered(4);
-  d.inputs = Tensor::zeros({4, 2, 2});
-  EXPECT_NE(error(d).find("or [N, H, W, C], got [4, 2, 2]"), std::string::npos);
+  d.inputs = Tensor::zeros({4});
+  EXPECT_NE(error(d).find("expected inputs [N, ...] with a value or more in a sample, got [4]"),
+            std::string::npos);
   d = numbered(4);
   d.classes = 0;
   EXPECT_NE(error(d).find("expected targets f32 for regression, got i64"), std::string::npos);
@@ -190,6 +193,41 @@ TEST_F(SafetensorsDataset, LoadsRegression) {
             std::string::npos);
 }
 
+TEST_F(SafetensorsDataset, LoadsSeveralInputs) {
+  const Tensor ids = Tensor::from<std::int64_t>({7, 8, 9, 10}, {2, 2});
+  const Tensor mask = Tensor::from<float>({0.5, 1, 1, 0}, {2, 2});
+  const Tensor labels = Tensor::zeros({2}, DType::kI64);
+  for (const char* file : {"train.safetensors", "test.safetensors"}) {
+    write_safetensors(folder_ / file, {{{"ids", ids}, {"mask", mask}, {"targets", labels}}, {}});
+  }
+  const auto loaded = [&](const std::vector<std::string>& inputs) {
+    return builtin_datasets().load(
+        {.name = "safetensors", .path = folder_.path(), .inputs = inputs});
+  };
+  const Dataset train = load_samples(loaded({"mask", "ids"}).train);
+  EXPECT_EQ(train.names.inputs, (std::vector<NamedInput>{{"mask", {2}}, {"ids", {2}}}));
+  EXPECT_TRUE(testing::all_close(train.inputs,
+                                 Tensor::from<float>({0.5, 1, 7, 8, 1, 0, 9, 10}, {2, 4}), 0, 0));
+  EXPECT_EQ(load_safetensors_inputs(folder_ / "test.safetensors", {"ids"}).sample_shape(),
+            (Shape{2}));
+  const auto refusal = [&](const std::vector<std::string>& inputs) {
+    return message_of<InputError>([&] { loaded(inputs); });
+  };
+  EXPECT_NE(refusal({"ids"}).find("expected the tensors ids and targets, got 'mask'"),
+            std::string::npos);
+  EXPECT_NE(refusal({"ids", "mask", "kinds"})
+                .find("expected the tensors ids, mask, kinds and targets, 'kinds' is missing"),
+            std::string::npos);
+  DatasetRegistry own;
+  own.add("own", "here", [&](const DatasetRequest&) {
+    return DatasetSplits{first_samples(train, 1), Dataset{train.inputs, train.targets, 1}};
+  });
+  EXPECT_EQ(message_of<InputError>([&] {
+              own.load(DatasetRequest{.name = "own", .path = "here", .inputs = {"ids"}});
+            }),
+            "data.inputs: the dataset own has no arrays with names; arrays and safetensors have");
+}
+
 TEST_F(SafetensorsDataset, SaysWhatItExpects) {
   EXPECT_NE(error().find("train.safetensors: cannot open"), std::string::npos);
   write_safetensors(folder_ / "train.safetensors", {{{"inputs", Tensor::zeros({1, 1})}}, {}});
@@ -204,8 +242,10 @@ TEST_F(SafetensorsDataset, SaysWhatItExpects) {
     EXPECT_NE(error().find("train.safetensors: " + text), std::string::npos) << error();
   };
   write("test.safetensors", Tensor::zeros({2, 3}), labels);
-  said(Tensor::zeros({2, 3}, DType::kI64), labels,
-       "expected inputs u8, f16, bf16, f32 or f64, got i64");
+  said(Tensor::zeros({2, 3}, DType::kBool), labels,
+       "inputs: expected whole numbers or floats, got bool");
+  said(Tensor::from<std::int64_t>({0, 0, 0, 0, -16777217, 0}, {2, 3}), labels,
+       "inputs: -16777217 at [1, 1] is beyond the whole numbers of float32");
   said(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::kBool),
        "expected targets of integers (labels) or of floating-point numbers (regression), got bool");
   said(Tensor::zeros({0, 3}), Tensor::zeros({0}, DType::kI64),

@@ -17,6 +17,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/kernels/backend.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tensors.h"
 
 namespace steelyard {
 namespace {
@@ -199,6 +200,56 @@ TEST_F(Arrays, SamplesStayInTheFile) {
       << "wherever the samples are";
 }
 
+TEST_F(Arrays, SamplesHaveAnyNumberOfDimensions) {
+  const std::string labels = npy("<i8", "(1,)", std::string(8, '\0'));
+  const auto sample = [&](const std::string& descr, const std::string& shape, bool sequences) {
+    const std::size_t values = descr[2] == '1' ? 6 : 24;
+    write_all(npy(descr, shape, std::string(values, '\0')), labels);
+    const DatasetRequest request{.name = "arrays", .path = folder_.path(), .sequences = sequences};
+    return builtin_datasets().load(request).train.sample_shape();
+  };
+  EXPECT_EQ(sample("<f4", "(1, 2, 3)", false), (Shape{2, 3, 1})) << "an image";
+  EXPECT_EQ(sample("<f4", "(1, 2, 3)", true), (Shape{2, 3})) << "a sequence";
+  EXPECT_EQ(sample("|u1", "(1, 2, 3)", true), (Shape{2, 3, 1})) << "bytes are images";
+  EXPECT_EQ(sample("<f4", "(1, 1, 2, 1, 3)", false), (Shape{1, 2, 1, 3}));
+}
+
+TEST_F(Arrays, WholeNumbersAreFloats) {
+  const std::int32_t numbers[] = {-7, 16777216};
+  const std::string bytes(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  write_all(npy("<i4", "(1, 2)", bytes), npy("<i8", "(1,)", std::string(8, '\0')));
+  const Dataset train = load_samples(load().train);
+  EXPECT_EQ(train.inputs.data<float>()[0], -7);
+  EXPECT_EQ(train.inputs.data<float>()[1], 16777216);
+  const std::int32_t large[] = {0, 16777217};
+  write_all(npy("<i4", "(1, 2)", {reinterpret_cast<const char*>(large), sizeof large}),
+            npy("<i8", "(1,)", std::string(8, '\0')));
+  EXPECT_THAT(
+      message_of<InputError>([&] { load_samples(load().train); }),
+      HasSubstr("train_inputs.npy: sample 0: 16777217 at [1] is beyond the whole numbers of "
+                "float32"));
+}
+
+TEST_F(Arrays, ASampleOfSeveralInputs) {
+  const std::string floats(16, '\0'), labels = npy("<i8", "(2,)", std::string(16, '\0'));
+  for (const std::string split : {"train", "test"}) {
+    write(split + "_ids.npy", npy("|u1", "(2, 3)", "\1\2\3\4\5\6"));
+    write(split + "_sound.npy", npy("<f4", "(2, 2, 1)", floats));
+    write(split + "_targets.npy", labels);
+  }
+  DatasetRequest request{.name = "arrays", .path = folder_.path(), .inputs = {"sound", "ids"}};
+  const Dataset train = load_samples(builtin_datasets().load(request).train);
+  EXPECT_EQ(train.names.inputs, (std::vector<NamedInput>{{"sound", {2, 1}}, {"ids", {3}}}));
+  EXPECT_TRUE(testing::all_close(
+      train.inputs, Tensor::from<float>({0, 0, 1, 2, 3, 0, 0, 4, 5, 6}, {2, 5}), 0, 0));
+  request.inputs.emplace_back("mask");
+  EXPECT_THAT(message_of<InputError>([&] { builtin_datasets().load(request); }),
+              HasSubstr("train_mask.npy"));
+  write("train_mask.npy", npy("<f4", "(4, 1)", floats));
+  EXPECT_THAT(message_of<InputError>([&] { builtin_datasets().load(request); }),
+              HasSubstr("expected as many samples of mask as of sound, 2, got 4"));
+}
+
 TEST_F(Arrays, WhatIsRefused) {
   const std::string labels = npy("<i8", "(1,)", std::string(8, '\0'));
   const std::string four(4, '\0');
@@ -211,9 +262,8 @@ TEST_F(Arrays, WhatIsRefused) {
        "expected little-endian whole or floating-point numbers, got type '>f4'"},
       {npy("|O", "(1, 1)", four), "got type '|O'"},
       {npy("<f4", "(1, 1)", four, "True"), "got Fortran's"},
-      {npy("<f4", "(1, 1, 1, 1, 1)", four), "expected inputs [N, features]"},
-      {npy("<i4", "(1, 1)", four),
-       "expected inputs uint8, float16, float32 or float64, got int32 [1, 1]"},
+      {npy("<f4", "(1,)", four), "expected inputs [N, ...], got float32 [1]"},
+      {npy("|b1", "(1, 4)", four), "expected inputs of whole numbers or floats, got bool [1, 4]"},
       {npy("<f4", "(1, -1)", four), "its header is damaged: expected a whole number"},
       {npy("<f4", "(1, 1", four), "its header is damaged"},
       {npy("<f4", "(1, 1)", four).substr(0, 40), "a header of "},

@@ -20,7 +20,7 @@ std::string samples_of(const NpyArray& array) {
 std::string npy_of(const NpyArray& array, const std::string& values) {
   std::string shape;
   for (const std::int64_t extent : array.shape()) shape += std::to_string(extent) + ",";
-  const bool bytes = array.kind() == NpyArray::Kind::kUnsigned;
+  const bool bytes = array.kind() == NpyArray::Kind::kUnsigned && array.item_bytes() == 1;
   const std::string header = std::string("{'descr': '") + (bytes ? "|u1" : "<f4") +
                              "', 'fortran_order': False, 'shape': (" + shape + ")}\n";
   return "\x93NUMPY\x01" + std::string(1, '\0') + static_cast<char>(header.size() & 0xFF) +

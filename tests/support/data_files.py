@@ -19,8 +19,13 @@ def write_safetensors(path, tensors):
 
 def write_split(folder, split, inputs, targets):
     """One file of a data set: inputs and targets are (dtype, shape, bytes)."""
+    write_named_split(folder, split, {"inputs": inputs, "targets": targets})
+
+
+def write_named_split(folder, split, tensors):
+    """The same of samples with several inputs: tensors by name."""
     os.makedirs(folder, exist_ok=True)
-    write_safetensors(os.path.join(folder, split + ".safetensors"), {"inputs": inputs, "targets": targets})
+    write_safetensors(os.path.join(folder, split + ".safetensors"), tensors)
 
 
 def f32(shape, values):

@@ -2,6 +2,7 @@
 
 #include "steelyard/framework/data/arrays/npy.h"
 #include "steelyard/framework/data/class_names.h"
+#include "steelyard/framework/data/named_inputs.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 
@@ -11,9 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using Arrays = std::map<std::string, NpyArray>;
 
-Dataset dataset_of(const NpyArray& inputs, const NpyArray& targets) {
-  Dataset dataset;
-  dataset.source = npy_samples(inputs);
+Dataset dataset_of(Dataset dataset, const NpyArray& targets) {
   dataset.targets = npy_targets(targets);
   dataset.classes = count_classes(dataset.targets, targets.name());
   return dataset;
@@ -32,52 +31,79 @@ const NpyArray& find(const Arrays& arrays, const std::string& name, const fs::pa
                    names_of(arrays));
 }
 
-Dataset load_split(const fs::path& folder, const std::string& split) {
+// Inputs that `get` finds by their names; one that is called `alone` if there are no names.
+template <typename Get>
+Dataset inputs_of(const std::vector<std::string>& names, const std::string& alone,
+                  const std::string& file, const Get& get) {
+  Dataset dataset;
+  if (names.empty()) {
+    dataset.source = npy_samples(get(alone));
+    return dataset;
+  }
+  std::vector<InputSource> inputs;
+  for (const std::string& name : names) inputs.push_back({name, npy_samples(get(name))});
+  set_named_inputs(dataset, inputs, file);
+  return dataset;
+}
+
+Dataset load_split(const fs::path& folder, const std::string& split,
+                   const std::vector<std::string>& names) {
   const fs::path packed = folder / (split + ".npz");
   if (path_exists(packed)) {
     const Arrays arrays = read_npy_file(packed);
-    return dataset_of(find(arrays, "inputs", packed), find(arrays, "targets", packed));
+    return dataset_of(load_npy_inputs(packed, names), find(arrays, "targets", packed));
   }
-  const fs::path inputs = folder / (split + "_inputs.npy");
-  const fs::path targets = folder / (split + "_targets.npy");
-  if (!path_exists(inputs)) {
-    throw InputError(printable(folder.string()) + ": expected " + split + ".npz, or " + split +
-                     "_inputs.npy and " + split + "_targets.npy");
+  const auto path_of = [&](const std::string& name) {
+    return folder / (split + "_" + name + ".npy");
+  };
+  const fs::path first = path_of(names.empty() ? "inputs" : names[0]);
+  if (!path_exists(first)) {
+    throw InputError(printable(folder.string()) + ": expected " + split + ".npz, or " +
+                     printable(first.filename().string()) + " and " + split + "_targets.npy");
   }
-  return dataset_of(find(read_npy_file(inputs), "", inputs),
-                    find(read_npy_file(targets), "", targets));
+  const auto array = [&](const std::string& name) {
+    return find(read_npy_file(path_of(name)), "", path_of(name));
+  };
+  return dataset_of(inputs_of(names, "inputs", printable(folder.string()), array),
+                    array("targets"));
 }
 
-DatasetSplits load_one_file(const fs::path& path) {
+DatasetSplits load_one_file(const fs::path& path, const std::vector<std::string>& names) {
   const Arrays arrays = read_npy_file(path);
-  DatasetSplits splits;
-  if (arrays.contains("x_train")) {
-    splits.train = dataset_of(find(arrays, "x_train", path), find(arrays, "y_train", path));
-    splits.test = dataset_of(find(arrays, "x_test", path), find(arrays, "y_test", path));
-  } else {
-    splits.train = dataset_of(find(arrays, "inputs", path), find(arrays, "targets", path));
+  const auto array = [&](const std::string& name) { return find(arrays, name, path); };
+  const auto one = [&](const std::string& inputs, const std::string& targets) {
+    return dataset_of(inputs_of(names, inputs, printable(path.string()), array), array(targets));
+  };
+  if (names.empty() && arrays.contains("x_train")) {
+    return {one("x_train", "y_train"), one("x_test", "y_test")};
   }
-  return splits;
+  return {one("inputs", "targets"), {}};
 }
 
 }  // namespace
+
+Dataset load_npy_inputs(const fs::path& path, const std::vector<std::string>& names) {
+  const Arrays arrays = read_npy_file(path);
+  return inputs_of(names, "inputs", printable(path.string()),
+                   [&](const std::string& name) { return find(arrays, name, path); });
+}
 
 DatasetSplits load_arrays(const DatasetRequest& request) {
   const fs::path& path = request.path;
   const std::string source = printable(path.string());
   if (!is_folder(path)) {
-    DatasetSplits splits = load_one_file(path);
+    DatasetSplits splits = load_one_file(path, request.inputs);
     if (splits.test.size() == 0) return splits;
     splits.test.classes = splits.train.classes;
     require_same_samples(splits, source + ": x_test", "x_train");
     return splits;
   }
   if (request.parts == DatasetParts::kTest && !request.test_samples) {
-    return {{}, load_split(path, "test")};
+    return {{}, load_split(path, "test", request.inputs)};
   }
-  DatasetSplits splits{load_split(path, "train"), {}};
+  DatasetSplits splits{load_split(path, "train", request.inputs), {}};
   if (request.test_samples) return splits;
-  splits.test = load_split(path, "test");
+  splits.test = load_split(path, "test", request.inputs);
   splits.test.classes = splits.train.classes;
   require_same_samples(splits, source + ": the test set", "the training set");
   return splits;

@@ -9,7 +9,10 @@ namespace steelyard {
 // `request.path` is a folder with train.npz and test.npz, each of the arrays inputs and targets, or
 // with train_inputs.npy, train_targets.npy and those of the test set; or one .npz file of x_train,
 // y_train, x_test and y_test, or of inputs and targets, of which `request.test_samples` are set
-// aside. Inputs stay in the files. Throws InputError that names the file and what it expected.
+// aside. With `request.inputs`, arrays of those names are there instead of inputs. Inputs stay in
+// the files. Throws InputError that names the file and what it expected.
 DatasetSplits load_arrays(const DatasetRequest& request);
+// The inputs of an .npz file of such a dataset.
+Dataset load_npy_inputs(const std::filesystem::path& path, const std::vector<std::string>& names);
 
 }  // namespace steelyard

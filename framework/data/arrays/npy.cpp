@@ -127,20 +127,17 @@ class NpySamples : public SampleSource {
  public:
   explicit NpySamples(const NpyArray& array) : array_(array) {
     const Shape& shape = array.shape();
-    if (shape.size() < 2 || shape.size() > 4) {
-      throw InputError(array.name() +
-                       ": expected inputs [N, features], [N, H, W] or [N, H, W, C], got " +
+    if (shape.size() < 2) {
+      throw InputError(array.name() + ": expected inputs [N, ...], got " + array.text());
+    }
+    if (array.kind() == NpyArray::Kind::kBool) {
+      throw InputError(array.name() + ": expected inputs of whole numbers or floats, got " +
                        array.text());
     }
     const bool bytes = array.kind() == NpyArray::Kind::kUnsigned && array.item_bytes() == 1;
-    if (!bytes && array.kind() != NpyArray::Kind::kFloat) {
-      throw InputError(array.name() + ": expected inputs uint8, float16, float32 or float64, got " +
-                       array.text());
-    }
     dtype_ = bytes ? DType::kU8 : DType::kF32;
     shape_.assign(shape.begin() + 1, shape.end());
     values_ = values_of(shape_);
-    if (shape_.size() == 2) shape_.push_back(1);
   }
 
   std::int64_t size() const override { return array_.shape()[0]; }
@@ -151,16 +148,30 @@ class NpySamples : public SampleSource {
   }
 
   void read(std::int64_t sample, Rng* /*random*/, void* to) const override {
-    if (dtype_ == DType::kU8 || array_.item_bytes() == 4) {
+    const bool floats = array_.kind() == NpyArray::Kind::kFloat;
+    if (dtype_ == DType::kU8 || (floats && array_.item_bytes() == 4)) {
       return array_.read(sample * values_, values_, to);
     }
-    const Tensor stored = Tensor::empty({values_}, float_of(array_.item_bytes()));
-    array_.read(sample * values_, values_, stored.raw());
-    const Tensor converted = stored.to(DType::kF32);
+    const Tensor converted =
+        floats ? read_floats(sample) : whole_numbers(read_integers(sample), name(sample));
     std::memcpy(to, converted.raw(), static_cast<std::size_t>(converted.bytes()));
   }
 
  private:
+  Tensor read_floats(std::int64_t sample) const {
+    const Tensor stored = Tensor::empty({values_}, float_of(array_.item_bytes()));
+    array_.read(sample * values_, values_, stored.raw());
+    return stored.to(DType::kF32);
+  }
+
+  Tensor read_integers(std::int64_t sample) const {
+    std::string bytes(static_cast<std::size_t>(values_ * array_.item_bytes()), '\0');
+    array_.read(sample * values_, values_, bytes.data());
+    Tensor wide = Tensor::empty(shape_, DType::kI64);
+    widen(array_.kind(), array_.item_bytes(), bytes, wide.data<std::int64_t>());
+    return wide;
+  }
+
   NpyArray array_;
   DType dtype_ = DType::kU8;
   Shape shape_;

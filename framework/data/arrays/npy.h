@@ -48,8 +48,8 @@ class NpyArray {
 // that are packed (numpy.savez_compressed) are unpacked to memory. Throws InputError.
 std::map<std::string, NpyArray> read_npy_file(const std::filesystem::path& path);
 
-// Samples of an array: u8, or floats as f32. Images without a dimension for their channel get one
-// of 1. Throws InputError for other types.
+// Samples of an array [N, ...]: u8, or other integers and floats as f32. Throws InputError for
+// bool; read() throws it for integers that f32 does not hold.
 std::shared_ptr<const SampleSource> npy_samples(const NpyArray& array);
 // i64 of integers [N]; f32 of floats, [N] as [N, 1]. Throws InputError for bool.
 Tensor npy_targets(const NpyArray& array);
