@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <filesystem>
 #include <memory>
 
@@ -27,7 +29,7 @@ struct Options {
   std::string recipe;
   std::vector<std::string> overrides;
   std::string run_dir;
-  std::vector<std::int64_t> sample;
+  std::vector<std::string> samples;
   std::string output;
   int threads = 0;
   bool dry_run = false;
@@ -43,6 +45,35 @@ std::string ports_text(const imports::OnnxPort& port) {
   return fmt::format("{} {} {}", shown(port.name), port.type, to_string(port.dims));
 }
 
+// "48,192,3", or "ids=16" of one of several inputs.
+std::vector<NamedInput> shapes_from(const std::vector<std::string>& texts) {
+  std::vector<NamedInput> inputs;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.rfind('=');
+    NamedInput input;
+    if (equals != std::string::npos) input.name = text.substr(0, equals);
+    std::string sizes = equals == std::string::npos ? text : text.substr(equals + 1);
+    for (std::size_t begin = 0; begin <= sizes.size();) {
+      const std::size_t end = std::min(sizes.find(',', begin), sizes.size());
+      std::int64_t size = 0;
+      const auto [at, error] = std::from_chars(sizes.data() + begin, sizes.data() + end, size);
+      if (error != std::errc() || at != sizes.data() + end || size < 1) {
+        throw InputError("--sample: expected sizes such as 48,192,3 or ids=16, got '" +
+                         shown(text) + "'");
+      }
+      input.shape.push_back(size);
+      begin = end + 1;
+    }
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+std::string samples_text(const imports::SampleSpec& sample) {
+  if (sample.inputs.empty()) return shape_string(sample.shape);
+  return sample_form_text(DType::kF32, sample.shape, {.inputs = sample.inputs});
+}
+
 // The network as it would be imported, or why it is not.
 ExitCode show_network(const Options& options) {
   imports::OnnxModel model = imports::read_onnx(options.file);
@@ -51,11 +82,11 @@ ExitCode show_network(const Options& options) {
   for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
   for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
   imports::choose_output(model, options.output);
-  const Shape sample = options.sample.empty() ? imports::sample_of(model) : Shape(options.sample);
+  const imports::SampleSpec sample = imports::sample_of(model, shapes_from(options.samples));
   const imports::Imported imported = imports::translate(model, sample);
   std::int64_t parameters = 0;
   for (const NamedTensor& tensor : imported.weights) parameters += tensor.tensor.size();
-  fmt::print("samples {} -> {}, {} modules of {} nodes, {} weights\n{}", shape_string(sample),
+  fmt::print("samples {} -> {}, {} modules of {} nodes, {} weights\n{}", samples_text(sample),
              shape_string(imported.graph.output_sample), imported.graph.nodes.size(),
              model.nodes.size(), parameters, to_string(imported.graph));
   return kDone;
@@ -123,7 +154,7 @@ ExitCode import_model(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   require_network(options);
   if (options.dry_run) return show_network(options);
-  if (!options.sample.empty()) {
+  if (!options.samples.empty()) {
     throw InputError("import: --sample needs --dry-run: otherwise the data gives the shape");
   }
   Recipe recipe = recipe_of(options);
@@ -145,10 +176,8 @@ Verb add_import(CLI::App& app) {
                                       "Make a float run of a model that was trained elsewhere, to "
                                       "evaluate, calibrate, fine-tune and "
                                       "export");
-  verb->add_option(
-          "file", options->file,
-          "An ONNX file of one input, of floats or whole numbers, or weights (safetensors, "
-          "PyTorch's .pt) with --architecture")
+  verb->add_option("file", options->file,
+                   "An ONNX file, or weights (safetensors, PyTorch's .pt) with --architecture")
       ->required();
   verb->add_option("--architecture", options->architecture,
                    "The built-in architecture of the weights: resnet18, mobilenet_v2, ...");
@@ -160,12 +189,10 @@ Verb add_import(CLI::App& app) {
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<file>)");
   verb->add_flag("--dry-run", options->dry_run,
                  "Only print the network, or each node that cannot be imported and why");
-  verb->add_option("--sample", options->sample,
+  verb->add_option("--sample", options->samples,
                    "With --dry-run: the shape of a sample, such as 48,192,3 (height, width, "
-                   "channels), if the file leaves it free")
-      ->delimiter(',')
-      ->expected(1, 8)
-      ->check(CLI::PositiveNumber);
+                   "channels), if the file leaves it free; of one of several inputs, ids=16")
+      ->allow_extra_args(false);
   verb->add_option("--output", options->output,
                    "The output of the ONNX file that becomes the run's, if it has several");
   add_threads(*verb, options->threads);

@@ -70,6 +70,16 @@ OutputKind outputs_of(const deploy::Graph& graph) {
   return OutputKind::kValues;
 }
 
+// As they lie in a sample.
+std::vector<NamedInput> inputs_of(const deploy::Graph& graph) {
+  std::vector<deploy::InputPort> ports = graph.input_ports;
+  std::sort(ports.begin(), ports.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<NamedInput> inputs;
+  for (const deploy::InputPort& input : ports) inputs.push_back({input.port.name, input.shape});
+  return inputs;
+}
+
 Predictor integer_predictor(deploy::Graph exported) {
   auto interpreter =
       std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kFast);
@@ -81,6 +91,7 @@ Predictor integer_predictor(deploy::Graph exported) {
     table = preprocessing.table->options;
     names.columns = preprocessing.table->columns;
   }
+  if (graph.input_ports.size() > 1) names.inputs = inputs_of(graph);
   return {{preprocessing.dtype, graph.values[graph.input].shape, names, preprocessing.transforms,
            table},
           outputs_of(graph),
@@ -130,7 +141,7 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
         "no Python with onnxruntime: scripts/python_env makes one, and "
         "$STEELYARD_PYTHON may name another");
   }
-  const deploy::ImagePorts ports = image_ports(*experiment);
+  const deploy::OnnxPorts ports = onnx_ports(*experiment);
   // A row for each sample; a sequence keeps its frames.
   Shape sample;
   if (const auto& network = experiment->network()) sample = network->output_sample;

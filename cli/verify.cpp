@@ -138,7 +138,7 @@ ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRun
   }
   const Dataset& test = run.experiment->test();
   const auto outputs_of = [&](deploy::Session session) {
-    return deploy::run_onnx(*runtime, path, result.inputs, session, image_ports(*run.experiment));
+    return deploy::run_onnx(*runtime, path, result.inputs, session, onnx_ports(*run.experiment));
   };
   const Tensor outputs = outputs_of(deploy::Session::kExact);
   fmt::print("ONNX Runtime {}: ", runtime->version);

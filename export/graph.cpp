@@ -117,6 +117,25 @@ Tensor real_weight(const Weights& weights) {
   return real;
 }
 
+namespace {
+
+// A file of several inputs has no tensor that holds all of them.
+void validate_input_ports(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    const bool reads = std::count(node.inputs.begin(), node.inputs.end(), graph.input) > 0;
+    const bool known = !reads || graph.input_ports.empty() ||
+                       std::any_of(graph.input_ports.begin(), graph.input_ports.end(),
+                                   [&](const InputPort& input) {
+                                     return node.op == Op::kInputPart &&
+                                            node.first[0] == input.first &&
+                                            node.dims == input.shape;
+                                   });
+    expect(known, node, "reads other than one of the model's inputs");
+  }
+}
+
+}  // namespace
+
 void validate(const Graph& graph) {
   if (graph.input >= graph.values.size() || graph.output >= graph.values.size()) {
     throw std::invalid_argument("[graph] its input or output is not one of its values");
@@ -151,6 +170,7 @@ void validate(const Graph& graph) {
                shape_string(graph.values[node.output].shape));
     made[node.output] = true;
   }
+  validate_input_ports(graph);
   if (!made[graph.output]) throw std::invalid_argument("[graph] no node makes its output");
 }
 

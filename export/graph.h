@@ -110,8 +110,10 @@ enum class Op {
   kDivNoNan,   // 0 where the divisor is 0
   kReduceMax,  // over some dimensions
   kReduceMin,
-  kExpand,    // repeated along dimensions of size 1
-  kEmbedding  // rows of a table [rows, width] at whole numbers
+  kExpand,     // repeated along dimensions of size 1
+  kEmbedding,  // rows of a table [rows, width] at whole numbers
+  kInputPart,  // some of the model's input under another shape: one of several inputs
+  kLstm        // one direction of a long short-term memory over a sequence
 };
 
 enum class Product { kInteger, kFloat };
@@ -167,11 +169,11 @@ struct Node {
   std::vector<Constant> constants = {};  // in the order of their places
 
   std::int64_t axis = -1;                           // concat: counted from 0, or -1, the last one
-  std::vector<std::int64_t> dims = {};              // reshape: the output's; permute: their order;
-                                                    // expand: the output's; sum, reduce_max,
+  std::vector<std::int64_t> dims = {};              // reshape, expand, input_part: the output's;
+                                                    // permute: their order; sum, reduce_max,
                                                     // reduce_min: which
   std::vector<std::int64_t> first = {};             // slice: positions that are taken, from
-  std::vector<std::int64_t> steps = {};             // `first` on in `steps`
+  std::vector<std::int64_t> steps = {};             // `first` on in `steps`; input_part: the value
   std::vector<std::int64_t> before = {};            // pad: elements before each dimension
   std::array<std::int64_t, 2> repeats = {1, 1};     // resize: of each row and column; 0 where
                                                     // weights [outputs, inputs] say it (constants)
@@ -179,6 +181,8 @@ struct Node {
   double value = 0;                                 // pad: of the border; pow: the exponent
   Bounds bounds = {};                               // clamp
   double eps = 0;                                   // layer_norm
+  std::int64_t reverse = 0;                         // lstm: 1 from the end on
+  std::int64_t final_cell = 0;                      // lstm: 1 if that follows the outputs
 };
 
 // The name and layout of an input or output in an ONNX file.
@@ -193,6 +197,14 @@ struct Port {
 struct TableFeatures {
   TableOptions options;
   std::vector<TableColumn> columns;
+};
+
+// One of several inputs of an ONNX file: where its values lie in the model's input, and their
+// shape, images as [H, W, C].
+struct InputPort {
+  Port port;
+  std::int64_t first = 0;
+  Shape shape;
 };
 
 // The preprocessing that turns the data into the model's f32 input.
@@ -214,6 +226,8 @@ struct Graph {
   std::int64_t characters = 0;                // that texts consist of, the blank included
   std::vector<std::string> class_names = {};  // of the classes, labels or characters; may be empty
   Port input_port{"input"};
+  // Instead of input_port, where the input is read by input_part operations alone.
+  std::vector<InputPort> input_ports = {};
   Port output_port{"output"};
   // The digest of the checkpoint's model from which it was made, written to files; may be empty.
   std::string model_sha256;

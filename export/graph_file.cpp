@@ -24,7 +24,8 @@ constexpr const char* kVersionKey = "graph_version";
 // 2 if weights have zero points or integer sums of groups, which readers of version 1 do not know;
 // 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
-// constants, and with joins of other dimensions than the last; 6 with conv_transpose2d.
+// constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
+// operations after those of 5.
 constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
@@ -266,6 +267,17 @@ void require_fit(const Graph& graph) {
   }
 }
 
+InputPort input_from(const Json& json) {
+  InputPort input;
+  json.at("name").get_to(input.port.name);
+  json.at("batch").get_to(input.port.batch);
+  json.at("channels_last").get_to(input.port.channels_last);
+  input.port.dtype = dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64});
+  input.first = integer_of<std::int64_t>(json.at("first"));
+  input.shape = integers_of<std::int64_t>(json.at("shape"));
+  return input;
+}
+
 Graph graph_from(const Json& json, const TensorsByName& tensors) {
   Graph graph;
   json.at("name").get_to(graph.name);
@@ -289,11 +301,23 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
     graph.preprocessing.table = table_from(preprocessing.at("table"));
   }
   if (json.contains("class_names")) json.at("class_names").get_to(graph.class_names);
+  if (json.contains("inputs")) {
+    for (const Json& input : json.at("inputs")) graph.input_ports.push_back(input_from(input));
+  }
   for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
   for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_from(node, tensors));
   validate(graph);
   require_fit(graph);
   return graph;
+}
+
+Json to_json(const InputPort& input) {
+  return {{"name", input.port.name},
+          {"batch", input.port.batch},
+          {"channels_last", input.port.channels_last},
+          {"dtype", dtype_name(input.port.dtype)},
+          {"first", input.first},
+          {"shape", input.shape}};
 }
 
 Checkpoint contents_of(const Graph& graph) {
@@ -320,6 +344,7 @@ Checkpoint contents_of(const Graph& graph) {
   }
   if (graph.target == TargetKind::kText) json["characters"] = graph.characters;
   if (!graph.class_names.empty()) json["class_names"] = graph.class_names;
+  for (const InputPort& input : graph.input_ports) json["inputs"].push_back(to_json(input));
   Checkpoint file;
   for (const Value& value : graph.values) json["values"].push_back(to_json(value));
   for (const Node& node : graph.nodes) {

@@ -45,16 +45,21 @@ int data_type(OnnxType type) {
 
 class ProtoGraph : public OnnxGraph {
  public:
-  ProtoGraph(onnx::GraphProto& proto, const std::string& input) : proto_(proto), names_{input} {}
+  explicit ProtoGraph(onnx::GraphProto& proto) : proto_(proto) {
+    for (const onnx::ValueInfoProto& input : proto.input()) require_new(input.name());
+  }
 
-  void add(const std::string& operation, const std::vector<std::string>& inputs,
-           const std::string& output, const std::vector<OnnxAttribute>& attributes) override {
+  void add_all(const std::string& operation, const std::vector<std::string>& inputs,
+               const std::vector<std::string>& outputs,
+               const std::vector<OnnxAttribute>& attributes) override {
     onnx::NodeProto& node = *proto_.add_node();
     node.set_op_type(operation);
-    node.set_name(output + ":" + operation);
-    require_new(output);
+    node.set_name(outputs[0] + ":" + operation);
     for (const std::string& input : inputs) node.add_input(input);
-    node.add_output(output);
+    for (const std::string& output : outputs) {
+      if (!output.empty()) require_new(output);
+      node.add_output(output);
+    }
     for (const OnnxAttribute& attribute : attributes) set(*node.add_attribute(), attribute);
   }
 
@@ -69,7 +74,7 @@ class ProtoGraph : public OnnxGraph {
     tensor.set_raw_data(bytes.data(), bytes.size());
   }
 
-  // The names of the input and output are somebody else's.
+  // The names of inputs and outputs are somebody else's.
   void require_new(const std::string& name) {
     if (names_.insert(name).second) return;
     throw InputError("export: two ONNX tensors are called '" + printable(name) + "'");
@@ -187,9 +192,12 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   proto.set_name(graph.name.empty() ? "model" : graph.name);
   const Shape& input = graph.values[graph.input].shape;
   const Shape& output = graph.values[graph.output].shape;
-  describe(*proto.add_input(), graph.input_port, input);
+  if (graph.input_ports.empty()) describe(*proto.add_input(), graph.input_port, input);
+  for (const InputPort& part : graph.input_ports) {
+    describe(*proto.add_input(), part.port, part.shape);
+  }
   describe(*proto.add_output(), graph.output_port, output);
-  ProtoGraph onnx(proto, graph.input_port.name);
+  ProtoGraph onnx(proto);
   OnnxNodes(graph, options, onnx).add_all();
   return model;
 }

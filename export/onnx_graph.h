@@ -38,9 +38,14 @@ class OnnxGraph {
                          std::span<const std::int32_t> values, const Shape& shape);
 
   // A node that makes the tensor `output`; an empty input is an absent one.
-  virtual void add(const std::string& operation, const std::vector<std::string>& inputs,
-                   const std::string& output,
-                   const std::vector<OnnxAttribute>& attributes = {}) = 0;
+  void add(const std::string& operation, const std::vector<std::string>& inputs,
+           const std::string& output, const std::vector<OnnxAttribute>& attributes = {}) {
+    add_all(operation, inputs, {output}, attributes);
+  }
+  // The same with several outputs, of which empty ones are absent.
+  virtual void add_all(const std::string& operation, const std::vector<std::string>& inputs,
+                       const std::vector<std::string>& outputs,
+                       const std::vector<OnnxAttribute>& attributes) = 0;
 
  private:
   virtual void initializer(const std::string& name, OnnxType type, const Shape& shape,

@@ -67,7 +67,7 @@ std::vector<bool> channels_first(const Graph& graph) {
 std::string OnnxNodes::tensor(std::size_t value) const {
   for (const auto& [end, port] : {std::pair{graph_.input, &graph_.input_port},
                                   std::pair{graph_.output, &graph_.output_port}}) {
-    if (value != end) continue;
+    if (value != end || (value == graph_.input && !graph_.input_ports.empty())) continue;
     const bool same =
         graph_.values[value].shape.size() != 3 || channels_first_[value] != port->channels_last;
     const std::string floats = floats_of(*port);
@@ -113,17 +113,21 @@ std::string OnnxNodes::operand(const Node& node, std::size_t place) {
 }
 
 void OnnxNodes::add_all() {
-  const std::string first = tensor(graph_.input), last = tensor(graph_.output);
-  const std::string floats = floats_of(graph_.input_port);
+  const std::string last = tensor(graph_.output);
+  if (graph_.input_ports.empty()) add_input();
+  for (const Node& node : graph_.nodes) add(node);
+  if (last != graph_.output_port.name) {
+    turn(onnx_, last, graph_.output_port.name, !channels_first_[graph_.output]);
+  }
+}
+
+void OnnxNodes::add_input() {
+  const std::string first = tensor(graph_.input), floats = floats_of(graph_.input_port);
   constexpr std::int64_t kOnnxFloat = 1;
   if (floats != graph_.input_port.name) {
     onnx_.add("Cast", {graph_.input_port.name}, floats, {{"to", kOnnxFloat}});
   }
   if (first != floats) turn(onnx_, floats, first, true);
-  for (const Node& node : graph_.nodes) add(node);
-  if (last != graph_.output_port.name) {
-    turn(onnx_, last, graph_.output_port.name, !channels_first_[graph_.output]);
-  }
 }
 
 void OnnxNodes::add(const Node& node) {

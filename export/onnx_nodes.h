@@ -58,6 +58,8 @@ class OnnxNodes {
                          const std::string& output);
 
  private:
+  // What turns the only input into the tensor that nodes read.
+  void add_input();
   void add(const Node& node);
   // Quantizes `real` to the node's output value and dequantizes that.
   void quantize(const Node& node, const std::string& real);

@@ -28,8 +28,10 @@ constexpr std::uint64_t kMaxMessageBytes = 1 << 20;
 constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 
-// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision. It reads
-// inputs and writes outputs as raw f32. What a library prints goes to standard error.
+// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision, the order
+// of an output image, and for each of several inputs the first of its values in a sample and its
+// shape with channels last ("0:1,28,28,3:NCHW"). It reads inputs and writes outputs as raw f32.
+// What a library prints goes to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -42,11 +44,18 @@ options.log_severity_level = 4
 options.add_session_config_entry("session.x64quantprecision", sys.argv[3])
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
-port = session.get_inputs()[0]
+ports = session.get_inputs()
 whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64}
-inputs = inputs.astype(whole.get(port.type, numpy.float32))
+parts = []
+for part in sys.argv[5:]:
+    first, shape, order = part.split(":")
+    shape = [int(n) for n in shape.split(",") if n]
+    rows = inputs.reshape(len(inputs), -1)[:, int(first):int(first) + int(numpy.prod(shape))]
+    rows = rows.reshape([len(inputs)] + shape)
+    parts.append(rows.transpose(0, 3, 1, 2) if order == "NCHW" else rows)
+fed = {port.name: x.astype(whole.get(port.type, numpy.float32)) for port, x in zip(ports, parts or [inputs])}
 for begin in range(0, len(inputs), 500):
-    y = session.run(None, {port.name: inputs[begin:begin + 500]})[0].astype(numpy.float32)
+    y = session.run(None, {name: x[begin:begin + 500] for name, x in fed.items()})[0].astype(numpy.float32)
     outputs.write((y.transpose(0, 2, 3, 1) if y.ndim == 4 and sys.argv[4] == "NCHW" else y).tobytes())
 outputs.close()
 )py";
@@ -175,7 +184,22 @@ std::string exception_text(const std::string& errors) {
   return text;
 }
 
-// [N, H, W, C] as [N, C, H, W]; rank 2 as it is.
+// "1,28,28,3".
+std::string sizes_text(const Shape& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(size);
+  }
+  return text;
+}
+
+std::string part_text(const InputPort& part) {
+  const bool turns = part.shape.size() == 3 && !part.port.channels_last;
+  return std::to_string(part.first) + ":" + sizes_text(part.shape) + (turns ? ":NCHW" : ":as here");
+}
+
+// [N, H, W, C] as [N, C, H, W]; other ranks as they are.
 Tensor channels_first(const Tensor& x) {
   if (x.rank() != 4) return x;
   const std::int64_t pixels = x.dim(1) * x.dim(2);
@@ -213,22 +237,20 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 }
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs, Session session, ImagePorts ports) {
+                const Tensor& inputs, Session session, const OnnxPorts& ports) {
   const InputFile regular(model);  // Python would wait for the writer of a named pipe
-  const Tensor x = ports.input_channels_last ? inputs : channels_first(inputs);
-  std::string shape;
-  for (const std::int64_t size : x.shape()) {
-    if (!shape.empty()) shape += ',';
-    shape += std::to_string(size);
-  }
+  const bool as_here = ports.input_channels_last || !ports.inputs.empty();
+  const Tensor x = as_here ? inputs : channels_first(inputs);
   const ScratchFile input;
   const ScratchFile output;
   const ScratchFile errors;
   input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
   const char* precision = session == Session::kExact ? "1" : "0";
   const char* images = ports.output_channels_last ? "NHWC" : "NCHW";
-  if (!run_program({runtime.python, "-c", kScript, model.string(), shape, precision, images}, input,
-                   output, errors)) {
+  std::vector<std::string> command{runtime.python,        "-c",      kScript, model.string(),
+                                   sizes_text(x.shape()), precision, images};
+  for (const InputPort& part : ports.inputs) command.push_back(part_text(part));
+  if (!run_program(command, input, output, errors)) {
     constexpr std::size_t kMaxTextBytes = 600;
     throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + printable(model.string()) +
                              ": " + printable(exception_text(errors.message()), kMaxTextBytes));

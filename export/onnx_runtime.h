@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "steelyard/export/graph.h"
 #include "steelyard/framework/tensor.h"
 
 namespace steelyard::deploy {
@@ -25,16 +27,19 @@ enum class Session {
   kDefault  // pairs of products saturate at 16 bits
 };
 
-// Whether the model takes and gives images as [N, H, W, C]; else they are [N, C, H, W].
-struct ImagePorts {
+// Whether the model takes and gives images as [N, H, W, C]; else they are [N, C, H, W]. If it has
+// several inputs, their places in a sample, in the file's order.
+struct OnnxPorts {
   bool input_channels_last = false;
   bool output_channels_last = false;
+  std::vector<InputPort> inputs = {};
 };
 
-// The output in f32 for preprocessed inputs f32 [N, H, W, C] or [N, features], a row for each
+// The output in f32 for preprocessed inputs f32 [N, ...], images with channels last, a row for each
 // sample: of images the elements of [H, W, C]. The Python process ends with this
 // one, however it ends. Throws std::runtime_error with what Python said when it fails.
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
-                const Tensor& inputs, Session session = Session::kExact, ImagePorts ports = {});
+                const Tensor& inputs, Session session = Session::kExact,
+                const OnnxPorts& ports = {});
 
 }  // namespace steelyard::deploy

@@ -55,7 +55,9 @@ const std::vector<OpInfo>& op_table() {
                                           reduce_max_op(),
                                           reduce_min_op(),
                                           expand_op(),
-                                          embedding_op()};
+                                          embedding_op(),
+                                          input_part_op(),
+                                          lstm_op()};
   return kTable;
 }
 

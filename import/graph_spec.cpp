@@ -78,12 +78,35 @@ PortSpec port_from(const Json& json) {
   return port;
 }
 
+Json to_json(const InputPartSpec& part) {
+  return {{"port", to_json(part.port)}, {"first", part.first}, {"shape", part.shape}};
+}
+
 Shape sample_from(const Json& json) {
   const Shape shape = integers_of<std::int64_t>(json);
   for (const std::int64_t dim : shape) {
     if (dim < 1 || dim > (std::int64_t{1} << 31)) throw std::invalid_argument("sizes of a sample");
   }
   return shape;
+}
+
+InputPartSpec part_from(const Json& json, const Shape& sample) {
+  InputPartSpec part{port_from(json.at("port")), integer_of<std::int64_t>(json.at("first")),
+                     sample_from(json.at("shape"))};
+  // Of a sample as large as any, so that no product of sizes overflows.
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const auto values_of = [](const Shape& shape) {
+    std::int64_t values = 1;
+    for (const std::int64_t extent : shape) {
+      if (extent > kMost / values) throw std::invalid_argument("a sample that is too large");
+      values *= extent;
+    }
+    return values;
+  };
+  if (part.first < 0 || part.first > values_of(sample) - values_of(part.shape)) {
+    throw std::invalid_argument("an input outside of the sample");
+  }
+  return part;
 }
 
 const ModuleType& type_of(const NodeSpec& node) {
@@ -147,8 +170,17 @@ std::string text_of(const GraphSpec& graph) {
             {"output_sample", graph.output_sample},
             {"head", graph.head},
             {"nodes", Json::array()}};
+  // Only where there are any: other graphs are as they were before.
+  for (const InputPartSpec& part : graph.parts) json["parts"].push_back(to_json(part));
   for (const NodeSpec& node : graph.nodes) json["nodes"].push_back(to_json(node));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<PortSpec> GraphSpec::input_ports() const {
+  if (parts.empty()) return {input};
+  std::vector<PortSpec> ports;
+  for (const InputPartSpec& part : parts) ports.push_back(part.port);
+  return ports;
 }
 
 std::string GraphSpec::digest() const { return sha256_of(text_of(*this)); }
@@ -165,6 +197,11 @@ GraphSpec graph_from(std::string_view text, const std::string& source) {
     graph.output = port_from(json.at("output"));
     graph.sample = sample_from(json.at("sample"));
     graph.output_sample = sample_from(json.at("output_sample"));
+    if (json.contains("parts")) {
+      for (const Json& part : json.at("parts")) {
+        graph.parts.push_back(part_from(part, graph.sample));
+      }
+    }
     json.at("head").get_to(graph.head);
     if (graph.head != "" && graph.head != "Softmax" && graph.head != "LogSoftmax" &&
         graph.head != "Sigmoid") {

@@ -37,16 +37,29 @@ struct PortSpec {
   bool operator==(const PortSpec&) const = default;
 };
 
+// One of several inputs of the file, or one whose shape is not that of a sample: some of a sample's
+// values, from `first` on, under a shape of their own (images as [H, W, C]). A node of the type
+// InputPart gives them.
+struct InputPartSpec {
+  PortSpec port;
+  std::int64_t first = 0;
+  Shape shape;
+  bool operator==(const InputPartSpec&) const = default;
+};
+
 struct GraphSpec {
-  PortSpec input;
+  PortSpec input;  // where there are no parts
   PortSpec output;
-  Shape sample;         // of the input, without the batch, images as [H, W, C]
-  Shape output_sample;  // of the output, likewise
+  std::vector<InputPartSpec> parts = {};  // in the file's order
+  Shape sample;                           // without the batch, images as [H, W, C]
+  Shape output_sample;                    // of the output, likewise
   std::vector<NodeSpec> nodes;
   // An activation behind the last node that losses of logits contain: "Softmax", "LogSoftmax". It
   // is left out of what such a loss trains, and part of what is exported.
   std::string head = {};
 
+  // The file's inputs.
+  std::vector<PortSpec> input_ports() const;
   // Identifies the graph: the sha256 of text_of().
   std::string digest() const;
 };

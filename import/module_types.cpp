@@ -12,8 +12,10 @@
 #include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/embedding.h"
 #include "steelyard/layers/flatten.h"
+#include "steelyard/layers/input_part.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
+#include "steelyard/layers/lstm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/reorder.h"
 
@@ -101,6 +103,16 @@ std::shared_ptr<Module> layer_norm(const OptionsReader& o, Rng&) {
       LayerNormOptions{.features = o.integer("features"), .eps = o.real("eps")});
 }
 
+std::shared_ptr<Module> lstm(const OptionsReader& o, Rng& rng) {
+  const LstmLayerOptions options{
+      .inputs = o.integer("inputs"),
+      .units = o.integer("units"),
+      .pass = {.reverse = o.flag("reverse"), .final_cell = o.flag("final_cell")}};
+  require_weights({4, options.units, options.inputs});
+  require_weights({4, options.units, options.units});
+  return std::make_shared<LSTM>(options, rng);
+}
+
 std::shared_ptr<Module> embedding(const OptionsReader& o, Rng& rng) {
   require_weights({o.integer("count"), o.integer("width")});
   return std::make_shared<Embedding>(
@@ -158,6 +170,13 @@ ResizedAxis resized_axis(const OptionsReader& o, const std::string& prefix) {
   return axis;
 }
 
+std::shared_ptr<Module> input_part(const OptionsReader& o, Rng&) {
+  const Shape& shape = o.integers("shape");
+  for (const std::int64_t dim : shape) require_weights({dim});
+  if (!shape.empty()) require_weights({shape_size(shape)});
+  return std::make_shared<InputPart>(SamplePart{o.integer("first"), shape});
+}
+
 std::shared_ptr<Module> reduce(Reduction reduction, const OptionsReader& o) {
   return std::make_shared<Reduce>(reduction, o.integers("axes"), o.flag("keep"));
 }
@@ -189,6 +208,7 @@ const std::vector<ModuleType>& module_types() {
       {"Linear", linear},
       {"BatchNorm2d", batch_norm},
       {"LayerNorm", layer_norm},
+      {"LSTM", lstm},
       {"ReLU", plain<ReLU>},
       {"ReLU6", plain<ReLU6>},
       {"LeakyReLU",
@@ -213,6 +233,7 @@ const std::vector<ModuleType>& module_types() {
       {"Softmax", plain<Softmax>},
       {"LogSoftmax", plain<LogSoftmax>},
       {"Embedding", embedding},
+      {"InputPart", input_part},
       {"Sqrt", elementwise<ElementwiseFunction::kSqrt>},
       {"Exp", elementwise<ElementwiseFunction::kExp>},
       {"Log", elementwise<ElementwiseFunction::kLog>},

@@ -7,7 +7,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/import/affine_maps.h"
-#include "steelyard/import/fold.h"
+#include "steelyard/import/inputs.h"
 #include "steelyard/import/tidy.h"
 #include "steelyard/import/translator.h"
 
@@ -17,8 +17,9 @@ namespace {
 const std::vector<OperationRow>& operations() {
   static const std::vector<OperationRow> kRows = [] {
     std::vector<OperationRow> rows;
-    for (const auto& family : {layer_operations(), elementwise_operations(), shape_operations(),
-                               window_operations(), lookup_operations(), reduction_operations()}) {
+    for (const auto& family :
+         {layer_operations(), elementwise_operations(), shape_operations(), window_operations(),
+          lookup_operations(), recurrent_operations(), reduction_operations()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;
@@ -34,45 +35,26 @@ const OperationRow* find_operation(const OnnxNode& node) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-[[noreturn]] void fail(const OnnxModel& model, const std::string& why) {
-  throw InputError(printable(model.source) + ": " + why);
-}
-
-const OnnxPort& only_input(const OnnxModel& model) {
-  if (model.inputs.size() != 1) {
-    std::string names;
-    for (const OnnxPort& port : model.inputs) names += (names.empty() ? "" : ", ") + port.name;
-    fail(model, "expected one input, got " + std::to_string(model.inputs.size()) + ": " +
-                    printable(names));
+// What a layer's weight is called without the word for weight; "" where it has none.
+std::string stem_of(std::string name) {
+  while (name.ends_with('#')) name.pop_back();
+  for (const char* end :
+       {".weight", "_weights", "_weight", ".weights", "/weight", ".w_0", ".kernel", "/kernel",
+        "_kernel", ".scale", "_scale", ".gamma", "/gamma"}) {
+    if (name.ends_with(end) && name.size() > std::string_view(end).size()) {
+      return name.substr(0, name.size() - std::string_view(end).size());
+    }
   }
-  const OnnxPort& port = model.inputs[0];
-  const std::string name = "the input '" + printable(port.name) + "'";
-  if (port.dims.empty()) fail(model, name + " has no shape with a batch");
-  return port;
+  return "";
 }
 
-bool matches(const std::vector<OnnxDim>& dims, const Shape& shape) {
-  if (dims.size() != shape.size() + 1) return false;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (dims[i + 1].size && *dims[i + 1].size != shape[i]) return false;
-  }
-  return true;
+// Whether a value that is held in an order of its own has the last dimension last there too.
+bool keeps_rows(const Value& value) {
+  return !value.order.empty() && value.order.back() + 1 == value.rank();
 }
 
-// [H, W, C] as [C, H, W].
-Shape channels_first(const Shape& sample) {
-  Shape shape = sample;
-  std::rotate(shape.begin(), shape.end() - 1, shape.end());
-  return shape;
-}
+}  // namespace
 
-ExtentShape with_batch(const Shape& sample) {
-  ExtentShape shape{{1, true}};
-  for (const std::int64_t dim : sample) shape.push_back({dim});
-  return shape;
-}
-
-// A name of letters, digits and '_'.
 std::string legal(const std::string& text) {
   std::string name;
   for (const char c : text) {
@@ -88,38 +70,6 @@ std::string legal(const std::string& text) {
   return name.substr(0, kLongest);
 }
 
-// What a layer's weight is called without the word for weight; "" where it has none.
-std::string stem_of(std::string name) {
-  while (name.ends_with('#')) name.pop_back();
-  for (const char* end :
-       {".weight", "_weights", "_weight", ".weights", "/weight", ".w_0", ".kernel", "/kernel",
-        "_kernel", ".scale", "_scale", ".gamma", "/gamma"}) {
-    if (name.ends_with(end) && name.size() > std::string_view(end).size()) {
-      return name.substr(0, name.size() - std::string_view(end).size());
-    }
-  }
-  return "";
-}
-
-}  // namespace
-
-Shape sample_of(const OnnxModel& model) {
-  const OnnxPort& port = only_input(model);
-  Shape sample;
-  for (std::size_t i = 1; i < port.dims.size(); ++i) {
-    if (!port.dims[i].size) {
-      fail(model, "the input '" + printable(port.name) + "' " + to_string(port.dims) +
-                      " has free sizes: say the shape of a sample (--sample 48,192,3)");
-    }
-    sample.push_back(*port.dims[i].size);
-  }
-  // [C, H, W] unless only the other order looks like an image's.
-  if (sample.size() == 3 && !(sample[2] <= 4 && sample[0] > 4)) {
-    std::rotate(sample.begin(), sample.begin() + 1, sample.end());
-  }
-  return sample;
-}
-
 std::vector<SupportedOperation> supported_operations() {
   std::vector<SupportedOperation> list;
   for (const OperationRow& row : operations()) {
@@ -131,69 +81,61 @@ std::vector<SupportedOperation> supported_operations() {
 
 void choose_output(OnnxModel& model, const std::string& name) {
   if (name.empty()) return;  // translate() says what it expects
-  std::string names;
-  for (OnnxPort& port : model.outputs) {
-    if (port.name == name) {
-      model.outputs = {OnnxPort(port)};
-      return;
-    }
-    names += (names.empty() ? "" : ", ") + port.name;
+  const auto found = std::find_if(model.outputs.begin(), model.outputs.end(),
+                                  [&](const OnnxPort& port) { return port.name == name; });
+  if (found == model.outputs.end()) {
+    fail(model, "no output is called '" + printable(name) + "'; there are " +
+                    printable(names_of(model.outputs)));
   }
-  fail(model, "no output is called '" + printable(name) + "'; there are " + printable(names));
+  model.outputs = {OnnxPort(*found)};
 }
 
-Imported translate(const OnnxModel& model, const Shape& sample) {
-  only_input(model);
+Imported translate(const OnnxModel& model, const SampleSpec& sample) {
+  require_inputs(model);
   return Translator(simplify(model), sample).run();
 }
 
-Translator::Translator(SimplifiedModel model, const Shape& sample) : model_(std::move(model)) {
+Translator::Translator(SimplifiedModel model, const SampleSpec& sample) : model_(std::move(model)) {
   names_ = {"input", "output_activation"};
   for (std::size_t i = 0; i < model_.model.nodes.size(); ++i) {
     for (const std::string& output : model_.model.nodes[i].outputs) makers_[output] = i;
   }
   require_ports();
-  const OnnxPort& port = only_input(model_.model);
-  fixed_batch_ = port.dims[0].size;
-  if (!port.dims[0].size && !port.dims[0].name.empty()) graph_.input.batch = port.dims[0].name;
-  graph_.input.name = port.name;
-  graph_.sample = sample;
-  values_[port.name] = input_value(sample);
+  declare_inputs(sample);
 }
 
 // What is wrong with them is listed beside the nodes that stand in the way.
 void Translator::require_ports() {
-  const OnnxPort& input = only_input(model_.model);
-  if (input.type == "int32" || input.type == "int64") {
-    graph_.input.type = input.type;
-  } else if (input.type != "float") {
+  for (const OnnxPort& input : model_.model.inputs) {
+    if (input.type == "float" || input.type == "int32" || input.type == "int64") continue;
     unsupported_.push_back(
         {input.name, "input", "expected float, int32 or int64, got " + input.type});
   }
   const std::vector<OnnxPort>& outputs = model_.model.outputs;
   if (outputs.size() == 1) return;
-  std::string names;
-  for (const OnnxPort& port : outputs) names += (names.empty() ? "" : ", ") + port.name;
   unsupported_.push_back(
-      {names, "outputs",
+      {names_of(outputs), "outputs",
        "expected one, got " + std::to_string(outputs.size()) + ": model.output names it"});
 }
 
-Value Translator::input_value(const Shape& sample) {
-  const OnnxPort& port = only_input(model_.model);
-  if (sample.size() == 3 && matches(port.dims, channels_first(sample))) {
-    return {.shape = with_batch(channels_first(sample)),
-            .node = "input",
-            .channels_last = true,
-            .whole = graph_.input.whole()};
+void Translator::declare_inputs(const SampleSpec& sample) {
+  graph_.sample = sample.shape;
+  fixed_batch_ = model_.model.inputs[0].dims[0].size;
+  for (const PlacedInput& input : placed_inputs(model_.model, sample)) {
+    Value value{.shape = {{1, true}},
+                .node = "input",
+                .channels_last = input.form.channels_last,
+                .whole = input.port.whole()};
+    for (const std::int64_t dim : input.form.shape) value.shape.push_back({dim});
+    if (input.is_part) {
+      value.node = add_called(legal(input.port.name), "InputPart", {"input"},
+                              {{"first", input.first}, {"shape", input.form.held}});
+      graph_.parts.push_back({input.port, input.first, input.form.held});
+    } else {
+      graph_.input = input.port;
+    }
+    values_[input.port.name] = std::move(value);
   }
-  if (!matches(port.dims, sample)) {
-    const std::string as = sample.size() == 3 ? " (image [height, width, channels])" : "";
-    fail(model_.model, "the input '" + printable(port.name) + "' is " + to_string(port.dims) +
-                           ", the data has samples of " + shape_string(sample) + as);
-  }
-  graph_.input.channels_last = sample.size() == 3;
-  return {.shape = with_batch(sample), .node = "input", .whole = graph_.input.whole()};
 }
 
 Imported Translator::run() {
@@ -275,35 +217,6 @@ const Constant* Translator::constant_called(const std::string& name) {
   return initializer == model_.model.initializers.end() ? nullptr : &initializer->second;
 }
 
-// Shapes are known, and what follows from known values alone.
-bool Translator::know(const OnnxNode& node) {
-  if (!node.domain.empty()) return false;
-  if (node.op == "Shape" && !input(0).known) {
-    if (node.has("start") || node.has("end")) refuse("start and end are not supported");
-    const ExtentShape& shape = input(0).shape;
-    give({.shape = {}, .known = Constant{.shape = {std::ssize(shape)}, .integers = shape}});
-    return true;
-  }
-  std::vector<const Constant*> inputs;
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    if (!has_input(i)) {
-      inputs.push_back(nullptr);
-      continue;
-    }
-    if (!input(i).known) return false;
-    inputs.push_back(&*input(i).known);
-  }
-  auto outputs = fold(node, inputs);
-  if (!outputs) {
-    if (inputs.empty()) return false;
-    refuse("all of its inputs are constants");
-  }
-  for (std::size_t i = 0; i < node.outputs.size() && i < outputs->size(); ++i) {
-    give({.shape = {}, .known = std::move((*outputs)[i])}, i);
-  }
-  return true;
-}
-
 const Value& Translator::input(std::size_t i) {
   const std::string name = node_->input(i);
   if (name.empty()) refuse("input " + std::to_string(i + 1) + " is missing");
@@ -333,50 +246,6 @@ std::vector<std::int64_t> Translator::attribute_or_input(const std::string& name
   return given == nullptr ? std::vector<std::int64_t>{} : integers_of(*given, name);
 }
 
-std::string Translator::held(std::size_t i, bool channels_last) {
-  input(i);
-  return converted(node_->input(i), channels_last);
-}
-
-const std::string& Translator::converted(const std::string& name, bool channels_last) {
-  Value& value = values_.at(name);
-  if (value.known) refuse("'" + printable(name) + "' is a constant, expected a computed value");
-  if (value.one_hot != 0) refuse("of one-hot values, which only a table may follow");
-  if (value.rank() < 3) {
-    if (channels_last) refuse("expected images, got " + to_string(value.shape));
-    return value.node;
-  }
-  if (value.node.empty()) {  // a global average: a pool with one window
-    const Value& source = values_.at(value.averaged);
-    const std::vector<std::int64_t> window{fixed(source.shape[2]), fixed(source.shape[3])};
-    value.node = add_called(legal(value.label), "AvgPool2d", {converted(value.averaged, true)},
-                            {{"kernel", window},
-                             {"stride", std::vector<std::int64_t>{1, 1}},
-                             {"padding", std::vector<std::int64_t>{0, 0}},
-                             {"count_include_pad", true}});
-  }
-  if (value.channels_last == channels_last) return value.node;
-  auto [found, added] = converted_.try_emplace({name, channels_last});
-  if (!added) return found->second;
-  const auto from = held_order(value.rank(), value.channels_last);
-  const auto to = held_order(value.rank(), channels_last);
-  ExtentShape shape;
-  std::vector<std::int64_t> order;
-  for (const std::size_t axis : to) {
-    shape.push_back(value.shape[axis]);
-    order.push_back(std::find(from.begin(), from.end(), axis) - from.begin());
-  }
-  Extent pixels{1};
-  for (std::size_t i = 2; i < value.rank(); ++i) pixels.value *= value.shape[i].value;
-  const bool keeps_order = value.shape[1] == Extent{1} ||
-                           elements({value.shape.begin() + 2, value.shape.end()}) == Extent{1};
-  const std::string as = value.node + (channels_last ? "_channels_last" : "_channels_first");
-  found->second = keeps_order
-                      ? add_called(as, "Reshape", {value.node}, {{"shape", open_sizes(shape)}})
-                      : add_called(as, "Permute", {value.node}, {{"order", order}});
-  return found->second;
-}
-
 std::string Translator::classes(std::size_t i) {
   input(i);
   return values_.at(node_->input(i)).node;
@@ -385,10 +254,10 @@ std::string Translator::classes(std::size_t i) {
 std::string Translator::averaged_row(std::size_t i) {
   Value& value = values_.at(node_->input(i));
   if (value.averaged.empty() || !value.node.empty()) return "";
-  auto [found, added] = converted_.try_emplace({node_->input(i) + " row", true});
+  auto [found, added] = converted_.try_emplace({node_->input(i) + " row", {}});
   if (added) {
     found->second =
-        add_called(legal(value.label), "GlobalAvgPool", {converted(value.averaged, true)}, {});
+        add_called(legal(value.label), "GlobalAvgPool", {node_of(value.averaged, true)}, {});
   }
   return found->second;
 }
@@ -437,6 +306,33 @@ void Translator::set_weight(const std::string& module, const std::string& parame
       {module + "." + parameter, Tensor::from(value.reals, std::move(shape))});
 }
 
+void Translator::give_as(std::size_t i, const std::string& module, ExtentShape shape) {
+  const Value& in = input(i);
+  give({.shape = std::move(shape),
+        .node = module,
+        .channels_last = in.channels_last,
+        .order = in.order});
+}
+
+std::string Translator::rows(std::size_t i) { return keeps_rows(input(i)) ? as_held(i) : plain(i); }
+
+void Translator::give_rows_of(std::size_t i, const std::string& module, ExtentShape shape) {
+  const Value& in = input(i);
+  Value value{.shape = std::move(shape), .node = module};
+  if (keeps_rows(in)) value.order = in.order;
+  give(std::move(value));
+}
+
+bool Translator::is_read(std::size_t output) const {
+  if (output >= node_->outputs.size() || node_->outputs[output].empty()) return false;
+  const std::string& name = node_->outputs[output];
+  const auto has = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return has(model_.outputs) || std::any_of(model_.model.nodes.begin(), model_.model.nodes.end(),
+                                            [&](const OnnxNode& node) { return has(node.inputs); });
+}
+
 void Translator::give(Value value, std::size_t output) {
   if (output >= node_->outputs.size()) return;
   if (!value.known) elements(value.shape);
@@ -458,7 +354,7 @@ void Translator::finish_output() {
   if (value.whole) fail(model_.model, what + " holds whole numbers");
   try {
     const bool image = value.rank() == 4 && value.channels_last;
-    const std::string node = converted(name, image);
+    const std::string node = node_of(name, image);
     if (node == "input") fail(model_.model, what + " is the input: the graph has no operation");
     const auto order = held_order(value.rank(), image);
     for (const std::size_t axis : order) {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/import/graph_spec.h"
 #include "steelyard/import/onnx_model.h"
@@ -17,18 +20,28 @@ struct Imported {
   std::vector<NamedTensor> weights;  // f32, by the modules' names: "conv1.weight"
 };
 
-// The shape of one sample that the model's input says, images as [H, W, C]. Throws InputError where
-// a size is free.
-Shape sample_of(const OnnxModel& model);
+// The samples that a model reads: of one shape, images as [H, W, C], or of several inputs, whose
+// values lie one after another.
+struct SampleSpec {
+  SampleSpec(Shape whole, std::vector<NamedInput> of_inputs = {})  // NOLINT: a shape is one
+      : shape(std::move(whole)), inputs(std::move(of_inputs)) {}
+  SampleSpec(std::initializer_list<std::int64_t> whole) : shape(whole) {}
+  Shape shape;
+  std::vector<NamedInput> inputs;
+};
+
+// What the model's inputs say, or `given` for those that it names ("" for the only one). Throws
+// InputError where a size is free.
+SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& given = {});
 
 // Leaves the output of that name as the model's only one; "" leaves all. Throws InputError, naming
 // the outputs, where there is none of that name.
 void choose_output(OnnxModel& model, const std::string& name);
 
-// Translates a model with one float input and one output for samples of that shape, with the batch
-// left free. Throws InputError where the sample does not fit the input, and UnsupportedGraph with
-// every node that has no form here.
-Imported translate(const OnnxModel& model, const Shape& sample);
+// Translates a model with one output for such samples, with the batch left free. Throws InputError
+// where the samples do not fit the inputs, and UnsupportedGraph with every node that has no form
+// here.
+Imported translate(const OnnxModel& model, const SampleSpec& sample);
 
 // Operations that translate() knows, sorted, and what is not supported of each ("" where nothing is
 // left out).

@@ -22,14 +22,22 @@
 
 namespace steelyard::imports {
 
+// ONNX's dimension at each position of a value as a module gives it.
+using Order = std::vector<std::size_t>;
+
 struct Value {
   ExtentShape shape;                // ONNX's
   std::optional<Constant> known{};  // a constant; the rest belongs to any other
   std::string node = {};            // who makes it
   bool channels_last = false;       // how that gives it
-  bool unknown = false;             // made by what is not supported
-  bool whole = false;               // whole numbers, held as floats
-  std::int64_t one_hot = 0;         // of that many classes, if not 0; `node` gives their numbers
+  // How that gives it where ONNX has another dimension than the batch first: its dimension at each
+  // held position, of which the first is the batch. Else empty.
+  Order order = {};
+  // Of a constant that has as many of a dimension as the batch: that dimension, of size 1 here.
+  std::optional<std::size_t> repeated = {};
+  bool unknown = false;      // made by what is not supported
+  bool whole = false;        // whole numbers, held as floats
+  std::int64_t one_hot = 0;  // of that many classes, if not 0; `node` gives their numbers
   // Of a global average, whose node is made when it is asked for: the image, and its own name.
   std::string averaged = {};
   std::string label = {};
@@ -39,7 +47,7 @@ struct Value {
 
 class Translator {
  public:
-  Translator(SimplifiedModel model, const Shape& sample);
+  Translator(SimplifiedModel model, const SampleSpec& sample);
   Imported run();
 
   // --- for operations; each throws Unsupported
@@ -58,6 +66,18 @@ class Translator {
   std::string held(std::size_t i, bool channels_last);
   std::string plain(std::size_t i) { return held(i, false); }
   std::string image(std::size_t i) { return held(i, true); }
+  // The same in any order of ONNX's dimensions.
+  std::string held_in(std::size_t i, const Order& order);
+  // As it is held, in the order that held_order() says.
+  std::string as_held(std::size_t i);
+  // Declares the node's output, held as input i is.
+  void give_as(std::size_t i, const std::string& module, ExtentShape shape);
+  // The same for what reads rows, the last dimension: input i as it is held where that is last,
+  // else as ONNX has it; and an output that is held as this gives it.
+  std::string rows(std::size_t i);
+  void give_rows_of(std::size_t i, const std::string& module, ExtentShape shape);
+  // Whether anybody reads the node's output.
+  bool is_read(std::size_t output) const;
   // The numbers of the classes of input i, which is one-hot, in ONNX's order.
   std::string classes(std::size_t i);
   // The mean over the pixels of an image that is a global average, as [N, C]; "" for other inputs.
@@ -77,9 +97,7 @@ class Translator {
   const OnnxNode* maker(const std::string& value) const;
   const Value* value(const std::string& name) const;
   const Constant* constant_called(const std::string& name);
-  std::string node_of(const std::string& value, bool channels_last) {
-    return converted(value, channels_last);
-  }
+  std::string node_of(const std::string& value, bool channels_last);
 
   // The batch's size where the file fixes it: constants may contain it.
   const std::optional<std::int64_t>& fixed_batch() const { return fixed_batch_; }
@@ -92,13 +110,15 @@ class Translator {
 
  private:
   void require_ports();
-  Value input_value(const Shape& sample);
+  void declare_inputs(const SampleSpec& sample);
   void translate_node();
   std::string add_called(const std::string& name, const std::string& type,
                          std::vector<std::string> inputs, Options options);
   bool know(const OnnxNode& node);
+  bool repeats_over_batch(const OnnxNode& node);
+  std::optional<std::size_t> read_repeated(const OnnxNode& node);
   bool reads_whole_numbers(const OnnxNode& node) const;
-  const std::string& converted(const std::string& name, bool channels_last);
+  const std::string& converted(const std::string& name, const Order& wanted);
   std::string unique(const std::string& wanted);
   void finish_output();
 
@@ -106,13 +126,20 @@ class Translator {
   GraphSpec graph_;
   std::map<std::string, std::vector<NamedTensor>> weights_;
   std::map<std::string, Value> values_;
-  std::map<std::pair<std::string, bool>, std::string> converted_;
+  std::map<std::pair<std::string, Order>, std::string> converted_;
   std::set<std::string> names_;
   std::map<std::string, std::size_t> makers_;  // indices of nodes
   std::vector<UnsupportedNode> unsupported_;
   const OnnxNode* node_ = nullptr;
   std::optional<std::int64_t> fixed_batch_;
 };
+
+// A name of letters, digits and '_'.
+std::string legal(const std::string& text);
+
+// ONNX's dimension at each held position of a value, and where a dimension of ONNX is held.
+Order held_order(const Value& value);
+std::size_t held_axis(const Value& value, std::size_t axis);
 
 // --- operations, in import/ops/
 
@@ -135,6 +162,7 @@ std::vector<OperationRow> elementwise_operations();
 std::vector<OperationRow> shape_operations();
 std::vector<OperationRow> window_operations();
 std::vector<OperationRow> lookup_operations();
+std::vector<OperationRow> recurrent_operations();
 std::vector<OperationRow> reduction_operations();
 
 // Rows of a trainable table at the whole numbers that `node` gives: [..., width] for shape [...].

@@ -53,5 +53,7 @@ OpInfo reduce_max_op();
 OpInfo reduce_min_op();
 OpInfo expand_op();
 OpInfo embedding_op();
+OpInfo input_part_op();
+OpInfo lstm_op();
 
 }  // namespace steelyard::deploy

@@ -10,9 +10,7 @@ namespace {
 
 // One input, one output of its shape, however it is held.
 void unary(Translator& t, const char* type, Options options = {}) {
-  const ExtentShape shape = t.input(0).shape;
-  const bool last = t.input(0).channels_last;
-  t.give(t.add(type, {t.held(0, last)}, std::move(options)), shape, last);
+  t.give_as(0, t.add(type, {t.as_held(0)}, std::move(options)), t.input(0).shape);
 }
 
 void relu(Translator& t) { unary(t, "ReLU"); }

@@ -112,11 +112,11 @@ void linear(Translator& t) {
            "] does not fit the input " + to_string(in));
   }
   const std::string module =
-      t.add_named(t.node().input(1), "Linear", {t.plain(0)},
+      t.add_named(t.node().input(1), "Linear", {t.rows(0)},
                   {{"in_features", inputs}, {"out_features", outputs}, {"bias", t.has_input(2)}});
   t.set_weight(module, "weight", weight);
   set_bias(t, module, 2, outputs);
-  t.give(module, with_last(in, {outputs}), false);
+  t.give_rows_of(0, module, with_last(in, {outputs}));
 }
 
 void matmul(Translator& t) {

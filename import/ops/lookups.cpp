@@ -4,6 +4,21 @@
 namespace steelyard::imports {
 namespace {
 
+// One position of a dimension, which goes; the others stay in the order in which they are held.
+void give_without(Translator& t, const std::string& node, const ExtentShape& to, const Order& own,
+                  std::size_t axis) {
+  Order order;
+  ExtentShape held;
+  for (const std::size_t other : own) {
+    if (other == axis) continue;
+    order.push_back(other > axis ? other - 1 : other);
+    held.push_back(to[order.back()]);
+  }
+  const std::string row = t.add("Reshape", {node}, {{"shape", open_sizes(held)}});
+  if (order == held_order(to.size(), false)) return t.give(row, to, false);
+  t.give({.shape = to, .node = row, .order = order});
+}
+
 // Positions in a dimension of a computed value.
 void gather_positions(Translator& t, const Constant& list) {
   const ExtentShape from = t.input(0).shape;
@@ -17,11 +32,16 @@ void gather_positions(Translator& t, const Constant& list) {
   ExtentShape to(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(axis));
   for (const std::int64_t size : list.shape) to.push_back({size});
   to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(axis) + 1, from.end());
-  const bool same_rank = to.size() == from.size();
-  const bool last = same_rank && t.input(0).channels_last;
-  const std::string node =
-      picked(t, t.held(0, last), held_axis(axis, from.size(), last), from.size(), positions);
-  if (same_rank) return t.give(node, to, last);
+  if (to.size() == from.size()) {
+    const std::size_t at = held_axis(t.input(0), axis);
+    return t.give_as(0, picked(t, t.as_held(0), at, from.size(), positions), to);
+  }
+  if (const Order own = t.input(0).order; !own.empty() && list.shape.empty()) {
+    const std::string node =
+        picked(t, t.as_held(0), held_axis(t.input(0), axis), from.size(), positions);
+    return give_without(t, node, to, own, axis);
+  }
+  const std::string node = picked(t, t.plain(0), axis, from.size(), positions);
   t.give(t.add("Reshape", {node}, {{"shape", open_sizes(to)}}), to, false);
 }
 

@@ -7,6 +7,35 @@
 namespace steelyard::imports {
 namespace {
 
+// Declares the output, which `node` gives in that order.
+void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
+                   const Order& order) {
+  if (order == held_order(shape.size(), false)) return t.give(node, shape, false);
+  if (shape.size() > 2 && order == held_order(shape.size(), true)) return t.give(node, shape, true);
+  t.give({.shape = shape, .node = node, .order = order});
+}
+
+// Input 0, whose dimensions stay in the order in which they are held, under another shape.
+void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& order) {
+  ExtentShape held;
+  for (const std::size_t axis : order) held.push_back(to[axis]);
+  give_in_order(t, t.add("Reshape", {t.as_held(0)}, {{"shape", open_sizes(held)}}), to, order);
+}
+
+// Where only dimensions change that are held in ONNX's order, behind all others, the order of the
+// output; else nothing.
+Order order_of_changed_end(const Value& in, const ExtentShape& to) {
+  std::size_t kept = in.order.size();
+  while (kept > 0 && in.order[kept - 1] == kept - 1) --kept;
+  if (kept == 0 || to.size() < kept ||
+      !std::equal(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(kept), in.shape.begin())) {
+    return {};
+  }
+  Order order(in.order.begin(), in.order.begin() + static_cast<std::ptrdiff_t>(kept));
+  for (std::size_t axis = kept; axis < to.size(); ++axis) order.push_back(axis);
+  return order;
+}
+
 // Input 0 under another shape of as many elements.
 void reshaped(Translator& t, const ExtentShape& to) {
   const Value& in = t.input(0);
@@ -15,6 +44,9 @@ void reshaped(Translator& t, const ExtentShape& to) {
     refuse("cannot reshape " + to_string(from) + " to " + to_string(to));
   }
   if (from == to) return t.give(in);
+  if (const Order order = order_of_changed_end(in, to); !order.empty()) {
+    return reshaped_in_order(t, to, order);
+  }
   if (to.size() == 2 && from.size() > 2 && to[0] == from[0] && in.channels_last) {
     const std::string row = t.averaged_row(0);
     return t.give(row.empty() ? t.add("Flatten", {t.image(0)}) : row, to, false);
@@ -59,9 +91,28 @@ void flatten(Translator& t) {
   reshaped(t, {elements({from.begin(), middle}), elements({middle, from.end()})});
 }
 
+// The order in which input 0 is held once some of its dimensions are gone and others of size 1 were
+// added: `from` is the dimension that each of the new ones was.
+constexpr std::size_t kAdded = SIZE_MAX;
+Order order_with_ones(const Value& in, const Order& from) {
+  Order order;
+  for (const std::size_t axis : in.order) {
+    const auto at = std::find(from.begin(), from.end(), axis);
+    if (at != from.end()) order.push_back(static_cast<std::size_t>(at - from.begin()));
+  }
+  for (std::size_t axis = 0; axis < from.size(); ++axis) {
+    if (from[axis] != kAdded) continue;
+    const auto behind = std::find_if(order.begin() + (order.empty() ? 0 : 1), order.end(),
+                                     [&](std::size_t other) { return other > axis; });
+    order.insert(behind, axis);
+  }
+  return order;
+}
+
 // Where every axis keeps its place beside the others, a held value keeps its order.
-void with_ones(Translator& t, const ExtentShape& to, bool keeps_channels) {
+void with_ones(Translator& t, const ExtentShape& to, const Order& from, bool keeps_channels) {
   const Value& in = t.input(0);
+  if (!in.order.empty()) return reshaped_in_order(t, to, order_with_ones(in, from));
   const bool stays = in.channels_last && keeps_channels && to.size() > 2;
   if (!stays) return reshaped(t, to);
   ExtentShape held;
@@ -75,12 +126,15 @@ void squeeze(Translator& t) {
   std::vector<bool> removed(from.size(), false);
   for (const std::int64_t axis : axes) removed[axis_of(axis, from.size())] = true;
   ExtentShape to;
+  Order kept;
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (axes.empty() && from[i] == Extent{1}) removed[i] = true;
-    if (!removed[i]) to.push_back(from[i]);
     if (removed[i] && from[i] != Extent{1}) refuse("cannot squeeze " + to_string(from));
+    if (removed[i]) continue;
+    to.push_back(from[i]);
+    kept.push_back(i);
   }
-  with_ones(t, to, removed.size() > 1 && !removed[0] && !removed[1]);
+  with_ones(t, to, kept, removed.size() > 1 && !removed[0] && !removed[1]);
 }
 
 void unsqueeze(Translator& t) {
@@ -93,15 +147,18 @@ void unsqueeze(Translator& t) {
     refuse("axes " + shape_string(axes));
   }
   ExtentShape to;
-  auto next = from.begin();
-  for (const bool one : added) to.push_back(one ? Extent{1} : *next++);
-  with_ones(t, to, rank > 2 && !added[0] && !added[1]);
+  Order before;
+  std::size_t next = 0;
+  for (const bool one : added) {
+    to.push_back(one ? Extent{1} : from[next]);
+    before.push_back(one ? kAdded : next++);
+  }
+  with_ones(t, to, before, rank > 2 && !added[0] && !added[1]);
 }
 
 void transpose(Translator& t) {
   const Value& in = t.input(0);
   const ExtentShape from = in.shape;
-  const bool last = in.channels_last;
   std::vector<std::int64_t> perm = t.node().integers("perm");
   if (perm.empty()) {
     perm.resize(from.size());
@@ -113,21 +170,23 @@ void transpose(Translator& t) {
   if (sorted != all) refuse("perm " + shape_string(perm) + " is no order of " + to_string(from));
   ExtentShape to;
   for (const std::int64_t axis : perm) to.push_back(from[static_cast<std::size_t>(axis)]);
-  // The order that the output's held form has among the input's held dimensions.
-  const auto order_for = [&](bool output_last) {
-    std::vector<std::int64_t> order;
-    for (const std::size_t axis : held_order(to.size(), output_last)) {
-      order.push_back(static_cast<std::int64_t>(
-          held_axis(static_cast<std::size_t>(perm[axis]), from.size(), last)));
-    }
-    return order;
-  };
-  const std::string node = t.held(0, last);
-  for (const bool output_last : {false, true}) {
-    if (output_last && to.size() < 3) break;
-    if (order_for(output_last) == all) return t.give(node, to, output_last);
+  // What the input's held dimensions are in the output.
+  Order order;
+  for (const std::size_t axis : held_order(in)) {
+    const auto at = std::find(perm.begin(), perm.end(), static_cast<std::int64_t>(axis));
+    order.push_back(static_cast<std::size_t>(at - perm.begin()));
   }
-  t.give(t.add("Permute", {node}, {{"order", order_for(false)}}), to, false);
+  const bool batch_moves =
+      !to.empty() && to[0] != Extent{1, true} && to[order[0]] == Extent{1, true};
+  const bool known = order == held_order(to.size(), false) ||
+                     (to.size() > 2 && order == held_order(to.size(), true));
+  const std::string node = t.as_held(0);
+  if (known || batch_moves) return give_in_order(t, node, to, order);
+  std::vector<std::int64_t> held;  // of the output as ONNX has it
+  for (std::size_t axis = 0; axis < to.size(); ++axis) {
+    held.push_back(std::find(order.begin(), order.end(), axis) - order.begin());
+  }
+  t.give(t.add("Permute", {node}, {{"order", held}}), to, false);
 }
 
 void expand(Translator& t) {
@@ -166,9 +225,11 @@ void concat(Translator& t) {
   ExtentShape shape = t.input(0).shape;
   const std::size_t axis = axis_of(t.node().integer("axis", 1), shape.size());
   shape[axis] = {0};
-  bool last = false;
+  bool last = false, alike = true;
+  const Order own = t.input(0).order;
   for (std::size_t i = 0; i < count; ++i) {
     const Value& in = t.input(i);
+    alike = alike && in.order == own;
     if (in.known) refuse("one of its inputs is a constant");
     ExtentShape other = in.shape;
     if (other.size() == shape.size()) {
@@ -178,12 +239,15 @@ void concat(Translator& t) {
     if (other != shape) refuse("its inputs differ in more than the dimension");
     last = last || in.channels_last;
   }
+  const Order order = alike && !own.empty() ? own : held_order(shape.size(), last);
   std::vector<std::string> inputs;
-  for (std::size_t i = 0; i < count; ++i) inputs.push_back(t.held(i, last));
-  const std::size_t at = held_axis(axis, shape.size(), last);
-  if (count == 1) return t.give(inputs[0], shape, last);
-  if (at + 1 == shape.size()) return t.give(t.add("Cat", inputs), shape, last);
-  t.give(t.add("CatAxis", inputs, {{"axis", static_cast<std::int64_t>(at)}}), shape, last);
+  for (std::size_t i = 0; i < count; ++i) inputs.push_back(t.held_in(i, order));
+  const auto at = std::find(order.begin(), order.end(), axis) - order.begin();
+  const bool of_rows = at + 1 == std::ssize(order);
+  const std::string node = count == 1 ? inputs[0]
+                           : of_rows  ? t.add("Cat", inputs)
+                                      : t.add("CatAxis", inputs, {{"axis", std::int64_t{at}}});
+  give_in_order(t, node, shape, order);
 }
 
 void slice(Translator& t) {
@@ -199,8 +263,7 @@ void slice(Translator& t) {
   if (ends.size() != starts.size() || axes.size() != starts.size())
     refuse("starts and ends differ");
   ExtentShape shape = t.input(0).shape;
-  const bool last = t.input(0).channels_last;
-  std::string node = t.held(0, last);
+  std::string node = t.as_held(0);
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const std::size_t axis = axis_of(axes[i], shape.size());
     constexpr std::int64_t kEverything = 1'000'000'000;  // larger than a batch
@@ -209,10 +272,10 @@ void slice(Translator& t) {
     const SlicedAxis taken = sliced(starts[i], ends[i], steps[i], extent);
     if (taken.count < 1) refuse("its result is empty");
     if (taken.first == 0 && taken.count == extent && taken.step == 1) continue;
-    node = sliced_node(t, node, held_axis(axis, shape.size(), last), taken);
+    node = sliced_node(t, node, held_axis(t.input(0), axis), taken);
     shape[axis] = {taken.count};
   }
-  t.give(node, shape, last);
+  t.give_as(0, node, shape);
 }
 
 void split(Translator& t) {
@@ -231,16 +294,16 @@ void split(Translator& t) {
                     std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == extent;
   if (!fits) refuse("parts " + shape_string(sizes) + " of " + std::to_string(extent));
   if (sizes.size() == 1) return t.give(t.input(0));
-  const bool last = t.input(0).channels_last;
-  const std::string node = t.held(0, last);
+  const Value in = t.input(0);
+  const std::string node = t.as_held(0);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     ExtentShape part = shape;
     part[axis] = {sizes[i]};
-    const std::size_t at = held_axis(axis, shape.size(), last);
     t.give({.shape = part,
-            .node = sliced_node(t, node, at, {first, sizes[i], 1}),
-            .channels_last = last},
+            .node = sliced_node(t, node, held_axis(in, axis), {first, sizes[i], 1}),
+            .channels_last = in.channels_last,
+            .order = in.order},
            i);
     first += sizes[i];
   }

@@ -1,11 +1,12 @@
 #include "steelyard/recipes/models/imported_model.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/import/onnx_file.h"
-#include "steelyard/import/translate.h"
 
 namespace steelyard {
 namespace {
@@ -20,6 +21,29 @@ ImportedModel of_checkpoint(const std::filesystem::path& path) {
                      "got another checkpoint");
   }
   return {.graph = imports::graph_from(found->second, name)};
+}
+
+// Whether the inputs of samples with several lie where the network looks for them.
+bool has_inputs_of(const imports::GraphSpec& graph, const imports::SampleSpec& sample) {
+  std::int64_t first = 0;
+  for (const NamedInput& input : sample.inputs) {
+    const bool read = std::any_of(graph.parts.begin(), graph.parts.end(),
+                                  [&](const imports::InputPartSpec& part) {
+                                    return part.port.name == input.name && part.first == first &&
+                                           shape_size(part.shape) == shape_size(input.shape);
+                                  });
+    if (!read) return false;
+    first += shape_size(input.shape);
+  }
+  return !sample.inputs.empty() || graph.parts.size() <= 1;
+}
+
+std::string inputs_text(const imports::GraphSpec& graph) {
+  DatasetNames names;
+  if (graph.parts.size() > 1) {
+    for (const auto& part : graph.parts) names.inputs.push_back({part.port.name, part.shape});
+  }
+  return sample_form_text(DType::kF32, graph.sample, names);
 }
 
 // Paths below the model are its own.
@@ -39,8 +63,8 @@ class WithOutputActivation : public Module {
 
 }  // namespace
 
-ImportedModel read_imported_model(const std::filesystem::path& path, const Shape& sample,
-                                  const std::string& output) {
+ImportedModel read_imported_model(const std::filesystem::path& path,
+                                  const imports::SampleSpec& sample, const std::string& output) {
   if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path);
   imports::OnnxModel model = imports::read_onnx(path);
   imports::choose_output(model, output);
@@ -49,12 +73,13 @@ ImportedModel read_imported_model(const std::filesystem::path& path, const Shape
 }
 
 std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, const ModelSpec& spec,
-                                             const Shape& sample, std::int64_t classes,
-                                             bool with_head) {
+                                             const imports::SampleSpec& sample,
+                                             std::int64_t classes, bool with_head) {
   const std::string& place = spec.options.find("onnx")->place;
-  if (graph.sample != sample) {
-    fail_at(place, "model.onnx: the network takes samples of " + shape_string(graph.sample) +
-                       ", the dataset has " + shape_string(sample));
+  if (graph.sample != sample.shape || !has_inputs_of(graph, sample)) {
+    fail_at(place, "model.onnx: the network takes samples of " + inputs_text(graph) +
+                       ", the dataset has " +
+                       sample_form_text(DType::kF32, sample.shape, {.inputs = sample.inputs}));
   }
   const std::int64_t asked = spec.classes.value_or(classes);
   if (asked != 0 && shape_size(graph.output_sample) != asked) {

@@ -8,6 +8,7 @@
 
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/import/graph_spec.h"
+#include "steelyard/import/translate.h"
 #include "steelyard/recipes/models/model_registry.h"
 
 namespace steelyard {
@@ -21,16 +22,16 @@ struct ImportedModel {
   std::string sha256 = {};                // of the ONNX file
 };
 
-// Reads an ONNX file for samples of that shape, or the network of a checkpoint of a run that began
+// Reads an ONNX file for such samples, or the network of a checkpoint of a run that began
 // with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
-ImportedModel read_imported_model(const std::filesystem::path& path, const Shape& sample,
-                                  const std::string& output);
+ImportedModel read_imported_model(const std::filesystem::path& path,
+                                  const imports::SampleSpec& sample, const std::string& output);
 
 // The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
 // Throws InputError where the samples or the outputs do not fit.
 std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, const ModelSpec& spec,
-                                             const Shape& sample, std::int64_t classes,
-                                             bool with_head);
+                                             const imports::SampleSpec& sample,
+                                             std::int64_t classes, bool with_head);
 
 // The model and the activation behind it (imports::GraphSpec::head), which it was built without.
 std::shared_ptr<Module> with_output_activation(const imports::GraphSpec& graph,

@@ -76,6 +76,21 @@ std::optional<ImageTransforms> transforms_of(const Experiment& experiment) {
   return transforms;
 }
 
+deploy::Port port_of(const imports::PortSpec& spec) {
+  const DType dtype = spec.type == "int32"   ? DType::kI32
+                      : spec.type == "int64" ? DType::kI64
+                                             : DType::kF32;
+  return {spec.name, spec.batch, spec.channels_last, dtype};
+}
+
+std::vector<deploy::InputPort> input_ports(const imports::GraphSpec& network) {
+  std::vector<deploy::InputPort> ports;
+  for (const imports::InputPartSpec& part : network.parts) {
+    ports.push_back({port_of(part.port), part.first, part.shape});
+  }
+  return ports;
+}
+
 }  // namespace
 
 std::optional<std::string> difference_from_plan(Experiment& experiment) {
@@ -93,10 +108,10 @@ std::optional<std::string> difference_from_plan(Experiment& experiment) {
          std::to_string(quantizers.size()) + " quantizers)";
 }
 
-deploy::ImagePorts image_ports(const Experiment& experiment) {
+deploy::OnnxPorts onnx_ports(const Experiment& experiment) {
   const auto& network = experiment.network();
   if (!network) return {};
-  return {network->input.channels_last, network->output.channels_last};
+  return {network->input.channels_last, network->output.channels_last, input_ports(*network)};
 }
 
 deploy::Graph deployed_graph(Experiment& experiment) {
@@ -122,14 +137,9 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     graph.preprocessing.table = {*table, names.columns};
   }
   if (const auto& network = experiment.network()) {
-    const auto port = [](const imports::PortSpec& spec) {
-      const DType dtype = spec.type == "int32"   ? DType::kI32
-                          : spec.type == "int64" ? DType::kI64
-                                                 : DType::kF32;
-      return deploy::Port{spec.name, spec.batch, spec.channels_last, dtype};
-    };
-    graph.input_port = port(network->input);
-    graph.output_port = port(network->output);
+    graph.input_port = port_of(network->input);
+    graph.input_ports = input_ports(*network);
+    graph.output_port = port_of(network->output);
   }
   return graph;
 }

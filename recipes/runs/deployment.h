@@ -21,8 +21,8 @@ deploy::Graph deployed_graph(Experiment& experiment);
 // The same of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);
 
-// The image layouts of the inputs and outputs of the ONNX file of the run's model.
-deploy::ImagePorts image_ports(const Experiment& experiment);
+// The inputs and the output of the ONNX file of the run's model.
+deploy::OnnxPorts onnx_ports(const Experiment& experiment);
 
 // How a checkpoint from an early part of the schedule differs from the plan: the first quantizer
 // that is off or has another width, and the number of them. Nothing in its final form, nor of a

@@ -127,7 +127,8 @@ void Experiment::load_network(const std::string& text) {
   }
   ImportedModel imported = [&] {
     try {
-      return read_imported_model(*onnx, input_.sample, recipe_.model.output.value_or(""));
+      return read_imported_model(*onnx, {input_.sample, input_.names.inputs},
+                                 recipe_.model.output.value_or(""));
     } catch (const imports::UnsupportedGraph&) {
       throw;  // has a list of its own
     } catch (const InputError& error) {
@@ -142,10 +143,13 @@ void Experiment::load_network(const std::string& text) {
 
 // Indices are what the samples hold: anything that is computed of them would be others.
 void Experiment::require_whole_numbers() const {
-  if (!network_ || !network_->input.whole()) return;
-  const std::string why = ": the input '" + printable(network_->input.name) +
-                          "' of the network is " + network_->input.type +
-                          ", whole numbers such as indices";
+  if (!network_) return;
+  const std::vector<imports::PortSpec> ports = network_->input_ports();
+  const auto port = std::find_if(ports.begin(), ports.end(),
+                                 [](const imports::PortSpec& in) { return in.whole(); });
+  if (port == ports.end()) return;
+  const std::string why = ": the input '" + printable(port->name) + "' of the network is " +
+                          port->type + ", whole numbers such as indices";
   if (normalization() != Normalization{}) {
     fail_at(place("data", "normalize"), "data.normalize: expected none" + why);
   }
@@ -265,7 +269,8 @@ std::shared_ptr<Module> Experiment::make_float_model(const Registries& registrie
   // The outputs of texts are those of all frames, which the recipe says.
   const std::int64_t outputs = target_kind() == TargetKind::kText ? 0 : input_.classes;
   if (network_) {
-    return build_imported_model(*network_, recipe_.model, input_.sample, outputs, !leaves_head());
+    return build_imported_model(*network_, recipe_.model, {input_.sample, input_.names.inputs},
+                                outputs, !leaves_head());
   }
   Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
   return build_model(recipe_.model, input_.sample, outputs, rng, registries.models);

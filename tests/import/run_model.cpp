@@ -1,9 +1,11 @@
 // Imports an ONNX file and runs it: run_model MODEL INPUTS OUTPUTS [OUTPUT]. INPUTS is a
-// safetensors file with `inputs` f32, images with channels last; OUTPUTS gets `outputs` likewise,
-// and `loss_falls`, 1 where a step of gradient descent on the mean square of the outputs lowers it.
+// safetensors file with `inputs`, images with channels last, or with a tensor for each of several
+// inputs by its name; OUTPUTS gets `outputs` likewise, and `loss_falls`, 1 where a step of gradient
+// descent on the mean square of the outputs lowers it.
 #include <cstdio>
 #include <exception>
 
+#include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/import/onnx_file.h"
 #include "tests/import/onnx_support.h"
@@ -53,11 +55,16 @@ Step gradient_step(Module& module, const Variable& x) {
 int main(int argc, char** argv) {
   if (argc != 4 && argc != 5) return 2;
   try {
-    const Tensor inputs = read_safetensors(argv[2]).tensors.at(0).tensor;
-    const Shape sample(inputs.shape().begin() + 1, inputs.shape().end());
+    std::vector<std::string> names;
+    for (const NamedTensor& tensor : read_safetensors(argv[2]).tensors) {
+      if (tensor.name != "inputs") names.push_back(tensor.name);
+    }
+    const Dataset samples = load_samples(load_safetensors_inputs(argv[2], names));
+    const Tensor& inputs = samples.inputs;
     imports::OnnxModel model = imports::read_onnx(argv[1]);
     imports::choose_output(model, argc == 5 ? argv[4] : "");
-    const imports::Imported imported = imports::translate(model, sample);
+    const imports::Imported imported =
+        imports::translate(model, {samples.sample_shape(), samples.names.inputs});
     const Tensor outputs = imports::output_of(imported, inputs);
     const auto module = imports::module_of(imported);
     const Step step = gradient_step(*module, Variable(inputs));

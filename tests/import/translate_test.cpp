@@ -348,12 +348,13 @@ TEST(Translate, SaysWhatDoesNotFit) {
             "uint8");
   EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "int32"; }, {4, 4, 3}),
             "test.onnx: 1 node cannot be imported: Relu_0 (Relu): of whole numbers");
-  EXPECT_EQ(refusal(
-                [](ModelMaker& m) {
-                  m.model().inputs.push_back({"mask", "float"});
-                },
-                {4, 4, 3}),
-            "test.onnx: expected one input, got 2: x, mask");
+  EXPECT_EQ(
+      refusal(
+          [](ModelMaker& m) {
+            m.model().inputs.push_back({"mask", "float", images(1)});
+          },
+          {4, 4, 3}),
+      "test.onnx: the inputs are x, mask, the data has one: data.inputs names those of the data");
   EXPECT_EQ(refusal(
                 [](ModelMaker& m) {
                   m.model().outputs.push_back({"x", "float"});
@@ -378,9 +379,12 @@ TEST(Translate, OneOfSeveralOutputsIsChosen) {
 }
 
 TEST(Translate, ASampleOfAFileIsItsFixedSizes) {
-  EXPECT_EQ(sample_of(ModelMaker({{1}, {3}, {10}, {20}}).model()), (Shape{10, 20, 3}));
-  EXPECT_EQ(sample_of(ModelMaker({{1}, {10}, {20}, {3}}).model()), (Shape{10, 20, 3}));
-  EXPECT_EQ(sample_of(ModelMaker({{std::nullopt}, {7}}).model()), (Shape{7}));
+  const auto sample = [](const std::vector<OnnxDim>& dims) {
+    return sample_of(ModelMaker(dims).model()).shape;
+  };
+  EXPECT_EQ(sample({{1}, {3}, {10}, {20}}), (Shape{10, 20, 3}));
+  EXPECT_EQ(sample({{1}, {10}, {20}, {3}}), (Shape{10, 20, 3}));
+  EXPECT_EQ(sample({{std::nullopt}, {7}}), (Shape{7}));
   const OnnxModel free = ModelMaker(images(3)).model();
   EXPECT_EQ(message_of<InputError>([&] { sample_of(free); }),
             "test.onnx: the input 'x' [batch, 3, h, w] has free sizes: say the shape of a sample "

@@ -1,0 +1,178 @@
+#include "steelyard/import/inputs.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
+
+namespace steelyard::imports {
+namespace {
+
+bool matches(const std::vector<OnnxDim>& dims, const Shape& shape) {
+  if (dims.size() != shape.size() + 1) return false;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (dims[i + 1].size && *dims[i + 1].size != shape[i]) return false;
+  }
+  return true;
+}
+
+// [H, W, C] as [C, H, W].
+Shape channels_first(const Shape& sample) {
+  Shape shape = sample;
+  std::rotate(shape.begin(), shape.end() - 1, shape.end());
+  return shape;
+}
+
+// Nothing where samples of that shape are no such input. Images without a dimension of channels
+// have one channel.
+std::optional<InputForm> form_of(const std::vector<OnnxDim>& dims, const Shape& sample) {
+  if (sample.size() == 3 && matches(dims, channels_first(sample))) {
+    return InputForm{channels_first(sample), sample, true};
+  }
+  if (matches(dims, sample)) return InputForm{sample, sample, false};
+  if (sample.size() == 3 && sample[2] == 1) {
+    const Shape image{sample[0], sample[1]};
+    if (matches(dims, image)) return InputForm{image, image, false};
+  }
+  if (sample.size() == 2) {
+    const Shape first{1, sample[0], sample[1]}, last{sample[0], sample[1], 1};
+    if (matches(dims, first)) return InputForm{first, last, true};
+    if (matches(dims, last)) return InputForm{last, last, false};
+  }
+  return std::nullopt;
+}
+
+std::string called(const OnnxPort& port) { return "the input '" + printable(port.name) + "'"; }
+
+// What the file says, images as [H, W, C]; nothing where a size is free.
+std::optional<Shape> shape_of(const OnnxPort& port) {
+  Shape shape;
+  for (std::size_t i = 1; i < port.dims.size(); ++i) {
+    if (!port.dims[i].size) return std::nullopt;
+    shape.push_back(*port.dims[i].size);
+  }
+  // [C, H, W] unless only the other order looks like an image's.
+  if (shape.size() == 3 && !(shape[2] <= 4 && shape[0] > 4)) {
+    std::rotate(shape.begin(), shape.begin() + 1, shape.end());
+  }
+  return shape;
+}
+
+// How many they are. Data and memory hold fewer than any file may ask for.
+std::int64_t values_of(const OnnxModel& model, const NamedInput& input) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  std::int64_t values = 1;
+  for (const std::int64_t size : input.shape) {
+    if (size < 1 || size > kMost / values) {
+      fail(model, "the input '" + printable(input.name) + "': samples of " +
+                      shape_string(input.shape) + " are too large, or empty");
+    }
+    values *= size;
+  }
+  return values;
+}
+
+PlacedInput placed(const OnnxModel& model, const OnnxPort& port, const Shape& sample) {
+  const auto form = form_of(port.dims, sample);
+  if (!form) {
+    const std::string as = sample.size() == 3 ? " (image [height, width, channels])" : "";
+    fail(model, called(port) + " is " + to_string(port.dims) + ", the data has samples of " +
+                    shape_string(sample) + as);
+  }
+  PlacedInput input{.port = {.name = port.name}, .form = *form};
+  if (!port.dims[0].size && !port.dims[0].name.empty()) input.port.batch = port.dims[0].name;
+  input.port.channels_last = form->held.size() == 3 && !form->channels_last;
+  if (port.type == "int32" || port.type == "int64") input.port.type = port.type;
+  input.is_part = form->held != sample;
+  return input;
+}
+
+}  // namespace
+
+std::string names_of(const std::vector<OnnxPort>& ports) {
+  std::string names;
+  for (const OnnxPort& port : ports) names += (names.empty() ? "" : ", ") + port.name;
+  return names;
+}
+
+void fail(const OnnxModel& model, const std::string& why) {
+  throw InputError(printable(model.source) + ": " + why);
+}
+
+void require_inputs(const OnnxModel& model) {
+  if (model.inputs.empty()) fail(model, "expected an input, got none");
+  for (const OnnxPort& port : model.inputs) {
+    if (port.dims.empty()) fail(model, called(port) + " has no shape with a batch");
+    if (port.dims[0].size == model.inputs[0].dims[0].size) continue;
+    fail(model, "expected one batch for all inputs, got " + called(model.inputs[0]) + " " +
+                    to_string(model.inputs[0].dims) + " and " + called(port) + " " +
+                    to_string(port.dims));
+  }
+}
+
+std::vector<PlacedInput> placed_inputs(const OnnxModel& model, const SampleSpec& sample) {
+  if (sample.inputs.empty() && model.inputs.size() == 1) {
+    return {placed(model, model.inputs[0], sample.shape)};
+  }
+  if (sample.inputs.empty()) {
+    fail(model, "the inputs are " + printable(names_of(model.inputs)) +
+                    ", the data has one: data.inputs names those of the data");
+  }
+  std::vector<PlacedInput> inputs;
+  for (const OnnxPort& port : model.inputs) {
+    std::int64_t first = 0;
+    const NamedInput* found = nullptr;
+    for (const NamedInput& input : sample.inputs) {
+      if (input.name == port.name) found = &input;
+      if (found == nullptr) first += shape_size(input.shape);
+    }
+    if (found == nullptr) fail(model, "the data has no input '" + printable(port.name) + "'");
+    inputs.push_back(placed(model, port, found->shape));
+    inputs.back().first = first;
+    inputs.back().is_part = true;
+  }
+  for (const NamedInput& input : sample.inputs) {
+    const bool read = std::any_of(model.inputs.begin(), model.inputs.end(),
+                                  [&](const OnnxPort& port) { return port.name == input.name; });
+    if (!read) {
+      fail(model, "no input is called '" + printable(input.name) + "'; there are " +
+                      printable(names_of(model.inputs)));
+    }
+  }
+  return inputs;
+}
+
+SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& given) {
+  require_inputs(model);
+  const bool one = model.inputs.size() == 1;
+  SampleSpec sample{};
+  for (const OnnxPort& port : model.inputs) {
+    const auto said = std::find_if(given.begin(), given.end(), [&](const NamedInput& input) {
+      return input.name == port.name || (one && input.name.empty());
+    });
+    const auto shape = said == given.end() ? shape_of(port) : std::optional(said->shape);
+    if (!shape) {
+      const std::string name = one ? "48,192,3" : port.name + "=16";
+      fail(model, called(port) + " " + to_string(port.dims) +
+                      " has free sizes: say the shape of a sample (--sample " + name + ")");
+    }
+    sample.inputs.push_back({port.name, *shape});
+  }
+  for (const NamedInput& input : given) {
+    const bool known = std::any_of(model.inputs.begin(), model.inputs.end(), [&](const auto& port) {
+      return port.name == input.name || (one && input.name.empty());
+    });
+    if (!known) {
+      fail(model, "no input is called '" + printable(input.name) + "'; there are " +
+                      printable(names_of(model.inputs)));
+    }
+  }
+  std::int64_t values = 0;
+  for (const NamedInput& input : sample.inputs) values += values_of(model, input);
+  if (one) return sample.inputs[0].shape;
+  sample.shape = {values};
+  return sample;
+}
+
+}  // namespace steelyard::imports

@@ -1,0 +1,97 @@
+// What an import knows of values: shapes, constants, and what follows from them.
+#include <algorithm>
+
+#include "steelyard/import/fold.h"
+#include "steelyard/import/translator.h"
+
+namespace steelyard::imports {
+
+// A constant that is repeated for each sample: what reads it broadcasts over the batch.
+bool Translator::repeats_over_batch(const OnnxNode& node) {
+  const bool expands = node.op == "Expand";
+  if (!expands && node.op != "ConstantOfShape") return false;
+  const std::size_t at = expands ? 1 : 0;
+  if (!input(0).known || !input(at).known) return false;
+  Constant sizes = *input(at).known;
+  const auto of_batch = std::find(sizes.integers.begin(), sizes.integers.end(), Extent{1, true});
+  if (of_batch == sizes.integers.end()) return false;
+  *of_batch = {1};
+  const auto axis = static_cast<std::size_t>(of_batch - sizes.integers.begin());
+  if (expands) {
+    const Shape& shape = input(0).known->shape;
+    const std::size_t added = sizes.integers.size() - std::min(shape.size(), sizes.integers.size());
+    if (shape.size() > sizes.integers.size() || (axis >= added && shape[axis - added] != 1)) {
+      return false;
+    }
+  }
+  auto outputs = expands ? fold(node, {&*input(0).known, &sizes}) : fold(node, {&sizes});
+  give({.shape = {}, .known = std::move((*outputs)[0]), .repeated = axis});
+  return true;
+}
+
+// The dimension of the batch in the outputs of a node that reads such constants; nothing for other
+// nodes. Refuses what does not broadcast over the batch.
+std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
+  std::optional<std::size_t> axis;
+  std::size_t rank = 0;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!has_input(i) || !input(i).repeated) continue;
+    axis = input(i).repeated;
+    rank = std::max(rank, input(i).known->shape.size());
+  }
+  if (!axis) return axis;
+  const auto is_of_batch = [&](const Value& value) {
+    if (!value.known) return value.rank() == rank && value.shape[*axis] == Extent{1, true};
+    const Shape& shape = value.known->shape;
+    if (value.repeated) return value.repeated == axis && shape.size() == rank;
+    return shape.size() + *axis < rank || (shape.size() == rank && shape[*axis] == 1);
+  };
+  bool fits = node.op == "LSTM";
+  if (node.op == "Gather") fits = !input(0).repeated && node.integer("axis", 0) == 0;
+  if (node.op == "Slice") {
+    const auto axes = attribute_or_input("axes", 3);
+    fits = !axes.empty() && std::all_of(axes.begin(), axes.end(), [&](std::int64_t sliced) {
+      return axis_of(sliced, rank) != *axis;
+    });
+  }
+  if (node.op == "Cast" || node.op == "Add" || node.op == "Sub" || node.op == "Mul" ||
+      node.op == "Div") {
+    fits = true;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) fits = fits && is_of_batch(input(i));
+  }
+  if (!fits) refuse("of a constant that is repeated for each sample");
+  return axis;
+}
+
+// Shapes are known, and what follows from known values alone.
+bool Translator::know(const OnnxNode& node) {
+  if (!node.domain.empty()) return false;
+  if (repeats_over_batch(node)) return true;
+  const std::optional<std::size_t> repeated = read_repeated(node);
+  if (node.op == "Shape" && !input(0).known) {
+    if (node.has("start") || node.has("end")) refuse("start and end are not supported");
+    const ExtentShape& shape = input(0).shape;
+    give({.shape = {}, .known = Constant{.shape = {std::ssize(shape)}, .integers = shape}});
+    return true;
+  }
+  std::vector<const Constant*> inputs;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!has_input(i)) {
+      inputs.push_back(nullptr);
+      continue;
+    }
+    if (!input(i).known) return false;
+    inputs.push_back(&*input(i).known);
+  }
+  auto outputs = fold(node, inputs);
+  if (!outputs) {
+    if (inputs.empty()) return false;
+    refuse("all of its inputs are constants");
+  }
+  for (std::size_t i = 0; i < node.outputs.size() && i < outputs->size(); ++i) {
+    give({.shape = {}, .known = std::move((*outputs)[i]), .repeated = repeated}, i);
+  }
+  return true;
+}
+
+}  // namespace steelyard::imports

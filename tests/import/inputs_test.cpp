@@ -1,0 +1,149 @@
+// The inputs of ONNX graphs: samples of any shape, several inputs, constants for each sample.
+#include "steelyard/import/inputs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using testing::all_close;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+
+// What the network gives for one sample of the values 1, 2, ..., and where it finds them.
+struct OneInput {
+  GraphSpec graph;
+  Tensor y;
+};
+OneInput of_one_input(const std::vector<OnnxDim>& dims, const Shape& sample) {
+  ModelMaker m(dims);
+  const Imported imported = translate(m.ending_in(m.node("Relu", {"x"})), sample);
+  const Tensor x = Tensor::empty(sample);
+  std::iota(x.span<float>().begin(), x.span<float>().end(), 1.0F);
+  Shape batch = sample;
+  batch.insert(batch.begin(), 1);
+  return {imported.graph, output_of(imported, x.reshape(batch))};
+}
+
+TEST(Inputs, SamplesHaveAnyNumberOfDimensions) {
+  for (const Shape& sample : {Shape{5}, {4, 5}, {2, 3, 4, 5}}) {
+    std::vector<OnnxDim> dims{{std::nullopt, "batch"}};
+    for (const std::int64_t size : sample) dims.push_back({size});
+    const OneInput one = of_one_input(dims, sample);
+    EXPECT_TRUE(one.graph.parts.empty());
+    EXPECT_EQ(one.graph.output_sample, sample);
+    EXPECT_EQ(one.y.data<float>()[4], 5);
+  }
+}
+
+// Images of one channel: the data has that dimension and the file has not, and the other way round.
+TEST(Inputs, ADimensionOfOneChannelMayBeLeftOut) {
+  const std::vector<OnnxDim> rows{{std::nullopt}, {3}, {4}}, first{{std::nullopt}, {1}, {3}, {4}},
+      last{{std::nullopt}, {3}, {4}, {1}};
+  const auto part = [](const OneInput& one) { return one.graph.parts.at(0); };
+  const OneInput none = of_one_input(rows, {3, 4, 1});
+  EXPECT_EQ(part(none).shape, (Shape{3, 4}));
+  EXPECT_EQ(none.y.shape(), (Shape{1, 3, 4}));
+  const OneInput planes = of_one_input(first, {3, 4});
+  EXPECT_EQ(part(planes), (InputPartSpec{{"x", "N", false}, 0, {3, 4, 1}}));
+  EXPECT_EQ(planes.y.shape(), (Shape{1, 3, 4, 1}));
+  EXPECT_FALSE(planes.graph.output.channels_last);
+  const OneInput pixels = of_one_input(last, {3, 4});
+  EXPECT_EQ(part(pixels), (InputPartSpec{{"x", "N", true}, 0, {3, 4, 1}}));
+  for (const OneInput* one : {&none, &planes, &pixels}) {
+    EXPECT_EQ(one->y.data<float>()[11], 12);
+    EXPECT_EQ(text_of(graph_from(text_of(one->graph), "file")), text_of(one->graph));
+  }
+}
+
+// Two inputs, one of whole numbers, whose order in the file is not that of the data.
+OnnxModel of_two_inputs() {
+  ModelMaker m({{std::nullopt, "batch"}, {2}, {3}});
+  m.model().inputs[0].name = "pixels";
+  m.model().inputs.push_back({"ids", "int64", {{std::nullopt, "batch"}, {std::nullopt, "length"}}});
+  const std::string rows = m.node(
+      "Gather", {m.reals("table.weight", {4, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), "ids"});
+  return m.ending_in(m.node("Add", {rows, "pixels"}));
+}
+
+TEST(Inputs, SeveralInputsLieOneAfterAnotherInASample) {
+  const OnnxModel model = of_two_inputs();
+  const Imported imported = translate(model, {{8}, {{"ids", {2}}, {"pixels", {2, 3}}}});
+  EXPECT_THAT(imported.graph.parts,
+              ElementsAre(InputPartSpec{{"pixels", "batch"}, 2, {2, 3}},
+                          InputPartSpec{{"ids", "batch", false, "int64"}, 0, {2}}));
+  const Tensor y = output_of(imported, Tensor::from<float>({3, 1, 10, 20, 30, 40, 50, 60}, {1, 8}));
+  EXPECT_TRUE(all_close(y, Tensor::from<float>({19, 30, 41, 43, 54, 65}, {1, 2, 3}), 0, 0));
+  EXPECT_EQ(imported.graph.input_ports()[1].type, "int64");
+}
+
+TEST(Inputs, SaysWhichInputsDoNotFit) {
+  const OnnxModel model = of_two_inputs();
+  const auto refusal = [&](const SampleSpec& sample) {
+    return message_of<InputError>([&] { translate(model, sample); });
+  };
+  EXPECT_EQ(refusal({{8}, {{"pixels", {2, 3}}}}), "test.onnx: the data has no input 'ids'");
+  EXPECT_EQ(refusal({{10}, {{"ids", {2}}, {"pixels", {2, 3}}, {"mask", {2}}}}),
+            "test.onnx: no input is called 'mask'; there are pixels, ids");
+  EXPECT_EQ(refusal({{8}, {{"ids", {2}}, {"pixels", {3, 2}}}}),
+            "test.onnx: the input 'pixels' is [batch, 2, 3], the data has samples of [3, 2]");
+  EXPECT_EQ(message_of<InputError>([&] { sample_of(model); }),
+            "test.onnx: the input 'ids' [batch, length] has free sizes: say the shape of a sample "
+            "(--sample ids=16)");
+  const SampleSpec said = sample_of(model, {{"ids", {2}}});
+  EXPECT_EQ(said.shape, (Shape{8}));
+  EXPECT_EQ(said.inputs, (std::vector<NamedInput>{{"pixels", {2, 3}}, {"ids", {2}}}));
+  OnnxModel fixed = model;
+  fixed.inputs[1].dims[0] = {1};
+  EXPECT_EQ(
+      message_of<InputError>([&] { sample_of(fixed); }),
+      "test.onnx: expected one batch for all inputs, got the input 'pixels' [batch, 2, 3] and "
+      "the input 'ids' [1, length]");
+}
+
+TEST(Inputs, DamagedPartsAreRefused) {
+  const Imported imported = translate(of_two_inputs(), {{8}, {{"ids", {2}}, {"pixels", {2, 3}}}});
+  const auto refusal = [&](const std::function<void(InputPartSpec&)>& change) {
+    GraphSpec graph = imported.graph;
+    change(graph.parts[0]);
+    return message_of<InputError>([&] { graph_from(text_of(graph), "file"); });
+  };
+  const std::string outside = "file: graph: an input outside of the sample";
+  EXPECT_EQ(refusal([](InputPartSpec& part) { part.first = -1; }), outside);
+  EXPECT_EQ(refusal([](InputPartSpec& part) { part.first = 3; }), outside);
+  EXPECT_EQ(refusal([](InputPartSpec& part) {
+              part.shape = {1L << 31, 1L << 31};
+            }),
+            "file: graph: a sample that is too large");
+}
+
+// Word encoders look up the row 0 for each word of each sample: a constant of the batch's shape.
+TEST(Inputs, AConstantMayBeRepeatedForEachSample) {
+  ModelMaker m({{std::nullopt, "batch"}, {2}, {3}});
+  const std::string batch =
+      m.node("Gather", {m.node("Shape", {"x"}), m.integers({0})}, {{"axis", std::int64_t{0}}});
+  const std::string shape = m.node("Concat", {batch, m.integers({2})}, {{"axis", std::int64_t{0}}});
+  m.model().initializers["kinds"] = {.shape = {1, 2}, .integers = {{1}, {0}}};
+  const std::string kinds = m.node("Expand", {"kinds", shape});
+  const std::string rows = m.node("Gather", {m.reals("table", {2, 3}, {0, 1, 2, 3, 4, 5}), kinds});
+  const OnnxModel model = m.ending_in(m.node("Add", {"x", rows}));
+  const Tensor y = output_of(translate(model, {2, 3}), Tensor::zeros({2, 2, 3}));
+  EXPECT_TRUE(
+      all_close(y, Tensor::from<float>({3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2}, {2, 2, 3}), 0, 0));
+  // What does not broadcast over the batch would need it.
+  EXPECT_THAT(
+      message_of<InputError>([&] {
+        translate(m.ending_in(m.node("Concat", {"x", rows}, {{"axis", std::int64_t{1}}})), {2, 3});
+      }),
+      HasSubstr("of a constant that is repeated for each sample"));
+}
+
+}  // namespace
+}  // namespace steelyard::imports

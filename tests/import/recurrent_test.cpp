@@ -1,0 +1,144 @@
+// LSTM nodes as exporters write them: steps first, both directions, several layers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/concat.h"
+#include "steelyard/framework/ops/lstm.h"
+#include "steelyard/framework/ops/unary.h"
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using testing::all_close;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::message_of;
+using ::testing::Not;
+using testing::random_tensor;
+
+using Ints = std::vector<std::int64_t>;
+constexpr std::int64_t kSteps = 5, kFeatures = 3, kUnits = 4;
+
+// A node of both directions; its outputs are NAME, NAME_h and NAME_c.
+std::string bidirectional(ModelMaker& m, const std::string& name, const std::string& x,
+                          std::int64_t features) {
+  m.node("LSTM",
+         {x, m.weight(name + ".w", {2, 4 * kUnits, features}),
+          m.weight(name + ".r", {2, 4 * kUnits, kUnits}), m.weight(name + ".b", {2, 8 * kUnits})},
+         {{"hidden_size", kUnits}, {"direction", std::string("bidirectional")}});
+  m.model().nodes.back().outputs = {name, name + "_h", name + "_c"};
+  return name;
+}
+
+// The same by the operation, from the initializers.
+Variable expected(const OnnxModel& model, const std::string& name, const Variable& x, bool cells) {
+  std::vector<Variable> directions;
+  for (const std::int64_t d : {0, 1}) {
+    const auto part = [&](const char* end, const Shape& shape, std::int64_t first) {
+      const std::vector<float>& all = model.initializers.at(name + end).reals;
+      const auto begin = all.begin() + first;
+      return Tensor::from(std::vector<float>(begin, begin + shape_size(shape)), shape);
+    };
+    const std::int64_t gates = 4 * kUnits, features = x.dim(2);
+    const Variable bias = Variable(part(".b", {gates}, d * 2 * gates)) +
+                          Variable(part(".b", {gates}, d * 2 * gates + gates));
+    const Variable zero(Tensor::zeros({kUnits}));
+    const LstmParameters parameters{
+        .weight = Variable(part(".w", {gates, features}, d * gates * features)),
+        .recurrent = Variable(part(".r", {gates, kUnits}, d * gates * kUnits)),
+        .bias = bias,
+        .output = zero,
+        .cell = zero};
+    directions.push_back(lstm(x, parameters, {.reverse = d == 1, .final_cell = cells}));
+  }
+  return concat(directions);
+}
+
+std::vector<OnnxDim> sequences() { return {{std::nullopt, "batch"}, {kSteps}, {kFeatures}}; }
+
+// As PyTorch exports two layers with batch_first: the dimension of the batch goes to the front for
+// each node's output alone, and no element moves between the layers.
+TEST(Recurrent, LayersOfBothDirectionsNeedNoPermutation) {
+  ModelMaker m(sequences());
+  const auto joined = [&](const std::string& y) {  // [L, 2, N, H] to [L, N, 2 H]
+    const std::string turned = m.node("Transpose", {y}, {{"perm", Ints{0, 2, 1, 3}}});
+    return m.node("Reshape", {turned, m.integers({0, 0, -1})});
+  };
+  std::string y = m.node("Transpose", {"x"}, {{"perm", Ints{1, 0, 2}}});
+  y = joined(bidirectional(m, "first", y, kFeatures));
+  y = m.node("Tanh", {y});
+  y = joined(bidirectional(m, "second", y, 2 * kUnits));
+  const OnnxModel model = m.ending_in(m.node("Transpose", {y}, {{"perm", Ints{1, 0, 2}}}));
+  const Imported imported = translate(model, {kSteps, kFeatures});
+  EXPECT_THAT(types_of(imported), Not(Contains("Permute")));
+  const Tensor x = random_tensor({2, kSteps, kFeatures}, 1, DType::kF32);
+  const Variable between = tanh(expected(model, "first", Variable(x), false));
+  EXPECT_TRUE(all_close(output_of(imported, x), expected(model, "second", between, false).value(),
+                        1e-6, 1e-6));
+  EXPECT_EQ(text_of(graph_from(text_of(imported.graph), "file")), text_of(imported.graph));
+}
+
+// A classifier reads the last outputs of both directions, and here the cells too.
+TEST(Recurrent, TheLastStatesAreThoseOfEachDirection) {
+  ModelMaker m(sequences());
+  bidirectional(m, "rows", m.node("Transpose", {"x"}, {{"perm", Ints{1, 0, 2}}}), kFeatures);
+  std::vector<std::string> parts;
+  for (const char* state : {"rows_h", "rows_c"}) {
+    for (const std::int64_t direction : {0, 1}) {
+      m.model().initializers["at" + std::to_string(direction)] = {.shape = {},
+                                                                  .integers = {{direction}}};
+      parts.push_back(
+          m.node("Gather", {state, "at" + std::to_string(direction)}, {{"axis", std::int64_t{0}}}));
+    }
+  }
+  const OnnxModel model = m.ending_in(m.node("Concat", parts, {{"axis", std::int64_t{1}}}));
+  const Imported imported = translate(model, {kSteps, kFeatures});
+  EXPECT_THAT(types_of(imported), Not(Contains("Permute")));
+  const Tensor x = random_tensor({2, kSteps, kFeatures}, 1, DType::kF32);
+  const Tensor all = expected(model, "rows", Variable(x), true).value();  // [2, L + 1, 2 H]
+  const Tensor y = output_of(imported, x);
+  ASSERT_EQ(y.shape(), (Shape{2, 4 * kUnits}));
+  for (std::int64_t n = 0; n < 2; ++n) {
+    for (std::int64_t i = 0; i < 4 * kUnits; ++i) {
+      const std::int64_t unit = i % (2 * kUnits), reverse = unit / kUnits;
+      const std::int64_t row = i >= 2 * kUnits ? kSteps : reverse == 1 ? 0 : kSteps - 1;
+      EXPECT_NEAR(y.data<float>()[n * 4 * kUnits + i],
+                  all.data<float>()[(n * (kSteps + 1) + row) * 2 * kUnits + unit], 1e-6)
+          << n << ", " << i;
+    }
+  }
+}
+
+TEST(Recurrent, SaysWhatIsNotSupported) {
+  const auto import = [](std::map<std::string, OnnxAttributeValue> attributes,
+                         const std::vector<std::string>& more = {}) {
+    ModelMaker m(sequences());
+    std::vector<std::string> inputs{"x", m.weight("w", {1, 4 * kUnits, kFeatures}),
+                                    m.weight("r", {1, 4 * kUnits, kUnits})};
+    m.weight("p", {1, 3 * kUnits});
+    inputs.insert(inputs.end(), more.begin(), more.end());
+    attributes["layout"] = std::int64_t{1};
+    const std::string y = m.node("LSTM", inputs, attributes);
+    return translate(m.ending_in(y), {kSteps, kFeatures});
+  };
+  const auto refusal = [&](const std::map<std::string, OnnxAttributeValue>& attributes,
+                           const std::vector<std::string>& more = {}) {
+    return message_of<InputError>([&] { import(attributes, more); });
+  };
+  EXPECT_THAT(types_of(import({})), Contains("LSTM"));
+  EXPECT_THAT(refusal({{"clip", 1.0F}}), HasSubstr("clip is not supported"));
+  EXPECT_THAT(refusal({{"input_forget", std::int64_t{1}}}), HasSubstr("input_forget"));
+  EXPECT_THAT(refusal({{"direction", std::string("up")}}), HasSubstr("direction: up"));
+  EXPECT_THAT(refusal({{"activations", std::vector<std::string>{"Relu", "Tanh", "Tanh"}}}),
+              HasSubstr("activations other than Sigmoid, Tanh, Tanh"));
+  EXPECT_THAT(refusal({}, {"", "", "", "", "p"}), HasSubstr("peepholes are not supported"));
+  EXPECT_THAT(refusal({}, {"p"}), HasSubstr("its bias: expected floats [1, 32], got [1, 12]"));
+  EXPECT_THAT(refusal({}, {"", "", "x"}),
+              HasSubstr("its state before the first step is computed, expected a constant"));
+}
+
+}  // namespace
+}  // namespace steelyard::imports
