@@ -77,7 +77,8 @@ def files(folder, model, seed, counts):
     """Files of this machine; counts: at most so many for training, and for the test."""
     inputs, targets, names = file_types.gather(model.replace(".onnx", ".json"), seed, most=300, least=20)
     test = min(counts[1], len(targets) // 4)
-    parts = {"test": slice(0, test), "train": slice(test, test + counts[0])}
+    inputs, targets = inputs[:test + counts[0]], targets[:test + counts[0]]
+    parts = {"test": slice(0, test), "train": slice(test, None)}
     digests = {split: save(folder, split, inputs[parts[split]], targets[parts[split]]) for split in SPLITS}
     return {"samples": {split: len(targets[parts[split]]) for split in SPLITS}, "sha256": digests,
             "labels": {names[label]: int((targets == label).sum()) for label in np.unique(targets)}}

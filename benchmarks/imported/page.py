@@ -37,6 +37,7 @@ ABOUT = {
 }
 TITLES = {"float": ("float", "imported"), "float-tuned": ("float", "tuned"),
           "float-tuned-norms": ("float", "tuned, batch norms too"), "qat-w8a8": ("W8A8", "trained"), "qat-w4a8": ("W4A8", "trained")}
+NAMES = {"top1": "top-1 %", "cer": "character error rate %", "loss": "loss", "pixel_f1": "F1 of pixels %"}
 LOWER_IS_BETTER = {"cer", "loss"}
 CORRECTION_NAMES = {"": "none", "equalized": "`equalize`", "corrected": "`bias_correction`", "both": "both"}
 
@@ -109,8 +110,9 @@ def variant(name, width):
 def main_table(show, cells):
     tuned = best(("float-tuned", "float-tuned-norms"), cells, show)
     baseline = mean(cells[tuned], show) if tuned else None
-    lines = [f"| | | {show.key} | each seed | lost against float, tuned | differing codes | ONNX Runtime agrees | its {show.metric.name} | OpenVINO agrees |",
-             "|---|---|---|---|---|---|---|---|---|"]
+    head = ("", "", NAMES[show.key], "each seed", "lost against float, tuned", "differing codes", "ONNX Runtime agrees",
+            f"its {NAMES[show.metric.name]}", "OpenVINO agrees")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name in ("float", "float-tuned", "float-tuned-norms"):
         if name in cells:
             lines.append(row(*TITLES[name], cells[name], show, baseline if name == tuned or name != "float" else None))

@@ -28,8 +28,6 @@ class Show:
     cells: tuple
 
 
-WEIGHTS, ACTIVATIONS = "quantize.groups.0.weights", "quantize.groups.0.activations"
-FOUR_BITS = (f"{WEIGHTS}.num_bits=4", f"{WEIGHTS}.observer=mse")
 OBSERVERS = ("min_max", "histogram", "percentile", "mse")
 CORRECTIONS = {"": "{batches: 16}", "equalized": "{batches: 16, equalize: true}",
                "corrected": "{batches: 16, bias_correction: 512}",
@@ -37,9 +35,21 @@ CORRECTIONS = {"": "{batches: 16}", "equalized": "{batches: 16, equalize: true}"
 RANGES = "calibrate={batches: 16, freeze: true}"  # measured before training, and kept
 
 
-def calibrated(width, observer, correction="", more=()):
+def eight_bits(observer):
+    return (f"quantize.groups.0.activations.observer={observer}",)
+
+
+def four_bits(observer):
+    """Weights of 4 bits, but for the first and the last layer of the direction's model."""
+    activations = f"activations: {{num_bits: 8, symmetric: false, observer: {observer}}}"
+    return (f"quantize.groups=[{{targets: [conv1, fc_0], weights: {{num_bits: 8}}, {activations}}}, "
+            f"{{targets: [Conv2d, Linear], weights: {{num_bits: 4, observer: mse}}, {activations}}}]",)
+
+
+def calibrated(width, observer, correction=""):
     name = "-".join(part for part in (f"ptq-{width}", observer, correction) if part)
-    return Cell(name, "calibrate", (f"{ACTIVATIONS}.observer={observer}", f"calibrate={CORRECTIONS[correction]}", *more))
+    widths = {"w8a8": eight_bits, "w4a8": four_bits}
+    return Cell(name, "calibrate", (*widths[width](observer), f"calibrate={CORRECTIONS[correction]}"))
 
 
 def every_observer(best):
@@ -54,17 +64,18 @@ TUNED_NORMS = Cell("float-tuned-norms", "train", ("quantize=null",), quantized=F
 IMPORTED = Cell("float", "import", (), quantized=False)
 W8A8 = Cell("qat-w8a8", "train")
 W8A8_RANGES = Cell("qat-w8a8", "train", (RANGES,))
-W4A8 = Cell("qat-w4a8", "train", FOUR_BITS)
+W4A8 = Cell("qat-w4a8", "train", (*four_bits("min_max"), "quantize.algorithm.method=lsq"))
 
 SHOWS = {show.name: show for show in (
     Show("direction", "Text direction: PP-OCR's classifier", "ch_ppocr_mobile_v2.0_cls_infer.onnx", data_sets.direction,
          (4500, 4000), readers.Top1, "top1", 0.3, 200,
          (IMPORTED, W8A8, TUNED, W4A8, TUNED_NORMS, *every_observer("histogram"),
-          *(calibrated("w4a8", "histogram", correction, FOUR_BITS) for correction in CORRECTIONS))),
+          *(calibrated("w4a8", "histogram", correction) for correction in CORRECTIONS))),
     Show("recognition", "Reading lines: PP-OCR's recognition v4", "ch_PP-OCRv4_rec_infer.onnx", data_sets.recognition,
          (2300, 600), readers.CharacterErrors, "cer", 0.2, 16, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),
     Show("file-types", "Types of files: magika", "magika.onnx", data_sets.files,
-         (4400, 1500), readers.Top1, "top1", 0.3, 64, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),
+         (4400, 1500), readers.Top1, "top1", 0.3, 64,
+         (dataclasses.replace(IMPORTED, sets=("model.classes=214",)), W8A8_RANGES, TUNED, *every_observer("histogram"))),
     Show("detection", "Where text is: PP-OCR's detection v4", "ch_PP-OCRv4_det_infer.onnx", data_sets.detection,
          (350, 100), readers.PixelF1, "loss", None, 8, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),
 )}
