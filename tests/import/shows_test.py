@@ -10,7 +10,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.path.join(ROOT, "benchmarks", "imported_models.py")
 CELLS = ("direction-float-seed1", "direction-ptq-w8a8-histogram-seed1", "direction-qat-w8a8-seed1")
-SMALL = ("data.validation=64", "data.batch_size=16", "train.epochs=1", "train.optimizer.lr=1.0e-4")
+SMALL = ("data.validation=64", "data.batch_size=8", "train.epochs=1", "train.optimizer.lr=1.0e-4")
 
 
 def imported_models(*arguments):
