@@ -20,6 +20,22 @@ struct Options {
   int threads = 0;
 };
 
+// What learned rounding changed.
+std::string rounding_text(const std::vector<qat::LearnedRounding>& layers) {
+  std::int64_t weights = 0, changed = 0;
+  double ratios = 0;
+  for (const qat::LearnedRounding& layer : layers) {
+    weights += layer.weights;
+    changed += layer.changed;
+    ratios += layer.nearest_error > 0 ? layer.error / layer.nearest_error : 1;
+  }
+  return fmt::format(
+      "learned rounding of {} layers: {} of {} weights changed, error of a layer's output {:.2f} "
+      "of "
+      "that of nearest codes (mean)\n",
+      layers.size(), changed, weights, ratios / static_cast<double>(layers.size()));
+}
+
 ExitCode calibrate(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   std::vector<std::string> overrides = options.overrides;
@@ -32,6 +48,8 @@ ExitCode calibrate(const Options& options) {
           {.folder = folder, .tested = [&](const Metrics& final) {
              show(fmt::format("calibrated on {} batches of {} samples\n", run.calibration_batches(),
                               run.experiment().loader_options().batch_size));
+             const auto& rounding = run.experiment().rounding();
+             if (!rounding.empty()) show(rounding_text(rounding));
              print_result(run, final);
            }});
   run.require_folder();

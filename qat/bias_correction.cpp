@@ -4,27 +4,11 @@
 
 #include "steelyard/framework/divergence.h"
 #include "steelyard/qat/faults.h"
-#include "steelyard/qat/quantized_layer.h"
 #include "steelyard/qat/quantizer_switches.h"
+#include "steelyard/qat/weighted_layers.h"
 
 namespace steelyard::qat {
 namespace {
-
-struct NamedLayer {
-  std::string name;
-  QuantizedLayer* layer;
-};
-
-std::vector<NamedLayer> layers_with_quantized_weights(Module& model) {
-  std::vector<NamedLayer> layers;
-  for (const NamedModule& entry : model.named_modules()) {
-    auto* layer = dynamic_cast<QuantizedLayer*>(entry.module);
-    if (layer != nullptr && layer->weight_quantizer() != nullptr) {
-      layers.push_back({entry.name, layer});
-    }
-  }
-  return layers;
-}
 
 // Of each channel, the last dimension.
 std::vector<double> channel_means(const Tensor& values) {
@@ -55,7 +39,9 @@ class Probes {
   Probes(const std::vector<NamedLayer>& layers, const See& see) : layers_(layers) {
     for (const NamedLayer& entry : layers_) {
       entry.layer->set_probe(
-          [see, layer = entry.layer](const Tensor& values) { see(*layer, values); });
+          [see, layer = entry.layer](const Variable&, const QuantizedLayer::Values& values) {
+            see(*layer, values());
+          });
     }
   }
   ~Probes() {
@@ -78,7 +64,7 @@ std::vector<std::string> layers_without_bias(Module& model) {
   return names;
 }
 
-std::int64_t correct_biases(Module& model, const Tensor& inputs) {
+std::int64_t correct_biases(Module& model, const Tensor& inputs, WeightScales scales) {
   const NoGradGuard no_grad;
   const std::vector<NamedLayer> layers = layers_with_quantized_weights(model);
   std::int64_t corrected = 0;
@@ -110,8 +96,10 @@ std::int64_t correct_biases(Module& model, const Tensor& inputs) {
     });
     pass();
   }
-  switches.set({.observes = true, .quantizes = true}, {.quantizes = true});
-  pass();
+  if (scales == WeightScales::kFollow) {
+    switches.set({.observes = true, .quantizes = true}, {.quantizes = true});
+    pass();
+  }
   return corrected;
 }
 

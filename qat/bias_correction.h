@@ -9,6 +9,7 @@
 
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/tensor.h"
+#include "steelyard/qat/calibrate.h"
 
 namespace steelyard::qat {
 
@@ -20,8 +21,9 @@ std::vector<std::string> layers_without_bias(Module& model);
 // front of the activation, y~ what the quantized one has there, and the mean is over all samples
 // and pixels of `inputs`. The bias is that of a batch norm behind the layer if there is one. All
 // inputs pass at once, in evaluation. Ranges must be known (qat/calibrate.h) and stay; the scales
-// of weights are found anew, since they leave room for the bias. Gives the number of layers whose
-// biases were changed. Throws TrainingDiverged for values that are not finite.
-std::int64_t correct_biases(Module& model, const Tensor& inputs);
+// of weights that follow are found anew, since they leave room for the bias. Gives the number of
+// layers whose biases were changed. Throws TrainingDiverged for values that are not finite.
+std::int64_t correct_biases(Module& model, const Tensor& inputs,
+                            WeightScales scales = WeightScales::kFollow);
 
 }  // namespace steelyard::qat

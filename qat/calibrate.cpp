@@ -10,16 +10,29 @@
 namespace steelyard::qat {
 namespace {
 
-// Weights always observe; activations observe or quantize.
-void set_quantized(QuantizerSwitches& switches, bool weights, bool activations) {
-  switches.set({.observes = true, .quantizes = weights},
-               {.observes = !activations, .quantizes = activations});
-}
-
 void require_no_faults(const QuantizerSwitches& switches, std::int64_t batch) {
   if (const auto fault = take_fault(switches.quantizers())) {
     throw TrainingDiverged("calibration, batch " + std::to_string(batch + 1) + ": " + *fault);
   }
+}
+
+// Passes with observers of activations, then one with everything quantized.
+void measure(Module& model, QuantizerSwitches& switches, std::int64_t batches,
+             const std::function<Tensor(std::int64_t)>& inputs, CalibrationWeights weights,
+             WeightScales scales) {
+  const NoGradGuard no_grad;
+  const Device device = device_of(model);
+  const auto pass = [&](std::int64_t batch) {
+    ForwardContext context{.calibrating = true};
+    model.forward(Variable(inputs(batch).to(device)), context).value();
+    require_no_faults(switches, batch);
+  };
+  const bool follow = scales == WeightScales::kFollow;
+  switches.set({.observes = follow, .quantizes = weights == CalibrationWeights::kQuantized},
+               {.observes = true});
+  for (std::int64_t i = 0; i < batches; ++i) pass(i);
+  switches.set({.observes = follow, .quantizes = true}, {.quantizes = true});
+  pass(0);
 }
 
 }  // namespace
@@ -30,18 +43,21 @@ void calibrate(Module& model, std::int64_t batches,
     throw std::invalid_argument("[calibrate] expected 1 batch or more, got " +
                                 std::to_string(batches));
   }
-  const NoGradGuard no_grad;
-  const Device device = device_of(model);
   QuantizerSwitches switches(model);
-  const auto pass = [&](std::int64_t batch) {
-    ForwardContext context{.calibrating = true};
-    model.forward(Variable(inputs(batch).to(device)), context).value();
-    require_no_faults(switches, batch);
-  };
-  set_quantized(switches, weights == CalibrationWeights::kQuantized, false);
-  for (std::int64_t i = 0; i < batches; ++i) pass(i);
-  set_quantized(switches, true, true);
-  pass(0);
+  measure(model, switches, batches, inputs, weights, WeightScales::kFollow);
+}
+
+bool measure_again(Module& model, std::int64_t batches,
+                   const std::function<Tensor(std::int64_t)>& inputs, WeightScales scales) {
+  QuantizerSwitches switches(model);
+  bool any = false;
+  for (const NamedQuantizer& entry : switches.quantizers()) {
+    if (entry.quantizer->of_weights() || !entry.quantizer->observed()) continue;
+    entry.quantizer->forget();
+    any = true;
+  }
+  if (any) measure(model, switches, batches, inputs, CalibrationWeights::kQuantized, scales);
+  return any;
 }
 
 }  // namespace steelyard::qat

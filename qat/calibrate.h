@@ -21,4 +21,13 @@ void calibrate(Module& model, std::int64_t batches,
                const std::function<Tensor(std::int64_t)>& inputs,
                CalibrationWeights weights = CalibrationWeights::kQuantized);
 
+// Whether scales of weights follow the weights and biases that a pass finds.
+enum class WeightScales { kFollow, kKeep };
+
+// Measures the ranges of activations again, on these batches alone, since weights or biases were
+// changed after calibrate(): as it does, weights quantized. Activations whose ranges are learned
+// already or given keep them. False where there is nothing to measure.
+bool measure_again(Module& model, std::int64_t batches,
+                   const std::function<Tensor(std::int64_t)>& inputs, WeightScales scales);
+
 }  // namespace steelyard::qat

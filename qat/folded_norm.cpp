@@ -47,6 +47,16 @@ ProductOperands FoldedNorm::operands(const Variable& weight, const Variable& bia
           folded_bias.value()};
 }
 
+std::vector<double> FoldedNorm::factors() const {
+  const Tensor std_dev = running_std(norm_->state(ForwardContext{})).to(Device{});
+  const Tensor gamma = norm_->weight().value().to(Device{});
+  std::vector<double> factors;
+  for (std::int64_t c = 0; c < gamma.size(); ++c) {
+    factors.push_back(double{gamma.data<float>()[c]} / std_dev.data<double>()[c]);
+  }
+  return factors;
+}
+
 Variable FoldedNorm::normalize(const Variable& product, const Variable& bias,
                                const std::function<Variable()>& raw_product,
                                ForwardContext& context) const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/qat/qconfig.h"
@@ -44,6 +45,8 @@ class FoldedNorm : public Module {
   // The operands of the product in this pass, of a layer with these parameters.
   ProductOperands operands(const Variable& weight, const Variable& bias,
                            const ForwardContext& context) const;
+  // What the weights of each channel are multiplied with in evaluation, where the norm is folded.
+  std::vector<double> factors() const;
   // Whether normalize() follows that product, instead of the activation.
   bool normalizes(const ForwardContext& context) const;
   // `raw_product` computes the float product with the layer's own weight, without bias.

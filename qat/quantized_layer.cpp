@@ -103,9 +103,61 @@ Tensor QuantizedLayer::additive_bias() const {
 
 Tensor QuantizedLayer::deployed_weight() const {
   const NoGradGuard no_grad;
+  return operands(ForwardContext{}).weight.value();
+}
+
+ProductOperands QuantizedLayer::operands(const ForwardContext& context) const {
   const Variable weight = product_->turned(weight_);
-  if (!folds_norm()) return weight.value();
-  return norm_->operands(weight, bias_, ForwardContext{}).weight.value();
+  if (norm_ != nullptr) return norm_->operands(weight, bias_, context);
+  return {weight, bias_, bias_.defined() ? bias_.value() : Tensor()};
+}
+
+std::optional<WeightBias> QuantizedLayer::bias_behind(
+    const std::shared_ptr<const QuantizedValue>& codes, const ProductOperands& operands) const {
+  const bool one_scale = codes && !codes->dynamic && !has_groups();
+  const FakeQuantize& weights = *weight_quantizer();
+  if (!one_scale ||
+      (weights.config().scheme.granularity == kernels::Granularity::kGroup && !integer_groups_)) {
+    return std::nullopt;
+  }
+  return WeightBias{codes->qparams, codes_beside_bias(*codes),
+                    operands.bias.defined() ? operands.bias.value() : Tensor(),
+                    operands.deployed_bias};
+}
+
+WeightCodes QuantizedLayer::evaluated_weights(const Variable& input) {
+  const NoGradGuard no_grad;
+  const ForwardContext evaluation;
+  const ProductOperands of = operands(evaluation);
+  const auto behind = bias_behind(quantized(input), of);
+  return weight_quantizer()->quantize_weights(of.weight.value(), behind ? &*behind : nullptr,
+                                              /*recorded=*/false, evaluation);
+}
+
+std::int64_t QuantizedLayer::move_weights(const Tensor& from, const Tensor& to,
+                                          const Tensor& values) {
+  const std::vector<double> factors =
+      folds_norm() ? norm_->factors() : std::vector<double>(static_cast<std::size_t>(outputs_), 1);
+  const Tensor weight = weight_by_output().to(Device{}).clone();
+  const std::int64_t per_output = outputs_ == 0 ? 0 : weight.size() / outputs_;
+  std::int64_t moved = 0;
+  for (std::int64_t i = 0; i < weight.size(); ++i) {
+    const double factor = factors[static_cast<std::size_t>(i / per_output)];
+    if (from.data<std::int8_t>()[i] == to.data<std::int8_t>()[i] || factor == 0) continue;
+    weight.data<float>()[i] = static_cast<float>(double{values.data<float>()[i]} / factor);
+    ++moved;
+  }
+  weight_.value().copy_from(turned(weight));
+  return moved;
+}
+
+Variable QuantizedLayer::with_weight(const Variable& input, const Variable& weight) {
+  ForwardContext evaluation;
+  Variable y = product_->float_forward(input, weight, operands(evaluation).bias);
+  if (norm_ != nullptr && norm_->normalizes(evaluation)) {
+    y = norm_->normalize(y, bias_, {}, evaluation);
+  }
+  return apply_activation(y, activation_);
 }
 
 Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
@@ -115,21 +167,22 @@ Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
     const std::int64_t row_size = product_->row_size(x.shape());
     input = quantize_dynamically(x, *dynamic_input_, row_size, weight_quantizer()->non_finite());
   }
-  if (probe_) probe_(computed(input, Epilogue{}, context).value());
+  if (probe_) {
+    probe_(input, [&] { return computed(input, Epilogue{}, context).value(); });
+  }
   return computed(input, {activation_, output_quantizer()}, context);
 }
 
 Variable QuantizedLayer::computed(const Variable& input, const Epilogue& epilogue,
                                   ForwardContext& context) {
-  const Variable weight = product_->turned(weight_);
-  if (norm_ == nullptr) {
-    const Tensor bias = bias_.defined() ? bias_.value() : Tensor();
-    return multiply(input, {weight, bias_, bias}, epilogue, context);
+  const ProductOperands of = operands(context);
+  if (norm_ == nullptr || !norm_->normalizes(context)) {
+    return multiply(input, of, epilogue, context);
   }
-  const ProductOperands operands = norm_->operands(weight, bias_, context);
-  if (!norm_->normalizes(context)) return multiply(input, operands, epilogue, context);
-  const Variable product = multiply(input, operands, Epilogue{}, context);
-  const auto raw_product = [&] { return product_->float_forward(input, weight, Variable()); };
+  const Variable product = multiply(input, of, Epilogue{}, context);
+  const auto raw_product = [&] {
+    return product_->float_forward(input, product_->turned(weight_), Variable());
+  };
   const Variable y =
       apply_activation(norm_->normalize(product, bias_, raw_product, context), epilogue.activation);
   return epilogue.output != nullptr ? epilogue.output->forward(y, context) : y;
@@ -144,8 +197,8 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
   }
   const bool in_groups = weights->config().scheme.granularity == kernels::Granularity::kGroup;
   if (in_groups && !integer_groups_) return float_forward(x, operands, epilogue, context);
-  if (!codes->dynamic && !has_groups()) {
-    return integer_forward(x, *codes, operands, epilogue, context);
+  if (const auto behind = bias_behind(codes, operands)) {
+    return integer_forward(x, *codes, operands, *behind, epilogue, context);
   }
   const Variable y =
       apply_activation(grouped_forward(x, *codes, operands, context), epilogue.activation);
@@ -176,13 +229,11 @@ Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue
 }
 
 Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
-                                         const ProductOperands& operands, const Epilogue& epilogue,
-                                         ForwardContext& context) {
+                                         const ProductOperands& operands, const WeightBias& behind,
+                                         const Epilogue& epilogue, ForwardContext& context) {
   const Variable& bias = operands.bias;
   WeightQuantizer& weight_quant = *weight_quantizer();
   const bool recorded = should_record({x, operands.weight, bias});
-  const WeightBias behind{codes.qparams, codes_beside_bias(codes),
-                          bias.defined() ? bias.value() : Tensor(), operands.deployed_bias};
   WeightCodes weight =
       weight_quant.quantize_weights(operands.weight.value(), &behind, recorded, context);
   const Variable weight_input = weight_quant.learn_weight(operands.weight, weight, context);

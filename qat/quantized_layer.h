@@ -36,9 +36,12 @@ class QuantizedLayer : public Module {
   // Sets the batch norm between the product and the activation, which the layer then computes.
   void take_norm(std::shared_ptr<const FoldedNorm> norm) { norm_ = std::move(norm); }
 
-  // Sets a function that gets the real values before the activation in every pass from now on. It
-  // is called before the output is computed, so that it may change the bias. Empty: none.
-  void set_probe(std::function<void(const Tensor& values)> probe) { probe_ = std::move(probe); }
+  // Sets a function that sees every pass from now on: the input as it is multiplied, and a function
+  // that computes the real values before the activation. It is called before the output is
+  // computed, so that it may change the bias. Empty: none.
+  using Values = std::function<Tensor()>;
+  using Probe = std::function<void(const Variable& input, const Values& values)>;
+  void set_probe(Probe probe) { probe_ = std::move(probe); }
   // The parameter that is added to those values: the bias, or the bias of the batch norm after the
   // product; undefined without one.
   Tensor additive_bias() const;
@@ -53,6 +56,14 @@ class QuantizedLayer : public Module {
   bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
   // The weight of the product in evaluation, before quantization: f32, with a batch norm folded in.
   Tensor deployed_weight() const;
+  // The codes of that weight in evaluation, by which it multiplies `input`.
+  WeightCodes evaluated_weights(const Variable& input);
+  // Moves elements of that weight whose codes `to` are others than `from` to `values`, where a
+  // batch norm lets it; gives their number. All are by output channel, on the CPU.
+  std::int64_t move_weights(const Tensor& from, const Tensor& to, const Tensor& values);
+  // Its output in evaluation, before its quantizer, of this weight in place of deployed_weight(),
+  // in float.
+  Variable with_weight(const Variable& input, const Variable& weight);
   kernels::Activation activation() const { return activation_; }
   // How inputs that arrive without codes are quantized in every pass; null where they are not.
   const observers::QScheme* dynamic_input() const {
@@ -85,13 +96,19 @@ class QuantizedLayer : public Module {
   Variable multiply(const Variable& x, const ProductOperands& operands, const Epilogue& epilogue,
                     ForwardContext& context);
   Variable integer_forward(const Variable& x, const QuantizedValue& codes,
-                           const ProductOperands& operands, const Epilogue& epilogue,
-                           ForwardContext& context);
+                           const ProductOperands& operands, const WeightBias& behind,
+                           const Epilogue& epilogue, ForwardContext& context);
   // The product of codes with weights whose groups have scales of their own, and the bias.
   Variable grouped_forward(const Variable& x, const QuantizedValue& codes,
                            const ProductOperands& operands, ForwardContext& context);
   Variable float_forward(const Variable& x, const ProductOperands& operands,
                          const Epilogue& epilogue, ForwardContext& context);
+  // The weight by output channel with the bias, as the product has them in this pass.
+  ProductOperands operands(const ForwardContext& context) const;
+  // What the weights' scales leave room for where the codes of the input are multiplied as integers
+  // with one scale for each output; null elsewhere.
+  std::optional<WeightBias> bias_behind(const std::shared_ptr<const QuantizedValue>& codes,
+                                        const ProductOperands& operands) const;
 
   std::shared_ptr<const Product> product_;
   std::int64_t outputs_ = 0;
@@ -101,7 +118,7 @@ class QuantizedLayer : public Module {
   bool integer_groups_ = false;
   std::optional<observers::QScheme> dynamic_input_;  // of inputs that arrive without codes
   std::shared_ptr<const FoldedNorm> norm_;           // owned by its own slot
-  std::function<void(const Tensor&)> probe_;
+  Probe probe_;
   Slot* weight_slot_ = nullptr;
   Slot* output_slot_ = nullptr;
   Slot* input_slot_ = nullptr;

@@ -8,7 +8,6 @@
 #include "steelyard/framework/storage.h"
 #include "steelyard/framework/training_words.h"
 #include "steelyard/import/unsupported.h"
-#include "steelyard/qat/bias_correction.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/equalize.h"
 #include "steelyard/qat/faults.h"
@@ -235,7 +234,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   }
   if (const auto& batches = recipe_.calibrate_batches) {
     require_batches("calibrate", "batches", *batches);
-    if (recipe_.correct_biases) require_correctable(*recipe_.correct_biases);
+    require_calibration_samples();
   }
 }
 
@@ -326,18 +325,6 @@ void Experiment::require_batches(std::string_view table, std::string_view key,
   fail_at(place(table, key), path + (key == "batches" ? "" : ".batches") +
                                  ": expected at most the " + std::to_string(available) +
                                  " batches of an epoch, got " + std::to_string(batches));
-}
-
-void Experiment::require_correctable(std::int64_t samples) {
-  const std::vector<std::string> unbiased = qat::layers_without_bias(*model_);
-  if (!unbiased.empty()) {
-    notes_.push_back("calibrate.bias_correction: " + std::to_string(unbiased.size()) +
-                     " quantized layers have no bias to correct, the first is " + unbiased[0]);
-  }
-  if (train_.size() == 0 || samples <= train_.size()) return;  // a trained model
-  fail_at(place("calibrate", "bias_correction"),
-          "calibrate.bias_correction: expected at most the " + std::to_string(train_.size()) +
-              " training samples, got " + std::to_string(samples));
 }
 
 // A batch norm that sees one value per channel has no variance. Tried on a model that is thrown
@@ -445,24 +432,6 @@ std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
   if (!batches) return nullptr;
   return std::make_unique<qat::ReestimateCallback>(*model_, train_, loader_options_,
                                                    recipe_.train.trainer.epochs, *batches);
-}
-
-std::function<Tensor(std::int64_t)> Experiment::plain_batches() const {
-  LoaderOptions plain = loader_options_;
-  plain.augment = {};
-  return [this, plain, order = epoch_order(train_, plain, 0)](std::int64_t batch) {
-    return make_batch(train_, plain, order, 0, batch).inputs.to(device_);
-  };
-}
-
-void Experiment::calibrate(std::int64_t batches) {
-  qat::calibrate(*model_, batches, plain_batches());
-  if (!recipe_.correct_biases) return;
-  LoaderOptions together = loader_options_;
-  together.augment = {};
-  together.batch_size = *recipe_.correct_biases;
-  const auto order = epoch_order(train_, together, 0);
-  qat::correct_biases(*model_, make_batch(train_, together, order, 0, 0).inputs.to(device_));
 }
 
 Metrics Experiment::evaluate_test() {

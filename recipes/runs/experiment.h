@@ -121,9 +121,12 @@ class Experiment {
   // The batches of the first epoch, without augmentation: at most batches_per_epoch(). The result
   // must not outlive the experiment.
   std::function<Tensor(std::int64_t)> plain_batches() const;
-  // Lets the observers see the first of plain_batches() (see qat/calibrate.h), then corrects biases
-  // if the recipe asks for it.
+  // Lets the observers see the first of plain_batches() (see qat/calibrate.h), then learns the
+  // rounding of weights and corrects biases if the recipe asks for it; if that changed anything,
+  // the ranges are measured again.
   void calibrate(std::int64_t batches);
+  // What learning became of each layer; empty before, and if it is not asked for.
+  const std::vector<qat::LearnedRounding>& rounding() const { return rounding_; }
   // Loss and metrics on the test set, by float32 products, whatever training used; by ranks that
   // share the batches.
   Metrics evaluate_test();
@@ -155,8 +158,10 @@ class Experiment {
   void require_frames() const;
   void require_norm_left(std::string_view key) const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
-  // Checks that there are so many samples for calibrate.bias_correction; notes what it leaves out.
-  void require_correctable(std::int64_t samples);
+  // Checks that there are as many samples as calibrate asks for; notes what it leaves out.
+  void require_calibration_samples();
+  void require_samples(const char* key, const std::string& path, std::int64_t samples) const;
+  std::function<Tensor(std::int64_t)> plain_batches(std::int64_t samples) const;
   void require_trainable_last_batch(const Registries& registries);
   // The recipe's float model, with random weights.
   std::shared_ptr<Module> make_float_model(const Registries& registries) const;
@@ -177,6 +182,7 @@ class Experiment {
   Loss loss_;
   std::shared_ptr<Module> model_;
   std::optional<qat::Plan> plan_;
+  std::vector<qat::LearnedRounding> rounding_;
   std::shared_ptr<Module> teacher_;
   Device device_;
   std::optional<MatmulPrecisionGuard> precision_;  // while the model is on its device

@@ -402,6 +402,13 @@ Metrics Run::save_before_training(std::int64_t batches_of_ranges) {
     Json json = summary(options_, experiment_, result, final, log.seconds(), memory_bytes());
     json["epochs"] = 0;
     if (batches_of_ranges > 0) json["calibration_batches"] = batches_of_ranges;
+    for (const qat::LearnedRounding& layer : experiment_.rounding()) {
+      json["adaround"].push_back({{"layer", layer.layer},
+                                  {"weights", layer.weights},
+                                  {"changed", layer.changed},
+                                  {"nearest_error", layer.nearest_error},
+                                  {"error", layer.error}});
+    }
     write_summary(options_, json);
     experiment_.move_to_cpu();
     return final;

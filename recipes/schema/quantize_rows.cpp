@@ -350,6 +350,42 @@ Table<QuantizeSpec> quantize_table() {
       .check(check_quantize);
 }
 
+Table<qat::AdaRoundOptions> adaround_table() {
+  using Options = qat::AdaRoundOptions;
+  return {
+      "Learns for each quantized weight which of its two neighbouring codes it gets, layer by "
+      "layer, so that the layer's output comes near to that of the float network (AdaRound, "
+      "Nagel et al., arXiv:2004.10568). The weights are moved to those codes.",
+      {key("samples",
+           "number of training samples, without augmentation, on which layers are compared",
+           &Options::samples)
+           .by_default("256")
+           .within(1, kMaxCount),
+       key("iterations", "steps of Adam for each layer", &Options::iterations)
+           .by_default("1000")
+           .within(1, kMaxCount),
+       key("batch_size", "samples of a step, drawn at random", &Options::batch_size)
+           .by_default("32")
+           .within(1, kMaxCount),
+       key("learning_rate", "learning rate of Adam", &Options::learning_rate)
+           .by_default("0.01")
+           .above(0)
+           .at_most(1),
+       key("regularization", "factor of the term that drives each rounding to one of the two codes",
+           &Options::regularization)
+           .by_default("0.01")
+           .within(0, 1e6),
+       key("first_beta", "exponent of that term when it begins", &Options::first_beta)
+           .by_default("20")
+           .within(1, 1000),
+       key("last_beta", "exponent of that term in the last step", &Options::last_beta)
+           .by_default("2")
+           .within(1, 1000),
+       key("warmup", "part of the steps without that term", &Options::warmup)
+           .by_default("0.2")
+           .within(0, 1)}};
+}
+
 Table<Recipe> calibrate_table() {
   return {
       "Measures ranges before the first step, with the initial weights: training then starts from "
@@ -365,6 +401,7 @@ Table<Recipe> calibrate_table() {
            "the same",
            &Recipe::equalize)
            .by_default("false"),
+       nested<Recipe>("adaround", adaround_table(), &Recipe::adaround),
        key("bias_correction",
            "number of training samples, without augmentation, on which biases are corrected: each "
            "output channel of a quantized layer gets the mean that it has in float (Nagel et al., "

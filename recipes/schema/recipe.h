@@ -17,6 +17,7 @@
 #include "steelyard/framework/trainer.h"
 #include "steelyard/framework/words.h"
 #include "steelyard/kernels/matmul_precision.h"
+#include "steelyard/qat/adaround.h"
 #include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/qconfig.h"
 #include "steelyard/qat/schedule.h"
@@ -132,6 +133,7 @@ struct Recipe {
   TrainSpec train = {};
   std::optional<QuantizeSpec> quantize = {};
   std::optional<std::int64_t> calibrate_batches = {};  // ranges from data before the first step
+  std::optional<qat::AdaRoundOptions> adaround = {};   // learned rounding of weights, after that
   std::optional<std::int64_t> correct_biases = {};     // samples, after that
   bool equalize = false;                               // float weights, before all
   // Epochs count from 0; a change takes effect before the first step of its epoch.

@@ -5,7 +5,7 @@ import re
 import struct
 import unittest
 
-from cli_helpers_test import tensors_of
+from cli_helpers_test import floats, tensors_of
 from cli_test import LAYERS, QUANTIZE, SGD, Case
 from support.data_files import write_safetensors
 
@@ -67,12 +67,43 @@ class Calibrate(Case):
         for name in ("conv", "block.a", "fc"):
             self.assertEqual(plain[name + ".weight"], run[name + ".weight"])
             self.assertNotEqual(plain[name + ".bias"], run[name + ".bias"])
+            scale = name + ".output_quantizer.scale"  # measured again, behind other biases
+            self.assertNotEqual(plain[scale], run[scale])
         printed = self.succeed("calibrate", recipe, "--run-dir", "equalized", *corrected, "--set", "calibrate.equalize=true")
         self.assertIn("note: calibrate.equalize: 0 pairs of layers", printed)  # a sum reads conv, too
         for folder in ("run", "equalized"):
             self.assertRegex(self.succeed("verify", folder), r"0 of \d+ codes differ")
         self.fail_with(2, "calibrate.bias_correction: expected at most the 90 training samples, got 91",
                        arguments=["calibrate", recipe, *corrected, "--set", "calibrate.bias_correction=91"])
+
+    def test_adaround(self):
+        recipe = self.recipe(FLOAT + INIT + QUANTIZE.replace("num_bits: 8, symmetric: true", "num_bits: 3, symmetric: true"))
+        self.succeed("calibrate", recipe, "--run-dir", "nearest", "--set", "calibrate.batches=9")
+        learned = ["--threads", "2", "--set", "calibrate={batches: 9, adaround: {samples: 90, iterations: 200}}"]
+        printed = self.succeed("calibrate", recipe, "--run-dir", "run", *learned)
+        self.assertRegex(printed, r"learned rounding of 3 layers: [1-9]\d* of \d+ weights changed, error .* 0\.\d\d of")
+        layers = self.summary("run")["adaround"]
+        self.assertEqual([layer["layer"] for layer in layers], ["conv", "block.a", "fc"])
+        for layer in layers:
+            self.assertLessEqual(layer["error"], layer["nearest_error"])
+        nearest, run = (tensors_of(self.path(folder, "last.safetensors")) for folder in ("nearest", "run"))
+        for layer in layers:
+            before, after = (floats(of[layer["layer"] + ".weight"]) for of in (nearest, run))
+            self.assertEqual(sum(a != b for a, b in zip(before, after)), layer["changed"])
+            self.assertEqual(nearest[layer["layer"] + ".bias"], run[layer["layer"] + ".bias"])
+            scale = layer["layer"] + ".weight_quantizer.scale"
+            self.assertEqual(nearest[scale], run[scale])
+        self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
+        self.succeed("calibrate", recipe, "--run-dir", "again", *learned)
+        self.assertEqual(self.sha("run", "last.safetensors"), self.sha("again", "last.safetensors"))
+        # Biases on top: codes and scales of weights stay those that were learned.
+        self.succeed("calibrate", recipe, "--run-dir", "both", *learned, "--set", "calibrate.bias_correction=90")
+        both = tensors_of(self.path("both", "last.safetensors"))
+        self.assertEqual(run["fc.weight"], both["fc.weight"])
+        self.assertNotEqual(run["fc.bias"], both["fc.bias"])
+        self.assertRegex(self.succeed("verify", "both"), r"0 of \d+ codes differ")
+        self.fail_with(2, "calibrate.adaround.samples: expected at most the 90 training samples, got 91",
+                       arguments=["calibrate", recipe, *learned, "--set", "calibrate.adaround.samples=91"])
 
     def test_training_goes_on_from_a_calibrated_folder(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3}\n")

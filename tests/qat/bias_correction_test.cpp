@@ -51,7 +51,8 @@ std::vector<double> doubles(const Tensor& t) {
 // What a layer has in front of its activation, averaged by plain loops.
 std::vector<double> means_of(Module& model, QuantizedLayer& layer, const Tensor& inputs) {
   std::vector<double> means;
-  layer.set_probe([&](const Tensor& values) {
+  layer.set_probe([&](const Variable&, const QuantizedLayer::Values& compute) {
+    const Tensor values = compute();
     const auto channels = static_cast<std::size_t>(values.dim(-1));
     means.assign(channels, 0);
     const std::vector<double> all = doubles(values);

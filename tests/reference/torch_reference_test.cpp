@@ -9,11 +9,15 @@
 #include <map>
 
 #include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/optimizer.h"
 #include "steelyard/framework/trained_weights.h"
 #include "steelyard/layers/init.h"
+#include "steelyard/qat/adaround.h"
+#include "steelyard/qat/qat_conv2d.h"
+#include "steelyard/qat/soft_rounding.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/schema/recipe.h"
 #include "tests/support/tensors.h"
@@ -224,6 +228,37 @@ TEST_F(TorchLosses, Ctc) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TorchTwin, ::testing::ValuesIn(kTwins),
                          [](const auto& p) { return std::string(p.param.name); });
+
+// Soft weights, the objective and its gradient with respect to V; 4 bits, beta 6, lambda 0.3.
+TEST(TorchAdaRound, SameObjectiveAndGradient) {
+  const std::filesystem::path path = folder / "adaround.case.safetensors";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no files: torch is not installed";
+  std::map<std::string, Tensor> of_torch;
+  for (const auto& t : load_tensors(path).tensors) of_torch[t.name] = t.tensor;
+  qat::QConfig config = qat::default_w8a8();
+  config.weights->scheme.bits = 4;
+  config.activations.reset();
+  Conv2dOptions options{.in_channels = 4, .out_channels = 6, .kernel_size = {3, 3}};
+  options.padding = {1, 1};
+  options.groups = 2;
+  qat::QatConv2d layer(options, of_torch.at("weight"), of_torch.at("bias"), config,
+                       kernels::Activation::kRelu);
+  ForwardContext calibrating{.calibrating = true};
+  const Variable x(of_torch.at("x"));
+  layer.forward(x, calibrating);
+  const qat::SoftRounding rounding(layer.deployed_weight(), layer.evaluated_weights(x),
+                                   layer.weight_quantizer()->code_range());
+  EXPECT_TRUE(testing::all_close(rounding.weight().value(), layer.deployed_weight(), 1e-5, 1e-6))
+      << "the weights begin as they are";
+  rounding.variable().value().copy_from(of_torch.at("v"));
+  EXPECT_TRUE(testing::all_close(rounding.weight().value(), of_torch.at("soft"), 1e-5, 1e-6));
+  const Variable objective =
+      qat::reconstruction_error(layer, rounding.weight(), x.value(), of_torch.at("wanted")) +
+      0.3 * rounding.regularizer(6);
+  EXPECT_NEAR(objective.value().item(), of_torch.at("objective").item(), 1e-4);
+  objective.backward();
+  EXPECT_TRUE(testing::all_close(rounding.variable().grad(), of_torch.at("gradient"), 1e-4, 1e-5));
+}
 
 }  // namespace
 }  // namespace steelyard

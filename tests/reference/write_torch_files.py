@@ -184,11 +184,31 @@ def losses():
     return case
 
 
+def adaround(bits=4, beta=6.0, regularization=0.3):
+    """The objective of learned rounding (Nagel et al., arXiv:2004.10568, equations 21 to 25) of a convolution with a
+    ReLU, and its gradient, at a random V, in double."""
+    torch.manual_seed(5)
+    x, wanted = torch.randn(4, 4, 5, 6), torch.relu(torch.randn(4, 6, 5, 6))
+    weight, bias = torch.randn(6, 2, 3, 3), torch.randn(6)
+    largest = 2 ** (bits - 1) - 1
+    scale = (weight.abs().amax((1, 2, 3)) / largest).float().double().reshape(-1, 1, 1, 1)
+    v = (2 * torch.randn(weight.shape)).float().double().requires_grad_()
+    h = (1.2 * torch.sigmoid(v) - 0.1).clip(0, 1)
+    below = torch.floor(weight / scale.float())  # in float, as codes are: the largest weight of a channel is a tie
+    soft = scale * (below.double() + h).clip(-largest, largest)
+    y = torch.relu(nn.functional.conv2d(x.double(), soft, bias.double(), padding=1, groups=2))
+    objective = ((y - wanted) ** 2).sum(1).mean() + regularization * (1 - (2 * h - 1).abs() ** beta).sum()
+    objective.backward()
+    return {"x": x.permute(0, 2, 3, 1), "wanted": wanted.permute(0, 2, 3, 1), "weight": weight, "bias": bias,
+            "v": v.float(), "objective": objective.reshape(1), "gradient": v.grad.float(), "soft": soft.float()}
+
+
 def main(folder):
     os.makedirs(folder, exist_ok=True)
     torch.set_num_threads(1)
     write_architectures(folder)
     write_safetensors(os.path.join(folder, "losses.case.safetensors"), losses())
+    write_safetensors(os.path.join(folder, "adaround.case.safetensors"), adaround())
     twins = {"mlp": Mlp, "cnn": Cnn, "resnet": Resnet, "layers": Layers, "mobilenet": Mobilenet}
     for number, (name, twin) in enumerate(twins.items()):
         torch.manual_seed(number)

@@ -1,0 +1,59 @@
+// Experiment: ranges, rounding and biases from data, before the first step.
+#include "steelyard/framework/error.h"
+#include "steelyard/qat/bias_correction.h"
+#include "steelyard/qat/calibrate.h"
+#include "steelyard/recipes/runs/experiment.h"
+
+namespace steelyard {
+
+void Experiment::require_calibration_samples() {
+  if (recipe_.correct_biases) {
+    const std::vector<std::string> unbiased = qat::layers_without_bias(*model_);
+    if (!unbiased.empty()) {
+      notes_.push_back("calibrate.bias_correction: " + std::to_string(unbiased.size()) +
+                       " quantized layers have no bias to correct, the first is " + unbiased[0]);
+    }
+    require_samples("bias_correction", "bias_correction", *recipe_.correct_biases);
+  }
+  if (recipe_.adaround) require_samples("adaround", "adaround.samples", recipe_.adaround->samples);
+}
+
+void Experiment::require_samples(const char* key, const std::string& path,
+                                 std::int64_t samples) const {
+  if (train_.size() == 0 || samples <= train_.size()) return;  // a trained model
+  fail_at(place("calibrate", key), "calibrate." + path + ": expected at most the " +
+                                       std::to_string(train_.size()) + " training samples, got " +
+                                       std::to_string(samples));
+}
+
+std::function<Tensor(std::int64_t)> Experiment::plain_batches() const {
+  return plain_batches(loader_options_.batch_size);
+}
+
+std::function<Tensor(std::int64_t)> Experiment::plain_batches(std::int64_t samples) const {
+  LoaderOptions plain = loader_options_;
+  plain.augment = {};
+  plain.batch_size = samples;
+  return [this, plain, order = epoch_order(train_, plain, 0)](std::int64_t batch) {
+    return make_batch(train_, plain, order, 0, batch).inputs.to(device_);
+  };
+}
+
+void Experiment::calibrate(std::int64_t batches) {
+  qat::calibrate(*model_, batches, plain_batches());
+  bool changed = false;
+  auto scales = qat::WeightScales::kFollow;
+  if (recipe_.adaround) {
+    qat::AdaRoundOptions options = *recipe_.adaround;
+    options.seed = static_cast<std::uint64_t>(recipe_.seed);
+    rounding_ = qat::learn_rounding(*model_, plain_batches(options.samples)(0), options);
+    changed = true;
+    scales = qat::WeightScales::kKeep;  // the codes are those of these scales
+  }
+  if (const auto& samples = recipe_.correct_biases) {
+    changed |= qat::correct_biases(*model_, plain_batches(*samples)(0), scales) > 0;
+  }
+  if (changed) qat::measure_again(*model_, batches, plain_batches(), scales);
+}
+
+}  // namespace steelyard
