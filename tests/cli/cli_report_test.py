@@ -294,7 +294,7 @@ class Report(WithRuns):
         self.row(page, "partly quantized, step-3.safetensors")
 
     def test_faults(self):
-        self.fail_with(2, "nowhere/recipe.yaml", arguments=["report", "nowhere"])
+        self.fail_with(2, "nowhere: expected a run's folder, there is none", arguments=["report", "nowhere"])
         self.fail_with(2, "nowhere/page.html", arguments=["report", "float", "--out", "nowhere/page.html"])
         self.assertEqual(self.run_program("report", "float", "--batches", "0").returncode, 2)
         self.assertEqual(self.run_program("report").returncode, 2)
@@ -513,7 +513,7 @@ class Sensitivity(WithRuns):
         self.fail_with(2, "--bits: expected widths from 2 to 8, got 9",
                        arguments=["sensitivity", "float", "--bits", "8,9"])
         self.fail_with(2, "--bits: 4 is given twice", arguments=["sensitivity", "float", "--bits", "4,4"])
-        self.fail_with(2, "nowhere/recipe.yaml", arguments=["sensitivity", "nowhere"])
+        self.fail_with(2, "nowhere: expected a run's folder, there is none", arguments=["sensitivity", "nowhere"])
         self.assertFalse(os.path.exists(self.path("m.yaml")))
         self.fail_with(2, "m.yaml: written without --set: --set train.epoch: unknown key",
                        arguments=[*budget, "--budget-bits", "4", "--set", "train.epoch=1"])
