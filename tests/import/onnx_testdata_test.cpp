@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <map>
 
-#include "steelyard/import/fold.h"
+#include "steelyard/import/constants.h"
 #include "steelyard/import/onnx_file.h"
 #include "tests/import/onnx_support.h"
 
