@@ -54,7 +54,7 @@ struct DataSpec {
   std::optional<TableOptions> table = {};
   std::string label_separator = {};
   std::optional<std::string> class_names = {};  // a file
-  std::vector<std::string> inputs = {};  // of a sample; empty: it is one
+  std::vector<std::string> inputs = {};         // of a sample; empty: it is one
 };
 
 enum class OptimizerType { kSgd, kAdamW };
