@@ -6,7 +6,7 @@ import struct
 import unittest
 
 from cli_helpers_test import floats, tensors_of
-from cli_test import LAYERS, QUANTIZE, SGD, Case
+from cli_case import LAYERS, QUANTIZE, SGD, Case
 from support.data_files import write_safetensors
 
 FLOAT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")

@@ -5,7 +5,7 @@ import shutil
 import struct
 import unittest
 
-from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD, as_earlier_version, read_checkpoint, write_images
+from cli_case import ADAMW, Case, LAYERS, QUANTIZE, SGD, as_earlier_version, read_checkpoint
 from support.data_files import f32, i64, write_gradients, write_safetensors, write_split, write_uniform
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from cli_test import LAYERS, PROGRAM, QUANTIZE, SGD, Case, as_earlier_version, write_images
+from cli_case import LAYERS, PROGRAM, QUANTIZE, SGD, Case, as_earlier_version, write_images
 from support.data_files import write_safetensors, write_uniform
 
 SHORT = SGD.replace("epochs: 6", "epochs: 2")

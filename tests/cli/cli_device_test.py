@@ -4,7 +4,7 @@ import re
 import shutil
 import unittest
 
-from cli_test import ADAMW, Case, LAYERS, QUANTIZE, SGD
+from cli_case import ADAMW, Case, LAYERS, QUANTIZE, SGD
 from support.data_files import f32, write_split
 
 PLAIN = LAYERS.replace("    - {type: Dropout, p: 0.1}\n", "")

@@ -2,7 +2,7 @@
 import os
 import unittest
 
-from cli_test import Case, LAYERS, SGD
+from cli_case import Case, LAYERS, SGD
 
 
 class Drivers(Case):

@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from cli_data_test import as_earlier_version
-from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
+from cli_case import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
 from support.data_files import f32, i64, write_safetensors, write_split
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import struct
 
-from cli_test import Case, LAYERS, QUANTIZE, SGD
+from cli_case import Case, LAYERS, QUANTIZE, SGD
 
 
 def tensors_of(path):

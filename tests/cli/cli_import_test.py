@@ -3,7 +3,7 @@ import math
 import os
 import random
 
-from cli_test import QUANTIZE, Case
+from cli_case import QUANTIZE, Case
 from support.data_files import f32, i64, write_named_split, write_split
 from support.onnx_files import INT32, INT64, model, node, port, squeeze_excite, tensor
 

@@ -10,7 +10,7 @@ import unittest
 import zipfile
 import zlib
 
-from cli_test import QUANTIZE, Case, read_checkpoint
+from cli_case import QUANTIZE, Case, read_checkpoint
 
 HEAD = "version: 1\nname: own\nseed: 3\n"
 CNN = """

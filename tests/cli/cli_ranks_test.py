@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from support import mpirun, namespaces
-from cli_test import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
+from cli_case import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
 
 HANG = 300  # seconds after which something hangs, however loaded the machine is
 

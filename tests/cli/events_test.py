@@ -5,7 +5,7 @@ import shutil
 import struct
 import unittest
 
-from cli_test import Case, LAYERS, SGD
+from cli_case import Case, LAYERS, SGD
 
 EVENTS = "events.out.tfevents.steelyard"
 
