@@ -17,7 +17,8 @@ INTRODUCTION = (
     "`float` is the imported model as it is. `float, tuned` is trained in float on the same data, for as many epochs and with the "
     "same learning rate as the quantized rows. `calibrated` is post-training quantization: of several observers and corrections, "
     "tabled below, the one that is best on the test set, so it looks better rather than worse than it is. `trained` is "
-    "quantization-aware training. All values are those of the last epoch on the test set; a row with several seeds has their mean, "
+    "quantization-aware training. Calibrated models are compared with the imported float model, trained ones with the better of "
+    "the tuned ones. All values are those of the last epoch on the test set; a row with several seeds has their mean, "
     "and each seed's value beside it.",
     "Differing codes and the agreement of ONNX Runtime are those of `steelyard verify`, over a part of the test set. The last "
     "two columns are about the exported ONNX file and the whole test set: ONNX Runtime's own score, and the percentage of "
@@ -36,7 +37,8 @@ ABOUT = {
                  "are a little thinner than those that the float model was trained on.",
 }
 TITLES = {"float": ("float", "imported"), "float-tuned": ("float", "tuned"),
-          "float-tuned-norms": ("float", "tuned, batch norms too"), "qat-w8a8": ("W8A8", "trained"), "qat-w4a8": ("W4A8", "trained")}
+          "float-tuned-norms": ("float", "tuned, batch norms too"), "qat-w8a8": ("W8A8", "trained"), "qat-w4a8": ("W4A8", "trained"),
+          "qat-w4a8-lsq": ("W4A8", "trained, learned scales, 8 bits at both ends")}
 NAMES = {"top1": "top-1 %", "cer": "character error rate %", "loss": "loss", "pixel_f1": "F1 of pixels %"}
 LOWER_IS_BETTER = {"cer", "loss"}
 CORRECTION_NAMES = {"": "none", "equalized": "`equalize`", "corrected": "`bias_correction`", "both": "both"}
@@ -101,6 +103,10 @@ def calibrations(show, width):
     return [cell.name for cell in show.cells if cell.verb == "calibrate" and cell.name.startswith(f"ptq-{width}")]
 
 
+def trained(width, cells):
+    return [name for name in TITLES if name.startswith(f"qat-{width}") and name in cells]
+
+
 def variant(name, width):
     """The observer and the correction of a calibrated cell."""
     observer, _, correction = name.removeprefix(f"ptq-{width}-").partition("-")
@@ -108,22 +114,22 @@ def variant(name, width):
 
 
 def main_table(show, cells):
+    """The rows, and what trained ones are compared with."""
     tuned = best(("float-tuned", "float-tuned-norms"), cells, show)
-    baseline = mean(cells[tuned], show) if tuned else None
-    head = ("", "", NAMES[show.key], "each seed", "lost against float, tuned", "differing codes", "ONNX Runtime agrees",
+    imported, baseline = (mean(cells[name], show) if name in cells else None for name in ("float", tuned))
+    head = ("", "", NAMES[show.key], "each seed", "lost against float", "differing codes", "ONNX Runtime agrees",
             f"its {NAMES[show.metric.name]}", "OpenVINO agrees")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name in ("float", "float-tuned", "float-tuned-norms"):
         if name in cells:
-            lines.append(row(*TITLES[name], cells[name], show, baseline if name == tuned or name != "float" else None))
+            lines.append(row(*TITLES[name], cells[name], show, None))
     for width in ("w8a8", "w4a8"):
         found = best(calibrations(show, width), cells, show)
         if found:
             observer, correction = variant(found, width)
             how = f"calibrated, `{observer}`" + (f", {CORRECTION_NAMES[correction]}" if correction else "")
-            lines.append(row(width.upper(), how, cells[found], show, baseline))
-        if f"qat-{width}" in cells:
-            lines.append(row(*TITLES[f"qat-{width}"], cells[f"qat-{width}"], show, baseline))
+            lines.append(row(width.upper(), how, cells[found], show, imported))
+        lines += [row(*TITLES[name], cells[name], show, baseline) for name in trained(width, cells)]
     return lines, baseline
 
 
@@ -133,8 +139,9 @@ def goals(show, cells, baseline):
     sign = 1 if show.key in LOWER_IS_BETTER else -1
     said = []
     for width in ("w8a8", "w4a8"):
-        if f"qat-{width}" in cells:
-            lost = sign * (mean(cells[f"qat-{width}"], show) - baseline)
+        found = best(trained(width, cells), cells, show)
+        if found:
+            lost = sign * (mean(cells[found], show) - baseline)
             said.append(f"{width.upper()} {'meets' if lost <= show.goal else 'misses'} it ({lost:+.2f})")
     return paragraph(f"Goal: at most {show.goal} points worse than float, tuned. {'; '.join(said)}.") if said else []
 

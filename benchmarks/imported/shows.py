@@ -64,12 +64,13 @@ TUNED_NORMS = Cell("float-tuned-norms", "train", ("quantize=null",), quantized=F
 IMPORTED = Cell("float", "import", (), quantized=False)
 W8A8 = Cell("qat-w8a8", "train")
 W8A8_RANGES = Cell("qat-w8a8", "train", (RANGES,))
-W4A8 = Cell("qat-w4a8", "train", (*four_bits("min_max"), "quantize.algorithm.method=lsq"))
+W4A8 = Cell("qat-w4a8", "train", ("quantize.groups.0.weights.num_bits=4", "quantize.groups.0.weights.observer=mse"))
+W4A8_LEARNED = Cell("qat-w4a8-lsq", "train", (*four_bits("min_max"), "quantize.algorithm.method=lsq"))
 
 SHOWS = {show.name: show for show in (
     Show("direction", "Text direction: PP-OCR's classifier", "ch_ppocr_mobile_v2.0_cls_infer.onnx", data_sets.direction,
          (4500, 4000), readers.Top1, "top1", 0.3, 200,
-         (IMPORTED, W8A8, TUNED, W4A8, TUNED_NORMS, *every_observer("histogram"),
+         (IMPORTED, W8A8, TUNED, W4A8, W4A8_LEARNED, TUNED_NORMS, *every_observer("histogram"),
           *(calibrated("w4a8", "histogram", correction) for correction in CORRECTIONS))),
     Show("recognition", "Reading lines: PP-OCR's recognition v4", "ch_PP-OCRv4_rec_infer.onnx", data_sets.recognition,
          (2300, 600), readers.CharacterErrors, "cer", 0.2, 16, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),

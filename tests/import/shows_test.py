@@ -59,7 +59,7 @@ class Direction(Case):
         self.assertEqual(imported_models("page", results, page).returncode, 0)
         with open(page, encoding="utf-8") as file:
             text = file.read()
-        self.assertRegex(text, r"\n\| W8A8 \| calibrated, `histogram` \| \d+\.\d\d \| - \| - \| 0 of [\d,]+ \|")
+        self.assertRegex(text, r"\n\| W8A8 \| calibrated, `histogram` \| \d+\.\d\d \| - \| -?\d+\.\d\d \| 0 of [\d,]+ \|")
         self.assertIn("\n## Types of files: magika\n\nNot measured yet.\n", text)
 
 
