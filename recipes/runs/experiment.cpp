@@ -152,6 +152,9 @@ void Experiment::require_whole_numbers() const {
   if (normalization() != Normalization{}) {
     fail_at(place("data", "normalize"), "data.normalize: expected none" + why);
   }
+  if (loader_options_.augment.mixes()) {
+    fail_at(place("data", "augment"), "data.augment: expected no mixup" + why);
+  }
   if (input_.dtype != DType::kF32) {
     fail_at(place("model", "onnx"), "model.onnx: expected samples of f32, which hold them, got " +
                                         std::string(dtype_name(input_.dtype)) +

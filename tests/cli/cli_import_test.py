@@ -335,6 +335,8 @@ class Import(Case):
         write_named_split(other, "flat", {"ids": ones, "mask": ones, "pixels": f32([2, 32], [0.0] * 64)})
         self.fail_with(2, "expected inputs ids [6], mask [6], pixels [4, 4, 2], got ids [6], mask [6], pixels [32]",
                        arguments=["predict", "run", os.path.join(other, "flat.safetensors")])
+        self.fail_with(2, "data.augment: expected no mixup: the input 'ids' of the network is int32",
+                       arguments=["train", recipe, *settings, "--set", "data.augment=[mixup]"])
         self.fail_with(2, "data.inputs: expected different names other than targets",
                        arguments=["train", recipe, *settings[:4], "--set", "data.inputs=[ids, ids]"])
 
