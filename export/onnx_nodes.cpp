@@ -86,8 +86,14 @@ std::int64_t OnnxNodes::axis(const Node& node, std::size_t axis) const {
 }
 
 std::string OnnxNodes::input(const Node& node, std::size_t i) {
-  const std::size_t value = node.inputs[i];
-  const std::string held = tensor(value);
+  return in_order(node, node.inputs[i], tensor(node.inputs[i]));
+}
+
+std::string OnnxNodes::codes(const Node& node, std::size_t i) {
+  return in_order(node, node.inputs[i], graph_.values[node.inputs[i]].name + "/codes");
+}
+
+std::string OnnxNodes::in_order(const Node& node, std::size_t value, const std::string& held) {
   const bool wanted = works_channels_first(graph_, node, channels_first_);
   if (graph_.values[value].shape.size() != 3 || channels_first_[value] == wanted) return held;
   const std::string name = held + suffix(wanted);

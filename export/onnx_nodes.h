@@ -42,6 +42,8 @@ class OnnxNodes {
 
   // The tensor of an input in the order that the node's operation reads and makes.
   std::string input(const Node& node, std::size_t i = 0);
+  // The tensor of its codes in that order.
+  std::string codes(const Node& node, std::size_t i = 0);
   // The dimension of such a tensor, and of the output's.
   std::int64_t axis(const Node& node, std::size_t axis) const;
   // The operand at a place in that order: an input, or a constant that broadcasts.
@@ -67,6 +69,8 @@ class OnnxNodes {
   void clip(const Node& node, kernels::CodeRange range, const std::string& real,
             const std::string& output);
   bool stored_as_s8(const Quantization& q) const;
+  // A tensor of the value, turned to the order of the node where that is another.
+  std::string in_order(const Node& node, std::size_t value, const std::string& held);
 
   const Graph& graph_;
   OnnxOptions options_;

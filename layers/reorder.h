@@ -92,6 +92,9 @@ class Reduce : public Module {
   Variable forward(const Variable& x, ForwardContext& context) override;
   // "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin".
   std::string type_name() const override;
+  Reduction reduction() const { return reduction_; }
+  const std::vector<std::int64_t>& axes() const { return axes_; }
+  bool keep() const { return keep_; }
 
  private:
   Reduction reduction_;

@@ -11,6 +11,7 @@
 #include "steelyard/qat/qat_moves.h"
 #include "steelyard/qat/qat_mul.h"
 #include "steelyard/qat/qat_pool.h"
+#include "steelyard/qat/qat_reduce_mean.h"
 #include "steelyard/qat/qat_smooth.h"
 #include "steelyard/qat/qat_softmax.h"
 
@@ -58,6 +59,7 @@ const QuantizedForms& builtin_forms() {
       wide(resize_form()),
       matmul_form(),
       affine_form(),
+      wide(reduce_mean_form()),
   };
   return kForms;
 }

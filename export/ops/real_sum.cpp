@@ -68,7 +68,7 @@ void add_real_sum(OnnxNodes& nodes, const Node& node, const RealSum& sum,
                   const std::string& output) {
   const Value& input = nodes.graph().values[node.inputs[0]];
   const Quantization& q = *input.quantization;
-  const std::string codes = input.name + "/codes";
+  const std::string codes = nodes.codes(node);
   Steps steps(nodes, node);
   std::string total;
   if (q.wide()) {

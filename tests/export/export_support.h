@@ -9,10 +9,12 @@
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/pooling.h"
+#include "steelyard/layers/reorder.h"
 #include "steelyard/layers/residual.h"
 #include "steelyard/layers/sequential.h"
 #include "steelyard/qat/prepare.h"
@@ -65,6 +67,41 @@ inline std::shared_ptr<Module> every_layer(Rng& rng) {
       {"fc1", std::make_shared<Linear>(LinearOptions{8 * 4 * 6, 16}, rng)},
       {"relu4", std::make_shared<ReLU>()},
       {"fc2", std::make_shared<Linear>(LinearOptions{16, 5, /*bias=*/false}, rng)}});
+}
+
+inline std::shared_ptr<Module> mean_over(std::int64_t axis) {
+  return std::make_shared<Reduce>(Reduction::kMean, std::vector<std::int64_t>{axis}, true);
+}
+
+// [N, 9, 8, 3]: a transposed convolution in groups, a mean over the rows of an image.
+inline std::shared_ptr<Module> upsampling_net(Rng& rng) {
+  const auto up = std::make_shared<ConvTranspose2d>(ConvTranspose2dOptions{.in_channels = 4,
+                                                                           .out_channels = 6,
+                                                                           .kernel_size = {3, 2},
+                                                                           .stride = {2, 2},
+                                                                           .padding = {1, 0},
+                                                                           .output_padding = {1, 0},
+                                                                           .groups = 2},
+                                                    rng);
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"conv", conv(3, 4, 3, 2, rng)},
+                                {"relu", std::make_shared<ReLU>()},
+                                {"up", up},
+                                {"norm", norm(6, 3)},
+                                {"relu6", std::make_shared<ReLU6>()},
+                                {"rows", mean_over(1)},
+                                {"flatten", std::make_shared<Flatten>()},
+                                {"fc", std::make_shared<Linear>(LinearOptions{48, 5}, rng)}});
+}
+
+// [N, 9, 8, 3]: a mean over channels, and one over columns of what it gives.
+inline std::shared_ptr<Module> means_net(Rng& rng) {
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"conv", conv(3, 4, 3, 2, rng)},
+                                {"channels", mean_over(3)},
+                                {"columns", mean_over(2)},
+                                {"flatten", std::make_shared<Flatten>()},
+                                {"fc", std::make_shared<Linear>(LinearOptions{5, 5}, rng)}});
 }
 
 // [N, 9, 8, 3]: batch norms to fold, two residual sums, one with a convolution as its shortcut.
@@ -200,6 +237,15 @@ inline qat::QuantizeConfig affine_weights(int weight_bits) {
   qat::QuantizeConfig config = w8a8(weight_bits);
   config.groups[0].config.weights->scheme.symmetric = false;
   config.groups[0].config.weights->scheme.narrow_range = false;
+  return config;
+}
+
+// The same with transposed convolutions, as the first group has them.
+inline qat::QuantizeConfig and_transposed(qat::QuantizeConfig config) {
+  const qat::QConfig first = config.groups[0].config;
+  config.groups.push_back({{"ConvTranspose2d"}, first});
+  auto& weights = *config.groups.back().config.weights;
+  if (weights.scheme.granularity == kernels::Granularity::kGroup) weights.scheme.group_size = 6;
   return config;
 }
 

@@ -53,12 +53,31 @@ def windows(x, kernel, stride, padding, dilation, fill):
     return np.stack(taps, -1)
 
 
+def spread(node, kernel, v):
+    """Images with zeros between and around pixels, whose convolution with the turned kernel is the transposed one."""
+    steps = node["stride"]
+    spread_out = np.zeros((len(v), *((size - 1) * s + 1 for size, s in zip(v.shape[1:3], steps)), v.shape[3]), v.dtype)
+    spread_out[:, ::steps[0], ::steps[1]] = v
+    for axis, (k, d, p, more) in enumerate(zip(kernel, node["dilation"], node["padding"], node["output_padding"]), 1):
+        ends = [d * (k - 1) - p, d * (k - 1) - p + more]
+        border = [(0, 0)] * 4
+        border[axis] = [max(end, 0) for end in ends]
+        spread_out = np.pad(spread_out, border)
+        cut = [slice(None)] * 4
+        cut[axis] = slice(max(-ends[0], 0), spread_out.shape[axis] - max(-ends[1], 0))
+        spread_out = spread_out[tuple(cut)]
+    return spread_out
+
+
 def products(node, w, v):
     """Exact sums, in 64 bits, of weights w and operands v, both less their zero points."""
     if node["op"] == "linear":
         return v @ w.T
     groups, (outputs, inputs) = node["groups"], w.shape[:2]
-    patches = windows(v, w.shape[2:], node["stride"], node["padding"], node["dilation"], 0)
+    stride, padding = node["stride"], node["padding"]
+    if node["op"] == "conv_transpose2d":
+        v, w, stride, padding = spread(node, w.shape[2:], v), w[..., ::-1, ::-1], (1, 1), (0, 0)
+    patches = windows(v, w.shape[2:], stride, padding, node["dilation"], 0)
     each = outputs // groups
     return np.concatenate([np.einsum("nhwct,oct->nhwo", patches[..., g * inputs:(g + 1) * inputs, :],
                                      w[g * each:(g + 1) * each].reshape(each, inputs, -1))
@@ -124,7 +143,7 @@ def run(graph, tensors, inputs):
         y_q, op, x = graph["values"][node["output"]].get("quantization"), node["op"], parts[0]
         if op == "quantize":
             y = quantize(x, y_q)
-        elif op in ("linear", "conv2d"):
+        elif op in ("linear", "conv2d", "conv_transpose2d"):
             y = linear_map(node, tensors, x, qs[0], y_q)
         elif op == "add":
             y = add(node, parts, qs, y_q)
@@ -136,6 +155,8 @@ def run(graph, tensors, inputs):
             y = windows(x, node["kernel"], node["stride"], node["padding"], (1, 1), np.iinfo(np.int64).min).max(-1)
         elif op in ("avg_pool2d", "global_avg_pool"):
             y = average(node, x, qs[0], y_q)
+        elif op == "reshape":
+            y = x.reshape(len(x), *node["shape"])
         elif op == "flatten":
             y = x.transpose(0, 3, 1, 2).reshape(len(x), -1) if x.ndim == 4 else x
         else:

@@ -167,6 +167,22 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
                            "Conv Gemm MatMul"};
   writer.write_network("attention", testing::attention_net, w8a8(), attention);
   writer.write_network("attention_signed", testing::attention_net, w8a8(8, true), attention);
+  const auto upsampling = [&](const std::string& name, const qat::QuantizeConfig& config,
+                              const Expected& expected, const OnnxOptions& options = {}) {
+    writer.write_network("upsampling" + name, testing::upsampling_net,
+                         testing::and_transposed(config), expected, options);
+  };
+  const std::string no_transposed = "Conv ConvTranspose Gemm ReduceMean";
+  upsampling("", w8a8(), in_numpy({true, "QLinearConv QGemm", no_transposed}));
+  upsampling("_signed", w8a8(8, true), {true, "QLinearConv QGemm", no_transposed});
+  upsampling("_affine", testing::affine_weights(8), {true, "QLinearConv QGemm", no_transposed});
+  upsampling("_groups", testing::groups_of_codes(4), close);
+  upsampling("_a16", testing::wide_activations(16), {true, "ConvInteger", no_transposed});
+  upsampling("_tensorrt", testing::tensorrt(8), close, tensorrt);
+  writer.write_network("means", testing::means_net, w8a8(),
+                       {true, "QLinearConv QGemm", no_transposed});
+  writer.write_network("means_a16", testing::means_net, testing::wide_activations(16),
+                       {true, "ConvInteger", no_transposed});
   writer.write("rows", joined_rows(), testing::random_tensor({40, 5, 8}, 7, DType::kF32),
                {true, "QLinearConcat", "Concat"});
   qat::QuantizeConfig partly = w8a8();
