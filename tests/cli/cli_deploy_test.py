@@ -396,7 +396,7 @@ class Deploy(Case):
         write_safetensors(self.path("empty.safetensors"), {"inputs": ("U8", [0, 8, 8, 1], b"")})
         self.fail_with(2, "expected 1 sample or more, got inputs [0, 8, 8, 1]", arguments=["predict", late, "empty.safetensors"])
         write_safetensors(self.path("none.safetensors"), {"x": ("U8", [1], b"1")})
-        self.fail_with(2, "expected a tensor 'inputs'", arguments=["predict", late, "none.safetensors"])
+        self.fail_with(2, "expected the tensor inputs, 'inputs' is missing", arguments=["predict", late, "none.safetensors"])
         with open(self.path("notes.yaml"), "w", encoding="utf-8") as file:
             file.write("version: 1\n")
         self.fail_with(2, "notes.yaml: expected images, a table, a NumPy array, a safetensors file or IDX images",
