@@ -1,7 +1,6 @@
 #include "steelyard/qat/adaround.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "steelyard/framework/divergence.h"
@@ -9,7 +8,6 @@
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/slice.h"
 #include "steelyard/framework/optimizer.h"
 #include "steelyard/framework/rng.h"

@@ -1,5 +1,4 @@
 // Experiment: ranges, rounding and biases from data, before the first step.
-#include "steelyard/framework/error.h"
 #include "steelyard/qat/bias_correction.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/recipes/runs/experiment.h"
