@@ -90,7 +90,7 @@ const char* version_of(const Graph& graph) {
     const bool gives_codes = graph.values[node.output].quantization.has_value();
     std::size_t needed = static_cast<std::size_t>(op_info(node.op).graph_version);
     if (node.op == Op::kSoftmax && codes && !gives_codes) needed = 4;
-    if (!node.constants.empty() || node.axis != -1) needed = 5;
+    if (!node.constants.empty() || node.axis != -1) needed = std::max<std::size_t>(needed, 5);
     if (is_newer(node)) version = std::max<std::size_t>(version, 2);
     version = std::max(version, needed);
   }

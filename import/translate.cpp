@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 
-#include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/import/affine_maps.h"
 #include "steelyard/import/inputs.h"

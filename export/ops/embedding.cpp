@@ -1,5 +1,6 @@
 // Rows of a table of floats at the whole numbers that the input holds, as floats.
 #include <cmath>
+#include <stdexcept>
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
@@ -21,15 +22,17 @@ void check(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
 }
 
-// A number that is no row gives NaN.
 void reference(const Operands& op) {
   const Tensor x = real_operand(op, 0);
   const Tensor& table = *constant_at(op.node, 1);
   const std::int64_t rows = table.dim(0), width = table.dim(1);
   fill_floats(op.output(), [&](std::int64_t i) {
     const float row = std::nearbyint(x.data<float>()[i / width]);
-    const bool known = row >= 0 && row < static_cast<float>(rows);
-    return known ? table.data<float>()[static_cast<std::int64_t>(row) * width + i % width] : NAN;
+    if (!(row >= 0 && row < static_cast<float>(rows))) {
+      throw std::runtime_error("[embedding] " + op.node.name + ": expected indices in [0, " +
+                               std::to_string(rows) + "), got " + std::to_string(row));
+    }
+    return table.data<float>()[static_cast<std::int64_t>(row) * width + i % width];
   });
 }
 

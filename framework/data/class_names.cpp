@@ -68,7 +68,8 @@ Tensor class_labels(const std::vector<std::string>& samples, const std::vector<s
 
 std::vector<std::string> read_names(const std::filesystem::path& path, bool characters) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 26;
-  const std::string text = read_file(path, kMaxBytes);
+  std::string text = read_file(path, kMaxBytes);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // the mark of UTF-8
   std::vector<std::string> names;
   if (characters) names.emplace_back();
   std::unordered_map<std::string, std::int64_t> lines;
@@ -81,7 +82,8 @@ std::vector<std::string> read_names(const std::filesystem::path& path, bool char
     const auto fail = [&](const std::string& problem) {
       throw InputError(printable(path.string()) + ":" + std::to_string(line) + ": " + problem);
     };
-    if (name.empty() || !is_utf8(name)) fail("expected a name, got '" + printable(name) + "'");
+    if (name.empty() || printable(name) != name)
+      fail("expected a name, got '" + printable(name) + "'");
     if (characters && utf8_length(name) != name.size()) {
       fail("expected one character, got '" + printable(name) + "'");
     }

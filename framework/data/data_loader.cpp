@@ -297,6 +297,11 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
   require(!a.changes_bytes() || (dataset.dtype() == DType::kU8 && (shape[2] == 1 || shape[2] == 3)),
           "colour_jitter, rotation and trivial_augment need images of bytes with 1 or 3 channels");
   const TargetKind kind = target_kind(dataset.targets, dataset.classes);
+  const bool of_pixels = kind != TargetKind::kText && dataset.targets.rank() > 2;
+  require(
+      !of_pixels || !(a.random_crop || a.flip || a.erasing || a.changes_bytes() || a.resized_crop),
+      "targets of pixels would stay where they are: expected no changes of images, got targets " +
+          shape_string(dataset.targets.shape()));
   require(!a.mixes() || kind == TargetKind::kClass || kind == TargetKind::kMarks,
           "mixup and cutmix need classes or labels as targets");
   require(!a.resized_crop || (dataset.source && dataset.source->draws()),

@@ -78,7 +78,12 @@ void transform(const DatasetRequest& request, DatasetSplits& splits) {
 // Names for labels that a dataset has as numbers.
 void name_numbers(const DatasetRequest& request, Dataset& dataset) {
   const std::vector<std::string>& names = request.known_classes();
-  if (names.empty() || dataset.classes == 0 || !dataset.names.classes.empty()) return;
+  if (names.empty() || dataset.size() == 0 || !dataset.names.classes.empty()) return;
+  if (dataset.classes == 0) {
+    if (request.names) return;
+    throw InputError(request.targets.names_source +
+                     ": the targets are numbers, expected no data.class_names");
+  }
   if (dataset.classes > std::ssize(names)) {
     throw InputError(request.targets.names_source + ": expected " +
                      std::to_string(dataset.classes) +

@@ -1,5 +1,6 @@
 #include "steelyard/recipes/runs/deployment.h"
 
+#include <array>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -16,10 +17,13 @@ namespace {
 
 constexpr std::string_view kPrefix = "export: ";  // of messages
 
+// Samples that are tried in turn: a network may divide by what it reads.
+constexpr std::array kTrialValues = {0.0F, 1.0F, -0.5F};
+
 // A sample that gives a model its ranges; nothing where all of those tried are divided by 0, or the
 // like.
 std::optional<Tensor> calibrated_on(Module& model, const Shape& sample) {
-  for (const float value : {0.0F, 1.0F, -0.5F}) {
+  for (const float value : kTrialValues) {
     const Tensor input = Tensor::full(sample, value);
     try {
       qat::calibrate(model, 1, [&](std::int64_t) { return input; });
@@ -114,6 +118,24 @@ deploy::OnnxPorts onnx_ports(const Experiment& experiment) {
   return {network->input.channels_last, network->output.channels_last, input_ports(*network)};
 }
 
+namespace {
+
+// The graph of a sample that gives the quantizers no fault.
+deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantizer>& quantizers) {
+  std::optional<std::string> first;
+  for (const float value : kTrialValues) {
+    const Tensor one = Tensor::full(experiment.input().batch(1), value);
+    deploy::Graph graph =
+        deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
+    const auto fault = qat::take_fault(quantizers);
+    if (!fault) return graph;
+    if (!first) first = fault;
+  }
+  throw InputError("export: " + *first);
+}
+
+}  // namespace
+
 deploy::Graph deployed_graph(Experiment& experiment) {
   const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
   for (const qat::NamedQuantizer& entry : quantizers) {
@@ -123,10 +145,7 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     }
     entry.quantizer->take_faults();
   }
-  const Tensor one = Tensor::zeros(experiment.input().batch(1));
-  deploy::Graph graph =
-      deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
-  if (const auto fault = qat::take_fault(quantizers)) throw InputError("export: " + *fault);
+  deploy::Graph graph = traced(experiment, quantizers);
   graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
   graph.preprocessing.transforms = transforms_of(experiment);
   graph.target = experiment.target_kind();

@@ -32,7 +32,8 @@ void require_same_data(const RunOptions& options, const Experiment& experiment,
   const std::string last = printable((options.folder / run_files::kLast).string());
   if (record.input != experiment.input()) {
     throw InputError(last + ": was trained on " + to_string(record.input) + ", the dataset has " +
-                     to_string(experiment.input()));
+                     to_string(experiment.input()) +
+                     difference_of_names(record.input.names, experiment.input().names));
   }
   if (record.data_digest == experiment.data_digest()) return;
   const std::string found = "the training data is not what the run was trained on so far (sha256 " +

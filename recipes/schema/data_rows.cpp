@@ -259,7 +259,8 @@ Table<DataSpec> data_table() {
                   "a text file with the name of a class, label or (loss ctc) character in each "
                   "line, in the order of the model's outputs; a character's number is its line, 0 "
                   "is the blank; absent: the names that the training set has, sorted",
-                  &DataSpec::class_names),
+                  &DataSpec::class_names)
+                  .role(OptionRole::kFree),
               key("inputs",
                   "names of the arrays or tensors that are the inputs of a sample, for a model "
                   "with several inputs (datasets arrays and safetensors); empty: one input",

@@ -226,6 +226,7 @@ class Import(Case):
                        arguments=["train", recipe, "--run-dir", "none", "--set", "data.augment=[]"])
         write_split(self.data, "test", f32([1, 6], [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), i64([1], [0]))
         self.fail_with(1, "[embedding] expected indices in [0, 9), got 9 at index 5", arguments=["eval", "run"])
+        self.fail_with(1, "expected indices in [0, 9), got 9", arguments=["predict", "run", test, "--with", "integer"])
         for split, count in (("train", 60), ("test", 12)):
             write_split(self.data, split, ("U8", [count, 6], bytes(6 * count)), i64([count], [i % 3 for i in range(count)]))
         self.fail_with(2, "model.onnx: expected samples of f32, which hold them, got u8, which is divided by 255",
@@ -280,7 +281,8 @@ class Import(Case):
                  node("Gather", ["table", "ids"], "rows"), node("Cast", ["mask"], "real", to=1),
                  node("Unsqueeze", ["real", "two"], "column"), node("Mul", ["rows", "column"], "kept"),
                  node("ReduceSum", ["kept", "one"], "words", keepdims=0),
-                 node("MatMul", ["words", "words.weight"], "of_words"),
+                 node("ReduceSum", ["real", "one"], "count", keepdims=1), node("Div", ["words", "count"], "mean"),
+                 node("MatMul", ["mean", "words.weight"], "of_words"),
                  node("Add", ["of_words", "of_image"], "sum"), node("Relu", ["sum"], "both"),
                  node("MatMul", ["both", "fc.weight"], "scores")]
         tensors = [weights("stem.weight", 3, 2, 2, 2), weights("image.weight", 12, 8), weights("table", 9, 5),

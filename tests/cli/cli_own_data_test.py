@@ -174,6 +174,9 @@ class OwnImages(OwnData):
         self.fail_with(2, "own.yaml:8:16: names.txt: cannot open", arguments=["validate", recipe])
         self.write("green\nblue\n", "names.txt")
         self.fail_with(2, "names.txt has no class 'red, dark'", arguments=["validate", recipe])
+        self.write("green\nblue\nunseen\nred, dark\n", "names.txt")
+        self.fail_with(2, "its class 1 is 'unseen', the dataset's is 'blue'",
+                       arguments=["train", recipe, "--run-dir", "named", "--resume", "--set", "train.epochs=3"])
 
     def test_what_a_recipe_may_say(self):
         self.write_images()
@@ -333,6 +336,13 @@ class OwnTables(OwnData):
         self.succeed("export", "whole1")
         exported = os.path.join("whole1", "export", "model.safetensors")
         self.assertEqual(self.succeed("predict", exported, "new.csv"), self.succeed("predict", "whole1", "new.csv", "--with", "integer"))
+        self.write_table()
+        self.write("rose\niris\nlily\n", "names.txt")
+        two = ["--set", "data.class_names=names.txt", "--set", "data.table.categories=[kind]", "--set", "model.classes=1",
+               "--set", "model.layers=[{type: Linear, name: fc, out_features: 1}]", "--set", "train.loss=mse",
+               "--set", "data.table.target=[length]", "--set", "data.table.regression=true", "--set", "data.table.ignore=[colour]"]
+        self.write("length,kind,colour\n" + "".join(f"{i},{'abc'[i % 3]},x\n" for i in range(60)), "flowers.csv")
+        self.fail_with(2, "names.txt: the targets are numbers, expected no data.class_names", arguments=["validate", recipe, *two])
         for old, new, fragment in (("pale red", "green", "bad.csv:3: column 'colour': the training set has no category 'green'"),
                                    ("colour", "color", "no column 'colour', which the training set names"),
                                    ("1.5", "much", "bad.csv:2: column 'length': expected a finite number, got 'much'")):

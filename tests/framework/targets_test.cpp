@@ -124,10 +124,14 @@ TEST(ReadNames, AreThoseOfTheLines) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(names("b\r\na b\n \nc"), (Names{"b", "a b", " ", "c"}));
   EXPECT_EQ(names("x\n\u00e4\n", true), (Names{"", "x", "\u00e4"}));
+  EXPECT_EQ(names("\xEF\xBB\xBF"
+                  "first\n"),
+            Names{"first"});
   for (const auto& [text, characters, problem] :
        {std::tuple("a\n\nb\n", false, "names.txt:2: expected a name, got ''"),
         std::tuple("a\nb\na\n", false, "names.txt:3: the name of line 1, 'a'"),
         std::tuple("a\nbc\n", true, "names.txt:2: expected one character, got 'bc'"),
+        std::tuple("a\tb\n", false, "names.txt:1: expected a name, got "),
         std::tuple("\xFF\n", false, "names.txt:1: expected a name, got "),
         std::tuple("", true, "names.txt: expected a name in each line")}) {
     EXPECT_NE(error_of([&] { names(text, characters); }).find(problem), std::string::npos) << text;

@@ -193,8 +193,11 @@ TableColumn column_of(const CsvReader& reader, const std::string& name,
                       const ColumnContent& content, const TableOptions& options) {
   TableColumn column{name};
   if (contains(options.categories, name)) {
-    column.categories = sorted_classes({content.categories.begin(), content.categories.end()},
+    std::set<std::string> categories = content.categories;
+    const bool has_missing = categories.erase("") > 0;  // a category of its own, the first
+    column.categories = sorted_classes({categories.begin(), categories.end()},
                                        reader.name() + ": column " + quoted(name));
+    if (has_missing) column.categories.insert(column.categories.begin(), "");
     return column;
   }
   if (content.numbers == 0) reader.fail(1, "column " + quoted(name) + " holds no number");
@@ -403,6 +406,11 @@ Dataset targets_of(const std::shared_ptr<TableSamples>& samples, const DatasetRe
   }
   if (!numbers) return classes_of(samples, options, known, request.targets.names_source);
   Dataset dataset = regression_of(samples, options);
+  if (marks && !request.targets.names.empty()) {
+    throw InputError(
+        request.targets.names_source +
+        ": the columns of data.table.target are the labels, expected no data.class_names");
+  }
   if (marks) dataset.names.classes = options.target;
   return dataset;
 }
