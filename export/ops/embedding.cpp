@@ -1,4 +1,6 @@
 // Rows of a table of floats at the whole numbers that the input holds, as floats.
+#include <fmt/core.h>
+
 #include <cmath>
 #include <stdexcept>
 
@@ -26,13 +28,15 @@ void reference(const Operands& op) {
   const Tensor x = real_operand(op, 0);
   const Tensor& table = *constant_at(op.node, 1);
   const std::int64_t rows = table.dim(0), width = table.dim(1);
+  for (const float value : x.span<float>()) {
+    const float row = std::nearbyint(value);
+    if (row >= 0 && row < static_cast<float>(rows)) continue;
+    throw std::runtime_error(fmt::format("[embedding] {}: expected indices in [0, {}), got {}",
+                                         op.node.name, rows, value));
+  }
   fill_floats(op.output(), [&](std::int64_t i) {
-    const float row = std::nearbyint(x.data<float>()[i / width]);
-    if (!(row >= 0 && row < static_cast<float>(rows))) {
-      throw std::runtime_error("[embedding] " + op.node.name + ": expected indices in [0, " +
-                               std::to_string(rows) + "), got " + std::to_string(row));
-    }
-    return table.data<float>()[static_cast<std::int64_t>(row) * width + i % width];
+    const auto row = static_cast<std::int64_t>(std::nearbyint(x.data<float>()[i / width]));
+    return table.data<float>()[row * width + i % width];
   });
 }
 
