@@ -353,7 +353,9 @@ void pad(Translator& t) {
   for (const std::size_t axis : held_order(shape.size(), last)) {
     before.push_back(pads[axis]);
     after.push_back(pads[axis + shape.size()]);
-    if (std::max(std::abs(before.back()), std::abs(after.back())) > kMost) refuse("too large");
+    for (const std::int64_t pad : {before.back(), after.back()}) {
+      if (pad < -kMost || pad > kMost) refuse("too large");
+    }
     if (before.back() == 0 && after.back() == 0) continue;
     shape[axis] = {fixed(shape[axis]) + before.back() + after.back()};
     if (shape[axis].value < 1) refuse("its result is empty");
