@@ -237,6 +237,11 @@ TEST(DataLoader, RejectsOptionsThatDoNotFit) {
   rejects([](LoaderOptions& o) { o.augment = {.random_crop = true, .crop_padding = 4}; }, d);
   rejects([](LoaderOptions& o) { o.augment.flip = true; },
           {Tensor::zeros({4, 3}), Tensor::zeros({4}, DType::kI64), 1});
+  // Targets of pixels would stay where they are.
+  for (auto change : {&Augmentation::flip, &Augmentation::random_crop, &Augmentation::erasing}) {
+    rejects([&](LoaderOptions& o) { o.augment.*change = true; },
+            {d.inputs, Tensor::zeros(d.inputs.shape()), 0});
+  }
   rejects([](LoaderOptions&) {}, Dataset{});
 }
 
