@@ -19,8 +19,9 @@ from machine import blas_in_use, cpu_name, gpu_name
 class Stepper:
     """One process that runs a few steps whenever asked. All are started before any is waited for: PyTorch compiles."""
 
-    def __init__(self, command):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command, **environment):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=os.environ | environment)
         self.times = []
 
     def wait_until_ready(self):
@@ -148,4 +149,5 @@ def main():
                 file.write("\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ usage: verify_presets.py STEELYARD FOLDER RESULTS.json [EPOCHS]
 
 Fine-tunes each model in each variant for EPOCHS (default 1) from FOLDER/<model>-float, which is
 trained by its preset where it is missing, then exports it and runs `steelyard verify` with oneDNN,
-on the Eigen kernels and with oneDNN held to AVX2, and in ONNX Runtime where scripts/python_env made
+on the Eigen kernels and with kernels held to AVX2, and in ONNX Runtime where scripts/python_env made
 one. Finished runs are kept: a second call goes on.
 """
 import datetime
@@ -26,7 +26,7 @@ VARIANTS = {
 BACKENDS = {
     "oneDNN": {},
     "Eigen": {"STEELYARD_CPU_BACKEND": "eigen"},
-    "oneDNN, AVX2": {"DNNL_MAX_CPU_ISA": "AVX2"},
+    "AVX2": {"STEELYARD_INSTRUCTIONS": "x86-64-v3"},
 }
 
 

@@ -5,21 +5,9 @@ target_compile_features(steelyard_flags INTERFACE cxx_std_20)
 target_compile_options(steelyard_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -std=c++20>)  # CMake 3.25 does not know nvcc 13's C++20
-# A target's property STEELYARD_ARCHITECTURE names another machine than this one.
-define_property(TARGET PROPERTY STEELYARD_ARCHITECTURE BRIEF_DOCS "What -march names in place of native"
-                FULL_DOCS "Read by steelyard_flags in a build with STEELYARD_NATIVE.")
 if(STEELYARD_NATIVE)
-  set(other $<TARGET_PROPERTY:STEELYARD_ARCHITECTURE>)
   target_compile_options(steelyard_flags INTERFACE
-    $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=$<IF:$<BOOL:${other}>,${other},native>>>)
-  include(CheckCXXSourceCompiles)
-  set(CMAKE_REQUIRED_FLAGS -march=native)
-  check_cxx_source_compiles("
-    #if !defined(__AVX512F__) && !defined(__AVXVNNI__)
-    #error
-    #endif
-    int main() {}" STEELYARD_BEYOND_AVX2)
-  unset(CMAKE_REQUIRED_FLAGS)
+    $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=native>>)
 endif()
 # gcc 12 with AVX-512 turns constant initializers such as {a, a, a, 0} of 64-bit elements into
 # {a, a, a, a} in its SLP vectorizer (seen with 12.2 at -O2 and -O3; loops are not affected).

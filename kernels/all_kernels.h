@@ -1,4 +1,4 @@
-// The kernels of every family.
+// The kernels of every family, on each device.
 #pragma once
 
 #include "steelyard/kernels/block_scales/block_scales.h"
@@ -29,13 +29,14 @@
 
 namespace steelyard::kernels {
 
-using AllKernels =
-    JoinedKernels<BlockScalesKernels, ConvKernels, ConvOfCodesKernels, ElementwiseKernels,
+using AllCpuKernels =
+    JoinedKernels<BlockScalesKernels, ConvKernels, ElementwiseKernels,
                   EmbeddingKernels, FakeQuantizeKernels, HistogramKernels, HistogramRangesKernels,
                   IntegerGroupsKernels, IntegerProductKernels, LayerNormKernels, MatmulKernels,
                   NormKernels, NormFoldKernels, OptimizerStepKernels, PercentileKernels,
                   PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
                   SharedBodies, ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels,
                   WeightCodesKernels, WideCodesKernels>;
+using AllCudaKernels = JoinedKernels<AllCpuKernels, ConvOfCodesKernels>;
 
 }  // namespace steelyard::kernels

@@ -24,8 +24,8 @@ std::vector<Backend> available_backends();
 // std::invalid_argument), otherwise the fastest that was built. Read once per process.
 Backend default_backend();
 
-// The default backend and the instruction set that it chose on this processor, for people and to
-// compare two machines: "onednn, instructions 3ef".
+// The default backend and the instructions that kernels and oneDNN chose on this processor, for
+// people and to compare two machines: "onednn, kernels x86-64-v4, oneDNN's instructions 3ef".
 std::string backend_text();
 
 // What computes float32 products on the CPU, and how. Without TF32, which no CPU has.

@@ -12,7 +12,7 @@ template <class K>
 void run(const CudaQueue &, const K &) {
   cuda_is_absent();
 }
-template struct CudaKernels<AllKernels>;
+template struct CudaKernels<AllCudaKernels>;
 
 bool cuda_is_available() { return false; }
 int cuda_device_count() { return 0; }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "steelyard/kernels/cpu/onednn/kernels.h"
+#include "steelyard/kernels/instructions.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -45,9 +46,9 @@ Backend default_backend() {
 std::string backend_text() {
   const Backend backend = default_backend();
   std::ostringstream text;
-  text << backend_name(backend);
+  text << backend_name(backend) << ", kernels " << instructions_text();
   if (backend == Backend::kOneDnn) {
-    text << ", instructions " << std::hex << onednn::instruction_set();
+    text << ", oneDNN's instructions " << std::hex << onednn::instruction_set();
   }
   return text.str();
 }

@@ -11,6 +11,7 @@ namespace {
 }  // namespace
 
 bool built() { return false; }
+void hold_to_limit() {}
 unsigned instruction_set() { return 0; }
 bool has_bf16() { return false; }
 bool has_exact_int8() { return false; }

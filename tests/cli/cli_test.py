@@ -431,6 +431,14 @@ class Backends(Case):
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("abacus", result.stderr)
 
+    def test_unknown_instructions_are_refused_before_training(self):
+        recipe = self.recipe(LAYERS + SGD + QUANTIZE)
+        result = self.run_program("train", recipe, "--run-dir", self.path("run"), STEELYARD_INSTRUCTIONS="abacus")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("STEELYARD_INSTRUCTIONS", result.stderr)
+        self.assertIn("'abacus'", result.stderr)
+        self.assertFalse(os.path.exists(self.path("run")))
+
 
 if __name__ == "__main__":
     unittest.main()

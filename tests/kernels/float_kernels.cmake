@@ -12,5 +12,5 @@ steelyard_add_tests(float_kernels_test
     softmax_test.cpp
     unary_test.cpp
   DEPENDS steelyard::kernels
-  AGAIN avx2 eigen
+  AGAIN x86-64-v2 x86-64-v3 eigen
   LABELS quick)

@@ -14,7 +14,7 @@ steelyard_add_tests(quantization_kernels_test
     value_type_test.cpp
   DEPENDS steelyard::kernels rapidcheck
   ENVIRONMENT RC_PARAMS=max_success=100000
-  AGAIN avx2)
+  AGAIN x86-64-v3)
 
 # QuantPlan against the plain definition. Objects, linked into a program for each kind of device.
 add_library(quant_plan_cases OBJECT quant_arguments_test.cpp quant_edge_cases_test.cpp quant_guarantees_test.cpp
@@ -23,7 +23,7 @@ steelyard_test_target(quant_plan_cases steelyard::kernels)
 steelyard_add_tests(quant_plan_test
   SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_device_cpu.cpp quant_host_memory.cpp
   DEPENDS steelyard::kernels
-  AGAIN avx2
+  AGAIN x86-64-v2 x86-64-v3
   LABELS quick)
 
 # The kernels of quantized layers: CPU against GPU.
@@ -39,7 +39,7 @@ steelyard_test_target(quantized_layer_cases steelyard::kernels)
 steelyard_add_tests(fake_quantize_exhaustive_test
   SOURCES fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp
   DEPENDS steelyard::kernels
-  AGAIN avx2)
+  AGAIN x86-64-v3)
 # Their own loops over every pattern take the time.
 set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp PROPERTIES
   COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
@@ -47,8 +47,28 @@ set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_half_pattern
 steelyard_add_tests(integer_kernels_test
   SOURCES integer_groups_test.cpp integer_test.cpp
   DEPENDS steelyard::kernels
-  AGAIN avx2 eigen
+  AGAIN x86-64-v2 x86-64-v3 eigen
   LABELS quick)  # without VNNI oneDNN's int8 products saturate and must not be used
+
+# A program of this build on processors that lack instructions which this machine has: it chooses its kernels by what
+# the processor says, and nothing of it needs more.
+find_program(STEELYARD_QEMU qemu-x86_64)
+if(STEELYARD_LEVELS AND STEELYARD_QEMU)
+  set(nehalem Nehalem)
+  set(haswell Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid)
+  foreach(processor nehalem haswell)
+    add_test(NAME ${processor}.integer_kernels_test
+      COMMAND ${STEELYARD_QEMU} -cpu ${${processor}} $<TARGET_FILE:integer_kernels_test>)
+    add_test(NAME ${processor}.quant_plan_test
+      COMMAND ${STEELYARD_QEMU} -cpu ${${processor}} $<TARGET_FILE:quant_plan_test> --gtest_filter=*uarantees*)
+    set_tests_properties(${processor}.integer_kernels_test ${processor}.quant_plan_test PROPERTIES
+      FAIL_REGULAR_EXPRESSION "Running 0 tests" ENVIRONMENT OMP_NUM_THREADS=1)
+  endforeach()
+  add_test(NAME core2duo.integer_kernels_test
+    COMMAND ${STEELYARD_QEMU} -cpu core2duo $<TARGET_FILE:integer_kernels_test>)
+  set_tests_properties(core2duo.integer_kernels_test PROPERTIES
+    PASS_REGULAR_EXPRESSION "expected a processor with the instructions of x86-64-v2, got an older one")
+endif()
 
 # Device code keeps IEEE division, denormals and separate products and sums: looked up in its PTX.
 # Needs the compiler, no GPU and no CUDA build.

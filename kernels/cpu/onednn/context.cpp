@@ -3,9 +3,21 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/device_memory.h"
+#include "steelyard/kernels/instructions.h"
 
 namespace steelyard::kernels::onednn {
 namespace {
+
+dnnl::cpu_isa highest_isa(InstructionLevel level) {
+  switch (level) {
+    case InstructionLevel::kV2:
+      return dnnl::cpu_isa::sse41;
+    case InstructionLevel::kV3:
+      return dnnl::cpu_isa::avx2;
+    default:
+      return dnnl::cpu_isa::avx512_core;
+  }
+}
 
 // True where the processor has the instructions and DNNL_MAX_CPU_ISA lets oneDNN use them.
 bool may_use(dnnl::cpu_isa isa) {
@@ -17,7 +29,17 @@ bool may_use(dnnl::cpu_isa isa) {
 }  // namespace
 
 bool built() { return true; }
-unsigned instruction_set() { return static_cast<unsigned>(dnnl::get_effective_cpu_isa()); }
+void hold_to_limit() {
+  static const bool done = [] {
+    if (const auto limit = instruction_limit()) dnnl::set_max_cpu_isa(highest_isa(*limit));
+    return true;
+  }();
+  static_cast<void>(done);
+}
+unsigned instruction_set() {
+  hold_to_limit();
+  return static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+}
 bool has_bf16() {
   static const bool has = may_use(dnnl::cpu_isa::avx512_core_bf16);
   return has;

@@ -9,6 +9,9 @@ namespace steelyard::kernels::onednn {
 
 bool built();
 
+// Tells oneDNN of instruction_limit(), which it hears only before its first computation.
+void hold_to_limit();
+
 // The bits of dnnl::cpu_isa that it uses.
 unsigned instruction_set();
 

@@ -1,0 +1,66 @@
+// run() and QuantPlan's functions on the CPU: those of the level that was chosen.
+#include "steelyard/kernels/cpu/levels.h"
+
+#include "steelyard/kernels/all_kernels.h"
+#include "steelyard/kernels/cpu/onednn/kernels.h"
+#include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/watch.h"
+
+namespace steelyard::kernels {
+namespace {
+
+template <class K>
+void (*run_at_level)(const K&) = nullptr;
+
+template <class... K>
+void set_run(KernelList<K...>, void (*const* functions)()) {
+  ((run_at_level<K> = reinterpret_cast<void (*)(const K&)>(*functions++)), ...);
+}
+
+LevelKernels kernels_of(InstructionLevel level) {
+  switch (level) {
+    case InstructionLevel::kV2:
+      return steelyard_kernels_v2();
+    case InstructionLevel::kV3:
+      return steelyard_kernels_v3();
+    default:
+      return steelyard_kernels_v4();
+  }
+}
+
+const LevelKernels& chosen() {
+  static const LevelKernels kernels = [] {
+    const LevelKernels of_level = kernels_of(instruction_level());
+    onednn::hold_to_limit();
+    set_run(AllCpuKernels(), of_level.run);
+    return of_level;
+  }();
+  return kernels;
+}
+
+}  // namespace
+
+template <class K>
+void run(const K& kernel) {
+  chosen();
+  if (kernel_watcher == nullptr) return run_at_level<K>(kernel);
+  run_watched(kernel, [&] { run_at_level<K>(kernel); });
+}
+template struct CpuKernels<AllCpuKernels>;
+
+void quant_forward_cpu(const QuantProblem& problem, const QuantArgs& args) {
+  chosen().quant_forward(problem, args);
+}
+void quant_forward_with_statistics_cpu(const QuantProblem& problem, const QuantArgs& args) {
+  chosen().quant_forward_with_statistics(problem, args);
+}
+void quant_backward_cpu(const QuantProblem& problem, const QuantArgs& args) {
+  chosen().quant_backward(problem, args);
+}
+void quant_parameter_gradients_cpu(const QuantProblem& problem, void* workspace,
+                                   const QuantArgs& args) {
+  chosen().quant_parameter_gradients(problem, workspace, args);
+}
+void quant_batch_cpu(const std::vector<QuantCall>& calls) { chosen().quant_batch(calls); }
+
+}  // namespace steelyard::kernels

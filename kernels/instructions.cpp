@@ -1,0 +1,78 @@
+#include "steelyard/kernels/instructions.h"
+
+#include <cstdlib>
+#include <stdexcept>
+#include <vector>
+
+namespace steelyard::kernels {
+namespace {
+
+#ifdef STEELYARD_LEVELS
+// Those of the processor, which the operating system lets programs use, lowest first.
+std::vector<InstructionLevel> levels_of_processor() {
+  __builtin_cpu_init();
+  std::vector<InstructionLevel> levels;
+  if (__builtin_cpu_supports("x86-64-v2")) levels.push_back(InstructionLevel::kV2);
+  if (__builtin_cpu_supports("x86-64-v3")) levels.push_back(InstructionLevel::kV3);
+  if (__builtin_cpu_supports("x86-64-v4")) levels.push_back(InstructionLevel::kV4);
+  if (levels.empty()) {
+    throw std::runtime_error(
+        "[instructions] expected a processor with the instructions of x86-64-v2, got an older one");
+  }
+  return levels;
+}
+
+InstructionLevel level_of_name(const std::string& name) {
+  std::string expected;
+  for (const InstructionLevel level : levels_of_processor()) {
+    if (instruction_level_name(level) == name) return level;
+    expected += (expected.empty() ? "" : " or ") + std::string(instruction_level_name(level));
+  }
+  throw std::invalid_argument("[instructions] expected STEELYARD_INSTRUCTIONS to be " + expected +
+                              " on this processor, got '" + name + "'");
+}
+#else
+InstructionLevel level_of_name(const std::string& name) {
+  throw std::invalid_argument(
+      "[instructions] expected no STEELYARD_INSTRUCTIONS in a build whose kernels were compiled "
+      "once, got '" +
+      name + "'");
+}
+#endif
+
+std::optional<InstructionLevel> read_limit() {
+  const char* name = std::getenv("STEELYARD_INSTRUCTIONS");
+  if (name == nullptr || *name == '\0') return {};
+  return level_of_name(name);
+}
+
+}  // namespace
+
+std::string_view instruction_level_name(InstructionLevel level) {
+  switch (level) {
+    case InstructionLevel::kV2:
+      return "x86-64-v2";
+    case InstructionLevel::kV3:
+      return "x86-64-v3";
+    default:
+      return "x86-64-v4";
+  }
+}
+
+std::optional<InstructionLevel> instruction_limit() {
+  static const std::optional<InstructionLevel> limit = read_limit();
+  return limit;
+}
+
+#ifdef STEELYARD_LEVELS
+InstructionLevel instruction_level() {
+  static const InstructionLevel highest = levels_of_processor().back();
+  return instruction_limit().value_or(highest);
+}
+
+std::string instructions_text() { return std::string(instruction_level_name(instruction_level())); }
+#else
+std::string instructions_text() { return "of the build"; }
+#endif
+
+}  // namespace steelyard::kernels
