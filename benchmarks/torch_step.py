@@ -2,6 +2,7 @@
 """PyTorch's twin of training_step_benchmark: the same models, batches and protocol."""
 import argparse
 import json
+import resource
 import sys
 import time
 
@@ -47,9 +48,23 @@ def resnet20():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)), (3, 32, 32), 64
 
 
+def of_torchvision(name):
+    import torchvision
+    return torchvision.models.get_model(name, num_classes=10), (3, 224, 224), 16
+
+
+MODELS = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "resnet20": resnet20,
+    "resnet18": lambda: of_torchvision("resnet18"),
+    "mobilenet_v3_small": lambda: of_torchvision("mobilenet_v3_small"),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
+    parser.add_argument("model", choices=MODELS)
     parser.add_argument("layout", choices=("contiguous", "channels_last"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=5)
@@ -60,7 +75,7 @@ def main():
     torch.set_num_threads(args.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     torch.manual_seed(1)
-    model, shape, batch = {"mlp": mlp, "cnn": cnn, "resnet20": resnet20}[args.model]()
+    model, shape, batch = MODELS[args.model]()
     model = model.to(args.device)
     inputs = torch.randn(batch, *shape, device=args.device)
     if args.layout == "channels_last":
@@ -69,9 +84,9 @@ def main():
     targets = torch.randint(10, (batch,), device=args.device)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9, weight_decay=5e-4)
     criterion = nn.CrossEntropyLoss()
-    # CUDA graphs; "max-autotune" also times every convolution's kernels, for minutes.
-    forward = torch.compile(model, mode="reduce-overhead") if args.compile else model
     on_gpu = args.device.startswith("cuda")
+    # CUDA graphs on a GPU; "max-autotune" also times every convolution's kernels, for minutes.
+    forward = torch.compile(model, mode="reduce-overhead" if on_gpu else "default") if args.compile else model
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -93,7 +108,9 @@ def main():
     for _ in range(3):
         step()
     blas = [line.strip() for line in torch.__config__.show().split("\n") if "BLAS" in line or "LAPACK" in line]
-    print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "blas": blas[:2]}), flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "blas": blas[:2],
+                      "peak_bytes": peak}), flush=True)
     for _ in sys.stdin:
         print(json.dumps(times()), flush=True)
 

@@ -49,12 +49,14 @@ class Stepper:
 
 
 def cpu_commands(program, model, common, python):
-    commands = {mode: [program, model, mode, *common] for mode in ("float", "float_frozen_bn", "qat")}
+    modes = ("float", "float_frozen_bn", "qat", "qat_fixed_ranges", "w4a4_lsq")
+    commands = {mode: [program, model, mode, *common] for mode in modes}
     for mode in ("float", "qat"):
         commands[mode + "_bf16"] = [program, model, mode, *common, "--precision", "bf16"]
     if python:
         for layout in ("contiguous", "channels_last"):
             commands["torch_" + layout] = [*python, model, layout, *common]
+        commands["torch_compiled"] = [*python, model, "channels_last", *common, "--compile"]
     return commands
 
 
@@ -110,16 +112,19 @@ def compare(program, model, args):
     result.update({
         "qat_over_float": round(median["qat"] / median["float"], 3),
         "qat_over_float_frozen_bn": round(median["qat"] / median["float_frozen_bn"], 3),
+        "qat_fixed_ranges_over_float": round(median["qat_fixed_ranges"] / median["float"], 3),
+        "w4a4_lsq_over_float": round(median["w4a4_lsq"] / median["float"], 3),
         "qat_bf16_over_float": round(median["qat_bf16"] / median["float"], 3),
         "qat_bf16_over_float_frozen_bn": round(median["qat_bf16"] / median["float_frozen_bn"], 3),
         "float_bf16_over_float": round(median["float_bf16"] / median["float"], 3),
         "qat_saved_over_float_saved": round(saved["qat"] / saved["float"], 3),
+        "peak_bytes": {name: stepper.info["peak_bytes"] for name, stepper in steppers.items()},
     })
-    if python and not failed:
-        fastest = min(median["torch_contiguous"], median["torch_channels_last"])
+    of_torch = [name for name in steppers if name.startswith("torch")]
+    if of_torch:
         result["float_over_torch"] = round(median["float"] / median["torch_contiguous"], 3)
-        result["float_over_torch_fastest_layout"] = round(median["float"] / fastest, 3)
-        result["torch"] = steppers["torch_contiguous"].info["torch"]
+        result["float_over_torch_fastest"] = round(median["float"] / min(median[name] for name in of_torch), 3)
+        result["torch"] = steppers[of_torch[0]].info["torch"]
     return result
 
 

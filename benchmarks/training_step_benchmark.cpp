@@ -5,7 +5,10 @@
 // are queued and not waited for. benchmarks/training_step.py runs several of these programs, and
 // PyTorch's twin, in turn.
 
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -38,7 +41,22 @@ const Case kCases[] = {
     {"cnn", "{type: cnn, channels: [32, 64], hidden: 128, classes: 10}", {28, 28, 1}, 128},
     {"resnet20", "{type: resnet, depth: 20, width: 16, classes: 10}", {32, 32, 3}, 64},
     {"mlp", "{type: mlp, hidden: [1024, 1024], classes: 10}", {28, 28, 1}, 2048},
+    {"mobilenet", "{type: mobilenet, classes: 10}", {28, 28, 1}, 128},
+    {"resnet18", "{type: resnet18, classes: 10}", {224, 224, 3}, 16},
+    {"mobilenet_v3_small", "{type: mobilenet_v3_small, classes: 10}", {224, 224, 3}, 16},
 };
+
+qat::QuantizeConfig w4a4_lsq() {
+  qat::QConfig config = qat::default_w8a8();
+  for (std::optional<qat::QuantizerConfig>* side : {&config.weights, &config.activations}) {
+    (*side)->scheme.bits = 4;
+    (*side)->learning = qat::Learning::kScale;
+  }
+  return {.groups = {{.targets = {"re:.*"}, .config = config}}, .ignore = {}};
+}
+
+const std::vector<std::string> kModes{"float", "float_frozen_bn", "qat", "qat_fixed_ranges",
+                                      "w4a4_lsq"};
 
 class StepTimer {
  public:
@@ -50,16 +68,14 @@ class StepTimer {
                      "benchmark", {}, registry);
     Rng rng(1);
     model_ = build_model(recipe.model, c.input, 10, rng, registry);
-    if (mode == "qat") {
-      qat::QuantizeConfig config;
-      config.groups.push_back({{"re:.*"}, qat::default_w8a8()});
-      model_ = qat::prepare(model_, config).model;
+    if (mode == "qat" || mode == "qat_fixed_ranges") {
+      model_ = qat::prepare(model_, qat::w8a8({"re:.*"})).model;
+    } else if (mode == "w4a4_lsq") {
+      model_ = qat::prepare(model_, w4a4_lsq()).model;
     } else if (mode == "float_frozen_bn") {
       for (const NamedModule& entry : model_->named_modules()) {
         if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) norm->set_frozen(true);
       }
-    } else if (mode != "float") {
-      throw std::invalid_argument("unknown mode " + mode);
     }
     move_to(*model_, device);
     optimizer_ =
@@ -75,6 +91,11 @@ class StepTimer {
     inputs_ = inputs_.to(device);
     targets_ = targets_.to(device);
     for (int i = 0; i < 3; ++i) step();
+    if (mode == "qat_fixed_ranges") {
+      for (const qat::NamedQuantizer& entry : qat::named_quantizers(*model_)) {
+        entry.quantizer->set_observing(false);
+      }
+    }
     if (device.kind == Device::Kind::kCuda) {
       recorded_.emplace(device, [this] {
         gradients();
@@ -146,12 +167,27 @@ class StepTimer {
   std::optional<CapturedWork> recorded_;
 };
 
+// The most memory that the process held.
+std::int64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} << 10;
+}
+
 int serve(int argc, char** argv) {
   CLI::App app("Times training steps on demand; see benchmarks/training_step.py.");
   std::string name, mode, device = "cpu", precision = "float32";
   int threads = 0, steps = 5;
-  app.add_option("model", name, "cnn, resnet20 or mlp")->required();
-  app.add_option("mode", mode, "float, float_frozen_bn or qat")->required();
+  std::vector<std::string> names;
+  for (const Case& c : kCases) names.emplace_back(c.name);
+  app.add_option("model", name)->required()->check(CLI::IsMember(names));
+  app.add_option("mode", mode,
+                 "float_frozen_bn: with the running statistics of batch norms; qat: 8 bits, ranges "
+                 "observed in "
+                 "every step; qat_fixed_ranges: 8 bits, ranges no longer move; w4a4_lsq: 4 bits, "
+                 "learned scales")
+      ->required()
+      ->check(CLI::IsMember(kModes));
   app.add_option("--threads", threads);
   app.add_option("--steps", steps);
   app.add_option("--device", device, "cpu or cuda");
@@ -159,23 +195,21 @@ int serve(int argc, char** argv) {
       ->check(CLI::IsMember({"float32", "tf32", "bf16"}));
   CLI11_PARSE(app, argc, argv);
   if (threads > 0) kernels::set_num_threads(threads);
-  for (const Case& c : kCases) {
-    if (name != c.name) continue;
-    const Device place = resolve_device(device);
-    const MatmulPrecisionGuard products(place, precision);
-    StepTimer timer(c, mode, place);
-    std::cout << nlohmann::json{{"saved_activation_bytes", timer.saved_activation_bytes()},
-                                {"graph_nodes", timer.graph_nodes()},
-                                {"batch", c.batch},
-                                {"threads", kernels::num_threads()}}
-              << std::endl;
-    for (std::string line; std::getline(std::cin, line);) {
-      std::cout << nlohmann::json(timer.time(steps)) << std::endl;
-    }
-    return 0;
+  const Case& c = *std::ranges::find(kCases, name, &Case::name);
+  const Device place = resolve_device(device);
+  const MatmulPrecisionGuard products(place, precision);
+  StepTimer timer(c, mode, place);
+  const std::int64_t peak = peak_bytes();
+  std::cout << nlohmann::json{{"peak_bytes", peak},
+                              {"saved_activation_bytes", timer.saved_activation_bytes()},
+                              {"graph_nodes", timer.graph_nodes()},
+                              {"batch", c.batch},
+                              {"threads", kernels::num_threads()}}
+            << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << nlohmann::json(timer.time(steps)) << std::endl;
   }
-  std::cerr << "unknown model " << name << "\n";
-  return 2;
+  return 0;
 }
 
 }  // namespace

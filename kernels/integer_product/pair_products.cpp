@@ -20,8 +20,6 @@ constexpr std::int64_t kColumns = PairSums::kColumns;
 constexpr std::int64_t kRows = PairSums::kRows;
 constexpr std::int64_t kPixelBlock = 8 * kRows;  // whose inputs stay in the cache for all columns
 
-std::int64_t rounded_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // Memory of this thread, which steps of training ask for again and again.
 std::vector<Operand>& kept(int slot, std::int64_t size) {
   thread_local std::vector<Operand> buffers[2];
@@ -30,99 +28,114 @@ std::vector<Operand>& kept(int slot, std::int64_t size) {
   return buffer;
 }
 
-// Images as [N, H + 2 pad, W + 2 pad, groups, channels], channels of a group an even number.
+// Images as [N, H + 2 pad, W + 2 pad, C].
 struct Bordered {
   explicit Bordered(const Conv2dShape& s)
-      : channels(rounded_up(s.in_channels_per_group(), 2)),
-        pixel(s.groups * channels),
-        row((s.in_w + 2 * s.pad_w) * pixel),
-        image((s.in_h + 2 * s.pad_h) * row) {}
+      : row((s.in_w + 2 * s.pad_w) * s.in_channels), image((s.in_h + 2 * s.pad_h) * row) {}
 
-  std::int64_t channels, pixel, row, image;  // elements
+  std::int64_t row, image;  // elements
 };
 
 template <typename Code>
 void fill_bordered(const Conv2dShape& s, const Bordered& to, const Code* x, std::int32_t zero_point,
                    Operand* out) {
-  const std::int64_t rows = s.in_h + 2 * s.pad_h, channels = s.in_channels_per_group();
+  const std::int64_t rows = s.in_h + 2 * s.pad_h, length = s.in_w * s.in_channels;
   parallel_for(s.batch * rows, 16384 / to.row + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       Operand* const line = out + i * to.row;
       const std::int64_t h = i % rows - s.pad_h;
       const bool inside = h >= 0 && h < s.in_h;
-      if (!inside || s.pad_w > 0 || channels != to.channels) std::fill_n(line, to.row, Operand{0});
+      if (!inside || s.pad_w > 0) std::fill_n(line, to.row, Operand{0});
       if (!inside) continue;
-      const Code* from = x + (i / rows * s.in_h + h) * s.in_w * s.in_channels;
-      Operand* const first = line + s.pad_w * to.pixel;
-      const bool dense = channels == to.channels;
-      const std::int64_t runs = dense ? 1 : s.in_w * s.groups;
-      const std::int64_t length = dense ? s.in_w * s.in_channels : channels;
-      for (std::int64_t run = 0; run < runs; ++run) {
-        Operand* const target = first + run * to.channels;
-        const Code* const source = from + run * channels;
-        STEELYARD_VECTORIZE
-        for (std::int64_t c = 0; c < length; ++c) {
-          target[c] = static_cast<Operand>(source[c] - zero_point);
+      Operand* const target = line + s.pad_w * s.in_channels;
+      const Code* const source = x + (i / rows * s.in_h + h) * length;
+      STEELYARD_VECTORIZE
+      for (std::int64_t c = 0; c < length; ++c) {
+        target[c] = static_cast<Operand>(source[c] - zero_point);
+      }
+    }
+  });
+}
+
+// The operands of an output pixel: runs that lie side by side in a bordered image, one for each row
+// of the kernel where its columns touch each other, otherwise one for each of its taps. A run of
+// odd length takes one operand more, whose weight is 0.
+class Windows {
+ public:
+  Windows(const Conv2dShape& s, const Bordered& images) : shape_(s), images_(images) {
+    const bool by_row = s.groups == 1 && s.dilation_w == 1;
+    const std::int64_t channels = s.in_channels_per_group(), taps = s.kernel_h * s.kernel_w;
+    const std::int64_t taps_of_run = by_row ? s.kernel_w : 1;
+    length_ = (taps_of_run * channels + 1) / 2 * 2;
+    for (std::int64_t tap = 0; tap < taps; tap += taps_of_run) {
+      begins_.push_back(tap / s.kernel_w * s.dilation_h * images.row +
+                        tap % s.kernel_w * s.dilation_w * s.in_channels);
+      for (std::int64_t i = 0; i < length_; ++i) {
+        const bool exists = i < taps_of_run * channels;
+        weights_.push_back(exists ? i % channels * taps + tap + i / channels : kNone);
+      }
+    }
+  }
+
+  static constexpr std::int64_t kNone = -1;
+
+  const Conv2dShape& shape() const { return shape_; }
+  // Of the runs, from the first operand of a window on; all have one even length.
+  const std::vector<std::int64_t>& begins() const { return begins_; }
+  std::int64_t length() const { return length_; }
+  // Where, in an output's weights [C/groups, KH, KW], that of each operand of the runs is, or
+  // kNone.
+  const std::vector<std::int64_t>& weights() const { return weights_; }
+  std::int64_t begin(std::int64_t pixel) const {
+    const std::int64_t line = pixel / shape_.out_w();
+    return line / shape_.out_h() * images_.image +
+           line % shape_.out_h() * shape_.stride_h * images_.row +
+           pixel % shape_.out_w() * shape_.stride_w * shape_.in_channels;
+  }
+
+ private:
+  const Conv2dShape& shape_;
+  const Bordered& images_;
+  std::int64_t length_ = 0;
+  std::vector<std::int64_t> begins_, weights_;
+};
+
+std::int64_t tiles_of(const Conv2dShape& s) {
+  return (s.out_channels_per_group() + kColumns - 1) / kColumns;
+}
+std::int64_t tile_size(const Windows& windows) { return std::ssize(windows.weights()) * kColumns; }
+
+// Weights [O, C/g, KH, KW] as [groups, tiles of columns, pairs of operands, columns, 2].
+void pack_weights(const Windows& windows, const std::int8_t* w, Operand* out) {
+  const Conv2dShape& s = windows.shape();
+  const std::int64_t outputs = s.out_channels_per_group(), tiles = tiles_of(s);
+  const std::int64_t of_output = s.weight_size() / s.out_channels, size = tile_size(windows);
+  const std::vector<std::int64_t>& order = windows.weights();
+  parallel_for(s.groups * tiles, 16384 / size + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t tile = begin; tile < end; ++tile) {
+      const std::int64_t first = tile % tiles * kColumns;
+      const std::int64_t columns = std::min(kColumns, outputs - first);
+      Operand* const to = out + tile * size;
+      if (columns < kColumns) std::fill_n(to, size, Operand{0});
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int8_t* const from = w + (tile / tiles * outputs + first + column) * of_output;
+        for (std::int64_t i = 0; i < std::ssize(order); i += 2) {
+          Operand* const pair = to + i * kColumns + 2 * column;
+          pair[0] = from[order[i]];
+          pair[1] = order[i + 1] == Windows::kNone ? Operand{0} : Operand{from[order[i + 1]]};
         }
       }
     }
   });
 }
 
-// Weights [O, C/g, KH, KW] as [groups, tiles of columns, taps, pairs of channels, columns, 2].
-void pack_weights(const Conv2dShape& s, std::int64_t channels, const std::int8_t* w, Operand* out) {
-  const std::int64_t inputs = s.in_channels_per_group(), outputs = s.out_channels_per_group();
-  const std::int64_t taps = s.kernel_h * s.kernel_w;
-  const std::int64_t padded = rounded_up(outputs, kColumns);
-  std::fill_n(out, s.groups * padded * taps * channels, Operand{0});
-  for (std::int64_t o = 0; o < s.out_channels; ++o) {
-    const std::int64_t group = o / outputs, column = o % outputs;
-    Operand* const tile = out + group * padded * taps * channels +
-                          column / kColumns * kColumns * taps * channels + column % kColumns * 2;
-    for (std::int64_t c = 0; c < inputs; ++c) {
-      for (std::int64_t tap = 0; tap < taps; ++tap) {
-        tile[(tap * channels / 2 + c / 2) * kColumns * 2 + c % 2] =
-            w[(o * inputs + c) * taps + tap];
-      }
-    }
-  }
-}
-
-// Where the windows of output pixels begin, and their taps from there on.
-class Windows {
- public:
-  Windows(const Conv2dShape& s, const Bordered& images) : shape_(s), images_(images) {
-    for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
-      for (std::int64_t kw = 0; kw < s.kernel_w; ++kw) {
-        taps_.push_back(kh * s.dilation_h * images.row + kw * s.dilation_w * images.pixel);
-      }
-    }
-  }
-  const Conv2dShape& shape() const { return shape_; }
-  const Bordered& images() const { return images_; }
-  const std::vector<std::int64_t>& taps() const { return taps_; }
-  std::int64_t begin(std::int64_t pixel) const {
-    const std::int64_t line = pixel / shape_.out_w();
-    return line / shape_.out_h() * images_.image +
-           line % shape_.out_h() * shape_.stride_h * images_.row +
-           pixel % shape_.out_w() * shape_.stride_w * images_.pixel;
-  }
-
- private:
-  const Conv2dShape& shape_;
-  const Bordered& images_;
-  std::vector<std::int64_t> taps_;
-};
-
 // All outputs of a group for some pixels.
 void multiply_block(const Windows& windows, std::int64_t first, std::int64_t pixels,
                     const Operand* x, const Operand* w, std::int32_t* acc) {
   const Conv2dShape& s = windows.shape();
-  const Bordered& images = windows.images();
   const std::int64_t outputs = s.out_channels_per_group();
-  const std::int64_t tile = std::ssize(windows.taps()) * images.channels * kColumns;
   std::int32_t sums[kRows * kColumns];
-  for (std::int64_t column = 0; column < outputs; column += kColumns, w += tile) {
+  for (std::int64_t column = 0; column < outputs; column += kColumns, w += tile_size(windows)) {
     const std::int64_t columns = std::min(kColumns, outputs - column);
     for (std::int64_t row = 0; row < pixels; row += kRows) {
       const std::int64_t rows = std::min(kRows, pixels - row);
@@ -132,10 +145,10 @@ void multiply_block(const Windows& windows, std::int64_t first, std::int64_t pix
       }
       std::int32_t* const to = acc + row * s.out_channels + column;
       if (rows == kRows && columns == kColumns) {
-        PairSums::compute(starts, windows.taps(), images.channels, w, to, s.out_channels);
+        PairSums::compute(starts, windows.begins(), windows.length(), w, to, s.out_channels);
         continue;
       }
-      PairSums::compute(starts, windows.taps(), images.channels, w, sums, kColumns);
+      PairSums::compute(starts, windows.begins(), windows.length(), w, sums, kColumns);
       for (std::int64_t r = 0; r < rows; ++r) {
         std::copy_n(sums + r * kColumns, columns, to + r * s.out_channels);
       }
@@ -150,18 +163,17 @@ void compute(const IntegerConv2d<Code>& k) {
   const Conv2dShape& s = k.shape;
   const Bordered images(s);
   const Windows windows(s, images);
-  const std::int64_t group_weights = rounded_up(s.out_channels_per_group(), kColumns) *
-                                     std::ssize(windows.taps()) * images.channels;
-  Operand* const x = kept(0, s.batch * images.image).data();
+  const std::int64_t group_weights = tiles_of(s) * tile_size(windows);
+  Operand* const x = kept(0, s.batch * images.image + 1).data();  // the last run may be odd
   Operand* const w = kept(1, s.groups * group_weights).data();
   fill_bordered(s, images, k.x, *k.zero_point, x);
-  pack_weights(s, images.channels, k.w, w);
+  pack_weights(windows, k.w, w);
   const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
   parallel_for(pixels, kPixelBlock, [&](std::int64_t begin, std::int64_t end) {
     for (; begin < end; begin += kPixelBlock) {
       for (std::int64_t group = 0; group < s.groups; ++group) {
         multiply_block(windows, begin, std::min(kPixelBlock, end - begin),
-                       x + group * images.channels, w + group * group_weights,
+                       x + group * s.in_channels_per_group(), w + group * group_weights,
                        k.acc + begin * s.out_channels + group * s.out_channels_per_group());
       }
     }
