@@ -30,8 +30,8 @@
 namespace steelyard::kernels {
 
 using AllCpuKernels =
-    JoinedKernels<BlockScalesKernels, ConvKernels, ElementwiseKernels,
-                  EmbeddingKernels, FakeQuantizeKernels, HistogramKernels, HistogramRangesKernels,
+    JoinedKernels<BlockScalesKernels, ConvKernels, ElementwiseKernels, EmbeddingKernels,
+                  FakeQuantizeKernels, HistogramKernels, HistogramRangesKernels,
                   IntegerGroupsKernels, IntegerProductKernels, LayerNormKernels, MatmulKernels,
                   NormKernels, NormFoldKernels, OptimizerStepKernels, PercentileKernels,
                   PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,

@@ -4,6 +4,7 @@
 #include "steelyard/kernels/integer_product/pair_products.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "steelyard/kernels/cpu/parallel.h"
@@ -57,32 +58,40 @@ void fill_bordered(const Conv2dShape& s, const Bordered& to, const Code* x, std:
   });
 }
 
-// The operands of an output pixel: runs that lie side by side in a bordered image, one for each row
-// of the kernel where its columns touch each other, otherwise one for each of its taps. A run of
-// odd length takes one operand more, whose weight is 0.
+// The operands of an output pixel: runs that lie side by side in a bordered image, those of a row
+// of the kernel where its columns touch each other, otherwise those of a tap. Long ones are cut.
+// All runs have one even length; operands beyond the last that has a weight are multiplied by 0.
 class Windows {
  public:
   Windows(const Conv2dShape& s, const Bordered& images) : shape_(s), images_(images) {
     const bool by_row = s.groups == 1 && s.dilation_w == 1;
     const std::int64_t channels = s.in_channels_per_group(), taps = s.kernel_h * s.kernel_w;
     const std::int64_t taps_of_run = by_row ? s.kernel_w : 1;
-    length_ = (taps_of_run * channels + 1) / 2 * 2;
+    const std::int64_t whole = taps_of_run * channels;
+    const std::int64_t cuts = (whole + kChunk - 1) / kChunk;
+    length_ = (whole + 2 * cuts - 1) / (2 * cuts) * 2;
+    beyond_ = cuts * length_ - whole;
     for (std::int64_t tap = 0; tap < taps; tap += taps_of_run) {
-      begins_.push_back(tap / s.kernel_w * s.dilation_h * images.row +
-                        tap % s.kernel_w * s.dilation_w * s.in_channels);
-      for (std::int64_t i = 0; i < length_; ++i) {
-        const bool exists = i < taps_of_run * channels;
-        weights_.push_back(exists ? i % channels * taps + tap + i / channels : kNone);
+      const std::int64_t begin = tap / s.kernel_w * s.dilation_h * images.row +
+                                 tap % s.kernel_w * s.dilation_w * s.in_channels;
+      for (std::int64_t i = 0; i < cuts * length_; ++i) {
+        if (i % length_ == 0) begins_.push_back(begin + i);
+        weights_.push_back(i < whole ? i % channels * taps + tap + i / channels : kNone);
       }
     }
   }
 
   static constexpr std::int64_t kNone = -1;
+  // Of operands, whose weights for a tile of columns stay in the first-level cache.
+  static constexpr std::int64_t kChunk = 8192 / kColumns;
 
   const Conv2dShape& shape() const { return shape_; }
-  // Of the runs, from the first operand of a window on; all have one even length.
-  const std::vector<std::int64_t>& begins() const { return begins_; }
+  // Of the runs, from the first operand of a window on.
+  std::span<const std::int64_t> begins() const { return begins_; }
   std::int64_t length() const { return length_; }
+  std::int64_t runs_of_chunk() const { return std::max<std::int64_t>(1, kChunk / length_); }
+  // How many operands the last run of an image's last window may read beyond the image.
+  std::int64_t beyond() const { return beyond_; }
   // Where, in an output's weights [C/groups, KH, KW], that of each operand of the runs is, or
   // kNone.
   const std::vector<std::int64_t>& weights() const { return weights_; }
@@ -96,7 +105,7 @@ class Windows {
  private:
   const Conv2dShape& shape_;
   const Bordered& images_;
-  std::int64_t length_ = 0;
+  std::int64_t length_ = 0, beyond_ = 0;
   std::vector<std::int64_t> begins_, weights_;
 };
 
@@ -121,8 +130,9 @@ void pack_weights(const Windows& windows, const std::int8_t* w, Operand* out) {
         const std::int8_t* const from = w + (tile / tiles * outputs + first + column) * of_output;
         for (std::int64_t i = 0; i < std::ssize(order); i += 2) {
           Operand* const pair = to + i * kColumns + 2 * column;
-          pair[0] = from[order[i]];
-          pair[1] = order[i + 1] == Windows::kNone ? Operand{0} : Operand{from[order[i + 1]]};
+          for (std::int64_t j : {0, 1}) {
+            pair[j] = order[i + j] == Windows::kNone ? Operand{0} : Operand{from[order[i + j]]};
+          }
         }
       }
     }
@@ -134,23 +144,32 @@ void multiply_block(const Windows& windows, std::int64_t first, std::int64_t pix
                     const Operand* x, const Operand* w, std::int32_t* acc) {
   const Conv2dShape& s = windows.shape();
   const std::int64_t outputs = s.out_channels_per_group();
+  const std::span<const std::int64_t> begins = windows.begins();
+  const std::int64_t runs = std::ssize(begins), length = windows.length();
   std::int32_t sums[kRows * kColumns];
   for (std::int64_t column = 0; column < outputs; column += kColumns, w += tile_size(windows)) {
     const std::int64_t columns = std::min(kColumns, outputs - column);
-    for (std::int64_t row = 0; row < pixels; row += kRows) {
-      const std::int64_t rows = std::min(kRows, pixels - row);
-      const Operand* starts[kRows];
-      for (std::int64_t r = 0; r < kRows; ++r) {  // missing rows repeat the last one
-        starts[r] = x + windows.begin(first + row + std::min(r, rows - 1));
-      }
-      std::int32_t* const to = acc + row * s.out_channels + column;
-      if (rows == kRows && columns == kColumns) {
-        PairSums::compute(starts, windows.begins(), windows.length(), w, to, s.out_channels);
-        continue;
-      }
-      PairSums::compute(starts, windows.begins(), windows.length(), w, sums, kColumns);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        std::copy_n(sums + r * kColumns, columns, to + r * s.out_channels);
+    for (std::int64_t run = 0; run < runs; run += windows.runs_of_chunk()) {
+      const auto chunk = begins.subspan(run, std::min(windows.runs_of_chunk(), runs - run));
+      const Operand* const weights = w + run * length * kColumns;
+      for (std::int64_t row = 0; row < pixels; row += kRows) {
+        const std::int64_t rows = std::min(kRows, pixels - row);
+        const Operand* starts[kRows];
+        for (std::int64_t r = 0; r < kRows; ++r) {  // missing rows repeat the last one
+          starts[r] = x + windows.begin(first + row + std::min(r, rows - 1));
+        }
+        std::int32_t* const to = acc + row * s.out_channels + column;
+        if (rows == kRows && columns == kColumns) {
+          PairSums::compute(starts, chunk, length, weights, to, s.out_channels, run > 0);
+          continue;
+        }
+        PairSums::compute(starts, chunk, length, weights, sums, kColumns, false);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          for (std::int64_t c = 0; c < columns; ++c) {
+            std::int32_t& sum = to[r * s.out_channels + c];
+            sum = sums[r * kColumns + c] + (run > 0 ? sum : 0);
+          }
+        }
       }
     }
   }
@@ -164,7 +183,7 @@ void compute(const IntegerConv2d<Code>& k) {
   const Bordered images(s);
   const Windows windows(s, images);
   const std::int64_t group_weights = tiles_of(s) * tile_size(windows);
-  Operand* const x = kept(0, s.batch * images.image + 1).data();  // the last run may be odd
+  Operand* const x = kept(0, s.batch * images.image + windows.beyond()).data();
   Operand* const w = kept(1, s.groups * group_weights).data();
   fill_bordered(s, images, k.x, *k.zero_point, x);
   pack_weights(windows, k.w, w);

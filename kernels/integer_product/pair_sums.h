@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <vector>
+#include <span>
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -25,6 +25,7 @@ struct PairSums {
   static Lanes zero() { return _mm512_setzero_si512(); }
   static Lanes load(const Operand* from) { return _mm512_loadu_si512(from); }
   static Lanes repeat(std::int32_t pair) { return _mm512_set1_epi32(pair); }
+  static Lanes load(const std::int32_t* from) { return _mm512_loadu_si512(from); }
   static void store(std::int32_t* to, Lanes sums) { _mm512_storeu_si512(to, sums); }
   static Lanes add_products(Lanes sums, Lanes a, Lanes b) {
     return _mm512_add_epi32(sums, _mm512_madd_epi16(a, b));
@@ -38,6 +39,9 @@ struct PairSums {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
   static Lanes repeat(std::int32_t pair) { return _mm256_set1_epi32(pair); }
+  static Lanes load(const std::int32_t* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
   static void store(std::int32_t* to, Lanes sums) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), sums);
   }
@@ -57,6 +61,11 @@ struct PairSums {
     return lanes;
   }
   static Lanes repeat(std::int32_t pair) { return {{pair, pair, pair, pair}}; }
+  static Lanes load(const std::int32_t* from) {
+    Lanes lanes;
+    std::memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+  }
   static void store(std::int32_t* to, Lanes sums) { std::memcpy(to, &sums, sizeof sums); }
   static Lanes add_products(Lanes sums, Lanes a, Lanes b) {
     Operand x[2 * kLanes], y[2 * kLanes];
@@ -70,19 +79,24 @@ struct PairSums {
 #endif
   static constexpr std::int64_t kColumns = 2 * kLanes;
 
-  // sums[r * stride + c] = the sum over taps t and channels k of rows[r][taps[t] + k] times the
-  // weight of column c. `channels` is even; weights are [taps, channels / 2, kColumns, 2].
-  static void compute(const Operand* const (&rows)[kRows], const std::vector<std::int64_t>& taps,
-                      std::int64_t channels, const Operand* weights, std::int32_t* sums,
-                      std::int64_t stride) {
+  // sums[r * stride + c] (+)= the sum over runs b and operands i of rows[r][begins[b] + i] times
+  // the weight of column c; with `add` they are added to what is there. Runs have the same even
+  // length; weights are [runs, length / 2, kColumns, 2].
+  static void compute(const Operand* const (&rows)[kRows], std::span<const std::int64_t> begins,
+                      std::int64_t length, const Operand* weights, std::int32_t* sums,
+                      std::int64_t stride, bool add) {
     Lanes low[kRows], high[kRows];
-    for (std::int64_t r = 0; r < kRows; ++r) low[r] = high[r] = zero();
-    for (const std::int64_t tap : taps) {
-      for (std::int64_t c = 0; c < channels; c += 2, weights += 2 * kColumns) {
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      const std::int32_t* const there = sums + r * stride;
+      low[r] = add ? load(there) : zero();
+      high[r] = add ? load(there + kLanes) : zero();
+    }
+    for (const std::int64_t begin : begins) {
+      for (std::int64_t i = 0; i < length; i += 2, weights += 2 * kColumns) {
         const Lanes first = load(weights), second = load(weights + kColumns);
         for (std::int64_t r = 0; r < kRows; ++r) {
           std::int32_t pair;
-          std::memcpy(&pair, rows[r] + tap + c, sizeof pair);
+          std::memcpy(&pair, rows[r] + begin + i, sizeof pair);
           const Lanes operand = repeat(pair);
           low[r] = add_products(low[r], operand, first);
           high[r] = add_products(high[r], operand, second);

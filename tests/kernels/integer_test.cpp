@@ -103,6 +103,8 @@ const NamedShape kShapes[] = {
     {"groups_of_3", {2, 7, 5, 9, 15, 3, 3, 1, 1, 1, 1, 1, 1, 3}},
     {"many_outputs", {1, 4, 5, 6, 70, 1, 1, 1, 1, 0, 0, 1, 1, 1}},
     {"odd_everything", {3, 5, 7, 37, 41, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
+    {"long_rows_of_kernel", {1, 4, 5, 347, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
+    {"long_groups_dilated", {1, 5, 5, 1030, 8, 3, 3, 1, 1, 2, 2, 2, 2, 2}},
 };
 
 class IntegerConv : public testing::TestWithParam<std::tuple<Backend, NamedShape>> {};
