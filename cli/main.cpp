@@ -9,6 +9,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -20,6 +21,7 @@
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/import/unsupported.h"
+#include "steelyard/kernels/backend.h"
 
 namespace steelyard::cli {
 namespace {
@@ -42,12 +44,16 @@ ExitCode finish(ExitCode code) {
   return report("failed", "standard output: cannot write" + reason, code == kDone ? kFailed : code);
 }
 
-// Takes the number of threads from the environment; what is wrong with it there, if anything.
-std::string problem_with_threads() {
+// Takes the number of threads and the kernels from the environment; what is wrong with it, if
+// anything.
+std::string problem_with_environment() {
   try {
     use_default_threads();
+    kernels::backend_text();
     return "";
   } catch (const InputError& error) {
+    return error.what();
+  } catch (const std::invalid_argument& error) {
     return error.what();
   }
 }
@@ -83,7 +89,7 @@ int run(int argc, char** argv) {
     }
   }
   try {
-    if (misunderstood.empty()) misunderstood = problem_with_threads();
+    if (misunderstood.empty()) misunderstood = problem_with_environment();
     if (!misunderstood.empty()) return refuse(misunderstood);
     for (const auto& [subcommand, verb] : verbs) {
       if (!subcommand->parsed()) continue;
