@@ -107,7 +107,8 @@ def main():
 
     for _ in range(3):
         step()
-    blas = [line.strip() for line in torch.__config__.show().split("\n") if "BLAS" in line or "LAPACK" in line]
+    settings = [line.strip() for line in torch.__config__.show().split("\n")]
+    blas = [line for line in settings if ("BLAS" in line or "LAPACK" in line) and "Build settings" not in line]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "blas": blas[:2],
                       "peak_bytes": peak}), flush=True)
