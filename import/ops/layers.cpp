@@ -31,7 +31,7 @@ void conv(Translator& t) {
     refuse("its weight " + shape_string(w) + " does not fit the input " + to_string(in));
   }
   Window window = window_of(t, in, {w.begin() + 2, w.end()});
-  const std::string image = padded_image(t, window, 0);
+  const std::string image = padded_image(t, t.image(0), window, 0);
   Options options{{"in_channels", channels},
                   {"out_channels", w[0]},
                   {"groups", groups},

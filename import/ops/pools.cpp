@@ -16,23 +16,57 @@ Options pool_options(const Window& window) {
   return {{"kernel", window.kernel}, {"stride", window.stride}, {"padding", window.before}};
 }
 
+// A sequence [N, C, L] is an image [N, C, 1, L].
+ExtentShape as_image(ExtentShape shape) {
+  if (shape.size() == 3) shape.insert(shape.begin() + 2, {1});
+  if (shape.size() != 4) refuse("expected [N, C, L] or [N, C, H, W], got " + to_string(shape));
+  return shape;
+}
+
+std::string reshaped_to(Translator& t, const std::string& node, const ExtentShape& shape) {
+  ExtentShape held;
+  for (const std::size_t axis : held_order(shape.size(), true)) held.push_back(shape[axis]);
+  return t.add("Reshape", {node}, {{"shape", open_sizes(held)}});
+}
+
+// Input 0 as images with channels last.
+std::string image(Translator& t) {
+  const ExtentShape& in = t.input(0).shape;
+  return in.size() == 3 ? reshaped_to(t, t.image(0), as_image(in)) : t.image(0);
+}
+
+// Declares an output of images [N, C, H, W], or of sequences where input 0 is one.
+void give_image(Translator& t, const std::string& node, ExtentShape out) {
+  if (t.input(0).shape.size() == 4) return t.give(node, out, true);
+  out.erase(out.begin() + 2);
+  t.give(reshaped_to(t, node, out), out, true);
+}
+
+// Of images.
 Window pool_window(const Translator& t, const ExtentShape& in, OverEdge over_edge) {
-  require_image(in);
   Window window = window_of(t, in, {}, over_edge);
-  if (window.dilation != std::vector<std::int64_t>{1, 1}) refuse("dilations are not supported");
-  for (std::size_t i = 0; i < 2; ++i) {
+  if (std::any_of(window.dilation.begin(), window.dilation.end(), [](auto d) { return d != 1; })) {
+    refuse("dilations are not supported");
+  }
+  for (std::size_t i = 0; i < window.kernel.size(); ++i) {
     if (2 * window.before[i] > window.kernel[i]) refuse("padding of more than half the window");
   }
+  if (in.size() == 4) return window;
+  for (auto* ones : {&window.kernel, &window.stride, &window.dilation, &window.outputs}) {
+    ones->insert(ones->begin(), 1);
+  }
+  for (auto* zeros : {&window.before, &window.after}) zeros->insert(zeros->begin(), 0);
   return window;
 }
 
 void max_pool(Translator& t) {
-  const ExtentShape in = t.input(0).shape;
-  Window window = pool_window(t, in, OverEdge::kPads);
+  const ExtentShape in = as_image(t.input(0).shape);
+  Window window = pool_window(t, t.input(0).shape, OverEdge::kPads);
   if (t.node().outputs.size() > 1) refuse("its second output, the indices");
   const ExtentShape out = window_output(in, fixed(in[1]), window);
-  const std::string image = padded_image(t, window, std::numeric_limits<float>::lowest());
-  t.give(t.add("MaxPool2d", {image}, pool_options(window)), out, true);
+  const std::string padded =
+      padded_image(t, image(t), window, std::numeric_limits<float>::lowest());
+  give_image(t, t.add("MaxPool2d", {padded}, pool_options(window)), out);
 }
 
 // Of a window with padding that does not count: [1, height, width, 1], the window's size by the
@@ -61,25 +95,25 @@ void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
   const bool counts = t.node().integer("count_include_pad", 0) != 0;
   const Constant shares = counts ? Constant{} : shares_inside(in, window);
   const ExtentShape out = window_output(in, fixed(in[1]), window);
-  const std::string image = padded_image(t, window, 0);
+  const std::string padded = padded_image(t, image(t), window, 0);
   Options options = pool_options(window);
   options["count_include_pad"] = true;
-  std::string node = t.add("AvgPool2d", {image}, options);
+  std::string node = t.add("AvgPool2d", {padded}, options);
   if (!counts) {
     node = t.add("MulConstant", {node}, {{"shape", shares.shape}, {"trainable", false}});
     t.set_weight(node, "value", shares);
   }
-  t.give(node, out, true);
+  give_image(t, node, out);
 }
 
 void average_pool(Translator& t) {
-  const ExtentShape in = t.input(0).shape;
-  const Window window = pool_window(t, in, OverEdge::kRefuses);
+  const ExtentShape in = as_image(t.input(0).shape);
+  const Window window = pool_window(t, t.input(0).shape, OverEdge::kRefuses);
   if (!window.symmetric()) return average_of_padded(t, in, window);
   Options options = pool_options(window);
   const bool padded = window.before != std::vector<std::int64_t>{0, 0};
   options["count_include_pad"] = !padded || t.node().integer("count_include_pad", 0) != 0;
-  t.give(t.add("AvgPool2d", {t.image(0)}, options), window_output(in, fixed(in[1]), window), true);
+  give_image(t, t.add("AvgPool2d", {image(t)}, options), window_output(in, fixed(in[1]), window));
 }
 
 // Over all dimensions behind the channels, which there need not be two of.
@@ -225,9 +259,13 @@ std::vector<double> reals_of(const Constant& constant, const char* what) {
 
 void resized(Translator& t, const ResizeRule& rule, std::vector<double> scales,
              std::vector<std::int64_t> sizes) {
-  const ExtentShape in = t.input(0).shape;
-  require_image(in);
-  if (sizes.size() != 4 && scales.size() != 4) refuse("expected four scales or sizes");
+  const ExtentShape in = as_image(t.input(0).shape);
+  const std::size_t rank = t.input(0).shape.size();
+  if (sizes.size() != rank && scales.size() != rank) {
+    refuse("expected " + std::to_string(rank) + " scales or sizes");
+  }
+  if (rank == 3 && scales.size() == rank) scales.insert(scales.begin() + 2, 1);
+  if (rank == 3 && sizes.size() == rank) sizes.insert(sizes.begin() + 2, 1);
   for (const std::size_t axis : {0U, 1U}) {
     const bool same =
         sizes.size() == 4 ? Extent{sizes[axis]} == in[axis] || axis == 0 : scales[axis] == 1;
@@ -255,7 +293,7 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<double> scales,
   const bool same = options["height_repeats"] == OptionValue(std::int64_t{1}) &&
                     options["width_repeats"] == OptionValue(std::int64_t{1});
   if (same) return t.give(t.input(0));
-  t.give(t.add("Resize", {t.image(0)}, std::move(options)), out, true);
+  give_image(t, t.add("Resize", {image(t)}, std::move(options)), out);
 }
 
 void require_known(const std::string& word, std::initializer_list<const char*> known,
@@ -309,12 +347,12 @@ void upsample(Translator& t) {
 
 std::vector<OperationRow> window_operations() {
   return {
-      {"MaxPool", max_pool, "dilations, indices"},
-      {"AveragePool", average_pool, "dilations, ceil_mode over the edge"},
+      {"MaxPool", max_pool, "3 spatial dimensions, dilations, indices"},
+      {"AveragePool", average_pool, "3 spatial dimensions, dilations, ceil_mode over the edge"},
       {"GlobalAveragePool", global_average_pool},
       {"GlobalMaxPool", global_max_pool},
       {"LRN", local_response_norm, "other than two spatial dimensions"},
-      {"Resize", resize, "mode: cubic, antialias, regions, axes"},
+      {"Resize", resize, "3 spatial dimensions, mode: cubic, antialias, regions, axes"},
       {"Upsample", upsample},
   };
 }

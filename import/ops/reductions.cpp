@@ -26,7 +26,9 @@ void reduce(Translator& t, const char* type, Step before = nullptr, Step after =
   const ExtentShape from = in.shape;
   std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
   if (axes.empty()) {
-    if (t.node().integer("noop_with_empty_axes", 0) != 0) return t.give(in);
+    const bool nothing = t.node().integer("noop_with_empty_axes", 0) != 0;
+    if (nothing && (before != nullptr || after != nullptr)) refuse("over no dimension");
+    if (nothing) return t.give(in);
     refuse("over all dimensions, the batch too");
   }
   std::vector<bool> reduced(from.size(), false);

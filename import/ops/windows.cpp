@@ -68,8 +68,7 @@ Window window_of(const Translator& t, const ExtentShape& input, std::vector<std:
   return w;
 }
 
-std::string padded_image(Translator& t, Window& window, double value) {
-  const std::string image = t.image(0);
+std::string padded_image(Translator& t, const std::string& image, Window& window, double value) {
   if (window.symmetric()) return image;
   std::vector<std::int64_t> before{0}, after{0};
   before.insert(before.end(), window.before.begin(), window.before.end());

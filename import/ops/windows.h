@@ -25,9 +25,9 @@ enum class OverEdge { kRefuses, kPads };
 Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel,
                  OverEdge over_edge = OverEdge::kRefuses);
 
-// The input as images, with a border of its own where the window's is not the same on both sides;
-// the window's padding is 0 then.
-std::string padded_image(Translator& t, Window& window, double value);
+// The node that gives images, with a border of its own where the window's is not the same on both
+// sides; the window's padding is 0 then.
+std::string padded_image(Translator& t, const std::string& image, Window& window, double value);
 
 // [N, channels, outputs...].
 ExtentShape window_output(const ExtentShape& input, std::int64_t channels, const Window& window);

@@ -53,12 +53,13 @@ STEELYARD_HOST_DEVICE inline T unary_value(UnaryFunction function, T x, T expone
   return T(0.5) * x * (T(1) + std::tanh(gelu_argument(x)));
 }
 
-// |x| has the slope 0 at 0.
+// |x| has the slope 0 at 0, and so has sqrt(x): the gradient of the root of a sum of squares is 0
+// where all of them are 0, not 0 times infinity.
 template <typename T>
 STEELYARD_HOST_DEVICE inline T unary_slope(UnaryFunction function, T x, T exponent) {
   switch (function) {
     case UnaryFunction::kSqrt:
-      return T(0.5) / std::sqrt(x);
+      return x == T(0) ? T(0) : T(0.5) / std::sqrt(x);
     case UnaryFunction::kExp:
       return std::exp(x);
     case UnaryFunction::kLog:
