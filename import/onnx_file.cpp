@@ -438,6 +438,18 @@ OnnxModel read_onnx(const std::filesystem::path& path) {
   return model;
 }
 
+OnnxMetadata read_onnx_metadata(const std::filesystem::path& path) {
+  const auto proto =
+      parsed<onnx::ModelProto>(read_file(path, kMaxFileBytes), path, "an ONNX model");
+  OnnxMetadata metadata{proto.producer_name(), {}};
+  for (const onnx::StringStringEntryProto& entry : proto.metadata_props()) {
+    if (metadata.properties.emplace(entry.key(), entry.value()).second) continue;
+    throw InputError(printable(path.string()) + ": metadata " + in_quotes(entry.key()) +
+                     " is there twice");
+  }
+  return metadata;
+}
+
 Constant read_onnx_tensor(const std::filesystem::path& path) {
   const std::string bytes = read_file(path, kMaxFileBytes);
   const auto proto = parsed<onnx::TensorProto>(bytes, path, "an ONNX tensor");

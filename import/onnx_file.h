@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "steelyard/import/onnx_model.h"
 
@@ -9,7 +11,7 @@ namespace steelyard::imports {
 
 // Operation sets of ONNX that the reader takes.
 inline constexpr std::int64_t kOldestOpset = 7;
-inline constexpr std::int64_t kNewestOpset = 21;
+inline constexpr std::int64_t kNewestOpset = 23;
 
 // False in a build without protobuf.
 bool can_read_onnx();
@@ -20,6 +22,15 @@ bool can_read_onnx();
 // another length than its shape says or of a type that is no number, or external data outside its
 // folder; and in a build without protobuf.
 OnnxModel read_onnx(const std::filesystem::path& path);
+
+// What the file says of itself beside the graph: its producer and its metadata_props.
+struct OnnxMetadata {
+  std::string producer;
+  std::map<std::string, std::string> properties;
+};
+
+// Reads that alone. Throws as read_onnx() where the file is no ONNX model or has a key twice.
+OnnxMetadata read_onnx_metadata(const std::filesystem::path& path);
 
 // A tensor in a file of its own, as ONNX's test cases have them. Throws as read_onnx().
 Constant read_onnx_tensor(const std::filesystem::path& path);

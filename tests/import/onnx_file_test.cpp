@@ -144,7 +144,11 @@ TEST_F(OnnxFile, RefusesWhatIsNoModel) {
 
 TEST_F(OnnxFile, RefusesAnotherOperationSet) {
   proto_.mutable_opset_import(0)->set_version(6);
-  EXPECT_EQ(refusal(), "expected an operation set (opset) from 7 to 21, got 6");
+  EXPECT_EQ(refusal(), "expected an operation set (opset) from 7 to 23, got 6");
+  proto_.mutable_opset_import(0)->set_version(24);
+  EXPECT_EQ(refusal(), "expected an operation set (opset) from 7 to 23, got 24");
+  proto_.mutable_opset_import(0)->set_version(23);
+  EXPECT_EQ(read(proto_.SerializeAsString()).opset, 23);
   proto_.mutable_opset_import(0)->set_domain("com.example");
   EXPECT_EQ(refusal(), "names no operation set of ONNX (opset_import)");
 }
