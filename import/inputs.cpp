@@ -25,12 +25,13 @@ Shape channels_first(const Shape& sample) {
 }
 
 // Nothing where samples of that shape are no such input. Images without a dimension of channels
-// have one channel.
+// have one channel, and one value needs no dimension.
 std::optional<InputForm> form_of(const std::vector<OnnxDim>& dims, const Shape& sample) {
   if (sample.size() == 3 && matches(dims, channels_first(sample))) {
     return InputForm{channels_first(sample), sample, true};
   }
   if (matches(dims, sample)) return InputForm{sample, sample, false};
+  if (sample == Shape{1} && matches(dims, {})) return InputForm{{}, {}, false};  // one value
   if (sample.size() == 3 && sample[2] == 1) {
     const Shape image{sample[0], sample[1]};
     if (matches(dims, image)) return InputForm{image, image, false};

@@ -27,11 +27,16 @@ Tensor as_inputs(const NamedTensor& named, const std::string& file) {
   return tensor.to(DType::kF32);
 }
 
+// One value [N] of each sample as [N, 1].
+Tensor in_rows(const Tensor& values) {
+  return values.rank() == 1 ? values.reshape({values.dim(0), 1}) : values;
+}
+
 Tensor as_targets(const Tensor& tensor, const std::string& file) {
   if (is_floating(tensor.dtype())) {
     require_within_float32(tensor, file + ": targets");
     const Tensor values = tensor.to(DType::kF32);
-    return values.rank() == 1 ? values.reshape({values.dim(0), 1}) : values;
+    return in_rows(values);
   }
   if (tensor.dtype() == DType::kBool) {
     throw InputError(file +
@@ -72,12 +77,12 @@ std::vector<std::string> input_names(const std::vector<std::string>& names) {
 void set_inputs(Dataset& dataset, const std::vector<NamedTensor>& tensors,
                 const std::vector<std::string>& names, const std::string& file) {
   if (names.empty()) {
-    dataset.inputs = as_inputs(*find(tensors, "inputs"), file);
+    dataset.inputs = in_rows(as_inputs(*find(tensors, "inputs"), file));
     return;
   }
   std::vector<InputSource> inputs;
   for (const std::string& name : names) {
-    const Tensor values = as_inputs(*find(tensors, name), file);
+    const Tensor values = in_rows(as_inputs(*find(tensors, name), file));
     const std::string what = file + ": " + printable(name);
     if (values.rank() < 2) {
       throw InputError(what + ": expected inputs [N, ...], got " + shape_string(values.shape()));

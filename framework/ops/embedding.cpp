@@ -50,9 +50,12 @@ void require_indices(const Tensor& indices, std::int64_t rows) {
   const auto all = indices.span<std::int64_t>();
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i] < 0 || all[i] >= rows) {
+      const std::int64_t samples = indices.rank() == 0 ? 1 : indices.dim(0);
+      const auto of_sample = all.size() / static_cast<std::size_t>(samples);
       throw std::out_of_range("[embedding] expected indices in [0, " + std::to_string(rows) +
-                              "), got " + std::to_string(all[i]) + " at index " +
-                              std::to_string(i));
+                              "), got " + std::to_string(all[i]) + " in sample " +
+                              std::to_string(i / of_sample) + " of the batch, at index " +
+                              std::to_string(i % of_sample));
     }
   }
 }

@@ -159,7 +159,7 @@ TEST(Embedding, ChoosesRows) {
   EXPECT_EQ(message_of<std::out_of_range>([&] {
               embedding(Tensor::from<std::int64_t>({0, 3}, {2}), table);
             }),
-            "[embedding] expected indices in [0, 3), got 3 at index 1");
+            "[embedding] expected indices in [0, 3), got 3 in sample 1 of the batch, at index 0");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { embedding(Tensor::zeros({2}), table); }),
             "[embedding] expected i64 indices, got f32");
 }

@@ -43,6 +43,19 @@ TEST(Inputs, SamplesHaveAnyNumberOfDimensions) {
   }
 }
 
+// One index for each sample, as samples [1] have it.
+TEST(Inputs, OneValueOfASampleIsAnInputWithoutDimensions) {
+  ModelMaker m({{std::nullopt, "batch"}});
+  m.model().inputs[0].type = "int64";
+  const std::string table = m.reals("table", {3, 2}, {1, 2, 3, 4, 5, 6});
+  const Imported imported = translate(m.ending_in(m.node("Gather", {table, "x"})), Shape{1});
+  EXPECT_EQ(imported.graph.parts.at(0), (InputPartSpec{{"x", "batch", false, "int64"}, 0, {}}));
+  const Tensor y = output_of(imported, Tensor::from<float>({2, 0}, {2, 1}));
+  EXPECT_EQ(y.shape(), (Shape{2, 2}));
+  EXPECT_EQ(y.data<float>()[0], 5);
+  EXPECT_EQ(y.data<float>()[3], 2);
+}
+
 // Images of one channel: the data has that dimension and the file has not, and the other way round.
 TEST(Inputs, ADimensionOfOneChannelMayBeLeftOut) {
   const std::vector<OnnxDim> rows{{std::nullopt}, {3}, {4}}, first{{std::nullopt}, {1}, {3}, {4}},
