@@ -33,16 +33,20 @@ std::optional<std::string> bytes_between_codes(Module& model, const Normalizatio
   if (input == quantizers.end() || !input->quantizer->observed()) return std::nullopt;
   const std::vector<float> scales = input->quantizer->host_scale();
   if (scales.size() != 1) return std::nullopt;  // dynamic, or in blocks
+  std::string advice;
   for (std::size_t c = 0; c < normalization.mean.size(); ++c) {
     const double mean = normalization.mean[c];
     if (distance_from_codes(mean, normalization.stddev[c], scales[0]) < kHalfWay) continue;
     const long nearest = std::lround(mean * 255);
-    return "the input's bytes lie half-way between its codes, which costs half a code of every "
-           "value: with a mean of " +
-           std::to_string(nearest) + "/255 = " + std::to_string(nearest / 255.0) + " in place of " +
-           std::to_string(mean) + " in data.normalize they lie on codes";
+    advice += (advice.empty() ? "" : ", ") + std::to_string(nearest) +
+              "/255 = " + std::to_string(nearest / 255.0) + " in place of " + std::to_string(mean);
+    if (normalization.mean.size() > 1) advice += " (channel " + std::to_string(c) + ")";
   }
-  return std::nullopt;
+  if (advice.empty()) return std::nullopt;
+  return "the input's bytes lie half-way between its codes, which costs half a code of every "
+         "value: "
+         "with a mean of " +
+         advice + " in data.normalize they lie on codes";
 }
 
 }  // namespace steelyard::qat

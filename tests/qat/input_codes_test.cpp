@@ -31,6 +31,9 @@ TEST(InputCodes, BytesHalfWayBetweenCodesAreTold) {
   const float step = 2.0F / 255;
   EXPECT_THAT(said({{0.5F}, {0.5F}}, step, 128),
               HasSubstr("a mean of 128/255 = 0.501961 in place of 0.500000"));
+  EXPECT_THAT(said({{0.5F, 128.0F / 255, 0.5F}, {0.5F, 0.5F, 0.5F}}, step, 128),
+              HasSubstr("a mean of 128/255 = 0.501961 in place of 0.500000 (channel 0), 128/255 = "
+                        "0.501961 in place of 0.500000 (channel 2) in data.normalize"));
   EXPECT_EQ(said({{128.0F / 255}, {0.5F}}, step, 128), "");
   EXPECT_EQ(said({{0.0F}, {1.0F}}, 1.0F / 255, 0), "");
   EXPECT_EQ(said({{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}}, 0.0187F, 114), "");
