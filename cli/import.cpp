@@ -102,12 +102,18 @@ std::string run_name(const std::string& file) {
   return name.empty() || name[0] == '-' || name[0] == '.' ? "_" + name : name;
 }
 
+// The number of outputs is the data's, whatever the model is.
+void set_model(YamlNode& document, YamlNode model) {
+  if (const YamlNode* before = document.find("model")) copy_entry(model, *before, "classes");
+  set_entry(document, "model", std::move(model));
+}
+
 // A recipe with the file as its model.
 Recipe recipe_of(const Options& options) {
   const bool given = !options.recipe.empty();
   YamlNode document;
   if (given) {
-    document = load_recipe(options.recipe, {}, builtin_registries().models).resolved;
+    document = load_recipe(options.recipe, {}, builtin_registries().models).given;
     for (const char* section : {"quantize", "calibrate", "schedule", "export", "init"}) {
       remove_entry(document, section);
     }
@@ -124,9 +130,9 @@ Recipe recipe_of(const Options& options) {
       output.quoted = true;
       set_entry(model, "output", std::move(output));
     }
-    set_entry(document, "model", std::move(model));
+    set_model(document, std::move(model));
   } else {
-    set_entry(document, "model", yaml_table({{"type", yaml_scalar(options.architecture)}}));
+    set_model(document, yaml_table({{"type", yaml_scalar(options.architecture)}}));
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
   }
   return parse_recipe(to_yaml(document), given ? options.recipe : "import", options.overrides,

@@ -290,16 +290,7 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   if (graph.target == TargetKind::kText) {
     graph.characters = integer_of<std::int64_t>(json.at("characters"));
   }
-  const Json& preprocessing = json.at("preprocessing");
-  graph.preprocessing.dtype = dtype_from(preprocessing.at("dtype"), {DType::kU8, DType::kF32});
-  preprocessing.at("mean").get_to(graph.preprocessing.normalization.mean);
-  preprocessing.at("stddev").get_to(graph.preprocessing.normalization.stddev);
-  if (preprocessing.contains("transforms")) {
-    graph.preprocessing.transforms = transforms_from(preprocessing.at("transforms"));
-  }
-  if (preprocessing.contains("table")) {
-    graph.preprocessing.table = table_from(preprocessing.at("table"));
-  }
+  graph.preprocessing = preprocessing_from(json.at("preprocessing"));
   if (json.contains("class_names")) json.at("class_names").get_to(graph.class_names);
   if (json.contains("inputs")) {
     for (const Json& input : json.at("inputs")) graph.input_ports.push_back(input_from(input));

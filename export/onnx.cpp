@@ -186,6 +186,7 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   if (!graph.class_names.empty()) {
     add_metadata(model, "class_names", text_of(graph.class_names));
   }
+  if (graph.target != TargetKind::kClass) add_metadata(model, "target", word_of(graph.target));
   if (!graph.model_sha256.empty()) add_metadata(model, kModelKey, graph.model_sha256);
 
   onnx::GraphProto& proto = *model.mutable_graph();

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -99,6 +100,22 @@ TableFeatures table_from(const nlohmann::json& json) {
     table.options.delimiter = value_of<Delimiter>(json.at("delimiter").get<std::string>());
   }
   return table;
+}
+
+Preprocessing preprocessing_from(const nlohmann::json& json) {
+  Preprocessing preprocessing;
+  const auto dtype = json.at("dtype").get<std::string>();
+  if (dtype == dtype_name(DType::kU8)) {
+    preprocessing.dtype = DType::kU8;
+  } else if (dtype != dtype_name(DType::kF32)) {
+    throw std::invalid_argument("unexpected dtype '" + dtype + "'");
+  }
+  json.at("mean").get_to(preprocessing.normalization.mean);
+  json.at("stddev").get_to(preprocessing.normalization.stddev);
+  if (json.contains("transforms"))
+    preprocessing.transforms = transforms_from(json.at("transforms"));
+  if (json.contains("table")) preprocessing.table = table_from(json.at("table"));
+  return preprocessing;
 }
 
 }  // namespace steelyard::deploy

@@ -1,4 +1,4 @@
-// The JSON forms of image transforms and of a table's columns in files.
+// The JSON forms of what is done to the data before the model, in files.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -24,5 +24,9 @@ std::vector<TableColumn> columns_from(const nlohmann::json& json);  // throws as
 // empty are absent, and so is a delimiter that the file's name tells.
 nlohmann::ordered_json table_json(const TableFeatures& table);
 TableFeatures table_from(const nlohmann::json& json);  // throws as transforms_from()
+
+// {"dtype", "mean", "stddev", "transforms", "table"}, as exports have it: the last two may be
+// absent.
+Preprocessing preprocessing_from(const nlohmann::json& json);  // throws as transforms_from()
 
 }  // namespace steelyard::deploy

@@ -273,7 +273,8 @@ class Reporter {
         parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, {targets}, 8, {}),
                                       loaded_.checkpoint.string()),
                      "recipe of the report", {}, registries_.models),
-        registries_, InitialWeights::kRecipe, loaded_.experiment->network_text());
+        registries_, InitialWeights::kRecipe, loaded_.experiment->network_text(),
+        loaded_.experiment->known_data());
     experiment.normalize_as(loaded_.experiment->normalization());
     for (const qat::NamedQuantizer& entry : qat::named_quantizers(experiment.model())) {
       entry.quantizer->set_quantizing(false);
@@ -386,7 +387,8 @@ class Reporter {
       Experiment base(
           parse_recipe(measuring_recipe(recipe_, std::nullopt, *recipe_.init_checkpoint),
                        "recipe of the float model", {}, registries_.models),
-          registries_, InitialWeights::kRecipe, loaded_.experiment->network_text());
+          registries_, InitialWeights::kRecipe, loaded_.experiment->network_text(),
+          loaded_.experiment->known_data());
       const std::string key = "init.checkpoint";
       const auto began_with = loaded_.sources.find(key);
       if (began_with != loaded_.sources.end() &&

@@ -60,6 +60,24 @@ std::vector<std::string> begun_latents(Module& model) {
   return names;
 }
 
+// Where a mean for each position of sequences [C, L] stands in for one of each channel.
+std::optional<std::string> note_of_positions(const imports::GraphSpec& network,
+                                             const Normalization& normalization) {
+  const Shape& sample = network.sample;
+  if (sample.size() != 2 || normalization == Normalization{}) return std::nullopt;
+  const bool channels_first =
+      std::any_of(network.nodes.begin(), network.nodes.end(), [&](const imports::NodeSpec& node) {
+        const auto channels = node.options.find("in_channels");
+        return node.type == "Conv1d" && channels != node.options.end() &&
+               channels->second == imports::OptionValue(sample[0]);
+      });
+  if (!channels_first || sample[0] == sample[1]) return std::nullopt;
+  return "data.normalize has a mean and deviation for each of the " + std::to_string(sample[1]) +
+         " positions of sequences " + shape_string(sample) +
+         " ([channels, length]), not for each channel: for that, normalize the values in the files "
+         "and set data.normalize: none";
+}
+
 bool is_batch_norm_statistic(const std::string& name) {
   return name.ends_with("running_mean") || name.ends_with("running_var");
 }
@@ -72,13 +90,19 @@ const Registries& builtin_registries() {
 }
 
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
-                       const std::string& network, const std::optional<Normalization>& known)
+                       const std::string& network, const KnownData& known)
     : recipe_(std::move(recipe)),
       loader_options_(recipe_.data.loader),
       loss_(recipe_.train.trainer.loss) {
-  load_data(registries, known);
+  if (weights == InitialWeights::kRecipe && network.empty()) use_exported_data(registries);
+  load_data(registries, exported_ ? KnownData{.class_names = exported_->class_names} : known);
   release_cached_memory();  // the training set before it was split
   load_network(network);
+  if (exported_) compare_exported_data();
+  if (network_ && !exported_) {
+    if (auto note = note_of_positions(*network_, normalization()))
+      notes_.push_back(std::move(*note));
+  }
   build(registries, weights);
 }
 
@@ -104,7 +128,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
       loader_options_(recipe_.data.loader),
       loss_(recipe_.train.trainer.loss) {
   if (data == RunData::kAll) {
-    load_data(registries, record.normalization);
+    load_data(registries, {record.normalization, record.input.names.classes});
     release_cached_memory();
     require_input_of(record, train_);
   } else {
@@ -169,7 +193,7 @@ void Experiment::load_imported_weights() {
     load_source("model.onnx", onnx, place("model", "onnx"), *model_);
   } else {
     at_place(place("model", "onnx"), [&] { load_into(*model_, imported_weights_, onnx); });
-    note_unknown_normalization("model.onnx");
+    if (!exported_) note_unknown_normalization("model.onnx");
   }
 }
 
@@ -224,6 +248,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   std::optional<std::size_t> equalized;
   if (loads && recipe_.equalize) equalized = qat::equalize(model_).size();
   model_ = prepared(model_, plan_);
+  if (loads && !recipe_.init_checkpoint && !network_) note_untrained_norms(registries);
   if (equalized) {
     add_plan_note("calibrate.equalize: " + std::to_string(*equalized) + " pairs of layers");
   }
@@ -296,6 +321,7 @@ void Experiment::load_source(const std::string& key, const std::string& checkpoi
     notes_.push_back(key + ": the tensors are those of the file's entry '" + file.entry + "'");
   }
   note_other_normalization(key, checkpoint);
+  compare_classes(key, checkpoint, place, init);
 }
 
 std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
@@ -356,6 +382,16 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
                                              " training samples for " + where + ", on which " +
                                              "the model cannot train: " + error.what());
   }
+}
+
+void Experiment::note_untrained_norms(const Registries& registries) {
+  if (!recipe_.quantize || recipe_.quantize->config.bn_fold != qat::BatchNormFold::kFrozen) return;
+  const std::int64_t folded =
+      qat::count_batch_norms(*make_float_model(registries)) - qat::count_batch_norms(*model_);
+  if (folded == 0) return;
+  add_plan_note("quantize.bn_fold: frozen drops " + std::to_string(folded) +
+                " batch norms, which have seen no data: the weights are random, without "
+                "init.checkpoint, and training may diverge or stall; none keeps the norms");
 }
 
 std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registries) const {

@@ -14,6 +14,7 @@
 #include "steelyard/qat/plan.h"
 #include "steelyard/qat/qconfig.h"
 #include "steelyard/qat/schedule.h"
+#include "steelyard/recipes/models/exported_data.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/runs/run_record.h"
 #include "steelyard/recipes/schema/recipe.h"
@@ -42,15 +43,21 @@ enum class RunData {
   kAll
 };
 
+// What a checkpoint says about the data that its weights come from.
+struct KnownData {
+  std::optional<Normalization> normalization = {};
+  std::vector<std::string> class_names = {};
+};
+
 // The objects of a recipe: data, model, optimizer, callbacks. Throws InputError for whatever does
 // not fit: dataset, model, checkpoint, targets, schedule.
 class Experiment {
  public:
   // `network`: RunRecord::network of a checkpoint that the weights come from; else `model.onnx` is
-  // read. `known`: how that checkpoint's inputs were normalized, which saves `normalize: dataset`
-  // reading all of them again.
+  // read. `known`: of that checkpoint; its normalization saves `normalize: dataset` reading all
+  // samples again, its names keep the order of an imported model's classes.
   Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
-             const std::string& network = {}, const std::optional<Normalization>& known = {});
+             const std::string& network = {}, const KnownData& known = {});
   // Of a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
@@ -83,6 +90,8 @@ class Experiment {
   const Dataset& validation() const { return validation_; }
   const Dataset& test() const { return test_; }
   const Normalization& normalization() const { return loader_options_.normalization; }
+  // For other experiments with this one's weights.
+  KnownData known_data() const { return {normalization(), input_.names.classes}; }
   // Goes on with that of a checkpoint.
   void normalize_as(const Normalization& normalization);
   const LoaderOptions& loader_options() const { return loader_options_; }
@@ -138,7 +147,12 @@ class Experiment {
   std::string place(std::string_view table, std::string_view key) const;
 
  private:
-  void load_data(const Registries& registries, const std::optional<Normalization>& known);
+  // Where the recipe is silent, takes what an ONNX file says that Steelyard exported.
+  void use_exported_data(const Registries& registries);
+  // Notes where data or names are not those that the file was exported with. Throws InputError
+  // where its names do not fit its network.
+  void compare_exported_data();
+  void load_data(const Registries& registries, const KnownData& known);
   void load_test(const Registries& registries, const RunRecord& record);
   void weigh_classes();
   Tensor weights_of(const WeightSpec& spec, const char* key, std::vector<double> balanced) const;
@@ -149,6 +163,10 @@ class Experiment {
   // A line where a file's model was trained with another normalization, or does not say with which.
   void note_unknown_normalization(std::string_view key);
   void note_other_normalization(std::string_view key, const std::string& checkpoint);
+  void note_normalization_of(std::string_view key, const Normalization& of_file);
+  // Throws InputError where a checkpoint has the same classes in another order.
+  void compare_classes(const std::string& key, const std::string& checkpoint,
+                       const std::string& place, const InitSpec& init);
   void build(const Registries& registries, InitialWeights weights);
   void require_whole_numbers() const;
   // Of `model.onnx`: from a checkpoint's text, else from the file.
@@ -162,6 +180,8 @@ class Experiment {
   void require_calibration_samples();
   void require_samples(const char* key, const std::string& path, std::int64_t samples) const;
   std::function<Tensor(std::int64_t)> plain_batches(std::int64_t samples) const;
+  // A line where norms are folded before they have seen data.
+  void note_untrained_norms(const Registries& registries);
   void require_trainable_last_batch(const Registries& registries);
   // The recipe's float model, with random weights.
   std::shared_ptr<Module> make_float_model(const Registries& registries) const;
@@ -189,6 +209,7 @@ class Experiment {
   qat::TrainedParts trained_;
   std::map<std::string, std::string> sources_;  // see RunRecord
   std::optional<imports::GraphSpec> network_;
+  std::optional<ExportedData> exported_;       // of model.onnx
   std::vector<NamedTensor> imported_weights_;  // until the model has them
 };
 

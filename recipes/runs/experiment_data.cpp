@@ -2,11 +2,14 @@
 // classes.
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
+#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/training_words.h"
+#include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 
@@ -16,6 +19,44 @@ namespace {
 // Not the run's seed: a model that is fine-tuned with another seed has not seen the images that
 // choose its `best`.
 constexpr std::uint64_t kSplitSeed = 1;
+
+// A key that an exported file gives a recipe.
+struct ExportedKey {
+  const char* section;
+  const char* key;
+  std::string value;  // YAML
+  const char* metadata;
+};
+
+std::string transforms_text(const ImageTransforms& transforms) {
+  return deploy::transforms_json(transforms).dump();
+}
+
+const char* loss_of(TargetKind target) {
+  switch (target) {
+    case TargetKind::kMarks:
+      return "binary_cross_entropy";
+    case TargetKind::kText:
+      return "ctc";
+    case TargetKind::kValues:
+      return "mse";
+    case TargetKind::kClass:
+      break;
+  }
+  return "cross_entropy";
+}
+
+std::vector<ExportedKey> keys_of(const ExportedData& exported) {
+  const auto& [dtype, normalization, transforms, table] = exported.preprocessing;
+  std::vector<ExportedKey> keys{
+      {"data", "normalize", normalize_text(normalization), "preprocessing"}};
+  if (transforms)
+    keys.push_back({"data", "transforms", transforms_text(*transforms), "preprocessing"});
+  if (exported.target != TargetKind::kClass) {
+    keys.push_back({"train", "loss", loss_of(exported.target), "target"});
+  }
+  return keys;
+}
 
 // Training on one class ends with a loss of 0 and a top-1 of 100 % and has learned nothing.
 std::optional<std::string> single_class_note(const Dataset& train) {
@@ -28,6 +69,65 @@ std::optional<std::string> single_class_note(const Dataset& train) {
 }
 
 }  // namespace
+
+void Experiment::use_exported_data(const Registries& registries) {
+  if (!recipe_.model.onnx) return;
+  const std::string& file = *recipe_.model.onnx;
+  try {
+    exported_ = exported_data_in(file);
+  } catch (const InputError& error) {
+    fail_at(place("model", "onnx"), std::string("model.onnx: ") + error.what());
+  }
+  if (!exported_) return;
+  YamlNode document = recipe_.given;
+  const std::size_t notes = notes_.size();
+  for (const auto& [section, key, value, metadata] : keys_of(*exported_)) {
+    YamlNode* table = document.find(section);
+    if (table == nullptr || table->find(key) != nullptr) continue;
+    set_entry(*table, key, parse_yaml_at(value, printable(file) + ": metadata '" + metadata + "'"));
+    notes_.push_back(std::string(section) + "." + key + " is that of model.onnx: " + value);
+  }
+  if (notes_.size() == notes) return;
+  recipe_ = read_recipe(std::move(document), registries.models);
+  loader_options_ = recipe_.data.loader;
+  loss_ = recipe_.train.trainer.loss;
+}
+
+void Experiment::compare_exported_data() {
+  const deploy::Preprocessing& theirs = exported_->preprocessing;
+  const std::vector<std::string>& names = exported_->class_names;
+  const std::string metadata = printable(*recipe_.model.onnx) + ": metadata ";
+  const std::int64_t outputs = shape_size(network_->output_sample);
+  const std::int64_t frames =
+      exported_->target == TargetKind::kText && !names.empty() ? outputs / std::ssize(names) : 1;
+  if (!names.empty() && std::ssize(names) * frames != outputs) {
+    fail_at(place("model", "onnx"), "model.onnx: " + metadata + "'class_names': expected " +
+                                        std::to_string(outputs) + " names, got " +
+                                        std::to_string(names.size()));
+  }
+  if (exported_->target != target_kind()) {
+    fail_at(place("train", "loss"), "train.loss: " + metadata + "'target': the outputs are " +
+                                        word_of(exported_->target) + ", the loss " +
+                                        word_of(loss().type) + " is of " + word_of(target_kind()));
+  }
+  note_normalization_of("model.onnx", theirs.normalization);
+  if (theirs.dtype != input_.dtype) {
+    notes_.push_back("model.onnx was trained on samples of " +
+                     std::string(dtype_name(theirs.dtype)) + ", the data has " +
+                     std::string(dtype_name(input_.dtype)) + "; only u8 is divided by 255");
+  }
+  const auto& own = recipe_.data.transforms;
+  const std::string expected = theirs.transforms ? transforms_text(*theirs.transforms) : "none";
+  if (expected != (own ? transforms_text(*own) : "none")) {
+    notes_.push_back("model.onnx was trained with data.transforms: " + expected +
+                     ", this run has others");
+  }
+  DatasetNames trained_on = input_.names;
+  if (!names.empty()) trained_on.classes = names;
+  if (theirs.table) trained_on.columns = theirs.table->columns;
+  const std::string difference = difference_of_names(trained_on, input_.names);
+  if (!difference.empty()) notes_.push_back("model.onnx was trained on other data" + difference);
+}
 
 const std::string& Experiment::data_digest() const {
   if (data_digest_.empty()) data_digest_ = digest_of(std::array{train_, validation_});
@@ -69,11 +169,12 @@ void Experiment::load_test(const Registries& registries, const RunRecord& record
   require_input_of(record, test_);
 }
 
-void Experiment::load_data(const Registries& registries,
-                           const std::optional<Normalization>& known) {
+void Experiment::load_data(const Registries& registries, const KnownData& known) {
   const DataSpec& data = recipe_.data;
-  DatasetSplits splits = load_splits(recipe_, registries.datasets);
-  loader_options_.normalization = normalization_of(splits.train, known);
+  const bool of_model = recipe_.model.onnx && !data.class_names;
+  DatasetSplits splits = load_splits(recipe_, registries.datasets, DatasetParts::kAll, nullptr,
+                                     of_model ? known.class_names : std::vector<std::string>());
+  loader_options_.normalization = normalization_of(splits.train, known.normalization);
   input_ = input_format(splits.train);
   loss_.characters = input_.classes;
   if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
@@ -125,9 +226,29 @@ void Experiment::note_other_normalization(std::string_view key, const std::strin
   if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return note_unknown_normalization(key);
   const auto of_file =
       normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
-  if (!of_file || *of_file == normalization()) return;
+  if (of_file) note_normalization_of(key, *of_file);
+}
+
+void Experiment::note_normalization_of(std::string_view key, const Normalization& of_file) {
+  if (of_file == normalization()) return;
   notes_.push_back(std::string(key) + " was trained with data.normalize: " +
-                   normalize_text(*of_file) + ", this run has " + normalize_text(normalization()));
+                   normalize_text(of_file) + ", this run has " + normalize_text(normalization()));
+}
+
+void Experiment::compare_classes(const std::string& key, const std::string& checkpoint,
+                                 const std::string& place, const InitSpec& init) {
+  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return;
+  const std::vector<std::string> theirs =
+      class_names_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
+  const std::vector<std::string>& own = input_.names.classes;
+  if (theirs.empty() || own.empty() || theirs == own) return;
+  const std::string difference = difference_of_names({.classes = theirs}, {.classes = own});
+  if (init.skip.empty() &&
+      std::is_permutation(theirs.begin(), theirs.end(), own.begin(), own.end())) {
+    fail_at(place, key + ": " + printable(checkpoint) + " has the classes in another order" +
+                       difference + ": data.class_names lists them in the checkpoint's order");
+  }
+  notes_.push_back(key + " was trained on other classes" + difference);
 }
 
 // Regression: the model gives [N, model.classes] (classes are checked by build_model()).

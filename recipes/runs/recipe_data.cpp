@@ -17,10 +17,23 @@ std::optional<TargetKind> targets_of(const Recipe& recipe) {
   return told ? std::optional(kind) : std::nullopt;
 }
 
-TargetOptions target_options(const Recipe& recipe, bool names_are_known) {
+// Whether the targets are numbers or columns of a table, which are the names themselves.
+bool takes_names(const Recipe& recipe) {
+  const auto& table = recipe.data.table;
+  return !table || (!table->regression && table->target.size() == 1);
+}
+
+TargetOptions target_options(const Recipe& recipe, bool names_are_known,
+                             const std::vector<std::string>& class_names) {
   const DataSpec& data = recipe.data;
   TargetOptions options{.kind = targets_of(recipe), .separator = data.label_separator};
-  if (!data.class_names || names_are_known) return options;
+  if (names_are_known) return options;
+  if (!class_names.empty() && takes_names(recipe)) {
+    options.names = class_names;
+    options.names_source = printable(*recipe.model.onnx) + ": class_names";
+    return options;
+  }
+  if (!data.class_names) return options;
   try {
     options.names = read_names(*data.class_names, options.kind == TargetKind::kText);
   } catch (const InputError& error) {
@@ -33,11 +46,12 @@ TargetOptions target_options(const Recipe& recipe, bool names_are_known) {
 }  // namespace
 
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets, DatasetParts parts,
-                          const InputFormat* trained_on) {
+                          const InputFormat* trained_on,
+                          const std::vector<std::string>& class_names) {
   const DataSpec& data = recipe.data;
   const std::vector<std::string> names = datasets.names();
   const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
-  const TargetOptions targets = target_options(recipe, trained_on != nullptr);
+  const TargetOptions targets = target_options(recipe, trained_on != nullptr, class_names);
   try {
     // Absolute, so that a message says where the dataset was looked for.
     return datasets.load(

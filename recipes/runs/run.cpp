@@ -13,6 +13,7 @@
 #include "steelyard/qat/old_checkpoint.h"
 #include "steelyard/qat/saved_state.h"
 #include "steelyard/recipes/language/recipe_differences.h"
+#include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/metrics_log.h"
@@ -109,13 +110,33 @@ Device gpu_of_rank(const std::string& device, int rank_on_machine) {
   return resolve_device(named ? device : "cuda:" + std::to_string(rank_on_machine));
 }
 
+// Where the recipe is silent, what the run took from model.onnx when it began.
+Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registries) {
+  YamlNode document = recipe.given;
+  bool complete = true;
+  for (const auto& [section, key] : kExportedKeys) {
+    YamlNode* table = document.find(section);
+    const YamlNode* began_with = of_run.resolved.find(section);
+    if (table == nullptr || began_with == nullptr || table->find(key) != nullptr) continue;
+    copy_entry(*table, *began_with, key);
+    complete = false;
+  }
+  return complete ? std::move(recipe) : read_recipe(std::move(document), registries.models);
+}
+
 // A run that has a checkpoint, with the network that this holds.
 Experiment continued(Recipe recipe, const Registries& registries,
                      const std::filesystem::path& folder) {
   const std::filesystem::path last = folder / run_files::kLast;
   const TensorFileMetadata metadata = load_checkpoint_metadata(last);
-  return {std::move(recipe), registries, InitialWeights::kLater, network_in(metadata),
-          normalization_in(metadata, last.string())};
+  if (recipe.model.onnx) {
+    recipe = completed(std::move(recipe), recipe_of_run(folder, registries.models), registries);
+  }
+  return {std::move(recipe),
+          registries,
+          InitialWeights::kLater,
+          network_in(metadata),
+          {normalization_in(metadata, last.string()), class_names_in(metadata, last.string())}};
 }
 
 RunOptions in_folder(RunOptions options, const Recipe& recipe) {

@@ -303,6 +303,12 @@ std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata
   return data ? std::optional(data->normalization) : std::nullopt;
 }
 
+std::vector<std::string> class_names_in(const TensorFileMetadata& metadata,
+                                        const std::string& source) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  return data ? data->input.names.classes : std::vector<std::string>();
+}
+
 std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,
                                           const std::string& source) {
   const std::optional<DataRecord> data = data_in(metadata, source);

@@ -72,6 +72,10 @@ std::string network_in(const TensorFileMetadata& metadata);
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
                                               const std::string& source);
 
+// Only the names of classes.
+std::vector<std::string> class_names_in(const TensorFileMetadata& metadata,
+                                        const std::string& source);
+
 // As a recipe's `data.normalize` has it: "{mean: [0.5], std: [0.25]}", or "none". Parsing gives the
 // same floats.
 std::string normalize_text(const Normalization& normalization);

@@ -12,9 +12,14 @@ Recipe parse_recipe(std::string_view text, const std::string& source,
                     const std::vector<std::string>& overrides, const ModelRegistry& registry) {
   YamlNode document = parse_yaml(text, source);
   for (const std::string& assignment : overrides) apply_override(document, assignment);
+  return read_recipe(std::move(document), registry);
+}
+
+Recipe read_recipe(YamlNode document, const ModelRegistry& registry) {
   const Table<Recipe> table = recipe_table(registry);
   Recipe recipe{.resolved = resolve_options(document, table.option(), "")};
   table.read(recipe.resolved, recipe);
+  recipe.given = std::move(document);
   return recipe;
 }
 

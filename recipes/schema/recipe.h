@@ -140,6 +140,8 @@ struct Recipe {
   qat::QatSchedule schedule = {};
   std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch
   ExportSpec exports = {};
+  // The text with its overrides and without defaults.
+  YamlNode given = {};
   // Everything above as checked text with every default written out; what resolved_yaml() prints.
   // Values from the command line belong into overrides, so that they are in here too.
   YamlNode resolved = {};
@@ -153,6 +155,9 @@ bool has_narrow_weights(const QuantizeSpec& spec);
 // ...".
 Recipe parse_recipe(std::string_view text, const std::string& source,
                     const std::vector<std::string>& overrides, const ModelRegistry& registry);
+
+// The same for a text that was read: Recipe::given of another recipe, for example.
+Recipe read_recipe(YamlNode document, const ModelRegistry& registry);
 
 // The same for a shipped preset's name or a file's path.
 Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,

@@ -353,7 +353,7 @@ class Measurement {
     auto experiment = std::make_unique<Experiment>(
         parse_recipe(text, "recipe of the measurement", {}, registries_.models), registries_,
         quantized ? InitialWeights::kLater : InitialWeights::kRecipe,
-        run_.experiment->network_text());
+        run_.experiment->network_text(), run_.experiment->known_data());
     experiment->normalize_as(run_.experiment->normalization());
     if (quantized) {
       Module& model = experiment->model();

@@ -3,7 +3,7 @@ import math
 import os
 import random
 
-from cli_case import QUANTIZE, Case
+from cli_case import LAYERS, QUANTIZE, Case
 from support.data_files import f32, i64, write_named_split, write_split
 from support.onnx_files import INT32, INT64, model, node, port, squeeze_excite, tensor
 
@@ -15,6 +15,11 @@ class Import(Case):
         with open(self.path(name), "wb") as file:
             file.write(data)
         return name
+
+    def notes_of(self, *arguments):
+        result = self.run_program(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
 
     def test_from_a_file_to_a_verified_export(self):
         path = self.write(squeeze_excite())
@@ -54,6 +59,73 @@ class Import(Case):
         self.succeed("calibrate", again, "--run-dir", "again")
         self.assertEqual(self.metrics("again"), self.metrics("calibrated"))
         self.fail_with(2, "recipe.yaml", "model.onnx: ", "cannot open", arguments=["calibrate", recipe, "--run-dir", "none"])
+
+    def test_of_an_export(self):
+        """The file's own metadata says how samples are prepared and what classes are called, where the recipe does not."""
+        with open(self.path("names.txt"), "w") as file:
+            file.write("west\nnorth\neast\nsouth\n")
+        recipe = self.recipe(LAYERS + TRAIN.replace("epochs: 2", "epochs: 1"))
+        chosen = ("--set", "data.normalize={mean: [0.25], std: [0.5]}", "--set", "data.class_names=names.txt",
+                  "--set", "data.transforms={centre_crop: 6, grey: true}")
+        self.succeed("train", recipe, "--run-dir", "run", *chosen)
+        self.succeed("export", "run", "--format", "onnx", "--out", "out")
+        exported = os.path.join("out", "model.onnx")
+        data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
+        printed = self.notes_of("import", exported, "--run-dir", "again", *data)
+        self.assertIn("data.normalize is that of model.onnx: {mean: [0.25], std: [0.5]}", printed)
+        self.assertIn("data.transforms is that of model.onnx: ", printed)
+        self.assertNotIn("does not say how its inputs were normalized", printed)
+        test = os.path.join(self.data, "test.safetensors")
+        expected = self.succeed("predict", "run", test)
+        self.assertRegex(expected, r"^0  (west|north|east|south)  ")
+        self.assertEqual(self.succeed("predict", "again", test), expected)
+        self.assertEqual(self.succeed("eval", "again").split(": ")[1], self.succeed("eval", "run").split(": ")[1])
+
+        # The recipe wins, and a note says so.
+        other = self.notes_of("import", exported, "--run-dir", "other", *data, "--set", "data.normalize=none")
+        self.assertIn("model.onnx was trained with data.normalize: {mean: [0.25], std: [0.5]}, this run has none", other)
+
+        # Training goes on with the same settings without the file; labels keep their order.
+        tuned = self.recipe("model: {onnx: %s}\n" % exported + TRAIN, "tuned.yaml")
+        plain = ("--set", "data.augment=[]")
+        self.succeed("train", tuned, "--run-dir", "half", "--set", "train.epochs=1", *plain)
+        self.succeed("train", tuned, "--run-dir", "whole", *plain)
+        with open(self.path(exported), "rb") as file:
+            content = file.read()
+        os.remove(self.path(exported))
+        self.succeed("train", tuned, "--run-dir", "half", "--resume", *plain)
+        self.assertEqual(self.sha("half", "last.safetensors"), self.sha("whole", "last.safetensors"))
+        self.succeed("sensitivity", "whole", "--bits", "8")
+
+        # Damaged metadata names the file and the key.
+        for old, new, why in ((b'"north"', b'"east" ', ": metadata 'class_names' is not valid: 'east' is there twice"),
+                              (b'["west",', b'[ west ,', ": metadata 'class_names' is not valid: "),
+                              (b'[0.5]', b'[0.0]', ": metadata 'preprocessing' is not valid: expected finite means"),
+                              (b'"u8"', b'"i8"', ": metadata 'preprocessing' is not valid: unexpected dtype 'i8'"),
+                              (b'["west","north","east","south"]', b'["we","n","north","east","sou"]',
+                               ": metadata 'class_names': expected 4 names, got 5"),
+                              (b'["west","north"', b'["westnorth"   ', ": class_names: expected 4 names or more")):
+            self.assertEqual(content.count(old), 1, old)
+            self.write(content.replace(old, new), exported)
+            self.fail_with(2, exported + why, arguments=["train", tuned, "--run-dir", "none", *plain])
+
+        # Weights of the same classes in another order are refused.
+        with open(self.path("names.txt"), "w") as file:
+            file.write("north\nwest\neast\nsouth\n")
+        self.fail_with(2, "init.checkpoint: run/last.safetensors has the classes in another order; its class 0 is 'west'",
+                       arguments=["train", recipe, "--run-dir", "none", *chosen, "--set", "init.checkpoint=run/last.safetensors"])
+
+    def test_norms_that_saw_no_data_are_told(self):
+        recipe = self.recipe(LAYERS + TRAIN.replace("epochs: 2", "epochs: 1") + QUANTIZE)
+        what = "quantize.bn_fold: frozen drops 1 batch norms, which have seen no data"
+        self.assertIn(what, self.succeed("train", recipe, "--run-dir", "frozen"))
+        self.assertNotIn(what, self.succeed("train", recipe, "--run-dir", "none", "--set", "quantize.bn_fold=none"))
+
+    def test_a_recipe_keeps_its_number_of_outputs(self):
+        self.write(squeeze_excite())
+        recipe = self.recipe("model: {type: mlp, hidden: [4], classes: 5}\n" + TRAIN)
+        self.fail_with(2, "model.onnx: expected a network of 5 outputs, got [4]",
+                       arguments=["import", "model.onnx", "--recipe", recipe])
 
     def test_from_images_to_images(self):
         generator = random.Random(3)
@@ -225,12 +297,27 @@ class Import(Case):
         self.fail_with(2, "data.normalize: expected none: the input 'tokens' of the network is int32",
                        arguments=["train", recipe, "--run-dir", "none", "--set", "data.augment=[]"])
         write_split(self.data, "test", f32([1, 6], [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), i64([1], [0]))
-        self.fail_with(1, "[embedding] expected indices in [0, 9), got 9 at index 5", arguments=["eval", "run"])
+        self.fail_with(1, "[embedding] expected indices in [0, 9), got 9 in sample 0 of the batch, at index 5", arguments=["eval", "run"])
         self.fail_with(1, "expected indices in [0, 9), got 9", arguments=["predict", "run", test, "--with", "integer"])
         for split, count in (("train", 60), ("test", 12)):
             write_split(self.data, split, ("U8", [count, 6], bytes(6 * count)), i64([count], [i % 3 for i in range(count)]))
         self.fail_with(2, "model.onnx: expected samples of f32, which hold them, got u8, which is divided by 255",
                        arguments=["train", recipe, "--run-dir", "none", *none])
+
+    def test_from_one_index_to_values(self):
+        """An input [N] of indices: one value of each sample chooses a row."""
+        tensors = [tensor("table", [4, 3], [0.5 * i for i in range(12)]), tensor("fc.weight", [3, 2], [0.25, -1.0, 0.5, 2.0, -0.75, 1.0])]
+        nodes = [node("Gather", ["table", "word"], "row"), node("MatMul", ["row", "fc.weight"], "scores")]
+        self.write(model(nodes, tensors, [port("word", ["n"], INT64)], [port("scores", ["n", 2])]))
+        for split, count in (("train", 40), ("test", 12)):
+            write_split(self.data, split, i64([count], [i % 4 for i in range(count)]), i64([count], [i % 2 for i in range(count)]))
+        recipe = self.recipe("model: {onnx: model.onnx}\n" + TRAIN + QUANTIZE.replace(", Conv2d", "") +
+                             "export: {formats: [safetensors, onnx]}\n")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]", "--set", "data.normalize=none")
+        judged = self.succeed("verify", "run")
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        if "ONNX: skipped" not in judged:
+            self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*the same class for 100.00 %")
 
     def test_from_sequences_to_classes(self):
         """[N, channels, length] as the file has it; and an image without a dimension of channels."""
@@ -240,7 +327,9 @@ class Import(Case):
             return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
 
         nodes = [node("Conv", ["sound", "a.weight"], "a", kernel_shape=[3], pads=[1, 1]), node("Relu", ["a"], "relu"),
-                 node("Conv", ["relu", "b.weight"], "b", kernel_shape=[2], strides=[2]),
+                 node("MaxPool", ["relu"], "largest", kernel_shape=[3], strides=[1], pads=[1, 1]),
+                 node("AveragePool", ["largest"], "average", kernel_shape=[2], strides=[1], pads=[0, 1]),
+                 node("Conv", ["average", "b.weight"], "b", kernel_shape=[2], strides=[2]),
                  node("ReduceMean", ["b"], "mean", axes=[2], keepdims=0), node("MatMul", ["mean", "fc.weight"], "scores")]
         tensors = [weights("a.weight", 4, 2, 3), weights("b.weight", 5, 4, 2), weights("fc.weight", 5, 3)]
         rows = [node("MatMul", ["image", "row.weight"], "row"), node("Relu", ["row"], "relu"),
@@ -256,7 +345,8 @@ class Import(Case):
                 write_split(self.data, split, f32([count, *shape], values), i64([count], labels))
             recipe = self.recipe("model: {onnx: model.onnx}\n" + TRAIN + QUANTIZE.replace("Linear, Conv2d", "Linear") +
                                  "export: {formats: [safetensors, onnx]}\n")
-            self.succeed("train", recipe, "--run-dir", name, "--set", "data.augment=[]")
+            notes = self.notes_of("train", recipe, "--run-dir", name, "--set", "data.augment=[]")
+            (self.assertIn if name == "sequence" else self.assertNotIn)("each of the 12 positions of sequences [2, 12]", notes)
             judged = self.succeed("verify", name)
             self.assertRegex(judged, r"\n0 of \d+ codes differ")
             with open(self.path(name, "export", "model.onnx"), "rb") as file:

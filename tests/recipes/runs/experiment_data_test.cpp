@@ -58,7 +58,7 @@ TEST_F(ExperimentData, ARunThatContinuesKnowsItsNormalization) {
   const Experiment first(recipe(), registries_, InitialWeights::kRecipe);
   EXPECT_EQ(reads_, 12);
   reads_ = 0;
-  const Experiment again(recipe(), registries_, InitialWeights::kLater, "", first.normalization());
+  const Experiment again(recipe(), registries_, InitialWeights::kLater, "", first.known_data());
   EXPECT_EQ(reads_, 0);
   EXPECT_EQ(again.normalization(), first.normalization());
   const Experiment loaded(recipe(), registries_, first.record(), RunData::kAll);
