@@ -38,7 +38,8 @@ Tensor product(const QuantizedValue& a, const QuantizedValue& b, const Tensor& s
 }
 
 // Fills y's codes; the product is in units of its scale already.
-void round_product(const Tensor& units, const QuantizedValue& y, const Tensor& mask) {
+void round_product(const Tensor& units, const Tensor& zero_point, const QuantizedValue& y,
+                   const Tensor& mask) {
   const Tensor one = Tensor::full({1}, 1, DType::kF32, units.device());
   visit_codes(y.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
@@ -47,10 +48,20 @@ void round_product(const Tensor& units, const QuantizedValue& y, const Tensor& m
                             .range = y.range,
                             .x = units.data<float>(),
                             .scale = one.data<float>(),
-                            .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                            .zero_point = zero_point.data<std::int32_t>(),
                             .codes = y.codes.data<Code>(),
                             .mask = mask.defined() ? mask.data<std::uint8_t>() : nullptr});
   });
+}
+
+// The same, rounded as QLinearMul does: with the zero point added as float before, that of the
+// unsigned byte (docs/numerics.md).
+void round_element_product(const Tensor& units, const QuantizedValue& y, const Tensor& mask) {
+  const NoGradGuard no_grad;
+  const std::int32_t shift = y.codes.dtype() == DType::kI8 ? 128 : 0;
+  const Variable zero_point = Variable(y.qparams.zero_point.to(DType::kF32)) + shift;
+  const Tensor left = Tensor::full({1}, -shift, DType::kI32, units.device());
+  round_product((Variable(units) + zero_point).value(), left, y, mask);
 }
 
 // The gradient of an operand of `shape`: grad_output times the other, summed over what repeats.
@@ -187,7 +198,7 @@ Variable multiply_matrices(const Variable& a, const Variable& b, ActivationQuant
   QuantizedValue y = output.empty_output(sums.shape(), values, context);
   const bool recorded = should_record({a, b});
   const Tensor mask = recorded ? empty_mask(y.codes.size(), y.codes.device()) : Tensor();
-  round_product(scaled_sums(sums, *of_a, *of_b, y.qparams.scale), y, mask);
+  round_product(scaled_sums(sums, *of_a, *of_b, y.qparams.scale), y.qparams.zero_point, y, mask);
   const Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   return output.learn_output(
@@ -203,7 +214,7 @@ Variable multiply_codes(const Variable& a, const Variable& b, ActivationQuantize
   QuantizedValue y = output.empty_output(shape, values, context);
   const bool recorded = should_record({a, b});
   const Tensor mask = recorded ? empty_mask(y.codes.size(), y.codes.device()) : Tensor();
-  round_product(product(*of_a, *of_b, y.qparams.scale), y, mask);
+  round_element_product(product(*of_a, *of_b, y.qparams.scale), y, mask);
   const Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   return output.learn_output(

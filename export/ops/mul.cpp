@@ -22,11 +22,14 @@ void reference(const Operands& op) {
   const Quantization& of_a = *op.input_value(0).quantization;
   const Quantization& of_b = *op.input_value(1).quantization;
   const float ratio = of_a.scale * of_b.scale / out->scale;
-  const kernels::Affine<float> units = kernels::make_affine(out->range, 1.0F, out->zero_point);
+  // QLinearMul adds the zero point of the unsigned byte in float, and then rounds.
+  const std::int32_t shift = out->dtype == DType::kI8 ? 128 : 0;
+  const auto zero_point = static_cast<float>(out->zero_point + shift);
+  const kernels::Affine<float> bytes = kernels::make_affine(out->range, 1.0F, -shift);
   fill_codes(op.output(), [&](std::int64_t i) {
     const std::int32_t product = (code_at(op.input(0), at_a(i)) - of_a.zero_point) *
                                  (code_at(op.input(1), at_b(i)) - of_b.zero_point);
-    return kernels::quantize_value(static_cast<float>(product) * ratio, units);
+    return kernels::quantize_value(static_cast<float>(product) * ratio + zero_point, bytes);
   });
 }
 

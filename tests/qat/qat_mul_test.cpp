@@ -47,7 +47,10 @@ TEST(MultiplyCodes, EachCodeFollowsTheRule) {
       const std::size_t of = i / 60 * 5 + i % 5;
       const double product =
           (codes_a[i] - qa->host_zero_point()) * (codes_b[of] - qb->host_zero_point());
-      const double code = std::nearbyint(static_cast<float>(product) * ratio) + zero_point;
+      const int shift = (mix & 4) != 0 ? 128 : 0;
+      const float byte =
+          static_cast<float>(product) * ratio + static_cast<float>(zero_point + shift);
+      const double code = std::nearbyint(byte) - shift;
       EXPECT_EQ(got[i], std::clamp<double>(code, qy->range.qmin, qy->range.qmax)) << i;
       const bool inside = code >= qy->range.qmin && code <= qy->range.qmax;
       clipped += inside ? 0 : 1;
@@ -58,6 +61,20 @@ TEST(MultiplyCodes, EachCodeFollowsTheRule) {
     const auto reached = values(leaf_b.grad());
     for (std::size_t i = 0; i < reached.size(); ++i) EXPECT_NEAR(reached[i], grad_b[i], 1e-4);
   }
+}
+
+// 23 * 175 * (s_a * s_b / s_y) = 30.499998; 21 more is 51.5 in f32. ONNX Runtime 1.30 gives 52.
+TEST(MultiplyCodes, TheZeroPointIsAddedBeforeRounding) {
+  ActivationQuantizer of_a(activations(false)), of_b(activations(false));
+  ActivationQuantizer output(activations(false));
+  of_a.set_qparams(0, 0.029779412F, 0);
+  of_b.set_qparams(0, 0.0032781863F, 0);
+  output.set_qparams(0, 0.012882966F, 21);
+  ForwardContext evaluation;
+  const auto of = [&](float value) { return Variable(Tensor::full({1}, value, DType::kF32)); };
+  const Variable a = of_a.forward(of(23 * 0.029779412F), evaluation);
+  const Variable b = of_b.forward(of(175 * 0.0032781863F), evaluation);
+  EXPECT_EQ(values(quantized(multiply_codes(a, b, output, evaluation))->codes)[0], 52);
 }
 
 // Sums of more than 258 products are added in parts.
