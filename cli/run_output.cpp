@@ -85,6 +85,10 @@ void print_result(Run& run, const Metrics& final) {
   show(text + "\n" + warning_of_ranges(experiment) +
        fmt::format("memory of tensors: {:.1f} MiB\nrun folder: {}\n",
                    static_cast<double>(run.memory_bytes()) / (1 << 20), shown(run.folder())));
+  print_input_codes(experiment);
+}
+
+void print_input_codes(Experiment& experiment) {
   if (experiment.input().dtype != DType::kU8) return;
   const auto note = qat::bytes_between_codes(experiment.model(), experiment.normalization());
   if (note) print_note(*note);

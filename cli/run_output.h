@@ -19,6 +19,9 @@ void print_result(Run& run, const Metrics& final);
 // A line for each file that was exported.
 void print_exports(const RunResult& result);
 
+// A note if the input's bytes lie half-way between its codes.
+void print_input_codes(Experiment& experiment);
+
 // A line that begins with "note: ", on standard error: it is no result.
 void print_note(const std::string& note);
 void print_notes(const std::vector<std::string>& notes);

@@ -178,6 +178,7 @@ ExitCode verify_run(const Options& options) {
                *result.deployed_top1);
   }
   fmt::print("{}", to_string(result));
+  print_input_codes(experiment);
   const ExitCode onnx = verify_onnx(options, runtime, run, interpreter.graph(), result);
   return same_inputs && result.first_mismatch() == nullptr ? onnx : kMismatch;
 }

@@ -29,8 +29,10 @@ std::string said(const Normalization& normalization, float scale, std::int32_t z
 
 TEST(InputCodes, BytesHalfWayBetweenCodesAreTold) {
   const float step = 2.0F / 255;
-  EXPECT_THAT(said({{0.5F}, {0.5F}}, step, 128),
-              HasSubstr("a mean of 128/255 = 0.501961 in place of 0.500000"));
+  const std::string note = said({{0.5F}, {0.5F}}, step, 128);
+  EXPECT_THAT(note, HasSubstr("a mean of 128/255 = 0.501961 in place of 0.500000"));
+  // Counted with NumPy: rint(x / step) of x in float64 rounded once, and of x in float32.
+  EXPECT_THAT(note, HasSubstr("normalizes in f32 and not in double gives 56 of the 256 bytes"));
   EXPECT_THAT(said({{0.5F, 128.0F / 255, 0.5F}, {0.5F, 0.5F, 0.5F}}, step, 128),
               HasSubstr("a mean of 128/255 = 0.501961 in place of 0.500000 (channel 0), 128/255 = "
                         "0.501961 in place of 0.500000 (channel 2) in data.normalize"));
