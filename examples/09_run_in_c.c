@@ -170,13 +170,18 @@ static void activate(node_t n, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
-/* Sigmoid and hardswish: computed in double, rounded to float, then quantized. */
+/* Sigmoid, hardswish and GELU by erf or tanh: computed in double, rounded to float, then quantized. */
+static double smooth_value(const char *op, double x) {
+  if (op[0] == 's') return 1 / (1 + exp(-x));
+  if (op[0] == 'g') return x / 2 * erfc(-x / sqrt(2));
+  if (op[0] == 't') return x / (1 + exp(-sqrt(8 / 3.141592653589793) * (x + 0.044715 * x * x * x)));
+  return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6;
+}
+
 static void smooth(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) {
     const double real = (float)(x[i] - in->zero_point) * in->scale;
-    const double gate = real <= -3 ? 0 : real >= 3 ? 6 : real + 3;
-    const double value = n->op[0] == 's' ? 1 / (1 + exp(-real)) : real >= 3 ? real : real * gate / 6;
-    y[i] = code_of((float)value, out);
+    y[i] = code_of((float)smooth_value(n->op, real), out);
   }
 }
 
@@ -223,7 +228,8 @@ static void run(node_t n) {
     concat(n, out, y);
   } else if (strcmp(n->op, "flatten") == 0) {
     flatten(in, x, y);
-  } else if (strcmp(n->op, "sigmoid") == 0 || strcmp(n->op, "hardswish") == 0) {
+  } else if (strcmp(n->op, "sigmoid") == 0 || strcmp(n->op, "hardswish") == 0 ||
+             strcmp(n->op, "gelu") == 0 || strcmp(n->op, "tanh_gelu") == 0) {
     smooth(n, in, out, x, y);
   } else if (strcmp(n->op, "softmax") == 0) {
     softmax(in, out, x, y);

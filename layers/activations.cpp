@@ -12,6 +12,7 @@ Variable LeakyReLU::forward(const Variable& x, ForwardContext&) { return leaky_r
 Variable Sigmoid::forward(const Variable& x, ForwardContext&) { return sigmoid(x); }
 Variable Softmax::forward(const Variable& x, ForwardContext&) { return softmax(x); }
 Variable GELU::forward(const Variable& x, ForwardContext&) { return gelu(x); }
+Variable TanhGELU::forward(const Variable& x, ForwardContext&) { return tanh_gelu(x); }
 Variable SiLU::forward(const Variable& x, ForwardContext&) { return silu(x); }
 Variable Hardswish::forward(const Variable& x, ForwardContext&) { return hardswish(x); }
 Variable Affine::forward(const Variable& x, ForwardContext&) { return affine(x, slope_, offset_); }

@@ -52,6 +52,13 @@ class GELU : public Module {
   std::string type_name() const override { return "GELU"; }
 };
 
+// The GELU by tanh (PyTorch's approximate='tanh').
+class TanhGELU : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "TanhGELU"; }
+};
+
 // x * sigmoid(x).
 class SiLU : public Module {
  public:

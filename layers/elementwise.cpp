@@ -23,11 +23,9 @@ Variable Elementwise::forward(const Variable& x, ForwardContext&) {
     case ElementwiseFunction::kTanh:
       return tanh(x);
     case ElementwiseFunction::kPow:
-      return pow(x, exponent_);
-    case ElementwiseFunction::kTanhGelu:
       break;
   }
-  return tanh_gelu(x);
+  return pow(x, exponent_);
 }
 
 std::string Elementwise::type_name() const {
@@ -45,11 +43,9 @@ std::string Elementwise::type_name() const {
     case ElementwiseFunction::kTanh:
       return "Tanh";
     case ElementwiseFunction::kPow:
-      return "Pow";
-    case ElementwiseFunction::kTanhGelu:
       break;
   }
-  return "TanhGELU";
+  return "Pow";
 }
 
 std::string Elementwise::description() const {

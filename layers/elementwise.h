@@ -5,14 +5,14 @@
 
 namespace steelyard {
 
-enum class ElementwiseFunction { kSqrt, kExp, kLog, kAbs, kErf, kTanh, kPow, kTanhGelu };
+enum class ElementwiseFunction { kSqrt, kExp, kLog, kAbs, kErf, kTanh, kPow };
 
 class Elementwise : public Module {
  public:
   explicit Elementwise(ElementwiseFunction function, double exponent = 1)
       : function_(function), exponent_(exponent) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
-  // "Sqrt", "Exp", "Log", "Abs", "Erf", "Tanh", "Pow", "TanhGELU".
+  // "Sqrt", "Exp", "Log", "Abs", "Erf", "Tanh", "Pow".
   std::string type_name() const override;
   std::string description() const override;
 

@@ -40,6 +40,10 @@ Names names_of(SmoothActivation activation) {
       return {"quantized_sigmoid", "QatSigmoid"};
     case SmoothActivation::kSilu:
       return {"quantized_silu", "QatSiLU"};
+    case SmoothActivation::kGelu:
+      return {"quantized_gelu", "QatGELU"};
+    case SmoothActivation::kTanhGelu:
+      return {"quantized_tanh_gelu", "QatTanhGELU"};
     case SmoothActivation::kHardSigmoid:
       return {"quantized_hard_sigmoid", "QatHardSigmoid"};
     case SmoothActivation::kAffine:
@@ -55,6 +59,10 @@ Variable activated(const Variable& x, SmoothActivation activation, const kernels
       return sigmoid(x);
     case SmoothActivation::kSilu:
       return silu(x);
+    case SmoothActivation::kGelu:
+      return gelu(x);
+    case SmoothActivation::kTanhGelu:
+      return tanh_gelu(x);
     case SmoothActivation::kHardSigmoid:
       return hard_sigmoid(x, ramp.slope, ramp.offset);
     case SmoothActivation::kAffine:
@@ -82,6 +90,18 @@ class SmoothCodesFunction : public Function, public Describes<kernels::Ramp> {
   SmoothActivation activation_;
   kernels::Ramp ramp_;
 };
+
+// Of a layer without options.
+template <typename Layer, SmoothActivation activation>
+QuantizedForm plain_form(const char* type) {
+  QuantizedForm form =
+      form_of<Layer>(type, FormKind::kComputes,
+                     [](const Layer&, const FormRequest& request) -> std::shared_ptr<Module> {
+                       return std::make_shared<QatSmoothActivation>(activation, request.output);
+                     });
+  form.note = "by a table of codes";
+  return form;
+}
 
 }  // namespace
 
@@ -146,34 +166,14 @@ Variable QatSmoothActivation::forward(const Variable& x, ForwardContext& context
   return output_->forward(activated(x, activation_, ramp_), context);
 }
 
-QuantizedForm sigmoid_form() {
-  QuantizedForm form = form_of<Sigmoid>(
-      "Sigmoid", FormKind::kComputes,
-      [](const Sigmoid&, const FormRequest& request) -> std::shared_ptr<Module> {
-        return std::make_shared<QatSmoothActivation>(SmoothActivation::kSigmoid, request.output);
-      });
-  form.note = "by a table of codes";
-  return form;
+QuantizedForm sigmoid_form() { return plain_form<Sigmoid, SmoothActivation::kSigmoid>("Sigmoid"); }
+QuantizedForm silu_form() { return plain_form<SiLU, SmoothActivation::kSilu>("SiLU"); }
+QuantizedForm gelu_form() { return plain_form<GELU, SmoothActivation::kGelu>("GELU"); }
+QuantizedForm tanh_gelu_form() {
+  return plain_form<TanhGELU, SmoothActivation::kTanhGelu>("TanhGELU");
 }
-
-QuantizedForm silu_form() {
-  QuantizedForm form = form_of<SiLU>(
-      "SiLU", FormKind::kComputes,
-      [](const SiLU&, const FormRequest& request) -> std::shared_ptr<Module> {
-        return std::make_shared<QatSmoothActivation>(SmoothActivation::kSilu, request.output);
-      });
-  form.note = "by a table of codes";
-  return form;
-}
-
 QuantizedForm hardswish_form() {
-  QuantizedForm form = form_of<Hardswish>(
-      "Hardswish", FormKind::kComputes,
-      [](const Hardswish&, const FormRequest& request) -> std::shared_ptr<Module> {
-        return std::make_shared<QatSmoothActivation>(SmoothActivation::kHardswish, request.output);
-      });
-  form.note = "by a table of codes";
-  return form;
+  return plain_form<Hardswish, SmoothActivation::kHardswish>("Hardswish");
 }
 
 QuantizedForm affine_form() {

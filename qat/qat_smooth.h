@@ -1,4 +1,4 @@
-// Sigmoid, SiLU, Hardswish, HardSigmoid and affine maps on codes, through a table of the 256
+// Sigmoid, SiLU, GELU, Hardswish, HardSigmoid and affine maps on codes, through a table of the 256
 // codes that an input can have.
 #pragma once
 
@@ -32,6 +32,8 @@ class QatSmoothActivation : public Module {
 
 QuantizedForm sigmoid_form();
 QuantizedForm silu_form();
+QuantizedForm gelu_form();
+QuantizedForm tanh_gelu_form();
 QuantizedForm hardswish_form();
 QuantizedForm hard_sigmoid_form();
 QuantizedForm affine_form();

@@ -52,6 +52,8 @@ const QuantizedForms& builtin_forms() {
       hard_sigmoid_form(),
       mul_form(),
       silu_form(),
+      gelu_form(),
+      tanh_gelu_form(),
       wide(permute_form()),
       wide(reshape_form()),
       wide(slice_form()),

@@ -1,8 +1,9 @@
-// Sigmoid, SiLU, hardswish, hard sigmoid, GELU and affine maps. Of codes (not GELU): a table with
-// an entry for each of the 256 input codes.
+// Sigmoid, SiLU, hardswish, hard sigmoid, GELU and affine maps. Of codes: a table with an entry for
+// each of the 256 input codes.
 #include <array>
 #include <cmath>
 #include <functional>
+#include <numbers>
 #include <vector>
 
 #include "steelyard/export/onnx_nodes.h"
@@ -170,6 +171,34 @@ void gelu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
       nodes, node, output, gelu, [](float x) { return x == 0; }, in_float);
 }
 
+const double kGeluFactor = std::sqrt(2 / std::numbers::pi);
+double tanh_gelu(double x) {
+  return x * sigmoid(2 * kGeluFactor * (x + 0.044715 * x * x * x));  // without cancellation
+}
+
+// By the formula: Gelu came with opset 20.
+void tanh_gelu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const auto in_float = [&] {
+    OnnxGraph& onnx = nodes.onnx();
+    const std::string x = nodes.input(node), name = node.name;
+    const auto number = [&](const char* what, double value) {
+      const auto real = static_cast<float>(value);
+      return onnx.floats(name + what, {&real, 1}, {});
+    };
+    onnx.add("Mul", {x, x}, name + "/square");
+    onnx.add("Mul", {name + "/square", number("/cubic_factor", 0.044715)}, name + "/scaled");
+    onnx.add("Add", {name + "/scaled", number("/one", 1)}, name + "/factor");
+    onnx.add("Mul", {x, name + "/factor"}, name + "/sum");
+    onnx.add("Mul", {name + "/sum", number("/tanh_factor", kGeluFactor)}, name + "/argument");
+    onnx.add("Tanh", {name + "/argument"}, name + "/tanh");
+    onnx.add("Add", {name + "/tanh", name + "/one"}, name + "/gate");
+    onnx.add("Mul", {x, name + "/gate"}, name + "/twice");
+    onnx.add("Mul", {name + "/twice", number("/half", 0.5)}, output);
+  };
+  write(
+      nodes, node, output, tanh_gelu, [](float x) { return x == 0; }, in_float);
+}
+
 Formula affine_of(const Node& node) {
   return [ramp = node.ramp](double x) { return ramp.slope * x + ramp.offset; };
 }
@@ -247,13 +276,25 @@ OpInfo affine_op() {
 OpInfo gelu_op() {
   return {.op = Op::kGelu,
           .name = "gelu",
-          .recorded = {"gelu"},
+          .recorded = {"quantized_gelu", "gelu"},
           .rounds_floats = true,
           .graph_version = 5,
           .shape = shape,
           .check = check,
           .reference = [](const Operands& op) { activate(op, gelu); },
           .onnx = gelu_onnx};
+}
+
+OpInfo tanh_gelu_op() {
+  return {.op = Op::kTanhGelu,
+          .name = "tanh_gelu",
+          .recorded = {"quantized_tanh_gelu", "tanh_gelu"},
+          .rounds_floats = true,
+          .graph_version = 5,
+          .shape = shape,
+          .check = check,
+          .reference = [](const Operands& op) { activate(op, tanh_gelu); },
+          .onnx = tanh_gelu_onnx};
 }
 
 OpInfo sigmoid_op() {

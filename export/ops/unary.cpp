@@ -1,6 +1,5 @@
 // Functions of each element, of floats.
 #include <cmath>
-#include <numbers>
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
@@ -45,29 +44,6 @@ double logarithm(double x) { return std::log(x); }
 double magnitude(double x) { return std::abs(x); }
 double error_function(double x) { return std::erf(x); }
 double hyperbolic_tangent(double x) { return std::tanh(x); }
-const double kGeluFactor = std::sqrt(2 / std::numbers::pi);
-double gelu_by_tanh(double x) {
-  return x / 2 * (1 + std::tanh(kGeluFactor * (x + 0.044715 * x * x * x)));
-}
-
-// By the formula: Gelu came with opset 20.
-void tanh_gelu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  OnnxGraph& onnx = nodes.onnx();
-  const std::string x = nodes.input(node), name = node.name;
-  const auto number = [&](const char* what, double value) {
-    const auto real = static_cast<float>(value);
-    return onnx.floats(name + what, {&real, 1}, {});
-  };
-  onnx.add("Mul", {x, x}, name + "/square");
-  onnx.add("Mul", {name + "/square", number("/cubic_factor", 0.044715)}, name + "/scaled");
-  onnx.add("Add", {name + "/scaled", number("/one", 1)}, name + "/factor");
-  onnx.add("Mul", {x, name + "/factor"}, name + "/sum");
-  onnx.add("Mul", {name + "/sum", number("/tanh_factor", kGeluFactor)}, name + "/argument");
-  onnx.add("Tanh", {name + "/argument"}, name + "/tanh");
-  onnx.add("Add", {name + "/tanh", name + "/one"}, name + "/gate");
-  onnx.add("Mul", {x, name + "/gate"}, name + "/twice");
-  onnx.add("Mul", {name + "/twice", number("/half", 0.5)}, output);
-}
 
 void pow_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const auto exponent = static_cast<float>(node.value);
@@ -114,7 +90,6 @@ OpInfo tanh_op() {
                                    add(nodes, node, "Tanh", y);
                                  });
 }
-OpInfo tanh_gelu_op() { return row<gelu_by_tanh>(Op::kTanhGelu, "tanh_gelu", tanh_gelu_onnx); }
 
 OpInfo pow_op() {
   return {.op = Op::kPow,

@@ -15,6 +15,8 @@ const char* op_name(SmoothActivation activation) {
       return "sigmoid";
     case SmoothActivation::kGelu:
       return "gelu";
+    case SmoothActivation::kTanhGelu:
+      return "tanh_gelu";
     case SmoothActivation::kSilu:
       return "silu";
     case SmoothActivation::kHardswish:
@@ -83,6 +85,7 @@ Variable apply(SmoothActivation activation, const Variable& x, const kernels::Ra
 
 Variable sigmoid(const Variable& x) { return apply(SmoothActivation::kSigmoid, x); }
 Variable gelu(const Variable& x) { return apply(SmoothActivation::kGelu, x); }
+Variable tanh_gelu(const Variable& x) { return apply(SmoothActivation::kTanhGelu, x); }
 Variable silu(const Variable& x) { return apply(SmoothActivation::kSilu, x); }
 Variable hardswish(const Variable& x) { return apply(SmoothActivation::kHardswish, x); }
 Variable hard_sigmoid(const Variable& x, double slope, double offset) {

@@ -11,6 +11,9 @@ Variable sigmoid(const Variable& x);
 // x * Phi(x), the exact form (Hendrycks and Gimpel, arXiv:1606.08415).
 Variable gelu(const Variable& x);
 
+// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), the same paper's approximation.
+Variable tanh_gelu(const Variable& x);
+
 // x * sigmoid(x) (Elfwing et al., arXiv:1702.03118).
 Variable silu(const Variable& x);
 

@@ -24,11 +24,9 @@ const char* op_name(UnaryFunction function) {
     case UnaryFunction::kTanh:
       return "tanh";
     case UnaryFunction::kPower:
-      return "pow";
-    case UnaryFunction::kTanhGelu:
       break;
   }
-  return "tanh_gelu";
+  return "pow";
 }
 
 // Described by its exponent.
@@ -93,6 +91,5 @@ Variable tanh(const Variable& x) { return apply(UnaryFunction::kTanh, x); }
 Variable pow(const Variable& x, double exponent) {
   return apply(UnaryFunction::kPower, x, exponent);
 }
-Variable tanh_gelu(const Variable& x) { return apply(UnaryFunction::kTanhGelu, x); }
 
 }  // namespace steelyard

@@ -17,8 +17,4 @@ Variable tanh(const Variable& x);
 // x to the power of a number.
 Variable pow(const Variable& x, double exponent);
 
-// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), which is close to gelu() (Hendrycks and
-// Gimpel, arXiv:1606.08415).
-Variable tanh_gelu(const Variable& x);
-
 }  // namespace steelyard

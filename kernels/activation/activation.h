@@ -13,6 +13,7 @@ namespace steelyard::kernels {
 enum class SmoothActivation {
   kSigmoid,      // 1 / (1 + exp(-x))
   kGelu,         // x * Phi(x), Phi by erf (Hendrycks and Gimpel, arXiv:1606.08415)
+  kTanhGelu,     // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), the same paper
   kSilu,         // x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)
   kHardswish,    // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
   kHardSigmoid,  // min(max(slope * x + offset, 0), 1)
@@ -48,6 +49,16 @@ STEELYARD_HOST_DEVICE inline T sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 
+// The argument of the tanh of a GELU, and its slope.
+template <typename T>
+STEELYARD_HOST_DEVICE inline T gelu_argument(T x) {
+  return T(0.7978845608028654) * (x + T(0.044715) * x * x * x);
+}
+template <typename T>
+STEELYARD_HOST_DEVICE inline T gelu_argument_slope(T x) {
+  return T(0.7978845608028654) * (T(1) + T(3 * 0.044715) * x * x);
+}
+
 template <typename T>
 STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x,
                                                 const Ramp& ramp = {}) {
@@ -56,6 +67,8 @@ STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x
       return sigmoid(x);
     case SmoothActivation::kGelu:
       return x * normal_cdf(x);
+    case SmoothActivation::kTanhGelu:
+      return T(0.5) * x * (T(1) + std::tanh(gelu_argument(x)));
     case SmoothActivation::kSilu:
       return x * sigmoid(x);
     case SmoothActivation::kHardSigmoid:
@@ -81,6 +94,10 @@ STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x
       const T density =
           std::exp(T(-0.5) * x * x) * (std::numbers::inv_sqrtpi_v<T> / std::numbers::sqrt2_v<T>);
       return normal_cdf(x) + x * density;
+    }
+    case SmoothActivation::kTanhGelu: {
+      const T y = std::tanh(gelu_argument(x));
+      return T(0.5) * (T(1) + y + x * (T(1) - y * y) * gelu_argument_slope(x));
     }
     case SmoothActivation::kSilu: {
       const T s = sigmoid(x);
@@ -178,11 +195,35 @@ struct ClampBackward {
   }
 };
 
-// Sigmoid, SiLU, hardswish, the hard sigmoid and affine maps with the same bits on host and device:
-// computed in double from exp_of_negative(), rounded once.
+// All of them with the same bits on host and device: computed in double from exp_of_negative(),
+// rounded once.
 STEELYARD_HOST_DEVICE inline double exact_sigmoid(double x) {
   const double e = exp_of_negative(x < 0 ? x : -x);
   return x < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+STEELYARD_HOST_DEVICE inline double exact_normal_density(double x) {
+  return exp_of_negative(-0.5 * x * x) *
+         (std::numbers::inv_sqrtpi_v<double> / std::numbers::sqrt2_v<double>);
+}
+// Phi(x): a series up to |x| = 3, beyond it the continued fraction of the tail (Abramowitz and
+// Stegun, Handbook of Mathematical Functions, 26.2.11 and 26.2.14).
+STEELYARD_HOST_DEVICE inline double exact_normal_cdf(double x) {
+  const double size = std::abs(x);
+  if (size <= 3) {
+    double term = x;
+    double sum = x;
+    STEELYARD_ROLLED
+    for (int n = 3; n < 101; n += 2) {
+      term *= x * x / n;
+      sum += term;
+    }
+    return 0.5 + exact_normal_density(x) * sum;
+  }
+  double divisor = size;
+  STEELYARD_ROLLED
+  for (int n = 60; n > 0; --n) divisor = size + n / divisor;
+  const double tail = exact_normal_density(x) / divisor;
+  return x < 0 ? tail : 1 - tail;
 }
 STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation, float x,
                                                     const Ramp& ramp = {}) {
@@ -195,6 +236,10 @@ STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation,
   }
   if (activation == SmoothActivation::kSigmoid) return static_cast<float>(exact_sigmoid(v));
   if (activation == SmoothActivation::kSilu) return static_cast<float>(v * exact_sigmoid(v));
+  if (activation == SmoothActivation::kGelu) return static_cast<float>(v * exact_normal_cdf(v));
+  if (activation == SmoothActivation::kTanhGelu) {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
+    return static_cast<float>(v * exact_sigmoid(2 * gelu_argument(v)));
+  }
   const double y = v <= -3 ? 0 : v >= 3 ? v : v * (v + 3) / 6;
   return static_cast<float>(y);
 }
@@ -204,6 +249,13 @@ STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, floa
   const double s = exact_sigmoid(v);
   if (activation == SmoothActivation::kSigmoid) return static_cast<float>(s * (1 - s));
   if (activation == SmoothActivation::kSilu) return static_cast<float>(s * (1 + v * (1 - s)));
+  if (activation == SmoothActivation::kGelu) {
+    return static_cast<float>(exact_normal_cdf(v) + v * exact_normal_density(v));
+  }
+  if (activation == SmoothActivation::kTanhGelu) {
+    const double gate = exact_sigmoid(2 * gelu_argument(v));
+    return static_cast<float>(gate * (1 + 2 * v * (1 - gate) * gelu_argument_slope(v)));
+  }
   return activation_slope(activation, x, ramp);
 }
 

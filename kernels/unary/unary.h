@@ -16,19 +16,8 @@ enum class UnaryFunction {
   kAbs,
   kErf,
   kTanh,
-  kPower,     // x to the power `exponent`
-  kTanhGelu,  // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (arXiv:1606.08415)
+  kPower,  // x to the power `exponent`
 };
-
-// The argument of the tanh of a GELU, and its slope.
-template <typename T>
-STEELYARD_HOST_DEVICE inline T gelu_argument(T x) {
-  return T(0.7978845608028654) * (x + T(0.044715) * x * x * x);
-}
-template <typename T>
-STEELYARD_HOST_DEVICE inline T gelu_argument_slope(T x) {
-  return T(0.7978845608028654) * (T(1) + T(3 * 0.044715) * x * x);
-}
 
 template <typename T>
 STEELYARD_HOST_DEVICE inline T unary_value(UnaryFunction function, T x, T exponent) {
@@ -46,11 +35,9 @@ STEELYARD_HOST_DEVICE inline T unary_value(UnaryFunction function, T x, T expone
     case UnaryFunction::kTanh:
       return std::tanh(x);
     case UnaryFunction::kPower:
-      return std::pow(x, exponent);
-    case UnaryFunction::kTanhGelu:
       break;
   }
-  return T(0.5) * x * (T(1) + std::tanh(gelu_argument(x)));
+  return std::pow(x, exponent);
 }
 
 // |x| has the slope 0 at 0, and so has sqrt(x): the gradient of the root of a sum of squares is 0
@@ -73,12 +60,9 @@ STEELYARD_HOST_DEVICE inline T unary_slope(UnaryFunction function, T x, T expone
       return T(1) - y * y;
     }
     case UnaryFunction::kPower:
-      return exponent == T(0) ? T(0) : exponent * std::pow(x, exponent - T(1));
-    case UnaryFunction::kTanhGelu:
       break;
   }
-  const T y = std::tanh(gelu_argument(x));
-  return T(0.5) * (T(1) + y + x * (T(1) - y * y) * gelu_argument_slope(x));
+  return exponent == T(0) ? T(0) : exponent * std::pow(x, exponent - T(1));
 }
 
 template <typename T>

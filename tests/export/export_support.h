@@ -137,11 +137,13 @@ inline std::shared_ptr<Module> smooth_net(Rng& rng) {
       Sequential::NamedChildren{{"conv1", conv(3, 6, 3, 2, rng)},
                                 {"swish", std::make_shared<Hardswish>()},
                                 {"conv2", conv(6, 8, 3, 1, rng)},
+                                {"gelu", std::make_shared<GELU>()},
                                 {"gate", std::make_shared<Sigmoid>()},
                                 {"pool", std::make_shared<GlobalAvgPool>()},
                                 {"fc1", std::make_shared<Linear>(LinearOptions{8, 9}, rng)},
                                 {"scores", std::make_shared<Sigmoid>()},
                                 {"fc2", std::make_shared<Linear>(LinearOptions{9, 7}, rng)},
+                                {"tanh_gelu", std::make_shared<TanhGELU>()},
                                 {"shares", std::make_shared<Softmax>()}});
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <type_traits>
 #include <vector>
 
@@ -58,6 +59,13 @@ TYPED_TEST(Activations, KnownValues) {
                             {0, 0, 0.5},
                             {0.75, 0.580029485717349, 0.999225721739235},
                             {2.5, 2.48447583668556, 1.03761108590815}});
+  // Tanh of 0.797884560802865 * (x + 0.044715 x^3), to 15 digits.
+  expect_points<TypeParam>(SmoothActivation::kTanhGelu,
+                           {{-3, -0.00363739208177302, -0.0115841666309697},
+                            {-0.5, -0.154285990174856, 0.132630096465358},
+                            {0, 0, 0.500000000000000},
+                            {0.75, 0.579960555165620, 0.998938256137414},
+                            {2.5, 2.48491573391000, 1.03795157621267}});
   expect_points<TypeParam>(SmoothActivation::kSilu, {{-3, -0.1422776195327, -0.0881041060151696},
                                                      {-0.5, -0.188770334399073, 0.260038812697348},
                                                      {0, 0, 0.5},
@@ -75,8 +83,8 @@ TYPED_TEST(Activations, KnownValues) {
 TYPED_TEST(Activations, ExtremesAndNaN) {
   using T = TypeParam;
   const T nan = std::numeric_limits<T>::quiet_NaN();
-  for (const auto activation :
-       {SmoothActivation::kGelu, SmoothActivation::kSilu, SmoothActivation::kHardswish}) {
+  for (const auto activation : {SmoothActivation::kGelu, SmoothActivation::kTanhGelu,
+                                SmoothActivation::kSilu, SmoothActivation::kHardswish}) {
     const auto r = run<T>(activation, {T(-1e4), T(1e4), nan});
     EXPECT_EQ(r.y[0], T(0));
     EXPECT_EQ(r.y[1], T(1e4));
@@ -84,6 +92,25 @@ TYPED_TEST(Activations, ExtremesAndNaN) {
     EXPECT_EQ(r.grad[1], T(1));
     EXPECT_TRUE(std::isnan(r.y[2]));
     EXPECT_TRUE(std::isnan(r.grad[2]));
+  }
+}
+
+// Against the standard library, far into the tails.
+TEST(ExactActivations, AreGelusFunctions) {
+  const double factor = std::sqrt(2 / std::numbers::pi);
+  for (int step = -1500; step <= 1500; ++step) {
+    const auto x = static_cast<float>(step / 125.0);
+    const double v = x, cdf = std::erfc(-v / std::numbers::sqrt2) / 2;
+    const double density = std::exp(-v * v / 2) / std::sqrt(2 * std::numbers::pi);
+    const double u = factor * (v + 0.044715 * v * v * v);
+    const double gate = 1 / (1 + std::exp(-2 * u)), other = 1 / (1 + std::exp(2 * u));
+    const double gate_slope = 2 * gate * other * factor * (1 + 3 * 0.044715 * v * v);
+    EXPECT_NEAR(exact_normal_cdf(v), cdf, 3e-13 * cdf) << x;
+    EXPECT_FLOAT_EQ(exact_activation(SmoothActivation::kGelu, x), static_cast<float>(v * cdf)) << x;
+    EXPECT_FLOAT_EQ(exact_activation(SmoothActivation::kTanhGelu, x), static_cast<float>(v * gate))
+        << x;
+    EXPECT_NEAR(exact_slope(SmoothActivation::kGelu, x), cdf + v * density, 2e-7) << x;
+    EXPECT_NEAR(exact_slope(SmoothActivation::kTanhGelu, x), gate + v * gate_slope, 2e-7) << x;
   }
 }
 

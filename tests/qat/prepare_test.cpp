@@ -11,6 +11,7 @@
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
+#include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/linear.h"
@@ -280,7 +281,7 @@ TEST(Prepare, AFloatLayerInTheMiddleGetsAnInputQuantizerBehindIt) {
 
 TEST(Prepare, ASmoothActivationStaysInFloatAndItsReaderQuantizes) {
   for (const std::shared_ptr<Module>& module :
-       {std::shared_ptr<Module>(std::make_shared<GELU>()),
+       {std::shared_ptr<Module>(std::make_shared<Elementwise>(ElementwiseFunction::kTanh)),
         std::shared_ptr<Module>(std::make_shared<LeakyReLU>())}) {
     Rng rng(1);
     const PreparedModel prepared =

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/linear.h"
@@ -27,6 +28,10 @@ double value_of(SmoothActivation activation, double x) {
   if (activation == SmoothActivation::kAffine) return 0.25 * x + 0.5;
   if (activation == SmoothActivation::kSigmoid) return 1 / (1 + std::exp(-x));
   if (activation == SmoothActivation::kSilu) return x / (1 + std::exp(-x));
+  if (activation == SmoothActivation::kGelu) return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+  if (activation == SmoothActivation::kTanhGelu) {
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+  }
   return x * std::clamp(x + 3, 0.0, 6.0) / 6;
 }
 
@@ -38,7 +43,8 @@ double slope_of(SmoothActivation activation, double x) {
 TEST(SmoothCodes, EachCodeFollowsTheRule) {
   for (const auto activation :
        {SmoothActivation::kSigmoid, SmoothActivation::kSilu, SmoothActivation::kAffine,
-        SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid}) {
+        SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid, SmoothActivation::kGelu,
+        SmoothActivation::kTanhGelu}) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;
@@ -70,7 +76,8 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
 TEST(SmoothCodes, FloatInputsAndObservedRanges) {
   const Variable x(random_tensor({30, 4}, 1, DType::kF32));
   ForwardContext training{.training = true};
-  for (const auto activation : {SmoothActivation::kHardswish, SmoothActivation::kSilu}) {
+  for (const auto activation : {SmoothActivation::kHardswish, SmoothActivation::kSilu,
+                                SmoothActivation::kGelu, SmoothActivation::kTanhGelu}) {
     QatSmoothActivation layer(activation, activations(false));
     const Variable y = layer.forward(x, training);
     ASSERT_TRUE(quantized(y));
@@ -92,6 +99,9 @@ TEST(PrepareSmooth, HaveQuantizersOfTheirOwnBetweenLayers) {
                                              {"a", linear(6, 8)},
                                              {"swish", std::make_shared<Hardswish>()},
                                              {"b", linear(8, 4)},
+                                             {"gelu", std::make_shared<GELU>()},
+                                             {"c", linear(4, 4)},
+                                             {"tanh_gelu", std::make_shared<TanhGELU>()},
                                              {"scores", std::make_shared<Sigmoid>()}}),
                                          config);
   std::string text;
@@ -100,6 +110,7 @@ TEST(PrepareSmooth, HaveQuantizersOfTheirOwnBetweenLayers) {
   }
   EXPECT_EQ(text,
             "(input): the model's input\na: \nswish: by a table of codes\nb: \n"
+            "gelu: by a table of codes\nc: \ntanh_gelu: by a table of codes\n"
             "scores: by a table of codes\n");
   ForwardContext training{.training = true};
   const Variable y =
