@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -37,8 +36,6 @@ class RandomGraph {
 
  private:
   static constexpr std::int64_t kBatch = 3;
-  static constexpr std::array kNearRelu{deploy::Op::kHardswish, deploy::Op::kSilu,
-                                        deploy::Op::kGelu, deploy::Op::kTanhGelu};
 
   std::int64_t pick(std::int64_t lo, std::int64_t hi) {
     return std::uniform_int_distribution<std::int64_t>(lo, hi)(random_);
@@ -79,7 +76,8 @@ class RandomGraph {
         return;
       case 6:
         last_ =
-            finish(make_node(kNearRelu[static_cast<std::size_t>(pick(0, 3))], {last_}), shape());
+            finish(make_node(pick(0, 1) == 0 ? deploy::Op::kHardswish : deploy::Op::kSilu, {last_}),
+                   shape());
         return;
       case 7:
         return gate();
@@ -239,7 +237,7 @@ class RandomGraph {
     const deploy::Node& node = graph_.nodes.back();
     if (node.op == deploy::Op::kSigmoid || node.op == deploy::Op::kHardSigmoid) return {0.0F, 1.0F};
     if (node.op == deploy::Op::kAvgPool2d || node.op == deploy::Op::kGlobalAvgPool ||
-        std::find(kNearRelu.begin(), kNearRelu.end(), node.op) != kNearRelu.end()) {
+        node.op == deploy::Op::kHardswish || node.op == deploy::Op::kSilu) {
       const deploy::Quantization& q = *graph_.values[node.inputs[0]].quantization;
       return {q.scale * static_cast<float>(q.range.qmin - q.zero_point),
               q.scale * static_cast<float>(q.range.qmax - q.zero_point)};
