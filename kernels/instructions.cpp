@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#ifdef STEELYARD_LEVELS
 #include <vector>
+#endif
 
 namespace steelyard::kernels {
 namespace {

@@ -12,9 +12,16 @@ namespace {
 template <class K>
 void (*run_at_level)(const K&) = nullptr;
 
+template <class K>
+bool set_run_of(void (*function)()) {
+  run_at_level<K> = reinterpret_cast<void (*)(const K&)>(function);
+  return true;
+}
+
 template <class... K>
 void set_run(KernelList<K...>, void (*const* functions)()) {
-  ((run_at_level<K> = reinterpret_cast<void (*)(const K&)>(*functions++)), ...);
+  // Not a fold expression: clang takes 256 operands at most.
+  [[maybe_unused]] const bool set[] = {set_run_of<K>(*functions++)...};
 }
 
 LevelKernels kernels_of(InstructionLevel level) {

@@ -2,7 +2,7 @@
 // classes.
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json.hpp>  // IWYU pragma: keep
 
 #include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/data/dataset_digest.h"
