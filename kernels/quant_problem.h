@@ -102,7 +102,7 @@ STEELYARD_HOST_DEVICE void follow_set(const QuantProblem& problem, const QuantAr
   if (problem.statistics != Statistics::kDynamic) {
     T& range_lo = static_cast<T*>(args.range_lo)[set];
     T& range_hi = static_cast<T*>(args.range_hi)[set];
-    if (lo <= hi) *args.initialized = 1;
+    if (lo <= hi && *args.initialized == 0) *args.initialized = 1;  // sets may be on many threads
     update_range(range_lo, range_hi, lo, hi, problem.averaging_constant);
     lo = range_lo;
     hi = range_hi;

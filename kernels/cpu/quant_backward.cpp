@@ -15,14 +15,23 @@ void gradient_run(std::int64_t n, Params params, const T* x, const T* grad_y, T*
   }
 }
 
-// inside[i] != 0 where the gradient passes.
+// The gradient of elements whose straight-through gradient passes.
 template <QuantOperation kOperation, typename T, typename Params>
-void masked_run(std::int64_t n, Params params, const std::uint8_t* inside, const T* grad_y,
-                T* grad_x) {
+void passed_run(std::int64_t n, Params params, const T* grad_y, T* grad_x) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
-    grad_x[i] = gradient(kOperation, inside[i] != 0, grad, params[i]);
+    grad_x[i] = gradient(kOperation, true, grad, params[i]);
+  }
+}
+
+// 0 where inside[i] is: no operation makes another gradient of it.
+template <typename T>
+void pass_masked(std::int64_t n, const std::uint8_t* inside, const T* grad_y, T* grad_x) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T grad = grad_y[i];
+    grad_x[i] = pass_inside(inside[i] != 0, grad);
   }
 }
 
@@ -83,21 +92,21 @@ class Backward {
   // Every element is inside where there is no mask (dequantize).
   void from_mask(std::int64_t begin, std::int64_t end) const {
     alignas(kCacheLine) std::uint8_t inside[kBlockElements];
-    if (args_.mask != nullptr) {
-      unpack_flags(args_.mask + begin / 8, end - begin, inside);
-    } else {
-      std::fill_n(inside, end - begin, std::uint8_t{1});
-    }
+    if (args_.mask != nullptr) unpack_flags(args_.mask + begin / 8, end - begin, inside);
     write_values(
         problem_.strides, grad_x(), begin, end, stream_, params_.chunk_bytes(),
         [&](std::int64_t first, std::int64_t count, T* out) {
           T grad_buffer[kBlockElements];
           const T* grad = load_values(problem_.strides, grad_y(), first, count, grad_buffer);
+          if (args_.mask != nullptr) {
+            pass_masked(count, inside + (first - begin), grad, out);
+            grad = out;
+          }
+          if constexpr (kOperation == QuantOperation::kFakeQuantize) return;
           params_.for_each_run(first, first + count,
                                [&](std::int64_t start, std::int64_t length, auto params) {
                                  const std::int64_t at = start - first;
-                                 masked_run<kOperation>(length, params, inside + (start - begin),
-                                                        grad + at, out + at);
+                                 passed_run<kOperation>(length, params, grad + at, out + at);
                                });
         });
   }

@@ -40,8 +40,8 @@ void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y, std::uin
   }
 }
 
-// Writes the low byte of each code and whether it is inside. Returns the number of NaN.
-template <typename T, typename Params>
+// Writes the low byte of each code and, kMask, whether it is inside. Returns the number of NaN.
+template <bool kMask, typename T, typename Params>
 std::int32_t quantize_run(std::int64_t n, Params params, const T* x, std::uint8_t* codes,
                           std::uint8_t* inside) {
   std::int32_t nan = 0;
@@ -50,7 +50,7 @@ std::int32_t quantize_run(std::int64_t n, Params params, const T* x, std::uint8_
     const Affine<T> p = params[i];
     const T code = unclamped_code(x[i], p);
     codes[i] = static_cast<std::uint8_t>(to_integer_code(code, p));
-    inside[i] = code_is_inside(code, p) ? 1 : 0;
+    if constexpr (kMask) inside[i] = code_is_inside(code, p) ? 1 : 0;
     nan += x[i] != x[i] ? 1 : 0;
   }
   return nan;
@@ -88,7 +88,7 @@ class Forward {
   std::int64_t block(std::int64_t begin, std::int64_t end) const {
     switch (problem_.operation) {
       case QuantOperation::kQuantize:
-        return quantize(begin, end);
+        return args_.mask != nullptr ? quantize<true>(begin, end) : quantize<false>(begin, end);
       case QuantOperation::kDequantize:
         dequantize(begin, end);
         return 0;
@@ -107,18 +107,19 @@ class Forward {
   }
 
   // Fake-quantizes elements [begin, end) without a mask and measures them, in one pass. Only where
-  // runs lie in one set.
+  // runs are long.
   void measured_block(std::int64_t begin, std::int64_t end, RangeSlots<T>& slots) const {
-    write_values(
-        problem_.strides, y(), begin, end, stream_, kMaxChunkBytes,
-        [&](std::int64_t first, std::int64_t count, T* out) {
-          for_each_run(
-              first, count,
-              [&](std::int64_t length, const auto& params, const T* in, std::int64_t offset) {
-                slots.add_run(first + offset,
-                              fake_quantize_and_measure<T>(length, params[0], in, out + offset));
-              });
-        });
+    write_values(problem_.strides, y(), begin, end, stream_, kMaxChunkBytes,
+                 [&](std::int64_t first, std::int64_t count, T* out) {
+                   T buffer[kBlockElements];
+                   const T* in = load_values(problem_.strides, x(), first, count, buffer);
+                   slots.add_runs(first, count,
+                                  [&](std::int64_t start, std::int64_t length, std::int64_t set) {
+                                    const std::int64_t at = start - first;
+                                    return fake_quantize_and_measure<T>(
+                                        length, params_.of_set(set).value, in + at, out + at);
+                                  });
+                 });
   }
 
   // The values themselves, every one inside: what a quantizer that is off gives.
@@ -182,13 +183,15 @@ class Forward {
     pack_flags(inside, end - begin, args_.mask + begin / 8);
   }
 
+  template <bool kMask>
   std::int64_t quantize(std::int64_t begin, std::int64_t end) const {
     alignas(kCacheLine) std::uint8_t inside[kBlockElements];
     std::int64_t nan = 0;
     const auto produce = [&](std::int64_t at, std::int64_t count, std::uint8_t* out) {
       for_each_run(begin + at, count,
                    [&](std::int64_t length, const auto& params, const T* in, std::int64_t offset) {
-                     nan += quantize_run(length, params, in, out + offset, inside + at + offset);
+                     nan += quantize_run<kMask>(length, params, in, out + offset,
+                                                inside + at + offset);
                    });
     };
     if (bits_ == 8) {
@@ -199,7 +202,7 @@ class Forward {
       produce(0, end - begin, codes);
       pack_codes(codes, end - begin, bits_, code_byte(problem_, args_, begin));
     }
-    if (args_.mask != nullptr) pack_flags(inside, end - begin, args_.mask + begin / 8);
+    if constexpr (kMask) pack_flags(inside, end - begin, args_.mask + begin / 8);
     return nan;
   }
 

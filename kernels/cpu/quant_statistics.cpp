@@ -17,44 +17,56 @@ class StatisticsPass {
   using T = ComputeType<V>;
 
   StatisticsPass(const QuantProblem& problem, const QuantArgs& args)
-      : problem_(problem), args_(args), plan_(problem.map), seen_(problem.map.sets) {}
+      : problem_(problem),
+        args_(args),
+        plan_(problem.map),
+        part_(part_of(problem.map)),
+        seen_(0) {}
 
   void run() {
-    const bool observing = is_on(args_.observing);
+    const bool dynamic = problem_.statistics == Statistics::kDynamic;
+    const bool observing = dynamic || is_on(args_.observing);
     const bool quantizing = is_on(args_.quantizing);
-    switch (problem_.statistics) {
-      case Statistics::kGiven:
-        return;
-      case Statistics::kDynamic:
-        if (sets_follow_each_other()) {
-          quantize_set_by_set();
-          return;
-        }
-        measure();
-        update();
-        forward(quantizing, false);
-        return;
-      case Statistics::kCurrent:
-        if (observing) {
-          measure();
-          update();
-        }
-        forward(quantizing && *args_.initialized != 0, false);
-        return;
-      case Statistics::kDelayed:
-        forward(quantizing && *args_.initialized != 0, observing);
-        if (observing) update();
-        return;
+    // Values pass until the average has seen a finite one, in whatever set.
+    const bool settled = dynamic || (observing && quantizing && *args_.initialized != 0);
+    if (settled && !plan_.tiled() && part_.sets > 0) {
+      part_by_part();
+      return;
     }
+    seen_.reset(problem_.map.sets);
+    if (problem_.statistics == Statistics::kDelayed) {
+      forward(quantizing && *args_.initialized != 0, observing);
+      if (observing) update();
+      return;
+    }
+    if (observing) {
+      measure();
+      update();
+    }
+    forward(quantizing && (dynamic || *args_.initialized != 0), false);
   }
 
  private:
-  const V* x() const { return static_cast<const V*>(args_.x); }
+  // Sets that follow each other, and so many of them that they make a block: no other set has one
+  // of their elements. sets = 0 where all sets cross the whole tensor.
+  struct Part {
+    std::int64_t elements = 0;
+    std::int64_t sets = 0;
+  };
 
-  bool sets_follow_each_other() const {
-    const ChannelLayout layout = problem_.map.as_channels();
-    return layout.channels > 1 && layout.outer == 1 && !plan_.tiled();
+  static Part part_of(const SetMap& map) {
+    if (map.elements == 0 || map.rank == 0 || map.block[0] >= map.size[0]) return {};
+    Part part{map.block[0], 1};
+    for (int axis = 1; axis < map.rank; ++axis) {
+      part.elements *= map.size[axis];
+      part.sets *= map.blocks(axis);
+    }
+    std::int64_t together = std::max<std::int64_t>(1, kBlockElements / part.elements);
+    while (together * part.elements % 8 != 0) ++together;  // no two parts share a byte
+    return {together * part.elements, together * part.sets};
   }
+
+  const V* x() const { return static_cast<const V*>(args_.x); }
 
   void measure() {
     each_block(true, [&](RangeSlots<T>& slots, std::int64_t begin, std::int64_t end) {
@@ -65,11 +77,9 @@ class StatisticsPass {
   // Quantizes (or passes) every block and, where asked, measures it while it is in the cache.
   void forward(bool quantizing, bool observing) {
     const Forward<V> forward(problem_, args_);
-    const bool together =
-        observing && quantizing && args_.mask == nullptr && args_.x != args_.y && !plan_.tiled();
     each_block(observing, [&](RangeSlots<T>& slots, std::int64_t begin, std::int64_t end) {
-      if (together) {
-        forward.measured_block(begin, end, slots);
+      if (observing && quantizing) {
+        measure_and_quantize(forward, slots, begin, end);
         return;
       }
       if (observing) add(slots, begin, end);  // before y is written: it may be x
@@ -79,6 +89,18 @@ class StatisticsPass {
         forward.pass_block(begin, end);
       }
     });
+  }
+
+  void measure_and_quantize(const Forward<V>& forward, RangeSlots<T>& slots, std::int64_t begin,
+                            std::int64_t end) const {
+    const bool together =
+        args_.mask == nullptr && args_.x != args_.y && !plan_.tiled() && plan_.has_long_runs();
+    if (together) {
+      forward.measured_block(begin, end, slots);
+    } else {
+      add(slots, begin, end);  // before y is written
+      forward.block(begin, end);
+    }
   }
 
   void add(RangeSlots<T>& slots, std::int64_t begin, std::int64_t end) const {
@@ -113,48 +135,58 @@ class StatisticsPass {
     }
   }
 
-  // Each set is read, measured and quantized while it is in the cache.
-  void quantize_set_by_set() {
-    const ChannelLayout layout = problem_.map.as_channels();
-    constexpr std::int64_t kSetsTogether = 8;  // so that no two parts share a byte
+  // Each part is read, measured and quantized while it is in the cache.
+  void part_by_part() {
     const Forward<V> forward(problem_, args_);
     std::atomic<std::int64_t> skipped{0};
-    const std::int64_t parts = (layout.channels + kSetsTogether - 1) / kSetsTogether;
-    parallel_for(parts, 1, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t part = first; part < last; ++part) {
-        const std::int64_t from = part * kSetsTogether;
-        const std::int64_t to = std::min(layout.channels, from + kSetsTogether);
-        for (std::int64_t set = from; set < to; ++set) {
-          skipped.fetch_add(measure_set(set, layout.inner), std::memory_order_relaxed);
-        }
-        for (std::int64_t at = from * layout.inner; at < to * layout.inner; at += kBlockElements) {
-          forward.block_or_pass(at, std::min(to * layout.inner, at + kBlockElements));
-        }
-      }
-      stream_fence();
-    });
+    const std::int64_t n = problem_.map.elements;
+    parallel_for((n + part_.elements - 1) / part_.elements, 1,
+                 [&](std::int64_t first, std::int64_t last) {
+                   RangeSlots<T> slots(plan_, 0);
+                   std::int64_t found = 0;
+                   for (std::int64_t part = first; part < last; ++part) {
+                     found += one_part(forward, slots, part);
+                   }
+                   skipped.fetch_add(found, std::memory_order_relaxed);
+                   stream_fence();
+                 });
     if (args_.non_finite_count != nullptr) *args_.non_finite_count += skipped.load();
   }
 
-  // Chooses the scale of a set of `size` consecutive elements. Returns the elements skipped.
-  std::int64_t measure_set(std::int64_t set, std::int64_t size) const {
-    RunExtremes<T> seen;
-    for (std::int64_t at = 0; at < size; at += kBlockElements) {
-      const std::int64_t count = std::min(kBlockElements, size - at);
-      T buffer[kBlockElements];
-      const auto part = extremes_of_run(
-          count, load_values(problem_.strides, x(), set * size + at, count, buffer));
-      seen.lo = std::min(seen.lo, part.lo);
-      seen.hi = std::max(seen.hi, part.hi);
-      seen.skipped += part.skipped;
+  // Returns the elements skipped.
+  std::int64_t one_part(const Forward<V>& forward, RangeSlots<T>& slots, std::int64_t part) const {
+    const std::int64_t begin = part * part_.elements;
+    const std::int64_t end = std::min(problem_.map.elements, begin + part_.elements);
+    const std::int64_t first_set = part * part_.sets;
+    slots.begin_sets(first_set, std::min(part_.sets, problem_.map.sets - first_set));
+    const bool delayed = problem_.statistics == Statistics::kDelayed;
+    const auto each = [&](auto&& body) {
+      for (std::int64_t at = begin; at < end; at += kBlockElements) {
+        body(at, std::min(end, at + kBlockElements));
+      }
+    };
+    each([&](std::int64_t from, std::int64_t to) {
+      if (delayed) {
+        measure_and_quantize(forward, slots, from, to);
+      } else {
+        add(slots, from, to);
+      }
+    });
+    std::int64_t skipped = 0;
+    slots.for_each_set([&](std::int64_t set, T lo, T hi, std::int64_t of_set) {
+      follow_set<V>(problem_, args_, set, lo, hi);
+      skipped += of_set;
+    });
+    if (!delayed) {
+      each([&](std::int64_t from, std::int64_t to) { forward.block_or_pass(from, to); });
     }
-    follow_set<V>(problem_, args_, set, seen.lo, seen.hi);
-    return seen.skipped;
+    return skipped;
   }
 
   const QuantProblem& problem_;
   const QuantArgs& args_;
   RunPlan plan_;
+  Part part_;
   Extremes<T> seen_;
 };
 

@@ -100,10 +100,14 @@ RunExtremes<T> extremes_of_run(std::int64_t count, const T* x) {
 // Extremes and skipped elements of `size` independent slots.
 template <typename T>
 struct Extremes {
-  explicit Extremes(std::int64_t size)
-      : lo(static_cast<std::size_t>(size), std::numeric_limits<T>::infinity()),
-        hi(static_cast<std::size_t>(size), -std::numeric_limits<T>::infinity()),
-        skipped(static_cast<std::size_t>(size), 0) {}
+  explicit Extremes(std::int64_t size) { reset(size); }
+
+  void reset(std::int64_t size) {
+    const auto slots = static_cast<std::size_t>(size);
+    lo.assign(slots, std::numeric_limits<T>::infinity());
+    hi.assign(slots, -std::numeric_limits<T>::infinity());
+    skipped.assign(slots, 0);
+  }
 
   void fold(std::int64_t slot, const RunExtremes<T>& run) {
     lo[slot] = run.lo < lo[slot] ? run.lo : lo[slot];
@@ -121,24 +125,44 @@ template <typename T>
 class RangeSlots {
  public:
   explicit RangeSlots(const RunPlan& plan)
-      : plan_(&plan), slots_(plan.tiled() ? plan.tile() : plan.map().sets) {}
+      : RangeSlots(plan, plan.tiled() ? plan.tile() : plan.map().sets) {}
+  RangeSlots(const RunPlan& plan, std::int64_t slots) : plan_(&plan), slots_(slots) {}
 
   // x[i] is the value of logical index begin + i.
   void add(std::int64_t begin, std::int64_t count, const T* x) {
-    plan_->for_each(begin, begin + count, [&](std::int64_t first, std::int64_t length) {
-      if (plan_->tiled()) {
-        const std::int64_t offset = first % plan_->tile();
-        take_values(length, x + (first - begin), slots_.lo.data() + offset,
-                    slots_.hi.data() + offset, slots_.skipped.data() + offset);
-      } else {
-        add_run(first, extremes_of_run(length, x + (first - begin)));
-      }
-    });
+    if (plan_->tiled()) {
+      plan_->for_each(begin, begin + count,
+                      [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
+                        take_values(length, x + (first - begin), slots_.lo.data() + slot,
+                                    slots_.hi.data() + slot, slots_.skipped.data() + slot);
+                      });
+    } else {
+      add_runs(begin, count, [&](std::int64_t first, std::int64_t length, std::int64_t) {
+        return extremes_of_run(length, x + (first - begin));
+      });
+    }
   }
 
-  // The extremes of a run that lies in the set of logical index `first`. Not for tiles.
-  void add_run(std::int64_t first, const RunExtremes<T>& run) {
-    slots_.fold(plan_->set(first), run);
+  // Adds measure(first, length, set), a RunExtremes, of every run. Not for tiles.
+  template <typename Measure>
+  void add_runs(std::int64_t begin, std::int64_t count, Measure&& measure) {
+    plan_->for_each(begin, begin + count,
+                    [&](std::int64_t first, std::int64_t length, std::int64_t set) {
+                      slots_.fold(set - first_set_, measure(first, length, set));
+                    });
+  }
+
+  // Forgets everything; the sets that follow are [first, first + sets). Not for tiles.
+  void begin_sets(std::int64_t first, std::int64_t sets) {
+    first_set_ = first;
+    slots_.reset(sets);
+  }
+  // Calls use(set, lo, hi, skipped) on each of them.
+  template <typename Use>
+  void for_each_set(Use&& use) const {
+    for (std::size_t i = 0; i < slots_.lo.size(); ++i) {
+      use(first_set_ + static_cast<std::int64_t>(i), slots_.lo[i], slots_.hi[i], slots_.skipped[i]);
+    }
   }
 
   void fold_into(Extremes<T>& total) const {
@@ -150,6 +174,7 @@ class RangeSlots {
 
  private:
   const RunPlan* plan_;
+  std::int64_t first_set_ = 0;
   Extremes<T> slots_;
 };
 

@@ -11,6 +11,62 @@
 
 namespace steelyard::kernels {
 
+// Walks a map in logical order, run by run: parts of the last axis that lie in one set. Divides
+// only where it starts.
+class SetWalker {
+ public:
+  SetWalker(const SetMap& map, std::int64_t index) : map_(map) {
+    std::int64_t stride = 1;
+    for (int axis = map.rank - 1; axis >= 0; --axis) {
+      Axis& walked = axes_[axis];
+      walked.at = index % map.size[axis];
+      walked.into_block = walked.at % map.block[axis];
+      walked.stride = stride;
+      walked.set = walked.at / map.block[axis] * stride;
+      set_ += walked.set;
+      index /= map.size[axis];
+      stride *= map.blocks(axis);
+    }
+  }
+
+  std::int64_t set() const { return set_; }
+  // Elements from here to the end of the run.
+  std::int64_t length() const {
+    const int last = map_.rank - 1;
+    return std::min(map_.size[last] - axes_[last].at, map_.block[last] - axes_[last].into_block);
+  }
+  // Moves on by at most length() elements.
+  void advance(std::int64_t count) {
+    for (int axis = map_.rank - 1;; --axis, count = 1) {
+      Axis& walked = axes_[axis];
+      walked.at += count;
+      walked.into_block += count;
+      if (walked.at < map_.size[axis]) {
+        if (walked.into_block < map_.block[axis]) return;
+        walked.into_block = 0;
+        walked.set += walked.stride;
+        set_ += walked.stride;
+        return;
+      }
+      set_ -= walked.set;
+      walked.at = walked.into_block = walked.set = 0;
+      if (axis == 0) return;
+    }
+  }
+
+ private:
+  struct Axis {
+    std::int64_t at;          // coordinate
+    std::int64_t into_block;  // at % block
+    std::int64_t stride;      // in sets, of a block
+    std::int64_t set;         // at / block * stride
+  };
+
+  const SetMap& map_;
+  std::int64_t set_ = 0;
+  Axis axes_[kMaxRank * 2];
+};
+
 // How a map is walked: in runs of one parameter set where these are long, otherwise, for channels,
 // in runs of a tile, which is a whole number of periods (channels * inner elements) and at least
 // kMinTile long.
@@ -35,26 +91,36 @@ class RunPlan {
     return plan;
   }
   bool single() const { return map_.sets == 1 && !tiled(); }
+  // True where runs of one set are long enough to be worth a loop of their own.
+  bool has_long_runs() const { return map_.sets == 1 || map_.block[map_.rank - 1] >= kLongRun; }
   bool tiled() const { return tile_ > 0; }
   std::int64_t tile() const { return tile_; }
   std::int64_t set(std::int64_t index) const { return map_.set_of(index); }
   const SetMap& map() const { return map_; }
 
-  // Calls run(first, count) on consecutive parts of [begin, end): each lies in one set, or in one
-  // tile when tiled().
+  // Calls run(first, count, slot) on consecutive parts of [begin, end): each lies in one set, which
+  // is its slot, or in one tile when tiled(), in which it begins at its slot.
   template <typename Run>
   void for_each(std::int64_t begin, std::int64_t end, Run&& run) const {
-    if (single()) {
-      if (begin < end) run(begin, end - begin);
+    if (begin >= end) return;
+    if (tiled()) {
+      for (std::int64_t slot = begin % tile_; begin < end; slot = 0) {
+        const std::int64_t count = std::min(end - begin, tile_ - slot);
+        run(begin, count, slot);
+        begin += count;
+      }
       return;
     }
-    const std::int64_t row = tiled() ? tile_ : map_.size[map_.rank - 1];
-    const std::int64_t block = tiled() ? tile_ : map_.block[map_.rank - 1];
+    if (map_.sets == 1) {
+      run(begin, end - begin, std::int64_t{0});
+      return;
+    }
+    SetWalker walker(map_, begin);
     while (begin < end) {
-      const std::int64_t at = begin % row;
-      const std::int64_t stop = std::min(end, begin - at + std::min(row, (at / block + 1) * block));
-      run(begin, stop - begin);
-      begin = stop;
+      const std::int64_t count = std::min(end - begin, walker.length());
+      run(begin, count, walker.set());
+      walker.advance(count);
+      begin += count;
     }
   }
 
@@ -114,21 +180,49 @@ class SetParams {
   // Calls run(first, count, params) over [begin, end); params[i] belongs to element first + i.
   template <typename Run>
   void for_each_run(std::int64_t begin, std::int64_t end, Run&& run) const {
-    plan_.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
+    if (!plan_.tiled() && !plan_.has_long_runs()) return for_each_piece(begin, end, run);
+    plan_.for_each(begin, end, [&](std::int64_t first, std::int64_t count, std::int64_t slot) {
       if (plan_.tiled()) {
-        const std::int64_t offset = first % plan_.tile();
-        run(first, count,
-            ElementParams<T>{tiled_scale_.data() + offset, tiled_zero_point_.data() + offset,
-                             static_cast<T>(range_.qmin), static_cast<T>(range_.qmax)});
+        run(first, count, of_elements(tiled_scale_.data() + slot, tiled_zero_point_.data() + slot));
       } else {
-        const std::int64_t set = plan_.set(first);
-        const std::int32_t zero_point = zero_point_ == nullptr ? 0 : zero_point_[set];
-        run(first, count, UniformParams<T>{make_affine(range_, scale_[set], zero_point)});
+        run(first, count, of_set(slot));
       }
     });
   }
 
+  // The parameters of one set.
+  UniformParams<T> of_set(std::int64_t set) const {
+    const std::int32_t zero_point = zero_point_ == nullptr ? 0 : zero_point_[set];
+    return {make_affine(range_, scale_[set], zero_point)};
+  }
+
  private:
+  ElementParams<T> of_elements(const T* scale, const T* zero_point) const {
+    return {scale, zero_point, static_cast<T>(range_.qmin), static_cast<T>(range_.qmax)};
+  }
+
+  // Short runs, several in one call: their parameters are repeated for each element.
+  template <typename Run>
+  void for_each_piece(std::int64_t begin, std::int64_t end, Run&& run) const {
+    constexpr std::int64_t kPiece = 512;  // the repeated parameters stay in the first-level cache
+    constexpr std::int64_t kWhole = 16;  // filling whole vectors is faster, the next run overwrites
+    static_assert(RunPlan::kLongRun % kWhole == 0);
+    alignas(kCacheLine) T scale[kPiece + kWhole];
+    alignas(kCacheLine) T zero_point[kPiece + kWhole];
+    for (; begin < end; begin += kPiece) {
+      const std::int64_t stop = std::min(end, begin + kPiece);
+      plan_.for_each(begin, stop, [&](std::int64_t first, std::int64_t count, std::int64_t set) {
+        const Affine<T> p = of_set(set).value;
+        const std::int64_t at = first - begin;
+        for (std::int64_t done = 0; done < count; done += kWhole) {
+          for (std::int64_t i = 0; i < kWhole; ++i) scale[at + done + i] = p.scale;
+          for (std::int64_t i = 0; i < kWhole; ++i) zero_point[at + done + i] = p.zero_point;
+        }
+      });
+      run(begin, stop - begin, of_elements(scale, zero_point));
+    }
+  }
+
   RunPlan plan_;
   CodeRange range_;
   const T* scale_;

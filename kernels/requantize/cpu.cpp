@@ -95,15 +95,15 @@ static void compute(const ObserveAccumulators& k) {
   const RunPlan& plan = tiled.plan;
   SumExtremes total(plan.tile());
   std::mutex mutex;
-  parallel_for(k.op.rows * k.op.channels, 8 * kBlockElements,
-               [&](std::int64_t begin, std::int64_t end) {
-                 SumExtremes part(plan.tile());
-                 plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
-                   part.take(first % plan.tile(), count, k.acc + first, k.acc + first);
-                 });
-                 const std::lock_guard<std::mutex> lock(mutex);
-                 total.take(0, plan.tile(), part.lo.data(), part.hi.data());
-               });
+  parallel_for(
+      k.op.rows * k.op.channels, 8 * kBlockElements, [&](std::int64_t begin, std::int64_t end) {
+        SumExtremes part(plan.tile());
+        plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count, std::int64_t slot) {
+          part.take(slot, count, k.acc + first, k.acc + first);
+        });
+        const std::lock_guard<std::mutex> lock(mutex);
+        total.take(0, plan.tile(), part.lo.data(), part.hi.data());
+      });
   RealExtremes real;
   for (std::int64_t slot = 0; slot < plan.tile(); ++slot) {
     if (total.lo[slot] > total.hi[slot]) continue;  // a slot beyond the last row
@@ -126,8 +126,7 @@ void compute(const RequantizeAccumulators<Code>& k) {
   }
   parallel_blocks(k.op.rows * k.op.channels, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
-    tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count) {
-      const std::int64_t slot = first % tiled.plan.tile();
+    tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count, std::int64_t slot) {
       requantize_run(count, k.acc + first,
                      {.bias = tiled.bias.data() + slot,
                       .product_scale = tiled.product_scale.data() + slot,
