@@ -135,20 +135,27 @@ STEELYARD_HOST_DEVICE inline T dequantize_gradient(T grad_y, T scale) {
   return grad_y * scale;
 }
 
-// One element's part of the gradients of scale and zero point, before the factor g (Esser et al.,
-// arXiv:1902.08153; Bhalgat et al., arXiv:2004.09576).
+// The gradient of an element x whose fake-quantize learns its scale and zero point, and the
+// element's part of theirs, before the factor g (Esser et al., arXiv:1902.08153; Bhalgat et al.,
+// arXiv:2004.09576).
 template <typename T>
-STEELYARD_HOST_DEVICE inline T scale_gradient_term(T x, T grad_y, const Affine<T>& p) {
+struct LearnedGradients {
+  T x;
+  T scale;
+  T zero_point;
+};
+// Always inlined: a loop that calls it would not be vectorized.
+template <typename T>
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline LearnedGradients<T> learned_gradients(
+    T x, T grad_y, const Affine<T>& p) {
   const T t = x / p.scale;
   const T rounded = round_half_even(t);
   const T unclamped = rounded + p.zero_point;
+  const bool is_inside = code_is_inside(unclamped, p);
   const T inside = rounded - t;
   const T outside = clamp_code(unclamped, p) - p.zero_point;
-  return grad_y * (code_is_inside(unclamped, p) ? inside : outside);
-}
-template <typename T>
-STEELYARD_HOST_DEVICE inline T zero_point_gradient_term(T x, T grad_y, const Affine<T>& p) {
-  return is_inside(x, p) ? T(0) : -p.scale * grad_y;
+  return {pass_inside(is_inside, grad_y), grad_y * (is_inside ? inside : outside),
+          is_inside ? T(0) : -p.scale * grad_y};
 }
 
 // A bias as int32 code of the scale float(s_x * s_w), zero point 0: rint(b / scale), saturated. NaN

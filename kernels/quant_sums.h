@@ -28,13 +28,16 @@ inline std::size_t parameter_gradient_workspace(const QuantProblem& problem) {
          sizeof(double);
 }
 
-// lanes[0] becomes the sum, added in halves. `count` is a power of two.
-template <typename T>
-T add_in_halves(T* lanes, int count) {
-  for (int half = count / 2; half > 0; half /= 2) {
-    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+// lanes[0] becomes the sum, added in halves. kLanes is a power of two.
+template <int kLanes, typename T>
+T add_in_halves(T* lanes) {
+  if constexpr (kLanes == 1) {
+    return lanes[0];
+  } else {
+    constexpr int kHalf = kLanes / 2;
+    for (int lane = 0; lane < kHalf; ++lane) lanes[lane] += lanes[lane + kHalf];
+    return add_in_halves<kHalf>(lanes);
   }
-  return lanes[0];
 }
 
 // The sum of one chunk's terms: term(i) for i in [0, count).
@@ -51,13 +54,14 @@ double sum_chunk(std::int64_t count, const Term& term) {
     for (int lane = 0; lane < kTogether; ++lane) lanes[first + lane] = sums[lane];
   }
   for (std::int64_t i = whole; i < count; ++i) lanes[i - whole] += term(i);
-  return static_cast<double>(add_in_halves(lanes, kSumLanes));
+  return static_cast<double>(add_in_halves<kSumLanes>(lanes));
 }
 
 inline double sum_of_chunks(const double* chunks, std::int64_t count) {
+  if (count == 1) return 0.0 + chunks[0];
   double lanes[kTotalLanes] = {};
   for (std::int64_t c = 0; c < count; ++c) lanes[c % kTotalLanes] += chunks[c];
-  return add_in_halves(lanes, kTotalLanes);
+  return add_in_halves<kTotalLanes>(lanes);
 }
 
 }  // namespace steelyard::kernels

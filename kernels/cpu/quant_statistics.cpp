@@ -17,11 +17,7 @@ class StatisticsPass {
   using T = ComputeType<V>;
 
   StatisticsPass(const QuantProblem& problem, const QuantArgs& args)
-      : problem_(problem),
-        args_(args),
-        plan_(problem.map),
-        part_(part_of(problem.map)),
-        seen_(0) {}
+      : problem_(problem), args_(args), plan_(problem.map), parts_(problem.map), seen_(0) {}
 
   void run() {
     const bool dynamic = problem_.statistics == Statistics::kDynamic;
@@ -29,7 +25,7 @@ class StatisticsPass {
     const bool quantizing = is_on(args_.quantizing);
     // Values pass until the average has seen a finite one, in whatever set.
     const bool settled = dynamic || (observing && quantizing && *args_.initialized != 0);
-    if (settled && !plan_.tiled() && part_.sets > 0) {
+    if (settled && !plan_.tiled() && parts_.sets > 0) {
       part_by_part();
       return;
     }
@@ -47,25 +43,6 @@ class StatisticsPass {
   }
 
  private:
-  // Sets that follow each other, and so many of them that they make a block: no other set has one
-  // of their elements. sets = 0 where all sets cross the whole tensor.
-  struct Part {
-    std::int64_t elements = 0;
-    std::int64_t sets = 0;
-  };
-
-  static Part part_of(const SetMap& map) {
-    if (map.elements == 0 || map.rank == 0 || map.block[0] >= map.size[0]) return {};
-    Part part{map.block[0], 1};
-    for (int axis = 1; axis < map.rank; ++axis) {
-      part.elements *= map.size[axis];
-      part.sets *= map.blocks(axis);
-    }
-    std::int64_t together = std::max<std::int64_t>(1, kBlockElements / part.elements);
-    while (together * part.elements % 8 != 0) ++together;  // no two parts share a byte
-    return {together * part.elements, together * part.sets};
-  }
-
   const V* x() const { return static_cast<const V*>(args_.x); }
 
   void measure() {
@@ -139,26 +116,24 @@ class StatisticsPass {
   void part_by_part() {
     const Forward<V> forward(problem_, args_);
     std::atomic<std::int64_t> skipped{0};
-    const std::int64_t n = problem_.map.elements;
-    parallel_for((n + part_.elements - 1) / part_.elements, 1,
-                 [&](std::int64_t first, std::int64_t last) {
-                   RangeSlots<T> slots(plan_, 0);
-                   std::int64_t found = 0;
-                   for (std::int64_t part = first; part < last; ++part) {
-                     found += one_part(forward, slots, part);
-                   }
-                   skipped.fetch_add(found, std::memory_order_relaxed);
-                   stream_fence();
-                 });
+    parallel_for(parts_.count(problem_.map), 1, [&](std::int64_t first, std::int64_t last) {
+      RangeSlots<T> slots(plan_, 0);
+      std::int64_t found = 0;
+      for (std::int64_t part = first; part < last; ++part) {
+        found += one_part(forward, slots, part);
+      }
+      skipped.fetch_add(found, std::memory_order_relaxed);
+      stream_fence();
+    });
     if (args_.non_finite_count != nullptr) *args_.non_finite_count += skipped.load();
   }
 
   // Returns the elements skipped.
   std::int64_t one_part(const Forward<V>& forward, RangeSlots<T>& slots, std::int64_t part) const {
-    const std::int64_t begin = part * part_.elements;
-    const std::int64_t end = std::min(problem_.map.elements, begin + part_.elements);
-    const std::int64_t first_set = part * part_.sets;
-    slots.begin_sets(first_set, std::min(part_.sets, problem_.map.sets - first_set));
+    const std::int64_t begin = part * parts_.elements;
+    const std::int64_t end = std::min(problem_.map.elements, begin + parts_.elements);
+    const std::int64_t first_set = part * parts_.sets;
+    slots.begin_sets(first_set, std::min(parts_.sets, problem_.map.sets - first_set));
     const bool delayed = problem_.statistics == Statistics::kDelayed;
     const auto each = [&](auto&& body) {
       for (std::int64_t at = begin; at < end; at += kBlockElements) {
@@ -186,7 +161,7 @@ class StatisticsPass {
   const QuantProblem& problem_;
   const QuantArgs& args_;
   RunPlan plan_;
-  Part part_;
+  SetParts parts_;
   Extremes<T> seen_;
 };
 

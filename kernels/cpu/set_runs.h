@@ -67,6 +67,80 @@ class SetWalker {
   Axis axes_[kMaxRank * 2];
 };
 
+// Walks the elements of one set in logical order from element k on, run by run: parts whose
+// elements follow each other. Divides only where it starts.
+class SetElements {
+ public:
+  SetElements(const SetMap& map, std::int64_t set, std::int64_t k) : last_(map.rank - 1) {
+    if (map.sets == 1) {
+      last_ = 0;
+      axes_[0] = {k, map.elements, 1};
+      index_ = k;
+      return;
+    }
+    std::int64_t stride = 1;
+    for (int axis = last_; axis >= 0; --axis) {
+      const std::int64_t start = set % map.blocks(axis) * map.block[axis];
+      set /= map.blocks(axis);
+      const std::int64_t extent = std::min(map.size[axis] - start, map.block[axis]);
+      axes_[axis] = {k % extent, extent, stride};
+      index_ += (start + k % extent) * stride;
+      k /= extent;
+      stride *= map.size[axis];
+    }
+  }
+
+  std::int64_t index() const { return index_; }
+  // Elements from here to the end of the run.
+  std::int64_t length() const { return axes_[last_].extent - axes_[last_].at; }
+  // Moves on by at most length() elements.
+  void advance(std::int64_t count) {
+    for (int axis = last_;; --axis, count = 1) {
+      Axis& walked = axes_[axis];
+      walked.at += count;
+      index_ += count * walked.stride;
+      if (walked.at < walked.extent || axis == 0) return;
+      index_ -= walked.extent * walked.stride;
+      walked.at = 0;
+    }
+  }
+
+ private:
+  struct Axis {
+    std::int64_t at;      // coordinate within the set
+    std::int64_t extent;  // of the set
+    std::int64_t stride;  // in elements
+  };
+
+  int last_;
+  std::int64_t index_ = 0;
+  Axis axes_[kMaxRank * 2];
+};
+
+// Sets that follow each other, so many of them that they make a block or more, a whole number of
+// mask bytes: no other set has one of their elements. sets = 0 where every set crosses the whole
+// tensor.
+struct SetParts {
+  explicit SetParts(const SetMap& map) {
+    if (map.elements == 0 || map.rank == 0 || map.block[0] >= map.size[0]) return;
+    elements = map.block[0];
+    sets = 1;
+    for (int axis = 1; axis < map.rank; ++axis) {
+      elements *= map.size[axis];
+      sets *= map.blocks(axis);
+    }
+    std::int64_t together = std::max<std::int64_t>(1, kBlockElements / elements);
+    while (together * elements % 8 != 0) ++together;
+    elements *= together;
+    sets *= together;
+  }
+
+  std::int64_t count(const SetMap& map) const { return (map.elements + elements - 1) / elements; }
+
+  std::int64_t elements = 0;  // of a part; the last may have fewer
+  std::int64_t sets = 0;
+};
+
 // How a map is walked: in runs of one parameter set where these are long, otherwise, for channels,
 // in runs of a tile, which is a whole number of periods (channels * inner elements) and at least
 // kMinTile long.
@@ -143,10 +217,12 @@ std::vector<To> tile_values(const RunPlan& plan, const From* values) {
   return tiled;
 }
 
-// Parameters of a run: the same for every element, or one per element.
+// Parameters of a run: the same for every element, or one per element; from(i) are those from
+// element i on.
 template <typename T>
 struct UniformParams {
   Affine<T> value;
+  UniformParams from(std::int64_t) const { return *this; }
   // Member by member: GCC 12 does not vectorize around the copy of a whole struct.
   Affine<T> operator[](std::int64_t) const {
     return {value.scale, value.zero_point, value.qmin, value.qmax};
@@ -158,6 +234,7 @@ struct ElementParams {
   const T* zero_point;
   T qmin;
   T qmax;
+  ElementParams from(std::int64_t i) const { return {scale + i, zero_point + i, qmin, qmax}; }
   Affine<T> operator[](std::int64_t i) const { return {scale[i], zero_point[i], qmin, qmax}; }
 };
 
@@ -196,11 +273,11 @@ class SetParams {
     return {make_affine(range_, scale_[set], zero_point)};
   }
 
- private:
   ElementParams<T> of_elements(const T* scale, const T* zero_point) const {
     return {scale, zero_point, static_cast<T>(range_.qmin), static_cast<T>(range_.qmax)};
   }
 
+ private:
   // Short runs, several in one call: their parameters are repeated for each element.
   template <typename Run>
   void for_each_piece(std::int64_t begin, std::int64_t end, Run&& run) const {

@@ -36,11 +36,11 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t at = problem.strides.offset_of(map.element_of(set, k));
     const T x = widen(static_cast<const V*>(args.x)[at]);
     const T grad = widen(static_cast<const V*>(args.grad_y)[at]);
-    if (on) {
-      scale_sum += scale_gradient_term(x, grad, p);
-      zero_point_sum += zero_point_gradient_term(x, grad, p);
-    }
-    static_cast<V*>(args.grad_x)[at] = narrow<V>(on ? pass_inside(is_inside(x, p), grad) : grad);
+    LearnedGradients<T> of{grad, T(0), T(0)};
+    if (on) of = learned_gradients(x, grad, p);
+    scale_sum += of.scale;
+    zero_point_sum += of.zero_point;
+    static_cast<V*>(args.grad_x)[at] = narrow<V>(of.x);
   }
   for (int half = kSumLanes / 2; half > 0; half /= 2) {
     scale_sum += __shfl_down_sync(0xFFFFFFFFU, scale_sum, half);

@@ -109,15 +109,15 @@ struct PassInside {
   }
 };
 
-// The terms of affine.h.
+// The parts of affine.h's LearnedGradients.
 struct ScaleTerm {
   STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const Affine<float>& grid) {
-    return scale_gradient_term(x, grad_y, grid);
+    return learned_gradients(x, grad_y, grid).scale;
   }
 };
 struct ZeroPointTerm {
   STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const Affine<float>& grid) {
-    return zero_point_gradient_term(x, grad_y, grid);
+    return learned_gradients(x, grad_y, grid).zero_point;
   }
 };
 
