@@ -18,7 +18,7 @@ steelyard_add_tests(quantization_kernels_test
 
 # QuantPlan against the plain definition. Objects, linked into a program for each kind of device.
 add_library(quant_plan_cases OBJECT quant_arguments_test.cpp quant_edge_cases_test.cpp quant_guarantees_test.cpp
-  quant_plan_test.cpp quant_statistics_test.cpp)
+  quant_plan_test.cpp quant_statistics_test.cpp quant_sums_test.cpp)
 steelyard_test_target(quant_plan_cases steelyard::kernels)
 steelyard_add_tests(quant_plan_test
   SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_device_cpu.cpp quant_host_memory.cpp
