@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -24,12 +23,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-enum class Format { kText, kJson };
-
 struct Options {
   std::string run;
   std::string checkpoint = "last";
-  Format format = Format::kText;
+  std::string format = "text";
   int threads = 0;
 };
 
@@ -90,7 +87,7 @@ ExitCode evaluate_as_rank(const Options& options, comm::Communicator& ranks) {
   }
   const Evaluation evaluation = experiment.test_predictions(ranks);
   const Metrics& metrics = evaluation.metrics;
-  if (options.format == Format::kJson) {
+  if (options.format == "json") {
     fmt::print("{}\n", to_json(run.checkpoint, experiment, evaluation).dump(2));
   } else {
     fmt::print("{}: {} test samples, loss {:.4f}{}\n", shown(run.checkpoint),
@@ -121,8 +118,7 @@ Verb add_eval(CLI::App& app) {
   verb->add_option("--format", options->format,
                    "text, or json with the scores of every class and the confusion matrix "
                    "(default: text)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Format>{{"text", Format::kText}, {"json", Format::kJson}}));
+      ->check(CLI::IsMember({"text", "json"}));
   add_threads(*verb, options->threads);
   return [options] { return evaluate_run(*options); };
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <memory>
 #include <stdexcept>
 
@@ -33,7 +32,7 @@ struct Options {
   std::string model;
   std::string file;
   std::string with;
-  PredictionFormat format = PredictionFormat::kText;
+  std::string format = "text";
   int threads = 0;
 };
 
@@ -220,13 +219,18 @@ void require_finite_outputs(const std::string& file, std::int64_t first, const T
                                        *bad));
 }
 
+PredictionFormat format_of(const std::string& word) {
+  if (word == "csv") return PredictionFormat::kCsv;
+  return word == "json" ? PredictionFormat::kJson : PredictionFormat::kText;
+}
+
 ExitCode predict(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Predictor predictor = make_predictor(options);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
-  PredictionPrinter printer(options.format, predictor.outputs, predictor.form.names.classes,
-                            predictor.characters);
+  PredictionPrinter printer(format_of(options.format), predictor.outputs,
+                            predictor.form.names.classes, predictor.characters);
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
   for (std::int64_t begin = 0; begin < count; begin += batch) {
     std::vector<std::int64_t> samples;
@@ -268,10 +272,7 @@ Verb add_predict(CLI::App& app) {
       ->check(CLI::IsMember({"checkpoint", "integer", "onnx"}));
   verb->add_option("--format", options->format,
                    "text, or csv or json with the probabilities of all classes (default: text)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, PredictionFormat>{{"text", PredictionFormat::kText},
-                                                  {"csv", PredictionFormat::kCsv},
-                                                  {"json", PredictionFormat::kJson}}));
+      ->check(CLI::IsMember({"text", "csv", "json"}));
   add_threads(*verb, options->threads);
   return [options] { return predict(*options); };
 }

@@ -44,6 +44,10 @@ class Usage(Case):
         for budget in ("inf", "0", "nan", "-1", "1x"):
             self.fail_with(2, f"--budget-bits: expected a number above 0, got '{budget}'",
                            arguments=["sensitivity", "run", "--budget-bits=" + budget])
+        for verb, words in (("eval", "{text,json}"), ("predict", "{text,csv,json}")):
+            files = ["run"] if verb == "eval" else ["run", "file"]
+            self.fail_with(2, f"--format: xml not in {words}", arguments=[verb, *files, "--format", "xml"])
+            self.assertIn(f"TEXT:{words}", self.succeed(verb, "--help"))
         self.assertIn("quantize", json.loads(self.succeed("schema"))["properties"])
 
     def test_device(self):
