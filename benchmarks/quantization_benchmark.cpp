@@ -2,13 +2,15 @@
 // a training step launches ("training: ..."), and every operation, granularity and format of a
 // QuantPlan.
 //
-// Every round runs each kernel and both copies once, one after the other, so that a drift of the
-// machine meets all of them; a row is the median over rounds. Copy = the faster of memcpy and a
-// copy with non-temporal stores.
+// Every round runs each kernel, both copies and all moves once, one after the other, so that a
+// drift of the machine meets all of them; a row is the median over rounds. Copy = the faster of
+// memcpy and a copy with non-temporal stores. Move = a loop with the same reads and writes as the
+// kernel and no arithmetic: what the machine's memory allows.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <ctime>
@@ -17,6 +19,7 @@
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <string>
 #include <type_traits>
@@ -24,8 +27,8 @@
 
 #include "benchmarks/quantization_cases.h"
 #include "steelyard/kernels/backend.h"
-#include "steelyard/kernels/cpu/parallel.h"
-#include "steelyard/kernels/cpu/stream.h"
+#include "steelyard/kernels/cpu/blocks.h"
+#include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/histogram/formulas.h"
 #include "steelyard/kernels/quant_plan.h"
@@ -43,6 +46,7 @@ struct Case {
   std::string name;
   double bytes_per_element;
   std::function<void()> run;
+  std::optional<Move> move = {};  // that of its kind
   std::vector<double> seconds = {};
 };
 
@@ -108,6 +112,49 @@ void non_temporal_copy(const Arrays& a) {
         stream_lines(a.y.get() + begin * kCacheLine, a.x.get() + begin * kCacheLine, end - begin);
         stream_fence();
       });
+}
+
+// An unsigned integer of as many bytes as a value.
+template <int kBytes>
+using Word = std::conditional_t<kBytes == 8, std::uint64_t,
+                                std::conditional_t<kBytes == 4, std::uint32_t, std::uint16_t>>;
+
+template <typename W>
+void move_words(Move move, Arrays& a) {
+  const W* x = reinterpret_cast<const W*>(a.x.get());
+  const W* grad = reinterpret_cast<const W*>(a.grad.get());
+  W* y = reinterpret_cast<W*>(a.y.get());
+  const bool stream = exceeds_cache(a.n * static_cast<std::int64_t>(sizeof(W)));
+  const auto write = [&](auto* to, const auto& value) {
+    parallel_blocks(a.n, [&](std::int64_t begin, std::int64_t end) {
+      write_block(to + begin, end - begin, stream, kSmallChunkBytes,
+                  [&](std::int64_t at, std::int64_t count, auto* out) {
+                    STEELYARD_VECTORIZE
+                    for (std::int64_t i = 0; i < count; ++i) out[i] = value(begin + at + i);
+                  });
+    });
+  };
+  if (move == Move::kReadToBytes || move == Move::kReadCopy) {
+    std::atomic<W> seen{0};
+    parallel_blocks(a.n, [&](std::int64_t begin, std::int64_t end) {
+      W bits = 0;
+      for (std::int64_t i = begin; i < end; ++i) bits |= x[i];
+      seen.fetch_or(bits, std::memory_order_relaxed);
+    });
+    a.counts[0] = static_cast<std::int64_t>(seen.load());
+  }
+  switch (move) {
+    case Move::kCopy:
+    case Move::kReadCopy:
+      return write(y, [=](std::int64_t i) { return x[i]; });
+    case Move::kTwoToOne:
+      return write(y, [=](std::int64_t i) { return static_cast<W>(x[i] ^ grad[i]); });
+    case Move::kToBytes:
+    case Move::kReadToBytes:
+      return write(a.codes.get(), [=](std::int64_t i) { return static_cast<std::uint8_t>(x[i]); });
+    case Move::kFromBytes:
+      return write(y, [codes = a.codes.get()](std::int64_t i) { return W{codes[i]}; });
+  }
 }
 
 // A plan with the memory that its parameters live in.
@@ -273,14 +320,24 @@ std::vector<Case> cases(Arrays& a, const std::regex& filter) {
   const double value = static_cast<double>(value_bytes(a.type));
   std::vector<Case> all{{"copy: memcpy", 2 * value, [&a] { plain_copy(a); }},
                         {"copy: non-temporal", 2 * value, [&a] { non_temporal_copy(a); }}};
+  for (int i = 0; i < static_cast<int>(std::size(kMoveNames)); ++i) {
+    const auto move = static_cast<Move>(i);
+    all.push_back({std::string("move: ") + kMoveNames[i], bytes_moved(move, a.type),
+                   [&a, move] {
+                     visit_value_type(a.type,
+                                      [&](auto* tag) { move_words<Word<sizeof(*tag)>>(move, a); });
+                   },
+                   move});
+  }
   for (const Work& work : works()) {
     for (const Sharing& sharing : sharings()) {
       const std::string name = std::string(work.name) + ", " + sharing.name;
       if (!makes_sense(work, sharing) || !std::regex_search(name, filter)) continue;
       auto runner = std::make_shared<Runner>(work, sharing, a);
-      all.push_back({name, bytes_per_element(work, a.type), [runner] {
-                       runner->plan.run(nullptr, runner->workspace.data(), runner->args);
-                     }});
+      all.push_back(
+          {name, bytes_per_element(work, a.type),
+           [runner] { runner->plan.run(nullptr, runner->workspace.data(), runner->args); },
+           work.move});
     }
   }
   if (a.type != ValueType::kF32) return all;
@@ -328,18 +385,26 @@ nlohmann::json measure(ValueType type, std::int64_t mib, int rounds, const std::
     return one.bytes_per_element * static_cast<double>(arrays.n) / median(one.seconds) * 1e-9;
   };
   const double copy = std::max(bandwidth(all[0]), bandwidth(all[1]));
+  const auto move_seconds = [&](Move move) {
+    return median(all[2 + static_cast<std::size_t>(move)].seconds);
+  };
   nlohmann::json rows = nlohmann::json::array();
   for (const Case& one : all) {
     const double speed = bandwidth(one);
-    fmt::print("{:4} MiB {:4}  {:56} {:7.1f} GB/s  {:5.2f} of copy\n", mib, name_of(type), one.name,
+    fmt::print("{:4} MiB {:4}  {:56} {:7.1f} GB/s  {:5.2f} of copy", mib, name_of(type), one.name,
                speed, speed / copy);
+    nlohmann::json row{{"mib", mib},        {"type", name_of(type)},
+                       {"name", one.name},  {"milliseconds", median(one.seconds) * 1e3},
+                       {"gb_per_s", speed}, {"ratio_to_copy", speed / copy}};
+    if (one.move) {
+      const double ratio = move_seconds(*one.move) / median(one.seconds);
+      fmt::print("  {:5.2f} of move", ratio);
+      row["move"] = kMoveNames[static_cast<int>(*one.move)];
+      row["ratio_to_move"] = ratio;
+    }
+    fmt::print("\n");
     std::fflush(stdout);
-    rows.push_back({{"mib", mib},
-                    {"type", name_of(type)},
-                    {"name", one.name},
-                    {"milliseconds", median(one.seconds) * 1e3},
-                    {"gb_per_s", speed},
-                    {"ratio_to_copy", speed / copy}});
+    rows.push_back(std::move(row));
   }
   return rows;
 }

@@ -67,6 +67,20 @@ inline const std::vector<Sharing>& sharings() {
   return all;
 }
 
+// What moves an operation's values, codes and nothing else: as fast as the operation could be. A
+// copy moves as much to memory as from it, an operation seldom does.
+enum class Move {
+  kCopy,         // values to values
+  kTwoToOne,     // values and values to values
+  kToBytes,      // values to bytes
+  kFromBytes,    // bytes to values
+  kReadToBytes,  // values, then values once more to bytes
+  kReadCopy      // values, then values once more to values
+};
+inline constexpr const char* kMoveNames[] = {
+    "copy",      "two arrays to one", "values to bytes", "bytes to values", "read, values to bytes",
+    "read, copy"};
+
 // What is measured: a plan with its arguments, and the bytes that it has to move.
 struct Work {
   const char* name;
@@ -77,6 +91,7 @@ struct Work {
   bool mask;        // written forward, read backward
   bool parameters;  // gradients of scale and zero point
   double values;    // arrays of values read and written; codes and mask come on top
+  Move move;
 };
 
 inline const std::vector<Work>& works() {
@@ -84,29 +99,37 @@ inline const std::vector<Work>& works() {
   using D = QuantDirection;
   using C = CodeType;
   using S = Statistics;
+  using M = Move;
   static const std::vector<Work> all{
-      {"fake_quantize forward", O::kFakeQuantize, D::kForward, C::kU8, S::kGiven, false, false, 2},
+      {"fake_quantize forward", O::kFakeQuantize, D::kForward, C::kU8, S::kGiven, false, false, 2,
+       M::kCopy},
       {"fake_quantize forward + mask", O::kFakeQuantize, D::kForward, C::kU8, S::kGiven, true,
-       false, 2},
+       false, 2, M::kCopy},
       {"observe + fake_quantize, delayed", O::kFakeQuantize, D::kForward, C::kU8, S::kDelayed,
-       false, false, 2},
+       false, false, 2, M::kCopy},
       {"observe + fake_quantize, current", O::kFakeQuantize, D::kForward, C::kU8, S::kCurrent,
-       false, false, 2},
-      {"fake_quantize backward", O::kFakeQuantize, D::kBackward, C::kU8, S::kGiven, false, false,
-       3},
+       false, false, 2, M::kReadCopy},
+      {"fake_quantize backward", O::kFakeQuantize, D::kBackward, C::kU8, S::kGiven, false, false, 3,
+       M::kTwoToOne},
       {"fake_quantize backward from mask", O::kFakeQuantize, D::kBackward, C::kU8, S::kGiven, true,
-       false, 2},
+       false, 2, M::kCopy},
       {"fake_quantize backward, LSQ", O::kFakeQuantize, D::kBackward, C::kU8, S::kGiven, false,
-       true, 3},
-      {"quantize u8", O::kQuantize, D::kForward, C::kU8, S::kGiven, false, false, 1},
-      {"quantize u8 + mask", O::kQuantize, D::kForward, C::kU8, S::kGiven, true, false, 1},
-      {"quantize s4", O::kQuantize, D::kForward, C::kS4, S::kGiven, false, false, 1},
-      {"quantize s2", O::kQuantize, D::kForward, C::kS2, S::kGiven, false, false, 1},
-      {"quantize u8, dynamic", O::kQuantize, D::kForward, C::kU8, S::kDynamic, false, false, 1},
-      {"quantize backward", O::kQuantize, D::kBackward, C::kU8, S::kGiven, false, false, 3},
-      {"dequantize u8", O::kDequantize, D::kForward, C::kU8, S::kGiven, false, false, 1},
-      {"dequantize s4", O::kDequantize, D::kForward, C::kS4, S::kGiven, false, false, 1},
-      {"dequantize backward", O::kDequantize, D::kBackward, C::kU8, S::kGiven, false, false, 2},
+       true, 3, M::kTwoToOne},
+      {"quantize u8", O::kQuantize, D::kForward, C::kU8, S::kGiven, false, false, 1, M::kToBytes},
+      {"quantize u8 + mask", O::kQuantize, D::kForward, C::kU8, S::kGiven, true, false, 1,
+       M::kToBytes},
+      {"quantize s4", O::kQuantize, D::kForward, C::kS4, S::kGiven, false, false, 1, M::kToBytes},
+      {"quantize s2", O::kQuantize, D::kForward, C::kS2, S::kGiven, false, false, 1, M::kToBytes},
+      {"quantize u8, dynamic", O::kQuantize, D::kForward, C::kU8, S::kDynamic, false, false, 1,
+       M::kReadToBytes},
+      {"quantize backward", O::kQuantize, D::kBackward, C::kU8, S::kGiven, false, false, 3,
+       M::kTwoToOne},
+      {"dequantize u8", O::kDequantize, D::kForward, C::kU8, S::kGiven, false, false, 1,
+       M::kFromBytes},
+      {"dequantize s4", O::kDequantize, D::kForward, C::kS4, S::kGiven, false, false, 1,
+       M::kFromBytes},
+      {"dequantize backward", O::kDequantize, D::kBackward, C::kU8, S::kGiven, false, false, 2,
+       M::kCopy},
   };
   return all;
 }
@@ -117,6 +140,24 @@ inline double bytes_per_element(const Work& work, ValueType type) {
           ? 0
           : code_bits(work.code_type) / 8.0;
   return work.values * static_cast<double>(value_bytes(type)) + codes + (work.mask ? 0.125 : 0);
+}
+
+// Per element.
+inline double bytes_moved(Move move, ValueType type) {
+  const double value = static_cast<double>(value_bytes(type));
+  switch (move) {
+    case Move::kCopy:
+      return 2 * value;
+    case Move::kTwoToOne:
+    case Move::kReadCopy:
+      return 3 * value;
+    case Move::kToBytes:
+    case Move::kFromBytes:
+      return value + 1;
+    case Move::kReadToBytes:
+      return 2 * value + 1;
+  }
+  return 0;
 }
 
 inline bool makes_sense(const Work& work, const Sharing& sharing) {
