@@ -1,22 +1,35 @@
 // Mask bits from byte flags and back.
 #pragma once
 
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
 
 namespace steelyard::kernels {
 
-// Bit i % 8 of mask[i / 8] = flags[i]; the last byte's unused bits are 0.
+// Bit i % 8 of mask[i / 8] = flags[i], which is 0 or 1; the last byte's unused bits are 0.
 inline void pack_flags(const std::uint8_t* flags, std::int64_t n, std::uint8_t* mask) {
-  for (std::int64_t byte = 0; byte < n / 8; ++byte) {
-    std::uint64_t eight;
-    std::memcpy(&eight, flags + 8 * byte, 8);
-    // The product moves flag i (bit 8i, little endian) to bit 56 + i; no two terms meet.
-    mask[byte] = static_cast<std::uint8_t>((eight * 0x0102040810204080ULL) >> 56);
+  std::int64_t i = 0;
+#ifdef __SSE2__
+  for (; i + 16 <= n; i += 16) {
+    const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(flags + i));
+    // The lowest bit of each byte becomes its highest, which movemask gathers.
+    const auto bits = static_cast<std::uint16_t>(_mm_movemask_epi8(_mm_slli_epi16(sixteen, 7)));
+    std::memcpy(mask + i / 8, &bits, 2);
   }
-  if (n % 8 == 0) return;
+#endif
+  for (; i + 8 <= n; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, flags + i, 8);
+    // The product moves flag i (bit 8i, little endian) to bit 56 + i; no two terms meet.
+    mask[i / 8] = static_cast<std::uint8_t>((eight * 0x0102040810204080ULL) >> 56);
+  }
+  if (i == n) return;
   unsigned tail = 0;
-  for (std::int64_t i = n / 8 * 8; i < n; ++i) tail |= static_cast<unsigned>(flags[i]) << (i % 8);
+  for (; i < n; ++i) tail |= static_cast<unsigned>(flags[i]) << (i % 8);
   mask[n / 8] = static_cast<std::uint8_t>(tail);
 }
 
