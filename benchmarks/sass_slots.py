@@ -26,9 +26,13 @@ def readable(symbol):
 
 def compile_source(nvcc, root, source, architecture, cubin):
     """The resources of each kernel, as ptxas tells them."""
-    log = subprocess.run([nvcc, "-ccbin", "g++", "-std=c++20", "--fmad=false", "-O3", f"-arch=sm_{architecture}",
-                          f"-I{root}", "-Xptxas", "-v", "-cubin", f"{root}/kernels/cuda/{source}.cu", "-o", cubin],
-                         check=True, capture_output=True, text=True).stderr
+    include = os.path.dirname(cubin)
+    done = subprocess.run([nvcc, "-ccbin", "g++", "-std=c++20", "--fmad=false", "-O3", f"-arch=sm_{architecture}",
+                           f"-I{include}", "-Xptxas", "-v", "-cubin", f"{root}/kernels/cuda/{source}.cu", "-o", cubin],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    log = done.stderr
     kernels = {}
     for block in log.split("Compiling entry function '")[1:]:
         kernels[block[:block.index("'")]] = {
@@ -59,6 +63,7 @@ def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
+        os.symlink(root, os.path.join(folder, "steelyard"))  # headers are included as steelyard/kernels/...
         for source in SOURCES:
             cubin = os.path.join(folder, source + ".cubin")
             kernels = compile_source(options.nvcc, root, source, options.architecture, cubin)

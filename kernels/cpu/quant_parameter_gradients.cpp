@@ -4,6 +4,7 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cpu/set_runs.h"
+#include "steelyard/kernels/cpu/set_walker.h"
 #include "steelyard/kernels/cpu/value_io.h"
 #include "steelyard/kernels/quant_sums.h"
 

@@ -2,9 +2,11 @@
 #include <atomic>
 #include <mutex>
 
+#include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cpu/quant_forward.h"
+#include "steelyard/kernels/cpu/set_walker.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -25,7 +27,8 @@ class StatisticsPass {
     const bool quantizing = is_on(args_.quantizing);
     // Values pass until the average has seen a finite one, in whatever set.
     const bool settled = dynamic || (observing && quantizing && *args_.initialized != 0);
-    if (settled && !plan_.tiled() && parts_.sets > 0) {
+    const bool in_parts = parts_.sets > 0 && parts_.count(problem_.map) >= num_threads();
+    if (settled && in_parts && !plan_.tiled()) {
       part_by_part();
       return;
     }
