@@ -35,11 +35,11 @@ PredictionInputs of_images(std::vector<std::string> paths, const SampleForm& for
 
 // The only array, or the one that is called inputs or x_test.
 std::shared_ptr<const SampleSource> of_arrays(const fs::path& file) {
-  const std::map<std::string, NpyArray> arrays = read_npy_file(file);
-  if (arrays.size() == 1) return npy_samples(arrays.begin()->second);
+  const std::map<std::string, StoredArray> arrays = read_npy_file(file);
+  if (arrays.size() == 1) return array_samples(arrays.begin()->second);
   for (const char* name : {"inputs", "x_test"}) {
     if (const auto found = arrays.find(name); found != arrays.end()) {
-      return npy_samples(found->second);
+      return array_samples(found->second);
     }
   }
   throw InputError(printable(file.string()) +

@@ -1,5 +1,6 @@
 #include "steelyard/framework/folders.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 
@@ -25,6 +26,18 @@ void require_folder(const std::filesystem::path& path, const std::string& conten
   if (is_folder(path)) return;
   throw InputError(printable(path.string()) + ": expected a folder " + content +
                    (path_exists(path) ? ", got a file" : ", there is nothing by that name"));
+}
+
+std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  if (error) throw InputError(printable(folder.string()) + ": " + error.message());
+  std::sort(entries.begin(), entries.end());
+  return entries;
 }
 
 }  // namespace steelyard

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace steelyard {
 
@@ -17,5 +18,8 @@ void create_folders(const std::filesystem::path& path);
 // Throws InputError "path: expected a folder CONTENT", and what is there instead, unless the path
 // is a folder.
 void require_folder(const std::filesystem::path& path, const std::string& content);
+
+// What is in a folder, by name. Throws InputError where it cannot be read.
+std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& folder);
 
 }  // namespace steelyard

@@ -52,17 +52,17 @@ std::string read_header(const InputFile& file) {
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
-    : file_(path), header_bytes_(read_header(file_)) {
+    : file_(std::make_shared<const InputFile>(path)), header_bytes_(read_header(*file_)) {
   header_ = parse_safetensors_header(
       name(), std::string_view(header_bytes_).substr(kSafetensorsPrefixBytes),
-      file_.size() - header_bytes_.size());
+      file_->size() - header_bytes_.size());
 }
 
 Tensor SafetensorsReader::read(const SafetensorsEntry& entry) const {
   Tensor tensor = with_memory_for(name() + ": tensor '" + printable(entry.name) + "' of " +
                                       std::to_string(entry.end - entry.begin) + " bytes",
                                   [&] { return Tensor::empty(entry.shape, entry.dtype); });
-  file_.read(header_bytes_.size() + entry.begin, tensor.raw(), entry.end - entry.begin);
+  file_->read(header_bytes_.size() + entry.begin, tensor.raw(), entry.end - entry.begin);
   if (entry.dtype == DType::kBool) {
     // Other bytes than 0 and 1 are no C++ bool.
     const auto* bytes = static_cast<const unsigned char*>(tensor.raw());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,15 +26,16 @@ class SafetensorsReader {
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   // The path as messages show it.
-  std::string name() const { return printable(file_.path().string()); }
+  std::string name() const { return printable(file_->path().string()); }
+  const std::shared_ptr<const InputFile>& file() const { return file_; }
   const SafetensorsHeader& header() const { return header_; }
-  // The bytes in front of the tensors: prefix, JSON and padding.
+  // The bytes in front of the tensors, whose offsets begin behind them: prefix, JSON and padding.
   const std::string& header_bytes() const { return header_bytes_; }
   // Reads one tensor; `entry` is one of header().entries.
   Tensor read(const SafetensorsEntry& entry) const;
 
  private:
-  InputFile file_;
+  std::shared_ptr<const InputFile> file_;
   std::string header_bytes_;
   SafetensorsHeader header_;
 };

@@ -1,13 +1,16 @@
 #include "steelyard/framework/data/safetensors_dataset.h"
 
 #include <algorithm>
-#include <string>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
 
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/data/arrays/stored_array.h"
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/named_inputs.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/float_range.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/framework/safetensors.h"
@@ -15,129 +18,220 @@
 namespace steelyard {
 namespace {
 
-Tensor as_inputs(const NamedTensor& named, const std::string& file) {
-  const Tensor& tensor = named.tensor;
-  const std::string what = file + ": " + printable(named.name);
-  if (tensor.dtype() == DType::kU8) return tensor;
-  if (tensor.dtype() == DType::kBool) {
-    throw InputError(what + ": expected whole numbers or floats, got bool");
-  }
-  if (!is_floating(tensor.dtype())) return whole_numbers(tensor, what);
-  require_within_float32(tensor, what);
-  return tensor.to(DType::kF32);
+namespace fs = std::filesystem;
+
+StoredArray::Kind kind_of(DType dtype) {
+  using Kind = StoredArray::Kind;
+  if (dtype == DType::kBool) return Kind::kBool;
+  if (dtype == DType::kU8) return Kind::kUnsigned;
+  if (dtype == DType::kBF16) return Kind::kBFloat;
+  return is_floating(dtype) ? Kind::kFloat : Kind::kSigned;
 }
 
-// One value [N] of each sample as [N, 1].
-Tensor in_rows(const Tensor& values) {
-  return values.rank() == 1 ? values.reshape({values.dim(0), 1}) : values;
-}
+// The tensors of a file, whose values stay there.
+class TensorsInFile {
+ public:
+  explicit TensorsInFile(const fs::path& path) : reader_(path) {}
 
-Tensor as_targets(const Tensor& tensor, const std::string& file) {
-  if (is_floating(tensor.dtype())) {
-    require_within_float32(tensor, file + ": targets");
-    const Tensor values = tensor.to(DType::kF32);
-    return in_rows(values);
-  }
-  if (tensor.dtype() == DType::kBool) {
-    throw InputError(file +
-                     ": expected targets of integers (labels) or of floating-point numbers "
-                     "(regression), got bool");
-  }
-  return tensor.to(DType::kI64);
-}
+  std::string name() const { return reader_.name(); }
 
-const NamedTensor* find(const std::vector<NamedTensor>& tensors, const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const NamedTensor& t) { return t.name == name; });
-  return found == tensors.end() ? nullptr : &*found;
-}
+  // Throws where one of `names` is missing or, if they must be all, where there is another tensor.
+  void require(const std::vector<std::string>& names, bool all) const {
+    std::string expected = name() + ": expected the tensor" + (names.size() == 1 ? "" : "s");
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      expected += (i == 0 ? " " : i + 1 < names.size() ? ", " : " and ") + printable(names[i]);
+    }
+    for (const SafetensorsEntry& entry : reader_.header().entries) {
+      if (!all || std::find(names.begin(), names.end(), entry.name) != names.end()) continue;
+      throw InputError(expected + ", got '" + printable(entry.name) + "'");
+    }
+    for (const std::string& wanted : names) {
+      if (find(wanted) != nullptr) continue;
+      throw InputError(expected + ", '" + printable(wanted) + "' is missing");
+    }
+  }
 
-// Throws where one of `names` is missing or, if they must be all, where there is another tensor.
-void require_tensors(const std::vector<NamedTensor>& tensors, const std::vector<std::string>& names,
-                     bool all, const std::string& file) {
-  std::string expected = file + ": expected the tensor" + (names.size() == 1 ? "" : "s");
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    expected += (i == 0 ? " " : i + 1 < names.size() ? ", " : " and ") + printable(names[i]);
+  // One that is there.
+  StoredArray array(const std::string& tensor) const {
+    const SafetensorsEntry& entry = *find(tensor);
+    return {range_of_file(reader_.file(), 0, reader_.file()->size()),
+            reader_.header_bytes().size() + entry.begin,
+            name() + ": " + printable(tensor),
+            kind_of(entry.dtype),
+            static_cast<std::int64_t>(dtype_bytes(entry.dtype)),
+            entry.shape};
   }
-  for (const NamedTensor& t : tensors) {
-    if (!all || std::find(names.begin(), names.end(), t.name) != names.end()) continue;
-    throw InputError(expected + ", got '" + printable(t.name) + "'");
+
+ private:
+  const SafetensorsEntry* find(const std::string& tensor) const {
+    const auto& entries = reader_.header().entries;
+    const auto found = std::find_if(entries.begin(), entries.end(),
+                                    [&](const SafetensorsEntry& e) { return e.name == tensor; });
+    return found == entries.end() ? nullptr : &*found;
   }
-  for (const std::string& name : names) {
-    if (find(tensors, name) != nullptr) continue;
-    throw InputError(expected + ", '" + printable(name) + "' is missing");
-  }
-}
+
+  SafetensorsReader reader_;
+};
 
 std::vector<std::string> input_names(const std::vector<std::string>& names) {
   return names.empty() ? std::vector<std::string>{"inputs"} : names;
 }
 
 // The tensors of those names; where there is no list, `inputs`.
-void set_inputs(Dataset& dataset, const std::vector<NamedTensor>& tensors,
-                const std::vector<std::string>& names, const std::string& file) {
+void set_inputs(Dataset& dataset, const TensorsInFile& file,
+                const std::vector<std::string>& names) {
   if (names.empty()) {
-    dataset.inputs = in_rows(as_inputs(*find(tensors, "inputs"), file));
+    dataset.source = array_samples(file.array("inputs"));
     return;
   }
   std::vector<InputSource> inputs;
-  for (const std::string& name : names) {
-    const Tensor values = in_rows(as_inputs(*find(tensors, name), file));
-    const std::string what = file + ": " + printable(name);
-    if (values.rank() < 2) {
-      throw InputError(what + ": expected inputs [N, ...], got " + shape_string(values.shape()));
-    }
-    require_finite(values, what);
-    inputs.push_back({name, std::make_shared<TensorSamples>(values)});
-  }
-  set_named_inputs(dataset, inputs, file);
+  for (const std::string& name : names) inputs.push_back({name, array_samples(file.array(name))});
+  set_named_inputs(dataset, inputs, file.name());
 }
 
-Dataset load_file(const std::filesystem::path& path, const std::vector<std::string>& inputs) {
-  const std::string name = printable(path.string());
-  const std::vector<NamedTensor> tensors = load_tensors(path).tensors;
+Dataset load_file(const fs::path& path, const std::vector<std::string>& inputs) {
+  const TensorsInFile file(path);
   std::vector<std::string> expected = input_names(inputs);
   expected.emplace_back("targets");
-  require_tensors(tensors, expected, /*all=*/true, name);
+  file.require(expected, /*all=*/true);
   Dataset dataset;
-  set_inputs(dataset, tensors, inputs, name);
-  dataset.targets = as_targets(find(tensors, "targets")->tensor, name);
+  set_inputs(dataset, file, inputs);
+  dataset.targets = array_targets(file.array("targets"));
+  require_target_for_each(dataset, file.name());
   return dataset;
+}
+
+// Which of how many shards a file is.
+struct ShardNumber {
+  std::int64_t number = 0;
+  std::int64_t count = 0;
+};
+
+// Of "train-00001-of-00004.safetensors", where `split` is "train".
+std::optional<ShardNumber> shard_number(std::string_view file, const std::string& split) {
+  const auto take = [&](std::string_view text) {
+    if (!file.starts_with(text)) return false;
+    file.remove_prefix(text.size());
+    return true;
+  };
+  const auto take_number = [&](std::int64_t& number) {
+    const auto [stop, error] = std::from_chars(file.data(), file.data() + file.size(), number);
+    file.remove_prefix(static_cast<std::size_t>(stop - file.data()));
+    return error == std::errc() && number >= 0;
+  };
+  ShardNumber shard;
+  const bool is_shard = take(split + "-") && take_number(shard.number) && take("-of-") &&
+                        take_number(shard.count) && file == ".safetensors";
+  return is_shard ? std::optional(shard) : std::nullopt;
+}
+
+// The files of a split, and what messages about all of them call them.
+struct SplitFiles {
+  std::vector<fs::path> paths;
+  std::string name;
+};
+
+SplitFiles files_of(const fs::path& folder, const std::string& split) {
+  const fs::path whole = folder / (split + ".safetensors");
+  std::vector<std::pair<std::int64_t, fs::path>> shards;
+  std::int64_t count = 0;
+  for (const fs::path& path : folder_entries(folder)) {
+    const auto shard = shard_number(path.filename().string(), split);
+    if (!shard) continue;
+    if (!shards.empty() && shard->count != count) {
+      throw InputError(printable(path.string()) + ": expected a shard of " +
+                       std::to_string(count) + ", as " +
+                       printable(shards[0].second.filename().string()) + " is");
+    }
+    count = shard->count;
+    shards.emplace_back(shard->number, path);
+  }
+  if (shards.empty()) return {{whole}, printable(whole.string())};
+  if (path_exists(whole)) {
+    throw InputError(printable(whole.string()) + ": expected either this file or shards of it, got " +
+                     printable(shards[0].second.filename().string()) + " too");
+  }
+  std::sort(shards.begin(), shards.end());
+  const std::int64_t first = shards[0].first == 0 ? 0 : 1;
+  SplitFiles files;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::int64_t expected = first + static_cast<std::int64_t>(i);
+    if (shards[i].first != expected) {
+      throw InputError(printable(folder.string()) + ": expected shard " + std::to_string(expected) +
+                       " of " + split + ".safetensors before " +
+                       printable(shards[i].second.filename().string()));
+    }
+    files.paths.push_back(shards[i].second);
+  }
+  files.name = printable((folder / split).string()) + "-*.safetensors";
+  if (std::ssize(files.paths) != count) {
+    throw InputError(files.name + ": expected " + std::to_string(count) + " shards, got " +
+                     std::to_string(files.paths.size()));
+  }
+  return files;
+}
+
+// The targets of all parts, which have one dtype and one shape of a sample.
+Tensor joined_targets(const std::vector<Dataset>& parts, std::int64_t samples) {
+  Shape shape = parts[0].targets.shape();
+  shape[0] = samples;
+  Tensor targets = Tensor::empty(shape, parts[0].targets.dtype());
+  auto* to = static_cast<std::byte*>(targets.raw());
+  for (const Dataset& part : parts) {
+    const auto bytes = static_cast<std::size_t>(part.targets.bytes());
+    std::memcpy(to, part.targets.raw(), bytes);
+    to += bytes;
+  }
+  return targets;
+}
+
+Dataset load_split(const SplitFiles& files, const std::vector<std::string>& inputs) {
+  std::vector<Dataset> parts;
+  std::vector<std::shared_ptr<const SampleSource>> sources;
+  for (const fs::path& path : files.paths) {
+    parts.push_back(load_file(path, inputs));
+    sources.push_back(parts.back().source);
+    require_same_samples({parts[0], parts.back()}, printable(path.string()),
+                         printable(files.paths[0].filename().string()));
+  }
+  if (parts.size() == 1) return parts[0];
+  Dataset joined = parts[0];
+  joined.source = std::make_shared<ConcatenatedSamples>(std::move(sources));
+  joined.targets = joined_targets(parts, joined.source->size());
+  return joined;
 }
 
 }  // namespace
 
-DatasetSplits load_safetensors_dataset(const std::filesystem::path& folder, DatasetParts parts,
+DatasetSplits load_safetensors_dataset(const fs::path& folder, DatasetParts parts,
                                        const TargetOptions& targets,
                                        const std::vector<std::string>& inputs) {
   require_folder(folder, "with train.safetensors and test.safetensors");
-  const auto train_path = folder / "train.safetensors";
-  const auto test_path = folder / "test.safetensors";
+  const SplitFiles test = files_of(folder, "test");
   if (parts == DatasetParts::kTest) {
-    DatasetSplits splits{{}, load_file(test_path, inputs)};
-    splits.test.classes = count_classes(splits.test.targets, printable(test_path.string()));
+    DatasetSplits splits{{}, load_split(test, inputs)};
+    splits.test.classes = count_classes(splits.test.targets, test.name);
     convert_targets(splits.test, targets);
-    validate_dataset(splits.test, printable(test_path.string()));
+    validate_dataset(splits.test, test.name);
     return splits;
   }
-  DatasetSplits splits{load_file(train_path, inputs), load_file(test_path, inputs)};
-  splits.train.classes = count_classes(splits.train.targets, printable(train_path.string()));
+  const SplitFiles train = files_of(folder, "train");
+  DatasetSplits splits{load_split(train, inputs), load_split(test, inputs)};
+  splits.train.classes = count_classes(splits.train.targets, train.name);
   splits.test.classes = splits.train.classes;
   convert_targets(splits.train, targets);
   convert_targets(splits.test, targets);
-  validate_dataset(splits.train, printable(train_path.string()));
-  validate_dataset(splits.test, printable(test_path.string()));
-  require_same_samples(splits, printable(test_path.string()), "train.safetensors");
+  validate_dataset(splits.train, train.name);
+  validate_dataset(splits.test, test.name);
+  require_same_samples(splits, test.name, "train.safetensors");
   return splits;
 }
 
-Dataset load_safetensors_inputs(const std::filesystem::path& path,
-                                const std::vector<std::string>& inputs) {
-  const std::string name = printable(path.string());
-  const std::vector<NamedTensor> tensors = read_safetensors(path).tensors;
-  require_tensors(tensors, input_names(inputs), /*all=*/false, name);
+Dataset load_safetensors_inputs(const fs::path& path, const std::vector<std::string>& inputs) {
+  const TensorsInFile file(path);
+  file.require(input_names(inputs), /*all=*/false);
   Dataset dataset;
-  set_inputs(dataset, tensors, inputs, name);
+  set_inputs(dataset, file, inputs);
   return dataset;
 }
 

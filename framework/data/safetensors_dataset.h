@@ -1,4 +1,4 @@
-// Datasets of the user's own, in two safetensors files.
+// Datasets of the user's own in safetensors files, whose inputs may be larger than memory.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,9 @@
 
 namespace steelyard {
 
-// Reads train.safetensors and test.safetensors of a folder. Each holds exactly two tensors:
-// `inputs` [N, ...], u8, floats, or other integers, which are whole numbers in f32; and `targets`,
+// Reads train.safetensors and test.safetensors of a folder, or their shards, named as
+// train-00001-of-00004.safetensors. Each file holds exactly two tensors: `inputs` [N, ...], u8,
+// floats, or other integers, which are whole numbers in f32 (arrays/stored_array.h); and `targets`,
 // integer labels [N] below kMaxClasses or floating values [N, ...], where [N] is read as [N, 1].
 // With `inputs`, tensors of those names are there instead of one (named_inputs.h). The number of
 // classes is the largest label of the training set + 1; kTest reads test.safetensors alone, with

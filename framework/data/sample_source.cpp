@@ -1,5 +1,6 @@
 #include "steelyard/framework/data/sample_source.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace steelyard {
@@ -17,6 +18,28 @@ const void* TensorSamples::in_memory(std::int64_t sample) const {
 
 void TensorSamples::read(std::int64_t sample, Rng* /*random*/, void* to) const {
   std::memcpy(to, in_memory(sample), sample_bytes_);
+}
+
+ConcatenatedSamples::ConcatenatedSamples(std::vector<std::shared_ptr<const SampleSource>> sources)
+    : sources_(std::move(sources)) {
+  std::int64_t end = 0;
+  for (const auto& source : sources_) ends_.push_back(end += source->size());
+}
+
+std::pair<const SampleSource*, std::int64_t> ConcatenatedSamples::find(std::int64_t sample) const {
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), sample);
+  const SampleSource& source = *sources_.at(static_cast<std::size_t>(end - ends_.begin()));
+  return {&source, sample - (*end - source.size())};
+}
+
+void ConcatenatedSamples::read(std::int64_t sample, Rng* random, void* to) const {
+  const auto [source, index] = find(sample);
+  source->read(index, random, to);
+}
+
+std::string ConcatenatedSamples::name(std::int64_t sample) const {
+  const auto [source, index] = find(sample);
+  return source->name(index);
 }
 
 std::int64_t sample_values(const SampleSource& source) {

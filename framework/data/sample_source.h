@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "steelyard/framework/rng.h"
@@ -91,6 +92,25 @@ class SelectedSamples : public SampleSource {
 
   std::shared_ptr<const SampleSource> source_;
   std::vector<std::int64_t> samples_;
+};
+
+// The samples of several sources of one type and shape, one source after another.
+class ConcatenatedSamples : public SampleSource {
+ public:
+  explicit ConcatenatedSamples(std::vector<std::shared_ptr<const SampleSource>> sources);
+
+  std::int64_t size() const override { return ends_.back(); }
+  DType dtype() const override { return sources_[0]->dtype(); }
+  const Shape& shape() const override { return sources_[0]->shape(); }
+  void read(std::int64_t sample, Rng* random, void* to) const override;
+  std::string name(std::int64_t sample) const override;
+
+ private:
+  // The source that has the sample, and which of its samples it is.
+  std::pair<const SampleSource*, std::int64_t> find(std::int64_t sample) const;
+
+  std::vector<std::shared_ptr<const SampleSource>> sources_;
+  std::vector<std::int64_t> ends_;  // of each, among all samples
 };
 
 // The samples of another source under another shape of as many values.

@@ -8,6 +8,7 @@
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files.h"
 #include "steelyard/framework/training_words.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/experiment.h"
@@ -171,9 +172,11 @@ void Experiment::load_test(const Registries& registries, const RunRecord& record
 
 void Experiment::load_data(const Registries& registries, const KnownData& known) {
   const DataSpec& data = recipe_.data;
-  const bool of_model = recipe_.model.onnx && !data.class_names;
+  // A run that is continued has them in its checkpoint, should their file be gone.
+  const bool are_known =
+      data.class_names ? !path_exists(*data.class_names) : recipe_.model.onnx.has_value();
   DatasetSplits splits = load_splits(recipe_, registries.datasets, DatasetParts::kAll, nullptr,
-                                     of_model ? known.class_names : std::vector<std::string>());
+                                     are_known ? known.class_names : std::vector<std::string>());
   loader_options_.normalization = normalization_of(splits.train, known.normalization);
   input_ = input_format(splits.train);
   loss_.characters = input_.classes;

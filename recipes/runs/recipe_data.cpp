@@ -30,7 +30,8 @@ TargetOptions target_options(const Recipe& recipe, bool names_are_known,
   if (names_are_known) return options;
   if (!class_names.empty() && takes_names(recipe)) {
     options.names = class_names;
-    options.names_source = printable(*recipe.model.onnx) + ": class_names";
+    options.names_source =
+        data.class_names ? "the checkpoint" : printable(*recipe.model.onnx) + ": class_names";
     return options;
   }
   if (!data.class_names) return options;

@@ -8,8 +8,8 @@
 namespace steelyard {
 
 // Both sets, before validation samples are set aside. `trained_on`: the record of a trained model,
-// whose samples these should be. `class_names`: those of model.onnx, for data
-// that does not list its own. Throws InputError that begins with the place in the recipe.
+// whose samples these should be. `class_names`: those of model.onnx or of a run that is continued,
+// in place of a list of the data. Throws InputError that begins with the place in the recipe.
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
                           DatasetParts parts = DatasetParts::kAll,
                           const InputFormat* trained_on = nullptr,

@@ -199,7 +199,7 @@ class OtherData(Recorded):
             values[16] = bad
             write_safetensors(self.path("bad.safetensors"), {"inputs": f32([9, 3], values)})
             for model in (run, os.path.join(run, "export", "model.safetensors")):
-                self.fail_with(2, f"bad.safetensors: inputs: expected finite values, got {text} in sample 5 at [1]",
+                self.fail_with(2, f"bad.safetensors: inputs: sample 5: expected finite values, got {text} at [1]",
                                arguments=["predict", model, "bad.safetensors"])
         values[16] = 3e38  # beyond what float computes on after it is normalized
         write_safetensors(self.path("bad.safetensors"), {"inputs": f32([9, 3], values)})

@@ -171,12 +171,13 @@ class OwnImages(OwnData):
         row = next(csv.DictReader(io.StringIO(self.succeed("predict", "named", "pictures/test/blue", "--format", "csv"))))
         self.assertEqual(list(row)[-4:], record["class_names"])
         self.assertIn("top-1", self.succeed("eval", "named"))
+        self.succeed("train", recipe, "--run-dir", "named", "--resume", "--set", "train.epochs=3")
         self.fail_with(2, "own.yaml:8:16: names.txt: cannot open", arguments=["validate", recipe])
         self.write("green\nblue\n", "names.txt")
         self.fail_with(2, "names.txt has no class 'red, dark'", arguments=["validate", recipe])
         self.write("green\nblue\nunseen\nred, dark\n", "names.txt")
         self.fail_with(2, "its class 1 is 'unseen', the dataset's is 'blue'",
-                       arguments=["train", recipe, "--run-dir", "named", "--resume", "--set", "train.epochs=3"])
+                       arguments=["train", recipe, "--run-dir", "named", "--resume", "--set", "train.epochs=4"])
 
     def test_what_a_recipe_may_say(self):
         self.write_images()

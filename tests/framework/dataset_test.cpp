@@ -182,7 +182,7 @@ TEST_F(SafetensorsDataset, LoadsRegression) {
   write("test.safetensors", Tensor::zeros({2, 7}), Tensor::zeros({2, 2}, DType::kF64));
   const DatasetSplits splits = load();
   EXPECT_EQ(splits.train.classes, 0);
-  EXPECT_EQ(splits.train.inputs.dtype(), DType::kF32);
+  EXPECT_EQ(splits.train.dtype(), DType::kF32);
   EXPECT_EQ(splits.test.targets.shape(), (Shape{2, 2}));
   write("train.safetensors", Tensor::zeros({3, 7}), Tensor::zeros({3}));
   write("test.safetensors", Tensor::zeros({2, 7}), Tensor::zeros({2}));
@@ -191,6 +191,76 @@ TEST_F(SafetensorsDataset, LoadsRegression) {
   EXPECT_NE(error().find("test.safetensors: expected samples as in train.safetensors, inputs f32 "
                          "[7], targets f32 [1]; got inputs f32 [6], targets f32 [2]"),
             std::string::npos);
+}
+
+TEST_F(SafetensorsDataset, ReadsValuesWhenTheyAreAskedFor) {
+  const Tensor labels = Tensor::zeros({2}, DType::kI64);
+  write("test.safetensors", Tensor::zeros({2, 3}), labels);
+  const auto read = [&](const Tensor& inputs) {
+    write("train.safetensors", inputs, labels);
+    return load_samples(load().train).inputs;
+  };
+  const std::vector<double> values{1, -2, 0.5, 3, 0, -1.5};
+  const Tensor expected = Tensor::from<double>(values, {2, 3});
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    EXPECT_TRUE(testing::all_close(read(expected.to(dtype)), expected.to(DType::kF32), 0, 0));
+  }
+  const Tensor whole = Tensor::from<std::int64_t>({7, -8, 0, 1, 2, 16777216}, {2, 3});
+  EXPECT_TRUE(testing::all_close(read(whole), whole.to(DType::kF32), 0, 0));
+  EXPECT_TRUE(testing::all_close(read(whole.to(DType::kI32)), whole.to(DType::kF32), 0, 0));
+  const Tensor small = Tensor::from<std::int8_t>({7, -8, 0, 1, 2, -128}, {2, 3});
+  EXPECT_TRUE(testing::all_close(read(small), small.to(DType::kF32), 0, 0));
+  const auto said = [&](const Tensor& inputs, const std::string& text) {
+    const std::string message = message_of<InputError>([&] { read(inputs); });
+    EXPECT_NE(message.find("train.safetensors: inputs: " + text), std::string::npos) << message;
+  };
+  said(Tensor::from<std::int64_t>({0, 0, 0, 0, -16777217, 0}, {2, 3}),
+       "sample 1: -16777217 at [1] is beyond the whole numbers of float32");
+  said(Tensor::from<double>({0, 0, 0, 0, 1e300, 0}, {2, 3}),
+       "sample 1: 1e+300 at [1] is beyond float32");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  said(Tensor::from<float>({0, 0, nan, 0, 0, 0}, {2, 3}),
+       "sample 0: expected finite values, got nan at [2]");
+}
+
+TEST_F(SafetensorsDataset, LoadsShards) {
+  const auto ramp = [](float first, std::int64_t count) {
+    return Tensor::from<float>(std::vector<float>(static_cast<std::size_t>(count) * 2, first),
+                               {count, 2});
+  };
+  const auto labels = [](std::initializer_list<std::int64_t> values) {
+    return Tensor::from<std::int64_t>(values, {std::ssize(values)});
+  };
+  write("test-00000-of-00001.safetensors", ramp(9, 1), labels({1}));
+  write("train-00001-of-00003.safetensors", ramp(1, 2), labels({0, 1}));
+  write("train-00003-of-00003.safetensors", ramp(3, 1), labels({4}));
+  EXPECT_NE(error().find(": expected shard 2 of train.safetensors before train-00003-of-00003."),
+            std::string::npos)
+      << error();
+  write("train-00002-of-00003.safetensors", ramp(2, 3), labels({2, 3, 0}));
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.classes, 5);
+  EXPECT_EQ(splits.test.size(), 1);
+  const Dataset train = load_samples(splits.train);
+  EXPECT_TRUE(testing::all_close(
+      train.inputs, Tensor::from<float>({1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3}, {6, 2}), 0, 0));
+  EXPECT_TRUE(testing::all_close(train.targets, labels({0, 1, 2, 3, 0, 4}), 0, 0));
+  EXPECT_EQ(samples_of(splits.train)->name(4),
+            (folder_ / "train-00002-of-00003.safetensors: inputs: sample 2").string());
+
+  const auto said = [&](const std::string& file, const Tensor& inputs, const Tensor& targets,
+                        const std::string& text) {
+    write(file, inputs, targets);
+    EXPECT_NE(error().find(text), std::string::npos) << error();
+    std::filesystem::remove(folder_ / file);
+  };
+  said("train.safetensors", ramp(0, 1), labels({0}),
+       "train.safetensors: expected either this file or shards of it, got train-00001-of-00003.");
+  said("train-00004-of-00004.safetensors", ramp(0, 1), labels({0}),
+       "train-00004-of-00004.safetensors: expected a shard of 3, as train-00001-of-00003.");
+  said("train-00003-of-00003.safetensors", Tensor::zeros({1, 3}), labels({0}),
+       "expected samples as in train-00001-of-00003.safetensors, inputs f32 [2]");
+  EXPECT_NE(error().find("train-*.safetensors: expected 3 shards, got 2"), std::string::npos);
 }
 
 TEST_F(SafetensorsDataset, LoadsSeveralInputs) {
@@ -243,17 +313,15 @@ TEST_F(SafetensorsDataset, SaysWhatItExpects) {
   };
   write("test.safetensors", Tensor::zeros({2, 3}), labels);
   said(Tensor::zeros({2, 3}, DType::kBool), labels,
-       "inputs: expected whole numbers or floats, got bool");
-  said(Tensor::from<std::int64_t>({0, 0, 0, 0, -16777217, 0}, {2, 3}), labels,
-       "inputs: -16777217 at [1, 1] is beyond the whole numbers of float32");
+       "inputs: expected whole numbers or floats, got bool [2, 3]");
   said(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::kBool),
-       "expected targets of integers (labels) or of floating-point numbers (regression), got bool");
+       "targets: expected targets of integers (labels) or of floating-point numbers (regression), "
+       "got bool");
   said(Tensor::zeros({0, 3}), Tensor::zeros({0}, DType::kI64),
        "expected 1 sample or more, got inputs [0, 3]");
-  said(Tensor::from<double>({0, 0, 0, 0, 1e300, 0}, {2, 3}), labels,
-       "inputs: 1e+300 at [1, 1] is beyond float32");
   said(Tensor::zeros({2, 3}), Tensor::from<double>({0, -1e39}, {2}),
        "targets: -1e+39 at [1] is beyond float32");
+  said(Tensor::zeros({3, 3}), labels, "expected targets for 3 samples, got shape [2]");
   EXPECT_NE(message_of<InputError>([&] {
               builtin_datasets().load("safetensors", folder_ / "train.safetensors");
             }).find("expected a folder with train.safetensors and test.safetensors, got a file"),

@@ -15,6 +15,8 @@
 #include "steelyard/framework/data/tables/csv.h"
 #include "steelyard/framework/data/tables/table_dataset.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
+#include "steelyard/framework/safetensors_header.h"
 #include "steelyard/kernels/backend.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
@@ -262,8 +264,8 @@ TEST_F(Arrays, WhatIsRefused) {
        "expected little-endian whole or floating-point numbers, got type '>f4'"},
       {npy("|O", "(1, 1)", four), "got type '|O'"},
       {npy("<f4", "(1, 1)", four, "True"), "got Fortran's"},
-      {npy("<f4", "(1,)", four), "expected inputs [N, ...], got float32 [1]"},
-      {npy("|b1", "(1, 4)", four), "expected inputs of whole numbers or floats, got bool [1, 4]"},
+      {npy("<f4", "()", four), "expected inputs [N, ...], got float32 []"},
+      {npy("|b1", "(1, 4)", four), "expected whole numbers or floats, got bool [1, 4]"},
       {npy("<f4", "(1, -1)", four), "its header is damaged: expected a whole number"},
       {npy("<f4", "(1, 1", four), "its header is damaged"},
       {npy("<f4", "(1, 1)", four).substr(0, 40), "a header of "},
@@ -284,13 +286,15 @@ TEST_F(Arrays, WhatIsRefused) {
   EXPECT_THAT(error(), HasSubstr("got one of records (a structured dtype)"));
   write_all(npy("<f4", "(1, 1)", four), npy("|b1", "(1,)", "\1"));
   EXPECT_THAT(error(), HasSubstr("got bool"));
+  write_all(npy("<f4", "(1,)", four), labels);
+  EXPECT_EQ(load().train.sample_shape(), (Shape{1}));
   // What is not finite is told when it is read.
   write_all(npy("<f4", "(1, 1)", std::string("\0\0\x80\x7F", 4)), labels);
   const Dataset train = load().train;
   EXPECT_THAT(message_of<InputError>([&] {
                 make_batch(train, {.batch_size = 1, .normalization = {}, .augment = {}}, 0, 0);
               }),
-              HasSubstr("train_inputs.npy: sample 0 are not finite"));
+              HasSubstr("train_inputs.npy: sample 0: expected finite values, got inf at [0]"));
 }
 
 // Before samples are set aside, which would pick targets that are not there.
@@ -321,7 +325,7 @@ TEST_F(Arrays, ArchivesThatAreRefused) {
 }
 
 // Four times as much data as the program may still take.
-void train_on_more_than_memory(const std::filesystem::path& folder) {
+void train_on_more_than_memory(const std::string& dataset, const std::filesystem::path& folder) {
   constexpr rlim_t kMemory = rlim_t{32} << 20;
   rlim_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -329,7 +333,7 @@ void train_on_more_than_memory(const std::filesystem::path& folder) {
   const rlimit most{limit, limit};
   if (::setrlimit(RLIMIT_AS, &most) != 0) std::_Exit(2);
   kernels::set_num_threads(2);
-  const Dataset train = builtin_datasets().load("arrays", folder).train;
+  const Dataset train = builtin_datasets().load(dataset, folder).train;
   LoaderOptions options{.batch_size = 256, .shuffle = true, .normalization = {}, .augment = {}};
   options.normalization = compute_normalization(train);
   const auto [rest, validation] = split_validation(train, 100, 1);
@@ -350,7 +354,25 @@ TEST_F(Arrays, LargerThanMemory) {
   std::filesystem::resize_file(inputs, std::filesystem::file_size(inputs) + count * 4096);
   write("train_targets.npy", npy("|u1", "(" + std::to_string(count) + ",)",
                                  std::string(static_cast<std::size_t>(count), '\0')));
-  EXPECT_EXIT(train_on_more_than_memory(folder_.path()), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(train_on_more_than_memory("arrays", folder_.path()), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(SafetensorsInShards, LargerThanMemory) {
+  const testing::TemporaryFolder folder;
+  const auto write = [&](const std::string& name, std::int64_t count) {
+    const auto bytes = static_cast<std::uint64_t>(count) * 4096;
+    const auto all = bytes + static_cast<std::uint64_t>(count) * 8;
+    write_file_atomic(folder / name,
+                      encode_safetensors_header({{"inputs", DType::kU8, {count, 64, 64}, 0, bytes},
+                                                 {"targets", DType::kI64, {count}, bytes, all}},
+                                                {}));
+    std::filesystem::resize_file(folder / name, std::filesystem::file_size(folder / name) + all);
+  };
+  write("train-00001-of-00002.safetensors", std::int64_t{64} << 8);
+  write("train-00002-of-00002.safetensors", std::int64_t{64} << 8);
+  write("test.safetensors", 1);
+  EXPECT_EXIT(train_on_more_than_memory("safetensors", folder.path()),
+              ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::int64_t kMostValues = 1 << 16;
 
-std::string samples_of(const NpyArray& array) {
-  const auto samples = npy_samples(array);
+std::string samples_of(const StoredArray& array) {
+  const auto samples = array_samples(array);
   std::string all(static_cast<std::size_t>(samples->size() * sample_bytes(*samples)), '\0');
   for (std::int64_t i = 0; i < samples->size(); ++i) {
     samples->read(i, nullptr, all.data() + i * sample_bytes(*samples));
@@ -17,23 +17,23 @@ std::string samples_of(const NpyArray& array) {
   return all;
 }
 
-std::string npy_of(const NpyArray& array, const std::string& values) {
+std::string npy_of(const StoredArray& array, const std::string& values) {
   std::string shape;
   for (const std::int64_t extent : array.shape()) shape += std::to_string(extent) + ",";
-  const bool bytes = array.kind() == NpyArray::Kind::kUnsigned && array.item_bytes() == 1;
+  const bool bytes = array.kind() == StoredArray::Kind::kUnsigned && array.item_bytes() == 1;
   const std::string header = std::string("{'descr': '") + (bytes ? "|u1" : "<f4") +
                              "', 'fortran_order': False, 'shape': (" + shape + ")}\n";
   return "\x93NUMPY\x01" + std::string(1, '\0') + static_cast<char>(header.size() & 0xFF) +
          static_cast<char>(header.size() >> 8) + header + values;
 }
 
-void check(const NpyArray& array) {
+void check(const StoredArray& array) {
   std::int64_t values = 1;
   for (const std::int64_t extent : array.shape()) {
     if (extent > kMostValues / std::max<std::int64_t>(values, 1)) return;
     values *= extent;
   }
-  fuzz::accepted([&] { npy_targets(array); });
+  fuzz::accepted([&] { array_targets(array); });
   fuzz::accepted([&] {
     static fuzz::MemoryFile again;
     const std::string all = samples_of(array);

@@ -10,10 +10,10 @@ namespace steelyard {
 namespace {
 
 namespace fs = std::filesystem;
-using Arrays = std::map<std::string, NpyArray>;
+using Arrays = std::map<std::string, StoredArray>;
 
-Dataset dataset_of(Dataset dataset, const NpyArray& targets) {
-  dataset.targets = npy_targets(targets);
+Dataset dataset_of(Dataset dataset, const StoredArray& targets) {
+  dataset.targets = array_targets(targets);
   dataset.classes = count_classes(dataset.targets, targets.name());
   return dataset;
 }
@@ -24,7 +24,7 @@ std::string names_of(const Arrays& arrays) {
   return printable(names);
 }
 
-const NpyArray& find(const Arrays& arrays, const std::string& name, const fs::path& path) {
+const StoredArray& find(const Arrays& arrays, const std::string& name, const fs::path& path) {
   const auto found = arrays.find(name);
   if (found != arrays.end()) return found->second;
   throw InputError(printable(path.string()) + ": expected an array " + name + ", got " +
@@ -37,11 +37,11 @@ Dataset inputs_of(const std::vector<std::string>& names, const std::string& alon
                   const std::string& file, const Get& get) {
   Dataset dataset;
   if (names.empty()) {
-    dataset.source = npy_samples(get(alone));
+    dataset.source = array_samples(get(alone));
     return dataset;
   }
   std::vector<InputSource> inputs;
-  for (const std::string& name : names) inputs.push_back({name, npy_samples(get(name))});
+  for (const std::string& name : names) inputs.push_back({name, array_samples(get(name))});
   set_named_inputs(dataset, inputs, file);
   return dataset;
 }

@@ -26,13 +26,8 @@ bool is_hidden(const fs::path& path) { return path.filename().string().starts_wi
 
 // What is in a folder, hidden files left out.
 std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (!is_hidden(at->path())) entries.push_back(at->path());
-  }
-  if (error) throw InputError(shown(folder) + ": " + error.message());
-  std::sort(entries.begin(), entries.end());
+  std::vector<fs::path> entries = folder_entries(folder);
+  std::erase_if(entries, is_hidden);
   return entries;
 }
 

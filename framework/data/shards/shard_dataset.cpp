@@ -111,15 +111,10 @@ void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shard
 }
 
 std::vector<fs::path> shard_paths(const fs::path& folder, const std::string& split) {
-  std::vector<fs::path> paths;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const fs::path& path = at->path();
-    const bool fits = path.filename().string().starts_with(split) && path.extension() == ".tar";
-    if (fits) paths.push_back(path);
-  }
-  if (error) throw InputError(printable(folder.string()) + ": " + error.message());
-  std::sort(paths.begin(), paths.end());
+  std::vector<fs::path> paths = folder_entries(folder);
+  std::erase_if(paths, [&](const fs::path& path) {
+    return !path.filename().string().starts_with(split) || path.extension() != ".tar";
+  });
   return paths;
 }
 
