@@ -139,16 +139,16 @@ SplitFiles files_of(const fs::path& folder, const std::string& split) {
     const auto shard = shard_number(path.filename().string(), split);
     if (!shard) continue;
     if (!shards.empty() && shard->count != count) {
-      throw InputError(printable(path.string()) + ": expected a shard of " +
-                       std::to_string(count) + ", as " +
-                       printable(shards[0].second.filename().string()) + " is");
+      throw InputError(printable(path.string()) + ": expected a shard of " + std::to_string(count) +
+                       ", as " + printable(shards[0].second.filename().string()) + " is");
     }
     count = shard->count;
     shards.emplace_back(shard->number, path);
   }
   if (shards.empty()) return {{whole}, printable(whole.string())};
   if (path_exists(whole)) {
-    throw InputError(printable(whole.string()) + ": expected either this file or shards of it, got " +
+    throw InputError(printable(whole.string()) +
+                     ": expected either this file or shards of it, got " +
                      printable(shards[0].second.filename().string()) + " too");
   }
   std::sort(shards.begin(), shards.end());

@@ -354,7 +354,8 @@ TEST_F(Arrays, LargerThanMemory) {
   std::filesystem::resize_file(inputs, std::filesystem::file_size(inputs) + count * 4096);
   write("train_targets.npy", npy("|u1", "(" + std::to_string(count) + ",)",
                                  std::string(static_cast<std::size_t>(count), '\0')));
-  EXPECT_EXIT(train_on_more_than_memory("arrays", folder_.path()), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(train_on_more_than_memory("arrays", folder_.path()), ::testing::ExitedWithCode(0),
+              "");
 }
 
 TEST(SafetensorsInShards, LargerThanMemory) {
@@ -371,8 +372,8 @@ TEST(SafetensorsInShards, LargerThanMemory) {
   write("train-00001-of-00002.safetensors", std::int64_t{64} << 8);
   write("train-00002-of-00002.safetensors", std::int64_t{64} << 8);
   write("test.safetensors", 1);
-  EXPECT_EXIT(train_on_more_than_memory("safetensors", folder.path()),
-              ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(train_on_more_than_memory("safetensors", folder.path()), ::testing::ExitedWithCode(0),
+              "");
 }
 
 }  // namespace
