@@ -171,6 +171,7 @@ class OwnImages(OwnData):
         row = next(csv.DictReader(io.StringIO(self.succeed("predict", "named", "pictures/test/blue", "--format", "csv"))))
         self.assertEqual(list(row)[-4:], record["class_names"])
         self.assertIn("top-1", self.succeed("eval", "named"))
+        self.assertNotIn("missing", self.succeed("report", "named"))
         self.succeed("train", recipe, "--run-dir", "named", "--resume", "--set", "train.epochs=3")
         self.fail_with(2, "own.yaml:8:16: names.txt: cannot open", arguments=["validate", recipe])
         self.write("green\nblue\n", "names.txt")
