@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <compare>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -101,28 +102,61 @@ Dataset load_file(const fs::path& path, const std::vector<std::string>& inputs) 
   return dataset;
 }
 
-// Which of how many shards a file is.
-struct ShardNumber {
+// "train-00001-of-00004.safetensors".
+struct Shard {
   std::int64_t number = 0;
   std::int64_t count = 0;
+  fs::path path;
+
+  auto operator<=>(const Shard&) const = default;
 };
 
-// Of "train-00001-of-00004.safetensors", where `split` is "train".
-std::optional<ShardNumber> shard_number(std::string_view file, const std::string& split) {
+// The shard that a file is, where `split` is "train".
+std::optional<Shard> shard_of(const fs::path& path, const std::string& split) {
+  const std::string file = path.filename().string();
+  std::string_view rest(file);
   const auto take = [&](std::string_view text) {
-    if (!file.starts_with(text)) return false;
-    file.remove_prefix(text.size());
+    if (!rest.starts_with(text)) return false;
+    rest.remove_prefix(text.size());
     return true;
   };
   const auto take_number = [&](std::int64_t& number) {
-    const auto [stop, error] = std::from_chars(file.data(), file.data() + file.size(), number);
-    file.remove_prefix(static_cast<std::size_t>(stop - file.data()));
+    const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
     return error == std::errc() && number >= 0;
   };
-  ShardNumber shard;
+  Shard shard{.path = path};
   const bool is_shard = take(split + "-") && take_number(shard.number) && take("-of-") &&
-                        take_number(shard.count) && file == ".safetensors";
+                        take_number(shard.count) && rest == ".safetensors";
   return is_shard ? std::optional(shard) : std::nullopt;
+}
+
+// By their numbers, all of them.
+std::vector<Shard> shards_of(const fs::path& folder, const std::string& split) {
+  std::vector<Shard> shards;
+  for (const fs::path& path : folder_entries(folder)) {
+    if (auto shard = shard_of(path, split)) shards.push_back(std::move(*shard));
+  }
+  std::sort(shards.begin(), shards.end());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const Shard& shard = shards[i];
+    const std::string file = printable(shard.path.string());
+    if (shard.count != shards[0].count) {
+      throw InputError(file + ": expected a shard of " + std::to_string(shards[0].count) + ", as " +
+                       printable(shards[0].path.filename().string()) + " is");
+    }
+    const std::int64_t expected =
+        std::min<std::int64_t>(shards[0].number, 1) + static_cast<std::int64_t>(i);
+    if (shard.number != expected) {
+      throw InputError(file + ": expected shard " + std::to_string(expected) + " before it");
+    }
+  }
+  if (!shards.empty() && std::ssize(shards) != shards[0].count) {
+    throw InputError(printable((folder / split).string()) + "-*.safetensors: expected " +
+                     std::to_string(shards[0].count) + " shards, got " +
+                     std::to_string(shards.size()));
+  }
+  return shards;
 }
 
 // The files of a split, and what messages about all of them call them.
@@ -133,41 +167,15 @@ struct SplitFiles {
 
 SplitFiles files_of(const fs::path& folder, const std::string& split) {
   const fs::path whole = folder / (split + ".safetensors");
-  std::vector<std::pair<std::int64_t, fs::path>> shards;
-  std::int64_t count = 0;
-  for (const fs::path& path : folder_entries(folder)) {
-    const auto shard = shard_number(path.filename().string(), split);
-    if (!shard) continue;
-    if (!shards.empty() && shard->count != count) {
-      throw InputError(printable(path.string()) + ": expected a shard of " + std::to_string(count) +
-                       ", as " + printable(shards[0].second.filename().string()) + " is");
-    }
-    count = shard->count;
-    shards.emplace_back(shard->number, path);
-  }
+  const std::vector<Shard> shards = shards_of(folder, split);
   if (shards.empty()) return {{whole}, printable(whole.string())};
   if (path_exists(whole)) {
     throw InputError(printable(whole.string()) +
                      ": expected either this file or shards of it, got " +
-                     printable(shards[0].second.filename().string()) + " too");
+                     printable(shards[0].path.filename().string()) + " too");
   }
-  std::sort(shards.begin(), shards.end());
-  const std::int64_t first = shards[0].first == 0 ? 0 : 1;
-  SplitFiles files;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::int64_t expected = first + static_cast<std::int64_t>(i);
-    if (shards[i].first != expected) {
-      throw InputError(printable(folder.string()) + ": expected shard " + std::to_string(expected) +
-                       " of " + split + ".safetensors before " +
-                       printable(shards[i].second.filename().string()));
-    }
-    files.paths.push_back(shards[i].second);
-  }
-  files.name = printable((folder / split).string()) + "-*.safetensors";
-  if (std::ssize(files.paths) != count) {
-    throw InputError(files.name + ": expected " + std::to_string(count) + " shards, got " +
-                     std::to_string(files.paths.size()));
-  }
+  SplitFiles files{{}, printable((folder / split).string()) + "-*.safetensors"};
+  for (const Shard& shard : shards) files.paths.push_back(shard.path);
   return files;
 }
 
