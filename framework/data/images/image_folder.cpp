@@ -1,6 +1,5 @@
 #include "steelyard/framework/data/images/image_folder.h"
 
-#include <algorithm>
 #include <set>
 
 #include "steelyard/framework/data/tables/csv.h"
