@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <compare>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -107,8 +106,6 @@ struct Shard {
   std::int64_t number = 0;
   std::int64_t count = 0;
   fs::path path;
-
-  auto operator<=>(const Shard&) const = default;
 };
 
 // The shard that a file is, where `split` is "train".
@@ -137,7 +134,7 @@ std::vector<Shard> shards_of(const fs::path& folder, const std::string& split) {
   for (const fs::path& path : folder_entries(folder)) {
     if (auto shard = shard_of(path, split)) shards.push_back(std::move(*shard));
   }
-  std::sort(shards.begin(), shards.end());
+  std::ranges::stable_sort(shards, {}, &Shard::number);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const Shard& shard = shards[i];
     const std::string file = printable(shard.path.string());
