@@ -329,9 +329,11 @@ class Import(Case):
         nodes = [node("Conv", ["sound", "a.weight"], "a", kernel_shape=[3], pads=[1, 1]), node("Relu", ["a"], "relu"),
                  node("MaxPool", ["relu"], "largest", kernel_shape=[3], strides=[1], pads=[1, 1]),
                  node("AveragePool", ["largest"], "average", kernel_shape=[2], strides=[1], pads=[0, 1]),
-                 node("Conv", ["average", "b.weight"], "b", kernel_shape=[2], strides=[2]),
+                 node("Resize", ["average", "", "scales"], "longer", mode="linear"),
+                 node("Conv", ["longer", "b.weight"], "b", kernel_shape=[2], strides=[2]),
                  node("ReduceMean", ["b"], "mean", axes=[2], keepdims=0), node("MatMul", ["mean", "fc.weight"], "scores")]
-        tensors = [weights("a.weight", 4, 2, 3), weights("b.weight", 5, 4, 2), weights("fc.weight", 5, 3)]
+        tensors = [weights("a.weight", 4, 2, 3), weights("b.weight", 5, 4, 2), weights("fc.weight", 5, 3),
+                   tensor("scales", [3], [1.0, 1.0, 2.0])]
         rows = [node("MatMul", ["image", "row.weight"], "row"), node("Relu", ["row"], "relu"),
                 node("Flatten", ["relu"], "flat"), node("MatMul", ["flat", "fc.weight"], "scores")]
         of_rows = [weights("row.weight", 4, 4), weights("fc.weight", 24, 3)]

@@ -369,6 +369,23 @@ class OwnTables(OwnData):
         self.assertGreater(json.loads(self.succeed("eval", "line", "--format", "json"))["r2"], 0.95)
         self.assertRegex(self.succeed("eval", "line"), r"loss \d+\.\d{4}, R2 \d\.\d{4}\n")
 
+        # The exported file says that its outputs are values, and which columns it was trained on.
+        self.succeed("export", "line", "--format", "onnx", "--out", "out")
+        data = [word for key in ("dataset=table", "path=line.csv", "validation=0", "test=20", "table={target: [y], regression: true}")
+                for word in ("--set", "data." + key)]
+        imported = self.run_program("import", "out/model.onnx", "--run-dir", "again", *data)
+        self.assertEqual(imported.returncode, 0, imported.stderr)
+        self.assertIn("train.loss is that of model.onnx: mse\n", imported.stderr)
+        self.assertNotIn("other data", imported.stderr)
+        self.assertEqual(self.succeed("predict", "again", "new.csv"), self.succeed("predict", "line", "new.csv"))
+        self.assertEqual(self.succeed("eval", "again").split(": ")[1], self.succeed("eval", "line").split(": ")[1])
+        self.fail_with(2, "'target': the outputs are values, the loss binary_cross_entropy is of ",
+                       arguments=["import", "out/model.onnx", "--run-dir", "none", *data, "--set", "train.loss=binary_cross_entropy",
+                                  "--set", "data.table={target: [y]}"])
+        self.write("z,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")
+        imported = self.run_program("import", "out/model.onnx", "--run-dir", "other", *data)
+        self.assertIn("model.onnx was trained on other data; its column 0 is 'x', the dataset's is 'z'", imported.stderr)
+
 
 class OwnArrays(OwnData):
     def test_from_arrays(self):
