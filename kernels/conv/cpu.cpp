@@ -10,10 +10,20 @@
 namespace steelyard::kernels {
 namespace {
 
+// oneDNN 2.6 gathers the pixels of strided 1x1 convolutions in a buffer, which on AVX2 is too small
+// for channels that do not fill a vector: memory behind it was overwritten, and with two threads
+// gradients of weights were wrong (2 to 6 channels, stride 2).
+bool is_overrun_by_onednn(const Conv2dShape& s) {
+  constexpr std::int64_t kLanes = 8;
+  return s.kernel_h == 1 && s.kernel_w == 1 && (s.stride_h > 1 || s.stride_w > 1) &&
+         s.in_channels_per_group() % kLanes != 0;
+}
+
 // The kernel, with the library and precision that its shape allows.
 template <class K>
 K for_shape(K k) {
   if (k.shape.is_depthwise()) k.products.precision = MatmulPrecision::kFloat32;
+  if (is_overrun_by_onednn(k.shape)) k.products.backend = Backend::kEigen;
   return k;
 }
 

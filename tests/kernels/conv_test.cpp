@@ -54,6 +54,7 @@ std::vector<Case> cases() {
           {"one_pixel_output", with(image(2, 3, 3, 4, 8), 3, 1, 0)},
           {"k1", with(image(2, 5, 7, 8, 12), 1, 1, 0)},
           {"k1_stride2", with(image(3, 8, 8, 16, 32), 1, 2, 0)},
+          {"k1_stride2_few_channels", with(image(7, 10, 12, 4, 8), 1, 2, 0)},
           {"k3_stride2", with(image(2, 9, 9, 8, 16), 3, 2, 1)},
           {"unread_border", with(image(2, 8, 8, 4, 4), 3, 3, 0)},
           {"k5_pad2", with(image(1, 10, 6, 6, 7), 5, 1, 2)},
