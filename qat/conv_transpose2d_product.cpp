@@ -4,7 +4,6 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/strided.h"
 #include "steelyard/kernels/conv/conv.h"
-#include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/qat/product_parts.h"
 
@@ -115,22 +114,16 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
   }
 
   void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
-                   const Tensor& grad_weight, const Tensor& grad_bias) const override {
+                   const Tensor& grad_weight) const override {
     const auto shape = gradient_shape(x.codes.shape(), grad_weight.shape());
     const Tensor turned =
         Tensor::empty(turned_shape(grad_weight.shape()), DType::kF32, grad.device());
     run(grad.device(), kernels::Conv2dBackwardWeight<float>{.shape = shape,
                                                             .x = grad.data<float>(),
                                                             .grad_y = dequantized(x).data<float>(),
-                                                            .grad_w = turned.data<float>(),
-                                                            .grad_bias = nullptr});
+                                                            .grad_w = turned.data<float>()});
     grad_weight.copy_from(turned_weight(turned, groups()));
     apply_weight_mask(weight_mask, grad_weight);
-    if (!grad_bias.defined()) return;
-    run(grad.device(), kernels::ColumnSums<float>{.rows = grad.size() / shape.in_channels,
-                                                  .channels = shape.in_channels,
-                                                  .x = grad.data<float>(),
-                                                  .sums = grad_bias.data<float>()});
   }
 
   Variable float_forward(const Variable& x, const Variable& weight,

@@ -1,11 +1,38 @@
 #include "steelyard/qat/integer_product.h"
 
 #include "steelyard/framework/on_device.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
+namespace {
+
+// The gradient where the mask, which may be undefined, has a one, and its sums over the rows, which
+// are the gradient of a bias.
+Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tensor& sums) {
+  const std::int64_t channels = sums.size();
+  const std::int64_t rows = channels == 0 ? 0 : grad_output.size() / channels;
+  const Device device = grad_output.device();
+  if (!mask.defined()) {
+    run(device, kernels::ColumnSums<float>{.rows = rows,
+                                           .channels = channels,
+                                           .x = grad_output.data<float>(),
+                                           .sums = sums.data<float>()});
+    return grad_output;
+  }
+  const Tensor grad = Tensor::empty(grad_output.shape(), DType::kF32, device);
+  run(device, kernels::ApplyMaskAndSum<float>{.rows = rows,
+                                              .channels = channels,
+                                              .mask = mask.data<std::uint8_t>(),
+                                              .grad_y = grad_output.data<float>(),
+                                              .grad_x = grad.data<float>(),
+                                              .sums = sums.data<float>()});
+  return grad;
+}
+
+}  // namespace
 
 std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
   const Tensor host = scales.to(Device{});
@@ -73,24 +100,13 @@ Attributes IntegerProductFunction::attributes() const {
 }
 
 std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) const {
-  const bool bias_gradient = has_bias_ && needs_grad(2);
   const Tensor& output_mask = saved()[3];
   const Device device = grad_output.device();
   std::vector<Tensor> grads(has_bias_ ? 3 : 2);
   Tensor grad = grad_output;
-  Tensor bias_sums;  // to be filled with the weights' gradient
-  if (bias_gradient) {
-    grads[2] = bias_sums = Tensor::empty(inputs()[2]->shape, DType::kF32, device);
-  }
-  if (output_mask.defined() && bias_gradient && device.kind != Device::Kind::kCpu) {
-    grad = Tensor::empty(grad_output.shape(), DType::kF32, device);
-    run(device, kernels::ApplyMaskAndSum<float>{.rows = grad.size() / bias_sums.size(),
-                                                .channels = bias_sums.size(),
-                                                .mask = output_mask.data<std::uint8_t>(),
-                                                .grad_y = grad_output.data<float>(),
-                                                .grad_x = grad.data<float>(),
-                                                .sums = bias_sums.data<float>()});
-    bias_sums = Tensor();
+  if (has_bias_ && needs_grad(2)) {
+    grads[2] = Tensor::empty(inputs()[2]->shape, DType::kF32, device);
+    grad = summed_gradient(grad_output, output_mask, grads[2]);
   } else if (output_mask.defined()) {
     grad = masked_gradient(grad_output, output_mask);
   }
@@ -101,10 +117,9 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
     weight.qparams = weight_qparams_;
     product_->grad_input(grad, weight, grads[0]);
   }
-  if (needs_grad(1) || bias_sums.defined()) {
-    const Tensor weight_gradient = Tensor::empty(inputs()[1]->shape, DType::kF32, device);
-    product_->grad_weight(x_, grad, saved()[2], weight_gradient, bias_sums);
-    if (needs_grad(1)) grads[1] = weight_gradient;
+  if (needs_grad(1)) {
+    grads[1] = Tensor::empty(inputs()[1]->shape, DType::kF32, device);
+    product_->grad_weight(x_, grad, saved()[2], grads[1]);
   }
   return grads;
 }

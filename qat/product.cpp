@@ -6,7 +6,6 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/kernels/conv/conv.h"
-#include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/matmul/matmul.h"
@@ -14,6 +13,16 @@
 
 namespace steelyard::qat {
 namespace {
+
+// The product, and what makes codes of its sums if `to` is not null.
+template <class K>
+void run_product(const K& product, const Tensor& acc, const Requantization* to) {
+  if (to == nullptr) return run(acc.device(), product);
+  visit_codes(to->output.codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    run(acc.device(), kernels::RequantizedProduct<K, Code>{product, to->kernel<Code>(acc)});
+  });
+}
 
 class LinearProduct : public Product {
  public:
@@ -31,21 +40,13 @@ class LinearProduct : public Product {
 
   void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
                const Tensor& acc) const override {
-    const std::int64_t largest = kernels::largest_product(x.range, weight_range);
-    const std::int64_t out = weight_codes.dim(0);
-    const std::int64_t in = weight_codes.dim(1);
-    visit_codes(x.codes.dtype(), [&](auto* tag) {
-      using Code = CodeOf<decltype(tag)>;
-      run(acc.device(),
-          kernels::IntegerMatmul<Code>{.m = x.codes.size() / in,
-                                       .n = out,
-                                       .k = in,
-                                       .x = x.codes.data<Code>(),
-                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                                       .w = weight_codes.data<std::int8_t>(),
-                                       .acc = acc.data<std::int32_t>(),
-                                       .largest = largest});
-    });
+    multiply(x, weight_codes, weight_range, acc, nullptr);
+  }
+
+  void requantized(const QuantizedValue& x, const Tensor& weight_codes,
+                   kernels::CodeRange weight_range, const Tensor& acc,
+                   const Requantization& to) const override {
+    multiply(x, weight_codes, weight_range, acc, &to);
   }
 
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
@@ -67,7 +68,7 @@ class LinearProduct : public Product {
   }
 
   void grad_weight(const QuantizedValue& codes, const Tensor& grad, const Tensor& weight_mask,
-                   const Tensor& grad_weight, const Tensor& grad_bias) const override {
+                   const Tensor& grad_weight) const override {
     const Tensor x = dequantized(codes);
     const kernels::MatmulShape shape{
         .m = grad_weight.dim(0), .n = grad_weight.dim(1), .k = rows(grad), .transpose_a = true};
@@ -75,12 +76,6 @@ class LinearProduct : public Product {
                                               .a = grad.data<float>(),
                                               .b = x.data<float>(),
                                               .c = grad_weight.data<float>()});
-    if (grad_bias.defined()) {
-      run(grad.device(), kernels::ColumnSums<float>{.rows = rows(grad),
-                                                    .channels = grad.dim(-1),
-                                                    .x = grad.data<float>(),
-                                                    .sums = grad_bias.data<float>()});
-    }
     apply_weight_mask(weight_mask, grad_weight);
   }
 
@@ -91,6 +86,26 @@ class LinearProduct : public Product {
 
  private:
   static std::int64_t rows(const Tensor& grad) { return grad.size() / grad.dim(-1); }
+
+  static void multiply(const QuantizedValue& x, const Tensor& weight_codes,
+                       kernels::CodeRange weight_range, const Tensor& acc,
+                       const Requantization* to) {
+    const std::int64_t out = weight_codes.dim(0);
+    const std::int64_t in = weight_codes.dim(1);
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      run_product(
+          kernels::IntegerMatmul<Code>{.m = x.codes.size() / in,
+                                       .n = out,
+                                       .k = in,
+                                       .x = x.codes.data<Code>(),
+                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                                       .w = weight_codes.data<std::int8_t>(),
+                                       .acc = acc.data<std::int32_t>(),
+                                       .largest = kernels::largest_product(x.range, weight_range)},
+          acc, to);
+    });
+  }
 };
 
 class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
@@ -111,18 +126,13 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
 
   void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
                const Tensor& acc) const override {
-    const std::int64_t largest = kernels::largest_product(x.range, weight_range);
-    const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
-    visit_codes(x.codes.dtype(), [&](auto* tag) {
-      using Code = CodeOf<decltype(tag)>;
-      run(acc.device(),
-          kernels::IntegerConv2d<Code>{.shape = shape,
-                                       .x = x.codes.data<Code>(),
-                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                                       .w = weight_codes.data<std::int8_t>(),
-                                       .acc = acc.data<std::int32_t>(),
-                                       .largest = largest});
-    });
+    multiply(x, weight_codes, weight_range, acc, nullptr);
+  }
+
+  void requantized(const QuantizedValue& x, const Tensor& weight_codes,
+                   kernels::CodeRange weight_range, const Tensor& acc,
+                   const Requantization& to) const override {
+    multiply(x, weight_codes, weight_range, acc, &to);
   }
 
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
@@ -177,30 +187,22 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   }
 
   void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
-                   const Tensor& grad_weight, const Tensor& grad_bias) const override {
+                   const Tensor& grad_weight) const override {
     const auto shape = conv2d_shape(x.codes.shape(), grad_weight.shape(), geometry_);
-    float* bias = grad_bias.defined() ? grad_bias.data<float>() : nullptr;
     if (grad.device().kind == Device::Kind::kCpu) {
       kernels::run(kernels::Conv2dBackwardWeight<float>{.shape = shape,
                                                         .x = dequantized(x).data<float>(),
                                                         .grad_y = grad.data<float>(),
-                                                        .grad_w = grad_weight.data<float>(),
-                                                        .grad_bias = bias});
+                                                        .grad_w = grad_weight.data<float>()});
       return apply_weight_mask(weight_mask, grad_weight);
     }
     const kernels::CudaQueue& queue = cuda_queue(grad.device());
-    if (bias != nullptr) {
-      kernels::run(queue, kernels::ColumnSums<float>{.rows = grad.size() / shape.out_channels,
-                                                     .channels = shape.out_channels,
-                                                     .x = grad.data<float>(),
-                                                     .sums = bias});
-    }
     if (x.wide() || x.dynamic) {  // no kernel reads their codes
-      kernels::run(queue, kernels::Conv2dBackwardWeight<float>{.shape = shape,
-                                                               .x = dequantized(x).data<float>(),
-                                                               .grad_y = grad.data<float>(),
-                                                               .grad_w = grad_weight.data<float>(),
-                                                               .grad_bias = nullptr});
+      kernels::run(queue,
+                   kernels::Conv2dBackwardWeight<float>{.shape = shape,
+                                                        .x = dequantized(x).data<float>(),
+                                                        .grad_y = grad.data<float>(),
+                                                        .grad_w = grad_weight.data<float>()});
       return apply_weight_mask(weight_mask, grad_weight);
     }
     visit_codes(x.codes.dtype(), [&](auto* tag) {
@@ -223,10 +225,39 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   }
 
  private:
+  void multiply(const QuantizedValue& x, const Tensor& weight_codes,
+                kernels::CodeRange weight_range, const Tensor& acc,
+                const Requantization* to) const {
+    const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      run_product(
+          kernels::IntegerConv2d<Code>{.shape = shape,
+                                       .x = x.codes.data<Code>(),
+                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                                       .w = weight_codes.data<std::int8_t>(),
+                                       .acc = acc.data<std::int32_t>(),
+                                       .largest = kernels::largest_product(x.range, weight_range)},
+          acc, to);
+    });
+  }
+
   Conv2dGeometry geometry_;
 };
 
 }  // namespace
+
+void requantize(const Tensor& acc, const Requantization& to) {
+  visit_codes(to.output.codes.dtype(),
+              [&](auto* tag) { run(acc.device(), to.kernel<CodeOf<decltype(tag)>>(acc)); });
+}
+
+void Product::requantized(const QuantizedValue& x, const Tensor& weight_codes,
+                          kernels::CodeRange weight_range, const Tensor& acc,
+                          const Requantization& to) const {
+  integer(x, weight_codes, weight_range, acc);
+  requantize(acc, to);
+}
 
 std::shared_ptr<const Product> linear_product() { return std::make_shared<LinearProduct>(); }
 

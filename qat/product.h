@@ -6,9 +6,38 @@
 
 #include "steelyard/framework/autograd.h"
 #include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::qat {
+
+// From the int32 accumulators of a product to codes: its bias, requantization and a fused
+// activation.
+struct Requantization {
+  kernels::Requantize op;
+  Tensor bias;            // i32 codes of the products' scale; undefined for none
+  Tensor product_scale;   // f32 [channels]: float(s_x * s_w)
+  QuantizedValue output;  // its codes are written
+  Tensor mask;            // written unless undefined
+
+  const std::int32_t* bias_data() const {
+    return bias.defined() ? bias.data<std::int32_t>() : nullptr;
+  }
+  template <typename Code>
+  kernels::RequantizeAccumulators<Code> kernel(const Tensor& acc) const {
+    return {.op = op,
+            .acc = acc.data<std::int32_t>(),
+            .bias = bias_data(),
+            .product_scale = product_scale.data<float>(),
+            .scale = output.qparams.scale.data<float>(),
+            .zero_point = output.qparams.zero_point.data<std::int32_t>(),
+            .range = output.range,
+            .codes = output.codes.data<Code>(),
+            .mask = mask.defined() ? mask.data<std::uint8_t>() : nullptr};
+  }
+};
+
+void requantize(const Tensor& acc, const Requantization& to);
 
 // A linear map of activations by weights [channels, ...], those of an output channel side by side:
 // what quantized layers share.
@@ -30,16 +59,19 @@ class Product {
   // weights' codes being within weight_range.
   virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,
                        kernels::CodeRange weight_range, const Tensor& acc) const = 0;
+  // The codes and mask of `to` from such sums, for which acc is memory that need not be written.
+  virtual void requantized(const QuantizedValue& x, const Tensor& weight_codes,
+                           kernels::CodeRange weight_range, const Tensor& acc,
+                           const Requantization& to) const;
   // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
   // may be undefined (kernels/integer_groups/integer_groups.h).
   virtual void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
                        const Tensor& y) const = 0;
   virtual void grad_input(const Tensor& grad, const WeightCodes& weight,
                           const Tensor& grad_x) const = 0;
-  // grad_weight is 0 where weight_mask, which may be undefined, has no one; grad_bias may be
-  // undefined.
+  // grad_weight is 0 where weight_mask, which may be undefined, has no one.
   virtual void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
-                           const Tensor& grad_weight, const Tensor& grad_bias) const = 0;
+                           const Tensor& grad_weight) const = 0;
   // The same map as a float operation of the engine.
   virtual Variable float_forward(const Variable& x, const Variable& weight,
                                  const Variable& bias) const = 0;

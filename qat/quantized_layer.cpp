@@ -13,19 +13,7 @@
 namespace steelyard::qat {
 namespace {
 
-// Turns accumulators into values or codes: int32 bias codes (undefined for none) and the scale of
-// each output, float(s_x * s_w).
-struct AccumulatorScale {
-  kernels::Requantize op;
-  Tensor bias;
-  Tensor product_scale;
-
-  const std::int32_t* bias_data() const {
-    return bias.defined() ? bias.data<std::int32_t>() : nullptr;
-  }
-};
-
-Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
+Tensor dequantize(const Requantization& scale, const Tensor& acc) {
   Tensor real = Tensor::empty(acc.shape(), DType::kF32, acc.device());
   run(acc.device(),
       kernels::DequantizeAccumulators{.rows = scale.op.rows,
@@ -39,7 +27,7 @@ Tensor dequantize(const AccumulatorScale& scale, const Tensor& acc) {
 }
 
 // Lets the quantizer observe the real values of the accumulators.
-QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const AccumulatorScale& scale,
+QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const Requantization& scale,
                                    const Tensor& acc) {
   if (acc.size() == 0) return {};
   const auto range = quantizer.observe_range();
@@ -269,39 +257,42 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     return quantizes_output ? round(real) : in_float(real);
   }
 
-  const Device device = codes.codes.device();
-  const Tensor acc =
-      Tensor::empty(product_->output_shape(x.shape(), weight.codes.shape()), DType::kI32, device);
-  multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
-  AccumulatorScale scale;
-  scale.op.channels = outputs_;
-  scale.op.rows = scale.op.channels == 0 ? 0 : acc.size() / scale.op.channels;
-  scale.bias = weight.bias;
-  scale.product_scale = weight.product_scale;
-  if (!quantizes_output) return in_float(dequantize(scale, acc));
-  if (output->scheme().wide()) return round(dequantize(scale, acc));
+  const Tensor acc = Tensor::empty(product_->output_shape(x.shape(), weight.codes.shape()),
+                                   DType::kI32, codes.codes.device());
+  Requantization to;
+  to.op.channels = outputs_;
+  to.op.rows = to.op.channels == 0 ? 0 : acc.size() / to.op.channels;
+  to.bias = weight.bias;
+  to.product_scale = weight.product_scale;
+  const auto multiply = [&] {
+    multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
+  };
+  const auto real = [&] {
+    multiply();
+    return dequantize(to, acc);
+  };
+  if (!quantizes_output) return in_float(real());
+  if (output->scheme().wide()) return round(real());
 
-  scale.op.activation = fused;
-  const QParamTensors observed =
-      output->observes(context) ? observe_accumulators(*output, scale, acc) : QParamTensors();
-  QuantizedValue y = output->empty_output(acc.shape(), observed, context);
-  const Tensor mask = recorded ? empty_mask(acc.size(), device) : Tensor();
-  visit_codes(y.codes.dtype(), [&](auto* tag) {
-    using Code = CodeOf<decltype(tag)>;
-    run(device, kernels::RequantizeAccumulators<Code>{
-                    .op = scale.op,
-                    .acc = acc.data<std::int32_t>(),
-                    .bias = scale.bias_data(),
-                    .product_scale = scale.product_scale.data<float>(),
-                    .scale = y.qparams.scale.data<float>(),
-                    .zero_point = y.qparams.zero_point.data<std::int32_t>(),
-                    .range = y.range,
-                    .codes = y.codes.data<Code>(),
-                    .mask = recorded ? mask.data<std::uint8_t>() : nullptr});
-  });
-  const Variable result = finish(make_variable(std::move(y)), mask);
+  to.op.activation = fused;
+  to.mask = recorded ? empty_mask(acc.size(), acc.device()) : Tensor();
+  // Sums that nothing else reads are requantized where they are computed.
+  const bool others_read =
+      output->observes(context) || output->learns(context) || weight.qparams.zero_point.defined();
+  QParamTensors observed;
+  if (others_read) {
+    multiply();
+    if (output->observes(context)) observed = observe_accumulators(*output, to, acc);
+  }
+  to.output = output->empty_output(acc.shape(), observed, context);
+  if (others_read) {
+    requantize(acc, to);
+  } else {
+    product_->requantized(codes, weight.codes, weight_quant.code_range(), acc, to);
+  }
+  const Variable result = finish(make_variable(to.output), to.mask);
   return output->learn_output(
-      result, [scale, acc] { return dequantize(scale, acc); }, context);
+      result, [to, acc] { return dequantize(to, acc); }, context);
 }
 
 Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands& operands,

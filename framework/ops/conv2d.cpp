@@ -33,10 +33,12 @@ class Conv2dFunction : public Function, public Describes<Conv2dGeometry> {
     const Device device = grad_output.device();
     const T* grad_y = grad_output.data<T>();
     std::vector<Tensor> grads(inputs().size());
-    T* grad_bias = nullptr;
     if (inputs().size() > 2 && needs_grad(2)) {
       grads[2] = Tensor::empty({shape_.out_channels}, dtype, device);
-      grad_bias = grads[2].data<T>();
+      run(device, kernels::ColumnSums<T>{.rows = shape_.batch * shape_.out_h() * shape_.out_w(),
+                                         .channels = shape_.out_channels,
+                                         .x = grad_y,
+                                         .sums = grads[2].data<T>()});
     }
     if (needs_grad(0)) {
       grads[0] = Tensor::empty(x_shape_, dtype, device);
@@ -50,13 +52,7 @@ class Conv2dFunction : public Function, public Describes<Conv2dGeometry> {
       run(device, kernels::Conv2dBackwardWeight<T>{.shape = shape_,
                                                    .x = saved()[0].data<T>(),
                                                    .grad_y = grad_y,
-                                                   .grad_w = grads[1].data<T>(),
-                                                   .grad_bias = grad_bias});
-    } else if (grad_bias != nullptr) {
-      run(device, kernels::ColumnSums<T>{.rows = shape_.batch * shape_.out_h() * shape_.out_w(),
-                                         .channels = shape_.out_channels,
-                                         .x = grad_y,
-                                         .sums = grad_bias});
+                                                   .grad_w = grads[1].data<T>()});
     }
     return grads;
   }

@@ -53,8 +53,7 @@ class ConvTranspose2dFunction : public Function, public Describes<ConvTranspose2
       run(device, kernels::Conv2dBackwardWeight<T>{.shape = shape_,
                                                    .x = grad_y,
                                                    .grad_y = saved()[0].data<T>(),
-                                                   .grad_w = grads[1].data<T>(),
-                                                   .grad_bias = nullptr});
+                                                   .grad_w = grads[1].data<T>()});
     }
     if (inputs().size() > 2 && needs_grad(2)) {
       const std::int64_t channels = shape_.in_channels;

@@ -31,12 +31,13 @@ struct Conv2dBackwardInput {
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
 
-// grad_w[O, C/groups, KH, KW] and, when not null, grad_bias[O]; both are overwritten.
+// grad_w[O, C/groups, KH, KW]. The gradient of a bias is ColumnSums of grad_y: oneDNN's own adds
+// 2.9 ms to 3.3 on AVX2 (16 channels, 128 images of 28 x 28), the sums take 0.3.
 template <typename T>
 struct Conv2dBackwardWeight {
   Conv2dShape shape;
   const T *x, *grad_y;
-  T *grad_w, *grad_bias;
+  T *grad_w;
   CpuProducts products = default_products();
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .over_rows = true}; }
 };

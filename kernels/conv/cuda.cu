@@ -200,11 +200,6 @@ template <typename T>
 void compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& given) {
   Conv2dBackwardWeight<T> k = given;
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
-  if (k.grad_bias != nullptr) {
-    run(queue,
-        ColumnSums<T>{
-            .rows = c.pixels(), .channels = c.s.out_channels, .x = k.grad_y, .sums = k.grad_bias});
-  }
   if (k.shape.output_size() == 0) {
     return run(queue, Fill<T>{.n = k.shape.weight_size(), .value = 0, .y = k.grad_w});
   }
@@ -233,7 +228,7 @@ void compute(const CudaQueue& queue, const CodesBackwardWeight<Code>& k) {
       dequantize(queue, ChannelLayout::per_tensor(k.shape.input_size()), k.x, k.scale, k.zero_point,
                  floats.data());
       return cuda::cudnn_computes(
-          queue, Conv2dBackwardWeight<float>{k.shape, floats.data(), k.grad_y, packed, nullptr});
+          queue, Conv2dBackwardWeight<float>{k.shape, floats.data(), k.grad_y, packed});
     }
     return false;
   };

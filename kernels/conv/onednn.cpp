@@ -12,7 +12,7 @@ using dnnl::memory;
 using Tag = memory::format_tag;
 using Type = memory::data_type;
 
-enum Kind { kForward, kForwardBias, kBackwardInput, kBackwardWeight, kBackwardWeightBias };
+enum Kind { kForward, kForwardBias, kBackwardInput, kBackwardWeight };
 
 // A convolution with the reorders that bring what it reads or writes from or into our dense float32
 // layouts: NHWC, and OIHW for the weights. A reorder that is absent is not needed.
@@ -73,12 +73,11 @@ ConvPrimitive make_backward_input(const Conv2dShape& s, Type type) {
           desc.scratchpad_desc()};
 }
 
-ConvPrimitive make_backward_weight(const Conv2dShape& s, Type type, bool has_bias) {
+ConvPrimitive make_backward_weight(const Conv2dShape& s, Type type) {
   const ConvGeometry g(s);
   const auto desc = describe_backward<dnnl::convolution_backward_weights>(
-      forward_desc(s, type, type, has_bias), dnnl::algorithm::convolution_direct,
-      input_desc(s, type), any_weights(s, Type::f32), bias_desc(s, has_bias), output_desc(s, type),
-      g.strides, g.dilation, g.padding, g.padding);
+      forward_desc(s, type, type, false), dnnl::algorithm::convolution_direct, input_desc(s, type),
+      any_weights(s, Type::f32), output_desc(s, type), g.strides, g.dilation, g.padding, g.padding);
   return {dnnl::convolution_backward_weights(desc),
           reorder_between(input_desc(s, Type::f32), desc.src_desc()),
           reorder_between(desc.diff_weights_desc(), weights_desc(s, Type::f32)),
@@ -144,16 +143,14 @@ void compute(const Conv2dBackwardInput<float>& k) {
 
 void compute(const Conv2dBackwardWeight<float>& k) {
   const Conv2dShape& s = k.shape;
-  const bool has_bias = k.grad_bias != nullptr;
-  const auto conv = cache().get(
-      key_of(s, has_bias ? kBackwardWeightBias : kBackwardWeight, k.products.precision),
-      [&] { return make_backward_weight(s, operand_type(k.products.precision), has_bias); });
+  const auto conv = cache().get(key_of(s, kBackwardWeight, k.products.precision), [&] {
+    return make_backward_weight(s, operand_type(k.products.precision));
+  });
   memory ours = wrap(weights_desc(s, Type::f32), k.grad_w);
   memory weights = conv->weights_reorder ? scratch_memory(Scratch::kWeights, conv->weights) : ours;
   std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, input_of(*conv, s, k.x)},
                                             {DNNL_ARG_DIFF_DST, output_of(*conv, s, k.grad_y)},
                                             {DNNL_ARG_DIFF_WEIGHTS, weights}};
-  if (has_bias) arguments.emplace(DNNL_ARG_DIFF_BIAS, wrap(bias_desc(s, true), k.grad_bias));
   execute(*conv, arguments);
   if (conv->weights_reorder) conv->weights_reorder->execute(cpu_stream(), weights, ours);
 }

@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+
 namespace steelyard::kernels {
 
 // Bit i % 8 of mask[i / 8] = flags[i], which is 0 or 1; the last byte's unused bits are 0.
@@ -39,6 +42,16 @@ inline void unpack_flags(const std::uint8_t* mask, std::int64_t n, std::uint8_t*
     // Byte i of the word keeps bit i of the mask.
     const std::uint64_t word = (mask[byte] * 0x0101010101010101ULL) & 0x8040201008040201ULL;
     std::memcpy(flags + 8 * byte, &word, 8);
+  }
+}
+
+// grad_x[i] = grad_y[i] where flags[i] != 0, else 0. They may alias.
+template <typename T>
+void pass_flagged(std::int64_t n, const std::uint8_t* flags, const T* grad_y, T* grad_x) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T grad = grad_y[i];
+    grad_x[i] = pass_inside(flags[i] != 0, grad);
   }
 }
 

@@ -25,16 +25,6 @@ void passed_run(std::int64_t n, Params params, const T* grad_y, T* grad_x) {
   }
 }
 
-// 0 where inside[i] is: no operation makes another gradient of it.
-template <typename T>
-void pass_masked(std::int64_t n, const std::uint8_t* inside, const T* grad_y, T* grad_x) {
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T grad = grad_y[i];
-    grad_x[i] = pass_inside(inside[i] != 0, grad);
-  }
-}
-
 template <typename V, QuantOperation kOperation>
 class Backward {
  public:
@@ -98,8 +88,8 @@ class Backward {
         [&](std::int64_t first, std::int64_t count, T* out) {
           T grad_buffer[kBlockElements];
           const T* grad = load_values(problem_.strides, grad_y(), first, count, grad_buffer);
-          if (args_.mask != nullptr) {
-            pass_masked(count, inside + (first - begin), grad, out);
+          if (args_.mask != nullptr) {  // no operation makes another gradient of 0
+            pass_flagged(count, inside + (first - begin), grad, out);
             grad = out;
           }
           if constexpr (kOperation == QuantOperation::kFakeQuantize) return;

@@ -89,9 +89,11 @@ inline void fold_repeats(const RowChunks& layout, std::int64_t count, const doub
 }
 
 // The per-channel sums of each term over all rows, [terms * channels]: chunk by chunk, then in
-// chunk order.
-template <class... Terms>
-std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
+// chunk order. prepare(begin, end) is called before the terms of elements [begin, end) are, which
+// begin at a multiple of 8.
+template <class Prepare, class... Terms>
+std::vector<double> prepared_row_sums(const RowChunks& layout, const Prepare& prepare,
+                                      const Terms&... terms) {
   constexpr std::int64_t kTerms = sizeof...(Terms);
   const std::int64_t size = kTerms * layout.channels;
   std::vector<double> partial(layout.chunks() * size);
@@ -99,6 +101,7 @@ std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
     std::vector<double> wide(kTerms * layout.width());
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
       std::fill(wide.begin(), wide.end(), 0.0);
+      prepare(layout.begin(chunk), layout.end(chunk));
       add_terms(layout.begin(chunk), layout.end(chunk), layout.width(), wide.data(), terms...);
       fold_repeats(layout, kTerms, wide.data(), partial.data() + chunk * size);
     }
@@ -108,6 +111,12 @@ std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
     for (std::int64_t i = 0; i < size; ++i) sums[i] += partial[chunk * size + i];
   }
   return sums;
+}
+
+template <class... Terms>
+std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
+  return prepared_row_sums(
+      layout, [](std::int64_t, std::int64_t) {}, terms...);
 }
 
 // Calls body(element, c) on every element, c the column in the wide row.

@@ -4,18 +4,43 @@
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/integer_product/pair_products.h"
 #include "steelyard/kernels/integer_product/terms.h"
+#include "steelyard/kernels/requantize/requantizer.h"
 
 namespace steelyard::kernels {
 namespace {
 
 template <typename Code>
-void multiply(const IntegerConv2d<Code>& k) {
-  if (k.backend == Backend::kOneDnn && onednn::has_exact_int8()) {
-    onednn::compute(k);
-  } else if (k.shape.is_depthwise()) {
-    pair_products::compute_depthwise(k);
+const IntegerConv2d<Code>& as_conv(const IntegerConv2d<Code>& k) {
+  return k;
+}
+
+template <typename Code>
+void check(const IntegerMatmul<Code>& k) {
+  check_terms("integer_matmul", k.k, k.largest);
+}
+template <typename Code>
+void check(const IntegerConv2d<Code>& k) {
+  const Conv2dShape& s = k.shape;
+  check_terms("integer_conv2d", s.in_channels_per_group() * s.kernel_h * s.kernel_w, k.largest);
+}
+
+template <class Product>
+bool by_onednn(const Product& k) {
+  return k.backend == Backend::kOneDnn && onednn::has_exact_int8();
+}
+
+template <class Product>
+void multiply(const Product& k) {
+  check(k);
+  const auto& conv = as_conv(k);
+  const Conv2dShape& shape = conv.shape;
+  if (shape.output_size() == 0) return;
+  if (shape.weight_size() == 0) {
+    std::fill_n(k.acc, shape.output_size(), 0);
+  } else if (by_onednn(k)) {
+    onednn::compute(conv);
   } else {
-    pair_products::compute(k);
+    pair_products::compute(conv);
   }
 }
 
@@ -23,20 +48,22 @@ void multiply(const IntegerConv2d<Code>& k) {
 
 template <typename Code>
 void compute(const IntegerMatmul<Code>& k) {
-  check_terms("integer_matmul", k.k, k.largest);
-  if (k.m == 0 || k.n == 0) return;
-  if (k.k == 0) {
-    std::fill_n(k.acc, k.m * k.n, 0);
-  } else {
-    multiply(as_conv(k));
-  }
+  multiply(k);
 }
-
 template <typename Code>
 void compute(const IntegerConv2d<Code>& k) {
-  const Conv2dShape& s = k.shape;
-  check_terms("integer_conv2d", s.in_channels_per_group() * s.kernel_h * s.kernel_w, k.largest);
-  if (s.output_size() > 0) multiply(k);
+  multiply(k);
+}
+
+template <class Product, typename Out>
+void compute(const RequantizedProduct<Product, Out>& k) {
+  const auto& conv = as_conv(k.product);
+  if (by_onednn(k.product) || conv.shape.output_size() == 0 || conv.shape.weight_size() == 0) {
+    multiply(k.product);
+    return requantize_all(k.to);
+  }
+  check(k.product);
+  pair_products::compute(conv, Requantizer<Out>(k.to));
 }
 
 template struct CpuKernels<IntegerProductKernels>;

@@ -221,6 +221,16 @@ void compute(const CudaQueue& queue, const IntegerMatmul<Code>& k) {
   convolve(queue, as_conv(k));
 }
 
+// Emitted by kernels/requantize.
+extern template void run(const CudaQueue&, const RequantizeAccumulators<std::int8_t>&);
+extern template void run(const CudaQueue&, const RequantizeAccumulators<std::uint8_t>&);
+
+template <class Product, typename Out>
+void compute(const CudaQueue& queue, const RequantizedProduct<Product, Out>& k) {
+  run(queue, k.product);
+  run(queue, k.to);
+}
+
 template struct CudaKernels<IntegerProductKernels>;
 
 }  // namespace steelyard::kernels

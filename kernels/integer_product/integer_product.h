@@ -12,6 +12,7 @@
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/conv/conv.h"
+#include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/run.h"
 #include "steelyard/kernels/watch.h"
 
@@ -61,7 +62,21 @@ struct IntegerConv2d {
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .in_integers = true}; }
 };
 
-using IntegerProductKernels = JoinedKernels<ForTypes<IntegerMatmul, std::int8_t, std::uint8_t>,
-                                            ForTypes<IntegerConv2d, std::int8_t, std::uint8_t>>;
+// The codes and mask of `to` from the accumulators of `product`, which are the same. Where the CPU
+// multiplies without a library, the sums are requantized while they are in the cache, and acc is
+// left as it was.
+template <class Product, typename Out>
+struct RequantizedProduct {
+  Product product;
+  RequantizeAccumulators<Out> to;
+  ProductWork work() const { return product.work(); }
+};
+
+template <class Product>
+using ProductAndCodes = KernelList<Product, RequantizedProduct<Product, std::int8_t>,
+                                   RequantizedProduct<Product, std::uint8_t>>;
+using IntegerProductKernels = JoinedKernels<
+    ProductAndCodes<IntegerMatmul<std::int8_t>>, ProductAndCodes<IntegerMatmul<std::uint8_t>>,
+    ProductAndCodes<IntegerConv2d<std::int8_t>>, ProductAndCodes<IntegerConv2d<std::uint8_t>>>;
 
 }  // namespace steelyard::kernels

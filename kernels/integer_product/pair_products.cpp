@@ -175,10 +175,23 @@ void multiply_block(const Windows& windows, std::int64_t first, std::int64_t pix
   }
 }
 
-}  // namespace
+// Calls each(first, number) for blocks of output pixels, over all threads.
+template <typename Body>
+void for_each_block(const Conv2dShape& s, const Body& each) {
+  const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
+  parallel_for((pixels + kPixelBlock - 1) / kPixelBlock, 1,
+               [&](std::int64_t block, std::int64_t end) {
+                 for (; block < end; ++block) {
+                   const std::int64_t first = block * kPixelBlock;
+                   each(first, std::min(kPixelBlock, pixels - first));
+                 }
+               });
+}
 
-template <typename Code>
-void compute(const IntegerConv2d<Code>& k) {
+// Calls use(first pixel, number of pixels, sums) for blocks of pixels; sums(acc) writes the sums of
+// all output channels.
+template <typename Code, typename Use>
+void multiply(const IntegerConv2d<Code>& k, const Use& use) {
   const Conv2dShape& s = k.shape;
   const Bordered images(s);
   const Windows windows(s, images);
@@ -187,20 +200,19 @@ void compute(const IntegerConv2d<Code>& k) {
   Operand* const w = kept(1, s.groups * group_weights).data();
   fill_bordered(s, images, k.x, *k.zero_point, x);
   pack_weights(windows, k.w, w);
-  const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
-  parallel_for(pixels, kPixelBlock, [&](std::int64_t begin, std::int64_t end) {
-    for (; begin < end; begin += kPixelBlock) {
+  for_each_block(s, [&](std::int64_t first, std::int64_t pixels) {
+    use(first, pixels, [&](std::int32_t* acc) {
       for (std::int64_t group = 0; group < s.groups; ++group) {
-        multiply_block(windows, begin, std::min(kPixelBlock, end - begin),
-                       x + group * s.in_channels_per_group(), w + group * group_weights,
-                       k.acc + begin * s.out_channels + group * s.out_channels_per_group());
+        multiply_block(windows, first, pixels, x + group * s.in_channels_per_group(),
+                       w + group * group_weights, acc + group * s.out_channels_per_group());
       }
-    }
+    });
   });
 }
 
-template <typename Code>
-void compute_depthwise(const IntegerConv2d<Code>& k) {
+// One input and one output channel per group.
+template <typename Code, typename Use>
+void multiply_depthwise(const IntegerConv2d<Code>& k, const Use& use) {
   const Conv2dShape& shape = k.shape;
   const std::int64_t channels = shape.in_channels;
   const std::int64_t taps = shape.kernel_h * shape.kernel_w;
@@ -209,26 +221,61 @@ void compute_depthwise(const IntegerConv2d<Code>& k) {
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
   }
-  const std::int64_t pixels = shape.batch * shape.out_h() * shape.out_w();
-  parallel_for(pixels, kPixelBlock, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-      std::int32_t* const sums = k.acc + pixel * channels;
-      std::fill(sums, sums + channels, 0);
-      for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
-        if (input < 0) return;
-        const Code* const source = k.x + input * channels;
-        const Operand* const weights = by_tap.data() + tap * channels;
-        const std::int32_t zero = zero_point;
-        STEELYARD_VECTORIZE
-        for (std::int64_t c = 0; c < channels; ++c) sums[c] += (source[c] - zero) * weights[c];
-      });
+  for_each_block(shape, [&](std::int64_t begin, std::int64_t pixels) {
+    use(begin, pixels, [&](std::int32_t* acc) {
+      for (std::int64_t pixel = begin; pixel < begin + pixels; ++pixel) {
+        std::int32_t* const sums = acc + (pixel - begin) * channels;
+        std::fill(sums, sums + channels, 0);
+        for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
+          if (input < 0) return;
+          const Code* const source = k.x + input * channels;
+          const Operand* const weights = by_tap.data() + tap * channels;
+          const std::int32_t zero = zero_point;
+          STEELYARD_VECTORIZE
+          for (std::int64_t c = 0; c < channels; ++c) sums[c] += (source[c] - zero) * weights[c];
+        });
+      }
+    });
+  });
+}
+
+template <typename Code, typename Use>
+void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
+  if (k.shape.is_depthwise()) {
+    multiply_depthwise(k, use);
+  } else {
+    multiply(k, use);
+  }
+}
+
+}  // namespace
+
+template <typename Code>
+void compute(const IntegerConv2d<Code>& k) {
+  multiply_any(k, [&](std::int64_t first, std::int64_t, const auto& sums) {
+    sums(k.acc + first * k.shape.out_channels);
+  });
+}
+
+template <typename Code, typename Out>
+void compute(const IntegerConv2d<Code>& k, const Requantizer<Out>& requantize) {
+  const std::int64_t channels = k.shape.out_channels;
+  static_assert(kPixelBlock % 8 == 0, "a block begins with a byte of the mask");
+  multiply_any(k, [&](std::int64_t first, std::int64_t pixels, const auto& sums) {
+    thread_local std::vector<std::int32_t> acc;
+    if (std::ssize(acc) < kPixelBlock * channels) {
+      acc.resize(static_cast<std::size_t>(kPixelBlock * channels));
     }
+    sums(acc.data());
+    requantize(first * channels, (first + pixels) * channels, acc.data());
   });
 }
 
 template void compute(const IntegerConv2d<std::int8_t>&);
 template void compute(const IntegerConv2d<std::uint8_t>&);
-template void compute_depthwise(const IntegerConv2d<std::int8_t>&);
-template void compute_depthwise(const IntegerConv2d<std::uint8_t>&);
+template void compute(const IntegerConv2d<std::int8_t>&, const Requantizer<std::int8_t>&);
+template void compute(const IntegerConv2d<std::int8_t>&, const Requantizer<std::uint8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&, const Requantizer<std::int8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&, const Requantizer<std::uint8_t>&);
 
 }  // namespace steelyard::kernels::pair_products

@@ -8,43 +8,11 @@
 #include "steelyard/kernels/cpu/blocks.h"
 #include "steelyard/kernels/cpu/mask.h"
 #include "steelyard/kernels/cpu/run.h"
-#include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/requantize/requantizer.h"
 
 namespace steelyard::kernels {
 namespace {
-
-// Bias and product scale of each accumulator of a tile of rows.
-struct TiledChannels {
-  TiledChannels(const Requantize& op, const std::int32_t* bias_codes, const float* scales)
-      : plan(RunPlan::tiles_of_rows(op.rows, op.channels)),
-        bias(static_cast<std::size_t>(plan.tile()), 0),
-        product_scale(tile_values<float>(plan, scales)) {
-    if (bias_codes != nullptr) bias = tile_values<std::int32_t>(plan, bias_codes);
-  }
-
-  RunPlan plan;
-  std::vector<std::int32_t> bias;
-  std::vector<float> product_scale;
-};
-
-// The values of its channel for each accumulator of a run.
-struct OfChannels {
-  const std::int32_t* bias;
-  const float *product_scale, *multiplier;
-};
-
-template <typename Code>
-void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels of, OutputCodes out,
-                    Code* codes, std::uint8_t* passes) {
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::int32_t sum = acc[i] + of.bias[i];
-    const float code = requantized_code(sum, of.multiplier[i], out.full.zero_point);
-    codes[i] = static_cast<Code>(out.code(code));
-    passes[i] = out.passes(code, dequantize_sum(sum, of.product_scale[i])) ? 1 : 0;
-  }
-}
 
 struct Addition {
   Affine<float> of_a, of_b;
@@ -118,23 +86,7 @@ static void compute(const ObserveAccumulators& k) {
 
 template <typename Code>
 void compute(const RequantizeAccumulators<Code>& k) {
-  const TiledChannels tiled(k.op, k.bias, k.product_scale);
-  const OutputCodes output = output_codes(k.op.activation, *k.scale, *k.zero_point, k.range);
-  std::vector<float> multiplier(tiled.product_scale.size());
-  for (std::size_t i = 0; i < multiplier.size(); ++i) {
-    multiplier[i] = requantize_multiplier(tiled.product_scale[i], *k.scale);
-  }
-  parallel_blocks(k.op.rows * k.op.channels, [&](std::int64_t begin, std::int64_t end) {
-    alignas(64) std::uint8_t passes[kBlockElements];
-    tiled.plan.for_each(begin, end, [&](std::int64_t first, std::int64_t count, std::int64_t slot) {
-      requantize_run(count, k.acc + first,
-                     {.bias = tiled.bias.data() + slot,
-                      .product_scale = tiled.product_scale.data() + slot,
-                      .multiplier = multiplier.data() + slot},
-                     output, k.codes + first, passes + (first - begin));
-    });
-    if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
-  });
+  requantize_all(k);
 }
 
 template <typename Code>

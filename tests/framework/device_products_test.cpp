@@ -255,7 +255,7 @@ ConvResults run_conv(Device device, const kernels::Conv2dShape& s, const Queue&.
                                                     out.grad_x.data<double>()});
   kernels::run(queue...,
                kernels::Conv2dBackwardWeight<double>{s, x.data<double>(), grad_y.data<double>(),
-                                                     out.grad_w.data<double>(), nullptr});
+                                                     out.grad_w.data<double>()});
   return out;
 }
 
@@ -286,8 +286,7 @@ TEST_F(UnalignedConvOnCuda, MatchesTheCpu) {
   using Forward = kernels::Conv2d<float>;
   using BackwardWeight = kernels::Conv2dBackwardWeight<float>;
   kernels::run(Forward{s, x.data<float>(), w.data<float>(), nullptr, y.data<float>()});
-  kernels::run(
-      BackwardWeight{s, x.data<float>(), grad_y.data<float>(), grad_w.data<float>(), nullptr});
+  kernels::run(BackwardWeight{s, x.data<float>(), grad_y.data<float>(), grad_w.data<float>()});
   const Tensor x_there = behind_one(x), w_there = behind_one(w), grad_there = behind_one(grad_y);
   const Tensor y_there = behind_one(y), grad_w_there = behind_one(grad_w);
   y_there.fill(0);
@@ -296,7 +295,7 @@ TEST_F(UnalignedConvOnCuda, MatchesTheCpu) {
   kernels::run(queue, Forward{s, x_there.data<float>() + 1, w_there.data<float>() + 1, nullptr,
                               y_there.data<float>() + 1});
   kernels::run(queue, BackwardWeight{s, x_there.data<float>() + 1, grad_there.data<float>() + 1,
-                                     grad_w_there.data<float>() + 1, nullptr});
+                                     grad_w_there.data<float>() + 1});
   EXPECT_TRUE(all_close(y_there, behind_one(y), 1e-5, 1e-5));
   EXPECT_TRUE(all_close(grad_w_there, behind_one(grad_w), 1e-5, 1e-5));
 }

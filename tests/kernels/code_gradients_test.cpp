@@ -102,7 +102,7 @@ void check(const Conv2dShape& s, std::int64_t scales, bool with_mask) {
                                               nullptr,
                                               real_w.get<float>()});
     run(queue, Conv2dBackwardWeight<float>{s, real_x.get<float>(), grad_y.get<float>(),
-                                           want_w.get<float>(), nullptr});
+                                           want_w.get<float>()});
     if (with_mask) {
       run(queue, ApplyMask<float>{s.weight_size(), mask.get<std::uint8_t>(), want_w.get<float>(),
                                   want_w.get<float>()});

@@ -13,6 +13,8 @@
 
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/stream.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "tests/kernels/float_support.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -212,6 +214,30 @@ TEST(FakeQuantizeLarge, NonTemporalStoresWriteTheSameValues) {
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(y[0], -1) << "written before the array";
+}
+
+// One walk through memory gives the bits of two, for every number of threads.
+TEST(FakeQuantizeKernels, MaskedGradientAndItsSumsAreThoseOfTwoKernels) {
+  for (const auto& [rows, channels] : std::vector<std::pair<int, int>>{
+           {0, 3}, {4, 0}, {1, 1}, {3000, 1}, {301, 33}, {5, 2050}, {700, 8}, {20000, 16}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << channels);
+    const std::int64_t n = std::int64_t{rows} * channels;
+    const auto grad = test::random_values<float>(n, 1);
+    std::mt19937 generator(2);
+    std::vector<std::uint8_t> mask(static_cast<std::size_t>(mask_bytes(n)));
+    for (std::uint8_t& byte : mask) byte = static_cast<std::uint8_t>(generator());
+    std::vector<float> expected(grad.size()), expected_sums(channels, 9);
+    run(ApplyMask<float>{n, mask.data(), grad.data(), expected.data()});
+    run(ColumnSums<float>{rows, channels, expected.data(), expected_sums.data()});
+    test::expect_same_for_any_thread_count([&, rows = rows, channels = channels] {
+      std::vector<float> masked(grad.size()), sums(channels, 9);
+      run(ApplyMaskAndSum<float>{rows, channels, mask.data(), grad.data(), masked.data(),
+                                 sums.data()});
+      EXPECT_EQ(masked, expected);
+      EXPECT_EQ(sums, expected_sums);
+      return masked;
+    });
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 namespace steelyard::kernels {
@@ -219,6 +220,98 @@ TEST_P(IntegerProducts, AnyNumberOfThreadsGivesTheSameSums) {
   for (const int count : {1, 2, 3}) {
     set_num_threads(count);
     EXPECT_EQ(wrong_conv_sums(GetParam(), s, x, 9, w), 0) << count << " threads";
+  }
+  set_num_threads(threads);
+}
+
+// What a layer has behind its sums.
+struct Behind {
+  explicit Behind(std::int64_t channels)
+      : bias(static_cast<std::size_t>(channels)), product_scale(bias.size()) {
+    for (std::size_t i = 0; i < bias.size(); ++i) {
+      bias[i] = static_cast<std::int32_t>(i * 7919 % 4001) - 2000;
+      product_scale[i] = 1e-4F * static_cast<float>(1 + i % 13);
+    }
+  }
+
+  template <typename Out>
+  RequantizeAccumulators<Out> kernel(std::int64_t rows, std::int32_t* acc, Out* codes,
+                                     std::uint8_t* mask) const {
+    return {.op = {rows, static_cast<std::int64_t>(bias.size()), Activation::kRelu},
+            .acc = acc,
+            .bias = bias.data(),
+            .product_scale = product_scale.data(),
+            .scale = &scale,
+            .zero_point = &zero_point,
+            .range = whole_range(std::is_signed_v<Out> ? CodeType::kS8 : CodeType::kU8),
+            .codes = codes,
+            .mask = mask};
+  }
+
+  std::vector<std::int32_t> bias;
+  std::vector<float> product_scale;
+  float scale = 0.05F;
+  std::int32_t zero_point = 3;
+};
+
+// The codes and the mask, as far as these have bits.
+template <typename Out, class Product>
+void expect_codes_of_two_kernels(Product product, std::int64_t rows, std::int64_t channels) {
+  const Behind behind(channels);
+  const auto n = static_cast<std::size_t>(rows * channels);
+  std::vector<std::int32_t> acc(n);
+  std::vector<Out> codes(n, 1), expected(n, 2);
+  std::vector<std::uint8_t> mask((n + 7) / 8, 0xFF), expected_mask(mask.size());
+  product.acc = acc.data();
+  run(product);
+  run(behind.kernel(rows, acc.data(), expected.data(), expected_mask.data()));
+  for (const bool with_mask : {false, true}) {
+    run(RequantizedProduct<Product, Out>{
+        product, behind.kernel(rows, acc.data(), codes.data(), with_mask ? mask.data() : nullptr)});
+    EXPECT_EQ(codes, expected);
+    std::fill(codes.begin(), codes.end(), Out{1});
+  }
+  EXPECT_EQ(mask, expected_mask);
+}
+
+template <typename Code>
+void expect_conv_codes(Backend backend, const Conv2dShape& s) {
+  const auto x = any_codes<Code>(s.input_size(), 1);
+  const auto w = any_codes<std::int8_t>(s.weight_size(), 2);
+  const std::int32_t z = 11;
+  const std::int64_t rows = s.batch * s.out_h() * s.out_w();
+  const IntegerConv2d<Code> product{.shape = s,
+                                    .x = x.data(),
+                                    .zero_point = &z,
+                                    .w = w.data(),
+                                    .acc = nullptr,
+                                    .backend = backend};
+  expect_codes_of_two_kernels<std::int8_t>(product, rows, s.out_channels);
+  expect_codes_of_two_kernels<std::uint8_t>(product, rows, s.out_channels);
+}
+
+TEST_P(IntegerConv, CodesOfItsSumsAreThoseOfTwoKernels) {
+  const auto& [backend, named] = GetParam();
+  expect_conv_codes<std::uint8_t>(backend, named.shape);
+  expect_conv_codes<std::int8_t>(backend, named.shape);
+}
+
+TEST_P(IntegerProducts, CodesOfTheirSumsAreThoseOfTwoKernels) {
+  const std::tuple<int, int, int> sizes[] = {
+      {1, 1, 1}, {0, 3, 2}, {3, 5, 0}, {5, 7, 3}, {130, 31, 257}};
+  const int threads = num_threads();
+  for (const int count : {1, 2, 3}) {
+    set_num_threads(count);
+    for (const auto& [m, n, k] : sizes) {
+      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+      const auto x = any_codes<std::uint8_t>(std::int64_t{m} * k, 3);
+      const auto w = any_codes<std::int8_t>(std::int64_t{n} * k, 4);
+      const std::int32_t z = 7;
+      expect_codes_of_two_kernels<std::uint8_t>(
+          IntegerMatmul<std::uint8_t>{m, n, k, x.data(), &z, w.data(), nullptr, kLargestProduct,
+                                      GetParam()},
+          m, n);
+    }
   }
   set_num_threads(threads);
 }
