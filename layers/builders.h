@@ -12,12 +12,15 @@
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/concat.h"
+#include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/embedding.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
+#include "steelyard/layers/lstm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/residual.h"
 #include "steelyard/layers/sequential.h"
@@ -53,6 +56,14 @@ inline ModulePtr<Conv2d> conv2d(std::int64_t in_channels, std::int64_t out_chann
                              rng);
 }
 
+inline ModulePtr<Conv1d> conv1d(const Conv1dOptions& options, Rng& rng) {
+  return make_module<Conv1d>(options, rng);
+}
+inline ModulePtr<ConvTranspose2d> conv_transpose2d(const ConvTranspose2dOptions& options,
+                                                   Rng& rng) {
+  return make_module<ConvTranspose2d>(options, rng);
+}
+
 inline ModulePtr<BatchNorm2d> batch_norm2d(std::int64_t channels) {
   return make_module<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
 }
@@ -61,6 +72,10 @@ inline ModulePtr<LayerNorm> layer_norm(std::int64_t features) {
 }
 inline ModulePtr<Embedding> embedding(std::int64_t count, std::int64_t width, Rng& rng) {
   return make_module<Embedding>(EmbeddingOptions{.count = count, .width = width}, rng);
+}
+// One direction, the whole sequence out.
+inline ModulePtr<LSTM> lstm(std::int64_t inputs, std::int64_t units, Rng& rng) {
+  return make_module<LSTM>(LstmLayerOptions{.inputs = inputs, .units = units}, rng);
 }
 inline ModulePtr<Dropout> dropout(double p) { return make_module<Dropout>(p); }
 inline ModulePtr<Flatten> flatten() { return make_module<Flatten>(); }
@@ -71,6 +86,7 @@ inline ModulePtr<LeakyReLU> leaky_relu(double slope = 0.01) {
   return make_module<LeakyReLU>(slope);
 }
 inline ModulePtr<Sigmoid> sigmoid() { return make_module<Sigmoid>(); }
+inline ModulePtr<HardSigmoid> hard_sigmoid() { return make_module<HardSigmoid>(); }
 inline ModulePtr<Softmax> softmax() { return make_module<Softmax>(); }
 inline ModulePtr<GELU> gelu() { return make_module<GELU>(); }
 inline ModulePtr<SiLU> silu() { return make_module<SiLU>(); }

@@ -31,9 +31,17 @@ std::uint8_t* bits_of(const Tensor& mask) {
   return mask.defined() ? mask.data<std::uint8_t>() : nullptr;
 }
 
-Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Shape output_shape,
-                       kernels::Average::Kind kind, ActivationQuantizer& output,
-                       ForwardContext& context, const char* name, const Pool2dGeometry& geometry) {
+struct Averaging {
+  const char* name;  // of the recorded operation
+  kernels::Average::Kind kind;
+  Pool2dGeometry geometry;
+  kernels::Conv2dShape shape;  // of the windows
+  Shape output_shape;
+};
+
+Variable average_codes(const Variable& x, const Averaging& of, ActivationQuantizer& output,
+                       ForwardContext& context) {
+  const auto& [name, kind, geometry, shape, output_shape] = of;
   const auto codes = quantized(x);
   const Device device = codes->codes.device();
   require_sums_fit(name, *codes, shape.kernel_h * shape.kernel_w);
@@ -63,7 +71,7 @@ Variable average_codes(const Variable& x, const kernels::Conv2dShape& shape, Sha
     y = round_reals(values(), kernels::Activation::kNone, values, output,
                     recorded ? &mask : nullptr, context);
   } else {
-    y = output.empty_output(std::move(output_shape), values, context);
+    y = output.empty_output(output_shape, values, context);
     if (recorded) mask = empty_mask(sums.size(), device);
     visit_codes(y.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
@@ -333,17 +341,27 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
 Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry,
                           ActivationQuantizer& output, ForwardContext& context) {
   const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
-  return average_codes(x, shape, {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels},
-                       kernels::Average::Kind::kWindow, output, context, "quantized_avg_pool2d",
-                       geometry);
+  return average_codes(
+      x,
+      {.name = "quantized_avg_pool2d",
+       .kind = kernels::Average::Kind::kWindow,
+       .geometry = geometry,
+       .shape = shape,
+       .output_shape = {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels}},
+      output, context);
 }
 
 Variable global_avg_pool_codes(const Variable& x, ActivationQuantizer& output,
                                ForwardContext& context) {
   const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
   const kernels::Conv2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
-  return average_codes(x, shape, {shape.batch, shape.out_channels}, kernels::Average::Kind::kGlobal,
-                       output, context, "quantized_global_avg_pool", whole);
+  return average_codes(x,
+                       {.name = "quantized_global_avg_pool",
+                        .kind = kernels::Average::Kind::kGlobal,
+                        .geometry = whole,
+                        .shape = shape,
+                        .output_shape = {shape.batch, shape.out_channels}},
+                       output, context);
 }
 
 }  // namespace steelyard::qat

@@ -98,7 +98,7 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
                             .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                             .zero_points = x.qparams.zero_point.size(),
                             .patches = patches.data<Code>()});
-        multiply_groups(patches.data<Code>(), x, pixels, weight, bias, conv.groups, group, y);
+        multiply_groups(patches.data<Code>(), x, pixels, weight, bias, {conv.groups, group}, y);
       }
     });
   }

@@ -23,7 +23,7 @@ struct ProductOperands {
 // frozen, a folding mode is one product with fold_batch_norm()'s weights and bias; with batch
 // statistics that product is followed by normalize().
 //
-// A product with weights folded by gamma = 0 holds nothing of the raw one. Where it must be
+// A product with weights folded by gamma = 0 says nothing of the raw one. Where it must be
 // recovered (one_convolution, and every mode while statistics are re-estimated), channels with
 // |gamma| < kSmallestGamma are quantized as if gamma were that large: with a scale for each channel
 // their codes are the same, and gamma can still grow.

@@ -53,7 +53,7 @@ class LinearProduct : public Product {
                const Tensor& y) const override {
     visit_all_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      multiply_groups(x.codes.data<Code>(), x, 1, weight, bias, 1, 0, y);
+      multiply_groups(x.codes.data<Code>(), x, 1, weight, bias, {}, y);
     });
   }
 
@@ -155,7 +155,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                        .zero_points = x.qparams.zero_point.size(),
                                        .patches = patches.data<Code>()});
         multiply_groups(patches.data<Code>(), x, shape.out_h() * shape.out_w(), weight, bias,
-                        shape.groups, group, y);
+                        {shape.groups, group}, y);
       }
     });
   }

@@ -41,11 +41,11 @@ void apply_weight_mask(const Tensor& mask, const Tensor& grad) {
 
 template <typename Code>
 void multiply_groups(const Code* codes, const QuantizedValue& x, std::int64_t rows_of_input,
-                     const WeightCodes& weight, const Tensor& bias, std::int64_t groups,
-                     std::int64_t group, const Tensor& y) {
+                     const WeightCodes& weight, const Tensor& bias, ChannelGroup of,
+                     const Tensor& y) {
   if (y.size() == 0) return;
   const std::int64_t channels = weight.codes.dim(0), rows = y.size() / channels;
-  const std::int64_t columns = channels / groups, first = group * columns;
+  const std::int64_t columns = channels / of.groups, first = of.group * columns;
   const std::int64_t terms = weight.codes.size() / channels;
   const kernels::GroupedScales of_x = scales_of_inputs(x, rows, rows_of_input);
   const kernels::GroupedScales of_w = scales_of_weights(weight, first);
@@ -65,13 +65,10 @@ void multiply_groups(const Code* codes, const QuantizedValue& x, std::int64_t ro
 }
 
 template void multiply_groups(const std::int8_t*, const QuantizedValue&, std::int64_t,
-                              const WeightCodes&, const Tensor&, std::int64_t, std::int64_t,
-                              const Tensor&);
+                              const WeightCodes&, const Tensor&, ChannelGroup, const Tensor&);
 template void multiply_groups(const std::uint8_t*, const QuantizedValue&, std::int64_t,
-                              const WeightCodes&, const Tensor&, std::int64_t, std::int64_t,
-                              const Tensor&);
+                              const WeightCodes&, const Tensor&, ChannelGroup, const Tensor&);
 template void multiply_groups(const std::int32_t*, const QuantizedValue&, std::int64_t,
-                              const WeightCodes&, const Tensor&, std::int64_t, std::int64_t,
-                              const Tensor&);
+                              const WeightCodes&, const Tensor&, ChannelGroup, const Tensor&);
 
 }  // namespace steelyard::qat

@@ -2,7 +2,7 @@
 // norm of their gradients. T is float or double.
 //
 // Everything works on lists of tensors, so that a GPU needs few launches for many small ones. What
-// changes from step to step lies in memory where the tensors are: a recorded CUDA graph that runs
+// changes from step to step lies in memory where the tensors are: a captured CUDA graph that runs
 // again reads it anew. The list itself is part of the launch and is not kept.
 #pragma once
 

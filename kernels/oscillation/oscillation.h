@@ -1,7 +1,7 @@
 // Weights whose integer codes flip between neighbours during training, and what stops them. Source:
 // Nagel et al., "Overcoming Oscillations in Quantization-Aware Training", arXiv:2203.11086.
 //
-// What changes from step to step lies in memory where the weights are: a recorded CUDA graph that
+// What changes from step to step lies in memory where the weights are: a captured CUDA graph that
 // runs again reads it anew.
 #pragma once
 

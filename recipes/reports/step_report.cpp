@@ -33,18 +33,22 @@ std::string share(double bound, double seconds) {
   return bound == 0 || seconds == 0 ? "." : fmt::format("{:.0f}", 100 * bound / seconds);
 }
 
-std::string table_row(const std::string& name, const std::string& type, double seconds,
-                      double all_seconds, const std::array<Work, kWorkKinds>& work,
-                      std::int64_t saved, const std::string& forward, const std::string& backward,
-                      std::size_t width) {
-  std::string row = fmt::format("{:<{}}  {:<16}{:>9}{:>6.1f}", name, width, type,
-                                milliseconds(seconds), 100 * seconds / all_seconds);
-  for (std::size_t kind = 0; kind < kWorkKinds; ++kind) {
-    row += fmt::format("{:>9}", milliseconds(work[kind].seconds));
-  }
+struct TableRow {
+  std::string name = "", type = "";
+  double seconds = 0;
+  std::array<Work, kWorkKinds> work{};
+  std::int64_t saved_bytes = 0;
+  std::string forward_share = "", backward_share = "";
+};
+
+std::string text_of(const TableRow& row, double all_seconds, std::size_t width) {
+  std::string text = fmt::format("{:<{}}  {:<16}{:>9}{:>6.1f}", row.name, width, row.type,
+                                 milliseconds(row.seconds), 100 * row.seconds / all_seconds);
+  for (const Work& work : row.work) text += fmt::format("{:>9}", milliseconds(work.seconds));
   const std::string kept =
-      saved == 0 ? "." : fmt::format("{:.2f}", static_cast<double>(saved) / kMebi);
-  return row + fmt::format("{:>9}{:>6}{:>6}\n", kept, forward, backward);
+      row.saved_bytes == 0 ? "."
+                           : fmt::format("{:.2f}", static_cast<double>(row.saved_bytes) / kMebi);
+  return text + fmt::format("{:>9}{:>6}{:>6}\n", kept, row.forward_share, row.backward_share);
 }
 
 Json to_json(const Work& work) {
@@ -127,16 +131,22 @@ std::string to_string(const StepTiming& timing) {
       "{:<{}}  {:<16}{:>9}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>6}{:>6}\n", "layer",
       width, "type", "ms", "%", "product", "quantize", "observe", "other", "input", "weight",
       "other", "update", "kept MiB", "fwd", "bwd");
+  const auto add = [&](const TableRow& row) { out += text_of(row, timing.watched_seconds, width); };
   for (const TimedLayer& layer : timing.layers) {
-    out += table_row(name_of(layer), printable(layer.type, 15), layer.seconds(),
-                     timing.watched_seconds, layer.work, layer.saved_bytes,
-                     share(layer.forward_bound, layer.forward_seconds()),
-                     share(layer.backward_bound, layer.backward_seconds()), width);
+    add({.name = name_of(layer),
+         .type = printable(layer.type, 15),
+         .seconds = layer.seconds(),
+         .work = layer.work,
+         .saved_bytes = layer.saved_bytes,
+         .forward_share = share(layer.forward_bound, layer.forward_seconds()),
+         .backward_share = share(layer.backward_bound, layer.backward_seconds())});
   }
-  out += table_row("outside of kernels", "", timing.outside_kernels(), timing.watched_seconds, {},
-                   0, ".", ".", width);
-  return out + table_row("all", "", timing.watched_seconds, timing.watched_seconds, all, saved, "",
-                         "", width);
+  add({.name = "outside of kernels",
+       .seconds = timing.outside_kernels(),
+       .forward_share = ".",
+       .backward_share = "."});
+  add({.name = "all", .seconds = timing.watched_seconds, .work = all, .saved_bytes = saved});
+  return out;
 }
 
 std::string to_json_text(const StepTiming& timing) {

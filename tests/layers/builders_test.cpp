@@ -46,6 +46,20 @@ TEST(Builders, MakeAModelThatIsCalledAndPrinted) {
             "  gelu: GELU\n");
 }
 
+TEST(Builders, MakeSequencesAndTransposedConvolutions) {
+  Rng rng(1);
+  const auto sequence =
+      sequential({{"conv", conv1d({.in_channels = 3, .out_channels = 4, .kernel_size = 3}, rng)},
+                  {"gate", hard_sigmoid()},
+                  {"lstm", lstm(4, 5, rng)}});
+  ForwardContext context;
+  EXPECT_EQ(sequence(Variable(Tensor::zeros({2, 8, 3})), context).shape(), (Shape{2, 6, 5}));
+  const auto upwards = conv_transpose2d(
+      {.in_channels = 3, .out_channels = 2, .kernel_size = {2, 2}, .stride = {2, 2}}, rng);
+  EXPECT_EQ((*upwards)(Variable(Tensor::zeros({1, 4, 5, 3})), context).shape(),
+            (Shape{1, 8, 10, 2}));
+}
+
 // A handle keeps its module, whoever else lets go of it.
 TEST(Builders, HandlesShareTheirModule) {
   Rng rng(1);
