@@ -209,20 +209,24 @@ Variable flatten_codes(const Variable& x) {
   const std::int64_t channels = x.dim(-1);
   const std::int64_t pixels =
       batch == 0 || channels == 0 ? 0 : codes->codes.size() / batch / channels;
-  Tensor flat =
-      Tensor::empty({batch, pixels * channels}, codes->codes.dtype(), codes->codes.device());
-  visit_all_codes(flat.dtype(), [&](auto* tag) {
-    using Code = CodeOf<decltype(tag)>;
-    run(flat.device(), kernels::Transpose<Code>{.batch = batch,
-                                                .rows = pixels,
-                                                .columns = channels,
-                                                .x = codes->codes.data<Code>(),
-                                                .y = flat.data<Code>()});
-  });
+  const bool same_order = pixels == 1 || channels == 1;
+  Tensor flat = codes->codes.reshape({batch, pixels * channels});
+  if (!same_order) {
+    flat = Tensor::empty(flat.shape(), flat.dtype(), flat.device());
+    visit_all_codes(flat.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      run(flat.device(), kernels::Transpose<Code>{.batch = batch,
+                                                  .rows = pixels,
+                                                  .columns = channels,
+                                                  .x = codes->codes.data<Code>(),
+                                                  .y = flat.data<Code>()});
+    });
+  }
   Variable y = make_variable(with_codes(*codes, flat));
   if (!should_record({x})) return y;
   const auto gradient = [=](const Tensor& grad_output, const Shape& input,
                             const std::vector<Tensor>&) {
+    if (same_order) return grad_output.reshape(input);
     Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
     run(grad.device(), kernels::Transpose<float>{.batch = batch,
                                                  .rows = channels,

@@ -62,6 +62,19 @@ TEST(CodeOps, MaxPoolAndFlattenCommuteWithDequantization) {
   }
 }
 
+// Images of one channel, or of one pixel: their codes are the rows already.
+TEST(CodeOps, FlattenCopiesNothingWhereTheOrderIsTheSame) {
+  for (const Shape& shape : {Shape{2, 5, 6, 1}, Shape{3, 1, 1, 4}}) {
+    const Quantized q(shape, 1, false);
+    const Variable plain(q.x.value(), true);
+    const Variable flat = flatten_codes(q.x), expected = flatten(plain);
+    EXPECT_EQ(values(flat.value()), values(expected.value()));
+    EXPECT_EQ(quantized(flat)->codes.data<std::uint8_t>(), q.codes->codes.data<std::uint8_t>());
+    const Tensor grad = random_tensor(flat.shape(), 2, DType::kF32);
+    EXPECT_EQ(gradient(flat, q.leaf, grad), gradient(expected, plain, grad));
+  }
+}
+
 // There is no order of channels to go by. The float operation knows sequences too.
 TEST(CodeOps, FlattenRefusesWhatIsNoImage) {
   EXPECT_THROW(flatten_codes(Quantized({2, 5, 3}, 1, false).x), std::invalid_argument);
