@@ -210,6 +210,27 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
   });
 }
 
+// Where a tap of a pixel's window reads, from the first channel on.
+template <typename Code>
+struct Tap {
+  const Code* x;
+  const std::int32_t* w;
+};
+
+// Taps that are added at once: sums that are loaded and stored for each tap wait for each other.
+constexpr std::int64_t kTapsAtOnce = 3;
+
+template <bool kAdd, typename Code>
+void add_taps(std::int64_t channels, const Tap<Code>* taps, std::int32_t zero_point,
+              std::int32_t* sums) {
+  const Tap<Code> a = taps[0], b = taps[1], c = taps[2];
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < channels; ++i) {
+    sums[i] = (kAdd ? sums[i] : 0) + (a.x[i] - zero_point) * a.w[i] +
+              (b.x[i] - zero_point) * b.w[i] + (c.x[i] - zero_point) * c.w[i];
+  }
+}
+
 // One input and one output channel per group.
 template <typename Code, typename Use>
 void multiply_depthwise(const IntegerConv2d<Code>& k, const Use& use) {
@@ -217,23 +238,39 @@ void multiply_depthwise(const IntegerConv2d<Code>& k, const Use& use) {
   const std::int64_t channels = shape.in_channels;
   const std::int64_t taps = shape.kernel_h * shape.kernel_w;
   const std::int32_t zero_point = *k.zero_point;
-  std::vector<Operand> by_tap(static_cast<std::size_t>(taps * channels));
+  // By tap; those of taps that are not there are 0.
+  std::vector<std::int32_t> by_tap(static_cast<std::size_t>((taps + 1) * channels));
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
   }
+  const std::int64_t reach = (shape.kernel_w - 1) * shape.dilation_w;
+  const std::int64_t step = shape.stride_w * channels;
   for_each_block(shape, [&](std::int64_t begin, std::int64_t pixels) {
+    std::vector<Tap<Code>> inside;
     use(begin, pixels, [&](std::int32_t* acc) {
-      for (std::int64_t pixel = begin; pixel < begin + pixels; ++pixel) {
-        std::int32_t* const sums = acc + (pixel - begin) * channels;
-        std::fill(sums, sums + channels, 0);
-        for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
-          if (input < 0) return;
-          const Code* const source = k.x + input * channels;
-          const Operand* const weights = by_tap.data() + tap * channels;
-          const std::int32_t zero = zero_point;
-          STEELYARD_VECTORIZE
-          for (std::int64_t c = 0; c < channels; ++c) sums[c] += (source[c] - zero) * weights[c];
-        });
+      std::int64_t column = begin % shape.out_w();
+      bool was_whole = false;  // the window, from the left to the right
+      for (std::int64_t pixel = begin; pixel < begin + pixels; ++pixel, acc += channels) {
+        const std::int64_t left = column * shape.stride_w - shape.pad_w;
+        const bool is_whole = left >= 0 && left + reach < shape.in_w;
+        if (was_whole && is_whole && column > 0) {
+          for (Tap<Code>& tap : inside) tap.x += step;
+        } else {
+          inside.clear();
+          for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
+            if (input < 0) return;
+            inside.push_back({k.x + input * channels, by_tap.data() + tap * channels});
+          });
+          while (inside.empty() || std::ssize(inside) % kTapsAtOnce != 0) {
+            inside.push_back({k.x, by_tap.data() + taps * channels});
+          }
+        }
+        was_whole = is_whole;
+        column = column + 1 == shape.out_w() ? 0 : column + 1;
+        add_taps<false>(channels, inside.data(), zero_point, acc);
+        for (std::int64_t i = kTapsAtOnce; i < std::ssize(inside); i += kTapsAtOnce) {
+          add_taps<true>(channels, inside.data() + i, zero_point, acc);
+        }
       }
     });
   });
