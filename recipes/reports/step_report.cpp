@@ -34,11 +34,11 @@ std::string share(double bound, double seconds) {
 }
 
 struct TableRow {
-  std::string name = "", type = "";
+  std::string name, type;
   double seconds = 0;
   std::array<Work, kWorkKinds> work{};
   std::int64_t saved_bytes = 0;
-  std::string forward_share = "", backward_share = "";
+  std::string forward_share, backward_share;
 };
 
 std::string text_of(const TableRow& row, double all_seconds, std::size_t width) {
@@ -142,10 +142,17 @@ std::string to_string(const StepTiming& timing) {
          .backward_share = share(layer.backward_bound, layer.backward_seconds())});
   }
   add({.name = "outside of kernels",
+       .type = {},
        .seconds = timing.outside_kernels(),
        .forward_share = ".",
        .backward_share = "."});
-  add({.name = "all", .seconds = timing.watched_seconds, .work = all, .saved_bytes = saved});
+  add({.name = "all",
+       .type = {},
+       .seconds = timing.watched_seconds,
+       .work = all,
+       .saved_bytes = saved,
+       .forward_share = {},
+       .backward_share = {}});
   return out;
 }
 
