@@ -13,6 +13,7 @@
 #include "steelyard/layers/embedding.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/input_part.h"
+#include "steelyard/layers/instance_norm.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/lstm.h"
@@ -101,6 +102,12 @@ std::shared_ptr<Module> layer_norm(const OptionsReader& o, Rng&) {
   require_weights({o.integer("features")});
   return std::make_shared<LayerNorm>(
       LayerNormOptions{.features = o.integer("features"), .eps = o.real("eps")});
+}
+
+std::shared_ptr<Module> instance_norm(const OptionsReader& o, Rng&) {
+  require_weights({o.integer("channels")});
+  return std::make_shared<InstanceNorm>(
+      InstanceNormOptions{.channels = o.integer("channels"), .eps = o.real("eps")});
 }
 
 std::shared_ptr<Module> lstm(const OptionsReader& o, Rng& rng) {
@@ -208,6 +215,7 @@ const std::vector<ModuleType>& module_types() {
       {"Linear", linear},
       {"BatchNorm2d", batch_norm},
       {"LayerNorm", layer_norm},
+      {"InstanceNorm", instance_norm},
       {"LSTM", lstm},
       {"ReLU", plain<ReLU>},
       {"ReLU6", plain<ReLU6>},

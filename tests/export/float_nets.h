@@ -21,6 +21,7 @@
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "steelyard/layers/conv_transpose2d.h"
+#include "steelyard/layers/instance_norm.h"
 #include "steelyard/layers/lstm.h"
 #include "tests/export/export_support.h"
 
@@ -53,6 +54,8 @@ class ImageOperations : public Module {
                                                                            .output_padding = {1, 0},
                                                                            .groups = 2},
                                                     rng))),
+        own_norm_(register_child(
+            "own_norm", std::make_shared<InstanceNorm>(InstanceNormOptions{.channels = 4}))),
         last_(register_child("last", conv(12, 2, 1, 1, rng))),
         scale_(register_parameter("scale", random_tensor({4}, 5, DType::kF32))),
         map_(register_parameter("map", random_tensor({9, 8, 1}, 6, DType::kF32))) {}
@@ -62,7 +65,7 @@ class ImageOperations : public Module {
     y = y * scale_ + map_;
     y = pad(1.5 - y / 2.0, {0, 1, 0, 0}, {0, 0, 2, 0}, 0.5);             // 10 x 10
     y = slice(y, {{0, y.dim(0), 1}, {8, 4, -2}, {1, 3, 3}, {0, 4, 1}});  // 4 x 3, backwards
-    y = clamp(y, -1, 1.25);
+    y = own_norm_(clamp(y, -1, 1.25), context);
     const Variable large = up_(y, context);  // 8 x 4 x 6
     const Variable twice = resize(y, {.repeats = 2, .inputs = 4, .outputs = 8}, blended(3, 4));
     y = concat(
@@ -81,6 +84,7 @@ class ImageOperations : public Module {
   Slot& conv_;
   Slot& norm_;
   Slot& up_;
+  Slot& own_norm_;
   Slot& last_;
   Variable scale_, map_;
 };

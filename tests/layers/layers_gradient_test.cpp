@@ -16,6 +16,7 @@
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
+#include "steelyard/layers/instance_norm.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/lstm.h"
@@ -141,6 +142,8 @@ const std::vector<LayerCase>& layer_cases() {
       {"Hardswish", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Hardswish>(); }},
       {"LayerNorm", image,
        [](Rng&) { return std::make_shared<LayerNorm>(LayerNormOptions{.features = 4}); }},
+      {"InstanceNorm", image,
+       [](Rng&) { return std::make_shared<InstanceNorm>(InstanceNormOptions{.channels = 4}); }},
       {"HardSigmoid", spread_tensor({10, 15}),
        [](Rng&) { return std::make_shared<HardSigmoid>(); }},
       {"Clamp", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Clamp>(-2.0, 3.0); }},
