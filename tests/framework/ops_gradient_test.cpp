@@ -143,6 +143,7 @@ const std::vector<OpCase>& op_cases() {
       {"pow", {positive({3, 5})}, [](const Vs& v) { return pow(v[0], -0.75); }},
       {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 3); }},
       {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 0); }},
+      {"affine", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return affine(v[0], -1.5, 0.25); }},
       {"tanh_gelu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return tanh_gelu(v[0]); }},
       {"maximum",
        {spread_tensor({2, 1, 3}), random_tensor({4, 1}, 2)},

@@ -14,6 +14,7 @@
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/dropout.h"
+#include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/instance_norm.h"
@@ -115,6 +116,8 @@ const std::vector<LayerCase>& layer_cases() {
       {"ReLU6", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<ReLU6>(); }},
       {"LeakyReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<LeakyReLU>(0.2); }},
       {"Sigmoid", image, [](Rng&) { return std::make_shared<Sigmoid>(); }},
+      {"LogSoftmax", image, [](Rng&) { return std::make_shared<LogSoftmax>(); }},
+      {"Affine", image, [](Rng&) { return std::make_shared<Affine>(-1.5, 0.25); }},
       {"Softmax", image, [](Rng&) { return std::make_shared<Softmax>(); }},
       {"ConvTranspose2d", image,
        [](Rng& rng) {
