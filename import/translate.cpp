@@ -16,9 +16,9 @@ namespace {
 const std::vector<OperationRow>& operations() {
   static const std::vector<OperationRow> kRows = [] {
     std::vector<OperationRow> rows;
-    for (const auto& family :
-         {layer_operations(), elementwise_operations(), shape_operations(), window_operations(),
-          lookup_operations(), recurrent_operations(), reduction_operations()}) {
+    for (const auto& family : {layer_operations(), elementwise_operations(), shape_operations(),
+                               window_operations(), lookup_operations(), choice_operations(),
+                               recurrent_operations(), reduction_operations()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/choose.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/expand.h"
@@ -135,9 +136,17 @@ class Attention : public Module {
     const Variable shares = weights / sum(weights, {2}, ReducedAxes::kKeep);
     const Variable sizes = log(sqrt(abs(y) + 1.0)) + pow(abs(y) + 0.5, -0.75);
     const Variable bent = tanh_gelu(erf(y)) - tanh(maximum(y, gamma_));
-    const Variable kept = relu(y);  // 0 here and there
+    const Variable kept = masked(relu(y), y);  // 0 here and there
     return minimum(shares + sizes, bent) + divide_no_nan(kept * kept, kept) -
            reshape(amin(y, {1, 2}), {y.dim(0), 1, 1});
+  }
+
+  // Other numbers at some positions, and where two values compare so.
+  Variable masked(const Variable& x, const Variable& y) const {
+    const Variable mask(Tensor::from<float>({0, 1, 1, 0, 1}, {5, 1})), none = constant(0, x);
+    const Variable some = choose(Comparison::kGreater, mask, none, x, constant(0.5, x));
+    const Variable capped = choose(Comparison::kGreaterEqual, gamma_, some, some, beta_ * beta_);
+    return choose(Comparison::kEqual, relu(y), none, none, capped);
   }
 
   Slot& stem_;
