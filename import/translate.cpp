@@ -47,6 +47,24 @@ std::string stem_of(std::string name) {
   return "";
 }
 
+// Said once, and not of each of its nodes.
+void require_float(const OnnxModel& model) {
+  std::size_t count = 0;
+  const OnnxNode* first = nullptr;
+  for (const OnnxNode& node : model.nodes) {
+    const bool quantized = node.op == "QuantizeLinear" || node.op == "DequantizeLinear" ||
+                           node.op == "DynamicQuantizeLinear" || node.op == "QGemm" ||
+                           node.op.starts_with("QLinear") || node.op.ends_with("Integer");
+    if (!quantized) continue;
+    if (count++ == 0) first = &node;
+  }
+  if (count == 0) return;
+  fail(model, "the model is quantized already (" + std::to_string(count) +
+                  (count == 1 ? " node" : " nodes") + ", the first is " +
+                  printable(first->label()) + ", a " + printable(first->op) +
+                  "): import the float model that it was made of");
+}
+
 // Whether a value that is held in an order of its own has the last dimension last there too.
 bool keeps_rows(const Value& value) {
   return !value.order.empty() && value.order.back() + 1 == value.rank();
@@ -90,6 +108,7 @@ void choose_output(OnnxModel& model, const std::string& name) {
 }
 
 Imported translate(const OnnxModel& model, const SampleSpec& sample) {
+  require_float(model);
   require_inputs(model);
   return Translator(simplify(model), sample).run();
 }

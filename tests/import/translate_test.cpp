@@ -399,6 +399,17 @@ TEST(Translate, SaysWhatDoesNotFit) {
             "test.onnx: the output 'x' is the input: the graph has no operation");
 }
 
+TEST(Translate, SaysOnceThatAModelIsQuantized) {
+  ModelMaker m(images(3));
+  const std::string codes = m.node("QuantizeLinear", {"x", m.number(0.5F)});
+  m.ending_in(m.node("Relu", {m.node("DequantizeLinear", {codes, m.number(0.5F)})}));
+  EXPECT_EQ(message_of<InputError>([&] {
+              translate(m.model(), {4, 4, 3});
+            }),
+            "test.onnx: the model is quantized already (2 nodes, the first is QuantizeLinear_0, a "
+            "QuantizeLinear): import the float model that it was made of");
+}
+
 TEST(Translate, OneOfSeveralOutputsIsChosen) {
   ModelMaker m({{std::nullopt}, {3}});
   const std::string scores = m.node("Sigmoid", {m.node("Relu", {"x"})});
