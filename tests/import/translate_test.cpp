@@ -373,7 +373,7 @@ TEST(Translate, SaysOnceThatAModelIsQuantized) {
   EXPECT_EQ(message_of<InputError>([&] {
               translate(m.model(), {4, 4, 3});
             }),
-            "test.onnx: the model is quantized already (2 nodes, the first is QuantizeLinear_0, a "
+            "test.onnx: the model has integers already (2 nodes, the first is QuantizeLinear_0, a "
             "QuantizeLinear): import the float model that it was made of");
 }
 
