@@ -141,6 +141,27 @@ static void add(node_t n, value_t out, int32_t *y) {
   }
 }
 
+/* Where element (h, w, c) of an output lies in an operand: sizes of 1 repeat. */
+static int32_t repeated(value_t v, int32_t h, int32_t w, int32_t c) {
+  return ((v->shape[0] > 1 ? h : 0) * v->shape[1] + (v->shape[1] > 1 ? w : 0)) * v->shape[2] +
+         (v->shape[2] > 1 ? c : 0);
+}
+
+/* As QLinearMul: the zero point of the unsigned byte is added before rounding. */
+static void mul(node_t n, value_t out, int32_t *y) {
+  value_t a = &steelyard_values[n->inputs[0]], b = &steelyard_values[n->inputs[1]];
+  const float ratio = a->scale * b->scale / out->scale;
+  const int32_t shift = out->qmin < 0 ? 128 : 0;
+  for (int32_t i = 0; i < size_of(out); ++i) {
+    const int32_t c = i % out->shape[2], w = i / out->shape[2] % out->shape[1];
+    const int32_t h = i / out->shape[2] / out->shape[1];
+    const int32_t product = (codes[n->inputs[0]][repeated(a, h, w, c)] - a->zero_point) *
+                            (codes[n->inputs[1]][repeated(b, h, w, c)] - b->zero_point);
+    const float unsigned_code = rintf((float)product * ratio + (float)(out->zero_point + shift));
+    y[i] = clamped(unsigned_code - (float)shift, out->qmin, out->qmax);
+  }
+}
+
 static void concat(node_t n, value_t out, int32_t *y) {
   const int32_t width = out->shape[out->rank - 1], rows = size_of(out) / width;
   int32_t first = 0;
@@ -170,18 +191,30 @@ static void activate(node_t n, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
-/* Sigmoid, hardswish and GELU by erf or tanh: computed in double, rounded to float, then quantized. */
-static double smooth_value(const char *op, double x) {
-  if (op[0] == 's') return 1 / (1 + exp(-x));
-  if (op[0] == 'g') return x / 2 * erfc(-x / sqrt(2));
-  if (op[0] == 't') return x / (1 + exp(-sqrt(8 / 3.141592653589793) * (x + 0.044715 * x * x * x)));
-  return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6;
+/* Functions of one code: computed in double, rounded to float, then quantized. */
+static double smooth_value(node_t n, double x) {
+  const double line = n->slope * x + n->offset;
+  if (strcmp(n->op, "sigmoid") == 0) return 1 / (1 + exp(-x));
+  if (strcmp(n->op, "silu") == 0) return x * (1 / (1 + exp(-x)));
+  if (strcmp(n->op, "hard_sigmoid") == 0) return line <= 0 ? 0 : line >= 1 ? 1 : line;
+  if (strcmp(n->op, "gelu") == 0) return x / 2 * erfc(-x / sqrt(2));
+  if (strcmp(n->op, "hardswish") == 0) return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6;
+  return x / (1 + exp(-sqrt(8 / 3.141592653589793) * (x + 0.044715 * x * x * x))); /* tanh_gelu */
+}
+
+static int is_smooth(const char *op) {
+  static const char *const all[] = {"sigmoid",   "silu", "hard_sigmoid",
+                                    "hardswish", "gelu", "tanh_gelu"};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+    if (strcmp(op, all[i]) == 0) return 1;
+  }
+  return 0;
 }
 
 static void smooth(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
   for (int32_t i = 0; i < size_of(out); ++i) {
     const double real = (float)(x[i] - in->zero_point) * in->scale;
-    y[i] = code_of((float)smooth_value(n->op, real), out);
+    y[i] = code_of((float)smooth_value(n, real), out);
   }
 }
 
@@ -228,8 +261,9 @@ static void run(node_t n) {
     concat(n, out, y);
   } else if (strcmp(n->op, "flatten") == 0) {
     flatten(in, x, y);
-  } else if (strcmp(n->op, "sigmoid") == 0 || strcmp(n->op, "hardswish") == 0 ||
-             strcmp(n->op, "gelu") == 0 || strcmp(n->op, "tanh_gelu") == 0) {
+  } else if (strcmp(n->op, "mul") == 0) {
+    mul(n, out, y);
+  } else if (is_smooth(n->op)) {
     smooth(n, in, out, x, y);
   } else if (strcmp(n->op, "softmax") == 0) {
     softmax(in, out, x, y);

@@ -44,6 +44,7 @@ typedef struct {
   const float *float_weight;  /* of a layer left in float, instead */
   const int32_t *bias;        /* of scale (input's scale * weight_scale) */
   const float *float_bias;    /* where the product is in float or in groups, instead */
+  double slope, offset;       /* hard_sigmoid: min(max(slope * x + offset, 0), 1) */
 } steelyard_node;
 )";
 
@@ -208,7 +209,7 @@ class HeaderWriter {
     const bool bias = node.weights && w.bias.defined();
     out_ += fmt::format(
         "  {{{}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, "
-        "{}, {}}},\n",
+        "{}, {}, {:a}, {:a}}},\n",
         c_string(op_name(node.op)), c_string(node.name), array_name("inputs", i),
         node.inputs.size(), node.output, static_cast<int>(node.activation), filled_up(kernel, 2),
         filled_up(stride, 2), filled_up(padding, 2), filled_up(node.conv.dilation, 2),
@@ -217,7 +218,7 @@ class HeaderWriter {
         if_there(!w.zero_points.empty(), "zero_point", i), w.group_size(),
         if_there(node.weights && !codes, "weight", i),
         if_there(bias && w.one_scale_per_channel(), "bias", i),
-        if_there(bias && !w.one_scale_per_channel(), "bias", i));
+        if_there(bias && !w.one_scale_per_channel(), "bias", i), node.ramp.slope, node.ramp.offset);
   }
 
   const Graph& graph_;

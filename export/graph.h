@@ -110,10 +110,13 @@ enum class Op {
   kDivNoNan,   // 0 where the divisor is 0
   kReduceMax,  // over some dimensions
   kReduceMin,
-  kExpand,     // repeated along dimensions of size 1
-  kEmbedding,  // rows of a table [rows, width] at whole numbers
-  kInputPart,  // some of the model's input under another shape: one of several inputs
-  kLstm        // one direction of a long short-term memory over a sequence
+  kExpand,        // repeated along dimensions of size 1
+  kEmbedding,     // rows of a table [rows, width] at whole numbers
+  kInputPart,     // some of the model's input under another shape: one of several inputs
+  kLstm,          // one direction of a long short-term memory over a sequence
+  kWhereGreater,  // of (x, y, a, b): a where x > y, else b
+  kWhereGreaterEqual,
+  kWhereEqual
 };
 
 enum class Product { kInteger, kFloat };

@@ -25,8 +25,8 @@ constexpr const char* kVersionKey = "graph_version";
 // 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
 // constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
-// operations after those of 5.
-constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6"};
+// operations after those of 5; 7 with choices by a comparison.
+constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6", "7"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -403,7 +403,7 @@ Graph load_graph(const std::filesystem::path& path) {
   }
   if (std::find(std::begin(kVersions), std::end(kVersions), entry(kVersionKey)) ==
       std::end(kVersions)) {
-    throw InputError(name + ": expected " + kVersionKey + " 1 to 6, got '" +
+    throw InputError(name + ": expected " + kVersionKey + " 1 to 7, got '" +
                      printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;

@@ -57,7 +57,10 @@ const std::vector<OpInfo>& op_table() {
                                           expand_op(),
                                           embedding_op(),
                                           input_part_op(),
-                                          lstm_op()};
+                                          lstm_op(),
+                                          where_greater_op(),
+                                          where_greater_equal_op(),
+                                          where_equal_op()};
   return kTable;
 }
 

@@ -37,6 +37,7 @@ std::string Translator::as_held(std::size_t i) { return held_in(i, held_order(in
 const std::string& Translator::converted(const std::string& name, const Order& wanted) {
   Value& value = values_.at(name);
   if (value.known) refuse("'" + printable(name) + "' is a constant, expected a computed value");
+  if (value.compared) refuse("of a comparison, which only Where, Not and Cast may read");
   if (value.one_hot != 0) refuse("of one-hot values, which only a table may follow");
   if (value.node.empty()) {  // a global average: a pool with one window
     const Value& source = values_.at(value.averaged);

@@ -13,11 +13,13 @@
 #include "steelyard/layers/embedding.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/input_part.h"
+#include "steelyard/layers/instance_norm.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/lstm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/reorder.h"
+#include "steelyard/layers/where.h"
 
 namespace steelyard::imports {
 namespace {
@@ -103,6 +105,12 @@ std::shared_ptr<Module> layer_norm(const OptionsReader& o, Rng&) {
       LayerNormOptions{.features = o.integer("features"), .eps = o.real("eps")});
 }
 
+std::shared_ptr<Module> instance_norm(const OptionsReader& o, Rng&) {
+  require_weights({o.integer("channels")});
+  return std::make_shared<InstanceNorm>(
+      InstanceNormOptions{.channels = o.integer("channels"), .eps = o.real("eps")});
+}
+
 std::shared_ptr<Module> lstm(const OptionsReader& o, Rng& rng) {
   const LstmLayerOptions options{
       .inputs = o.integer("inputs"),
@@ -147,6 +155,21 @@ std::shared_ptr<Module> constant_arithmetic(const OptionsReader& o, Rng&) {
                                 .constant_first = constant_first,
                                 .trainable = o.flag("trainable")},
       Tensor::full(shape, 1));  // until it is loaded: it may divide
+}
+
+// Constants of which an option has the shape are operands, until they are loaded of ones.
+template <Comparison comparison>
+std::shared_ptr<Module> choice(const OptionsReader& o, Rng&) {
+  std::array<Tensor, 4> constants;
+  for (std::size_t i = 0; i < constants.size(); ++i) {
+    const std::string name = std::string(Where::kOperands[i]) + "_shape";
+    if (!o.has(name)) continue;
+    const Shape& shape = o.integers(name);
+    for (const std::int64_t dim : shape) require_weights({dim});
+    if (!shape.empty()) require_weights({shape_size(shape)});
+    constants[i] = Tensor::full(shape, 1);
+  }
+  return std::make_shared<Where>(comparison, constants);
 }
 
 ResizedAxis resized_axis(const OptionsReader& o, const std::string& prefix) {
@@ -208,6 +231,7 @@ const std::vector<ModuleType>& module_types() {
       {"Linear", linear},
       {"BatchNorm2d", batch_norm},
       {"LayerNorm", layer_norm},
+      {"InstanceNorm", instance_norm},
       {"LSTM", lstm},
       {"ReLU", plain<ReLU>},
       {"ReLU6", plain<ReLU6>},
@@ -291,6 +315,9 @@ const std::vector<ModuleType>& module_types() {
       {"DivConstant", constant_arithmetic<Arithmetic::kDivide, false>},
       {"ConstantSub", constant_arithmetic<Arithmetic::kSubtract, true>},
       {"ConstantDiv", constant_arithmetic<Arithmetic::kDivide, true>},
+      {"WhereGreater", choice<Comparison::kGreater>},
+      {"WhereGreaterEqual", choice<Comparison::kGreaterEqual>},
+      {"WhereEqual", choice<Comparison::kEqual>},
       {"MatMul", plain<MatMul>},
       {"Cat", plain<Cat>},
       {"CatAxis",

@@ -14,6 +14,7 @@ namespace steelyard::imports {
 class OptionsReader {
  public:
   explicit OptionsReader(const Options& options) : options_(options) {}
+  bool has(const std::string& name) const { return options_.contains(name); }
   std::int64_t integer(const std::string& name) const { return get<std::int64_t>(name); }
   bool flag(const std::string& name) const { return get<bool>(name); }
   double real(const std::string& name) const { return get<double>(name); }

@@ -16,9 +16,9 @@ namespace {
 const std::vector<OperationRow>& operations() {
   static const std::vector<OperationRow> kRows = [] {
     std::vector<OperationRow> rows;
-    for (const auto& family :
-         {layer_operations(), elementwise_operations(), shape_operations(), window_operations(),
-          lookup_operations(), recurrent_operations(), reduction_operations()}) {
+    for (const auto& family : {layer_operations(), elementwise_operations(), shape_operations(),
+                               window_operations(), lookup_operations(), choice_operations(),
+                               recurrent_operations(), reduction_operations()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;
@@ -45,6 +45,24 @@ std::string stem_of(std::string name) {
     }
   }
   return "";
+}
+
+// Said once, and not of each of its nodes.
+void require_float(const OnnxModel& model) {
+  std::size_t count = 0;
+  const OnnxNode* first = nullptr;
+  for (const OnnxNode& node : model.nodes) {
+    // ONNX's and ONNX Runtime's operations that make, take or multiply codes.
+    const bool of_codes = node.op.ends_with("izeLinear") || node.op.ends_with("Integer") ||
+                          node.op.starts_with("QLinear") || node.op == "QGemm";
+    if (!of_codes) continue;
+    if (count++ == 0) first = &node;
+  }
+  if (count == 0) return;
+  fail(model, "the model has integers already (" + std::to_string(count) +
+                  (count == 1 ? " node" : " nodes") + ", the first is " +
+                  printable(first->label()) + ", a " + printable(first->op) +
+                  "): import the float model that it was made of");
 }
 
 // Whether a value that is held in an order of its own has the last dimension last there too.
@@ -90,6 +108,7 @@ void choose_output(OnnxModel& model, const std::string& name) {
 }
 
 Imported translate(const OnnxModel& model, const SampleSpec& sample) {
+  require_float(model);
   require_inputs(model);
   return Translator(simplify(model), sample).run();
 }

@@ -25,6 +25,14 @@ namespace steelyard::imports {
 // ONNX's dimension at each position of a value as a module gives it.
 using Order = std::vector<std::size_t>;
 
+// What a comparison of two values tells: which module Where takes it, and the values' names in the
+// file. `holds` is false of its opposite.
+struct Compared {
+  std::string module;
+  std::string x, y;
+  bool holds = true;
+};
+
 struct Value {
   ExtentShape shape;                // ONNX's
   std::optional<Constant> known{};  // a constant; the rest belongs to any other
@@ -35,8 +43,9 @@ struct Value {
   Order order = {};
   // Of a constant that has as many of a dimension as the batch: that dimension, of size 1 here.
   std::optional<std::size_t> repeated = {};
-  bool unknown = false;      // made by what is not supported
-  bool whole = false;        // whole numbers, held as floats
+  bool unknown = false;                   // made by what is not supported
+  bool whole = false;                     // whole numbers, held as floats
+  std::optional<Compared> compared = {};  // true or false; no node gives it
   std::int64_t one_hot = 0;  // of that many classes, if not 0; `node` gives their numbers
   // Of a global average, whose node is made when it is asked for: the image, and its own name.
   std::string averaged = {};
@@ -162,9 +171,16 @@ std::vector<OperationRow> elementwise_operations();
 std::vector<OperationRow> shape_operations();
 std::vector<OperationRow> window_operations();
 std::vector<OperationRow> lookup_operations();
+std::vector<OperationRow> choice_operations();
 std::vector<OperationRow> recurrent_operations();
 std::vector<OperationRow> reduction_operations();
 
+// A constant operand beside values of `rank` dimensions that are held with channels last, or not.
+Constant laid_out(const Constant& value, std::size_t rank, bool channels_last);
+// Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
+void give_comparison(Translator& t, const std::string& module);
+// Declares it to be 1 where a comparison holds, else 0.
+void give_as_numbers(Translator& t, const Value& compared);
 // Rows of a trainable table at the whole numbers that `node` gives: [..., width] for shape [...].
 void give_rows(Translator& t, const std::string& node, const ExtentShape& shape,
                const std::string& name, const Constant& table);

@@ -55,5 +55,8 @@ OpInfo expand_op();
 OpInfo embedding_op();
 OpInfo input_part_op();
 OpInfo lstm_op();
+OpInfo where_greater_op();
+OpInfo where_greater_equal_op();
+OpInfo where_equal_op();
 
 }  // namespace steelyard::deploy

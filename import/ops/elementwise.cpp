@@ -78,8 +78,9 @@ void cast(Translator& t) {
   constexpr std::int64_t kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9;
   const std::int64_t to = t.node().integer("to", 0);
   Value value = t.input(0);
-  const bool stays =
-      value.whole && (to == kInt32 || to == kInt64 || (to == kBool && value.one_hot));
+  if (value.compared && to == kFloat) return give_as_numbers(t, value);
+  const bool stays = value.whole && (to == kInt32 || to == kInt64 ||
+                                     (to == kBool && (value.one_hot != 0 || value.compared)));
   if (to != kFloat && !stays) refuse("of computed values to another type than float");
   value.whole = stays || value.one_hot != 0;
   t.give(std::move(value));
@@ -136,17 +137,7 @@ Partial with_constant(Translator& t, const std::string& type, const Partial& x,
     refuse("its constant " + shape_string(value.shape) + " has more dimensions than " +
            to_string(x.shape));
   }
-  Constant moved = value;
-  if (value.size() == 1) {
-    moved.shape = {};
-  } else if (x.last) {
-    moved.shape.insert(moved.shape.begin(), x.shape.size() - moved.shape.size(), 1);
-    std::vector<std::int64_t> order;
-    for (const std::size_t axis : held_order(x.shape.size(), true)) {
-      order.push_back(static_cast<std::int64_t>(axis));
-    }
-    moved = transposed(moved, order);
-  }
+  const Constant moved = laid_out(value, x.shape.size(), x.last);
   const bool ordered = type == "Sub" || type == "Div";
   const std::string name = constant_first && ordered ? "Constant" + type : type + "Constant";
   const std::string module =
@@ -257,6 +248,21 @@ void div(Translator& t) {
 }
 
 }  // namespace
+
+Constant laid_out(const Constant& value, std::size_t rank, bool channels_last) {
+  Constant moved = value;
+  if (value.size() == 1) {
+    moved.shape = {};
+  } else if (channels_last) {
+    moved.shape.insert(moved.shape.begin(), rank - moved.shape.size(), 1);
+    std::vector<std::int64_t> order;
+    for (const std::size_t axis : held_order(rank, true)) {
+      order.push_back(static_cast<std::int64_t>(axis));
+    }
+    moved = transposed(moved, order);
+  }
+  return moved;
+}
 
 std::vector<OperationRow> elementwise_operations() {
   return {

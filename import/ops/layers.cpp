@@ -131,13 +131,18 @@ void matmul(Translator& t) {
 
 void gemm(Translator&) { refuse("its matrices are computed, or transA is set"); }
 
+double epsilon(const Translator& t) {
+  const double eps = t.node().real("epsilon", 1e-5F);
+  if (!(eps > 0)) refuse("epsilon: expected more than 0");
+  return eps;
+}
+
 void batch_norm(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   const std::int64_t channels = channels_of(in);
   if (t.node().integer("training_mode", 0) != 0) refuse("training_mode is not supported");
   if (t.node().integer("spatial", 1) == 0) refuse("spatial: 0 is not supported");
-  const double eps = t.node().real("epsilon", 1e-5F);
-  if (!(eps > 0)) refuse("epsilon: expected more than 0");
+  const double eps = epsilon(t);
   const bool image = in.size() > 2;
   const std::string module =
       t.add_named(t.node().input(1), "BatchNorm2d", {t.held(0, image)},
@@ -151,6 +156,17 @@ void batch_norm(Translator& t) {
   t.give(module, in, image);
 }
 
+void instance_norm(Translator& t) {
+  const ExtentShape in = t.input(0).shape;
+  const std::int64_t channels = channels_of(in);
+  if (in.size() < 3) refuse("expected [N, C, ...], got " + to_string(in));
+  const std::string module = t.add_named(t.node().input(1), "InstanceNorm", {t.held(0, true)},
+                                         {{"channels", channels}, {"eps", epsilon(t)}});
+  t.set_weight(module, "weight", t.constant(1, "scale"), {channels});
+  t.set_weight(module, "bias", t.constant(2, "bias"), {channels});
+  t.give(module, in, true);
+}
+
 void layer_norm(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   if (in.empty()) refuse("expected features");
@@ -158,8 +174,7 @@ void layer_norm(Translator& t) {
   if (axis_of(t.node().integer("axis", -1), in.size()) + 1 != in.size()) {
     refuse("over more than the last dimension");
   }
-  const double eps = t.node().real("epsilon", 1e-5F);
-  if (!(eps > 0)) refuse("epsilon: expected more than 0");
+  const double eps = epsilon(t);
   const std::string module = t.add_named(t.node().input(1), "LayerNorm", {t.plain(0)},
                                          {{"features", features}, {"eps", eps}});
   t.set_weight(module, "weight", t.constant(1, "scale"), {features});
@@ -179,6 +194,7 @@ std::vector<OperationRow> layer_operations() {
       {"Linear", linear, "", kOwnDomain, WholeNumbers::kRead},
       {"MatMul", matmul, "operands of different leading dimensions, a constant first operand"},
       {"BatchNormalization", batch_norm, "training_mode"},
+      {"InstanceNormalization", instance_norm},
       {"LayerNormalization", layer_norm, "more than the last dimension"},
   };
 }

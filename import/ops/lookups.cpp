@@ -60,7 +60,8 @@ void gather(Translator& t) {
 void equal(Translator& t) {
   const std::size_t at = t.input(0).known ? 1 : 0;
   const Value& in = t.input(at);
-  const Constant& numbers = t.constant(1 - at, "second operand");
+  if (!t.input(1 - at).known) return give_comparison(t, "WhereEqual");
+  const Constant& numbers = *t.input(1 - at).known;
   bool counts = !numbers.floating && !numbers.shape.empty() && numbers.size() > 0 &&
                 numbers.size() == numbers.shape.back() && in.whole && in.one_hot == 0;
   for (std::int64_t i = 0; counts && i < numbers.size(); ++i) {
@@ -69,7 +70,7 @@ void equal(Translator& t) {
   const ExtentShape shape = in.shape;
   if (!counts || shape.size() < 2 || shape.back() != Extent{1} ||
       numbers.shape.size() > shape.size()) {
-    refuse("other than of whole numbers [..., 1] with 0, 1, ..., classes - 1");
+    return give_comparison(t, "WhereEqual");
   }
   ExtentShape without(shape.begin(), shape.end() - 1), to = shape;
   to.back() = {numbers.size()};
@@ -118,7 +119,7 @@ std::vector<OperationRow> lookup_operations() {
       {"Gather", gather,
        "tables other than constant ones of two dimensions; computed indices of others", "",
        WholeNumbers::kRead},
-      {"Equal", equal, "other than what makes one-hot values of whole numbers", "",
+      {"Equal", equal, "read by other than Where, Not, Cast and a product with a table", "",
        WholeNumbers::kRead},
       {"OneHot", one_hot, "values other than 0 and 1, a dimension other than the last", "",
        WholeNumbers::kRead},

@@ -2,6 +2,7 @@
 
 #include <re2/re2.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -59,13 +60,20 @@ bool names(const qat::TargetPattern& pattern, const std::string& tensor) {
   return false;
 }
 
-// Replaces what is skipped by the model's own values.
+// Replaces what is skipped by the model's own values; the file may have more than the model.
 void skip(std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& state,
-          const InitSpec& init) {
+          const InitSpec& init, const std::string& file) {
+  std::set<std::string> in_file, left;
+  for (const NamedTensor& t : tensors) {
+    if (is_of_model(t)) in_file.insert(t.name);
+  }
+  left = in_file;
   for (const std::string& text : init.skip) {
     const qat::TargetPattern pattern(text, "init.skip");
-    std::erase_if(tensors, [&](const NamedTensor& t) { return names(pattern, t.name); });
-    bool used = false;
+    const auto skipped = [&](const std::string& name) { return names(pattern, name); };
+    std::erase_if(tensors, [&](const NamedTensor& t) { return skipped(t.name); });
+    std::erase_if(left, skipped);
+    bool used = std::any_of(in_file.begin(), in_file.end(), skipped);
     for (const NamedTensor& own : state) {
       if (!names(pattern, own.name)) continue;
       tensors.push_back({own.name, own.tensor.clone()});
@@ -74,8 +82,12 @@ void skip(std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& sta
     if (used) continue;
     std::vector<std::string> modules;
     for (const NamedTensor& own : state) modules.push_back(own.name.substr(0, own.name.rfind('.')));
-    throw InputError("init.skip: " + quoted(text) + " names nothing of the model" +
-                     did_you_mean(text, modules));
+    throw InputError("init.skip: " + quoted(text) + " names nothing of the model or of " +
+                     printable(file) + did_you_mean(text, modules));
+  }
+  if (left.empty() && !init.skip.empty()) {
+    throw InputError("init.skip: leaves nothing of " + printable(file) +
+                     " to load: without init the weights are random");
   }
 }
 
@@ -106,7 +118,7 @@ WeightsFile load_initial_weights(Module& model, const std::string& file, const I
   std::vector<NamedTensor> tensors = weights.tensors;
   for (const InitSpec::Rename& rule : init.rename) rename(tensors, rule, file);
   require_unique(tensors, weights.tensors);
-  skip(tensors, state, init);
+  skip(tensors, state, init, file);
   try {
     load_into(model, tensors, file);
   } catch (const InputError& error) {

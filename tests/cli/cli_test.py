@@ -177,7 +177,11 @@ class InitialWeights(Case):
         done = self.run_program("train", recipe, *rename, "--set", "init.skip=[fc]")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("note: init.checkpoint: the tensors are those of the file's entry 'state_dict'", done.stdout + done.stderr)
-        for value, message in (("init.skip=[fx]", "init.skip: 'fx' names nothing of the model (did you mean 'fc'?)"),
+        # What only the file has is skipped too.
+        self.succeed("train", recipe, "--set", "init.rename=[{from: '^module[.]'}, {from: '^fc', to: head}]",
+                     "--set", "init.skip=[fc, head]", "--dry-run")
+        for value, message in (("init.skip=[fx]", "init.skip: 'fx' names nothing of the model or of weights.pt (did you mean 'fc'?)"),
+                               ("init.skip=['re:.*']", "init.skip: leaves nothing of weights.pt to load"),
                                ("init.rename=[{from: net}]", "init.rename: 'net' matches no tensor of weights.pt"),
                                ("init.rename=[{from: '('}]", "bad regular expression: missing ): ("),
                                ("init.rename=[{from: 'weight|bias', to: x}]",

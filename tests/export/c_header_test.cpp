@@ -12,6 +12,7 @@
 #include "steelyard/export/formats.h"
 #include "steelyard/export/interpreter.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/layers/arithmetic.h"
 #include "tests/export/export_support.h"
 
 namespace steelyard::deploy {
@@ -51,6 +52,23 @@ std::vector<std::int32_t> run_in_c(const std::string& header, const Tensor& inpu
   return codes;
 }
 
+// [N, 9, 8, 3]: a gate of each channel, as squeeze-and-excite blocks have it, and one of each
+// pixel.
+std::shared_ptr<Module> gated_net(Rng& rng) {
+  const auto product = [] { return std::make_shared<PairArithmetic>(Arithmetic::kMultiply); };
+  return std::make_shared<::steelyard::Graph>(std::vector<::steelyard::Graph::NamedNode>{
+      {"conv", testing::conv(3, 6, 3, 2, rng)},
+      {"silu", std::make_shared<SiLU>()},
+      {"pool", std::make_shared<AvgPool2d>(AvgPool2dOptions{{{5, 4}, {1, 1}, {0, 0}}})},
+      {"squeeze", testing::conv(6, 6, 1, 1, rng)},
+      {"gate", std::make_shared<HardSigmoid>(0.2, 0.5)},
+      {"gated", product(), {"silu", "gate"}},
+      {"map", testing::conv(6, 1, 1, 1, rng)},
+      {"product", product(), {"map", "gated"}},
+      {"average", std::make_shared<GlobalAvgPool>()},
+      {"fc", std::make_shared<Linear>(LinearOptions{6, 5}, rng)}});
+}
+
 struct CCase {
   const char* name;
   std::shared_ptr<Module> (*make)(Rng&);
@@ -80,14 +98,15 @@ TEST_P(CHeader, RunsToTheSameCodes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, CHeader,
-                         ::testing::Values(CCase{"every_layer", testing::every_layer},
-                                           CCase{"residual_w4", testing::residual_net, 4},
-                                           CCase{"smooth", testing::smooth_net},
-                                           CCase{"concat_signed", testing::concat_net, 8, true},
-                                           CCase{"affine_weights", testing::every_layer, 4, false,
-                                                 true}),
-                         [](const auto& p) { return std::string(p.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Networks, CHeader,
+    ::testing::Values(CCase{"every_layer", testing::every_layer},
+                      CCase{"residual_w4", testing::residual_net, 4},
+                      CCase{"smooth", testing::smooth_net}, CCase{"gated", gated_net},
+                      CCase{"gated_signed", gated_net, 8, true},
+                      CCase{"concat_signed", testing::concat_net, 8, true},
+                      CCase{"affine_weights", testing::every_layer, 4, false, true}),
+    [](const auto& p) { return std::string(p.param.name); });
 
 TEST(CHeaderText, HoldsFloatLayersAndGroups) {
   Rng rng(3);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/choose.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/embedding.h"
 #include "steelyard/framework/ops/expand.h"
@@ -21,6 +22,7 @@
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "steelyard/layers/conv_transpose2d.h"
+#include "steelyard/layers/instance_norm.h"
 #include "steelyard/layers/lstm.h"
 #include "tests/export/export_support.h"
 
@@ -53,6 +55,8 @@ class ImageOperations : public Module {
                                                                            .output_padding = {1, 0},
                                                                            .groups = 2},
                                                     rng))),
+        own_norm_(register_child(
+            "own_norm", std::make_shared<InstanceNorm>(InstanceNormOptions{.channels = 4}))),
         last_(register_child("last", conv(12, 2, 1, 1, rng))),
         scale_(register_parameter("scale", random_tensor({4}, 5, DType::kF32))),
         map_(register_parameter("map", random_tensor({9, 8, 1}, 6, DType::kF32))) {}
@@ -62,7 +66,7 @@ class ImageOperations : public Module {
     y = y * scale_ + map_;
     y = pad(1.5 - y / 2.0, {0, 1, 0, 0}, {0, 0, 2, 0}, 0.5);             // 10 x 10
     y = slice(y, {{0, y.dim(0), 1}, {8, 4, -2}, {1, 3, 3}, {0, 4, 1}});  // 4 x 3, backwards
-    y = clamp(y, -1, 1.25);
+    y = own_norm_(clamp(y, -1, 1.25), context);
     const Variable large = up_(y, context);  // 8 x 4 x 6
     const Variable twice = resize(y, {.repeats = 2, .inputs = 4, .outputs = 8}, blended(3, 4));
     y = concat(
@@ -81,6 +85,7 @@ class ImageOperations : public Module {
   Slot& conv_;
   Slot& norm_;
   Slot& up_;
+  Slot& own_norm_;
   Slot& last_;
   Variable scale_, map_;
 };
@@ -131,9 +136,17 @@ class Attention : public Module {
     const Variable shares = weights / sum(weights, {2}, ReducedAxes::kKeep);
     const Variable sizes = log(sqrt(abs(y) + 1.0)) + pow(abs(y) + 0.5, -0.75);
     const Variable bent = tanh_gelu(erf(y)) - tanh(maximum(y, gamma_));
-    const Variable kept = relu(y);  // 0 here and there
+    const Variable kept = masked(relu(y), y);  // 0 here and there
     return minimum(shares + sizes, bent) + divide_no_nan(kept * kept, kept) -
            reshape(amin(y, {1, 2}), {y.dim(0), 1, 1});
+  }
+
+  // Other numbers at some positions, and where two values compare so.
+  Variable masked(const Variable& x, const Variable& y) const {
+    const Variable mask(Tensor::from<float>({0, 1, 1, 0, 1}, {5, 1})), none = constant(0, x);
+    const Variable some = choose(Comparison::kGreater, mask, none, x, constant(0.5, x));
+    const Variable capped = choose(Comparison::kGreaterEqual, gamma_, some, some, beta_ * beta_);
+    return choose(Comparison::kEqual, relu(y), none, none, capped);
   }
 
   Slot& stem_;

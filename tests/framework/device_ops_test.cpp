@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/choose.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv_transpose2d.h"
 #include "steelyard/framework/ops/ctc_loss.h"
@@ -175,6 +176,14 @@ void add_functions(std::vector<DeviceCase>& cases) {
   cases.push_back({"amin", {random_tensor({70, 40}, 1)}, [](const Vs& v, const Place&) {
                      return amin(v[0], {-1}, ReducedAxes::kKeep);
                    }});
+  for (const Comparison comparison : {Comparison::kGreater, Comparison::kEqual}) {
+    cases.push_back({comparison == Comparison::kEqual ? "where_equal" : "where_greater",
+                     {random_tensor({5, 33, 7}, 1), random_tensor({33, 1}, 2)},
+                     [comparison](const Vs& v, const Place& place) {
+                       const Variable x(place(labels_below(7, 5)).to(v[0].dtype()));
+                       return choose(comparison, x, constant(3, x), v[0], v[1]);
+                     }});
+  }
   cases.push_back({"expand", {random_tensor({3, 1, 40}, 1)}, [](const Vs& v, const Place&) {
                      return expand(v[0], {2, 3, 33, 40});
                    }});

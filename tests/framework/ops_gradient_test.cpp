@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/batch_norm.h"
+#include "steelyard/framework/ops/choose.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/conv_transpose2d.h"
@@ -143,6 +145,25 @@ const std::vector<OpCase>& op_cases() {
       {"pow", {positive({3, 5})}, [](const Vs& v) { return pow(v[0], -0.75); }},
       {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 3); }},
       {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 0); }},
+      {"affine", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return affine(v[0], -1.5, 0.25); }},
+      {"where_greater",
+       {random_tensor({4, 3}, 2), random_tensor({3}, 3)},
+       [](const Vs& v) {
+         const Variable x(random_tensor({2, 1, 3}, 1)), y(random_tensor({4, 1}, 4));
+         return choose(Comparison::kGreater, x, y, v[0], v[1]);
+       }},
+      {"where_greater_equal",
+       {random_tensor({3}, 2), random_tensor({4, 3}, 3)},
+       [](const Vs& v) {
+         const Variable x(Tensor::from<double>({0, 1, 2, NAN}, {4, 1}));
+         return choose(Comparison::kGreaterEqual, x, constant(1, x), v[0], v[1]);
+       }},
+      {"where_equal",
+       {random_tensor({3}, 2), random_tensor({4, 3}, 3)},
+       [](const Vs& v) {
+         const Variable x(Tensor::from<double>({0, INFINITY, 1, NAN}, {4, 1}));
+         return choose(Comparison::kEqual, x, constant(INFINITY, x), v[0], v[1]);
+       }},
       {"tanh_gelu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return tanh_gelu(v[0]); }},
       {"maximum",
        {spread_tensor({2, 1, 3}), random_tensor({4, 1}, 2)},

@@ -373,6 +373,14 @@ def networks():
          onnx.node("Mul", ["r", "w"], "y")],
         [onnx.tensor("zero", [1], [0]), onnx.tensor("one", [1], [1]), onnx.tensor("two", [1], [2]),
          onnx.tensor("w", [2], [0.5, -2.0])], *rows))
+    # What an export says of its data.
+    images = '{"dtype":"u8","scale":"1/255","mean":[0.5],"stddev":[0.25],"transforms":{"resize_shorter":8,"centre_crop":[4,4],' \
+        '"interpolation":"bilinear","grey":true}}'
+    table = '{"dtype":"f32","mean":[0.5,1.0],"stddev":[0.25,2.0],"table":{"columns":[{"name":"a","missing":1.5},' \
+        '{"name":"b","categories":["x"]}],"target":["y"],"missing":["?"],"delimiter":"semicolon"}}'
+    for name, preprocessing, others in (("data", images, [("class_names", '["a","b"]')]), ("table", table, [("target", "values")])):
+        write("onnx", name, b"\x00" + onnx.model([onnx.node("Relu", ["x"], "y")], [], *rows, producer="steelyard",
+                                                 metadata=[("preprocessing", preprocessing), *others]))
     write("onnx", "cycle", b"\x00" + onnx.model([onnx.node("Relu", ["z"], "y"), onnx.node("Relu", ["y"], "z")], [], *rows))
     write("onnx", "huge", b"\x00" + onnx.model(
         [onnx.node("ConstantOfShape", ["s"], "c"), onnx.node("Add", ["x", "c"], "y")],

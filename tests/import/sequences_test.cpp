@@ -1,8 +1,12 @@
-// Windows over sequences, and lengths of rows.
+// Windows and norms over sequences, and lengths of rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/unary.h"
 #include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
 
 namespace steelyard::imports {
 namespace {
@@ -62,6 +66,38 @@ TEST(Translate, TheLengthOfARowOfZerosHasTheGradient0) {
   y.backward(Tensor::full({2, 1}, 1.0));
   EXPECT_THAT(testing::values(x.grad()),
               ElementsAre(0, 0, 0, DoubleNear(0.6, 1e-6), 0, DoubleNear(0.8, 1e-6)));
+}
+
+// Moments of each channel of each sample, whatever the order of dimensions.
+TEST(Translate, InstanceNormsOfImagesAndSequences) {
+  for (const Shape& pixels : {Shape{4, 5}, Shape{20}}) {
+    std::vector<OnnxDim> dims{{std::nullopt}, {3}};
+    for (const std::int64_t size : pixels) dims.push_back({size});
+    ModelMaker m(dims);
+    const std::string y = m.node(
+        "InstanceNormalization",
+        {"x", m.reals("in.weight", {3}, {1, 2, -0.5F}), m.reals("in.bias", {3}, {0, 0.5F, 1})},
+        {{"epsilon", 0.25F}});
+    Shape sample = pixels;
+    sample.insert(pixels.size() == 2 ? sample.end() : sample.begin(), 3);
+    const Imported imported = translate(m.ending_in(m.node("Relu", {y})), sample);
+    EXPECT_EQ(names_of(imported)[pixels.size() == 2 ? 0 : 1], "in");
+    Shape batch = sample;
+    batch.insert(batch.begin(), 2);
+    const Variable x(testing::random_tensor(batch, 3, DType::kF32));
+    const bool image = pixels.size() == 2;
+    const Variable last = image ? x : transpose(x, 1, 2);
+    const std::vector<std::int64_t> axes =
+        image ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{1};
+    const Variable centred = last - mean(last, axes, ReducedAxes::kKeep);
+    const Variable deviation = sqrt(mean(centred * centred, axes, ReducedAxes::kKeep) + 0.25);
+    const Variable scale(Tensor::from<float>({1, 2, -0.5F}, {3})),
+        shift(Tensor::from<float>({0, 0.5F, 1}, {3}));
+    const Variable expected = relu(centred / deviation * scale + shift);
+    EXPECT_TRUE(testing::all_close(output_of(imported, x.value()),
+                                   (image ? expected : transpose(expected, 1, 2)).value(), 1e-5,
+                                   1e-6));
+  }
 }
 
 }  // namespace

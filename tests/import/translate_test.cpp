@@ -128,10 +128,10 @@ TEST(Translate, RefusesOtherUsesOfWholeNumbers) {
     return message_of<InputError>([&] { translate(model, {5}); });
   };
   EXPECT_THAT(refusal([](ModelMaker& m) {
-                return m.node("Equal", {m.node("Reshape", {"x", m.integers({-1, 5, 1})}),
-                                        m.integers({1, 2, 3})});
+                const std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
+                return m.node("Relu", {m.node("Equal", {x, m.integers({1, 2, 3})})});
               }),
-              HasSubstr("other than of whole numbers [..., 1] with 0, 1, ..., classes - 1"));
+              HasSubstr("Relu_2 (Relu): of whole numbers"));
   EXPECT_THAT(refusal([](ModelMaker& m) {
                 return m.node("Sub", {"x", "x"});
               }),
@@ -364,6 +364,17 @@ TEST(Translate, SaysWhatDoesNotFit) {
             "model.output names it");
   EXPECT_EQ(refusal([](ModelMaker& m) { m.ending_in("x"); }, {4, 4, 3}),
             "test.onnx: the output 'x' is the input: the graph has no operation");
+}
+
+TEST(Translate, SaysOnceThatAModelIsQuantized) {
+  ModelMaker m(images(3));
+  const std::string codes = m.node("QuantizeLinear", {"x", m.number(0.5F)});
+  m.ending_in(m.node("Relu", {m.node("DequantizeLinear", {codes, m.number(0.5F)})}));
+  EXPECT_EQ(message_of<InputError>([&] {
+              translate(m.model(), {4, 4, 3});
+            }),
+            "test.onnx: the model has integers already (2 nodes, the first is QuantizeLinear_0, a "
+            "QuantizeLinear): import the float model that it was made of");
 }
 
 TEST(Translate, OneOfSeveralOutputsIsChosen) {

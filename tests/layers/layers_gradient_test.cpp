@@ -14,8 +14,10 @@
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/dropout.h"
+#include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
+#include "steelyard/layers/instance_norm.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/lstm.h"
@@ -114,6 +116,8 @@ const std::vector<LayerCase>& layer_cases() {
       {"ReLU6", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<ReLU6>(); }},
       {"LeakyReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<LeakyReLU>(0.2); }},
       {"Sigmoid", image, [](Rng&) { return std::make_shared<Sigmoid>(); }},
+      {"LogSoftmax", image, [](Rng&) { return std::make_shared<LogSoftmax>(); }},
+      {"Affine", image, [](Rng&) { return std::make_shared<Affine>(-1.5, 0.25); }},
       {"Softmax", image, [](Rng&) { return std::make_shared<Softmax>(); }},
       {"ConvTranspose2d", image,
        [](Rng& rng) {
@@ -141,6 +145,8 @@ const std::vector<LayerCase>& layer_cases() {
       {"Hardswish", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Hardswish>(); }},
       {"LayerNorm", image,
        [](Rng&) { return std::make_shared<LayerNorm>(LayerNormOptions{.features = 4}); }},
+      {"InstanceNorm", image,
+       [](Rng&) { return std::make_shared<InstanceNorm>(InstanceNormOptions{.channels = 4}); }},
       {"HardSigmoid", spread_tensor({10, 15}),
        [](Rng&) { return std::make_shared<HardSigmoid>(); }},
       {"Clamp", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Clamp>(-2.0, 3.0); }},

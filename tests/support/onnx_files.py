@@ -51,10 +51,12 @@ def port(name, dims, kind=FLOAT):
     return field(1, name) + field(2, field(1, field(1, kind) + field(2, shape)))
 
 
-def model(nodes, tensors, inputs, outputs, opset=13):
+def model(nodes, tensors, inputs, outputs, opset=13, producer="test", metadata=()):
+    """metadata: pairs of a key and a text."""
     graph = (b"".join(field(1, n) for n in nodes) + field(2, "test") + b"".join(field(5, t) for t in tensors) +
              b"".join(field(11, i) for i in inputs) + b"".join(field(12, o) for o in outputs))
-    return field(1, 7) + field(2, "test") + field(7, graph) + field(8, field(2, opset))
+    properties = b"".join(field(14, field(1, key) + field(2, value)) for key, value in metadata)
+    return field(1, 7) + field(2, producer) + field(7, graph) + field(8, field(2, opset)) + properties
 
 
 def squeeze_excite(classes=4, extra=(), shifted="norm"):

@@ -1,0 +1,158 @@
+// Comparisons and choices between values.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "steelyard/import/translator.h"
+#include "steelyard/layers/where.h"
+
+namespace steelyard::imports {
+namespace {
+
+ExtentShape shape_of(const Value& value) {
+  if (!value.known) return value.shape;
+  ExtentShape shape;
+  for (const std::int64_t dim : value.known->shape) shape.push_back({dim});
+  return shape;
+}
+
+Constant as_floats(const Constant& constant) {
+  Constant floats{.shape = constant.shape, .floating = true, .reals = constant.reals};
+  constexpr std::int64_t kExact = std::int64_t{1} << 24;
+  for (const Extent& e : constant.integers) {
+    if (e.of_batch || std::abs(e.value) > kExact) refuse("with a whole number that no float holds");
+    floats.reals.push_back(static_cast<float>(e.value));
+  }
+  return floats;
+}
+
+// Operands of one Where: a constant, or the name of a value in the file.
+struct Operand {
+  std::optional<Constant> constant = {};
+  std::string name = {};
+};
+
+Operand number(float value) {
+  return {.constant = Constant{.shape = {}, .floating = true, .reals = {value}}};
+}
+
+Operand operand(Translator& t, const std::string& name) {
+  if (const Constant* constant = t.constant_called(name)) return {as_floats(*constant)};
+  return {.constant = {}, .name = name};
+}
+
+// The same of what is chosen: infinities, as masks of attention have them, become the largest
+// floats, so that a Softmax of nothing else is no NaN.
+Operand choice(Translator& t, const std::string& name) {
+  Operand chosen = operand(t, name);
+  if (!chosen.constant) return chosen;
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (float& real : chosen.constant->reals)
+    real = std::isnan(real) ? real : std::clamp(real, -kMost, kMost);
+  return chosen;
+}
+
+// Declares the node's output: a where x compares so to y, else b.
+void choose(Translator& t, const std::string& module, const std::array<Operand, 4>& operands) {
+  ExtentShape shape;
+  std::size_t rank = 0;
+  bool last = false, alike = true;
+  for (const Operand& one : operands) {
+    if (one.constant) continue;
+    const Value& value = *t.value(one.name);
+    alike = alike && (rank == 0 || value.rank() == rank);
+    rank = std::max(rank, value.rank());
+    last = last || value.channels_last;
+  }
+  if (rank == 0) refuse("of constants");
+  if (!alike) refuse("of values of different numbers of dimensions");
+  last = last && rank > 2;
+  std::vector<std::string> nodes;
+  Options options;
+  std::vector<std::pair<std::string, Constant>> constants;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!operands[i].constant) {
+      const Value& value = *t.value(operands[i].name);
+      shape = broadcast(shape, value.shape);
+      nodes.push_back(t.node_of(operands[i].name, last));
+      continue;
+    }
+    const Constant& constant = *operands[i].constant;
+    if (constant.shape.size() > rank) {
+      refuse("a constant " + shape_string(constant.shape) + " has more dimensions than " +
+             std::to_string(rank));
+    }
+    ExtentShape extents;
+    for (const std::int64_t dim : constant.shape) extents.push_back({dim});
+    shape = broadcast(shape, extents);
+    constants.emplace_back(Where::kOperands[i], laid_out(constant, rank, last));
+    options[constants.back().first + "_shape"] = constants.back().second.shape;
+  }
+  const std::string made = t.add(module, nodes, options);
+  for (const auto& [name, constant] : constants) t.set_weight(made, name, constant);
+  t.give(made, shape, last);
+}
+
+void where(Translator& t) {
+  for (const std::size_t i : {1U, 2U}) {
+    const Value& value = t.input(i);
+    if (value.whole || (value.known && !value.known->floating)) refuse("of whole numbers");
+  }
+  const Value condition = t.input(0);
+  Operand a = choice(t, t.node().input(1)), b = choice(t, t.node().input(2));
+  if (condition.compared) {
+    if (!condition.compared->holds) std::swap(a, b);
+    return choose(t, condition.compared->module,
+                  {operand(t, condition.compared->x), operand(t, condition.compared->y), a, b});
+  }
+  if (!condition.known) refuse("its condition is neither a constant nor a comparison");
+  choose(t, "WhereGreater", {operand(t, t.node().input(0)), number(0), a, b});
+}
+
+void give_compared(Translator& t, const std::string& module, std::size_t x, std::size_t y) {
+  for (const std::size_t i : {x, y}) {
+    if (t.input(i).one_hot != 0 || t.input(i).compared) refuse("of conditions");
+  }
+  t.give({.shape = broadcast(shape_of(t.input(x)), shape_of(t.input(y))),
+          .whole = true,
+          .compared = Compared{module, t.node().input(x), t.node().input(y)}});
+}
+
+void greater(Translator& t) { give_compared(t, "WhereGreater", 0, 1); }
+void greater_equal(Translator& t) { give_compared(t, "WhereGreaterEqual", 0, 1); }
+void less(Translator& t) { give_compared(t, "WhereGreater", 1, 0); }
+void less_equal(Translator& t) { give_compared(t, "WhereGreaterEqual", 1, 0); }
+
+void opposite(Translator& t) {
+  Value value = t.input(0);
+  if (!value.compared) refuse("of other than a comparison");
+  value.compared->holds = !value.compared->holds;
+  t.give(std::move(value));
+}
+
+}  // namespace
+
+void give_comparison(Translator& t, const std::string& module) { give_compared(t, module, 0, 1); }
+
+void give_as_numbers(Translator& t, const Value& value) {
+  const Compared compared = *value.compared;
+  choose(t, compared.module,
+         {operand(t, compared.x), operand(t, compared.y), number(compared.holds ? 1 : 0),
+          number(compared.holds ? 0 : 1)});
+}
+
+std::vector<OperationRow> choice_operations() {
+  const std::string kNote = "read by other than Where, Not and Cast";
+  return {
+      {"Where", where, "conditions other than constants and comparisons; of whole numbers", "",
+       WholeNumbers::kRead},
+      {"Greater", greater, kNote, "", WholeNumbers::kRead},
+      {"GreaterOrEqual", greater_equal, kNote, "", WholeNumbers::kRead},
+      {"Less", less, kNote, "", WholeNumbers::kRead},
+      {"LessOrEqual", less_equal, kNote, "", WholeNumbers::kRead},
+      {"Not", opposite, "other than of comparisons", "", WholeNumbers::kRead},
+  };
+}
+
+}  // namespace steelyard::imports

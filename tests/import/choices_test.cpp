@@ -1,0 +1,130 @@
+// Where, and the comparisons that it reads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using testing::all_close;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+
+// What the model computes for x [1, 2, 3].
+std::vector<float> values(const Imported& imported, const std::vector<float>& x) {
+  const Tensor y = output_of(imported, Tensor::from(x, {1, 2, 3}));
+  return {y.span<float>().begin(), y.span<float>().end()};
+}
+
+std::string mask(ModelMaker& m, const std::vector<std::int64_t>& truths) {
+  return m.node("Cast", {m.integers(truths)}, {{"to", std::int64_t{9}}});
+}
+
+const std::vector<OnnxDim> kRows{{std::nullopt}, {2}, {3}};
+
+TEST(Choices, AConstantConditionMasks) {
+  ModelMaker m(kRows);
+  const std::string y = m.node("Where", {mask(m, {1, 0, 1}), "x", m.number(-INFINITY)});
+  const Imported imported = translate(m.ending_in(m.node("Softmax", {y})), {2, 3});
+  EXPECT_THAT(types_of(imported), ElementsAre("WhereGreater"));
+  EXPECT_EQ(imported.graph.head, "Softmax");
+  EXPECT_THAT(values(imported, {1, 5, 1, 2, 9, 2}), ElementsAre(0.5F, 0, 0.5F, 0.5F, 0, 0.5F));
+  // It comes back from a checkpoint, and learns nothing.
+  EXPECT_EQ(text_of(graph_from(text_of(imported.graph), "file")), text_of(imported.graph));
+  EXPECT_TRUE(module_of(imported)->named_parameters().empty());
+}
+
+TEST(Choices, EveryComparison) {
+  using Floats = std::vector<float>;
+  struct Case {
+    std::string op;
+    Floats expected;  // 10 where it holds of 1, 2, 3 and 2, else 20
+  };
+  const std::vector<Case> cases{{"Greater", {20, 20, 10}},
+                                {"GreaterOrEqual", {20, 10, 10}},
+                                {"Less", {10, 20, 20}},
+                                {"LessOrEqual", {10, 10, 20}},
+                                {"Equal", {20, 10, 20}}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.op);
+    const auto chosen = [&](bool turned) {
+      ModelMaker m({{std::nullopt}, {1}, {3}});
+      std::string holds = m.node(one.op, {"x", m.number(2)});
+      if (turned) holds = m.node("Not", {holds});
+      std::vector<std::string> operands{holds, m.number(10), m.number(20)};
+      if (turned) std::swap(operands[1], operands[2]);
+      const Imported imported = translate(m.ending_in(m.node("Where", operands)), {1, 3});
+      const Tensor y = output_of(imported, Tensor::from<float>({1, 2, 3}, {1, 1, 3}));
+      return Floats(y.span<float>().begin(), y.span<float>().end());
+    };
+    EXPECT_EQ(chosen(false), one.expected);
+    EXPECT_EQ(chosen(true), one.expected);
+    ModelMaker m({{std::nullopt}, {1}, {3}});
+    const std::string holds = m.node(one.op, {"x", m.number(2)});
+    const Imported imported =
+        translate(m.ending_in(m.node("Cast", {holds}, {{"to", std::int64_t{1}}})), {1, 3});
+    const Tensor y = output_of(imported, Tensor::from<float>({1, 2, 3}, {1, 1, 3}));
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(y.data<float>()[i], one.expected[i] == 10 ? 1 : 0);
+    }
+  }
+}
+
+// Of values and constants in any order of dimensions.
+TEST(Choices, FollowTheLayout) {
+  ModelMaker m(images(2));
+  const std::string y = m.node("Conv", {"x", m.weight("c", {2, 2, 1, 1})});
+  const std::string border = m.reals("border", {2, 1, 1}, {0.25F, -0.25F});
+  const std::string z = m.node("Where", {m.node("Greater", {y, border}), y, "x"});
+  const Imported imported = translate(m.ending_in(z), {3, 4, 2});
+  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d", "WhereGreater"));
+  const Tensor x = testing::random_tensor({2, 3, 4, 2}, 5, DType::kF32);
+  const Tensor result = output_of(imported, x);
+  const auto* weight = imported.weights[0].tensor.data<float>();
+  for (std::int64_t i = 0; i < x.size(); i += 2) {
+    const float *in = x.data<float>() + i, *out = result.data<float>() + i;
+    for (const int c : {0, 1}) {
+      const float of_conv = weight[2 * c] * in[0] + weight[2 * c + 1] * in[1];
+      EXPECT_NEAR(out[c], of_conv > (c == 0 ? 0.25F : -0.25F) ? of_conv : in[c], 1e-6);
+    }
+  }
+}
+
+TEST(Choices, SayWhatIsNotSupported) {
+  const auto refusal = [](const std::function<std::string(ModelMaker&)>& make) {
+    ModelMaker m(kRows);
+    const OnnxModel model = m.ending_in(make(m));
+    return message_of<InputError>([&] { translate(model, {2, 3}); });
+  };
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                const std::string holds = m.node("Greater", {"x", m.number(0)});
+                return m.node("Where", {holds, m.integers({1}), m.integers({2})});
+              }),
+              HasSubstr("Where_1 (Where): of whole numbers"));
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                return m.node("Where", {"x", "x", m.number(1)});
+              }),
+              HasSubstr("Where_0 (Where): its condition is neither a constant nor a comparison"));
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                const std::string holds = m.node("Less", {"x", m.number(0)});
+                return m.node("Identity", {holds});
+              }),
+              HasSubstr("whole numbers"));
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                const std::string holds = m.node("Less", {"x", m.number(0)});
+                return m.node("Where", {m.node("And", {holds, holds}), "x", m.number(1)});
+              }),
+              HasSubstr("And_1 (And): the operation is not supported"));
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                return m.node("Where", {mask(m, {1, 0, 1}), "x", m.weight("w", {2, 2, 2, 3})});
+              }),
+              HasSubstr("a constant [2, 2, 2, 3] has more dimensions than 3"));
+}
+
+}  // namespace
+}  // namespace steelyard::imports
