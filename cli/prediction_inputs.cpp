@@ -89,7 +89,7 @@ PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
   if (kind == kSafetensorsKind || file.extension() == ".safetensors") {
     inputs.samples = load_safetensors_inputs(file);
   } else if (kind == "gzip" || kind.starts_with("IDX")) {
-    inputs.samples.inputs = read_idx_images(file);
+    inputs.samples = load_idx_images(file);
   } else {
     throw InputError(printable(file.string()) +
                      ": expected images, a table, a NumPy array, a safetensors file or IDX images" +

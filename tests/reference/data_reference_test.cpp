@@ -190,7 +190,7 @@ TEST(DataReference, Datasets) {
     }
     EXPECT_TRUE(found == files().expected_of(c)) << c["path"];
   }
-  for (const char* name : {"fashion_mnist", "cifar10", "safetensors", "table"}) {
+  for (const char* name : {"fashion_mnist", "idx", "cifar10", "cifar100", "safetensors", "table"}) {
     EXPECT_GE(samples[name], 1000) << name;
   }
 }

@@ -241,21 +241,24 @@ def idx(folder, rng, add):
                 parts.append(np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape))
             found += parts[0].tobytes() + parts[1].astype(np.int64).tobytes()
         add("datasets", found, dataset="fashion_mnist", path=path, shape=[*size, 1])
+        add("datasets", found, dataset="idx", path=path, shape=[*size, 1])
 
 
-def cifar10(folder, rng, add):
-    path, found = "cifar10", b""
-    os.makedirs(os.path.join(folder, path), exist_ok=True)
-    for split, files in (("train", [f"data_batch_{n}.bin" for n in range(1, 6)]), ("test", ["test_batch.bin"])):
-        records = []
-        for name in files:
-            written = rng.integers(0, 256, (SAMPLES // 6 + 1, 3073)).astype(np.uint8)
-            written[:, 0] %= 10
-            written.tofile(os.path.join(folder, path, name))
-            records.append(np.fromfile(os.path.join(folder, path, name), np.uint8).reshape(-1, 3073))
-        records = np.concatenate(records)
-        found += records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).tobytes() + records[:, 0].astype(np.int64).tobytes()
-    add("datasets", found, dataset="cifar10", path=path, shape=[32, 32, 3])
+def cifar(folder, rng, add):
+    for path, labels, train in (("cifar10", 1, [f"data_batch_{n}.bin" for n in range(1, 6)]), ("cifar100", 2, ["train.bin"])):
+        found, classes = b"", 10 ** labels
+        os.makedirs(os.path.join(folder, path), exist_ok=True)
+        for files in (train, ["test_batch.bin" if labels == 1 else "test.bin"]):
+            records = []
+            for name in files:
+                written = rng.integers(0, 256, (SAMPLES // (len(train) + 1) + 1, labels + 3072)).astype(np.uint8)
+                written[:, labels - 1] %= classes
+                written.tofile(os.path.join(folder, path, name))
+                records.append(np.fromfile(os.path.join(folder, path, name), np.uint8).reshape(-1, labels + 3072))
+            records = np.concatenate(records)
+            found += records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).tobytes()
+            found += records[:, labels - 1].astype(np.int64).tobytes()
+        add("datasets", found, dataset=path, path=path, shape=[32, 32, 3])
 
 
 TENSORS = {"U8": "uint8", "I8": "int8", "I32": "int32", "I64": "int64", "F16": "float16", "F32": "float32", "F64": "float64"}
@@ -348,7 +351,7 @@ def main(folder):
         arrays(folder, np.random.default_rng(4), add)
         archives(folder, random.Random(5), add)
         idx(folder, np.random.default_rng(7), add)
-        cifar10(folder, np.random.default_rng(8), add)
+        cifar(folder, np.random.default_rng(8), add)
         safetensors(folder, np.random.default_rng(9), add)
         tables_of_samples(folder, np.random.default_rng(10), add)
     with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
