@@ -35,12 +35,11 @@ PredictionInputs of_images(std::vector<std::string> paths, const SampleForm& for
 
 // The only array, or the one that is called inputs or x_test.
 std::shared_ptr<const SampleSource> of_arrays(const fs::path& file) {
-  const std::map<std::string, StoredArray> arrays = read_npy_file(file);
-  if (arrays.size() == 1) return array_samples(arrays.begin()->second);
+  NpyFile arrays(file);
+  const std::vector<std::string> names = arrays.names();
+  if (names.size() == 1) return array_samples(arrays.array(names[0]));
   for (const char* name : {"inputs", "x_test"}) {
-    if (const auto found = arrays.find(name); found != arrays.end()) {
-      return array_samples(found->second);
-    }
+    if (arrays.contains(name)) return array_samples(arrays.array(name));
   }
   throw InputError(printable(file.string()) +
                    ": expected one array, or one called inputs or x_test");

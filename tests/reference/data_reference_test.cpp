@@ -122,9 +122,9 @@ TEST(DataReference, Tables) {
 TEST(DataReference, Arrays) {
   EXPECT_EQ(files().manifest["arrays"].size(), 1000U);
   for (const auto& c : files().manifest["arrays"]) {
-    const auto arrays = read_npy_file(path_of(c));
-    const auto samples = array_samples(arrays.at("inputs"));
-    const auto single = array_samples(read_npy_file(path_of(c, "single")).at(""));
+    NpyFile arrays(path_of(c));
+    const auto samples = array_samples(arrays.array("inputs"));
+    const auto single = array_samples(NpyFile(path_of(c, "single")).array(""));
     const std::string_view expected = files().expected_of(c);
     const auto bytes = static_cast<std::size_t>(sample_bytes(*samples));
     std::string one(bytes, '\0'), other(bytes, '\0');
@@ -134,7 +134,7 @@ TEST(DataReference, Arrays) {
       EXPECT_EQ(one, expected.substr(static_cast<std::size_t>(i) * bytes, bytes)) << c;
       EXPECT_EQ(one, other) << c;
     }
-    const Tensor targets = array_targets(arrays.at("targets"));
+    const Tensor targets = array_targets(arrays.array("targets"));
     EXPECT_EQ(std::string_view(static_cast<const char*>(targets.raw()),
                                static_cast<std::size_t>(targets.bytes())),
               expected.substr(static_cast<std::size_t>(samples->size()) * bytes))
