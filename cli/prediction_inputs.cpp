@@ -35,12 +35,11 @@ PredictionInputs of_images(std::vector<std::string> paths, const SampleForm& for
 
 // The only array, or the one that is called inputs or x_test.
 std::shared_ptr<const SampleSource> of_arrays(const fs::path& file) {
-  const std::map<std::string, StoredArray> arrays = read_npy_file(file);
-  if (arrays.size() == 1) return array_samples(arrays.begin()->second);
+  NpyFile arrays(file);
+  const std::vector<std::string> names = arrays.names();
+  if (names.size() == 1) return array_samples(arrays.array(names[0]));
   for (const char* name : {"inputs", "x_test"}) {
-    if (const auto found = arrays.find(name); found != arrays.end()) {
-      return array_samples(found->second);
-    }
+    if (arrays.contains(name)) return array_samples(arrays.array(name));
   }
   throw InputError(printable(file.string()) +
                    ": expected one array, or one called inputs or x_test");
@@ -89,7 +88,7 @@ PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
   if (kind == kSafetensorsKind || file.extension() == ".safetensors") {
     inputs.samples = load_safetensors_inputs(file);
   } else if (kind == "gzip" || kind.starts_with("IDX")) {
-    inputs.samples.inputs = read_idx_images(file);
+    inputs.samples = load_idx_images(file);
   } else {
     throw InputError(printable(file.string()) +
                      ": expected images, a table, a NumPy array, a safetensors file or IDX images" +

@@ -22,7 +22,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 using Kind = PickleValue::Kind;
-using Members = std::map<std::string, std::shared_ptr<const ByteRange>>;
 
 constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kRebuildParameter = "torch._utils._rebuild_parameter";
@@ -186,22 +185,22 @@ void require_bools(const Tensor& tensor) {
 class Archive {
  public:
   explicit Archive(const std::filesystem::path& path)
-      : members_(read_zip(std::make_shared<const InputFile>(path))) {
+      : members_(std::make_shared<const InputFile>(path)) {
     constexpr std::string_view kPickle = "/data.pkl";
-    for (const auto& [name, bytes] : members_) {
+    for (const std::string& name : members_.names()) {
       if (name.ends_with(kPickle) && name.find('/') == name.size() - kPickle.size()) {
         folder_ = name.substr(0, name.size() - kPickle.size() + 1);
       }
-      stored_ += bytes->size();
+      stored_ += members_.size(name);
     }
     if (folder_.empty()) throw InputError("not a PyTorch file: the archive has no data.pkl");
-    const auto order = members_.find(folder_ + "byteorder");
-    if (order != members_.end() && text_of(*order->second) != "little") {
+    const std::string order = folder_ + "byteorder";
+    if (members_.contains(order) && text_of(order) != "little") {
       throw InputError("its numbers are not little-endian");
     }
   }
 
-  std::string pickle() const { return text_of(*members_.at(folder_ + "data.pkl")); }
+  std::string pickle() { return text_of(folder_ + "data.pkl"); }
 
   // Each tensor once: a tensor under two names is one.
   Tensor read(const TensorRecord& record) {
@@ -211,50 +210,50 @@ class Archive {
   }
 
  private:
-  static std::string text_of(const ByteRange& range) {
-    if (range.size() > kMostPickleBytes) {
+  std::string text_of(const std::string& member) {
+    const std::uint64_t size = members_.size(member);
+    if (size > kMostPickleBytes) {
       throw InputError("data.pkl: expected at most " + std::to_string(kMostPickleBytes) +
-                       " bytes, got " + std::to_string(range.size()));
+                       " bytes, got " + std::to_string(size));
     }
-    std::string text(range.size(), '\0');
-    range.read(0, text.data(), text.size());
+    std::string text(size, '\0');
+    members_.open(member)->read(0, text.data(), text.size());
     return text;
   }
 
   Tensor read_anew(const TensorRecord& record) {
-    const auto member = members_.find(folder_ + "data/" + record.storage);
-    if (member == members_.end()) {
+    const std::string member = folder_ + "data/" + record.storage;
+    if (!members_.contains(member)) {
       throw InputError("the archive has no data/" + printable(record.storage));
     }
-    const ByteRange& range = *member->second;
+    const std::uint64_t stored = members_.size(member);
     const std::size_t bytes = dtype_bytes(record.dtype);
-    if (range.size() / bytes != static_cast<std::uint64_t>(record.elements) ||
-        range.size() % bytes != 0) {
+    if (stored / bytes != static_cast<std::uint64_t>(record.elements) || stored % bytes != 0) {
       throw InputError("expected " + std::to_string(record.elements) + " elements of " +
                        std::string(dtype_name(record.dtype)) + " in data/" +
-                       printable(record.storage) + ", got " + std::to_string(range.size()) +
-                       " bytes");
+                       printable(record.storage) + ", got " + std::to_string(stored) + " bytes");
     }
     const auto size = static_cast<std::uint64_t>(product(record.shape)) * bytes;
     if (size == 0) return Tensor::empty(record.shape, record.dtype);
     const bool whole = is_row_major(record);
-    used_ += whole ? size : range.size();
+    used_ += whole ? size : stored;
     if (used_ / kMostUses > stored_) {
       throw InputError("its tensors read their storages too often");
     }
+    const std::shared_ptr<const ByteRange> range = members_.open(member);
     Tensor tensor = Tensor::empty(record.shape, record.dtype);
     if (whole) {
-      range.read(static_cast<std::uint64_t>(record.offset) * bytes, tensor.raw(), size);
+      range->read(static_cast<std::uint64_t>(record.offset) * bytes, tensor.raw(), size);
     } else {
-      std::string storage(range.size(), '\0');
-      range.read(0, storage.data(), storage.size());
+      std::string storage(stored, '\0');
+      range->read(0, storage.data(), storage.size());
       gather(record, storage, bytes, static_cast<char*>(tensor.raw()));
     }
     if (record.dtype == DType::kBool) require_bools(tensor);
     return tensor;
   }
 
-  Members members_;
+  ZipFile members_;
   std::string folder_;  // "archive/"
   std::uint64_t stored_ = 0, used_ = 0;
   std::map<TensorRecord, Tensor> read_;

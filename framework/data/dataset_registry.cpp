@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "steelyard/framework/data/arrays/array_dataset.h"
-#include "steelyard/framework/data/cifar10.h"
+#include "steelyard/framework/data/cifar.h"
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/data/images/image_folder.h"
 #include "steelyard/framework/data/safetensors_dataset.h"
@@ -140,8 +140,11 @@ DatasetRegistry builtin_datasets() {
   DatasetRegistry registry;
   registry.add("fashion_mnist", "/usr/share/datasets/fashion-mnist",
                [](const DatasetRequest& r) { return load_fashion_mnist(r.path, r.parts); });
+  registry.add("idx", "", [](const DatasetRequest& r) { return load_idx(r.path, r.parts); });
   registry.add("cifar10", "",
                [](const DatasetRequest& r) { return load_cifar10(r.path, r.parts); });
+  registry.add("cifar100", "",
+               [](const DatasetRequest& r) { return load_cifar100(r.path, r.parts); });
   registry.add("safetensors", "", [](const DatasetRequest& r) {
     return load_safetensors_dataset(r.path, r.parts, r.targets, r.inputs);
   });

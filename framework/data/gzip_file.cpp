@@ -15,12 +15,12 @@ constexpr int kGzipWindowBits = 15 + 16;          // the largest window, gzip's 
 }  // namespace
 
 GzipFile::GzipFile(const std::filesystem::path& path)
-    : file_(path), stream_(std::make_unique<z_stream>()) {
+    : file_(std::make_shared<const InputFile>(path)), stream_(std::make_unique<z_stream>()) {
   unsigned char magic[2] = {};
-  if (file_.size() >= sizeof magic) file_.read(0, magic, sizeof magic);
+  if (file_->size() >= sizeof magic) file_->read(0, magic, sizeof magic);
   packed_ = magic[0] == 0x1F && magic[1] == 0x8B;
   if (!packed_) return;
-  buffer_.resize(std::min(kBufferBytes, file_.size()));
+  buffer_.resize(std::min(kBufferBytes, file_->size()));
   if (inflateInit2(stream_.get(), kGzipWindowBits) != Z_OK) throw std::bad_alloc();
 }
 
@@ -30,8 +30,8 @@ GzipFile::~GzipFile() {
 
 std::uint64_t GzipFile::read(void* into, std::uint64_t bytes) {
   if (packed_) return unpack(into, bytes);
-  const std::uint64_t there = std::min(bytes, file_.size() - offset_);
-  if (there > 0) file_.read(offset_, into, there);
+  const std::uint64_t there = std::min(bytes, file_->size() - offset_);
+  if (there > 0) file_->read(offset_, into, there);
   offset_ += there;
   return there;
 }
@@ -46,9 +46,9 @@ void GzipFile::rewind() {
 
 bool GzipFile::fill() {
   if (stream_->avail_in > 0) return true;
-  const std::uint64_t there = std::min<std::uint64_t>(buffer_.size(), file_.size() - offset_);
+  const std::uint64_t there = std::min<std::uint64_t>(buffer_.size(), file_->size() - offset_);
   if (there == 0) return false;
-  file_.read(offset_, buffer_.data(), there);
+  file_->read(offset_, buffer_.data(), there);
   offset_ += there;
   stream_->next_in = buffer_.data();
   stream_->avail_in = static_cast<unsigned>(there);

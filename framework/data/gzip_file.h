@@ -23,9 +23,11 @@ class GzipFile {
   GzipFile& operator=(const GzipFile&) = delete;
 
   // As it is shown in messages.
-  std::string name() const { return printable(file_.path().string()); }
+  std::string name() const { return printable(file_->path().string()); }
+  bool is_packed() const { return packed_; }
   // As it is stored.
-  std::uint64_t stored_bytes() const { return file_.size(); }
+  const std::shared_ptr<const InputFile>& file() const { return file_; }
+  std::uint64_t stored_bytes() const { return file_->size(); }
   // Fills `into` as far as there is data; returns the number of bytes.
   std::uint64_t read(void* into, std::uint64_t bytes);
   void rewind();
@@ -38,7 +40,7 @@ class GzipFile {
   // Makes packed bytes available; false at the end of the file.
   bool fill();
 
-  InputFile file_;
+  std::shared_ptr<const InputFile> file_;
   std::uint64_t offset_ = 0;  // of what was not read yet
   bool packed_ = false;
   bool between_streams_ = true;

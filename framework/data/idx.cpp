@@ -1,11 +1,16 @@
 #include "steelyard/framework/data/idx.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
+#include "steelyard/framework/data/arrays/stored_array.h"
+#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/gzip_file.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/folders.h"
 #include "steelyard/framework/memory_error.h"
 #include "steelyard/framework/printable.h"
 
@@ -50,6 +55,27 @@ class IdxFile {
     char extra = 0;
     if (file_.read(&extra, 1) > 0) fail("expected the end of the file, got more bytes");
     if (!file_.reason().empty()) fail("damaged at its end" + file_.reason());
+  }
+
+  bool is_packed() const { return file_.is_packed(); }
+
+  // The values of a plain file, which stay there: all that is behind `begin`.
+  StoredArray stored(std::uint64_t begin, const Shape& shape, const std::string& what) const {
+    const auto bytes = static_cast<std::uint64_t>(shape_size(shape));
+    const std::uint64_t got = file_.stored_bytes() - begin;
+    if (got < bytes) {
+      fail("expected " + std::to_string(bytes) + " bytes of " + what + ", got " +
+           std::to_string(got));
+    }
+    if (got > bytes) {
+      fail("expected the end of the file, got " + std::to_string(got - bytes) + " more bytes");
+    }
+    return {range_of_file(file_.file(), 0, file_.stored_bytes()),
+            begin,
+            file_.name(),
+            StoredArray::Kind::kUnsigned,
+            1,
+            shape};
   }
 
   // A file of this size can hold `bytes`.
@@ -108,34 +134,81 @@ std::filesystem::path existing(const std::filesystem::path& folder, const std::s
       "[.gz]: not found: install the Debian package dataset-fashion-mnist or set data.path");
 }
 
-Dataset load_split(const std::filesystem::path& folder, const std::string& prefix) {
-  const std::filesystem::path labels_path = existing(folder, prefix + "-labels-idx1-ubyte");
-  Dataset dataset;
-  dataset.inputs = read_idx_images(existing(folder, prefix + "-images-idx3-ubyte"));
-  dataset.targets = read_idx_labels(labels_path);
+Dataset load_split(const std::filesystem::path& images, const std::filesystem::path& labels) {
+  Dataset dataset = load_idx_images(images);
+  dataset.targets = read_idx_labels(labels);
+  require_target_for_each(dataset, printable(labels.string()));
+  return dataset;
+}
+
+Dataset load_mnist_split(const std::filesystem::path& folder, const std::string& prefix) {
+  const std::filesystem::path labels = existing(folder, prefix + "-labels-idx1-ubyte");
+  Dataset dataset = load_split(existing(folder, prefix + "-images-idx3-ubyte"), labels);
   dataset.classes = kClasses;
-  validate_dataset(dataset, printable(labels_path.string()));
+  validate_dataset(dataset, printable(labels.string()));
+  return dataset;
+}
+
+// The only file of a folder that one of `splits`, then `part` and "ubyte" name, as in
+// emnist-letters-train-images-idx3-ubyte.gz.
+std::filesystem::path found_in(const std::filesystem::path& folder,
+                               const std::vector<std::string>& splits, const std::string& part) {
+  std::filesystem::path found;
+  for (const std::filesystem::path& path : folder_entries(folder)) {
+    const std::string name = path.filename().string();
+    const bool matches = std::any_of(splits.begin(), splits.end(), [&](const std::string& split) {
+      const std::size_t at = name.find(split + "-" + part);
+      return at != std::string::npos && name.find("ubyte", at) != std::string::npos;
+    });
+    if (!matches) continue;
+    if (!found.empty()) {
+      throw InputError(printable(path.string()) + ": expected it or " +
+                       printable(found.filename().string()) + ", got both: remove one");
+    }
+    found = path;
+  }
+  if (!found.empty()) return found;
+  throw InputError(printable(folder.string()) + ": expected a file *" + splits.front() + "-" +
+                   part + "*ubyte or *ubyte.gz");
+}
+
+Dataset load_found_split(const std::filesystem::path& folder,
+                         const std::vector<std::string>& splits) {
+  const std::filesystem::path labels = found_in(folder, splits, "labels");
+  Dataset dataset = load_split(found_in(folder, splits, "images"), labels);
+  dataset.classes = count_classes(dataset.targets, printable(labels.string()));
   return dataset;
 }
 
 }  // namespace
 
-Tensor read_idx_images(const std::filesystem::path& path) {
+Dataset load_idx_images(const std::filesystem::path& path) {
+  constexpr std::uint64_t kHeaderBytes = 16;
   IdxFile file(path);
   require_magic(file, kImagesMagic, "IDX images");
   const std::int64_t count = read_dimension(file, "image count");
   const std::int64_t height = read_dimension(file, "image height");
   const std::int64_t width = read_dimension(file, "image width");
+  const Shape shape{count, height, width, 1};
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(count, height, &bytes) ||
       __builtin_mul_overflow(bytes, width, &bytes)) {
     file.fail("size of " + shape_string({count, height, width}) + " exceeds 63 bits");
   }
+  Dataset dataset;
+  if (!file.is_packed()) {
+    dataset.source = array_samples(file.stored(kHeaderBytes, shape, "pixels"));
+    return dataset;
+  }
   file.require_plausible(static_cast<std::uint64_t>(bytes));
-  Tensor images = file.allocate({count, height, width, 1});
-  file.read(images.raw(), static_cast<std::uint64_t>(bytes), "pixels");
+  dataset.inputs = file.allocate(shape);
+  file.read(dataset.inputs.raw(), static_cast<std::uint64_t>(bytes), "pixels");
   file.require_end();
-  return images;
+  return dataset;
+}
+
+Tensor read_idx_images(const std::filesystem::path& path) {
+  return load_samples(load_idx_images(path)).inputs;
 }
 
 Tensor read_idx_labels(const std::filesystem::path& path) {
@@ -149,15 +222,21 @@ Tensor read_idx_labels(const std::filesystem::path& path) {
   return bytes.to(DType::kI64);
 }
 
+DatasetSplits load_idx(const std::filesystem::path& folder, DatasetParts parts) {
+  require_folder(folder, "of IDX files");
+  DatasetSplits splits;
+  if (parts == DatasetParts::kAll) splits.train = load_found_split(folder, {"train"});
+  splits.test = load_found_split(folder, {"test", "t10k"});
+  if (parts == DatasetParts::kTest) return splits;
+  splits.test.classes = splits.train.classes;
+  require_same_samples(splits, printable(folder.string()) + ": the test set", "the training set");
+  return splits;
+}
+
 DatasetSplits load_fashion_mnist(const std::filesystem::path& folder, DatasetParts parts) {
-  if (parts == DatasetParts::kTest) return {{}, load_split(folder, "t10k")};
-  DatasetSplits splits{load_split(folder, "train"), load_split(folder, "t10k")};
-  if (splits.train.inputs.dim(1) != splits.test.inputs.dim(1) ||
-      splits.train.inputs.dim(2) != splits.test.inputs.dim(2)) {
-    throw InputError(printable(folder.string()) + ": train images are " +
-                     shape_string(splits.train.inputs.shape()) + ", test images " +
-                     shape_string(splits.test.inputs.shape()));
-  }
+  if (parts == DatasetParts::kTest) return {{}, load_mnist_split(folder, "t10k")};
+  DatasetSplits splits{load_mnist_split(folder, "train"), load_mnist_split(folder, "t10k")};
+  require_same_samples(splits, printable(folder.string()) + ": the test set", "the training set");
   return splits;
 }
 

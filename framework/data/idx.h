@@ -8,11 +8,20 @@
 
 namespace steelyard {
 
-// u8 [N, H, W, 1]. Throws InputError for a wrong magic, sizes that disagree with the file and
-// damaged gzip data.
+// Inputs u8 [N, H, W, 1] without targets: read from a plain file when they are asked for, held in
+// memory where the file is gzip. Throws InputError for a wrong magic, sizes that disagree with the
+// file and damaged gzip data.
+Dataset load_idx_images(const std::filesystem::path& path);
+// The same in memory.
 Tensor read_idx_images(const std::filesystem::path& path);
 // i64 [N].
 Tensor read_idx_labels(const std::filesystem::path& path);
+
+// The four files of a folder whose names have "train-images", "train-labels", "test-images" (or
+// "t10k-images") and "test-labels" in them, each plain or with ".gz": as many classes as the
+// largest training label says. kTest reads the test set alone.
+DatasetSplits load_idx(const std::filesystem::path& folder,
+                       DatasetParts parts = DatasetParts::kAll);
 
 // The four files of Fashion-MNIST (or MNIST) in a folder, each plain or with ".gz": 10 classes.
 // kTest reads the test set alone.

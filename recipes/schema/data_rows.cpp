@@ -206,8 +206,9 @@ Table<DataSpec> data_table() {
   return Table<DataSpec>(
              "What to train and test on.",
              {key("dataset",
-                  "fashion_mnist, cifar10, images (folders), shards (tar archives), table (CSV), "
-                  "arrays (NumPy), safetensors, or a dataset that a C++ program registered",
+                  "fashion_mnist, cifar10, cifar100, idx, images (folders), shards (tar archives), "
+                  "table (CSV), arrays (NumPy), safetensors, or a dataset that a C++ program "
+                  "registered",
                   &DataSpec::dataset)
                   .required(),
               key("path",

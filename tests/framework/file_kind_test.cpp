@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "steelyard/framework/data/cifar10.h"
+#include "steelyard/framework/data/cifar.h"
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/safetensors.h"

@@ -77,7 +77,12 @@ TEST_F(IdxFile, RejectsWrongMagicSizesAndTrailingBytes) {
   const std::string claims = big_endian(0x803) + big_endian(~0u) + big_endian(~0u);
   EXPECT_NE(images_error(claims + big_endian(~0u)).find("exceeds 63 bits"), std::string::npos);
   const std::string petabytes = big_endian(0x803) + big_endian(~0u) + big_endian(1 << 20);
-  EXPECT_NE(images_error(petabytes + big_endian(1)).find("header asks for"), std::string::npos);
+  EXPECT_NE(images_error(petabytes + big_endian(1)).find("bytes of pixels, got 0"),
+            std::string::npos);
+  write_gzip(folder_ / "packed", petabytes + big_endian(1));
+  EXPECT_NE(
+      message_of<InputError>([&] { read_idx_images(folder_ / "packed"); }).find("header asks for"),
+      std::string::npos);
 }
 
 TEST_F(IdxFile, RejectsEveryTruncation) {
@@ -148,6 +153,10 @@ TEST_F(FashionFolder, Loads) {
   EXPECT_EQ(splits.test.size(), 1);
   EXPECT_EQ(splits.train.classes, 10);
   EXPECT_EQ(splits.train.targets.span<std::int64_t>()[2], 9);
+  EXPECT_EQ(splits.train.source, nullptr) << "gzip is unpacked to memory";
+  ASSERT_NE(splits.test.source, nullptr) << "a plain file is read when it is needed";
+  EXPECT_EQ(splits.test.source->name(0),
+            (folder_ / "t10k-images-idx3-ubyte").string() + ": sample 0");
 }
 
 TEST_F(FashionFolder, RejectsTwoFilesForOne) {
@@ -168,13 +177,50 @@ TEST_F(FashionFolder, RejectsLabelsAboveNine) {
 
 TEST_F(FashionFolder, RejectsImagesOfAnotherSize) {
   write_bytes(folder_ / "t10k-images-idx3-ubyte", images_of(1, 2, 3));
-  EXPECT_NE(error().find("test images [1, 2, 3, 1]"), std::string::npos);
+  EXPECT_NE(error().find("the test set: expected samples as in the training set, inputs u8 [2, 2, "
+                         "1], targets i64 []; got inputs u8 [2, 3, 1]"),
+            std::string::npos)
+      << error();
 }
 
 TEST_F(FashionFolder, MissingFilesNameThePackage) {
   std::filesystem::remove(folder_ / "t10k-labels-idx1-ubyte");
   EXPECT_NE(error().find("install the Debian package dataset-fashion-mnist or set data.path"),
             std::string::npos);
+}
+
+class IdxFolder : public ::testing::Test {
+ protected:
+  IdxFolder() {
+    write_gzip(folder_ / "emnist-letters-train-images-idx3-ubyte.gz", images_of(3, 2, 2));
+    write_bytes(folder_ / "emnist-letters-train-labels-idx1-ubyte", labels_of("\x01\x1A\x02"));
+    write_bytes(folder_ / "emnist-letters-test-images-idx3-ubyte", images_of(1, 2, 2));
+    write_bytes(folder_ / "emnist-letters-test-labels-idx1-ubyte", labels_of("\x02"));
+  }
+  std::string error() {
+    return message_of<InputError>([&] { load_idx(folder_.path()); });
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(IdxFolder, HasFilesOfAnyNameAndNumberOfClasses) {
+  const DatasetSplits splits = load_idx(folder_.path());
+  EXPECT_EQ(splits.train.size(), 3);
+  EXPECT_EQ(splits.train.classes, 27);
+  EXPECT_EQ(splits.test.classes, 27);
+  EXPECT_EQ(load_samples(splits.test).inputs.span<std::uint8_t>()[3],
+            static_cast<std::uint8_t>(3 * 37));
+  EXPECT_EQ(load_idx(folder_.path(), DatasetParts::kTest).train.size(), 0);
+}
+
+TEST_F(IdxFolder, RejectsMissingAndSeveralFiles) {
+  write_bytes(folder_ / "emnist-digits-test-labels-idx1-ubyte", labels_of("\x02"));
+  EXPECT_EQ(error(), (folder_ / "emnist-letters-test-labels-idx1-ubyte").string() +
+                         ": expected it or emnist-digits-test-labels-idx1-ubyte, got both: remove "
+                         "one");
+  std::filesystem::remove(folder_ / "emnist-letters-train-labels-idx1-ubyte");
+  EXPECT_EQ(error(),
+            folder_.path().string() + ": expected a file *train-labels*ubyte or *ubyte.gz");
 }
 
 // The real files: sizes, ten equal classes, and the published mean and deviation of the pixels.

@@ -443,9 +443,9 @@ TEST_F(ImageFolder, ShardsHoldTheSame) {
       {train, "its end is missing"},
       {tar_entry("a.png", std::string(1000, 'x')).substr(0, 700), "a file that the archive cuts"},
       {std::string(512, 'x'), "train-1.tar: byte 0: not the header of a file"},
-      {tar_entry("a.png", image) + end, "a: expected two files, an image and a.cls"},
-      {tar_entry("a.png", image) + tar_entry("b.cls", "x") + end, "a: expected two files"},
-      {tar_entry("a.png", image) + tar_entry("a.jpg", image) + end, "a: expected two files"},
+      {tar_entry("a.png", image) + end, "a: expected a text a.cls, got a.png"},
+      {tar_entry("a.png", image) + tar_entry("b.cls", "x") + end, "a: expected a text a.cls"},
+      {tar_entry("a.png", image) + tar_entry("a.jpg", image) + end, "got both a.png and a.jpg"},
       {tar_entry("a.png", image) + tar_entry("a.cls", " \n") + end, "a.cls: expected the name"},
       {tar_entry("a.png", "", '2') + end, "a.png is of type '2'"},
       {tar_entry("p", "99 path=\n", 'x') + end, "a damaged extended header"}};

@@ -66,11 +66,28 @@ TEST_F(Shards, HiddenFilesAreLeftOutAndExtensionsMayBeUpperCase) {
   EXPECT_EQ(splits.train.targets.data<std::int64_t>()[0], 1);
 }
 
+TEST_F(Shards, OtherFilesOfASampleArePassedOver) {
+  write("train.tar", member("a.json", "{}") + member("a.cls", "rose") + member("a.bmp", bmp()) +
+                         member("a.mask.bmp", "?") + sample("b", "lily") + member("b.txt", "x") +
+                         kEnd);
+  write("test.tar", sample("c", "rose") + kEnd);
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.size(), 2);
+  EXPECT_THAT(splits.train.names.classes, ElementsAre("lily", "rose"));
+  EXPECT_THAT(splits.train.source->name(0), HasSubstr("train.tar: a.bmp"));
+}
+
 TEST_F(Shards, WhatIsRefused) {
   const std::pair<std::string, std::string> cases[] = {
       {sample("a", "x") + kEnd + sample("b", "x") + kEnd, "were two archives joined?"},
       {"\x1f\x8b\x08" + std::string(600, 'x'), "byte 0: not the header of a file (it looks like"},
-      {member("a.bmp", bmp()) + member("b.cls", "x") + kEnd, "a: expected two files"},
+      {member("a.bmp", bmp()) + member("b.cls", "x") + kEnd,
+       "train.tar: a: expected a text a.cls, got a.bmp"},
+      {member("a.cls", "x") + member("a.json", "{}") + kEnd,
+       "a: expected an image a.jpg or the like, got a.cls, a.json"},
+      {sample("a", "x") + member("a.png", "?") + kEnd,
+       "a: expected an image a.jpg or the like, got both a.bmp and a.png"},
+      {sample("a", "x") + member("a.cls", "y") + kEnd, "got both a.cls and a.cls"},
       {sample("a", "x"), "its end is missing"},
       {sample("a", "\xff") + kEnd, "is not UTF-8"},
       {sample("a", "x").substr(0, 540), "a file that the archive cuts off"},

@@ -1,12 +1,6 @@
 // Datasets in tables and in NumPy's files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstdlib>
-#include <fstream>
 
 #include "steelyard/framework/data/arrays/npy.h"
 #include "steelyard/framework/data/data_loader.h"
@@ -16,8 +10,7 @@
 #include "steelyard/framework/data/tables/table_dataset.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/framework/safetensors_header.h"
-#include "steelyard/kernels/backend.h"
+#include "tests/support/npy_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 
@@ -27,6 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
+using testing::npy;
 
 class Tables : public ::testing::Test {
  protected:
@@ -164,15 +158,6 @@ TEST_F(Tables, RecordsAcrossBuffers) {
     ASSERT_EQ(reader.at(record.begin, record.end).fields, record.fields);
   }
   EXPECT_FALSE(reader.next(record));
-}
-
-std::string npy(const std::string& descr, const std::string& shape, const std::string& data,
-                const std::string& order = "False") {
-  std::string header =
-      "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
-  header += std::string(63 - (10 + header.size()) % 64, ' ') + "\n";
-  return "\x93NUMPY\x01" + std::string(1, '\0') + static_cast<char>(header.size() & 0xFF) +
-         static_cast<char>(header.size() >> 8) + header + data;
 }
 
 class Arrays : public Tables {
@@ -322,58 +307,6 @@ TEST_F(Arrays, ArchivesThatAreRefused) {
   write("train.npz",
         "PK\x03\x04" + std::string(100, '\0') + "PK\x05\x06" + std::string(18, '\xFF'));
   EXPECT_THAT(error(), HasSubstr("Zip64"));
-}
-
-// Four times as much data as the program may still take.
-void train_on_more_than_memory(const std::string& dataset, const std::filesystem::path& folder) {
-  constexpr rlim_t kMemory = rlim_t{32} << 20;
-  rlim_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  const rlim_t limit = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kMemory;
-  const rlimit most{limit, limit};
-  if (::setrlimit(RLIMIT_AS, &most) != 0) std::_Exit(2);
-  kernels::set_num_threads(2);
-  const Dataset train = builtin_datasets().load(dataset, folder).train;
-  LoaderOptions options{.batch_size = 256, .shuffle = true, .normalization = {}, .augment = {}};
-  options.normalization = compute_normalization(train);
-  const auto [rest, validation] = split_validation(train, 100, 1);
-  std::int64_t samples = digest_of(std::array{rest, validation}).size() == 64 ? 0 : -1;
-  DataLoader loader(rest, options);
-  loader.start(0);
-  while (const auto batch = loader.next()) samples += batch->inputs.dim(0);
-  std::_Exit(samples == train.size() - 100 ? 0 : 3);
-}
-
-TEST_F(Arrays, LargerThanMemory) {
-  const std::int64_t count = std::int64_t{128} << 8;  // of 4 KiB
-  write_all(npy("|u1", "(1, 64, 64)", std::string(4096, '\0')),
-            npy("|u1", "(1,)", std::string(1, '\0')));
-  const std::string shape = "(" + std::to_string(count) + ", 64, 64)";
-  write("train_inputs.npy", npy("|u1", shape, ""));
-  const auto inputs = folder_ / "train_inputs.npy";
-  std::filesystem::resize_file(inputs, std::filesystem::file_size(inputs) + count * 4096);
-  write("train_targets.npy", npy("|u1", "(" + std::to_string(count) + ",)",
-                                 std::string(static_cast<std::size_t>(count), '\0')));
-  EXPECT_EXIT(train_on_more_than_memory("arrays", folder_.path()), ::testing::ExitedWithCode(0),
-              "");
-}
-
-TEST(SafetensorsInShards, LargerThanMemory) {
-  const testing::TemporaryFolder folder;
-  const auto write = [&](const std::string& name, std::int64_t count) {
-    const auto bytes = static_cast<std::uint64_t>(count) * 4096;
-    const auto all = bytes + static_cast<std::uint64_t>(count) * 8;
-    write_file_atomic(folder / name,
-                      encode_safetensors_header({{"inputs", DType::kU8, {count, 64, 64}, 0, bytes},
-                                                 {"targets", DType::kI64, {count}, bytes, all}},
-                                                {}));
-    std::filesystem::resize_file(folder / name, std::filesystem::file_size(folder / name) + all);
-  };
-  write("train-00001-of-00002.safetensors", std::int64_t{64} << 8);
-  write("train-00002-of-00002.safetensors", std::int64_t{64} << 8);
-  write("test.safetensors", 1);
-  EXPECT_EXIT(train_on_more_than_memory("safetensors", folder.path()), ::testing::ExitedWithCode(0),
-              "");
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/zip_files.h"
+
 namespace steelyard::fuzz {
 namespace {
 
@@ -125,6 +127,30 @@ std::string safetensors_bytes(std::string_view json, std::string_view data) {
   bytes += data.substr(0, kept);
   bytes.append(std::min(end, kMostFilled) - std::min(kept, kMostFilled), '\0');
   return bytes;
+}
+
+std::string with_zip_checksums(std::string_view bytes) {
+  std::string file(bytes);
+  if (!file.starts_with("PK\x03\x04")) return file;
+  const auto number = [&](std::size_t at, std::size_t size) {
+    std::uint64_t value = 0;
+    for (std::size_t i = size; i-- > 0;)
+      value = value << 8 | static_cast<unsigned char>(file[at + i]);
+    return value;
+  };
+  constexpr std::size_t kEntry = 46, kHeader = 30;
+  for (std::size_t at = 0; (at = file.find("PK\x01\x02", at)) != std::string::npos; at += 4) {
+    if (file.size() - at < kEntry || number(at + 10, 2) != 0) continue;
+    const std::uint64_t size = number(at + 20, 4), header = number(at + 42, 4);
+    if (header + kHeader > file.size()) continue;
+    const std::uint64_t begin = header + kHeader + number(header + 26, 2) + number(header + 28, 2);
+    if (begin > file.size() || size > file.size() - begin) continue;
+    const std::uint32_t sum = testing::crc32_of(file.substr(begin, size));
+    for (int i = 0; i < 4; ++i) {
+      file[at + 16 + static_cast<std::size_t>(i)] = static_cast<char>(sum >> (8 * i) & 0xFF);
+    }
+  }
+  return file;
 }
 
 bool equal(const TensorFile& a, const TensorFile& b) {

@@ -70,6 +70,10 @@ std::string read_file(const std::filesystem::path& path);
 // to the length that the JSON says, up to 64 KiB, so that a changed shape alone is no damage.
 std::string safetensors_bytes(std::string_view json, std::string_view data);
 
+// A zip archive whose stored files have the right checksums, so that changed bytes alone are no
+// damage; other bytes as they are.
+std::string with_zip_checksums(std::string_view bytes);
+
 // Names, types, shapes, bytes and metadata are the same.
 bool equal(const TensorFile& a, const TensorFile& b);
 

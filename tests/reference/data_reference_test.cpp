@@ -1,11 +1,13 @@
-// Images, tables, arrays and archives against Pillow, NumPy, Python's csv and tarfile: usage:
-// FOLDER of write_data_files.py.
+// Images, tables, arrays, archives and datasets against Pillow, NumPy, Python's csv and tarfile:
+// usage: FOLDER of write_data_files.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "steelyard/framework/data/arrays/npy.h"
+#include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/data/images/effects.h"
 #include "steelyard/framework/data/images/image.h"
 #include "steelyard/framework/data/images/resize.h"
@@ -104,6 +106,7 @@ TEST(DataReference, EffectsAreWithinOneGreyLevelOfPillow) {
 }
 
 TEST(DataReference, Tables) {
+  EXPECT_EQ(files().manifest["tables"].size(), 1000U);
   for (const auto& c : files().manifest["tables"]) {
     CsvReader reader(path_of(c), c["delimiter"].get<std::string>()[0]);
     CsvRecord record;
@@ -117,10 +120,11 @@ TEST(DataReference, Tables) {
 }
 
 TEST(DataReference, Arrays) {
+  EXPECT_EQ(files().manifest["arrays"].size(), 1000U);
   for (const auto& c : files().manifest["arrays"]) {
-    const auto arrays = read_npy_file(path_of(c));
-    const auto samples = array_samples(arrays.at("inputs"));
-    const auto single = array_samples(read_npy_file(path_of(c, "single")).at(""));
+    NpyFile arrays(path_of(c));
+    const auto samples = array_samples(arrays.array("inputs"));
+    const auto single = array_samples(NpyFile(path_of(c, "single")).array(""));
     const std::string_view expected = files().expected_of(c);
     const auto bytes = static_cast<std::size_t>(sample_bytes(*samples));
     std::string one(bytes, '\0'), other(bytes, '\0');
@@ -130,7 +134,7 @@ TEST(DataReference, Arrays) {
       EXPECT_EQ(one, expected.substr(static_cast<std::size_t>(i) * bytes, bytes)) << c;
       EXPECT_EQ(one, other) << c;
     }
-    const Tensor targets = array_targets(arrays.at("targets"));
+    const Tensor targets = array_targets(arrays.array("targets"));
     EXPECT_EQ(std::string_view(static_cast<const char*>(targets.raw()),
                                static_cast<std::size_t>(targets.bytes())),
               expected.substr(static_cast<std::size_t>(samples->size()) * bytes))
@@ -139,6 +143,7 @@ TEST(DataReference, Arrays) {
 }
 
 TEST(DataReference, Archives) {
+  EXPECT_EQ(files().manifest["archives"].size(), 1000U);
   for (const auto& c : files().manifest["archives"]) {
     const InputFile archive(path_of(c));
     std::vector<std::string> names;
@@ -154,6 +159,39 @@ TEST(DataReference, Archives) {
     EXPECT_EQ(names, c["names"].get<std::vector<std::string>>()) << c["file"];
     EXPECT_EQ(sizes, c["sizes"].get<std::vector<std::uint64_t>>()) << c["file"];
     EXPECT_EQ(data, files().expected_of(c)) << c["file"];
+  }
+}
+
+std::string_view bytes_of(const Tensor& tensor) {
+  return {static_cast<const char*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes())};
+}
+
+DatasetRequest request_of(const nlohmann::json& c) {
+  DatasetRequest request{.name = c["dataset"], .path = path_of(c, "path")};
+  if (c.contains("target")) {
+    request.table = TableOptions{.target = {c["target"].get<std::string>()},
+                                 .categories = c["categories"],
+                                 .ignore = c["ignore"],
+                                 .missing = c["missing"]};
+  }
+  return request;
+}
+
+// All samples and targets, wherever the dataset keeps them.
+TEST(DataReference, Datasets) {
+  std::map<std::string, std::int64_t> samples;
+  for (const auto& c : files().manifest["datasets"]) {
+    const DatasetSplits splits = builtin_datasets().load(request_of(c));
+    EXPECT_EQ(splits.train.sample_shape(), c["shape"].get<Shape>()) << c["path"];
+    std::string found;
+    for (const Dataset* dataset : {&splits.train, &splits.test}) {
+      found.append(bytes_of(load_samples(*dataset).inputs)).append(bytes_of(dataset->targets));
+      samples[c["dataset"]] += dataset->size();
+    }
+    EXPECT_TRUE(found == files().expected_of(c)) << c["path"];
+  }
+  for (const char* name : {"fashion_mnist", "idx", "cifar10", "cifar100", "safetensors", "table"}) {
+    EXPECT_GE(samples[name], 1000) << name;
   }
 }
 

@@ -1,9 +1,10 @@
-"""Writes files of images, tables and arrays, and what Pillow, NumPy, Python's csv and tarfile know of them.
+"""Writes files of images, tables, arrays, archives and datasets, and what Pillow, NumPy, Python's csv and tarfile read in them.
 
 usage: write_data_files.py FOLDER; exit code 77 when Pillow or NumPy is not installed.
 manifest.json lists the cases; what is expected of images and arrays lies in expected.bin, one behind the other.
 """
 import csv
+import gzip
 import io
 import json
 import os
@@ -18,7 +19,8 @@ except ImportError as error:
     print(f"{error}: skipped")
     sys.exit(77)
 
-IMAGES, TABLES, ARRAYS, ARCHIVES, SIZES = 1000, 100, 60, 30, 120
+IMAGES, TABLES, ARRAYS, ARCHIVES, SIZES = 1000, 1000, 1000, 1000, 120
+SAMPLES = 1000  # of each kind of dataset
 
 
 def picture(rng, height, width, channels):
@@ -173,18 +175,31 @@ def tables(folder, generator, add):
         add("tables", b"", file=name, delimiter=delimiter, rows=rows)
 
 
+def numbers(rng, shape, dtype):
+    """Values that float32 holds too."""
+    if np.issubdtype(dtype, np.floating):
+        return rng.normal(0, 50, shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(max(limits.min, -2**24), min(limits.max, 2**24) + 1, shape).astype(dtype)
+
+
+def as_samples(values):
+    return (values if values.dtype == np.uint8 else values.astype(np.float32)).tobytes()
+
+
 def arrays(folder, rng, add):
-    types = ["uint8", "float16", "float32", "float64"]
+    types = ["uint8", "float16", "float32", "float64", "int8", "uint16", "int32", "int64"]
     for i in range(ARRAYS):
         dtype = types[i % len(types)]
         shape = [int(v) for v in rng.integers(1, 7, int(rng.integers(2, 5)))]
-        inputs = rng.normal(0, 50, shape).astype(dtype) if dtype != "uint8" else rng.integers(0, 256, shape).astype(dtype)
+        inputs = numbers(rng, shape, dtype)
         labels = rng.integers(0, 100, shape[0]).astype(("int8", "int64", "uint16", "int32", "uint8")[i % 5])
         name = f"array-{i}.npz"
         (np.savez, np.savez_compressed)[i % 2](os.path.join(folder, name), inputs=inputs, targets=labels)
         np.save(os.path.join(folder, f"array-{i}.npy"), inputs)
-        expected = inputs if dtype == "uint8" else inputs.astype(np.float32)
-        add("arrays", expected.tobytes() + labels.astype(np.int64).tobytes(), file=name, single=f"array-{i}.npy",
+        with np.load(os.path.join(folder, name)) as stored:
+            expected = as_samples(stored["inputs"]) + stored["targets"].astype(np.int64).tobytes()
+        add("arrays", expected, file=name, single=f"array-{i}.npy",
             shape=shape, dtype=dtype)
 
 
@@ -207,9 +222,123 @@ def archives(folder, generator, add):
             sizes=[len(data) for _, data in members])
 
 
+def idx(folder, rng, add):
+    """Folders of MNIST's four files, plain and gzip, read again by NumPy."""
+    for i in range(20):
+        path, packed, found = f"idx-{i}", i % 2 == 1, b""
+        os.makedirs(os.path.join(folder, path), exist_ok=True)
+        size = [int(v) for v in rng.integers(1, 9, 2)]
+        for split in ("train", "t10k"):
+            count, parts = SAMPLES // 40, []
+            for name, values in (("images-idx3", rng.integers(0, 256, [count, *size])), ("labels-idx1", rng.integers(0, 10, count))):
+                file = os.path.join(folder, path, f"{split}-{name}-ubyte" + (".gz" if packed else ""))
+                head = np.array([0x800 + values.ndim, *values.shape], ">u4").tobytes()
+                with (gzip.open if packed else open)(file, "wb") as out:
+                    out.write(head + values.astype(np.uint8).tobytes())
+                with (gzip.open if packed else open)(file, "rb") as read:
+                    raw = read.read()
+                shape = np.frombuffer(raw, ">u4", raw[3], 4)
+                parts.append(np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape))
+            found += parts[0].tobytes() + parts[1].astype(np.int64).tobytes()
+        add("datasets", found, dataset="fashion_mnist", path=path, shape=[*size, 1])
+        add("datasets", found, dataset="idx", path=path, shape=[*size, 1])
+
+
+def cifar(folder, rng, add):
+    for path, labels, train in (("cifar10", 1, [f"data_batch_{n}.bin" for n in range(1, 6)]), ("cifar100", 2, ["train.bin"])):
+        found, classes = b"", 10 ** labels
+        os.makedirs(os.path.join(folder, path), exist_ok=True)
+        for files in (train, ["test_batch.bin" if labels == 1 else "test.bin"]):
+            records = []
+            for name in files:
+                written = rng.integers(0, 256, (SAMPLES // (len(train) + 1) + 1, labels + 3072)).astype(np.uint8)
+                written[:, labels - 1] %= classes
+                written.tofile(os.path.join(folder, path, name))
+                records.append(np.fromfile(os.path.join(folder, path, name), np.uint8).reshape(-1, labels + 3072))
+            records = np.concatenate(records)
+            found += records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).tobytes()
+            found += records[:, labels - 1].astype(np.int64).tobytes()
+        add("datasets", found, dataset=path, path=path, shape=[32, 32, 3])
+
+
+TENSORS = {"U8": "uint8", "I8": "int8", "I32": "int32", "I64": "int64", "F16": "float16", "F32": "float32", "F64": "float64"}
+
+
+def write_tensors(path, **tensors):
+    header, data = {}, b""
+    for name, values in tensors.items():
+        kind = next(kind for kind, dtype in TENSORS.items() if dtype == values.dtype)
+        header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": [len(data), len(data) + values.nbytes]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def read_tensors(path):
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    return {name: np.frombuffer(data[slice(*entry["data_offsets"])], TENSORS[entry["dtype"]]).reshape(entry["shape"])
+            for name, entry in header.items()}
+
+
+def safetensors(folder, rng, add):
+    """Folders of one file or of shards for each split."""
+    for i in range(40):
+        path, found = f"safetensors-{i}", b""
+        os.makedirs(os.path.join(folder, path), exist_ok=True)
+        dtype = list(TENSORS.values())[i % len(TENSORS)]
+        shape = [int(v) for v in rng.integers(1, 6, int(rng.integers(1, 4)))]
+        for split, count in (("train", 15), ("test", 10)):
+            names = [f"{split}-{n:05}-of-00005.safetensors" for n in range(1, 6)] if i % 2 else [split + ".safetensors"]
+            parts = []
+            for name in names:
+                samples = count // len(names)
+                labels = rng.integers(0, 4, samples).astype(("int64", "uint8", "int32")[i % 3])
+                labels[0] = 3  # the largest label of the training set says how many classes there are
+                write_tensors(os.path.join(folder, path, name), inputs=numbers(rng, [samples, *shape], dtype), targets=labels)
+                parts.append(read_tensors(os.path.join(folder, path, name)))
+            found += b"".join(as_samples(part["inputs"]) for part in parts)
+            found += b"".join(part["targets"].astype(np.int64).tobytes() for part in parts)
+        add("datasets", found, dataset="safetensors", path=path, shape=shape + [1] * (len(shape) == 2))
+
+
+def tables_of_samples(folder, rng, add):
+    """Columns of numbers and of categories, both with missing values, as Python's csv reads them from tabs."""
+    words, classes = ["", "red", "dark blue", "\u00e9tain", 'a "quote"', "a\ttab"], ["rose", "lily", "iris"]
+    for i in range(25):
+        path = f"tsv-{i}"
+        os.makedirs(os.path.join(folder, path), exist_ok=True)
+        splits = {}
+        for split in ("train", "test"):
+            file = os.path.join(folder, path, split + ".tsv")
+            with open(file, "w", newline="", encoding="utf-8") as out:
+                table = csv.writer(out, "excel-tab", lineterminator=("\n", "\r\n")[i % 2])
+                table.writerow(["length", "colour", "id", "kind", "width"])
+                for row in range(SAMPLES // 50):
+                    length = "NA" if rng.integers(4) == 0 else repr(float(rng.normal(0, 100)))
+                    colour = words[row] if row < len(words) else words[rng.integers(len(words))]
+                    table.writerow([length, colour, row, classes[row % 3], f"{rng.integers(-9, 9)}e-1"])
+            with open(file, newline="", encoding="utf-8") as read:
+                splits[split] = list(csv.DictReader(read, dialect="excel-tab"))
+        known = [float(np.float32(row["length"])) for row in splits["train"] if row["length"] != "NA"]
+        mean, found = np.float32(sum(known) / len(known)), b""
+        colours = sorted({row["colour"] for row in splits["train"]}, key=str.encode)  # "" is a missing one, the first
+        for rows in splits.values():
+            for row in rows:
+                length = mean if row["length"] == "NA" else np.float32(row["length"])
+                features = [length, *(row["colour"] == colour for colour in colours), np.float32(row["width"])]
+                found += np.array(features, np.float32).tobytes()
+            found += np.array([sorted(classes).index(row["kind"]) for row in rows], np.int64).tobytes()
+        add("datasets", found, dataset="table", path=path, shape=[2 + len(colours)], target="kind", categories=["colour"],
+            ignore=["id"], missing=["", "NA"])
+
+
 def main(folder):
     os.makedirs(folder, exist_ok=True)
-    manifest = {"images": [], "resizing": [], "effects": [], "tables": [], "arrays": [], "archives": []}
+    manifest = {"images": [], "resizing": [], "effects": [], "tables": [], "arrays": [], "archives": [], "datasets": []}
     with open(os.path.join(folder, "expected.bin"), "wb") as expected:
         def add(section, data, **case):
             manifest[section].append({**case, "offset": expected.tell(), "bytes": len(data)})
@@ -221,6 +350,10 @@ def main(folder):
         tables(folder, random.Random(3), add)
         arrays(folder, np.random.default_rng(4), add)
         archives(folder, random.Random(5), add)
+        idx(folder, np.random.default_rng(7), add)
+        cifar(folder, np.random.default_rng(8), add)
+        safetensors(folder, np.random.default_rng(9), add)
+        tables_of_samples(folder, np.random.default_rng(10), add)
     with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
         json.dump(manifest, file)
 

@@ -10,25 +10,11 @@ namespace steelyard {
 namespace {
 
 namespace fs = std::filesystem;
-using Arrays = std::map<std::string, StoredArray>;
 
 Dataset dataset_of(Dataset dataset, const StoredArray& targets) {
   dataset.targets = array_targets(targets);
   dataset.classes = count_classes(dataset.targets, targets.name());
   return dataset;
-}
-
-std::string names_of(const Arrays& arrays) {
-  std::string names;
-  for (const auto& [name, array] : arrays) names += (names.empty() ? "" : ", ") + name;
-  return printable(names);
-}
-
-const StoredArray& find(const Arrays& arrays, const std::string& name, const fs::path& path) {
-  const auto found = arrays.find(name);
-  if (found != arrays.end()) return found->second;
-  throw InputError(printable(path.string()) + ": expected an array " + name + ", got " +
-                   names_of(arrays));
 }
 
 // Inputs that `get` finds by their names; one that is called `alone` if there are no names.
@@ -50,8 +36,10 @@ Dataset load_split(const fs::path& folder, const std::string& split,
                    const std::vector<std::string>& names) {
   const fs::path packed = folder / (split + ".npz");
   if (path_exists(packed)) {
-    const Arrays arrays = read_npy_file(packed);
-    return dataset_of(load_npy_inputs(packed, names), find(arrays, "targets", packed));
+    NpyFile file(packed);
+    const auto array = [&](const std::string& name) { return file.array(name); };
+    return dataset_of(inputs_of(names, "inputs", printable(packed.string()), array),
+                      file.array("targets"));
   }
   const auto path_of = [&](const std::string& name) {
     return folder / (split + "_" + name + ".npy");
@@ -61,20 +49,18 @@ Dataset load_split(const fs::path& folder, const std::string& split,
     throw InputError(printable(folder.string()) + ": expected " + split + ".npz, or " +
                      printable(first.filename().string()) + " and " + split + "_targets.npy");
   }
-  const auto array = [&](const std::string& name) {
-    return find(read_npy_file(path_of(name)), "", path_of(name));
-  };
+  const auto array = [&](const std::string& name) { return NpyFile(path_of(name)).array(""); };
   return dataset_of(inputs_of(names, "inputs", printable(folder.string()), array),
                     array("targets"));
 }
 
 DatasetSplits load_one_file(const fs::path& path, const std::vector<std::string>& names) {
-  const Arrays arrays = read_npy_file(path);
-  const auto array = [&](const std::string& name) { return find(arrays, name, path); };
+  NpyFile file(path);
+  const auto array = [&](const std::string& name) { return file.array(name); };
   const auto one = [&](const std::string& inputs, const std::string& targets) {
     return dataset_of(inputs_of(names, inputs, printable(path.string()), array), array(targets));
   };
-  if (names.empty() && arrays.contains("x_train")) {
+  if (names.empty() && file.contains("x_train")) {
     return {one("x_train", "y_train"), one("x_test", "y_test")};
   }
   return {one("inputs", "targets"), {}};
@@ -83,9 +69,9 @@ DatasetSplits load_one_file(const fs::path& path, const std::vector<std::string>
 }  // namespace
 
 Dataset load_npy_inputs(const fs::path& path, const std::vector<std::string>& names) {
-  const Arrays arrays = read_npy_file(path);
+  NpyFile file(path);
   return inputs_of(names, "inputs", printable(path.string()),
-                   [&](const std::string& name) { return find(arrays, name, path); });
+                   [&](const std::string& name) { return file.array(name); });
 }
 
 DatasetSplits load_arrays(const DatasetRequest& request) {

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "steelyard/framework/data/arrays/zip.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/file_kind.h"
 
@@ -14,6 +13,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kExtension = ".npy";  // of the arrays in an archive
 
 // The header: a Python dictionary of a text, a truth value and a tuple of whole numbers.
 class HeaderText {
@@ -194,25 +194,46 @@ StoredArray read_npy(std::shared_ptr<const ByteRange> bytes, const std::string& 
   }
 }
 
-std::map<std::string, StoredArray> read_npy_file(const std::filesystem::path& path) {
-  const auto file = std::make_shared<const InputFile>(path);
-  const std::string name = printable(path.string());
-  std::map<std::string, StoredArray> arrays;
+NpyFile::NpyFile(const std::filesystem::path& path)
+    : name_(printable(path.string())), file_(std::make_shared<const InputFile>(path)) {
   std::array<char, 4> first = {};
-  file->read(0, first.data(), std::min<std::uint64_t>(file->size(), first.size()));
-  if (std::string_view(first.data(), first.size()) != kZipMagic) {
-    arrays.emplace("", read_npy(range_of_file(file, 0, file->size()), name));
-    return arrays;
+  file_->read(0, first.data(), std::min<std::uint64_t>(file_->size(), first.size()));
+  if (std::string_view(first.data(), first.size()) != kZipMagic) return;
+  archive_.emplace(file_);
+  for (const std::string& member : archive_->names()) {
+    if (member.ends_with(kExtension)) continue;
+    throw InputError(name_ + ": expected arrays NAME.npy only, got " + printable(member));
   }
-  for (auto& [member, bytes] : read_zip(file)) {
-    constexpr std::string_view kExtension = ".npy";
-    if (!member.ends_with(kExtension)) {
-      throw InputError(name + ": expected arrays NAME.npy only, got " + printable(member));
+}
+
+std::vector<std::string> NpyFile::names() const {
+  if (!archive_) return {""};
+  std::vector<std::string> names = archive_->names();
+  for (std::string& name : names) name.resize(name.size() - kExtension.size());
+  return names;
+}
+
+bool NpyFile::contains(const std::string& name) const {
+  return archive_ ? archive_->contains(name + std::string(kExtension)) : name.empty();
+}
+
+StoredArray NpyFile::array(const std::string& name) {
+  if (!contains(name)) {
+    std::string got;
+    for (const std::string& other : names()) got += (got.empty() ? "" : ", ") + other;
+    throw InputError(name_ + ": expected an array " + name + ", got " +
+                     (archive_ ? printable(got) : "a single one"));
+  }
+  if (!archive_) return read_npy(range_of_file(file_, 0, file_->size()), name_);
+  const std::string member = name + std::string(kExtension);
+  const auto bytes = [&] {
+    try {
+      return archive_->open(member);
+    } catch (const InputError& error) {
+      throw InputError(name_ + ": " + printable(error.what()));
     }
-    arrays.emplace(member.substr(0, member.size() - kExtension.size()),
-                   read_npy(bytes, name + ": " + printable(member)));
-  }
-  return arrays;
+  }();
+  return read_npy(bytes, name_ + ": " + printable(member));
 }
 
 }  // namespace steelyard

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "steelyard/framework/data/arrays/byte_range.h"
 #include "steelyard/framework/data/arrays/stored_array.h"
+#include "steelyard/framework/data/arrays/zip.h"
 
 namespace steelyard {
 
@@ -16,8 +18,23 @@ namespace steelyard {
 // no such array, of other types or orders, and of another length than the header says.
 StoredArray read_npy(std::shared_ptr<const ByteRange> bytes, const std::string& name);
 
-// The arrays of a .npz file by their names, without ".npy", or the one of a .npy file as "". Arrays
-// that are packed (numpy.savez_compressed) are unpacked to memory. Throws InputError.
-std::map<std::string, StoredArray> read_npy_file(const std::filesystem::path& path);
+// The arrays of a .npz file by their names, without ".npy", or the one of a .npy file as "".
+class NpyFile {
+ public:
+  // Throws InputError for another file, and for archives of other files than arrays.
+  explicit NpyFile(const std::filesystem::path& path);
+
+  std::vector<std::string> names() const;
+  bool contains(const std::string& name) const;
+  // Reads the array's header. One that is packed (numpy.savez_compressed) is unpacked to memory,
+  // once; the checksum of an archive's array is looked at. Throws InputError where there is no such
+  // array, or where it is damaged.
+  StoredArray array(const std::string& name);
+
+ private:
+  std::string name_;
+  std::shared_ptr<const InputFile> file_;
+  std::optional<ZipFile> archive_;  // none of a .npy file
+};
 
 }  // namespace steelyard

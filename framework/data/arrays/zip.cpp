@@ -3,14 +3,17 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/machine_memory.h"
 #include "steelyard/framework/memory_error.h"
 
 namespace steelyard {
 namespace {
 
 constexpr std::uint32_t kAllOnes = 0xFFFFFFFF;  // a number that is in the Zip64 part
+constexpr std::uint64_t kStored = 0, kDeflated = 8;
 
 // Little-endian numbers of a piece of the archive.
 class Piece {
@@ -47,15 +50,6 @@ struct Directory {
   std::uint64_t size = 0;
 };
 
-struct Member {
-  std::string name;
-  std::uint64_t method = 0;
-  std::uint64_t checksum = 0;
-  std::uint64_t packed = 0;
-  std::uint64_t size = 0;
-  std::uint64_t header = 0;  // where it begins
-};
-
 Directory zip64_directory(const InputFile& file, std::uint64_t locator_at) {
   constexpr std::uint64_t kLocator = 20, kRecord = 56;
   const Piece locator(file, locator_at, kLocator);
@@ -83,53 +77,6 @@ Directory find_directory(const InputFile& file) {
     throw InputError("the archive's list of files is beyond its end");
   }
   return directory;
-}
-
-// Numbers that did not fit, in the order in which they did not.
-void read_zip64(const Piece& list, std::size_t extra, std::size_t extra_bytes, Member& member) {
-  const std::size_t end = extra + extra_bytes;
-  for (std::size_t at = extra; at + 4 <= end; at += 4 + list.u16(at + 2)) {
-    if (list.u16(at) != 1) continue;
-    std::size_t next = at + 4;
-    for (std::uint64_t* value : {&member.size, &member.packed, &member.header}) {
-      if (*value != kAllOnes) continue;
-      *value = list.u64(next);
-      next += 8;
-    }
-    return;
-  }
-}
-
-Member member_at(const Piece& list, std::size_t& at) {
-  constexpr std::size_t kEntry = 46;
-  constexpr std::uint64_t kEncrypted = 1;
-  if (list.text(at, 4) != "PK\x01\x02") throw InputError("the archive's list of files is damaged");
-  const std::size_t name_bytes = list.u16(at + 28), extra_bytes = list.u16(at + 30);
-  Member member{list.text(at + kEntry, name_bytes),
-                list.u16(at + 10),
-                list.u32(at + 16),
-                list.u32(at + 20),
-                list.u32(at + 24),
-                list.u32(at + 42)};
-  if ((list.u16(at + 8) & kEncrypted) != 0) throw InputError(member.name + " is encrypted");
-  read_zip64(list, at + kEntry + name_bytes, extra_bytes, member);
-  at += kEntry + name_bytes + extra_bytes + list.u16(at + 32);
-  return member;
-}
-
-// Where the bytes of a member begin: behind a header of its own.
-std::uint64_t begin_of(const InputFile& file, const Member& member) {
-  constexpr std::uint64_t kHeader = 30;
-  if (member.header > file.size() || file.size() - member.header < kHeader) {
-    throw InputError(member.name + " is beyond the archive's end");
-  }
-  const Piece header(file, member.header, kHeader);
-  if (header.text(0, 4) != kZipMagic) throw InputError(member.name + " is not where the list says");
-  const std::uint64_t begin = member.header + kHeader + header.u16(26) + header.u16(28);
-  if (begin > file.size() || member.packed > file.size() - begin) {
-    throw InputError(member.name + " is beyond the archive's end");
-  }
-  return begin;
 }
 
 // zlib without its header and checksum.
@@ -169,64 +116,166 @@ class RawInflate {
   z_stream stream_ = {};
 };
 
-std::uint64_t checksum_of(const std::string& bytes) {
+// Of a whole range.
+std::uint64_t checksum_of(const ByteRange& range) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
   uLong sum = crc32(0, nullptr, 0);
-  constexpr std::size_t kPiece = std::size_t{1} << 30;
-  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
-    const std::size_t size = std::min(kPiece, bytes.size() - at);
-    sum = crc32(sum, reinterpret_cast<const Bytef*>(bytes.data() + at), static_cast<uInt>(size));
+  std::string piece;
+  for (std::uint64_t at = 0; at < range.size(); at += piece.size()) {
+    piece.resize(std::min(kPiece, range.size() - at));
+    range.read(at, piece.data(), piece.size());
+    sum = crc32(sum, reinterpret_cast<const Bytef*>(piece.data()), static_cast<uInt>(piece.size()));
   }
   return sum;
 }
 
-std::shared_ptr<const ByteRange> unpacked(const InputFile& file, const Member& member,
-                                          std::uint64_t begin) {
+// Numbers that did not fit, in the order in which they did not.
+void read_zip64(const Piece& list, std::size_t extra, std::size_t extra_bytes, ZipMember& member) {
+  const std::size_t end = extra + extra_bytes;
+  for (std::size_t at = extra; at + 4 <= end; at += 4 + list.u16(at + 2)) {
+    if (list.u16(at) != 1) continue;
+    std::size_t next = at + 4;
+    for (std::uint64_t* value : {&member.size, &member.packed, &member.header}) {
+      if (*value != kAllOnes) continue;
+      *value = list.u64(next);
+      next += 8;
+    }
+    return;
+  }
+}
+
+ZipMember member_at(const Piece& list, std::size_t& at) {
+  constexpr std::size_t kEntry = 46;
+  constexpr std::uint64_t kEncrypted = 1;
+  if (list.text(at, 4) != "PK\x01\x02") throw InputError("the archive's list of files is damaged");
+  const std::size_t name_bytes = list.u16(at + 28), extra_bytes = list.u16(at + 30);
+  ZipMember member{.name = list.text(at + kEntry, name_bytes),
+                   .method = list.u16(at + 10),
+                   .checksum = list.u32(at + 16),
+                   .packed = list.u32(at + 20),
+                   .size = list.u32(at + 24),
+                   .header = list.u32(at + 42)};
+  if ((list.u16(at + 8) & kEncrypted) != 0) throw InputError(member.name + " is encrypted");
+  read_zip64(list, at + kEntry + name_bytes, extra_bytes, member);
+  at += kEntry + name_bytes + extra_bytes + list.u16(at + 32);
+  return member;
+}
+
+// Where the bytes of a member begin: behind a header of its own.
+std::uint64_t begin_of(const InputFile& file, const ZipMember& member) {
+  constexpr std::uint64_t kHeader = 30;
+  if (member.header > file.size() || file.size() - member.header < kHeader) {
+    throw InputError(member.name + " is beyond the archive's end");
+  }
+  const Piece header(file, member.header, kHeader);
+  if (header.text(0, 4) != kZipMagic) throw InputError(member.name + " is not where the list says");
+  const std::uint64_t begin = member.header + kHeader + header.u16(26) + header.u16(28);
+  if (begin > file.size() || member.packed > file.size() - begin) {
+    throw InputError(member.name + " is beyond the archive's end");
+  }
+  return begin;
+}
+
+void require_readable(const ZipMember& member) {
   constexpr std::uint64_t kDeflateRatio = 1032;  // no deflate stream expands by more
+  if (member.method != kStored && member.method != kDeflated) {
+    throw InputError(member.name + " is packed by method " + std::to_string(member.method) +
+                     ", which is not read");
+  }
+  if (member.method == kStored && member.packed != member.size) {
+    throw InputError(member.name + " is damaged");
+  }
   if (member.size / kDeflateRatio > member.packed) {
     throw InputError(member.name + ": " + std::to_string(member.packed) +
                      " packed bytes are said to hold " + std::to_string(member.size));
   }
-  std::string bytes(member.size, '\0');
-  RawInflate inflate;
-  if (!inflate.unpack(file, begin, member.packed, bytes) || checksum_of(bytes) != member.checksum) {
-    throw InputError(member.name + " is damaged");
+}
+
+// Files that share bytes are how a small archive claims to hold a large one many times.
+// (https://www.bamsoftware.com/hacks/zipbomb/)
+void require_apart(const std::vector<ZipMember>& members, std::uint64_t list_begin) {
+  std::vector<const ZipMember*> order;
+  for (const ZipMember& member : members) order.push_back(&member);
+  std::ranges::sort(order, {}, &ZipMember::header);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const bool is_last = i + 1 == order.size();
+    const std::uint64_t end = order[i]->begin + order[i]->packed;
+    if (end <= (is_last ? list_begin : order[i + 1]->header)) continue;
+    throw InputError(order[i]->name + " overlaps " +
+                     (is_last ? "the archive's list of files" : order[i + 1]->name));
   }
-  return range_in_memory(std::move(bytes));
+}
+
+// In the order of the list.
+std::vector<ZipMember> members_of(const InputFile& file) {
+  const Directory directory = find_directory(file);
+  const Piece list(file, directory.begin, directory.size);
+  std::vector<ZipMember> members;
+  std::size_t at = 0;
+  for (std::uint64_t i = 0; i < directory.files; ++i) {
+    ZipMember member = member_at(list, at);
+    member.begin = begin_of(file, member);
+    require_readable(member);
+    members.push_back(std::move(member));
+  }
+  require_apart(members, directory.begin);
+  return members;
 }
 
 }  // namespace
 
-std::map<std::string, std::shared_ptr<const ByteRange>> read_zip(
-    const std::shared_ptr<const InputFile>& file) {
-  constexpr std::uint64_t kStored = 0, kDeflated = 8;
-  const std::string name = printable(file->path().string());
-  std::map<std::string, std::shared_ptr<const ByteRange>> members;
+ZipFile::ZipFile(std::shared_ptr<const InputFile> archive, std::uint64_t most_unpacked)
+    : archive_(std::move(archive)), unpacked_left_(most_unpacked) {
   try {
-    const Directory directory = find_directory(*file);
-    const Piece list(*file, directory.begin, directory.size);
-    std::size_t at = 0;
-    for (std::uint64_t i = 0; i < directory.files; ++i) {
-      Member member = member_at(list, at);
-      const std::uint64_t begin = begin_of(*file, member);
-      if (member.method != kStored && member.method != kDeflated) {
-        throw InputError(member.name + " is packed by method " + std::to_string(member.method) +
-                         ", which is not read");
-      }
-      if (member.method == kStored && member.packed != member.size) {
-        throw InputError(member.name + " is damaged");
-      }
-      const auto range = member.method == kStored
-                             ? range_of_file(file, begin, member.size)
-                             : with_memory_for(name + ": " + printable(member.name),
-                                               [&] { return unpacked(*file, member, begin); });
-      if (!members.emplace(member.name, range).second) {
-        throw InputError("two files have the name " + member.name);
-      }
+    for (ZipMember& member : members_of(*archive_)) {
+      const std::string name = member.name;
+      if (members_.emplace(name, std::move(member)).second) continue;
+      throw InputError("two files have the name " + name);
     }
   } catch (const InputError& error) {
-    throw InputError(name + ": " + printable(error.what()));
+    throw InputError(printable(archive_->path().string()) + ": " + printable(error.what()));
   }
-  return members;
+}
+
+ZipFile::ZipFile(std::shared_ptr<const InputFile> archive)
+    : ZipFile(std::move(archive), static_cast<std::uint64_t>(machine_memory_bytes()) / 2) {}
+
+std::vector<std::string> ZipFile::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, member] : members_) names.push_back(name);
+  return names;
+}
+
+std::shared_ptr<const ByteRange> ZipFile::open(const std::string& name) {
+  ZipMember& member = members_.at(name);
+  if (!member.opened) member.opened = opened(member);
+  return member.opened;
+}
+
+std::shared_ptr<const ByteRange> ZipFile::opened(const ZipMember& member) {
+  std::shared_ptr<const ByteRange> range;
+  if (member.method == kStored) {
+    range = range_of_file(archive_, member.begin, member.size);
+  } else {
+    if (member.size > unpacked_left_) {
+      throw InputError(member.name + " takes " + std::to_string(member.size) +
+                       " bytes unpacked, expected at most " + std::to_string(unpacked_left_) +
+                       " more: files that are stored are not unpacked to memory");
+    }
+    unpacked_left_ -= member.size;
+    std::string bytes =
+        with_memory_for(printable(archive_->path().string()) + ": " + printable(member.name),
+                        [&] { return std::string(member.size, '\0'); });
+    RawInflate inflate;
+    if (!inflate.unpack(*archive_, member.begin, member.packed, bytes)) {
+      throw InputError(member.name + " is damaged");
+    }
+    range = range_in_memory(std::move(bytes));
+  }
+  const std::uint64_t sum = checksum_of(*range);
+  if (sum == member.checksum) return range;
+  throw InputError(member.name + " is damaged: expected bytes with the CRC-32 " +
+                   std::to_string(member.checksum) + ", got " + std::to_string(sum));
 }
 
 }  // namespace steelyard

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 
 #include "steelyard/framework/data/shards/tar.h"
 #include "steelyard/framework/error.h"
@@ -75,6 +76,56 @@ std::string label_of(const InputFile& file, const TarMember& member, bool may_be
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
+// The files of one sample: those of one key, one behind the other.
+struct SampleFiles {
+  std::string key;
+  std::span<const TarMember> members;
+};
+
+std::string key_of(const TarMember& member) { return member.name.substr(0, point_of(member.name)); }
+
+// The first sample of `members`.
+SampleFiles first_sample(std::span<const TarMember> members) {
+  const std::string key = key_of(members[0]);
+  const auto end =
+      std::ranges::find_if(members, [&](const TarMember& member) { return key_of(member) != key; });
+  return {key, members.first(static_cast<std::size_t>(end - members.begin()))};
+}
+
+// The only file of a sample whose extension, all that is behind the key, is one of those. Others
+// than the image and the label are passed over, as WebDataset does.
+const TarMember& only_file(const SampleFiles& sample, const std::vector<std::string>& extensions,
+                           const std::string& expected) {
+  const TarMember* found = nullptr;
+  for (const TarMember& member : sample.members) {
+    const std::string extension = in_lower_case(member.name.substr(sample.key.size()));
+    if (std::ranges::find(extensions, extension) == extensions.end()) continue;
+    if (found != nullptr) {
+      throw InputError(sample.key + ": expected " + expected + ", got both " + found->name +
+                       " and " + member.name);
+    }
+    found = &member;
+  }
+  if (found != nullptr) return *found;
+  std::string got;
+  for (const TarMember& member : sample.members) got += (got.empty() ? "" : ", ") + member.name;
+  throw InputError(sample.key + ": expected " + expected + ", got " + got);
+}
+
+void add_sample(const InputFile& file, std::uint32_t shard, const SampleFiles& sample,
+                const TargetOptions& targets, Shards& shards) {
+  const std::string label = targets.kind == TargetKind::kText ? ".txt" : ".cls";
+  const TarMember& image =
+      only_file(sample, image_extensions(), "an image " + sample.key + ".jpg or the like");
+  const TarMember& text = only_file(sample, {label}, "a text " + sample.key + label);
+  if (image.size > kMaxImageFileBytes) {
+    throw InputError(image.name + ": expected at most " + std::to_string(kMaxImageFileBytes) +
+                     " bytes, got " + std::to_string(image.size));
+  }
+  shards.images.push_back({shard, static_cast<std::uint32_t>(image.size), image.begin, image.name});
+  shards.classes.push_back(label_of(file, text, targets.may_be_empty()));
+}
+
 void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shards) {
   const auto shard = static_cast<std::uint32_t>(shards.files.size());
   const InputFile& file = *shards.files.emplace_back(std::make_unique<const InputFile>(path));
@@ -82,28 +133,12 @@ void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shard
   std::erase_if(members, [](const TarMember& member) {  // as of folders
     return fs::path(member.name).filename().string().starts_with('.');
   });
-  const std::string label = targets.kind == TargetKind::kText ? ".txt" : ".cls";
   try {
-    for (std::size_t i = 0; i < members.size(); i += 2) {
-      const std::string key = members[i].name.substr(0, point_of(members[i].name));
-      const bool pair = i + 1 < members.size() &&
-                        members[i + 1].name.substr(0, point_of(members[i + 1].name)) == key;
-      const auto is_label = [&](const TarMember& member) {
-        return in_lower_case(member.name.substr(key.size())) == label;
-      };
-      const bool label_first = is_label(members[i]);
-      if (!pair || label_first == is_label(members[i + 1])) {
-        throw InputError(key + ": expected two files, an image and " + key + label);
-      }
-      const TarMember& image = members[label_first ? i + 1 : i];
-      if (image.size > kMaxImageFileBytes) {
-        throw InputError(image.name + ": expected at most " + std::to_string(kMaxImageFileBytes) +
-                         " bytes, got " + std::to_string(image.size));
-      }
-      shards.images.push_back(
-          {shard, static_cast<std::uint32_t>(image.size), image.begin, image.name});
-      shards.classes.push_back(
-          label_of(file, members[label_first ? i : i + 1], targets.may_be_empty()));
+    std::span<const TarMember> rest(members);
+    while (!rest.empty()) {
+      const SampleFiles sample = first_sample(rest);
+      add_sample(file, shard, sample, targets, shards);
+      rest = rest.subspan(sample.members.size());
     }
   } catch (const InputError& error) {
     throw InputError(printable(path.string()) + ": " + printable(error.what()));

@@ -7,9 +7,11 @@
 namespace steelyard {
 
 // `request.path` is a folder with train*.tar and test*.tar, read in the order of their names. A
-// sample is two files of one name up to the first point behind the last slash, one behind the
-// other: an image, and a text with the class, NAME.cls. Classes are sorted as those of folders.
-// Throws InputError that names the archive and the file in it.
+// sample is the files of one name up to the first point behind the last slash, one behind the
+// other: an image, NAME.jpg or another of image_extensions(), and a text with the class, NAME.cls
+// (NAME.txt for texts). Its other files, such as NAME.json and NAME.mask.png, are passed over.
+// Classes are sorted as those of folders. Throws InputError that names the archive and the file in
+// it.
 DatasetSplits load_shards(const DatasetRequest& request);
 
 }  // namespace steelyard

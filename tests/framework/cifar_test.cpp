@@ -1,4 +1,4 @@
-#include "steelyard/framework/data/cifar10.h"
+#include "steelyard/framework/data/cifar.h"
 
 #include <gtest/gtest.h>
 
@@ -18,10 +18,11 @@ char pixel(int record, int channel, int y, int x) {
   return static_cast<char>(record * 7 + channel * 31 + y * 32 + x);
 }
 
-// Records numbered from `first`, each with its number as label.
-std::string records(int first, int count) {
+// Records numbered from `first`, each with its number as label, behind another one of CIFAR-100.
+std::string records(int first, int count, const std::string& before = "") {
   std::string bytes;
   for (int r = first; r < first + count; ++r) {
+    bytes += before;
     bytes += static_cast<char>(r);
     for (int c = 0; c < 3; ++c) {
       for (int y = 0; y < 32; ++y) {
@@ -43,26 +44,45 @@ class Cifar10 : public ::testing::Test {
   std::string error() {
     return message_of<InputError>([&] { load_cifar10(folder_.path()); });
   }
+  // Three records from number `first` on.
+  static void expect_records(const Dataset& dataset, int first) {
+    const Tensor inputs = load_samples(dataset).inputs;
+    ASSERT_EQ(inputs.shape(), (Shape{3, 32, 32, 3}));
+    const auto* pixels = inputs.data<std::uint8_t>();
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(dataset.targets.span<std::int64_t>()[static_cast<std::size_t>(r)], first + r);
+      for (int y = 0; y < 32; ++y) {
+        for (int x = 0; x < 32; ++x) {
+          for (int c = 0; c < 3; ++c) {
+            ASSERT_EQ(*pixels++, static_cast<std::uint8_t>(pixel(first + r, c, y, x)));
+          }
+        }
+      }
+    }
+  }
   TemporaryFolder folder_;
 };
 
 TEST_F(Cifar10, PlanesBecomeInterleavedChannels) {
   const DatasetSplits splits = load_cifar10(folder_.path());
-  EXPECT_EQ(splits.train.inputs.shape(), (Shape{3, 32, 32, 3}));
   EXPECT_EQ(splits.test.size(), 1);
   EXPECT_EQ(splits.train.classes, 10);
-  const auto pixels = splits.train.inputs.span<std::uint8_t>();
-  std::size_t i = 0;
-  for (int r = 0; r < 3; ++r) {
-    EXPECT_EQ(splits.train.targets.span<std::int64_t>()[static_cast<std::size_t>(r)], r);
-    for (int y = 0; y < 32; ++y) {
-      for (int x = 0; x < 32; ++x) {
-        for (int c = 0; c < 3; ++c) {
-          ASSERT_EQ(pixels[i++], static_cast<std::uint8_t>(pixel(r, c, y, x)));
-        }
-      }
-    }
-  }
+  expect_records(splits.train, 0);
+  EXPECT_EQ(splits.train.source->name(2), (folder_ / "data_batch_2.bin").string() + ": sample 0");
+}
+
+TEST_F(Cifar10, OfOneHundredClassesHasTwoLabels) {
+  write_bytes(folder_ / "train.bin", records(97, 3, "\x13"));
+  write_bytes(folder_ / "test.bin", records(5, 1, "\x13"));
+  const DatasetSplits splits = load_cifar100(folder_.path());
+  EXPECT_EQ(splits.train.classes, 100);
+  EXPECT_EQ(splits.test.targets.span<std::int64_t>()[0], 5);
+  expect_records(splits.train, 97);
+  write_bytes(folder_ / "train.bin", records(100, 1, "\x13"));
+  EXPECT_NE(message_of<InputError>([&] {
+              load_cifar100(folder_.path());
+            }).find("train.bin: offset 1: expected a label below 100, got 100"),
+            std::string::npos);
 }
 
 TEST_F(Cifar10, RejectsPartialRecords) {
