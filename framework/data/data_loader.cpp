@@ -17,11 +17,12 @@
 namespace steelyard {
 namespace {
 
-// How one image is placed: output pixel (y, x) shows input pixel (y + dy, x + dx), x mirrored.
+// How one image is placed: output pixel (y, x) shows input pixel (y + dy, x + dx), both mirrored.
 struct Placement {
   std::int64_t dy = 0;
   std::int64_t dx = 0;
-  bool flip = false;
+  bool flip = false;           // x
+  bool vertical_flip = false;  // y
 };
 
 Placement draw_placement(const LoaderOptions& options, std::int64_t epoch, std::int64_t sample) {
@@ -36,6 +37,10 @@ Placement draw_placement(const LoaderOptions& options, std::int64_t epoch, std::
     placement.dx = static_cast<std::int64_t>(rng.below(places)) - padding;
   }
   if (options.augment.flip) placement.flip = (rng.next_u32() & 1) != 0;
+  if (options.augment.vertical_flip) {
+    const SampleKey key{options.seed, epoch, sample};
+    placement.vertical_flip = (numbers_of(kVerticalFlipStream, key).next_u32() & 1) != 0;
+  }
   return placement;
 }
 
@@ -118,7 +123,7 @@ void place_image(const Normalizer& normalizer, const Placement& placement,
   const std::int64_t begin = std::clamp<std::int64_t>(-placement.dx, 0, width);
   const std::int64_t end = std::clamp<std::int64_t>(width - placement.dx, 0, width);
   for (std::int64_t y = 0; y < height; ++y) {
-    float* row = out + y * width * channels;
+    float* row = out + (placement.vertical_flip ? height - 1 - y : y) * width * channels;
     const std::int64_t from = y + placement.dy;
     if (from < 0 || from >= height) {
       fill(row, width);
@@ -153,7 +158,7 @@ void fill_inputs(const SampleSource& source, const LoaderOptions& options,
   const std::int64_t channels = shape.back();
   const auto per_sample = static_cast<std::size_t>(sample_values(source));
   const Normalizer normalizer(options.normalization, channels);
-  const bool augment = options.augment.random_crop || options.augment.flip;
+  const bool augment = options.augment.places();
   const bool changes = std::is_same_v<Value, std::uint8_t> && options.augment.changes_bytes();
   std::vector<Value> read;
   for (const std::int64_t sample : samples) {
@@ -290,16 +295,14 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
           "expected stddev above 0");
   const Augmentation& a = options.augment;
   const bool images = shape.size() == 3;
-  require(images || !(a.random_crop || a.flip),
-          "expected images [H, W, C] to augment, got " + shape_string(shape));
-  require(images || !(a.changes_bytes() || a.erasing || a.cutmix),
+  require(images || !(a.places() || a.changes_bytes() || a.erasing || a.cutmix),
           "expected images [H, W, C] to augment, got " + shape_string(shape));
   require(!a.changes_bytes() || (dataset.dtype() == DType::kU8 && (shape[2] == 1 || shape[2] == 3)),
           "colour_jitter, rotation and trivial_augment need images of bytes with 1 or 3 channels");
   const TargetKind kind = target_kind(dataset.targets, dataset.classes);
   const bool of_pixels = kind != TargetKind::kText && dataset.targets.rank() > 2;
   require(
-      !of_pixels || !(a.random_crop || a.flip || a.erasing || a.changes_bytes() || a.resized_crop),
+      !of_pixels || !(a.places() || a.erasing || a.changes_bytes() || a.resized_crop),
       "targets of pixels would stay where they are: expected no changes of images, got targets " +
           shape_string(dataset.targets.shape()));
   require(!a.mixes() || kind == TargetKind::kClass || kind == TargetKind::kMarks,

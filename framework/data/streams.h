@@ -16,5 +16,6 @@ constexpr std::uint64_t kRotationStream = std::uint64_t{0xDA07} << 48;
 constexpr std::uint64_t kTrivialAugmentStream = std::uint64_t{0xDA08} << 48;
 constexpr std::uint64_t kErasingStream = std::uint64_t{0xDA09} << 48;
 constexpr std::uint64_t kMixStream = std::uint64_t{0xDA0A} << 48;
+constexpr std::uint64_t kVerticalFlipStream = std::uint64_t{0xDA0B} << 48;
 
 }  // namespace steelyard

@@ -223,10 +223,12 @@ Table<DataSpec> data_table() {
               flags<DataSpec>(
                   "augment",
                   "random changes of training samples, applied in this order: random_resized_crop, "
-                  "rotation, trivial_augment, colour_jitter, random_crop, flip and erasing for "
-                  "images; mixup, and cutmix for images, mix two samples and their targets",
+                  "rotation, trivial_augment, colour_jitter, random_crop, flip, vertical_flip and "
+                  "erasing for images; mixup, and cutmix for images, mix two samples and their "
+                  "targets",
                   {augment("random_crop", &Augmentation::random_crop),
                    augment("flip", &Augmentation::flip),
+                   augment("vertical_flip", &Augmentation::vertical_flip),
                    augment("random_resized_crop", &Augmentation::resized_crop),
                    augment("rotation", &Augmentation::rotation),
                    augment("trivial_augment", &Augmentation::trivial_augment),

@@ -224,6 +224,29 @@ TEST(DataLoader, CountsBatches) {
   EXPECT_EQ(batches_per_epoch(d, options), 2);
 }
 
+// Whatever else changes the images.
+TEST(DataLoader, VerticalFlipsHaveNumbersOfTheirOwn) {
+  constexpr std::int64_t kCount = 64;
+  const Tensor rows = Tensor::empty({kCount, 2, 3, 1});  // 0, 0, 0 above 1, 1, 1
+  for (std::int64_t i = 0; i < rows.size(); ++i) rows.data<float>()[i] = i / 3 % 2 == 0 ? 0.0F : 1;
+  const Dataset d{rows, Tensor::zeros({kCount}, DType::kI64), 1};
+  const auto flipped = [&](const Augmentation& augment, std::int64_t epoch) {
+    const LoaderOptions options{.batch_size = kCount, .normalization = {}, .augment = augment};
+    const Tensor inputs = make_batch(d, options, epoch, 0).inputs;
+    std::vector<bool> upside_down;
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      EXPECT_NE(inputs.data<float>()[i * 6], inputs.data<float>()[i * 6 + 5]);
+      upside_down.push_back(inputs.data<float>()[i * 6] == 1);
+    }
+    return upside_down;
+  };
+  const std::vector<bool> alone = flipped({.vertical_flip = true}, 0);
+  EXPECT_NEAR(static_cast<double>(std::ranges::count(alone, true)), kCount / 2.0, 16);
+  EXPECT_EQ(flipped({.flip = true, .vertical_flip = true}, 0), alone);
+  EXPECT_NE(flipped({.vertical_flip = true}, 1), alone);
+  EXPECT_EQ(flipped({.flip = true}, 0), std::vector<bool>(kCount));
+}
+
 TEST(DataLoader, RejectsOptionsThatDoNotFit) {
   const Dataset d = images(4, 4, 1);
   const auto rejects = [&](auto change, const Dataset& dataset) {
@@ -235,10 +258,13 @@ TEST(DataLoader, RejectsOptionsThatDoNotFit) {
   rejects([](LoaderOptions& o) { o.normalization = {{0, 0}, {1, 1}}; }, d);
   rejects([](LoaderOptions& o) { o.normalization = {{0}, {0}}; }, d);
   rejects([](LoaderOptions& o) { o.augment = {.random_crop = true, .crop_padding = 4}; }, d);
-  rejects([](LoaderOptions& o) { o.augment.flip = true; },
-          {Tensor::zeros({4, 3}), Tensor::zeros({4}, DType::kI64), 1});
+  for (auto flip : {&Augmentation::flip, &Augmentation::vertical_flip}) {
+    rejects([&](LoaderOptions& o) { o.augment.*flip = true; },
+            {Tensor::zeros({4, 3}), Tensor::zeros({4}, DType::kI64), 1});
+  }
   // Targets of pixels would stay where they are.
-  for (auto change : {&Augmentation::flip, &Augmentation::random_crop, &Augmentation::erasing}) {
+  for (auto change : {&Augmentation::flip, &Augmentation::vertical_flip, &Augmentation::random_crop,
+                      &Augmentation::erasing}) {
     rejects([&](LoaderOptions& o) { o.augment.*change = true; },
             {d.inputs, Tensor::zeros(d.inputs.shape()), 0});
   }

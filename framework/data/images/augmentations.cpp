@@ -9,14 +9,6 @@
 namespace steelyard {
 namespace {
 
-// Words that a change may draw for one sample.
-constexpr std::uint64_t kWords = 64;
-
-Rng numbers_of(std::uint64_t stream, const SampleKey& key) {
-  return Rng({key.seed, stream + static_cast<std::uint64_t>(key.epoch),
-              static_cast<std::uint64_t>(key.sample) * kWords});
-}
-
 double between(Rng& random, double low, double high) {
   return low + (high - low) * random.uniform();
 }
@@ -113,6 +105,12 @@ double beta(double alpha, Rng& random) {
 }
 
 }  // namespace
+
+Rng numbers_of(std::uint64_t stream, const SampleKey& key) {
+  constexpr std::uint64_t kWords = 64;  // that a change may draw for one sample
+  return Rng({key.seed, stream + static_cast<std::uint64_t>(key.epoch),
+              static_cast<std::uint64_t>(key.sample) * kWords});
+}
 
 Image augmented(Image image, const Augmentation& augmentation, const SampleKey& key) {
   for (const ByteChange& change : kByteChanges) {

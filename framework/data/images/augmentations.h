@@ -18,9 +18,10 @@ struct Augmentation {
   bool random_crop = false;       // pad with zeros on every side, then crop at a random place
   std::int64_t crop_padding = 2;  // pixels
   bool flip = false;              // mirror left to right with probability 1/2
+  bool vertical_flip = false;     // mirror top to bottom with probability 1/2
   bool resized_crop = false;      // a random part instead of the centre, of a source that draws()
 
-  // Of bytes, before random_crop and flip.
+  // Of bytes, before random_crop and the flips.
   bool colour_jitter = false;    // factors and turns of the four, in random order
   bool rotation = false;         // by an angle of at most `rotation_degrees`
   bool trivial_augment = false;  // one of 14 changes of random strength (arXiv:2103.10158, wide)
@@ -40,6 +41,7 @@ struct Augmentation {
   bool cutmix = false;                         // a rectangle of the other (arXiv:1905.04899)
   double mixup_alpha = 0.2, cutmix_alpha = 1;  // shares are drawn from Beta(alpha, alpha)
 
+  bool places() const { return random_crop || flip || vertical_flip; }
   bool changes_bytes() const { return colour_jitter || rotation || trivial_augment; }
   bool mixes() const { return mixup || cutmix; }
 };
@@ -50,6 +52,9 @@ struct SampleKey {
   std::int64_t epoch = 0;
   std::int64_t sample = 0;
 };
+
+// The numbers that a change draws for a sample, at most 64 words.
+Rng numbers_of(std::uint64_t stream, const SampleKey& key);
 
 // The changes of bytes that are switched on, in the order of their table.
 Image augmented(Image image, const Augmentation& augmentation, const SampleKey& key);
