@@ -3,14 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "steelyard/framework/data/arrays/npy.h"
+#include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/data/images/effects.h"
 #include "steelyard/framework/data/images/image.h"
 #include "steelyard/framework/data/images/resize.h"
+#include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/data/shards/tar.h"
 #include "steelyard/framework/data/tables/csv.h"
 #include "tests/support/temporary_folder.h"
@@ -63,43 +67,122 @@ TEST(DataReference, Images) {
   EXPECT_EQ(cases, 1000);
 }
 
+// The image that a case begins with.
+Image image_of(const nlohmann::json& c) {
+  Image image{c["image"][0], c["image"][1], c["image"][2], {}};
+  const std::string_view data = files().expected_of(c).substr(
+      0, static_cast<std::size_t>(image.height * image.width * image.channels));
+  image.pixels.assign(data.begin(), data.end());
+  return image;
+}
+
+// The largest difference from what Pillow made of it, which is behind it.
+int difference_from_pillow(const nlohmann::json& c, const Image& out) {
+  const std::string_view expected = files().expected_of(c).substr(image_of(c).pixels.size());
+  if (out.pixels.size() != expected.size()) return 256;
+  int largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest,
+                       std::abs(int{out.pixels[i]} - int{static_cast<unsigned char>(expected[i])}));
+  }
+  return largest;
+}
+
+Interpolation interpolation_of(const nlohmann::json& c) {
+  return value_of<Interpolation>(c["interpolation"].get<std::string>());
+}
+
 TEST(DataReference, ResizingIsWithinOneGreyLevelOfPillow) {
   int largest = 0;
   for (const auto& c : files().manifest["resizing"]) {
-    Image image{c["image"][0], c["image"][1], c["image"][2], {}};
-    const std::string_view data = files().expected_of(c);
-    const auto size = static_cast<std::size_t>(image.height * image.width * image.channels);
-    image.pixels.assign(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(size));
-    const Image out = resized(image, c["size"][0], c["size"][1],
-                              value_of<Interpolation>(c["interpolation"].get<std::string>()));
-    const std::string_view expected = data.substr(size);
-    ASSERT_EQ(out.pixels.size(), expected.size()) << c;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      largest = std::max(
-          largest, std::abs(int{out.pixels[i]} - int{static_cast<unsigned char>(expected[i])}));
-    }
+    const Image out = resized(image_of(c), c["size"][0], c["size"][1], interpolation_of(c));
+    largest = std::max(largest, difference_from_pillow(c, out));
   }
   RecordProperty("largest_difference", largest);
   EXPECT_LE(largest, 1);
 }
 
+TEST(DataReference, TransformsAreWithinOneGreyLevelOfPillow) {
+  std::int64_t cases = 0;
+  for (const auto& c : files().manifest["transforms"]) {
+    ImageTransforms transforms{.interpolation = interpolation_of(c)};
+    transforms.centre_crop = c["centre_crop"].get<std::array<std::int64_t, 2>>();
+    if (c.contains("resize")) transforms.resize = c["resize"].get<std::array<std::int64_t, 2>>();
+    if (c.contains("resize_shorter")) transforms.resize_shorter = c["resize_shorter"];
+    EXPECT_LE(difference_from_pillow(c, transformed(image_of(c), transforms)), 1) << c;
+    ++cases;
+  }
+  EXPECT_EQ(cases, 120);
+}
+
+// The same numbers draw the same part of the image.
+TEST(DataReference, RandomResizedCropsAreWithinOneGreyLevelOfPillow) {
+  std::int64_t cases = 0;
+  for (const auto& c : files().manifest["crops"]) {
+    const ImageTransforms transforms{.resize = c["resize"].get<std::array<std::int64_t, 2>>(),
+                                     .interpolation = interpolation_of(c),
+                                     .random_area = c["random_area"],
+                                     .random_ratio = c["random_ratio"]};
+    Rng random(c["seed"].get<std::uint64_t>(), c["stream"].get<std::uint64_t>());
+    const Image out = random_resized_crop(image_of(c), transforms, random);
+    EXPECT_LE(difference_from_pillow(c, out), 1) << c;
+    ++cases;
+  }
+  EXPECT_EQ(cases, 120);
+}
+
+// Which of the images that lie one behind the other, as many as there are, each sample is.
+std::vector<int> variants_of(const Tensor& inputs, std::string_view expected) {
+  std::vector<int> variants;
+  const auto size = static_cast<std::size_t>(inputs.size());
+  const auto each = size / static_cast<std::size_t>(inputs.dim(0));
+  for (std::size_t begin = 0; begin < size; begin += each) {
+    std::string sample;
+    for (const float value : inputs.span<float>().subspan(begin, each)) {
+      sample += static_cast<char>(std::lround(value * 255));
+    }
+    int variant = 0;
+    while (variant < 4 &&
+           sample != expected.substr(static_cast<std::size_t>(variant) * size + begin, each)) {
+      ++variant;
+    }
+    variants.push_back(variant);
+  }
+  return variants;
+}
+
+// In the order of write_data_files.py: 0 as it is, 1 mirrored, 2 upside down, 3 both.
+TEST(DataReference, FlipsArePillows) {
+  for (const auto& c : files().manifest["flips"]) {
+    const std::string_view data = files().expected_of(c);
+    const Tensor images = Tensor::empty(c["shape"].get<Shape>(), DType::kU8);
+    std::memcpy(images.raw(), data.data(), static_cast<std::size_t>(images.bytes()));
+    const Dataset dataset{images, Tensor::zeros({images.dim(0)}, DType::kI64), 1};
+    const auto variants = [&](bool flip, bool vertical_flip) {
+      const LoaderOptions options{.batch_size = dataset.size(),
+                                  .normalization = {},
+                                  .augment = {.flip = flip, .vertical_flip = vertical_flip}};
+      return variants_of(make_batch(dataset, options, 0, 0).inputs, data);
+    };
+    const std::vector<int> mirrored = variants(true, false), turned = variants(false, true);
+    const std::vector<int> both = variants(true, true);
+    for (const auto& [found, variant] : {std::pair(mirrored, 1), std::pair(turned, 2)}) {
+      EXPECT_GT(std::ranges::count(found, variant), 20);
+      EXPECT_EQ(std::ranges::count(found, variant) + std::ranges::count(found, 0), 64);
+    }
+    for (std::size_t i = 0; i < both.size(); ++i) {
+      EXPECT_EQ(both[i], mirrored[i] + turned[i]) << "each has numbers of its own";
+    }
+  }
+  EXPECT_EQ(files().manifest["flips"].size(), 2U);
+}
+
 TEST(DataReference, EffectsAreWithinOneGreyLevelOfPillow) {
   std::size_t cases = 0;
   for (const auto& c : files().manifest["effects"]) {
-    Image image{c["image"][0], c["image"][1], c["image"][2], {}};
-    const std::string_view data = files().expected_of(c);
-    const auto size = data.size() / 2;
-    image.pixels.assign(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(size));
     const auto effect = std::ranges::find(image_effects(), c["name"], &ImageEffect::name);
     ASSERT_NE(effect, image_effects().end()) << c;
-    const Image out = effect->apply(image, c["amount"]);
-    ASSERT_EQ(out.pixels.size(), size) << c;
-    int largest = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const int expected = static_cast<unsigned char>(data[size + i]);
-      largest = std::max(largest, std::abs(int{out.pixels[i]} - expected));
-    }
-    EXPECT_LE(largest, 1) << c;
+    EXPECT_LE(difference_from_pillow(c, effect->apply(image_of(c), c["amount"])), 1) << c;
     ++cases;
   }
   EXPECT_EQ(cases, 12 * image_effects().size());

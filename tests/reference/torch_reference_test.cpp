@@ -193,6 +193,9 @@ TEST_F(TorchLosses, CrossEntropyWithWeightsAndOfProbabilities) {
   const Tensor weights = case_.at("weights"), chances = case_.at("chances");
   for (const double smoothing : {0.0, 0.3}) {
     const std::string end = smoothing == 0 ? ".0.0" : ".0.3";
+    expect_equal("plain" + end, case_.at("logits"), [&](const Variable& x, DType) {
+      return cross_entropy(x, case_.at("labels"), smoothing);
+    });
     expect_equal("weighted" + end, case_.at("logits"), [&](const Variable& x, DType) {
       return cross_entropy(x, case_.at("labels"), smoothing, {weights});
     });
@@ -202,6 +205,17 @@ TEST_F(TorchLosses, CrossEntropyWithWeightsAndOfProbabilities) {
     expect_equal("soft_weighted" + end, case_.at("logits"), [&](const Variable& x, DType dtype) {
       return cross_entropy(x, chances.to(dtype), smoothing, {weights});
     });
+  }
+}
+
+TEST_F(TorchLosses, MeanSquaredErrorAndHuber) {
+  const Tensor logits = case_.at("logits"), numbers = case_.at("chances");
+  expect_equal("mse", logits,
+               [&](const Variable& x, DType dtype) { return mse_loss(x, numbers.to(dtype)); });
+  for (const double delta : {0.5, 1.0}) {  // differences are on both sides of it
+    expect_equal(
+        delta == 0.5 ? "huber.0.5" : "huber.1.0", logits,
+        [&](const Variable& x, DType dtype) { return huber_loss(x, numbers.to(dtype), delta); });
   }
 }
 

@@ -3,10 +3,12 @@
 usage: write_data_files.py FOLDER; exit code 77 when Pillow or NumPy is not installed.
 manifest.json lists the cases; what is expected of images and arrays lies in expected.bin, one behind the other.
 """
+import collections
 import csv
 import gzip
 import io
 import json
+import math
 import os
 import random
 import sys
@@ -101,17 +103,102 @@ def images(folder, rng, add):
             shape=list(expected.shape))
 
 
+FILTERS = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC}
+
+
 def resizing(folder, rng, add):
-    filters = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC}
     for i in range(SIZES):
         channels = (1, 3)[i % 2]
         image = picture(rng, int(rng.integers(1, 90)), int(rng.integers(1, 90)), channels)
         height, width = (int(v) for v in rng.integers(1, 90, 2))
-        name = list(filters)[i // 2 % 2]
+        name = list(FILTERS)[i // 2 % 2]
         pil = Image.fromarray(image[..., 0] if channels == 1 else image)
-        out = np.asarray(pil.resize((width, height), filters[name]))
+        out = np.asarray(pil.resize((width, height), FILTERS[name]))
         add("resizing", image.tobytes() + out.tobytes(), interpolation=name, image=list(image.shape),
             size=[height, width])
+
+
+def transforms(folder, rng, add):
+    """What evaluation sees: resized, the longer side rounded down, and the centre of it as torchvision cuts it out."""
+    for i in range(SIZES):
+        image = picture(rng, int(rng.integers(20, 90)), int(rng.integers(20, 90)), 3)
+        height, width = image.shape[:2]
+        crop, case = [int(v) for v in rng.integers(1, 20, 2)], {}
+        if i % 3 == 0:
+            case["resize"] = new = [int(v) for v in rng.integers(20, 60, 2)]
+        elif i % 3 == 1:
+            case["resize_shorter"] = shorter = int(rng.integers(20, 60))
+            new = [max(shorter, int(shorter * side / min(height, width))) for side in (height, width)]
+        else:
+            new = [height, width]
+        name = list(FILTERS)[i // 3 % 2]
+        pil = Image.fromarray(image).resize((new[1], new[0]), FILTERS[name]) if case else Image.fromarray(image)
+        top, left = (int(round((all_ - part) / 2.0)) for all_, part in zip(new, crop))
+        out = np.asarray(pil.crop((left, top, left + crop[1], top + crop[0])))
+        add("transforms", image.tobytes() + out.tobytes(), interpolation=name, image=list(image.shape), centre_crop=crop, **case)
+
+
+class Philox:
+    """Philox4x32-10 of (seed, stream), a word after another: Salmon et al., SC 2011."""
+
+    def __init__(self, seed, stream):
+        self.seed, self.stream, self.words = seed, stream, []
+        self.blocks = 0
+
+    def word(self):
+        if not self.words:
+            c = [self.blocks & 0xFFFFFFFF, self.blocks >> 32, self.stream & 0xFFFFFFFF, self.stream >> 32]
+            k = [self.seed & 0xFFFFFFFF, self.seed >> 32]
+            for _ in range(10):
+                a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+                c = [b >> 32 ^ c[1] ^ k[0], b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k[1], a & 0xFFFFFFFF]
+                k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+            self.words, self.blocks = c, self.blocks + 1
+        return self.words.pop(0)
+
+    def uniform(self, low, high):
+        return low + (high - low) * (self.word() >> 8) / 2**24
+
+    def below(self, n):
+        return (self.word() << 32 | self.word()) % n
+
+
+def crop_box(random, height, width, area, ratio):
+    """(top, left, height, width), as torchvision's RandomResizedCrop.get_params draws it."""
+    for _ in range(10):
+        part = height * width * random.uniform(*area)
+        shape = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        w, h = int(round(math.sqrt(part * shape))), int(round(math.sqrt(part / shape)))
+        if 0 < w <= width and 0 < h <= height:
+            return random.below(height - h + 1), random.below(width - w + 1), h, w
+    w, h = width, height
+    if width / height < ratio[0]:
+        h = int(round(width / ratio[0]))
+    elif width / height > ratio[1]:
+        w = int(round(height * ratio[1]))
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def crops(folder, rng, add):
+    for i in range(SIZES):
+        image = picture(rng, int(rng.integers(4, 90)), int(rng.integers(4, 90)), 3)
+        size = [int(v) for v in rng.integers(4, 60, 2)]
+        area, ratio = ([0.08, 1.0], [0.75, 4 / 3]) if i % 2 else ([0.9, 1.0], [1.5, 2.0])
+        top, left, height, width = crop_box(Philox(i, 5), *image.shape[:2], area, ratio)
+        name = list(FILTERS)[i // 2 % 2]
+        out = np.asarray(Image.fromarray(image).crop((left, top, left + width, top + height)).resize(size[::-1], FILTERS[name]))
+        add("crops", image.tobytes() + out.tobytes(), interpolation=name, image=list(image.shape), resize=size, random_area=area,
+            random_ratio=ratio, seed=i, stream=5)
+
+
+def flips(folder, rng, add):
+    """Images as they are, mirrored, upside down and both."""
+    for channels in (1, 3):
+        images = [picture(rng, 7, 6, channels) for _ in range(64)]
+        pils = [Image.fromarray(image[..., 0] if channels == 1 else image) for image in images]
+        data = b"".join(np.asarray(change(pil)).tobytes() for change in (
+            lambda pil: pil, ImageOps.mirror, ImageOps.flip, lambda pil: ImageOps.flip(ImageOps.mirror(pil))) for pil in pils)
+        add("flips", data, shape=[len(images), *images[0].shape])
 
 
 def turned(image, turn):
@@ -338,7 +425,7 @@ def tables_of_samples(folder, rng, add):
 
 def main(folder):
     os.makedirs(folder, exist_ok=True)
-    manifest = {"images": [], "resizing": [], "effects": [], "tables": [], "arrays": [], "archives": [], "datasets": []}
+    manifest = collections.defaultdict(list)
     with open(os.path.join(folder, "expected.bin"), "wb") as expected:
         def add(section, data, **case):
             manifest[section].append({**case, "offset": expected.tell(), "bytes": len(data)})
@@ -346,6 +433,9 @@ def main(folder):
 
         images(folder, np.random.default_rng(1), add)
         resizing(folder, np.random.default_rng(2), add)
+        transforms(folder, np.random.default_rng(11), add)
+        crops(folder, np.random.default_rng(12), add)
+        flips(folder, np.random.default_rng(13), add)
         effects(folder, np.random.default_rng(6), add)
         tables(folder, random.Random(3), add)
         arrays(folder, np.random.default_rng(4), add)

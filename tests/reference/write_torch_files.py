@@ -167,11 +167,14 @@ def losses():
     weights, chances = torch.rand(classes, generator=generator, dtype=torch.float64) + 0.2, functional.softmax(random(rows, classes), 1)
     case.update(logits=logits, labels=labels, weights=weights, chances=chances)
     for smoothing in (0.0, 0.3):
-        for name, target, weight in (("weighted", labels, weights), ("soft", chances, None), ("soft_weighted", chances, weights)):
+        for name, target, weight in (("plain", labels, None), ("weighted", labels, weights), ("soft", chances, None), ("soft_weighted", chances, weights)):
             add(f"{name}.{smoothing}", logits,
                 lambda x, t=target, w=weight, s=smoothing: functional.cross_entropy(x, t, weight=w, label_smoothing=s))
     add("binary", logits, lambda x: functional.binary_cross_entropy_with_logits(x, chances))
     add("binary_weighted", logits, lambda x: functional.binary_cross_entropy_with_logits(x, chances, pos_weight=weights))
+    add("mse", logits, lambda x: functional.mse_loss(x, chances))
+    for delta in (0.5, 1.0):
+        add(f"huber.{delta}", logits, lambda x, d=delta: functional.huber_loss(x, chances, delta=d))
     add("cosine", logits, lambda x: functional.cosine_embedding_loss(x, chances, torch.ones(rows, dtype=torch.float64)))
     # Texts of differing lengths, with repeats; the last one does not fit its frames.
     frames, texts = 8, torch.tensor([[1, 2, 3, 4], [2, 2, 2, -1], [4, -1, -1, -1], [3, 3, 3, 3]])
