@@ -251,7 +251,8 @@ TEST(MeasureAgain, FollowsBiasesThatChanged) {
   ForwardContext evaluation;
   float lo = 0, hi = 0;  // of what the layer computes now
   fc.layer->set_probe([&](const Variable&, const QuantizedLayer::Values& compute) {
-    for (const float v : compute().span<float>()) {
+    const Tensor computed = compute();
+    for (const float v : computed.span<float>()) {
       lo = std::min(lo, v);
       hi = std::max(hi, v);
     }

@@ -180,7 +180,8 @@ TEST(DataReference, FlipsArePillows) {
 TEST(DataReference, EffectsAreWithinOneGreyLevelOfPillow) {
   std::size_t cases = 0;
   for (const auto& c : files().manifest["effects"]) {
-    const auto effect = std::ranges::find(image_effects(), c["name"], &ImageEffect::name);
+    const auto name = c["name"].get<std::string>();
+    const auto effect = std::ranges::find(image_effects(), name, &ImageEffect::name);
     ASSERT_NE(effect, image_effects().end()) << c;
     EXPECT_LE(difference_from_pillow(c, effect->apply(image_of(c), c["amount"])), 1) << c;
     ++cases;
