@@ -43,9 +43,10 @@ Verb add_data(CLI::App& app) {
   verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
   verb->add_option("--set", options->overrides, "Override one value: --set data.path=flowers")
       ->allow_extra_args(false);
-  verb->add_option(
-      "--sheet", options->sheet,
-      "A PNG file to write: images of each class, and below them what augmentation makes of them");
+  verb->add_option("--sheet", options->sheet,
+                   "A PNG file to write: images of each class, below them what transforms make of "
+                   "them, and below "
+                   "those what augmentation does");
   add_threads(*verb, options->threads);
   return [options] { return show_data(*options); };
 }

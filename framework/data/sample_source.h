@@ -1,7 +1,6 @@
 // Samples that are read one at a time: from a tensor, or from files larger than memory.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "steelyard/framework/data/images/image.h"
 #include "steelyard/framework/rng.h"
 #include "steelyard/framework/tensor.h"
 
@@ -37,8 +37,8 @@ class SampleSource {
   virtual bool draws() const { return false; }
   // Whether read() is so much work that several threads should share it.
   virtual bool decodes() const { return false; }
-  // Height and width of the image that a sample is made of; nothing where it is made of none.
-  virtual std::optional<std::array<std::int64_t, 2>> image_size(std::int64_t) const { return {}; }
+  // The image that a sample is made of, before transforms; nothing where it is made of none.
+  virtual std::optional<Image> stored_image(std::int64_t) const { return {}; }
   // A digest of what the sample is read from, in hexadecimal; empty: of what read() gives.
   virtual std::string content_digest(std::int64_t) const { return {}; }
 };
@@ -78,8 +78,8 @@ class SelectedSamples : public SampleSource {
   std::string name(std::int64_t sample) const override { return source_->name(at(sample)); }
   bool draws() const override { return source_->draws(); }
   bool decodes() const override { return source_->decodes(); }
-  std::optional<std::array<std::int64_t, 2>> image_size(std::int64_t sample) const override {
-    return source_->image_size(at(sample));
+  std::optional<Image> stored_image(std::int64_t sample) const override {
+    return source_->stored_image(at(sample));
   }
   std::string content_digest(std::int64_t sample) const override {
     return source_->content_digest(at(sample));

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "steelyard/framework/data/images/resize.h"
 #include "steelyard/framework/error.h"
 
 namespace steelyard {
@@ -61,6 +65,36 @@ void draw(const Image& image, std::int64_t scale, std::int64_t top, std::int64_t
   }
 }
 
+// Nothing where samples are not made of images, or have the sizes of these.
+std::vector<Image> stored_images(const Dataset& train, const std::vector<std::int64_t>& samples) {
+  const auto source = samples_of(train);
+  const Shape shape = train.sample_shape();
+  std::vector<Image> images;
+  bool same_size = true;
+  for (const std::int64_t sample : samples) {
+    std::optional<Image> image = source->stored_image(sample);
+    if (!image) return {};
+    same_size &= image->height == shape[0] && image->width == shape[1];
+    images.push_back(*std::move(image));
+  }
+  return same_size ? std::vector<Image>() : images;
+}
+
+// In proportion, as large as a tile allows, in its middle.
+Image fitted(const Image& image, std::int64_t height, std::int64_t width) {
+  const double factor = std::min(static_cast<double>(height) / static_cast<double>(image.height),
+                                 static_cast<double>(width) / static_cast<double>(image.width));
+  const auto scaled = [&](std::int64_t side, std::int64_t most) {
+    return std::clamp<std::int64_t>(std::llround(static_cast<double>(side) * factor), 1, most);
+  };
+  const Image small = resized(image, scaled(image.height, height), scaled(image.width, width),
+                              Interpolation::kBilinear);
+  Image tile{height, width, image.channels, {}};
+  tile.pixels.assign(static_cast<std::size_t>(height * width * image.channels), 255);
+  draw(small, 1, (height - small.height) / 2, (width - small.width) / 2, tile);
+  return tile;
+}
+
 }  // namespace
 
 Image contact_sheet(const Dataset& train, const LoaderOptions& options) {
@@ -72,25 +106,31 @@ Image contact_sheet(const Dataset& train, const LoaderOptions& options) {
   const std::int64_t scale =
       std::max<std::int64_t>(1, kSmallestTile / std::max(shape[0], shape[1]));
   const std::int64_t tile_height = shape[0] * scale, tile_width = shape[1] * scale;
-  const auto rows = samples_of_classes(train);
-  Image sheet{std::ssize(rows) * 2 * (tile_height + kGap) + kGap,
+  LoaderOptions plain = options;
+  plain.augment = {};
+  std::vector<std::pair<std::vector<Image>, std::int64_t>> rows;  // with what they are scaled by
+  for (const std::vector<std::int64_t>& samples : samples_of_classes(train)) {
+    if (samples.empty()) continue;
+    std::vector<Image> stored = stored_images(train, samples);
+    for (Image& image : stored) image = fitted(image, tile_height, tile_width);
+    if (!stored.empty()) rows.emplace_back(std::move(stored), 1);
+    for (const LoaderOptions& view : {plain, options}) {
+      rows.emplace_back(images_of(train, view, samples), scale);
+    }
+  }
+  Image sheet{std::ssize(rows) * (tile_height + kGap) + kGap,
               kColumns * (tile_width + kGap) + kGap,
               shape[2],
               {}};
   sheet.pixels.assign(static_cast<std::size_t>(sheet.height * sheet.width * sheet.channels), 255);
-  LoaderOptions plain = options;
-  plain.augment = {};
   std::int64_t top = kGap;
-  for (const std::vector<std::int64_t>& samples : rows) {
-    for (const LoaderOptions& view : {plain, options}) {
-      std::int64_t left = kGap;
-      if (samples.empty()) continue;
-      for (const Image& image : images_of(train, view, samples)) {
-        draw(image, scale, top, left, sheet);
-        left += tile_width + kGap;
-      }
-      top += tile_height + kGap;
+  for (const auto& [images, factor] : rows) {
+    std::int64_t left = kGap;
+    for (const Image& image : images) {
+      draw(image, factor, top, left, sheet);
+      left += tile_width + kGap;
     }
+    top += tile_height + kGap;
   }
   return sheet;
 }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <unordered_map>
 
@@ -55,11 +56,13 @@ void find_duplicates(const DatasetSplits& splits, DataReport& report) {
 }
 
 void find_sizes(const SampleSource& source, DataReport& report) {
-  if (!source.image_size(0)) return;
+  const std::optional<Image> first = source.stored_image(0);
+  if (!first) return;
   std::mutex mutex;
-  std::array<std::int64_t, 2> smallest = *source.image_size(0), largest = smallest;
+  std::array<std::int64_t, 2> smallest{first->height, first->width}, largest = smallest;
   in_parallel(source.size(), [&](std::int64_t i) {
-    const std::array<std::int64_t, 2> size = source.image_size(i).value();
+    const Image image = source.stored_image(i).value();
+    const std::array<std::int64_t, 2> size{image.height, image.width};
     const std::lock_guard lock(mutex);
     for (const std::size_t side : {0, 1}) {
       smallest[side] = std::min(smallest[side], size[side]);

@@ -201,7 +201,7 @@ class OwnImages(OwnData):
                                rf"  \S+test/blue/copy\.png is \S+train/green/1\.png\n")
         with open(self.path("sheet.png"), "rb") as file:
             raw = file.read()
-        self.assertEqual(struct.unpack(">8s8x2I", raw[:24]), (b"\x89PNG\r\n\x1a\n", 8 * 67 + 4, 6 * 60 + 4))
+        self.assertEqual(struct.unpack(">8s8x2I", raw[:24]), (b"\x89PNG\r\n\x1a\n", 8 * 67 + 4, 9 * 60 + 4))
         os.remove(copy)
         self.write("", "pictures", "train", "green", "notes.txt")
         self.fail_with(2, "own.yaml:7:9: ", "notes.txt: expected images only",

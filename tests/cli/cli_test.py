@@ -189,7 +189,8 @@ class InitialWeights(Case):
             self.fail_with(2, message, arguments=["train", recipe, "--set", value])
         self.fail_with(2, "weights.pt: holds weights only: name their network with --architecture", arguments=["import", "weights.pt"])
         with open(self.path("weights.pt"), "wb") as file:
-            file.write(whole.replace(b"torch\nFloatStorage", b"posix\nsystem      "[:18]))
+            file.write(torch_files.archive(torch_files.entries(
+                {"state_dict": state.replace(b"torch\nFloatStorage", b"posix\nsystem      "[:18])}), storages))
         self.fail_with(2, "weights.pt: data.pkl, byte ", "names posix.system", arguments=["train", recipe])
 
     def test_weights_alone_become_a_run(self):

@@ -97,9 +97,8 @@ class ImageSamples : public SampleSource {
   bool draws() const override { return transforms_.size().has_value(); }
   bool decodes() const override { return true; }
   std::string name(std::int64_t sample) const override { return images_->name(sample); }
-  std::optional<std::array<std::int64_t, 2>> image_size(std::int64_t sample) const override {
-    const Image image = images_->image(sample, shape_[2]);
-    return {{image.height, image.width}};
+  std::optional<Image> stored_image(std::int64_t sample) const override {
+    return images_->image(sample, shape_[2]);
   }
   std::string content_digest(std::int64_t sample) const override {
     return images_->content_digest(sample);
