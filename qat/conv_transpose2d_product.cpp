@@ -47,37 +47,6 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
     return {s.batch, s.in_h, s.in_w, s.in_channels};
   }
 
-  void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
-               const Tensor& acc) const override {
-    const auto conv = transposed_conv(x.codes.shape(), weight_codes.shape(), geometry_);
-    const kernels::Conv2dShape shape = conv.convolution();
-    const Tensor weight = Tensor::empty({shape.weight_size()}, DType::kI8, acc.device());
-    run(acc.device(), kernels::PhaseWeights<std::int8_t>{.n = weight.size(),
-                                                         .channels = shape.in_channels_per_group(),
-                                                         .height = conv.height,
-                                                         .width = conv.width,
-                                                         .w = weight_codes.data<std::int8_t>(),
-                                                         .zero_points = nullptr,
-                                                         .phases = weight.data<std::int8_t>()});
-    const Tensor phases = Tensor::empty({shape.output_size()}, DType::kI32, acc.device());
-    visit_codes(x.codes.dtype(), [&](auto* tag) {
-      using Code = CodeOf<decltype(tag)>;
-      run(acc.device(),
-          kernels::IntegerConv2d<Code>{.shape = shape,
-                                       .x = x.codes.data<Code>(),
-                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                                       .w = weight.data<std::int8_t>(),
-                                       .acc = phases.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range)});
-    });
-    run(acc.device(), kernels::PixelsOfPhases<std::int32_t>{.n = acc.size(),
-                                                            .channels = conv.out_channels,
-                                                            .height = conv.height,
-                                                            .width = conv.width,
-                                                            .phases = phases.data<std::int32_t>(),
-                                                            .pixels = acc.data<std::int32_t>()});
-  }
-
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
                const Tensor& y) const override {
     const auto conv = transposed_conv(x.codes.shape(), weight.codes.shape(), geometry_);
@@ -132,6 +101,39 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
   }
 
  private:
+  void multiply(const QuantizedValue& x, const Tensor& weight_codes,
+                kernels::CodeRange weight_range, const Tensor& acc,
+                const Requantization* to) const override {
+    const auto conv = transposed_conv(x.codes.shape(), weight_codes.shape(), geometry_);
+    const kernels::Conv2dShape shape = conv.convolution();
+    const Tensor weight = Tensor::empty({shape.weight_size()}, DType::kI8, acc.device());
+    run(acc.device(), kernels::PhaseWeights<std::int8_t>{.n = weight.size(),
+                                                         .channels = shape.in_channels_per_group(),
+                                                         .height = conv.height,
+                                                         .width = conv.width,
+                                                         .w = weight_codes.data<std::int8_t>(),
+                                                         .zero_points = nullptr,
+                                                         .phases = weight.data<std::int8_t>()});
+    const Tensor phases = Tensor::empty({shape.output_size()}, DType::kI32, acc.device());
+    visit_codes(x.codes.dtype(), [&](auto* tag) {
+      using Code = CodeOf<decltype(tag)>;
+      run(acc.device(),
+          kernels::IntegerConv2d<Code>{.shape = shape,
+                                       .x = x.codes.data<Code>(),
+                                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                                       .w = weight.data<std::int8_t>(),
+                                       .acc = phases.data<std::int32_t>(),
+                                       .largest = kernels::largest_product(x.range, weight_range)});
+    });
+    run(acc.device(), kernels::PixelsOfPhases<std::int32_t>{.n = acc.size(),
+                                                            .channels = conv.out_channels,
+                                                            .height = conv.height,
+                                                            .width = conv.width,
+                                                            .phases = phases.data<std::int32_t>(),
+                                                            .pixels = acc.data<std::int32_t>()});
+    if (to != nullptr) requantize(acc, *to);
+  }
+
   Shape turned_shape(const Shape& w) const {
     return {w[1] * groups(), w[0] / groups(), w[2], w[3]};
   }

@@ -38,17 +38,6 @@ class LinearProduct : public Product {
     return shape;
   }
 
-  void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
-               const Tensor& acc) const override {
-    multiply(x, weight_codes, weight_range, acc, nullptr);
-  }
-
-  void requantized(const QuantizedValue& x, const Tensor& weight_codes,
-                   kernels::CodeRange weight_range, const Tensor& acc,
-                   const Requantization& to) const override {
-    multiply(x, weight_codes, weight_range, acc, &to);
-  }
-
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
                const Tensor& y) const override {
     visit_all_codes(x.codes.dtype(), [&](auto* tag) {
@@ -87,9 +76,9 @@ class LinearProduct : public Product {
  private:
   static std::int64_t rows(const Tensor& grad) { return grad.size() / grad.dim(-1); }
 
-  static void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                       kernels::CodeRange weight_range, const Tensor& acc,
-                       const Requantization* to) {
+  void multiply(const QuantizedValue& x, const Tensor& weight_codes,
+                kernels::CodeRange weight_range, const Tensor& acc,
+                const Requantization* to) const override {
     const std::int64_t out = weight_codes.dim(0);
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
@@ -122,17 +111,6 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   Shape output_shape(const Shape& x, const Shape& weight) const override {
     const kernels::Conv2dShape shape = conv2d_shape(x, weight, geometry_);
     return {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels};
-  }
-
-  void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
-               const Tensor& acc) const override {
-    multiply(x, weight_codes, weight_range, acc, nullptr);
-  }
-
-  void requantized(const QuantizedValue& x, const Tensor& weight_codes,
-                   kernels::CodeRange weight_range, const Tensor& acc,
-                   const Requantization& to) const override {
-    multiply(x, weight_codes, weight_range, acc, &to);
   }
 
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
@@ -227,7 +205,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
  private:
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
                 kernels::CodeRange weight_range, const Tensor& acc,
-                const Requantization* to) const {
+                const Requantization* to) const override {
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
@@ -250,13 +228,6 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
 void requantize(const Tensor& acc, const Requantization& to) {
   visit_codes(to.output.codes.dtype(),
               [&](auto* tag) { run(acc.device(), to.kernel<CodeOf<decltype(tag)>>(acc)); });
-}
-
-void Product::requantized(const QuantizedValue& x, const Tensor& weight_codes,
-                          kernels::CodeRange weight_range, const Tensor& acc,
-                          const Requantization& to) const {
-  integer(x, weight_codes, weight_range, acc);
-  requantize(acc, to);
 }
 
 std::shared_ptr<const Product> linear_product() { return std::make_shared<LinearProduct>(); }

@@ -57,12 +57,16 @@ class Product {
   virtual std::int64_t groups() const { return 1; }
   // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the
   // weights' codes being within weight_range.
-  virtual void integer(const QuantizedValue& x, const Tensor& weight_codes,
-                       kernels::CodeRange weight_range, const Tensor& acc) const = 0;
+  void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
+               const Tensor& acc) const {
+    multiply(x, weight_codes, weight_range, acc, nullptr);
+  }
   // The codes and mask of `to` from such sums, for which acc is memory that need not be written.
-  virtual void requantized(const QuantizedValue& x, const Tensor& weight_codes,
-                           kernels::CodeRange weight_range, const Tensor& acc,
-                           const Requantization& to) const;
+  void requantized(const QuantizedValue& x, const Tensor& weight_codes,
+                   kernels::CodeRange weight_range, const Tensor& acc,
+                   const Requantization& to) const {
+    multiply(x, weight_codes, weight_range, acc, &to);
+  }
   // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
   // may be undefined (kernels/integer_groups/integer_groups.h).
   virtual void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
@@ -75,6 +79,12 @@ class Product {
   // The same map as a float operation of the engine.
   virtual Variable float_forward(const Variable& x, const Variable& weight,
                                  const Variable& bias) const = 0;
+
+ private:
+  // integer(), or requantized() where `to` is not null.
+  virtual void multiply(const QuantizedValue& x, const Tensor& weight_codes,
+                        kernels::CodeRange weight_range, const Tensor& acc,
+                        const Requantization* to) const = 0;
 };
 
 // x [..., in] times weight [out, in].
