@@ -7,10 +7,11 @@ namespace steelyard {
 
 enum class Comparison { kGreater, kGreaterEqual, kEqual };
 
-// a where x compares so to y, else b, as beside a NaN; shapes broadcast. A gradient reaches the
-// operand that was chosen, x and y have none. Unlike where() (framework/ops/arithmetic.h) the tape
-// records the comparison: an exported network computes it. Throws std::invalid_argument, naming the
-// operation and both shapes, where operands do not fit together.
+// a where x compares so to y, else b, also where x or y is NaN; shapes broadcast. A gradient
+// reaches the operand that was chosen, x and y have none. Unlike where()
+// (framework/ops/arithmetic.h) the tape records the comparison: an exported network computes it.
+// Throws std::invalid_argument, naming the operation and both shapes, where operands do not fit
+// together.
 Variable choose(Comparison comparison, const Variable& x, const Variable& y, const Variable& a,
                 const Variable& b);
 

@@ -238,7 +238,7 @@ void multiply_depthwise(const IntegerConv2d<Code>& k, const Use& use) {
   const std::int64_t channels = shape.in_channels;
   const std::int64_t taps = shape.kernel_h * shape.kernel_w;
   const std::int32_t zero_point = *k.zero_point;
-  // By tap; those of taps that are not there are 0.
+  // The weights by tap; one tap more, of weights 0, fills up the last taps of a pixel.
   std::vector<std::int32_t> by_tap(static_cast<std::size_t>((taps + 1) * channels));
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
@@ -249,7 +249,7 @@ void multiply_depthwise(const IntegerConv2d<Code>& k, const Use& use) {
     std::vector<Tap<Code>> inside;
     use(begin, pixels, [&](std::int32_t* acc) {
       std::int64_t column = begin % shape.out_w();
-      bool was_whole = false;  // the window, from the left to the right
+      bool was_whole = false;  // no column of the last pixel's window was in the padding
       for (std::int64_t pixel = begin; pixel < begin + pixels; ++pixel, acc += channels) {
         const std::int64_t left = column * shape.stride_w - shape.pad_w;
         const bool is_whole = left >= 0 && left + reach < shape.in_w;
