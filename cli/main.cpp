@@ -112,6 +112,15 @@ int run(int argc, char** argv) {
     return report("error", error.what(), kDeviceNotAvailable);
   } catch (const std::bad_alloc&) {
     return report("failed", "out of memory", kFailed);
+  } catch (const std::system_error& error) {
+    const bool thread = error.code() == std::errc::resource_unavailable_try_again;
+    return report("failed",
+                  fmt::format("{}{}",
+                              thread ? "cannot start a thread (ulimit -v limits addresses, ulimit "
+                                       "-u processes): "
+                                     : "",
+                              error.what()),
+                  kFailed);
   } catch (const std::exception& error) {
     return report("failed", error.what(), kFailed);
   }

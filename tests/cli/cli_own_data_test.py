@@ -6,11 +6,13 @@ import os
 import random
 import shutil
 import struct
+import subprocess
+import tarfile
 import unittest
 import zipfile
 import zlib
 
-from cli_case import QUANTIZE, Case, read_checkpoint
+from cli_case import PROGRAM, QUANTIZE, Case, read_checkpoint
 
 HEAD = "version: 1\nname: own\nseed: 3\n"
 CNN = """
@@ -158,6 +160,26 @@ class OwnImages(OwnData):
         self.write(b"\x89PNG\r\n\x1a\n", "cut.png")
         for name, fragment in (("x.gif", "GIF image"), ("cut.png", "cut.png: damaged PNG image"), ("own.yaml", "own.yaml")):
             self.fail_with(2, fragment, arguments=["predict", "whole1", name])
+
+    def test_tar_archives_resume_in_the_middle_of_an_epoch(self):
+        self.write_images()
+        os.makedirs(self.path("shards"))
+        for split, archives in (("train", 3), ("test", 1)):
+            folder = self.path("pictures", split)
+            files = sorted(os.path.join(name, file) for name in os.listdir(folder) for file in os.listdir(os.path.join(folder, name)))
+            for i in range(archives):
+                with tarfile.open(self.path("shards", f"{split}-{i}.tar"), "w") as archive:
+                    for number, file in enumerate(files[i::archives]):
+                        archive.add(os.path.join(folder, file), f"{number}.png")
+                        label = tarfile.TarInfo(f"{number}.cls")
+                        name = os.path.dirname(file).encode()
+                        label.size = len(name)
+                        archive.addfile(label, io.BytesIO(name))
+        recipe = self.own_recipe(IMAGES.replace("dataset: images", "dataset: shards").replace("path: pictures", "path: shards"), CNN, SGD)
+        for threads in ("1", "2"):
+            self.resumed_as(recipe, threads)
+        record = json.loads(read_checkpoint(self.path("whole2", "last.safetensors"))[0]["__metadata__"]["data"])
+        self.assertEqual(record["class_names"], ["blue", "green", "red, dark"])
 
     def test_names_in_the_order_of_a_file(self):
         self.write_images()
@@ -398,7 +420,8 @@ class OwnArrays(OwnData):
                 archive.writestr(f"y_{part}.npy", npy("|u1", (count,), labels))
         recipe = self.own_recipe("data: {dataset: arrays, path: digits.npz, batch_size: 8, validation: 10,"
                                  " transforms: {resize: [8, 8], interpolation: bicubic}}\n", CNN, SGD)
-        self.resumed_as(recipe, "2")
+        for threads in ("1", "2"):
+            self.resumed_as(recipe, threads)
         text = self.succeed("predict", "whole2", "digits.npz")
         self.assertEqual(text.count("\n"), 20)
         self.assertRegex(text, r"^0  class [0-2]  [01]\.\d{3}\n")
@@ -431,3 +454,37 @@ class OwnArrays(OwnData):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class LargerThanMemory(OwnData):
+    LIMIT = 192 << 20
+    SIDE = 64
+
+    def arrays_recipe(self, samples):
+        for split, count in (("train", samples), ("test", 100)):
+            self.write(npy("|u1", (count,), bytes(range(2)) * (count // 2)), "data", f"{split}_targets.npy")
+            path = self.write(npy("|u1", (count, self.SIDE, self.SIDE), b""), "data", f"{split}_inputs.npy")
+            os.truncate(path, os.path.getsize(path) + count * self.SIDE ** 2)  # zeros that take no room
+        return self.own_recipe("data: {dataset: arrays, path: data, batch_size: 512, validation: 100}\n",
+                               "model: {classes: 2, layers: [{type: AvgPool2d, kernel_size: 16}, {type: Flatten},"
+                               " {type: Linear, name: fc, out_features: 2}]}\n",
+                               "train: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n")
+
+    def train_limited(self, recipe, stack, threads):
+        # The limit is on addresses: glibc would reserve 64 MiB of them for each thread.
+        limits = 'ulimit -v "$0" && ulimit -s "$1" && shift && exec "$@"'
+        command = ["sh", "-c", limits, str(self.LIMIT >> 10), str(stack >> 10),
+                   PROGRAM, "train", recipe, "--run-dir", "limited", "--threads", threads]
+        return subprocess.run(command, cwd=self.folder, text=True, capture_output=True, timeout=300,
+                              env={**os.environ, "OMP_WAIT_POLICY": "passive", "MALLOC_ARENA_MAX": "1"})
+
+    def test_trains_on_four_times_as_much(self):
+        samples = 4 * self.LIMIT // self.SIDE ** 2
+        done = self.train_limited(self.arrays_recipe(samples), stack=8 << 20, threads="2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.summary("limited")["steps"], -(-(samples - 100) // 512))
+
+    def test_a_thread_that_cannot_be_started(self):
+        failed = self.train_limited(self.arrays_recipe(1000), stack=self.LIMIT, threads="1")
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn("failed: cannot start a thread (ulimit -v limits addresses, ulimit -u processes): ", failed.stderr)

@@ -136,6 +136,15 @@ def tables():
     write("csv", "tabs", "\ufeffa\tb\n\n1\t2\r3\t4")
     write("csv", "open", 'a,b\n1,"2\n')
 
+    def table(name, kind, target, categories, ignore, missing, text):
+        write("table", name, "\0".join((kind, target, categories, ignore, missing, text)))
+
+    rows = "length,colour,note,kind\n1.5,red,x,rose\nNA,white,,lily\n-2e3,red,\"y, z\",rose\n"
+    table("classes", ",c", "kind", "colour", "note", "NA", rows)
+    table("semicolons", ";r", "kind", "", "", "", "a;kind\n1;2\n3;4.5\n")
+    table("marks", "\tm", "x y", "", "", "", "x\ty\tz\n0\t1\t7\n1\t1\t-7\n")
+    table("texts", ",t", "text", "", "", "", "a,text\n1,abc\n2,\n3,\u00e9\n")
+
 
 def npy(dtype, shape, data):
     header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
