@@ -10,9 +10,9 @@ import subprocess
 import tarfile
 import unittest
 import zipfile
-import zlib
 
 from cli_case import PROGRAM, QUANTIZE, Case, read_checkpoint
+from support.data_files import png
 
 HEAD = "version: 1\nname: own\nseed: 3\n"
 CNN = """
@@ -47,16 +47,6 @@ data:
   table: {target: [kind], categories: [colour], missing: [NA, ""]}
 model: {classes: 3, layers: [{type: Linear, name: fc, out_features: 3}]}
 """
-
-
-def png(width, height, pixels):
-    """RGB bytes as a file."""
-    def chunk(name, body):
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-
-    rows = b"".join(b"\0" + pixels[3 * width * y:3 * width * (y + 1)] for y in range(height))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b""))
 
 
 def npy(dtype, shape, data):

@@ -3,11 +3,12 @@ import os
 import random
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from support.data_files import png
 
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
 # A fenced block with its language, and the name of the file that it is, where a line before gives one.
@@ -72,18 +73,6 @@ class InAFolder(unittest.TestCase):
         return compared, commands
 
 
-def bmp(width, height, pixels):
-    """RGB bytes as a file: rows from the bottom, blue first, filled up to four bytes."""
-    rows = []
-    for y in reversed(range(height)):
-        row = bytearray(pixels[3 * width * y:3 * width * (y + 1)])
-        row[0::3], row[2::3] = row[2::3], row[0::3]
-        rows.append(bytes(row) + b"\0" * (-3 * width % 4))
-    data = b"".join(rows)
-    return (struct.pack("<2sI4xI", b"BM", 54 + len(data), 54) +
-            struct.pack("<I2i2H2I2i2I", 40, width, height, 1, 24, 0, len(data), 0, 0, 0, 0) + data)
-
-
 class Tutorial(InAFolder):
     def test_page(self):
         self.assertGreater(self.run_page("tutorial.md")[0], 8)
@@ -130,8 +119,8 @@ class Photographs(InAFolder):
                 width, height = generator.randrange(60, 90), generator.randrange(60, 90)
                 pixels = bytearray(generator.randbytes(3 * width * height))
                 pixels[channel::3] = bytes(192 | value >> 2 for value in pixels[channel::3])
-                with open(os.path.join(self.folder, "photos", name, f"{i}.bmp"), "wb") as file:
-                    file.write(bmp(width, height, bytes(pixels)))
+                with open(os.path.join(self.folder, "photos", name, f"{i}.png"), "wb") as file:
+                    file.write(png(width, height, bytes(pixels)))
 
     def test_page(self):
         compared, commands = self.run_page("photographs.md")

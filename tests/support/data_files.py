@@ -3,6 +3,7 @@ import json
 import os
 import random
 import struct
+import zlib
 
 
 def write_safetensors(path, tensors):
@@ -57,3 +58,13 @@ def write_uniform(folder, seed, outputs, counts, largest_target=1):
         values = [generator.uniform(-1, 1) for _ in range((3 + outputs) * count)]
         write_split(folder, split, f32([count, 3], values[:3 * count]),
                     f32([count, outputs], [largest_target * v for v in values[3 * count:]]))
+
+
+def png(width, height, pixels):
+    """RGB bytes as a PNG file."""
+    def chunk(name, body):
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    rows = b"".join(b"\0" + pixels[3 * width * y:3 * width * (y + 1)] for y in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b""))
