@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/export/op_list.h"
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/data/images/transforms.h"
@@ -63,60 +64,9 @@ struct Value {
 };
 
 enum class Op {
-  kQuantize,  // f32 to codes
-  kLinear,    // weight [O, I]
-  kConv2d,    // weight [O, C/groups, KH, KW]
-  kAdd,       // of two values; of one shape where they are codes
-  kConcat,    // of values along a dimension
-  kRelu,
-  kRelu6,
-  kMaxPool2d,
-  kAvgPool2d,      // padding counts as zero and in the divisor
-  kGlobalAvgPool,  // [H, W, C] to [C]
-  kFlatten,        // [H, W, C] to [C*H*W], in that order
-  kSigmoid,
-  kHardswish,
-  kSoftmax,  // along the last dimension
-  kMul,      // of two values whose shapes broadcast
-  kHardSigmoid,
-  kSilu,
-  // Floats only, or codes that stay as they are: what imported graphs consist of besides.
-  kReshape,
-  kPermute,
-  kSlice,
-  kPad,
-  kResize,
-  kSub,
-  kDiv,
-  kSum,     // over some dimensions
-  kMatmul,  // of two values, or of one and a matrix
-  kGelu,
-  kLeakyRelu,
-  kClamp,
-  kLayerNorm,
-  kConvTranspose2d,  // weight [O, C/groups, KH, KW]
-  kScaleShift,       // x * scale + shift, numbers of each channel: a batch norm
-  kAffine,           // slope * x + offset
-  kSqrt,
-  kExp,
-  kLog,
-  kAbs,
-  kErf,
-  kTanh,
-  kPow,       // to a fixed exponent
-  kTanhGelu,  // by tanh
-  kMaximum,   // of two values, or of one and a constant
-  kMinimum,
-  kDivNoNan,   // 0 where the divisor is 0
-  kReduceMax,  // over some dimensions
-  kReduceMin,
-  kExpand,        // repeated along dimensions of size 1
-  kEmbedding,     // rows of a table [rows, width] at whole numbers
-  kInputPart,     // some of the model's input under another shape: one of several inputs
-  kLstm,          // one direction of a long short-term memory over a sequence
-  kWhereGreater,  // of (x, y, a, b): a where x > y, else b
-  kWhereGreaterEqual,
-  kWhereEqual
+#define STEELYARD_OP(enumerator, row) enumerator,
+  STEELYARD_DEPLOYED_OPS(STEELYARD_OP)
+#undef STEELYARD_OP
 };
 
 enum class Product { kInteger, kFloat };
