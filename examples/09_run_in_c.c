@@ -197,14 +197,15 @@ static double smooth_value(node_t n, double x) {
   if (strcmp(n->op, "sigmoid") == 0) return 1 / (1 + exp(-x));
   if (strcmp(n->op, "silu") == 0) return x * (1 / (1 + exp(-x)));
   if (strcmp(n->op, "hard_sigmoid") == 0) return line <= 0 ? 0 : line >= 1 ? 1 : line;
+  if (strcmp(n->op, "leaky_relu") == 0) return x > 0 ? x : (float)n->slope * x;
   if (strcmp(n->op, "gelu") == 0) return x / 2 * erfc(-x / sqrt(2));
   if (strcmp(n->op, "hardswish") == 0) return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6;
   return x / (1 + exp(-sqrt(8 / 3.141592653589793) * (x + 0.044715 * x * x * x))); /* tanh_gelu */
 }
 
 static int is_smooth(const char *op) {
-  static const char *const all[] = {"sigmoid",   "silu", "hard_sigmoid",
-                                    "hardswish", "gelu", "tanh_gelu"};
+  static const char *const all[] = {"sigmoid",    "silu", "hard_sigmoid", "hardswish",
+                                    "leaky_relu", "gelu", "tanh_gelu"};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     if (strcmp(op, all[i]) == 0) return 1;
   }

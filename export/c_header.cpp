@@ -44,7 +44,7 @@ typedef struct {
   const float *float_weight;  /* of a layer left in float, instead */
   const int32_t *bias;        /* of scale (input's scale * weight_scale) */
   const float *float_bias;    /* where the product is in float or in groups, instead */
-  double slope, offset;       /* hard_sigmoid: min(max(slope * x + offset, 0), 1) */
+  double slope, offset;       /* hard_sigmoid: min(max(slope * x + offset, 0), 1); leaky_relu */
 } steelyard_node;
 )";
 

@@ -17,8 +17,8 @@ std::string nothing(const Graph&) { return ""; }
 // What the C header has no form for.
 std::string c_refusal(const Graph& graph) {
   for (const Node& node : graph.nodes) {
-    const bool known =
-        op_info(node.op).graph_version <= 4 || node.op == Op::kGelu || node.op == Op::kTanhGelu;
+    const bool known = op_info(node.op).graph_version <= 4 || node.op == Op::kGelu ||
+                       node.op == Op::kTanhGelu || node.op == Op::kLeakyRelu;
     if (!known || !node.constants.empty() || node.axis != -1) {
       return node.name + ": the C header has no form of this " + op_name(node.op);
     }

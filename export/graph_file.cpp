@@ -25,8 +25,8 @@ constexpr const char* kVersionKey = "graph_version";
 // 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
 // constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
-// operations after those of 5; 7 with choices by a comparison.
-constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6", "7"};
+// operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes.
+constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6", "7", "8"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 
@@ -90,6 +90,7 @@ const char* version_of(const Graph& graph) {
     const bool gives_codes = graph.values[node.output].quantization.has_value();
     std::size_t needed = static_cast<std::size_t>(op_info(node.op).graph_version);
     if (node.op == Op::kSoftmax && codes && !gives_codes) needed = 4;
+    if (node.op == Op::kLeakyRelu && gives_codes) needed = 8;
     if (!node.constants.empty() || node.axis != -1) needed = std::max<std::size_t>(needed, 5);
     if (is_newer(node)) version = std::max<std::size_t>(version, 2);
     version = std::max(version, needed);
@@ -403,7 +404,7 @@ Graph load_graph(const std::filesystem::path& path) {
   }
   if (std::find(std::begin(kVersions), std::end(kVersions), entry(kVersionKey)) ==
       std::end(kVersions)) {
-    throw InputError(name + ": expected " + kVersionKey + " 1 to 7, got '" +
+    throw InputError(name + ": expected " + kVersionKey + " 1 to 8, got '" +
                      printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;

@@ -48,27 +48,10 @@ Names names_of(SmoothActivation activation) {
       return {"quantized_hard_sigmoid", "QatHardSigmoid"};
     case SmoothActivation::kAffine:
       return {"quantized_affine", "QatAffine"};
+    case SmoothActivation::kLeakyRelu:
+      return {"quantized_leaky_relu", "QatLeakyReLU"};
     default:
       return {"quantized_hardswish", "QatHardswish"};
-  }
-}
-
-Variable activated(const Variable& x, SmoothActivation activation, const kernels::Ramp& ramp) {
-  switch (activation) {
-    case SmoothActivation::kSigmoid:
-      return sigmoid(x);
-    case SmoothActivation::kSilu:
-      return silu(x);
-    case SmoothActivation::kGelu:
-      return gelu(x);
-    case SmoothActivation::kTanhGelu:
-      return tanh_gelu(x);
-    case SmoothActivation::kHardSigmoid:
-      return hard_sigmoid(x, ramp.slope, ramp.offset);
-    case SmoothActivation::kAffine:
-      return affine(x, ramp.slope, ramp.offset);
-    default:
-      return hardswish(x);
   }
 }
 
@@ -91,14 +74,24 @@ class SmoothCodesFunction : public Function, public Describes<kernels::Ramp> {
   kernels::Ramp ramp_;
 };
 
-// Of a layer without options.
+template <typename Layer>
+kernels::Ramp ramp_of(const Layer&) {
+  return {};
+}
+kernels::Ramp ramp_of(const HardSigmoid& layer) { return {layer.slope(), layer.offset()}; }
+kernels::Ramp ramp_of(const Affine& layer) { return {layer.slope(), layer.offset()}; }
+// In float the product has a float's slope.
+kernels::Ramp ramp_of(const LeakyReLU& layer) {
+  return {.slope = static_cast<double>(static_cast<float>(layer.slope()))};
+}
+
 template <typename Layer, SmoothActivation activation>
-QuantizedForm plain_form(const char* type) {
-  QuantizedForm form =
-      form_of<Layer>(type, FormKind::kComputes,
-                     [](const Layer&, const FormRequest& request) -> std::shared_ptr<Module> {
-                       return std::make_shared<QatSmoothActivation>(activation, request.output);
-                     });
+QuantizedForm table_form(const char* type) {
+  QuantizedForm form = form_of<Layer>(
+      type, FormKind::kComputes,
+      [](const Layer& layer, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatSmoothActivation>(activation, request.output, ramp_of(layer));
+      });
   form.note = "by a table of codes";
   return form;
 }
@@ -163,39 +156,24 @@ Variable QatSmoothActivation::forward(const Variable& x, ForwardContext& context
   if (bytes && output_->quantizing()) {
     return smooth_activation_codes(x, activation_, *output_, context, ramp_);
   }
-  return output_->forward(activated(x, activation_, ramp_), context);
+  return output_->forward(smooth_activation(activation_, x, ramp_), context);
 }
 
-QuantizedForm sigmoid_form() { return plain_form<Sigmoid, SmoothActivation::kSigmoid>("Sigmoid"); }
-QuantizedForm silu_form() { return plain_form<SiLU, SmoothActivation::kSilu>("SiLU"); }
-QuantizedForm gelu_form() { return plain_form<GELU, SmoothActivation::kGelu>("GELU"); }
+QuantizedForm sigmoid_form() { return table_form<Sigmoid, SmoothActivation::kSigmoid>("Sigmoid"); }
+QuantizedForm silu_form() { return table_form<SiLU, SmoothActivation::kSilu>("SiLU"); }
+QuantizedForm gelu_form() { return table_form<GELU, SmoothActivation::kGelu>("GELU"); }
 QuantizedForm tanh_gelu_form() {
-  return plain_form<TanhGELU, SmoothActivation::kTanhGelu>("TanhGELU");
+  return table_form<TanhGELU, SmoothActivation::kTanhGelu>("TanhGELU");
 }
 QuantizedForm hardswish_form() {
-  return plain_form<Hardswish, SmoothActivation::kHardswish>("Hardswish");
+  return table_form<Hardswish, SmoothActivation::kHardswish>("Hardswish");
 }
-
-QuantizedForm affine_form() {
-  QuantizedForm form = form_of<Affine>(
-      "Affine", FormKind::kComputes,
-      [](const Affine& layer, const FormRequest& request) -> std::shared_ptr<Module> {
-        return std::make_shared<QatSmoothActivation>(SmoothActivation::kAffine, request.output,
-                                                     kernels::Ramp{layer.slope(), layer.offset()});
-      });
-  form.note = "by a table of codes";
-  return form;
-}
-
 QuantizedForm hard_sigmoid_form() {
-  QuantizedForm form = form_of<HardSigmoid>(
-      "HardSigmoid", FormKind::kComputes,
-      [](const HardSigmoid& layer, const FormRequest& request) -> std::shared_ptr<Module> {
-        return std::make_shared<QatSmoothActivation>(SmoothActivation::kHardSigmoid, request.output,
-                                                     kernels::Ramp{layer.slope(), layer.offset()});
-      });
-  form.note = "by a table of codes";
-  return form;
+  return table_form<HardSigmoid, SmoothActivation::kHardSigmoid>("HardSigmoid");
 }
+QuantizedForm leaky_relu_form() {
+  return table_form<LeakyReLU, SmoothActivation::kLeakyRelu>("LeakyReLU");
+}
+QuantizedForm affine_form() { return table_form<Affine, SmoothActivation::kAffine>("Affine"); }
 
 }  // namespace steelyard::qat

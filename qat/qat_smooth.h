@@ -1,5 +1,5 @@
-// Sigmoid, SiLU, GELU, Hardswish, HardSigmoid and affine maps on codes, through a table of the 256
-// codes that an input can have.
+// Sigmoid, SiLU, GELU, Hardswish, HardSigmoid, LeakyReLU and affine maps on codes, through a table
+// of the 256 codes that an input can have.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace steelyard::qat {
 
-// activation(x) quantized by `output`, with the line `ramp` for hard sigmoids and affine maps, of a
-// value with codes of 8 bits or fewer (docs/numerics.md: activations by table).
+// activation(x) quantized by `output`, with the line `ramp` of those that have one, of a value with
+// codes of 8 bits or fewer (docs/numerics.md: activations by table).
 Variable smooth_activation_codes(const Variable& x, kernels::SmoothActivation activation,
                                  ActivationQuantizer& output, ForwardContext& context,
                                  const kernels::Ramp& ramp = {});
@@ -36,6 +36,7 @@ QuantizedForm gelu_form();
 QuantizedForm tanh_gelu_form();
 QuantizedForm hardswish_form();
 QuantizedForm hard_sigmoid_form();
+QuantizedForm leaky_relu_form();
 QuantizedForm affine_form();
 
 }  // namespace steelyard::qat

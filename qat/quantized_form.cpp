@@ -54,6 +54,7 @@ const QuantizedForms& builtin_forms() {
       silu_form(),
       gelu_form(),
       tanh_gelu_form(),
+      leaky_relu_form(),
       wide(permute_form()),
       wide(reshape_form()),
       wide(slice_form()),

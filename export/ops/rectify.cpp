@@ -1,5 +1,4 @@
-// ReLU and ReLU6 as operations of their own: codes of the input, clamped. Leaky ReLU and clamps of
-// floats.
+// ReLU and ReLU6 as operations of their own: codes of the input, clamped. Clamps of floats.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -49,20 +48,6 @@ void check_floats(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
 }
 
-void check_slope(const Graph& graph, const Node& node) {
-  check_floats(graph, node);
-  expect(std::isfinite(node.ramp.slope), node, "expected a finite slope");
-}
-
-void leak(const Operands& op) {
-  const Tensor real = real_operand(op, 0);
-  const auto slope = static_cast<float>(op.node.ramp.slope);
-  fill_floats(op.output(), [&](std::int64_t i) {
-    const float x = real.data<float>()[i];
-    return x > 0 ? x : slope * x;
-  });
-}
-
 // Ends beyond every f32 stand for none: files hold finite numbers.
 void read_bounds(const Function& function, Node& node) {
   constexpr double kMost = std::numeric_limits<double>::max();
@@ -93,24 +78,6 @@ OpInfo relu_op() {
           .shape = shape,
           .reference = [](const Operands& op) { activate(op, kernels::Activation::kRelu); },
           .onnx = relu_onnx};
-}
-
-OpInfo leaky_relu_op() {
-  return {.op = Op::kLeakyRelu,
-          .name = "leaky_relu",
-          .recorded = {"leaky_relu"},
-          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }}},
-          .graph_version = 5,
-          .read = [](const Function& function,
-                     Node& node) { node.ramp.slope = described<double>(function); },
-          .shape = shape,
-          .check = check_slope,
-          .reference = leak,
-          .onnx =
-              [](OnnxNodes& nodes, const Node& node, const std::string& output) {
-                nodes.onnx().add("LeakyRelu", {nodes.input(node)}, output,
-                                 {{"alpha", static_cast<float>(node.ramp.slope)}});
-              }};
 }
 
 OpInfo clamp_op() {

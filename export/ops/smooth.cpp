@@ -1,5 +1,5 @@
-// Sigmoid, SiLU, hardswish, hard sigmoid, GELU and affine maps. Of codes: a table with an entry for
-// each of the 256 input codes.
+// Sigmoid, SiLU, hardswish, hard sigmoid, GELU, leaky ReLU and affine maps. Of codes: a table with
+// an entry for each of the 256 input codes.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -218,6 +218,21 @@ void affine_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
       nodes, node, output, affine_of(node), [](float) { return false; }, in_float);
 }
 
+// With a slope as float runtimes have it: of two floats a product in double is exact.
+Formula leaky_relu_of(const Node& node) {
+  const auto slope = static_cast<double>(static_cast<float>(node.ramp.slope));
+  return [slope](double x) { return x > 0 ? x : slope * x; };
+}
+
+void leaky_relu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  write(
+      nodes, node, output, leaky_relu_of(node), [](float x) { return x >= 0; },
+      [&] {
+        nodes.onnx().add("LeakyRelu", {nodes.input(node)}, output,
+                         {{"alpha", static_cast<float>(node.ramp.slope)}});
+      });
+}
+
 void read_ramp(const Function& function, Node& node) {
   node.ramp = described<kernels::Ramp>(function);
 }
@@ -271,6 +286,19 @@ OpInfo affine_op() {
           .check = check_ramp,
           .reference = [](const Operands& op) { activate(op, affine_of(op.node)); },
           .onnx = affine_onnx};
+}
+
+OpInfo leaky_relu_op() {
+  return {.op = Op::kLeakyRelu,
+          .name = "leaky_relu",
+          .recorded = {"quantized_leaky_relu", "leaky_relu"},
+          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }}},
+          .graph_version = 5,
+          .read = read_ramp,
+          .shape = shape,
+          .check = check_ramp,
+          .reference = [](const Operands& op) { activate(op, leaky_relu_of(op.node)); },
+          .onnx = leaky_relu_onnx};
 }
 
 OpInfo gelu_op() {

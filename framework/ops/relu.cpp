@@ -53,32 +53,6 @@ Variable clamped_relu(const Variable& x, double ceiling) {
   return record(y, std::make_shared<ReluFunction>(ceiling, y), {x});
 }
 
-class LeakyReluFunction : public Function, public Describes<double> {
- public:
-  LeakyReluFunction(double slope, Tensor x) : slope_(slope) { save(std::move(x)); }
-
-  std::string name() const override { return "leaky_relu"; }
-  double described() const override { return slope_; }
-  Attributes attributes() const override { return {{"slope", ops::number_text(slope_)}}; }
-
-  std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    const Tensor& x = saved()[0];
-    Tensor grad_x = Tensor::empty(x.shape(), x.dtype(), x.device());
-    visit_floating(x.dtype(), "leaky_relu", [&](auto zero) {
-      using T = decltype(zero);
-      run(x.device(), kernels::LeakyReluBackward<T>{.n = x.size(),
-                                                    .x = x.data<T>(),
-                                                    .grad_y = grad_output.data<T>(),
-                                                    .slope = static_cast<T>(slope_),
-                                                    .grad_x = grad_x.data<T>()});
-    });
-    return {grad_x};
-  }
-
- private:
-  double slope_;
-};
-
 class ClampFunction : public Function, public Describes<Bounds> {
  public:
   ClampFunction(double lo, double hi, Tensor x) : lo_(lo), hi_(hi) { save(std::move(x)); }
@@ -112,20 +86,6 @@ class ClampFunction : public Function, public Describes<Bounds> {
 
 Variable relu(const Variable& x) { return clamped_relu(x, kNoCeiling); }
 Variable relu6(const Variable& x) { return clamped_relu(x, kRelu6Ceiling); }
-
-Variable leaky_relu(const Variable& x, double slope) {
-  ops::require_defined("leaky_relu", "a tensor", x);
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.value().device());
-  visit_floating(x.dtype(), "leaky_relu", [&](auto zero) {
-    using T = decltype(zero);
-    run(y.device(), kernels::LeakyRelu<T>{.n = y.size(),
-                                          .x = x.value().data<T>(),
-                                          .slope = static_cast<T>(slope),
-                                          .y = y.data<T>()});
-  });
-  if (!should_record({x})) return Variable(y);
-  return record(y, std::make_shared<LeakyReluFunction>(slope, x.value()), {x});
-}
 
 Variable clamp(const Variable& x, double lo, double hi) {
   ops::require_defined("clamp", "a tensor", x);

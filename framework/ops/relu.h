@@ -11,10 +11,6 @@ Variable relu(const Variable& x);
 // min(max(x, 0), 6). Source: Krizhevsky, "Convolutional Deep Belief Networks on CIFAR-10", 2010.
 Variable relu6(const Variable& x);
 
-// x where x > 0, else slope * x. Keeps its input for backward. Source: Maas et al., "Rectifier
-// Nonlinearities Improve Neural Network Acoustic Models", 2013.
-Variable leaky_relu(const Variable& x, double slope = 0.01);
-
 // What clamp() keeps x within.
 struct Bounds {
   double lo = 0, hi = 0;

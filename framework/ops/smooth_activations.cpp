@@ -25,6 +25,8 @@ const char* op_name(SmoothActivation activation) {
       return "hard_sigmoid";
     case SmoothActivation::kAffine:
       return "affine";
+    case SmoothActivation::kLeakyRelu:
+      return "leaky_relu";
   }
   return "unknown";
 }
@@ -39,10 +41,13 @@ class SmoothActivationFunction : public Function, public Describes<kernels::Ramp
 
   std::string name() const override { return op_name(activation_); }
   Attributes attributes() const override {
+    Attributes line{{"slope", ops::number_text(ramp_.slope)}};
+    if (activation_ == SmoothActivation::kLeakyRelu) return line;
     const bool has_ramp =
         activation_ == SmoothActivation::kHardSigmoid || activation_ == SmoothActivation::kAffine;
     if (!has_ramp) return {};
-    return {{"slope", ops::number_text(ramp_.slope)}, {"offset", ops::number_text(ramp_.offset)}};
+    line.push_back({"offset", ops::number_text(ramp_.offset)});
+    return line;
   }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
@@ -65,7 +70,10 @@ class SmoothActivationFunction : public Function, public Describes<kernels::Ramp
   kernels::Ramp ramp_;
 };
 
-Variable apply(SmoothActivation activation, const Variable& x, const kernels::Ramp& ramp = {}) {
+}  // namespace
+
+Variable smooth_activation(SmoothActivation activation, const Variable& x,
+                           const kernels::Ramp& ramp) {
   ops::require_defined(op_name(activation), "a tensor", x);
   const Tensor& value = x.value();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
@@ -81,18 +89,19 @@ Variable apply(SmoothActivation activation, const Variable& x, const kernels::Ra
   return record(y, std::make_shared<SmoothActivationFunction>(activation, ramp, value), {x});
 }
 
-}  // namespace
-
-Variable sigmoid(const Variable& x) { return apply(SmoothActivation::kSigmoid, x); }
-Variable gelu(const Variable& x) { return apply(SmoothActivation::kGelu, x); }
-Variable tanh_gelu(const Variable& x) { return apply(SmoothActivation::kTanhGelu, x); }
-Variable silu(const Variable& x) { return apply(SmoothActivation::kSilu, x); }
-Variable hardswish(const Variable& x) { return apply(SmoothActivation::kHardswish, x); }
+Variable sigmoid(const Variable& x) { return smooth_activation(SmoothActivation::kSigmoid, x); }
+Variable gelu(const Variable& x) { return smooth_activation(SmoothActivation::kGelu, x); }
+Variable tanh_gelu(const Variable& x) { return smooth_activation(SmoothActivation::kTanhGelu, x); }
+Variable silu(const Variable& x) { return smooth_activation(SmoothActivation::kSilu, x); }
+Variable hardswish(const Variable& x) { return smooth_activation(SmoothActivation::kHardswish, x); }
 Variable hard_sigmoid(const Variable& x, double slope, double offset) {
-  return apply(SmoothActivation::kHardSigmoid, x, {slope, offset});
+  return smooth_activation(SmoothActivation::kHardSigmoid, x, {slope, offset});
+}
+Variable leaky_relu(const Variable& x, double slope) {
+  return smooth_activation(SmoothActivation::kLeakyRelu, x, {.slope = slope});
 }
 Variable affine(const Variable& x, double slope, double offset) {
-  return apply(SmoothActivation::kAffine, x, {slope, offset});
+  return smooth_activation(SmoothActivation::kAffine, x, {slope, offset});
 }
 
 }  // namespace steelyard

@@ -1,7 +1,8 @@
-// Smooth activations; each keeps its input for backward.
+// Activations other than ReLU and clamps; each keeps its input for backward.
 #pragma once
 
 #include "steelyard/framework/autograd.h"
+#include "steelyard/kernels/activation/activation.h"
 
 namespace steelyard {
 
@@ -23,7 +24,15 @@ Variable hardswish(const Variable& x);
 // min(max(slope * x + offset, 0), 1).
 Variable hard_sigmoid(const Variable& x, double slope, double offset);
 
+// x where x > 0, else slope * x. Source: Maas et al., "Rectifier Nonlinearities Improve Neural
+// Network Acoustic Models", 2013.
+Variable leaky_relu(const Variable& x, double slope = 0.01);
+
 // slope * x + offset.
 Variable affine(const Variable& x, double slope, double offset);
+
+// Any of these, with the line of those that have one.
+Variable smooth_activation(kernels::SmoothActivation activation, const Variable& x,
+                           const kernels::Ramp& ramp = {});
 
 }  // namespace steelyard

@@ -17,10 +17,11 @@ enum class SmoothActivation {
   kSilu,         // x / (1 + exp(-x)) (Elfwing et al., arXiv:1702.03118)
   kHardswish,    // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
   kHardSigmoid,  // min(max(slope * x + offset, 0), 1)
-  kAffine        // slope * x + offset
+  kAffine,       // slope * x + offset
+  kLeakyRelu     // x above 0, else slope * x
 };
 
-// The line of a hard sigmoid or an affine map.
+// The line of a hard sigmoid, an affine map or, without offset, a leaky ReLU.
 struct Ramp {
   double slope = 0;
   double offset = 0;
@@ -75,6 +76,8 @@ STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x
       return hard_sigmoid(x, ramp);
     case SmoothActivation::kAffine:
       return T(ramp.slope) * x + T(ramp.offset);
+    case SmoothActivation::kLeakyRelu:
+      return x > T(0) ? x : T(ramp.slope) * x;
     case SmoothActivation::kHardswish:
       break;
   }
@@ -107,6 +110,8 @@ STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x
       return hard_sigmoid_slope(x, ramp);
     case SmoothActivation::kAffine:
       return T(ramp.slope);
+    case SmoothActivation::kLeakyRelu:
+      return x > T(0) ? T(1) : T(ramp.slope);
     case SmoothActivation::kHardswish:
       break;
   }
@@ -121,7 +126,7 @@ struct Activate {
   SmoothActivation activation;
   const T* x;
   T* y;
-  Ramp ramp = {};  // of kHardSigmoid and kAffine
+  Ramp ramp = {};  // of those that have a line
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
     y[i] = activation_value(activation, x[i], ramp);
@@ -139,32 +144,6 @@ struct ActivateBackward {
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
     grad_x[i] = grad_y[i] * activation_slope(activation, x[i], ramp);
-  }
-};
-
-// y = x where x > 0, else slope * x; NaN stays NaN.
-template <typename T>
-struct LeakyRelu {
-  std::int64_t n;
-  const T* x;
-  T slope;
-  T* y;
-
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const T v = x[i];
-    y[i] = v > T(0) ? v : slope * v;
-  }
-};
-template <typename T>
-struct LeakyReluBackward {
-  std::int64_t n;
-  const T *x, *grad_y;
-  T slope;
-  T* grad_x;
-
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const T g = grad_y[i];
-    grad_x[i] = x[i] > T(0) ? g : slope * g;
   }
 };
 
@@ -228,20 +207,13 @@ STEELYARD_HOST_DEVICE inline double exact_normal_cdf(double x) {
 STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation, float x,
                                                     const Ramp& ramp = {}) {
   const auto v = static_cast<double>(x);
-  if (activation == SmoothActivation::kHardSigmoid) {
-    return static_cast<float>(hard_sigmoid(v, ramp));
-  }
-  if (activation == SmoothActivation::kAffine) {
-    return static_cast<float>(ramp.slope * v + ramp.offset);
-  }
   if (activation == SmoothActivation::kSigmoid) return static_cast<float>(exact_sigmoid(v));
   if (activation == SmoothActivation::kSilu) return static_cast<float>(v * exact_sigmoid(v));
   if (activation == SmoothActivation::kGelu) return static_cast<float>(v * exact_normal_cdf(v));
   if (activation == SmoothActivation::kTanhGelu) {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
     return static_cast<float>(v * exact_sigmoid(2 * gelu_argument(v)));
   }
-  const double y = v <= -3 ? 0 : v >= 3 ? v : v * (v + 3) / 6;
-  return static_cast<float>(y);
+  return static_cast<float>(activation_value(activation, v, ramp));  // without a function of libm
 }
 STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, float x,
                                                const Ramp& ramp = {}) {
@@ -309,8 +281,7 @@ struct MapToFloats {
   }
 };
 
-using ActivationKernels = JoinedKernels<
-    ForFloats<Activate, ActivateBackward, LeakyRelu, LeakyReluBackward, Clamp, ClampBackward>,
-    KernelList<ActivationTable, MapBytes, MapToFloats>>;
+using ActivationKernels = JoinedKernels<ForFloats<Activate, ActivateBackward, Clamp, ClampBackward>,
+                                        KernelList<ActivationTable, MapBytes, MapToFloats>>;
 
 }  // namespace steelyard::kernels

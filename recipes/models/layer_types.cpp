@@ -158,7 +158,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default("true")},
       make_conv2d);
   registry.add_layer<Conv1dOptions>(
-      "Conv1d", "one-dimensional convolution of a sequence [length, channels]; stays in float",
+      "Conv1d", "one-dimensional convolution of a sequence [length, channels]",
       {key("out_channels", "outputs", &Conv1dOptions::out_channels).required().within(1, kMaxSize),
        key("kernel_size", "length of the window", &Conv1dOptions::kernel_size)
            .required()
@@ -211,7 +211,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
         return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
       });
   registry.add_layer(
-      "LayerNorm", "normalization over the channels or features; stays in float", {},
+      "LayerNorm", "normalization over the channels or features", {},
       [](const LayerSpec& spec, Rng&) {
         return std::make_shared<LayerNorm>(LayerNormOptions{.features = spec.input_shape().back()});
       });
@@ -272,7 +272,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer("ReLU", "max(x, 0)", {}, make_plain<ReLU>);
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
   registry.add_layer<LeakyReluSpec>(
-      "LeakyReLU", "max(x, 0) + slope * min(x, 0); stays in float",
+      "LeakyReLU", "max(x, 0) + slope * min(x, 0)",
       {key("slope", "factor below zero", &LeakyReluSpec::slope).by_default("0.01").within(0, 1)},
       [](LeakyReluSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<LeakyReLU>(options.slope);

@@ -143,6 +143,7 @@ inline std::shared_ptr<Module> smooth_net(Rng& rng) {
                                 {"fc1", std::make_shared<Linear>(LinearOptions{8, 9}, rng)},
                                 {"scores", std::make_shared<Sigmoid>()},
                                 {"fc2", std::make_shared<Linear>(LinearOptions{9, 7}, rng)},
+                                {"leak", std::make_shared<LeakyReLU>(0.3)},
                                 {"tanh_gelu", std::make_shared<TanhGELU>()},
                                 {"shares", std::make_shared<Softmax>()}});
 }

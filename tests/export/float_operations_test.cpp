@@ -159,7 +159,7 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
       {Op::kSlice, [](Node& n) { n.steps[0] = INT64_MAX; }, "takes positions outside of"},
       {Op::kSlice, [](Node& n) { n.steps.clear(); }, "expected positions in each dimension"},
       {Op::kClamp, [](Node& n) { n.bounds.lo = 7; }, "expected bounds in order"},
-      {Op::kLeakyRelu, [](Node& n) { n.ramp.slope = NAN; }, "expected a finite slope"},
+      {Op::kLeakyRelu, [](Node& n) { n.ramp.slope = NAN; }, "expected a finite slope and offset"},
       {Op::kResize,
        [](Node& n) {
          n.repeats = {1, 1};

@@ -75,10 +75,7 @@ class RandomGraph {
         last_ = finish(make_node(deploy::Op::kSigmoid, {last_}), shape());
         return;
       case 6:
-        last_ =
-            finish(make_node(pick(0, 1) == 0 ? deploy::Op::kHardswish : deploy::Op::kSilu, {last_}),
-                   shape());
-        return;
+        return bend();
       case 7:
         return gate();
       case 8:
@@ -86,6 +83,14 @@ class RandomGraph {
       default:
         return conv(pick(1, 3), pick(1, 2), pick_activation());
     }
+  }
+
+  void bend() {
+    constexpr deploy::Op kOps[] = {deploy::Op::kHardswish, deploy::Op::kSilu,
+                                   deploy::Op::kLeakyRelu};
+    deploy::Node node = make_node(kOps[pick(0, 2)], {last_});
+    if (node.op == deploy::Op::kLeakyRelu) node.ramp.slope = 0.1;
+    last_ = finish(node, shape());
   }
 
   void conv(std::int64_t kernel, std::int64_t stride, kernels::Activation activation) {
@@ -237,7 +242,8 @@ class RandomGraph {
     const deploy::Node& node = graph_.nodes.back();
     if (node.op == deploy::Op::kSigmoid || node.op == deploy::Op::kHardSigmoid) return {0.0F, 1.0F};
     if (node.op == deploy::Op::kAvgPool2d || node.op == deploy::Op::kGlobalAvgPool ||
-        node.op == deploy::Op::kHardswish || node.op == deploy::Op::kSilu) {
+        node.op == deploy::Op::kHardswish || node.op == deploy::Op::kSilu ||
+        node.op == deploy::Op::kLeakyRelu) {
       const deploy::Quantization& q = *graph_.values[node.inputs[0]].quantization;
       return {q.scale * static_cast<float>(q.range.qmin - q.zero_point),
               q.scale * static_cast<float>(q.range.qmax - q.zero_point)};

@@ -282,7 +282,7 @@ TEST(Prepare, AFloatLayerInTheMiddleGetsAnInputQuantizerBehindIt) {
 TEST(Prepare, ASmoothActivationStaysInFloatAndItsReaderQuantizes) {
   for (const std::shared_ptr<Module>& module :
        {std::shared_ptr<Module>(std::make_shared<Elementwise>(ElementwiseFunction::kTanh)),
-        std::shared_ptr<Module>(std::make_shared<LeakyReLU>())}) {
+        std::shared_ptr<Module>(std::make_shared<Clamp>(-1, 1))}) {
     Rng rng(1);
     const PreparedModel prepared =
         prepare(std::make_shared<Sequential>(Sequential::NamedChildren{

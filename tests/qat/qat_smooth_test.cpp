@@ -21,11 +21,12 @@ using kernels::SmoothActivation;
 using testing::random_tensor;
 using testing::values;
 
-constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // of hard sigmoids, affine maps
+constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // a leaky ReLU has the slope alone
 
 double value_of(SmoothActivation activation, double x) {
   if (activation == SmoothActivation::kHardSigmoid) return std::clamp(0.25 * x + 0.5, 0.0, 1.0);
   if (activation == SmoothActivation::kAffine) return 0.25 * x + 0.5;
+  if (activation == SmoothActivation::kLeakyRelu) return std::max(x, 0.25 * x);
   if (activation == SmoothActivation::kSigmoid) return 1 / (1 + std::exp(-x));
   if (activation == SmoothActivation::kSilu) return x / (1 + std::exp(-x));
   if (activation == SmoothActivation::kGelu) return x * std::erfc(-x / std::sqrt(2.0)) / 2;
@@ -44,7 +45,7 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
   for (const auto activation :
        {SmoothActivation::kSigmoid, SmoothActivation::kSilu, SmoothActivation::kAffine,
         SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid, SmoothActivation::kGelu,
-        SmoothActivation::kTanhGelu}) {
+        SmoothActivation::kTanhGelu, SmoothActivation::kLeakyRelu}) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;
@@ -64,7 +65,9 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
         const double code = std::nearbyint(f / 0.0031F) + out->host_zero_point();
         EXPECT_EQ(got[i], std::clamp<double>(code, out->range.qmin, out->range.qmax)) << real[i];
         const bool inside = code >= out->range.qmin && code <= out->range.qmax;
-        const double at = activation == SmoothActivation::kHardSigmoid ? 2 : 3;
+        const double at = activation == SmoothActivation::kHardSigmoid ? 2
+                          : activation == SmoothActivation::kLeakyRelu ? 0
+                                                                       : 3;
         const double kink = std::abs(std::abs(real[i]) - at);
         if (kink < 1e-4) continue;
         EXPECT_NEAR(reached[i], inside ? slope_of(activation, real[i]) * given[i] : 0, 1e-5);
