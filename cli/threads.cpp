@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "cli/hangup.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/cpus.h"
 #include "steelyard/framework/error.h"
@@ -52,6 +53,7 @@ void shorten_spinning(char** argv) {
   std::array<char, 4096> program{};
   const ssize_t size = readlink("/proc/self/exe", program.data(), program.size() - 1);
   if (size <= 0 || setenv("GOMP_SPINCOUNT", kTurnsBeforeSleep, 0) != 0) return;
+  ignore_hangup_as_at_start();  // what is ignored, unlike a handler, outlasts execv()
   execv(program.data(), argv);  // returns only where it fails: then threads spin
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/as_ranks.h"
+#include "cli/hangup.h"
 #include "cli/progress.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
@@ -50,9 +51,7 @@ extern "C" void request_stop(int signal) {
 void handle_signals() {
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
-  struct sigaction hangup {};
-  sigaction(SIGHUP, nullptr, &hangup);  // asked first: one that comes meanwhile must not count
-  if (hangup.sa_handler != SIG_IGN) std::signal(SIGHUP, request_stop);
+  if (!ignore_hangup_as_at_start()) std::signal(SIGHUP, request_stop);
   std::signal(SIGPIPE, SIG_IGN);
 }
 

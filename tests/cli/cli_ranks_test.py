@@ -219,17 +219,19 @@ class Together(Ranks):
                            ("--threads 2", "rank 1 has another number of threads than rank 0: 2, expected 1\n"),
                            ("--run-dir other", r"rank 1 has another run folder than rank 0: \S+/other, expected \S+/run\n"),
                            ("--device cuda:7", "rank 1: device 'cuda:7'")):
-            command = f"{PROGRAM} train {recipe}"
-            script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {command} --run-dir run {more}; else exec {command} --run-dir run; fi'
-            script = script.replace("--run-dir run --run-dir", "--run-dir")
-            done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
-                                  env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
-            self.assertEqual(done.returncode, 4 if "device" in more else 2, done.stderr)
-            self.require_one_error(done.stdout + done.stderr, what)
+            run = "" if "--run-dir" in more else "--run-dir run"
+            self.differing(f"train {recipe} --run-dir run", f"train {recipe} {run} {more}", what, code=4 if "device" in more else 2)
             self.assertFalse(os.path.exists(self.path("run")))
             self.assertFalse(os.path.exists(self.path("other")))
-        out, err = self.ranks(1, "train", recipe, ":", "-n", "1", PROGRAM, "eval", "run", code=2)
-        self.require_one_error(out + err, "rank 1 has another command than rank 0: eval, expected train\n")
+        self.differing(f"train {recipe}", "eval run", "rank 1 has another command than rank 0: eval, expected train\n", code=2)
+
+    def differing(self, first, second, what, code):
+        """Two ranks with arguments of their own; Open MPI 5.0.7 itself fails where its command line has two programs."""
+        script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {PROGRAM} {second}; else exec {PROGRAM} {first}; fi'
+        done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
+                              env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.require_one_error(done.stdout + done.stderr, what)
 
     def require_one_error(self, printed, what):
         self.assertEqual(len(re.findall("(?:error|failed|lost): ", printed)), 1, printed)
