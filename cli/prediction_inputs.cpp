@@ -45,9 +45,11 @@ std::shared_ptr<const SampleSource> of_arrays(const fs::path& file) {
                    ": expected one array, or one called inputs or x_test");
 }
 
-bool is_table(const fs::path& file) {
+// By its name, or by the model where it takes tables.
+bool is_table(const fs::path& file, const std::string& kind, const SampleForm& form) {
   const std::string extension = file.extension().string();
-  return extension == ".csv" || extension == ".tsv" || extension == ".tab";
+  return extension == ".csv" || extension == ".tsv" || extension == ".tab" ||
+         (!form.names.columns.empty() && kind == kCsvKind);
 }
 
 PredictionInputs of_table(const fs::path& file, const SampleForm& form) {
@@ -83,7 +85,7 @@ PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
   if (kind.starts_with("NumPy array") || kind == "a NumPy array") {
     return of_source(of_arrays(file), false);
   }
-  if (is_table(file)) return of_table(file, form);
+  if (is_table(file, kind, form)) return of_table(file, form);
   PredictionInputs inputs;
   if (kind == kSafetensorsKind || file.extension() == ".safetensors") {
     inputs.samples = load_safetensors_inputs(file);

@@ -141,7 +141,7 @@ std::string text_kind(std::string_view text) {
   const auto commas = std::count(line.begin(), line.end(), ',');
   const std::string_view second = take_line(text);
   if (commas > 0 && (second.empty() || std::count(second.begin(), second.end(), ',') == commas)) {
-    return "CSV";
+    return kCsvKind;
   }
   return "text";
 }

@@ -28,6 +28,21 @@ void require_folder(const std::filesystem::path& path, const std::string& conten
                    (path_exists(path) ? ", got a file" : ", there is nothing by that name"));
 }
 
+std::filesystem::path only_one_of(const std::filesystem::path& folder,
+                                  const std::vector<std::string>& names) {
+  std::filesystem::path found;
+  for (const std::string& name : names) {
+    const std::filesystem::path path = folder / name;
+    if (!path_exists(path)) continue;
+    if (!found.empty()) {
+      throw InputError(printable(path.string()) + ": expected it or " +
+                       printable(found.filename().string()) + ", got both: remove one");
+    }
+    found = path;
+  }
+  return found;
+}
+
 std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   std::vector<fs::path> entries;

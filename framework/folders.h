@@ -19,6 +19,11 @@ void create_folders(const std::filesystem::path& path);
 // is a folder.
 void require_folder(const std::filesystem::path& path, const std::string& content);
 
+// The one of several files or folders that is there, each `folder` / a name; empty where none is.
+// Throws InputError where there are two.
+std::filesystem::path only_one_of(const std::filesystem::path& folder,
+                                  const std::vector<std::string>& names);
+
 // What is in a folder, by name. Throws InputError where it cannot be read.
 std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& folder);
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "steelyard/framework/error.h"
@@ -17,6 +20,7 @@ namespace {
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kChannels = 3;
 constexpr std::int64_t kPixels = kSide * kSide;
+constexpr std::string_view kBatch = "data_batch_";
 
 // The records of a version: its labels, the last of which counts, and the planes.
 struct Format {
@@ -82,12 +86,31 @@ class CifarSamples : public SampleSource {
   Shape shape_{kSide, kSide, kChannels};
 };
 
+// Batches with numbers are all there, from 1 on.
+void require_numbers_in_order(const std::vector<std::filesystem::path>& files) {
+  std::set<std::size_t> numbers;
+  for (const std::filesystem::path& file : files) {
+    const std::string name = file.stem().string().substr(kBatch.size());
+    std::size_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error != std::errc() || end != name.data() + name.size()) return;
+    numbers.insert(number);
+  }
+  for (std::size_t i = 1; i <= numbers.size(); ++i) {
+    if (numbers.contains(i)) continue;
+    throw InputError(printable(files[0].parent_path().string()) + ": expected " +
+                     std::string(kBatch) + std::to_string(i) + ".bin among " +
+                     std::to_string(files.size()) + " batches");
+  }
+}
+
 std::vector<std::filesystem::path> cifar10_train_files(const std::filesystem::path& folder) {
   require_folder(folder, "of CIFAR-10's binary version");
   std::vector<std::filesystem::path> files = folder_entries(folder);
   std::erase_if(files, [](const std::filesystem::path& path) {
-    return !path.filename().string().starts_with("data_batch_") || path.extension() != ".bin";
+    return !path.filename().string().starts_with(kBatch) || path.extension() != ".bin";
   });
+  require_numbers_in_order(files);
   if (!files.empty()) return files;
   throw InputError(printable((folder / "data_batch_*.bin").string()) +
                    ": not found: set data.path to the folder of CIFAR-10's binary version");

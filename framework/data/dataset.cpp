@@ -323,6 +323,9 @@ std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, std::int64_
 
 std::pair<Dataset, Dataset> split_test(const Dataset& dataset, std::int64_t count,
                                        std::uint64_t seed) {
+  if (dataset.size() < 2) {
+    throw InputError("a single sample cannot be divided into a training and a test set");
+  }
   if (count <= 0 || count >= dataset.size()) {
     throw InputError("expected a test set of 1 to " + std::to_string(dataset.size() - 1) +
                      " of the " + std::to_string(dataset.size()) + " samples, got " +

@@ -119,16 +119,8 @@ std::int64_t read_dimension(IdxFile& file, const std::string& what) {
 }
 
 std::filesystem::path existing(const std::filesystem::path& folder, const std::string& name) {
-  const std::filesystem::path plain = folder / name;
-  const std::filesystem::path packed = folder / (name + ".gz");
-  std::error_code ignored;
-  const bool is_plain = std::filesystem::exists(plain, ignored);
-  const bool is_packed = std::filesystem::exists(packed, ignored);
-  if (is_plain && is_packed) {
-    throw InputError(printable(plain.string()) + ": expected it or " +
-                     printable(packed.filename().string()) + ", got both: remove one");
-  }
-  if (is_plain || is_packed) return is_plain ? plain : packed;
+  const std::filesystem::path found = only_one_of(folder, {name, name + ".gz"});
+  if (!found.empty()) return found;
   throw InputError(
       printable((folder / name).string()) +
       "[.gz]: not found: install the Debian package dataset-fashion-mnist or set data.path");
@@ -168,8 +160,12 @@ std::filesystem::path found_in(const std::filesystem::path& folder,
     found = path;
   }
   if (!found.empty()) return found;
-  throw InputError(printable(folder.string()) + ": expected a file *" + splits.front() + "-" +
-                   part + "*ubyte or *ubyte.gz");
+  std::string names;
+  for (const std::string& split : splits) {
+    names += (names.empty() ? "*" : " or *") + split + "-" + part + "*ubyte";
+  }
+  throw InputError(printable(folder.string()) + ": expected a file " + names +
+                   ", with or without .gz");
 }
 
 Dataset load_found_split(const std::filesystem::path& folder,

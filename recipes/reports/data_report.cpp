@@ -55,21 +55,29 @@ void find_duplicates(const DatasetSplits& splits, DataReport& report) {
   }
 }
 
-void find_sizes(const SampleSource& source, DataReport& report) {
-  const std::optional<Image> first = source.stored_image(0);
-  if (!first) return;
+// The sizes of images before transforms, together with those that the report has already.
+void add_sizes(const SampleSource& source, DataReport& report) {
+  if (!source.stored_image(0)) return;
   std::mutex mutex;
-  std::array<std::int64_t, 2> smallest{first->height, first->width}, largest = smallest;
   in_parallel(source.size(), [&](std::int64_t i) {
     const Image image = source.stored_image(i).value();
     const std::array<std::int64_t, 2> size{image.height, image.width};
     const std::lock_guard lock(mutex);
+    if (!report.image_sizes) report.image_sizes = {size, size};
+    auto& [smallest, largest] = *report.image_sizes;
     for (const std::size_t side : {0, 1}) {
       smallest[side] = std::min(smallest[side], size[side]);
       largest[side] = std::max(largest[side], size[side]);
     }
   });
-  report.image_sizes = {smallest, largest};
+}
+
+// Reads every sample, as evaluation does: what fails does so here.
+void read_all(const SampleSource& source) {
+  in_parallel(source.size(), [&](std::int64_t i) {
+    std::string values(static_cast<std::size_t>(sample_bytes(source)), '\0');
+    source.read(i, nullptr, values.data());
+  });
 }
 
 std::string numbers_text(const std::vector<float>& values) {
@@ -127,8 +135,9 @@ std::string columns_text(const std::vector<TableColumn>& columns) {
 DataReport describe_data(const DatasetSplits& splits) {
   DataReport report{.train_counts = class_counts(splits.train),
                     .test_counts = class_counts(splits.test)};
-  report.statistics = compute_normalization(splits.train);
-  find_sizes(*samples_of(splits.train), report);
+  report.statistics = compute_normalization(splits.train);  // reads every training sample
+  read_all(*samples_of(splits.test));
+  for (const Dataset* part : {&splits.train, &splits.test}) add_sizes(*samples_of(*part), report);
   find_duplicates(splits, report);
   return report;
 }

@@ -214,6 +214,9 @@ class OwnImages(OwnData):
         with open(self.path("sheet.png"), "rb") as file:
             raw = file.read()
         self.assertEqual(struct.unpack(">8s8x2I", raw[:24]), (b"\x89PNG\r\n\x1a\n", 8 * 67 + 4, 9 * 60 + 4))
+        with open(copy, "r+b") as file:  # a test image is read, too
+            file.truncate(60)
+        self.fail_with(2, "test/blue/copy.png: damaged PNG image", arguments=["data", recipe])
         os.remove(copy)
         self.write("", "pictures", "train", "green", "notes.txt")
         self.fail_with(2, "own.yaml:7:9: ", "notes.txt: expected images only",
@@ -350,6 +353,8 @@ class OwnTables(OwnData):
         self.succeed("export", "whole1")
         exported = os.path.join("whole1", "export", "model.safetensors")
         self.assertEqual(self.succeed("predict", exported, "new.csv"), self.succeed("predict", "whole1", "new.csv", "--with", "integer"))
+        shutil.copy(self.path("new.csv"), self.path("new.txt"))
+        self.assertEqual(self.succeed("predict", "whole1", "new.txt"), text.replace("new.csv", "new.txt"))
         self.write_table()
         self.write("rose\niris\nlily\n", "names.txt")
         two = ["--set", "data.class_names=names.txt", "--set", "data.table.categories=[kind]", "--set", "model.classes=1",
@@ -431,6 +436,10 @@ class OwnArrays(OwnData):
                                  "train: {loss: ctc, epochs: 60, optimizer: {type: adamw, lr: 0.05}}\n")
         self.train(recipe, "numbers")
         self.assertLess(json.loads(self.succeed("eval", "numbers", "--format", "json"))["cer"], 5)
+        # Two numbers in one frame.
+        short = ["--set", "data.batch_size=40", "--set", "model.classes=4", "--set", "model.layers=[{type: Linear, name: fc, out_features: 4}]"]
+        self.fail_with(1, "step 1: loss is inf, as of a text that has more characters than the outputs have frames (train.zero_infinity",
+                       arguments=["train", recipe, "--run-dir", "short", *short])
         expected = "".join(f"{i}  {a} {b}\n" for i, (a, b) in enumerate(texts))
         self.assertEqual(self.succeed("predict", "numbers", "texts.npz"), expected)
         self.write("x\ny\nz\n", "letters.txt")

@@ -100,6 +100,9 @@ TEST_F(Cifar10, RejectsLabelsAboveNine) {
 }
 
 TEST_F(Cifar10, RejectsMissingFiles) {
+  std::filesystem::rename(folder_ / "data_batch_2.bin", folder_ / "data_batch_3.bin");
+  EXPECT_NE(error().find("expected data_batch_2.bin among 2 batches"), std::string::npos);
+  std::filesystem::rename(folder_ / "data_batch_3.bin", folder_ / "data_batch_2.bin");
   std::filesystem::remove(folder_ / "test_batch.bin");
   EXPECT_NE(error().find("test_batch.bin: cannot open"), std::string::npos);
   std::filesystem::remove(folder_ / "data_batch_1.bin");

@@ -368,8 +368,12 @@ TEST_F(ImageFolder, ListedInATable) {
   const DatasetSplits splits = load();
   EXPECT_EQ(splits.test.size(), 2);
   EXPECT_EQ(splits.test.targets.data<std::int64_t>()[1], 2);
+  testing::write_bytes(root_ / "test.csv", "label,path\ncat,train/cat/0.PNG\n");
+  EXPECT_EQ(load().test.names.classes, splits.test.names.classes) << "columns in any order";
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
-           {"label,path\nx,y\n", "test.csv:1: expected the columns path and label"},
+           {"path,name\nx,y\n", "test.csv:1: expected the columns path and label, and no other"},
+           {"path,label,id\nx,y,1\n", "test.csv:1: expected the columns path and label, and no"},
+           {"path,label\ntrain/cat,cat\n", "test.csv:2: expected a file, got the folder "},
            {"path,label\n\ntrain/none.png,cat\n", "test.csv:3: there is no file "},
            {"path,label\ntrain/cat/0.PNG\n", "test.csv:2: expected a path and a label"},
            {"path,label\ntrain/cat/0.PNG,cow\n", "the training set has no class 'cow'"},
@@ -377,6 +381,8 @@ TEST_F(ImageFolder, ListedInATable) {
     testing::write_bytes(root_ / "test.csv", text);
     EXPECT_THAT(error(request()), HasSubstr(expected));
   }
+  std::filesystem::create_directory(root_ / "test");
+  EXPECT_THAT(error(request()), HasSubstr("test.csv: expected it or test, got both: remove one"));
 }
 
 TEST_F(ImageFolder, ImagesOfOneSizeNeedNoTransforms) {

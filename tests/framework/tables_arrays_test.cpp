@@ -13,6 +13,7 @@
 #include "tests/support/npy_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
+#include "tests/support/zip_files.h"
 
 namespace steelyard {
 namespace {
@@ -87,6 +88,35 @@ TEST_F(Tables, RegressionAndOneFile) {
   EXPECT_EQ(splits.train.targets.shape(), (Shape{14, 2}));
   EXPECT_EQ(splits.test.classes, 0);
   EXPECT_EQ(2 * row(splits.test, 3)[0], splits.test.targets.data<float>()[6]);
+}
+
+TEST_F(Tables, AColumnHasOneRole) {
+  write("train.csv", "a,b,c\n1,2,x\n2,1,y\n");
+  write("test.csv", "a,b,c\n1,2,x\n");
+  EXPECT_THAT(error({.target = {"c"}, .categories = {"a", "c"}}),
+              HasSubstr("the column 'c' is in data.table.target and in data.table.categories"));
+  EXPECT_THAT(error({.target = {"c"}, .categories = {"a"}, .ignore = {"a"}}),
+              HasSubstr("the column 'a' is in data.table.categories and in data.table.ignore"));
+  EXPECT_THAT(error({.target = {"c"}, .ignore = {"a", "a"}}),
+              HasSubstr("the column 'a' is in data.table.ignore and there again"));
+  EXPECT_THAT(error({.target = {"c", "b"}}),
+              HasSubstr("data.table.target: expected one column, got 2 (several are numbers"));
+  DatasetRequest marks = request({.target = {"a", "b"}, .categories = {"c"}});
+  marks.targets.kind = TargetKind::kMarks;
+  EXPECT_THAT(message_of<InputError>([&] { builtin_datasets().load(marks); }),
+              HasSubstr("train.csv:2: column 'b': expected a mark from 0 to 1, got '2'"));
+  write("test.tsv", "a\n1\n");
+  EXPECT_THAT(error({.target = {"c"}}), HasSubstr("test.tsv: expected it or test.csv, got both"));
+}
+
+TEST_F(Tables, NumbersTooSmallForAFloatAreZero) {
+  write("train.csv", "a,b\n1e-400,x\n-1e-320,y\n");
+  write("test.csv", "a,b\n1e-46,x\n");
+  const Dataset train = load({.target = {"b"}}).train;
+  EXPECT_THAT(row(train, 0), ElementsAre(0.0F));
+  EXPECT_THAT(row(train, 1), ElementsAre(-0.0F));
+  write("test.csv", "a,b\n1e400,x\n");
+  EXPECT_THAT(error({.target = {"b"}}), HasSubstr("test.csv:2: column 'a': expected a finite"));
 }
 
 TEST_F(Tables, ErrorsHaveTheirLine) {
@@ -255,7 +285,7 @@ TEST_F(Arrays, WhatIsRefused) {
       {npy("<f4", "(1, 1", four), "its header is damaged"},
       {npy("<f4", "(1, 1)", four).substr(0, 40), "a header of "},
       {"\x93NUMPY\x09\1aaaaaa", "expected version 1 to 3"},
-      {"GIF89a", "expected a NumPy array (it looks like a GIF image)"},
+      {"GIF89a", "expected a NumPy array or an archive of arrays (it looks like a GIF image)"},
       {"", "expected a NumPy array"},
   };
   for (const auto& [inputs, expected] : cases) {
@@ -280,6 +310,38 @@ TEST_F(Arrays, WhatIsRefused) {
                 make_batch(train, {.batch_size = 1, .normalization = {}, .augment = {}}, 0, 0);
               }),
               HasSubstr("train_inputs.npy: sample 0: expected finite values, got inf at [0]"));
+}
+
+TEST_F(Arrays, ATestSetThatIsThereIsNotPassedOver) {
+  const std::string inputs = npy("<f4", "(3, 1)", std::string(12, '\0'));
+  const std::string targets = npy("|u1", "(3,)", std::string("\0\1\0", 3));
+  const auto fails = [&](const std::string& file, std::optional<std::int64_t> test_samples) {
+    return message_of<InputError>([&] {
+      builtin_datasets().load(
+          {.name = "arrays", .path = folder_ / file, .test_samples = test_samples});
+    });
+  };
+  write_all(inputs, targets);
+  EXPECT_THAT(fails("", 1), HasSubstr("data.test: the dataset has a test set of its own"));
+  write("test_inputs.npy", npy("<f4", "(0, 1)", ""));
+  write("test_targets.npy", npy("|u1", "(0,)", ""));
+  for (const std::optional<std::int64_t> count : {std::optional<std::int64_t>(), {1}}) {
+    EXPECT_THAT(fails("", count), HasSubstr(": the test set: expected 1 sample or more, got 0"));
+  }
+  const auto archive = [&](const std::vector<std::string>& names) {
+    std::vector<testing::ZippedFile> members;
+    for (const std::string& name : names) {
+      members.push_back({name + ".npy", name[0] == 'x' ? inputs : targets});
+    }
+    write("one.npz", testing::zip_archive(members));
+  };
+  archive({"x_train", "y_train"});
+  EXPECT_THAT(fails("one.npz", {}), HasSubstr("there is no test set"));
+  const DatasetRequest aside{.name = "arrays", .path = folder_ / "one.npz", .test_samples = 1};
+  EXPECT_EQ(builtin_datasets().load(aside).test.size(), 1);
+  archive({"x_train", "y_train", "x_test"});
+  EXPECT_THAT(fails("one.npz", 1),
+              HasSubstr("expected an array y_test, got x_test, x_train, y_train"));
 }
 
 // Before samples are set aside, which would pick targets that are not there.

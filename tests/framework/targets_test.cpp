@@ -132,7 +132,7 @@ TEST(ReadNames, AreThoseOfTheLines) {
         std::tuple("a\nb\na\n", false, "names.txt:3: the name of line 1, 'a'"),
         std::tuple("a\nbc\n", true, "names.txt:2: expected one character, got 'bc'"),
         std::tuple("a\tb\n", false, "names.txt:1: expected a name, got "),
-        std::tuple("\xFF\n", false, "names.txt:1: expected a name, got "),
+        std::tuple("\xFF\n", false, "names.txt:1: the name '\\xff' is not UTF-8"),
         std::tuple("", true, "names.txt: expected a name in each line")}) {
     EXPECT_NE(error_of([&] { names(text, characters); }).find(problem), std::string::npos) << text;
   }

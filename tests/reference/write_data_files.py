@@ -106,6 +106,11 @@ def images(folder, rng, add):
 FILTERS = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC}
 
 
+def resized(pil, width, height, interpolation):
+    """First the width, as Pillow does before version 13, which begins with a height that shrinks much more."""
+    return pil.resize((width, pil.height), interpolation).resize((width, height), interpolation)
+
+
 def resizing(folder, rng, add):
     for i in range(SIZES):
         channels = (1, 3)[i % 2]
@@ -113,7 +118,7 @@ def resizing(folder, rng, add):
         height, width = (int(v) for v in rng.integers(1, 90, 2))
         name = list(FILTERS)[i // 2 % 2]
         pil = Image.fromarray(image[..., 0] if channels == 1 else image)
-        out = np.asarray(pil.resize((width, height), FILTERS[name]))
+        out = np.asarray(resized(pil, width, height, FILTERS[name]))
         add("resizing", image.tobytes() + out.tobytes(), interpolation=name, image=list(image.shape),
             size=[height, width])
 
@@ -132,7 +137,7 @@ def transforms(folder, rng, add):
         else:
             new = [height, width]
         name = list(FILTERS)[i // 3 % 2]
-        pil = Image.fromarray(image).resize((new[1], new[0]), FILTERS[name]) if case else Image.fromarray(image)
+        pil = resized(Image.fromarray(image), new[1], new[0], FILTERS[name]) if case else Image.fromarray(image)
         top, left = (int(round((all_ - part) / 2.0)) for all_, part in zip(new, crop))
         out = np.asarray(pil.crop((left, top, left + crop[1], top + crop[0])))
         add("transforms", image.tobytes() + out.tobytes(), interpolation=name, image=list(image.shape), centre_crop=crop, **case)
@@ -186,7 +191,7 @@ def crops(folder, rng, add):
         area, ratio = ([0.08, 1.0], [0.75, 4 / 3]) if i % 2 else ([0.9, 1.0], [1.5, 2.0])
         top, left, height, width = crop_box(Philox(i, 5), *image.shape[:2], area, ratio)
         name = list(FILTERS)[i // 2 % 2]
-        out = np.asarray(Image.fromarray(image).crop((left, top, left + width, top + height)).resize(size[::-1], FILTERS[name]))
+        out = np.asarray(resized(Image.fromarray(image).crop((left, top, left + width, top + height)), *size[::-1], FILTERS[name]))
         add("crops", image.tobytes() + out.tobytes(), interpolation=name, image=list(image.shape), resize=size, random_area=area,
             random_ratio=ratio, seed=i, stream=5)
 

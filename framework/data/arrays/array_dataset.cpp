@@ -32,9 +32,19 @@ Dataset inputs_of(const std::vector<std::string>& names, const std::string& alon
   return dataset;
 }
 
+fs::path packed_split(const fs::path& folder, const std::string& split) {
+  return folder / (split + ".npz");
+}
+
+// The first of a split's arrays in files of their own.
+fs::path first_array(const fs::path& folder, const std::string& split,
+                     const std::vector<std::string>& names) {
+  return folder / (split + "_" + (names.empty() ? "inputs" : names[0]) + ".npy");
+}
+
 Dataset load_split(const fs::path& folder, const std::string& split,
                    const std::vector<std::string>& names) {
-  const fs::path packed = folder / (split + ".npz");
+  const fs::path packed = packed_split(folder, split);
   if (path_exists(packed)) {
     NpyFile file(packed);
     const auto array = [&](const std::string& name) { return file.array(name); };
@@ -44,7 +54,7 @@ Dataset load_split(const fs::path& folder, const std::string& split,
   const auto path_of = [&](const std::string& name) {
     return folder / (split + "_" + name + ".npy");
   };
-  const fs::path first = path_of(names.empty() ? "inputs" : names[0]);
+  const fs::path first = first_array(folder, split, names);
   if (!path_exists(first)) {
     throw InputError(printable(folder.string()) + ": expected " + split + ".npz, or " +
                      printable(first.filename().string()) + " and " + split + "_targets.npy");
@@ -61,9 +71,14 @@ DatasetSplits load_one_file(const fs::path& path, const std::vector<std::string>
     return dataset_of(inputs_of(names, inputs, printable(path.string()), array), array(targets));
   };
   if (names.empty() && file.contains("x_train")) {
-    return {one("x_train", "y_train"), one("x_test", "y_test")};
+    const bool has_test = file.contains("x_test") || file.contains("y_test");
+    return {one("x_train", "y_train"), has_test ? one("x_test", "y_test") : Dataset{}};
   }
   return {one("inputs", "targets"), {}};
+}
+
+void require_samples(const Dataset& dataset, const std::string& source) {
+  if (dataset.size() == 0) throw InputError(source + ": expected 1 sample or more, got 0");
 }
 
 }  // namespace
@@ -79,17 +94,21 @@ DatasetSplits load_arrays(const DatasetRequest& request) {
   const std::string source = printable(path.string());
   if (!is_folder(path)) {
     DatasetSplits splits = load_one_file(path, request.inputs);
-    if (splits.test.size() == 0) return splits;
+    if (!splits.test.source) return splits;
+    require_samples(splits.test, source + ": x_test");
     splits.test.classes = splits.train.classes;
     require_same_samples(splits, source + ": x_test", "x_train");
     return splits;
   }
-  if (request.parts == DatasetParts::kTest && !request.test_samples) {
+  const bool has_test = path_exists(packed_split(path, "test")) ||
+                        path_exists(first_array(path, "test", request.inputs));
+  if (request.parts == DatasetParts::kTest && (has_test || !request.test_samples)) {
     return {{}, load_split(path, "test", request.inputs)};
   }
   DatasetSplits splits{load_split(path, "train", request.inputs), {}};
-  if (request.test_samples) return splits;
+  if (request.test_samples && !has_test) return splits;
   splits.test = load_split(path, "test", request.inputs);
+  require_samples(splits.test, source + ": the test set");
   splits.test.classes = splits.train.classes;
   require_same_samples(splits, source + ": the test set", "the training set");
   return splits;

@@ -198,7 +198,12 @@ NpyFile::NpyFile(const std::filesystem::path& path)
     : name_(printable(path.string())), file_(std::make_shared<const InputFile>(path)) {
   std::array<char, 4> first = {};
   file_->read(0, first.data(), std::min<std::uint64_t>(file_->size(), first.size()));
-  if (std::string_view(first.data(), first.size()) != kZipMagic) return;
+  const std::string_view magic(first.data(), first.size());
+  if (magic != kZipMagic) {
+    if (kMagic.starts_with(magic)) return;
+    throw InputError(name_ + ": expected a NumPy array or an archive of arrays" +
+                     looks_like(kind_of(*file_)));
+  }
   archive_.emplace(file_);
   for (const std::string& member : archive_->names()) {
     if (member.ends_with(kExtension)) continue;

@@ -1,5 +1,6 @@
 #include "steelyard/framework/data/images/image_folder.h"
 
+#include <algorithm>
 #include <set>
 
 #include "steelyard/framework/data/tables/csv.h"
@@ -81,24 +82,27 @@ LabelledFiles files_of_folders(const fs::path& folder) {
   return files;
 }
 
-// The columns path and label.
+// The columns path and label, in any order.
 LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
   CsvReader reader(table, delimiter_of(table, std::nullopt));
   CsvRecord row;
   const std::vector<std::string> columns{"path", "label"};
-  if (!reader.next(row) || row.fields != columns) {
-    reader.fail(1, "expected the columns path and label in the first line");
+  const bool is_there = reader.next(row);
+  if (!is_there || !std::ranges::is_permutation(row.fields, columns)) {
+    reader.fail(1, "expected the columns path and label, and no other, in the first line");
   }
+  const std::size_t path_at = row.fields[0] == "path" ? 0 : 1, label_at = 1 - path_at;
   LabelledFiles files{reader.name()};
   while (reader.next(row)) {
-    const bool labelled = row.fields.size() == 2 && (may_be_empty || !row.fields[1].empty());
-    if (!labelled || row.fields[0].empty()) {
+    const bool labelled = row.fields.size() == 2 && (may_be_empty || !row.fields[label_at].empty());
+    if (!labelled || row.fields[path_at].empty()) {
       reader.fail(row.line, "expected a path and a label");
     }
-    const fs::path path = table.parent_path() / row.fields[0];
+    const fs::path path = table.parent_path() / row.fields[path_at];
     if (!path_exists(path)) reader.fail(row.line, "there is no file " + shown(path));
+    if (is_folder(path)) reader.fail(row.line, "expected a file, got the folder " + shown(path));
     files.paths.push_back(path.string());
-    files.classes.push_back(row.fields[1]);
+    files.classes.push_back(row.fields[label_at]);
   }
   if (files.paths.empty()) reader.fail(1, "expected rows beneath the names of the columns");
   return files;
@@ -113,15 +117,12 @@ Dataset dataset_of(LabelledFiles files, const std::vector<std::string>& known,
   return dataset;
 }
 
-// The folder or the table of a split; nothing where there is neither.
+// The folder or the table of a split, one of which may be there; nothing where neither is.
 std::optional<LabelledFiles> find_split(const fs::path& folder, const std::string& split,
                                         bool may_be_empty) {
-  if (path_exists(folder / split)) return files_of_folders(folder / split);
-  for (const char* extension : {".csv", ".tsv"}) {
-    const fs::path table = folder / (split + extension);
-    if (path_exists(table)) return files_of_table(table, may_be_empty);
-  }
-  return std::nullopt;
+  const fs::path found = only_one_of(folder, {split, split + ".csv", split + ".tsv"});
+  if (found.empty()) return std::nullopt;
+  return is_folder(found) ? files_of_folders(found) : files_of_table(found, may_be_empty);
 }
 
 }  // namespace

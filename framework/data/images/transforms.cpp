@@ -192,6 +192,9 @@ std::shared_ptr<const SampleSource> transformed_samples(std::shared_ptr<const Sa
     throw InputError("data.transforms needs images u8 [H, W, 1 or 3], got " +
                      std::string(dtype_name(samples->dtype())) + " " + shape_string(shape));
   }
+  if (transforms.grey && shape[2] != 1) {
+    throw InputError("data.transforms.grey is for image files, got samples " + shape_string(shape));
+  }
   ImageTransforms own = transforms;
   own.grey = shape[2] == 1;
   return image_samples(std::make_shared<SampleImages>(std::move(samples)), own);

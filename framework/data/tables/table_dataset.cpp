@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <set>
@@ -11,6 +12,7 @@
 #include "steelyard/framework/data/tables/csv.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/folders.h"
 #include "steelyard/framework/suggest.h"
 
 namespace steelyard {
@@ -33,14 +35,18 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
 }
 
-// A finite number that a float holds, or nothing.
+// A finite number that a float holds, rounded to it, or nothing.
 std::optional<float> number_in(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool holds = error == std::errc() && stop == end && !text.empty() &&
+  const bool is_number = error == std::errc() || error == std::errc::result_out_of_range;
+  // Too small or too large for a double, which from_chars() does not tell apart.
+  if (error == std::errc::result_out_of_range)
+    value = std::strtod(std::string(text).c_str(), nullptr);
+  const bool holds = is_number && stop == end && !text.empty() &&
                      std::abs(value) <= std::numeric_limits<float>::max();
   return holds ? std::optional(static_cast<float>(value)) : std::nullopt;
 }
@@ -329,8 +335,9 @@ Tensor targets_of(std::vector<float> values, std::int64_t columns) {
   return targets;
 }
 
-// The targets of regression, a column for each.
-Dataset regression_of(const std::shared_ptr<TableSamples>& samples, const TableOptions& options) {
+// Targets that are numbers, a column for each; marks lie within [0, 1].
+Dataset numbers_of(const std::shared_ptr<TableSamples>& samples, const TableOptions& options,
+                   bool marks) {
   std::vector<std::size_t> places;
   for (const std::string& name : options.target) {
     places.push_back(samples->header().place(samples->reader(), name, "data.table.target"));
@@ -341,6 +348,10 @@ Dataset regression_of(const std::shared_ptr<TableSamples>& samples, const TableO
       const std::string& text = row.fields[places[i]];
       const auto value = number_in(text);
       if (!value) fail_no_number(samples->reader(), row.line, options.target[i], text, "");
+      if (marks && (*value < 0 || *value > 1)) {
+        samples->reader().fail(row.line, "column " + quoted(options.target[i]) +
+                                             ": expected a mark from 0 to 1, got " + quoted(text));
+      }
       values.push_back(*value);
     }
   });
@@ -405,7 +416,7 @@ Dataset targets_of(const std::shared_ptr<TableSamples>& samples, const DatasetRe
     return texts_of(samples, options, request.targets, known);
   }
   if (!numbers) return classes_of(samples, options, known, request.targets.names_source);
-  Dataset dataset = regression_of(samples, options);
+  Dataset dataset = numbers_of(samples, options, marks);
   if (marks && !request.targets.names.empty()) {
     throw InputError(
         request.targets.names_source +
@@ -426,12 +437,32 @@ Dataset load_file(const std::filesystem::path& path, const DatasetRequest& reque
   return dataset;
 }
 
+// A column is a target, of categories or ignored; it may be none of these.
+void require_one_role_each(const TableOptions& options, std::optional<TargetKind> kind) {
+  std::map<std::string, const char*> roles;
+  const auto add = [&](const std::vector<std::string>& columns, const char* role) {
+    for (const std::string& column : columns) {
+      const auto [earlier, added] = roles.emplace(column, role);
+      if (added) continue;
+      throw InputError("the column " + quoted(column) + " is in " + earlier->second + " and " +
+                       (earlier->second == role ? "there again" : std::string("in ") + role));
+    }
+  };
+  add(options.target, "data.table.target");
+  add(options.categories, "data.table.categories");
+  add(options.ignore, "data.table.ignore");
+  if (options.target.size() == 1 || options.regression || kind == TargetKind::kMarks) return;
+  throw InputError("data.table.target: expected one column, got " +
+                   std::to_string(options.target.size()) +
+                   " (several are numbers, with regression: true, or labels, with the loss "
+                   "binary_cross_entropy)");
+}
+
 // train.csv or train.tsv.
 std::filesystem::path split_path(const std::filesystem::path& folder, const std::string& split) {
-  for (const char* extension : {".csv", ".tsv", ".tab"}) {
-    const std::filesystem::path path = folder / (split + extension);
-    if (path_exists(path)) return path;
-  }
+  const std::filesystem::path found =
+      only_one_of(folder, {split + ".csv", split + ".tsv", split + ".tab"});
+  if (!found.empty()) return found;
   throw InputError(printable(folder.string()) + ": expected a table " + split + ".csv or " + split +
                    ".tsv");
 }
@@ -443,6 +474,7 @@ DatasetSplits load_table(const DatasetRequest& request) {
     throw InputError("dataset 'table' needs data.table.target, the column to learn");
   }
   const TableOptions& options = *request.table;
+  require_one_role_each(options, request.targets.kind);
   const bool folder = is_folder(request.path);
   const auto train_path = [&] { return folder ? split_path(request.path, "train") : request.path; };
   const bool test_only = folder && request.parts == DatasetParts::kTest && request.names;
