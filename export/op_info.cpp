@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "steelyard/export/ops/rows.h"
+#include "steelyard/export/ops/rows.h"  // IWYU pragma: keep: by the macro
 
 namespace steelyard::deploy {
 
