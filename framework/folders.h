@@ -1,4 +1,4 @@
-// Making folders and files: errors name the path and the reason.
+// Making and finding folders and files: errors name the path and the reason.
 #pragma once
 
 #include <filesystem>

@@ -52,12 +52,6 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-bool equal(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         (a.bytes() == 0 ||
-          std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0);
-}
-
 }  // namespace
 
 void require(bool holds, const std::string& what) {
@@ -151,6 +145,12 @@ std::string with_zip_checksums(std::string_view bytes) {
     }
   }
   return file;
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         (a.bytes() == 0 ||
+          std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0);
 }
 
 bool equal(const TensorFile& a, const TensorFile& b) {

@@ -74,6 +74,8 @@ std::string safetensors_bytes(std::string_view json, std::string_view data);
 // damage; other bytes as they are.
 std::string with_zip_checksums(std::string_view bytes);
 
+// Types, shapes and bytes are the same.
+bool equal(const Tensor& a, const Tensor& b);
 // Names, types, shapes, bytes and metadata are the same.
 bool equal(const TensorFile& a, const TensorFile& b);
 

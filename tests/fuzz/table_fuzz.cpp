@@ -1,7 +1,6 @@
 // What a recipe says about a table and, behind it, the table: as a training set, as a test set of
 // its own names, and as features for predictions.
 #include <cmath>
-#include <cstring>
 
 #include "steelyard/framework/data/tables/table_dataset.h"
 #include "tests/fuzz/fuzz.h"
@@ -28,11 +27,6 @@ std::vector<float> features_of(const SampleSource& samples) {
   }
   for (const float x : all) fuzz::require(std::isfinite(x), "a feature is not finite");
   return all;
-}
-
-bool is_same(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
 }  // namespace
@@ -67,8 +61,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     // What was learned from the table reads it as it did.
     request.names = train.names;
     const Dataset again = load_table(request).train;
-    fuzz::require(features_of(*again.source) == features && is_same(again.targets, train.targets),
-                  "with its own names it is another table");
+    fuzz::require(
+        features_of(*again.source) == features && fuzz::equal(again.targets, train.targets),
+        "with its own names it is another table");
     fuzz::require(
         features_of(*table_features(request.path, *request.table, train.names)) == features,
         "its features alone are others");

@@ -279,7 +279,7 @@ TEST(Prepare, AFloatLayerInTheMiddleGetsAnInputQuantizerBehindIt) {
   EXPECT_TRUE(quantized(prepared.model->forward(x, training)));
 }
 
-TEST(Prepare, ASmoothActivationStaysInFloatAndItsReaderQuantizes) {
+TEST(Prepare, AnActivationWithoutFormStaysInFloatAndItsReaderQuantizes) {
   for (const std::shared_ptr<Module>& module :
        {std::shared_ptr<Module>(std::make_shared<Elementwise>(ElementwiseFunction::kTanh)),
         std::shared_ptr<Module>(std::make_shared<Clamp>(-1, 1))}) {

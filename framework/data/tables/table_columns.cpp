@@ -1,0 +1,252 @@
+#include "steelyard/framework/data/tables/table_columns.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <set>
+
+#include "steelyard/framework/data/class_names.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/suggest.h"
+
+namespace steelyard {
+namespace {
+
+// Of fields that should be numbers.
+constexpr const char* kAdvice =
+    " (data.table.categories names columns of words, data.table.missing what stands for a missing "
+    "value)";
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Without spaces around it, which tables for people have.
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+// The category of a field; "" is that of missing values. Throws InputError for an empty field that
+// nobody has named.
+std::string category_of(const CsvReader& reader, std::int64_t line, const std::string& column,
+                        const std::string& text, const std::vector<std::string>& missing) {
+  if (contains(missing, text)) return "";
+  if (!text.empty()) return text;
+  reader.fail(line, "column " + quoted_field(column) +
+                        ": the field is empty (with data.table.missing: [\"\"] that is a category "
+                        "of its own)");
+}
+
+float feature_of(const CsvReader& reader, std::int64_t line, const TableColumn& column,
+                 const std::string& text, bool is_missing) {
+  if (is_missing && column.missing) return *column.missing;
+  if (const auto value = number_in_field(text); value && !is_missing) return *value;
+  fail_no_number(reader, line, column.name, text, kAdvice);
+}
+
+// What a column of the training set holds.
+struct ColumnContent {
+  std::set<std::string> categories;
+  double sum = 0;
+  std::int64_t numbers = 0;
+};
+
+TableColumn column_of(const CsvReader& reader, const std::string& name,
+                      const ColumnContent& content, const TableOptions& options) {
+  TableColumn column{name};
+  if (contains(options.categories, name)) {
+    std::set<std::string> categories = content.categories;
+    const bool has_missing = categories.erase("") > 0;  // a category of its own, the first
+    column.categories = sorted_classes({categories.begin(), categories.end()},
+                                       reader.name() + ": column " + quoted_field(name));
+    if (has_missing) column.categories.insert(column.categories.begin(), "");
+    return column;
+  }
+  if (content.numbers == 0) reader.fail(1, "column " + quoted_field(name) + " holds no number");
+  if (!options.missing.empty()) {
+    column.missing = static_cast<float>(content.sum / static_cast<double>(content.numbers));
+  }
+  return column;
+}
+
+}  // namespace
+
+std::string quoted_field(const std::string& text) {
+  return std::string("'").append(printable(text, 60)).append("'");
+}
+
+std::optional<float> number_in_field(std::string_view text) {
+  text = trimmed(text);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool is_number = error == std::errc() || error == std::errc::result_out_of_range;
+  // Too small or too large for a double, which from_chars() does not tell apart.
+  if (error == std::errc::result_out_of_range)
+    value = std::strtod(std::string(text).c_str(), nullptr);
+  const bool holds = is_number && stop == end && !text.empty() &&
+                     std::abs(value) <= std::numeric_limits<float>::max();
+  return holds ? std::optional(static_cast<float>(value)) : std::nullopt;
+}
+
+void fail_no_number(const CsvReader& reader, std::int64_t line, const std::string& column,
+                    const std::string& text, const std::string& advice) {
+  reader.fail(line, "column " + quoted_field(column) + ": expected a finite number, got " +
+                        quoted_field(text) + advice);
+}
+
+TableHeader::TableHeader(CsvReader& reader) {
+  if (!reader.next(record_)) reader.fail(1, "expected a line with the names of the columns");
+  constexpr std::size_t kMostColumns = 65536;
+  if (names().size() > kMostColumns) {
+    reader.fail(1, "expected at most " + std::to_string(kMostColumns) + " columns, got " +
+                       std::to_string(names().size()));
+  }
+  for (std::size_t i = 0; i < names().size(); ++i) {
+    if (!places_.emplace(names()[i], i).second) {
+      reader.fail(record_.line, "two columns have the name " + quoted_field(names()[i]));
+    }
+  }
+}
+
+std::size_t TableHeader::place(const CsvReader& reader, const std::string& name,
+                               const std::string& key) const {
+  const auto found = places_.find(name);
+  if (found != places_.end()) return found->second;
+  const std::string nearest = nearest_word(name, names());
+  reader.fail(record_.line,
+              "no column " + quoted_field(name) + ", which " + key + " names" +
+                  (nearest.empty() ? "" : " (did you mean " + quoted_field(nearest) + "?)"));
+}
+
+bool next_row(CsvReader& reader, const TableHeader& header, CsvRecord& row) {
+  if (!reader.next(row)) return false;
+  if (row.fields.size() != header.names().size()) {
+    reader.fail(row.line, "expected " + std::to_string(header.names().size()) +
+                              " fields as in the first line, got " +
+                              std::to_string(row.fields.size()));
+  }
+  return true;
+}
+
+TableEncoder::TableEncoder(std::vector<TableColumn> columns, std::vector<std::string> missing)
+    : columns_(std::move(columns)),
+      missing_(std::move(missing)),
+      features_(feature_count(columns_)) {}
+
+std::vector<std::size_t> TableEncoder::places(const CsvReader& reader,
+                                              const TableHeader& header) const {
+  std::vector<std::size_t> places;
+  for (const TableColumn& column : columns_) {
+    places.push_back(header.place(reader, column.name, "the training set"));
+  }
+  return places;
+}
+
+void TableEncoder::encode(const CsvReader& reader, const CsvRecord& row,
+                          const std::vector<std::size_t>& places, float* to) const {
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const TableColumn& column = columns_[i];
+    const std::string& text = row.fields[places[i]];
+    const bool is_missing = contains(missing_, text);
+    if (column.categories.empty()) {
+      *to++ = feature_of(reader, row.line, column, text, is_missing);
+      continue;
+    }
+    const std::int64_t category =
+        label_of(column.categories, category_of(reader, row.line, column.name, text, missing_));
+    if (category < 0) {
+      reader.fail(row.line, "column " + quoted_field(column.name) +
+                                ": the training set has no category " +
+                                (is_missing ? "for missing values" : quoted_field(text)));
+    }
+    std::fill_n(to, column.categories.size(), 0.0F);
+    to[category] = 1;
+    to += column.categories.size();
+  }
+}
+
+void require_one_role_each(const TableOptions& options, std::optional<TargetKind> kind) {
+  std::map<std::string, const char*> roles;
+  const auto add = [&](const std::vector<std::string>& columns, const char* role) {
+    for (const std::string& column : columns) {
+      const auto [earlier, added] = roles.emplace(column, role);
+      if (added) continue;
+      throw InputError("the column " + quoted_field(column) + " is in " + earlier->second +
+                       " and " +
+                       (earlier->second == role ? "there again" : std::string("in ") + role));
+    }
+  };
+  add(options.target, "data.table.target");
+  add(options.categories, "data.table.categories");
+  add(options.ignore, "data.table.ignore");
+  if (options.target.size() == 1 || options.regression || kind == TargetKind::kMarks) return;
+  throw InputError("data.table.target: expected one column, got " +
+                   std::to_string(options.target.size()) +
+                   " (several are numbers, with regression: true, or labels, with the loss "
+                   "binary_cross_entropy)");
+}
+
+void require_known_columns(const CsvReader& reader, const TableHeader& header,
+                           const std::vector<TableColumn>& columns, const TableOptions& options) {
+  for (const std::string& name : header.names()) {
+    const bool known = contains(options.target, name) || contains(options.ignore, name) ||
+                       std::any_of(columns.begin(), columns.end(),
+                                   [&](const TableColumn& c) { return c.name == name; });
+    if (!known) {
+      reader.fail(1, "the training set has no column " + quoted_field(name) +
+                         " (data.table.ignore leaves columns out)");
+    }
+  }
+}
+
+std::vector<TableColumn> learned_columns(const std::filesystem::path& path,
+                                         const TableOptions& options) {
+  CsvReader reader(path, delimiter_of(path, options.delimiter));
+  const TableHeader header(reader);
+  for (const std::string& name : options.categories)
+    header.place(reader, name, "data.table.categories");
+  for (const std::string& name : options.ignore) header.place(reader, name, "data.table.ignore");
+  for (const std::string& name : options.target) header.place(reader, name, "data.table.target");
+  std::vector<std::size_t> used;
+  for (std::size_t i = 0; i < header.names().size(); ++i) {
+    const std::string& name = header.names()[i];
+    if (!contains(options.target, name) && !contains(options.ignore, name)) used.push_back(i);
+  }
+  if (used.empty()) reader.fail(1, "expected a column beside the target");
+  std::vector<ColumnContent> contents(header.names().size());
+  std::vector<bool> words(header.names().size());
+  for (const std::size_t i : used) words[i] = contains(options.categories, header.names()[i]);
+  CsvRecord row;
+  std::int64_t rows = 0;
+  for (; next_row(reader, header, row); ++rows) {
+    for (const std::size_t i : used) {
+      const std::string& text = row.fields[i];
+      const bool is_missing = contains(options.missing, text);
+      if (words[i]) {
+        contents[i].categories.insert(
+            category_of(reader, row.line, header.names()[i], text, options.missing));
+      } else if (!is_missing) {
+        const auto value = number_in_field(text);
+        if (!value) {
+          fail_no_number(reader, row.line, header.names()[i], text, kAdvice);
+        }
+        contents[i].sum += static_cast<double>(*value);
+        ++contents[i].numbers;
+      }
+    }
+  }
+  if (rows == 0) reader.fail(1, kNoRows);
+  std::vector<TableColumn> columns;
+  for (const std::size_t i : used) {
+    columns.push_back(column_of(reader, header.names()[i], contents[i], options));
+  }
+  return columns;
+}
+
+}  // namespace steelyard
