@@ -37,7 +37,8 @@ ABOUT = {
                  "are a little thinner than those that the float model was trained on.",
 }
 TITLES = {"float": ("float", "imported"), "float-tuned": ("float", "tuned"),
-          "float-tuned-norms": ("float", "tuned, batch norms too"), "qat-w8a8": ("W8A8", "trained"), "qat-w4a8": ("W4A8", "trained"),
+          "float-tuned-norms": ("float", "tuned, batch norms too"), "qat-w8a8": ("W8A8", "trained"),
+          "qat-w8a8-lsq": ("W8A8", "trained, learned scales"), "qat-w4a8": ("W4A8", "trained"),
           "qat-w4a8-lsq": ("W4A8", "trained, learned scales, 8 bits at both ends")}
 NAMES = {"top1": "top-1 %", "cer": "character error rate %", "loss": "loss", "pixel_f1": "F1 of pixels %"}
 LOWER_IS_BETTER = {"cer", "loss"}

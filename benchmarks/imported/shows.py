@@ -65,6 +65,7 @@ IMPORTED = Cell("float", "import", (), quantized=False)
 W8A8 = Cell("qat-w8a8", "train")
 W8A8_RANGES = Cell("qat-w8a8", "train", (RANGES,))
 W8A8_STARTED = Cell("qat-w8a8", "train", ("calibrate={batches: 16}",))  # measured before training, and followed
+W8A8_LEARNED = Cell("qat-w8a8-lsq", "train", (*W8A8_STARTED.sets, "quantize.algorithm.method=lsq"))
 W4A8 = Cell("qat-w4a8", "train", ("quantize.groups.0.weights.num_bits=4", "quantize.groups.0.weights.observer=mse"))
 W4A8_LEARNED = Cell("qat-w4a8-lsq", "train", (*four_bits("min_max"), "quantize.algorithm.method=lsq"))
 
@@ -74,7 +75,7 @@ SHOWS = {show.name: show for show in (
          (IMPORTED, W8A8, TUNED, W4A8, W4A8_LEARNED, TUNED_NORMS, *every_observer("histogram"),
           *(calibrated("w4a8", "histogram", correction) for correction in CORRECTIONS))),
     Show("recognition", "Reading lines: PP-OCR's recognition v4", "ch_PP-OCRv4_rec_infer.onnx", data_sets.recognition,
-         (2300, 600), readers.CharacterErrors, "cer", 0.2, 16, (IMPORTED, W8A8_RANGES, TUNED, *every_observer("histogram"))),
+         (2300, 600), readers.CharacterErrors, "cer", 0.2, 16, (IMPORTED, W8A8_LEARNED, TUNED, *every_observer("histogram"))),
     Show("file-types", "Types of files: magika", "magika.onnx", data_sets.files,
          (4400, 1500), readers.Top1, "top1", 0.3, 64,
          (dataclasses.replace(IMPORTED, sets=("model.classes=214",)), W8A8_RANGES,
