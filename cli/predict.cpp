@@ -224,13 +224,19 @@ PredictionFormat format_of(const std::string& word) {
   return word == "json" ? PredictionFormat::kJson : PredictionFormat::kText;
 }
 
+// Of a regression, those of the columns that it was trained on, where they were those of a table.
+std::vector<std::string> output_names(const Predictor& predictor) {
+  if (predictor.outputs != OutputKind::kValues) return predictor.form.names.classes;
+  return predictor.form.table ? predictor.form.table->target : std::vector<std::string>();
+}
+
 ExitCode predict(const Options& options) {
   if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Predictor predictor = make_predictor(options);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
-  PredictionPrinter printer(format_of(options.format), predictor.outputs,
-                            predictor.form.names.classes, predictor.characters);
+  PredictionPrinter printer(format_of(options.format), predictor.outputs, output_names(predictor),
+                            predictor.characters);
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
   for (std::int64_t begin = 0; begin < count; begin += batch) {
     std::vector<std::int64_t> samples;

@@ -50,7 +50,7 @@ std::string json_text(const std::string& text) {
 }  // namespace
 
 std::string PredictionPrinter::class_name(std::size_t index) const {
-  return index < classes_.size() ? classes_[index] : std::to_string(index);
+  return index < names_.size() ? names_[index] : std::to_string(index);
 }
 
 void PredictionPrinter::print(const std::string& sample, std::span<const float> outputs) {
@@ -67,7 +67,7 @@ void PredictionPrinter::print(const std::string& sample, std::span<const float> 
     if (classifies()) {
       const std::size_t best = best_of(outputs);
       const std::string name =
-          classes_.empty() ? "class " + std::to_string(best) : printable(class_name(best));
+          names_.empty() ? "class " + std::to_string(best) : printable(class_name(best));
       fmt::print("{}  {}  {:.3f}\n", printable(sample, 4096), name, values[best]);
     } else {
       print_text(sample, values);
@@ -92,7 +92,7 @@ void PredictionPrinter::print_labels(const std::string& sample, std::span<const 
       fmt::print("{}{}", i == said[0] ? "" : ", ", json_text(class_name(i)));
     }
     fmt::print("], ");
-    print_json_chances(chances);
+    print_json_named("probabilities", chances);
     return;
   }
   if (format_ == PredictionFormat::kCsv) {
@@ -119,7 +119,7 @@ void PredictionPrinter::print_characters(const std::string& sample, std::span<co
   }
   std::string text;
   for (const std::int64_t character : spelled(frames)) {
-    if (classes_.empty() && !text.empty()) text += ' ';  // numbers
+    if (names_.empty() && !text.empty()) text += ' ';  // numbers
     text += class_name(static_cast<std::size_t>(character));
   }
   if (format_ == PredictionFormat::kJson) {
@@ -135,23 +135,26 @@ void PredictionPrinter::print_characters(const std::string& sample, std::span<co
 void PredictionPrinter::print_csv_header(const std::string& columns, std::size_t values) const {
   fmt::print("sample{}", columns);
   for (std::size_t i = 0; i < values; ++i) {
-    const bool named = outputs_ != OutputKind::kValues;
+    const bool named = outputs_ != OutputKind::kValues || names_values(values);
     fmt::print(",{}", csv_field(named ? class_name(i) : "output_" + std::to_string(i)));
   }
   fmt::print("\n");
 }
 
-void PredictionPrinter::print_json_chances(std::span<const float> chances) const {
-  fmt::print("\"probabilities\": {{");
-  for (std::size_t i = 0; i < chances.size(); ++i) {
-    fmt::print("{}{}: {}", i == 0 ? "" : ", ", json_text(class_name(i)), chances[i]);
+void PredictionPrinter::print_json_named(const char* key, std::span<const float> values) const {
+  fmt::print("\"{}\": {{", key);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    fmt::print("{}{}: {}", i == 0 ? "" : ", ", json_text(class_name(i)), values[i]);
   }
   fmt::print("}}}}");
 }
 
 void PredictionPrinter::print_text(const std::string& sample, std::span<const float> values) const {
   fmt::print("{}", printable(sample, 4096));
-  for (const float value : values) fmt::print("  {}", value);
+  const bool named = names_values(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    fmt::print("  {}{}{}", named ? printable(names_[i]) : "", named ? " " : "", values[i]);
+  }
   fmt::print("\n");
 }
 
@@ -171,10 +174,15 @@ void PredictionPrinter::print_json(const std::string& sample, std::span<const fl
   if (classifies()) {
     const std::size_t best = best_of(values);
     fmt::print(", \"class\": {}, \"probability\": {}, ", json_text(class_name(best)), values[best]);
-    print_json_chances(values);
+    print_json_named("probabilities", values);
     return;
   }
-  fmt::print(", \"outputs\": [");
+  fmt::print(", ");
+  if (names_values(values.size())) {
+    print_json_named("outputs", values);
+    return;
+  }
+  fmt::print("\"outputs\": [");
   for (std::size_t i = 0; i < values.size(); ++i) {
     fmt::print("{}{}", i == 0 ? "" : ", ", values[i]);
   }

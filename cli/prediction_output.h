@@ -25,13 +25,13 @@ enum class OutputKind {
 // Prints rows as they come: text, a line of CSV (RFC 4180), or an entry of a JSON array.
 class PredictionPrinter {
  public:
-  // `classes` are the names of the outputs of a model that classifies; empty: their numbers.
-  // `characters`: how many there are, of kCharacters.
-  PredictionPrinter(PredictionFormat format, OutputKind outputs, std::vector<std::string> classes,
+  // `names` are those of the classes, labels or characters, empty: their numbers; or of the values
+  // of a regression, which may have none. `characters`: how many there are, of kCharacters.
+  PredictionPrinter(PredictionFormat format, OutputKind outputs, std::vector<std::string> names,
                     std::int64_t characters)
       : format_(format),
         outputs_(outputs),
-        classes_(std::move(classes)),
+        names_(std::move(names)),
         characters_(static_cast<std::size_t>(characters)) {}
 
   // The sample by its name, or its number as a text.
@@ -46,15 +46,18 @@ class PredictionPrinter {
   void print_labels(const std::string& sample, std::span<const float> chances);
   void print_characters(const std::string& sample, std::span<const float> scores);
   void print_csv_header(const std::string& columns, std::size_t values) const;
-  void print_json_chances(std::span<const float> chances) const;
+  // The last member of an entry: "key": {"a": 0.5, "b": 1}}
+  void print_json_named(const char* key, std::span<const float> values) const;
   std::string class_name(std::size_t index) const;
+  // Whether the values of a regression have names.
+  bool names_values(std::size_t values) const { return names_.size() == values; }
   bool classifies() const {
     return outputs_ == OutputKind::kLogits || outputs_ == OutputKind::kProbabilities;
   }
 
   PredictionFormat format_;
   OutputKind outputs_;
-  std::vector<std::string> classes_;
+  std::vector<std::string> names_;
   std::size_t characters_;
   std::int64_t rows_ = 0;
 };

@@ -382,7 +382,13 @@ class OwnTables(OwnData):
         self.write("x\n0.5\n1.5\n", "new.csv")
         rows = list(csv.DictReader(io.StringIO(self.succeed("predict", "line", "new.csv", "--format", "csv"))))
         for row, expected in zip(rows, (1, 3), strict=True):
-            self.assertAlmostEqual(float(row["output_0"]), expected, delta=0.2)
+            self.assertAlmostEqual(float(row["y"]), expected, delta=0.2)
+        self.assertEqual(self.succeed("predict", "line", "new.csv"), "".join(f"{row['sample']}  y {row['y']}\n" for row in rows))
+        outputs = [{"sample": row["sample"], "outputs": {"y": float(row["y"])}} for row in rows]
+        self.assertEqual(json.loads(self.succeed("predict", "line", "new.csv", "--format", "json")), outputs)
+        self.succeed("export", "line", "--format", "safetensors", "--out", "out")
+        exported = self.succeed("predict", "out/model.safetensors", "new.csv", "--format", "csv")
+        self.assertTrue(exported.startswith("sample,y\nnew.csv:2,"), exported)
         self.assertGreater(json.loads(self.succeed("eval", "line", "--format", "json"))["r2"], 0.95)
         self.assertRegex(self.succeed("eval", "line"), r"loss \d+\.\d{4}, R2 \d\.\d{4}\n")
 
